@@ -96,7 +96,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
 
 // ---- verbs about jobs ----
 
-enum how { NO, MOVE, DRAIN, GOAL, ALREADY };
+enum how { NO, MOVE, DRAIN, GOAL, ALREADY, CLAIM };
 struct deed {
     enum how how;
     const char *text; // what happens now, is so already, or why not
@@ -165,6 +165,20 @@ static const struct verb {
              [JOB_FAILED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
              [JOB_CANCELLED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
          }},
+    [AUDIT_ADOPT] = {EVENT_ADOPTED,
+                     JOB_NONE,
+                     {
+                         [JOB_QUEUED] = {ALREADY, "somebody submitted it, it waits in the queue"},
+                         [JOB_STARTING] = {ALREADY, "somebody submitted it, it starts"},
+                         [JOB_RUNNING] = {ALREADY, "somebody submitted it, it runs"},
+                         [JOB_DRAINING] = {ALREADY, "somebody submitted it, it is stopping"},
+                         [JOB_RECOVERING] = {ALREADY, "somebody submitted it, it is recovering"},
+                         [JOB_HELD] = {CLAIM, "it is yours and held: `weft resume` goes on"},
+                         [JOB_SUCCEEDED] = {ALREADY, "somebody submitted it, it has succeeded"},
+                         [JOB_FAILED] = {ALREADY, "somebody submitted it, it has failed"},
+                         [JOB_CANCELLED] = {CLAIM,
+                                            "it is yours and cancelled: `weft resume` goes on"},
+                     }},
 };
 
 // A goal may only be replaced by a weightier one. Success is a fact, so it weighs most.
@@ -198,17 +212,36 @@ static const char *change_goal(struct job_record *j, const struct verb *v, const
     return NULL;
 }
 
+static const char *claim_job(struct job_record *j, const struct coord_event *ev, const char *text)
+{
+    struct job_note n = NOTE(ADOPTED);
+    if (!j->found[0])
+        return "somebody submitted it: only a job that was found again is adopted";
+    text_set(&j->found, "");
+    text_set(&j->owner, ev->who && ev->who[0] ? ev->who : "somebody");
+    text_set(&j->goal_why, text);
+    job_event(j, &n, "%s", text);
+    job_touch(j);
+    job_publish(j);
+    return NULL;
+}
+
 static const char *carry_out(struct job_record *j, const struct verb *v, const struct deed *d,
                              const struct coord_event *ev)
 {
     struct job_note n = {v->event, -1, NULL, -1};
     char text[300];
     make_event_text(v, ev, text);
+    if (j->found[0] && v->to == JOB_QUEUED)
+        return "it was found again after a lost database and nobody has adopted it: look at `weft "
+               "why` and `weft checkpoints`, then `weft adopt` it";
     switch (d->how) {
     case NO:
         return d->text;
     case ALREADY:
         return NULL;
+    case CLAIM:
+        return claim_job(j, ev, text);
     case GOAL:
         return change_goal(j, v, text);
     case MOVE:

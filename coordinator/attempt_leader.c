@@ -103,6 +103,7 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
         [CULPRIT_ABSENT] = {FAULT_RANK, EVENT_FAILED, SIGN_START},
         [CULPRIT_PLANS] = {FAULT_CONFIG, EVENT_FAILED, SIGN_NONE},
         [CULPRIT_LEFT] = {FAULT_OUTSIDE, EVENT_LOST, SIGN_NONE},
+        [CULPRIT_FENCED] = {FAULT_OUTSIDE, EVENT_LOST, SIGN_NONE},
     };
     struct fault f = {.kind = faults[x->kind].kind,
                       .event = faults[x->kind].event,

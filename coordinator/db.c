@@ -69,6 +69,7 @@ static const char *const migrations[] = {
     "ALTER TABLE job ADD COLUMN spent_boot TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE job ADD COLUMN since_ckpt_ms INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE job ADD COLUMN untidy INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE job ADD COLUMN found TEXT NOT NULL DEFAULT '';",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 

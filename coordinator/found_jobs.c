@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/attempt/life.h"
 #include "common/model/schema_list.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
@@ -23,6 +24,7 @@ void found_ask(struct coord *c, struct host *host)
     s.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;
     DOWN(d, STORAGE, storage, &s);
     out_down(c, host->conn, &d);
+    host->find = host->conn;
 }
 
 static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
@@ -41,16 +43,17 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
                     const struct job *spec)
 {
     struct job_record *j = job_create(c, spec, f->job, "found again", "");
-    static const char unknown[] = "nobody knows whether it is still wanted: `weft resume` goes on, "
-                                  "`weft cancel` lets it rest";
+    static const char unknown[] = "nobody has said yet that it is still wanted: `weft adopt` takes "
+                                  "it, `weft cancel` lets it rest";
     uint64_t epoch = 0;
     int64_t step = newest_step(f, &epoch);
     j->epoch = f->epoch;
+    text_set(&j->found, host_name(host));
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
     text_set(&j->store, f->store);
     struct job_note n = NOTE(FOUND);
-    n.host = host->name;
+    n.host = j->found;
     n.step = step;
     job_move(j, JOB_QUEUED, JOB_NONE, &n,
              "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
@@ -79,20 +82,47 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
     return id_is_valid(f->job) && f->epoch <= EPOCH_MAX;
 }
 
+// Several hosts may see one folder, and then they tell the same. A person who adopts the job must
+// know when they do not.
+static void compare(struct job_record *j, const struct host *host, const Weft__V1__FoundJob *f,
+                    const struct job *spec)
+{
+    struct job_note n = NOTE(FOUND);
+    char hash[sizeof j->job_hash];
+    n.host = host_name(host);
+    job_hash(spec, hash);
+    if (j->found[0] && (strcmp(hash, j->job_hash) || f->epoch > j->epoch))
+        job_event(j, &n,
+                  "host %s tells of epoch %llu and %s job text: one of the two is not what lies in "
+                  "the folder, compare OWNER there before you adopt it",
+                  n.host, (unsigned long long)f->epoch,
+                  strcmp(hash, j->job_hash) ? "another" : "the same");
+}
+
+static void take_job(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f)
+{
+    struct job_record *known = job_find(c, f->job);
+    struct arena a;
+    struct job spec;
+    struct job_errors errs = {0};
+    arena_init(&a);
+    bool ok = is_plausible(f) &&
+              !job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
+                         &spec, &errs) &&
+              spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0;
+    if (ok && known)
+        compare(known, host, f, &spec);
+    else if (ok)
+        take_up(c, host, f, &spec);
+    arena_clear(&a);
+}
+
+// One answer a question: what nobody asked for is not heard.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
 {
-    for (size_t i = 0; i < d->n_found; i++) {
-        const Weft__V1__FoundJob *f = d->found[i];
-        struct arena a;
-        struct job spec;
-        struct job_errors errs = {0};
-        if (!is_plausible(f) || job_find(c, f->job))
-            continue;
-        arena_init(&a);
-        if (!job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
-                       &spec, &errs) &&
-            spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0)
-            take_up(c, host, f, &spec);
-        arena_clear(&a);
-    }
+    if (!host->find || host->find != host->conn)
+        return;
+    host->find = 0;
+    for (size_t i = 0; i < d->n_found && i < FOUND_MAX; i++)
+        take_job(c, host, d->found[i]);
 }

@@ -198,22 +198,6 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
             on_rank_end(t, h->ranks[i]->end);
 }
 
-// A host has an attempt of an epoch that is newer than the row's: the database was lost or set back.
-// The epoch is only noted here. The row may not take it while an attempt lives, because messages of
-// that attempt are matched by the row's epoch.
-static void meet_epoch(struct coord *c, const Weft__V1__AttemptHere *h)
-{
-    struct job_record *j = job_find(c, h->job);
-    if (!j || h->epoch <= j->epoch || h->epoch > EPOCH_MAX)
-        return;
-    struct fault f = {.kind = FAULT_OUTSIDE, .event = EVENT_LOST, .rank = -1};
-    snprintf(f.text, sizeof f.text, "a newer attempt of this job is known to a host");
-    j->met_epoch = h->epoch;
-    job_touch(j);
-    if (j->attempt)
-        attempt_fault(j->attempt, &f);
-}
-
 static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptHere *h)
 {
     struct speaker t;
@@ -221,8 +205,6 @@ static void on_here(struct coord *c, struct host *host, const Weft__V1__AttemptH
     bool known = find_attempt(c, host, h->job, h->epoch, &t) && has_begun(&t);
     if (known && !t.h->reaped)
         take_attempt(h, &t);
-    else if (!known)
-        meet_epoch(c, h);
     if (h->reaped) {
         r.job = h->job;
         r.epoch = h->epoch;

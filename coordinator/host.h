@@ -35,6 +35,7 @@ struct host {
     bool fenced;   // its newest incarnation is; cleared by a registration
     bool leaving;  // its worker was asked to stop
     uint64_t conn; // its stream; 0: away
+    uint64_t find; // the stream on which it was asked for lost jobs and has not answered; 0: none
     int64_t heard_ns;
     int nattempts; // that have a rank on it
     int in_round;  // its number in the round of placement at hand; −1: it takes no part

@@ -102,8 +102,8 @@ struct job_record *job_new(struct coord *c)
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    char **texts[] = {&j->name,    &j->owner,     &j->resolved, &j->base_dir, &j->goal_why,
-                      &j->restore, &j->diagnosis, &j->store,    &j->mesh};
+    char **texts[] = {&j->name,     &j->found,   &j->owner,     &j->resolved, &j->base_dir,
+                      &j->goal_why, &j->restore, &j->diagnosis, &j->store,    &j->mesh};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_set(texts[i], "");
     j->committed_step = j->last_step = -1;
@@ -156,8 +156,8 @@ void job_forget(struct job_record *j)
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
-    char **texts[] = {&j->name,    &j->owner,     &j->resolved, &j->base_dir, &j->goal_why,
-                      &j->restore, &j->diagnosis, &j->store,    &j->mesh};
+    char **texts[] = {&j->name,     &j->found,   &j->owner,     &j->resolved, &j->base_dir,
+                      &j->goal_why, &j->restore, &j->diagnosis, &j->store,    &j->mesh};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         text_free(texts[i]);
     free(j->placement);
@@ -173,28 +173,49 @@ struct job_record *job_find(const struct coord *c, const char *id)
     return map_get(&c->by_id, id);
 }
 
+struct matches { // of what a person typed
+    struct job_record *made, *found, *begun;
+    int nfound, nbegun;
+};
+
+static struct matches match_jobs(const struct coord *c, const char *target)
+{
+    struct matches m = {0};
+    list_for_each (it, &c->jobs) { // by seq: the last of a name is the newest
+        struct job_record *j = list_entry(it, struct job_record, link);
+        bool named = !strcmp(j->name, target);
+        if (named && !j->found[0])
+            m.made = j;
+        if (named && j->found[0]) {
+            m.found = j;
+            m.nfound++;
+        }
+        if (target[0] && !strncmp(j->id, target, strlen(target))) {
+            m.begun = j;
+            m.nbegun++;
+        }
+    }
+    return m;
+}
+
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e)
 {
     struct job_record *exact = target[0] ? job_find(c, target) : NULL;
-    struct job_record *named = NULL, *begun = NULL;
-    int n = 0;
     if (exact)
         return exact;
-    list_for_each (it, &c->jobs) { // by seq: the last of a name is the newest
-        struct job_record *j = list_entry(it, struct job_record, link);
-        if (!strcmp(j->name, target))
-            named = j;
-        if (target[0] && !strncmp(j->id, target, strlen(target))) {
-            begun = j;
-            n++;
-        }
-    }
-    if (named)
-        return named;
-    if (n == 1)
-        return begun;
-    if (n > 1)
-        err_set(e, ERR_INVALID, "'%s' begins the ids of %d jobs: give more of it", target, n);
+    struct matches m = match_jobs(c, target);
+    if (m.made)
+        return m.made;
+    if (m.nfound == 1)
+        return m.found;
+    if (!m.nfound && m.nbegun == 1)
+        return m.begun;
+    if (m.nfound)
+        err_set(e, ERR_INVALID, "'%s' names %d jobs that were found again: give an id", target,
+                m.nfound);
+    else if (m.nbegun)
+        err_set(e, ERR_INVALID, "'%s' begins the ids of %d jobs: give more of it", target,
+                m.nbegun);
     else
         err_set(e, ERR_NOTFOUND, "there is no job '%s'", target);
     return NULL;

@@ -78,6 +78,7 @@ struct job_record {
     char id[ID_LEN], run_id[ID_LEN], job_hash[65];
     char *name, *owner;        // owner: who submitted
     char *resolved, *base_dir; // base_dir: what relative paths start from; "": the worker's roots
+    char *found;               // the host that found it again; "": a person made or adopted it
     char *goal_why;            // a person's words for the next event
     char *diagnosis;           // of the newest failure
     int64_t submitted_ms, queued_ms, ended_ms;
@@ -117,7 +118,6 @@ struct job_record {
     bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
     uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
     bool has_news;          // its status is to be published at the end of the step
-    uint64_t met_epoch;     // that a host knows of: `epoch` grows to it between two attempts
 
     bool parsed;
     struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
@@ -149,7 +149,8 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
                               const char *owner, const char *base_dir);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
-// `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`.
+// `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job
+// has its name only where no job that a person made has it, and no other found one.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
 // Parses the resolved text (once); ERR_INVALID with the first violation.
 int job_spec(struct job_record *j, struct err *e);

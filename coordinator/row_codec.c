@@ -41,6 +41,7 @@ static const struct column job_columns[] = {
     JOB(ARRAY, id),
     JOB(TEXT, name),
     JOB(TEXT, owner),
+    JOB(TEXT, found),
     JOB(NUMBER, state),
     JOB(NUMBER, goal),
     JOB(TEXT, goal_why),

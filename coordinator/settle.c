@@ -58,18 +58,6 @@ static void go_to_goal(struct job_record *j)
     }
 }
 
-// ---- facts of a job ----
-
-static void grow_epoch(struct job_record *j)
-{
-    struct job_note n = NOTE(FENCE);
-    if (j->attempt || j->met_epoch <= j->epoch)
-        return;
-    j->epoch = j->met_epoch;
-    job_event(j, &n, "a newer attempt of this job is known to a host: epoch %llu",
-              (unsigned long long)j->epoch);
-}
-
 // ---- facts of an attempt ----
 
 // What was running stops at once: nobody waits any more for what it would save.
@@ -131,7 +119,6 @@ static bool settle_attempt(struct attempt *at)
     if (!attempt_is_over(at))
         return true;
     attempt_end(at);
-    grow_epoch(j);
     go_to_goal(j);
     return false;
 }
@@ -156,7 +143,6 @@ static void settle_jobs(struct coord *c)
 {
     list_for_each (it, &c->dirty) {
         struct job_record *j = list_entry(it, struct job_record, touched);
-        grow_epoch(j);
         tidy_ask(j);
         if (j->in_queue && j->wait == WAIT_NEW && !c->round_due)
             c->round_due = !queue_knows(j);

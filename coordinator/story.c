@@ -136,6 +136,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->priority = j->priority;
     s->ranks = j->ranks;
     s->owner = arena_strdup(a, j->owner);
+    s->found = arena_strdup(a, j->found);
     s->submitted_ms = j->submitted_ms;
     s->text = explain_state(j, a);
     s->store = arena_strdup(a, j->store);
@@ -186,6 +187,9 @@ char *story_next(const struct job_record *j, struct arena *a)
     case JOB_QUEUED:
         return explain_wait(j, a);
     case JOB_HELD:
+        if (j->found[0])
+            return arena_printf(a, "nothing: `weft adopt %.8s` takes it, `weft cancel %.8s` not",
+                                j->id, j->id);
         return arena_printf(a, "nothing: `weft resume %.8s` puts it back in the queue", j->id);
     case JOB_FAILED:
     case JOB_CANCELLED:

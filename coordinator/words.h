@@ -45,7 +45,8 @@ enum event_kind {
     EVENT_RESUMED,
     EVENT_CANCELLED,
     EVENT_SUCCEEDED,
-    EVENT_FOUND, // its folder was found after a lost database
+    EVENT_FOUND,   // its folder was found after a lost database
+    EVENT_ADOPTED, // a person took a found job as theirs
     EVENT_KINDS
 };
 
@@ -88,6 +89,7 @@ enum audit_verb {
     AUDIT_CORDON = WEFT__V1__VERB__CORDON,
     AUDIT_UNCORDON = WEFT__V1__VERB__UNCORDON,
     AUDIT_DRAIN = WEFT__V1__VERB__DRAIN,
+    AUDIT_ADOPT = WEFT__V1__VERB__ADOPT,
     AUDIT_SUBMIT,
     AUDIT_JOIN,
     AUDIT_ACT_ON_HOST, // refused to a client before it was read

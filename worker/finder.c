@@ -12,9 +12,10 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/life.h"
 #include "common/ckpt/store.h"
 
-enum { DEPTH = 4, FOUND_MAX = 2000 };
+enum { DEPTH = 4 };
 
 struct finder {
     const char *cluster;

@@ -261,6 +261,19 @@ static void on_suspect(struct leader *l, const struct leader_event *ev, struct l
 
 // ---- frames ----
 
+// The directory decides: where a greater epoch has begun no save of this attempt can ever commit.
+static void on_commit_done(struct leader *l, const Weft__Rank__CommitDone *f,
+                           struct leader_out *out)
+{
+    saves_commit_done(&l->saves, f, out);
+    if (f->code != ERR_FENCED)
+        return;
+    struct culprit *x = name_culprit(l, CULPRIT_FENCED, -1, out);
+    if (x)
+        snprintf(x->text, sizeof x->text, "a newer attempt has the checkpoint folder: %.400s",
+                 f->text);
+}
+
 static void check_plans(struct leader *l, struct leader_out *out)
 {
     if (!l->board.agreed || l->state != LEADER_MEETING)
@@ -310,7 +323,7 @@ static void on_frame(struct leader *l, const struct leader_event *ev, struct lea
         return;
     case WEFT__RANK__FRAME__BODY_COMMIT_DONE:
         if (r == 0)
-            saves_commit_done(&l->saves, f->commit_done, out);
+            on_commit_done(l, f->commit_done, out);
         return;
     case WEFT__RANK__FRAME__BODY_DELETED:
         if (r == 0)

@@ -248,6 +248,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_int(w, "priority", s->priority);
     json_int(w, "ranks", s->ranks);
     json_text(w, "owner", s->owner);
+    json_text(w, "found", s->found);
     json_seconds(w, "submitted", s->submitted_ms);
     json_text(w, "text", s->text);
     json_text(w, "store", s->store);

@@ -57,6 +57,8 @@ static const struct verb verbs[] = {
      A_JOB, WEFT__V1__VERB__PREEMPT},
     {"resume", "JOB", "queue a held, failed or cancelled job again", REMOTE | F(WHY), 1, 1,
      verb_act, A_JOB, WEFT__V1__VERB__RESUME},
+    {"adopt", "JOB", "take a job that was found again after a lost database", REMOTE | F(WHY), 1, 1,
+     verb_act, A_JOB, WEFT__V1__VERB__ADOPT},
     {"workers", "", "the hosts and their devices", REMOTE, 0, 0, verb_workers, NULL, 0},
     {"cordon", "HOST", "place nothing new on it", REMOTE | F(WHY), 1, 1, verb_act, A_HOST,
      WEFT__V1__VERB__CORDON},

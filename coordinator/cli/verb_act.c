@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cancel, hold, preempt, resume, cordon, uncordon and drain: one call, which the verb's row tells
+// cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: one call, which the verb's row tells
 // apart.
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"

@@ -20,7 +20,7 @@ ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "loss", "tokens_per_s", "samples_per_s", "eval_loss",
     "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint", "exit", "priority", "ranks", "owner", "submitted",
-    "text", "store",
+    "text", "store", "found",
 }  # fmt: skip
 
 
@@ -147,11 +147,11 @@ def test_why_tells_events_and_where_the_time_went(desk):
 
 def test_each_act_says_its_verb_and_its_reason(desk):
     desk.start()
-    verbs = ["cancel", "hold", "preempt", "resume", "cordon", "uncordon", "drain"]
+    verbs = ["cancel", "hold", "preempt", "resume", "cordon", "uncordon", "drain", "adopt"]
     for verb in verbs:
         said = desk.json(verb, "small", "--why", "because")
         assert said["verb"] == verb and said["text"] == "words of the coordinator"
-    assert desk.told() == [f"act {n} because small" for n in range(1, 8)]
+    assert desk.told() == [f"act {n} because small" for n in range(1, 9)]
 
 
 def test_refusals_end_with_4_and_three_lines(desk):

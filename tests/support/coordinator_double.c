@@ -136,7 +136,8 @@ static void on_act(const struct rpc_event *ev)
         return;
     }
     weft__v1__act_reply__init(&r);
-    r.target = q->verb >= WEFT__V1__VERB__CORDON ? host_id : job_id;
+    bool of_host = q->verb >= WEFT__V1__VERB__CORDON && q->verb <= WEFT__V1__VERB__DRAIN;
+    r.target = of_host ? host_id : job_id;
     r.text = words;
     rpc_reply(script.rpc, ev->call, &r.base);
 }

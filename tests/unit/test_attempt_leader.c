@@ -318,6 +318,23 @@ static void for_want_of_a_cause_the_first_messenger_is_named(void **state)
     end(&s);
 }
 
+static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    train(&s, 10);
+    for (int r = 0; r < RANKS; r++)
+        saves(&s, r, 10, 0, "");
+    writer_answers(&s, 10, ERR_IO); // a full disk ends no attempt
+    assert_int_equal(s.culprits, 0);
+    for (int r = 0; r < RANKS; r++)
+        saves(&s, r, 20, 0, "");
+    writer_answers(&s, 20, ERR_FENCED);
+    assert_named(&s, CULPRIT_FENCED, -1, "a newer attempt has the checkpoint folder");
+    end(&s);
+}
+
 static void when_no_rank_is_left_no_cause_is_waited_for(void **state)
 {
     (void)state;
@@ -581,6 +598,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_fails_of_its_own_is_named_at_once),
         cmocka_unit_test(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
         cmocka_unit_test(for_want_of_a_cause_the_first_messenger_is_named),
+        cmocka_unit_test(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
         cmocka_unit_test(when_no_rank_is_left_no_cause_is_waited_for),
         cmocka_unit_test(a_rank_that_goes_without_a_word_has_died),
         cmocka_unit_test(who_stands_still_hangs_and_its_peers_say_how_far_it_came),

@@ -25,6 +25,10 @@ struct rig {
     struct coord *c;
     int64_t now;
     int asked; // FINDs sent
+    int acts;
+    uint64_t conn; // of the host that speaks
+    char refused[400];
+    char events[4000]; // their texts, a line each
     char nonce[80];
     Weft__Rows__Meta *meta; // newest row
 };
@@ -39,7 +43,15 @@ static void take(struct rig *r, const struct coord_out *out)
                 weft__rows__meta__free_unpacked(r->meta, NULL);
             r->meta = weft__rows__meta__unpack(NULL, n, bytes);
         }
+    for (int i = 0; i < out->nwrites; i++)
+        if (out->writes[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT) {
+            size_t n = strlen(r->events);
+            snprintf(r->events + n, sizeof r->events - n, "%s: %s\n", out->writes[i]->event->kind,
+                     out->writes[i]->event->text);
+        }
     for (int i = 0; i < out->nactions; i++) {
+        if (out->actions[i].kind == COORD_REFUSE)
+            snprintf(r->refused, sizeof r->refused, "%s", out->actions[i].text);
         const Weft__V1__Down *d = out->actions[i].down;
         if (out->actions[i].kind != COORD_SEND)
             continue;
@@ -91,16 +103,17 @@ static void say(struct rig *r, const Weft__V1__Up *up)
     struct arena a = {0};
     struct coord_out out = {.arena = &a};
     struct coord_event ev = {
-        .kind = COORD_EV_UP, .conn = 7, .up = up, .now_ns = r->now, .wall_ms = 1700000000000};
+        .kind = COORD_EV_UP, .conn = r->conn, .up = up, .now_ns = r->now, .wall_ms = 1700000000000};
     coord_step(r->c, &ev, &out);
     take(r, &out);
     arena_clear(&a);
 }
 
-static void attach(struct rig *r, const char *root)
+static void attach_as(struct rig *r, int number, const char *name, const char *root)
 {
-    char host[] = "00000000000000000000000000000001", inc[] = "00000000000000000000000000000002";
-    char id[33];
+    char host[33], inc[] = "00000000000000000000000000000002", id[33];
+    snprintf(host, sizeof host, "%032x", (unsigned)number);
+    r->conn = (uint64_t)number;
     snprintf(id, sizeof id, "%s", coord_cluster(r->c));
     Weft__V1__Up up;
     Weft__V1__Hello hello;
@@ -115,11 +128,16 @@ static void attach(struct rig *r, const char *root)
     up.hello = &hello;
     say(r, &up);
     reg.nonce = r->nonce;
-    reg.name = frame_text("alpha");
+    reg.name = frame_text(name);
     reg.checkpoint_root = frame_text(root);
     up.body_case = WEFT__V1__UP__BODY_REGISTER;
     up.register_ = &reg;
     say(r, &up);
+}
+
+static void attach(struct rig *r, const char *root)
+{
+    attach_as(r, 1, "alpha", root);
 }
 
 static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
@@ -162,11 +180,14 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_non_null(s);
     assert_string_equal(s->job, lost_job);
     assert_int_equal(s->state, WEFT__ROWS__JOB_STATE__HELD);
-    assert_non_null(strstr(s->text, "`weft resume` goes on"));
+    assert_non_null(strstr(s->text, "`weft adopt` takes it"));
+    assert_string_equal(s->found, "alpha");
     assert_int_equal(s->epoch, 4);
     assert_int_equal(s->checkpoint_step, 60);
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);
+    attach_as(r, 2, "beta", "/ckpt");
     tell(r, lost_job, 4, 60); // another host sees the same folder
+    assert_null(strstr(r->events, "host beta tells"));
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
 }
@@ -199,13 +220,152 @@ static void what_cannot_be_is_not_believed(void **state)
     struct rig *r = *state;
     struct arena a = {0};
     begin(r, cluster, NULL);
-    attach(r, "/ckpt");
-    tell(r, "no id", 4, 60);
-    tell(r, lost_job, 2, 60); // its checkpoint is of epoch 3
-    tell(r, lost_job, 4, -1);
-    tell(r, lost_job, UINT64_MAX, 60);
+    static const struct {
+        const char *job;
+        uint64_t epoch;
+        int64_t step;
+    } lies[] = {{"no id", 4, 60},
+                {lost_job, 2, 60}, // its checkpoint is of epoch 3
+                {lost_job, 4, -1},
+                {lost_job, UINT64_MAX, 60}};
+    for (int i = 0; i < 4; i++) {
+        attach_as(r, 1 + i, "alpha", "/ckpt");
+        tell(r, lies[i].job, lies[i].epoch, lies[i].step);
+    }
+    assert_int_equal(r->asked, 4);
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
     arena_clear(&a);
+}
+
+static void an_answer_that_nobody_asked_for_makes_no_jobs(void **state)
+{
+    struct rig *r = *state;
+    struct arena a = {0};
+    begin(r, NULL, NULL);
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60); // nothing was lost
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
+    coord_free(r->c);
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60);
+    tell(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60); // and it was asked once
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
+    arena_clear(&a);
+}
+
+static void act(struct rig *r, Weft__V1__Verb verb, const char *target)
+{
+    struct arena a = {0};
+    struct coord_out out = {.arena = &a};
+    Weft__V1__ActRequest q;
+    weft__v1__act_request__init(&q);
+    char id[33];
+    snprintf(id, sizeof id, "%032d", ++r->acts);
+    q.request_id = id;
+    q.verb = verb;
+    q.target = frame_text(target);
+    struct coord_event ev = {.kind = COORD_EV_ACT,
+                             .call = 1,
+                             .act = &q,
+                             .who = "jane",
+                             .role = "client",
+                             .now_ns = r->now,
+                             .wall_ms = 1700000000000};
+    r->refused[0] = 0;
+    coord_step(r->c, &ev, &out);
+    take(r, &out);
+    arena_clear(&a);
+}
+
+static void submit(struct rig *r)
+{
+    struct arena a = {0};
+    struct coord_out out = {.arena = &a};
+    Weft__V1__SubmitRequest q;
+    weft__v1__submit_request__init(&q);
+    q.request_id = frame_text("ffffffffffffffffffffffffffffffff");
+    q.resolved = frame_text(resolved);
+    struct coord_event ev = {.kind = COORD_EV_SUBMIT,
+                             .call = 1,
+                             .submit = &q,
+                             .who = "jane",
+                             .role = "client",
+                             .now_ns = r->now,
+                             .wall_ms = 1700000000000};
+    coord_step(r->c, &ev, &out);
+    take(r, &out);
+    arena_clear(&a);
+}
+
+static int state_of(struct rig *r, const char *target)
+{
+    struct arena a = {0};
+    const Weft__V1__JobStatus *s = coord_status(r->c, target, &a, NULL);
+    int is = s ? (int)s->state : -1;
+    arena_clear(&a);
+    return is;
+}
+
+static void a_found_job_goes_on_only_after_somebody_adopted_it(void **state)
+{
+    struct rig *r = *state;
+    struct arena a = {0};
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60);
+    act(r, WEFT__V1__VERB__RESUME, "lost");
+    assert_non_null(strstr(r->refused, "`weft adopt` it"));
+    act(r, WEFT__V1__VERB__CANCEL, "lost");
+    act(r, WEFT__V1__VERB__RESUME, "lost"); // not by this way either
+    assert_non_null(strstr(r->refused, "`weft adopt` it"));
+    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__CANCELLED);
+    act(r, WEFT__V1__VERB__ADOPT, "lost");
+    assert_string_equal(r->refused, "");
+    assert_string_equal(coord_status(r->c, "lost", &a, NULL)->owner, "jane");
+    act(r, WEFT__V1__VERB__RESUME, "lost");
+    assert_string_equal(r->refused, "");
+    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__QUEUED);
+    arena_clear(&a);
+}
+
+static void a_found_job_never_has_the_name_of_one_that_a_person_made(void **state)
+{
+    struct rig *r = *state;
+    begin(r, cluster, NULL);
+    submit(r); // the same name
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60);
+    act(r, WEFT__V1__VERB__CANCEL, "lost");
+    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__CANCELLED);
+    assert_int_equal(state_of(r, lost_job), WEFT__ROWS__JOB_STATE__HELD);
+}
+
+static void of_two_found_jobs_of_a_name_neither_has_it(void **state)
+{
+    struct rig *r = *state;
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60);
+    attach_as(r, 2, "beta", "/other");
+    tell(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60);
+    act(r, WEFT__V1__VERB__ADOPT, "lost");
+    assert_non_null(strstr(r->refused, "names 2 jobs that were found again: give an id"));
+    act(r, WEFT__V1__VERB__ADOPT, "bbbb");
+    assert_string_equal(r->refused, "");
+    act(r, WEFT__V1__VERB__RESUME, "lost"); // now it is clear which
+    assert_int_equal(state_of(r, "bbbb"), WEFT__ROWS__JOB_STATE__QUEUED);
+}
+
+static void hosts_that_tell_different_things_of_a_job_are_named(void **state)
+{
+    struct rig *r = *state;
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell(r, lost_job, 4, 60);
+    attach_as(r, 2, "beta", "/ckpt");
+    tell(r, lost_job, 9, 60);
+    assert_non_null(strstr(r->events, "found: host beta tells of epoch 9"));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
@@ -216,6 +376,11 @@ int main(void)
         CASE(hosts_that_come_back_later_are_asked_too_even_after_a_restart),
         CASE(nobody_is_asked_by_a_new_cluster_or_one_that_lost_nothing),
         CASE(what_cannot_be_is_not_believed),
+        CASE(an_answer_that_nobody_asked_for_makes_no_jobs),
+        CASE(a_found_job_goes_on_only_after_somebody_adopted_it),
+        CASE(a_found_job_never_has_the_name_of_one_that_a_person_made),
+        CASE(of_two_found_jobs_of_a_name_neither_has_it),
+        CASE(hosts_that_tell_different_things_of_a_job_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

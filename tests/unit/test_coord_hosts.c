@@ -191,21 +191,6 @@ static void test_an_attempt_that_the_database_does_not_know_is_stopped(void **st
     assert_state(w, job, RUNNING);
 }
 
-static void test_epochs_grow_beyond_what_a_host_knows(void **state)
-{
-    struct world *w = *state;
-    const char *job = world_submit(w, "tiny", 1, "");
-    memset(&w->hosts[0], 0, sizeof w->hosts[0]);
-    struct world_attempt *at = &w->hosts[0].attempts[0];
-    *at = (struct world_attempt){.used = true, .epoch = 9, .nranks = 1};
-    memcpy(at->job, job, 33);
-    at->ranks[0].alive = true;
-    world_host(w, 0, 1);
-    world_pass(w, 2000);
-    assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 10);
-}
-
 static void test_a_nonce_of_an_older_greeting_does_not_register(void **state)
 {
     struct world *w = *state;
@@ -299,7 +284,6 @@ int main(void)
         STORY(test_a_pause_of_the_coordinator_begins_a_lease_of_grace),
         STORY(test_a_host_that_does_not_come_back_after_a_restart_is_fenced),
         STORY(test_an_attempt_that_the_database_does_not_know_is_stopped),
-        STORY(test_epochs_grow_beyond_what_a_host_knows),
         STORY(test_a_nonce_of_an_older_greeting_does_not_register),
         STORY(test_a_worker_of_another_cluster_is_refused),
         STORY(test_a_cordoned_host_takes_no_more_and_keeps_what_it_has),

@@ -71,21 +71,6 @@ static void test_who_has_not_begun_is_preempted_and_replaced_in_one_step(void **
     assert_int_equal(world_events(w, one, "placed"), 1); // and was not placed again
 }
 
-static void test_a_newer_epoch_that_a_host_knows_counts_from_the_next_attempt(void **state)
-{
-    struct world *w = *state;
-    const char *job = world_job_alone(w, 1, CALM);
-    world_step(w, job, 3);
-    struct world_attempt *at = &w->hosts[1].attempts[0]; // the database was set back
-    *at = (struct world_attempt){.used = true, .reaped = true, .epoch = 7, .nranks = 1};
-    memcpy(at->job, job, 33);
-    world_host(w, 1, 1);
-    assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->epoch, 8);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
-    assert_non_null(strstr(world_told(w, job, "fence"), "epoch 7"));
-}
-
 static void test_a_last_save_and_the_ends_after_it_are_success(void **state)
 {
     struct world *w = *state;
@@ -111,7 +96,6 @@ int main(void)
         STORY(test_all_ends_of_one_registration_are_one_failure),
         STORY(test_a_lost_host_ends_all_its_attempts_in_one_step),
         STORY(test_who_has_not_begun_is_preempted_and_replaced_in_one_step),
-        STORY(test_a_newer_epoch_that_a_host_knows_counts_from_the_next_attempt),
         STORY(test_a_last_save_and_the_ends_after_it_are_success),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
