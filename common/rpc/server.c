@@ -9,7 +9,8 @@
 // The core of this version cannot limit connections. What is limited instead: calls, peers with
 // open calls, how often a caller calls, streams of one connection, the memory of all that is on its
 // way in or out, and how long a request may keep others waiting for its end. A connection without a
-// call is closed after IDLE_MS; one that has not shaken hands after HANDSHAKE_MS.
+// call is closed after IDLE_MS; one that has not shaken hands after HANDSHAKE_MS; with TLS guard.h
+// bounds how many of both there are.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/address.h"
 #include "common/rpc/args.h"
+#include "common/rpc/guard.h"
 #include "common/rpc/server.h"
 #include "common/rpc/tls.h"
 
@@ -54,6 +56,7 @@ static void free_if_done(struct rpc_server *s)
     if (!(r->closing || s->failed) || !s->down || s->ncalls)
         return;
     list_remove(&s->link);
+    guard_free(s->guard);
     grpc_server_destroy(s->core);
     map_clear(&s->peers);
     rate_clear(&s->rate);
@@ -71,6 +74,7 @@ static void count_peer(struct rpc_server *s, const char *address)
         PRE(p != NULL);
         map_put(&s->peers, address, p);
         s->npeers++;
+        guard_calls(s->guard, address, true);
     }
     p->n++;
 }
@@ -81,6 +85,7 @@ static void uncount_peer(struct rpc_server *s, const char *address)
     if (--p->n)
         return;
     map_remove(&s->peers, address);
+    guard_calls(s->guard, address, false);
     free(p);
     s->npeers--;
 }
@@ -386,6 +391,8 @@ static int serve_command(struct rpc *r, void *arg)
         shut_down_server(s);
         return rc;
     }
+    if (s->tls)
+        s->guard = guard_new(port);
     request_next_call(s);
     print_bound(&a, port, f->bound, f->size);
     f->server = s;

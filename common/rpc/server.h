@@ -21,6 +21,7 @@ struct rpc_server {
     struct rate rate;   // caller → how often it may call
     struct map peers;   // address → struct peer_calls: peers with open calls
     int npeers;
+    struct guard *guard; // with TLS; null: none
     struct loop_tag down_tag;
 };
 

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections without calls; see guard.h.
+//
+// The descriptors are the core's, which may close one at any moment and be given its number for
+// something else. So a socket is looked at again through a duplicate, which holds the very socket,
+// before it is shut down.
+#include "common/rpc/guard.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <malloc.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/arena.h"
+#include "common/base/clock.h"
+#include "common/base/err.h"
+#include "common/base/log.h"
+#include "common/base/map.h"
+
+enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, QUIET_MS = 2000, PEER_MAX = 80, LISTENERS_MAX = 16 };
+
+struct guard {
+    int port;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t stopped;
+    bool stop;
+    struct map calling; // addresses of peers with an open call → the guard
+    bool shut;          // nobody new comes in
+    int64_t flooded_ns; // when one was last shut down; 0: memory has gone back since
+};
+
+struct stranger { // a connection without an open call
+    int fd;
+    unsigned silent_ms;
+    char host[PEER_MAX];
+    char peer[PEER_MAX];
+    int of_host; // how many of its host there are
+};
+struct strangers {
+    struct arena arena;
+    struct stranger *v;
+    int n, cap;
+    int listeners[LISTENERS_MAX];
+    int nlisteners;
+};
+
+// ---- one socket ----
+
+// The peer as gRPC prints it, which puts brackets as in a URI, and its host alone.
+static bool print_peer(const struct sockaddr_storage *a, struct stranger *out)
+{
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)a;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)a;
+    bool mapped = a->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+    bool is_four = a->ss_family == AF_INET || mapped;
+    const void *bytes = a->ss_family == AF_INET ? (const void *)&four->sin_addr
+                        : mapped                ? (const void *)&six->sin6_addr.s6_addr[12]
+                                                : (const void *)&six->sin6_addr;
+    if (!inet_ntop(is_four ? AF_INET : AF_INET6, bytes, out->host, sizeof out->host))
+        return false;
+    int port = ntohs(a->ss_family == AF_INET ? four->sin_port : six->sin6_port);
+    snprintf(out->peer, sizeof out->peer, is_four ? "ipv4:%.50s:%d" : "ipv6:%%5B%.50s%%5D:%d",
+             out->host, port);
+    return true;
+}
+
+static bool is_of_server(const struct guard *g, int fd)
+{
+    struct sockaddr_storage a;
+    socklen_t size = sizeof a;
+    if (getsockname(fd, (struct sockaddr *)&a, &size))
+        return false;
+    if (a.ss_family == AF_INET)
+        return ntohs(((struct sockaddr_in *)(void *)&a)->sin_port) == g->port;
+    return a.ss_family == AF_INET6 &&
+           ntohs(((struct sockaddr_in6 *)(void *)&a)->sin6_port) == g->port;
+}
+
+// False when it is no connection of the server's, or its peer has an open call.
+static bool find_stranger(struct guard *g, int fd, struct stranger *out)
+{
+    struct sockaddr_storage peer;
+    struct tcp_info info;
+    socklen_t size = sizeof peer, info_size = sizeof info;
+    if (!is_of_server(g, fd) || getpeername(fd, (struct sockaddr *)&peer, &size) ||
+        !print_peer(&peer, out) || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_size))
+        return false;
+    out->fd = fd;
+    out->silent_ms = info.tcpi_last_data_recv;
+    pthread_mutex_lock(&g->lock);
+    bool calls = map_get(&g->calling, out->peer) != NULL;
+    pthread_mutex_unlock(&g->lock);
+    return !calls;
+}
+
+static void shut_down(struct guard *g, const struct stranger *s)
+{
+    struct stranger now;
+    int fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (find_stranger(g, fd, &now) && !strcmp(now.peer, s->peer))
+        (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+static bool listens(const struct guard *g, int fd)
+{
+    int is = 0;
+    socklen_t size = sizeof is;
+    return is_of_server(g, fd) && !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is, &size) && is;
+}
+
+// A filter on a listening socket sees who wants to connect: one that lets nothing pass makes them
+// try again later. Connections that there are have no part in it.
+static void set_filter(struct guard *g, int listener, bool shut)
+{
+    struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {.len = 1, .filter = &nothing};
+    int fd = fcntl(listener, F_DUPFD_CLOEXEC, 0), unused = 0;
+    if (fd < 0)
+        return;
+    if (listens(g, fd) && shut)
+        (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+    else if (listens(g, fd))
+        (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+    close(fd);
+}
+
+// ---- a look at all of them ----
+
+static void list_strangers(struct guard *g, struct strangers *all)
+{
+    DIR *d = opendir("/proc/self/fd");
+    struct dirent *item;
+    while (d && (item = readdir(d))) {
+        struct stranger s = {0};
+        int fd = atoi(item->d_name);
+        if (item->d_name[0] == '.' || !is_of_server(g, fd))
+            continue;
+        if (all->nlisteners < LISTENERS_MAX && listens(g, fd))
+            all->listeners[all->nlisteners++] = fd;
+        if (!find_stranger(g, fd, &s))
+            continue;
+        all->v = arena_grow(&all->arena, all->v, sizeof *all->v, all->n, &all->cap);
+        all->v[all->n++] = s;
+    }
+    if (d)
+        closedir(d);
+}
+
+static int by_host(const void *a, const void *b)
+{
+    return strcmp(((const struct stranger *)a)->host, ((const struct stranger *)b)->host);
+}
+
+static int worst_first(const void *a, const void *b)
+{
+    const struct stranger *x = a, *y = b;
+    if (x->of_host != y->of_host)
+        return x->of_host > y->of_host ? -1 : 1;
+    return (x->silent_ms < y->silent_ms) - (x->silent_ms > y->silent_ms);
+}
+
+static void count_hosts(struct strangers *all)
+{
+    qsort(all->v, (size_t)all->n, sizeof *all->v, by_host);
+    for (int i = 0, end; i < all->n; i = end) {
+        for (end = i; end < all->n && !by_host(&all->v[i], &all->v[end]);)
+            end++;
+        for (int k = i; k < end; k++)
+            all->v[k].of_host = end - i;
+    }
+}
+
+// Nobody new comes in before the core is rid of those who were shut down: it accepts faster than it
+// closes.
+static void set_gate(struct guard *g, const struct strangers *all, bool shut)
+{
+    if (shut == g->shut)
+        return;
+    for (int i = 0; i < all->nlisteners; i++)
+        set_filter(g, all->listeners[i], shut);
+    g->shut = shut;
+}
+
+static void turn_away(struct guard *g, struct strangers *all)
+{
+    count_hosts(all);
+    qsort(all->v, (size_t)all->n, sizeof *all->v, worst_first);
+    if (!g->flooded_ns)
+        log_warn("rpc", "%d connections without a call, most from %s: %d stay", all->n,
+                 all->v[0].host, GUARD_MOST);
+    for (int i = 0; i < all->n - GUARD_MOST; i++)
+        shut_down(g, &all->v[i]);
+    g->flooded_ns = clock_mono_ns();
+}
+
+// Returns after how many milliseconds to look again.
+static int look(struct guard *g)
+{
+    struct strangers all = {0};
+    arena_init(&all.arena);
+    list_strangers(g, &all);
+    set_gate(g, &all, all.n > GUARD_MOST);
+    if (all.n > GUARD_MOST)
+        turn_away(g, &all);
+    bool calm = all.n <= GUARD_MOST / 4;
+    if (g->flooded_ns && calm && clock_mono_ns() - g->flooded_ns > QUIET_MS * CLOCK_MS) {
+        g->flooded_ns = 0;
+        (void)malloc_trim(0);
+    }
+    arena_clear(&all.arena);
+    return calm ? LOOK_MS : LOOK_CLOSELY_MS;
+}
+
+// ---- life ----
+
+static void *run_guard(void *arg)
+{
+    struct guard *g = arg;
+    int ms = LOOK_MS;
+    pthread_mutex_lock(&g->lock);
+    while (!g->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += ms * CLOCK_MS;
+        until.tv_sec += until.tv_nsec / CLOCK_S;
+        until.tv_nsec %= CLOCK_S;
+        (void)pthread_cond_timedwait(&g->stopped, &g->lock, &until);
+        pthread_mutex_unlock(&g->lock);
+        ms = look(g);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+struct guard *guard_new(int port)
+{
+    struct guard *g = calloc(1, sizeof *g);
+    pthread_condattr_t monotonic;
+    PRE(g != NULL);
+    g->port = port;
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&g->stopped, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    PRE(pthread_create(&g->thread, NULL, run_guard, g) == 0);
+    return g;
+}
+
+void guard_free(struct guard *g)
+{
+    if (!g)
+        return;
+    pthread_mutex_lock(&g->lock);
+    g->stop = true;
+    pthread_cond_signal(&g->stopped);
+    pthread_mutex_unlock(&g->lock);
+    pthread_join(g->thread, NULL);
+    map_clear(&g->calling);
+    pthread_cond_destroy(&g->stopped);
+    pthread_mutex_destroy(&g->lock);
+    free(g);
+}
+
+void guard_calls(struct guard *g, const char *address, bool open)
+{
+    if (!g)
+        return;
+    pthread_mutex_lock(&g->lock);
+    if (open)
+        map_put(&g->calling, address, g);
+    else
+        map_remove(&g->calling, address);
+    pthread_mutex_unlock(&g->lock);
+}
