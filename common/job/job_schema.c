@@ -38,8 +38,8 @@ static const struct schema_row mesh_rows[] = {
 static const struct schema_row sharding_rows[] = {
     {.path = "sharding.rules",
      .type = SCHEMA_RULES,
-     .def = "{batch: [dp, fsdp], seq: cp, embed: fsdp, heads: tp, mlp: tp, vocab: tp, layers: pp, "
-            "expert: ep}",
+     .def = "{batch: [dp, fsdp, ep], seq: cp, embed: fsdp, heads: tp, mlp: tp, vocab: tp, "
+            "layers: pp, expert: [tp, ep]}",
      .doc = "mesh axes that cut a logical dimension; a key given replaces that key only"},
     {.path = "sharding.params",
      .type = SCHEMA_PARAMS,
@@ -49,7 +49,8 @@ static const struct schema_row sharding_rows[] = {
     {.path = "sharding.activations",
      .type = SCHEMA_POINTS,
      .def = "{}",
-     .doc = "specs of act_ids, act_seq, act_att, act_hidden, act_logits in place of the rules'"},
+     .doc = "specs of act_ids, act_seq, act_att, act_hidden, act_logits, act_slots, act_expert, "
+            "act_expert_hidden, act_latent in place of the rules'"},
     {.path = "sharding.grads",
      .type = SCHEMA_REFINE,
      .offset = AT(job_sharding, grads),

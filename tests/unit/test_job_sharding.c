@@ -12,7 +12,7 @@ static void rules_given_replace_their_keys_only(void **state)
     assert_string_equal(job_rule_find(s, "mlp")->axes.name[0], "x");
     assert_int_equal(job_rule_find(s, "mlp")->line, 5);
     assert_int_equal(job_rule_find(s, "embed")->axes.n, 0);
-    assert_int_equal(job_rule_find(s, "batch")->axes.n, 2);
+    assert_int_equal(job_rule_find(s, "batch")->axes.n, 3);
     assert_string_equal(job_rule_find(s, "batch")->axes.name[1], "fsdp");
     assert_int_equal(job_rule_find(s, "batch")->line, 0);
     assert_string_equal(job_rule_find(s, "norm")->axes.name[0], "dp");

@@ -86,16 +86,29 @@ static bool find_axes(const struct resolver *r, const char *name, struct dim_cut
     return axis != -2;
 }
 
-static void append_axis(struct resolver *r, const struct fact *at, int axis, struct spec *to)
+// An axis that a rule's name brings is skipped where the spec has it already, as the rules themselves
+// do; one that is named twice is an error.
+static void append_axis(struct resolver *r, const struct fact *at, int axis, bool skips,
+                        struct spec *to)
 {
     if (holds_stages(r, axis))
         report_name(r, FACT_STAGE_AXIS, at, axis);
-    else if (r->mesh->axis[axis].size < 2)
+    else if (r->mesh->axis[axis].size < 2 || (skips && spec_axes(to) >> axis & 1))
         return;
     else if (spec_axes(to) >> axis & 1)
         report_name(r, FACT_AXIS_TWICE, at, axis);
     else
         dim_append(&to->dim[at->dim], axis);
+}
+
+// Whether a spec has the name already, before the place that `at` tells.
+static bool is_named_before(const struct job_spec *s, const struct fact *at, const char *name)
+{
+    for (int d = 0; d <= at->dim; d++)
+        for (int i = 0; i < (d < at->dim ? s->dim[d].n : at->name); i++)
+            if (strcmp(s->dim[d].name[i], name) == 0)
+                return true;
+    return false;
 }
 
 static struct spec resolve_spec(struct resolver *r, enum fact_list list, int entry,
@@ -106,10 +119,13 @@ static struct spec resolve_spec(struct resolver *r, enum fact_list list, int ent
     for (at.dim = 0; at.dim < from->n; at.dim++)
         for (at.name = 0; at.name < from->dim[at.dim].n; at.name++) {
             struct dim_cut axes;
-            if (!find_axes(r, from->dim[at.dim].name[at.name], &axes))
+            const char *name = from->dim[at.dim].name[at.name];
+            if (!find_axes(r, name, &axes))
                 report_name(r, FACT_NAME_UNKNOWN, &at, -1);
+            bool skips =
+                job_rule_find(&r->job->sharding, name) && !is_named_before(from, &at, name);
             for (int a = 0; a < axes.n; a++)
-                append_axis(r, &at, axes.axis[a], &to);
+                append_axis(r, &at, axes.axis[a], skips, &to);
         }
     return to;
 }

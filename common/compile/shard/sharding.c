@@ -104,19 +104,37 @@ int entry_dims(const struct job_spec *s)
     return n;
 }
 
+// Latents, and what a router makes of a token, lie as the tokens do, unless the job says otherwise.
+static enum point point_asked(const struct sharding *s, const struct value *v)
+{
+    return v->point == POINT_LATENT && !s->given[POINT_LATENT] ? POINT_SEQ : v->point;
+}
+
+// A point's spec cuts the features of tokens, not what a router or a latent has in their place.
+static void drop_other_features(const struct value *v, struct spec *s)
+{
+    for (int d = 2; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_ROUTER || v->dims[d] == DIM_CHOICE || v->dims[d] == DIM_LATENT ||
+            v->dims[d] == DIM_ROTARY)
+            s->dim[d] = (struct dim_cut){0};
+}
+
 struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const struct value *v)
 {
     bool param = v->kind == VALUE_PARAM;
     int entry = param ? sharding_entry(s, v) : -1;
+    enum point point = param ? POINT_NONE : point_asked(s, v);
     struct spec spec;
     if (entry >= 0)
         spec = s->params[entry];
-    else if (!param && s->given[v->point])
-        spec = s->points[v->point];
+    else if (!param && s->given[point])
+        spec = s->points[point];
     else
         spec = rules_spec(&s->rules, m, v);
-    if (!param && s->given[v->point])
+    if (!param && s->given[point])
         shift_stacked(v, &spec);
+    if (!param && s->given[point])
+        drop_other_features(v, &spec);
     if (entry < 0)
         drop_uneven_key_heads(s->rules.dims, m, v, &spec);
     for (int d = v->shape.n; d < MAX_DIMS; d++)

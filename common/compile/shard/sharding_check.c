@@ -68,12 +68,16 @@ static void check_length(struct checker *c, const struct value *v, int longest)
         facts_add(&c->s->facts, &f);
 }
 
-// A weight cut on an axis that the batch uses is gathered by every pass that reads it.
+// A weight cut on an axis that the batch uses is gathered by every pass that reads it, but for the
+// experts of a device: their tokens come to them.
 static void check_weight(struct checker *c, const struct value *v)
 {
     struct fact f = fact_of(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
     f.has = sharding_asked(c->s, c->mesh, v);
     f.axes = spec_axes(&f.has) & c->s->batch & (axis_set)~c->s->gather;
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_EXPERT)
+            f.axes &= (axis_set)~dim_axes(&f.has.dim[d]);
     if (f.axes)
         facts_add(&c->s->facts, &f);
 }
