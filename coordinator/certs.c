@@ -39,7 +39,8 @@ static int do_init(const struct flags *f, struct err *e)
 static int do_token(const struct flags *f, struct err *e)
 {
     char token[TLS_TOKEN_MAX];
-    int rc = tls_token_make(f->dir, f->role, clock_wall_ms() / 1000, f->ttl_s, token, e);
+    int rc = tls_token_make(f->dir, f->role ? f->role : "worker", clock_wall_ms() / 1000, f->ttl_s,
+                            token, e);
     if (!rc)
         plain_printf(stdout, "%s\n", token);
     return rc;
@@ -49,6 +50,9 @@ static int do_issue(const struct flags *f, struct err *e)
 {
     if (!f->name)
         return err_set(e, ERR_INVALID, "issue needs a NAME");
+    if (!f->role)
+        return err_set(e, ERR_INVALID,
+                       "say what %s is: --role client (a user), worker (a host) or admin", f->name);
     char beside[PATH_MAX]; // the authority's own files have suffixes, a name has no folder yet
     if (snprintf(beside, sizeof beside, "%s/%s", f->dir, f->name) >= (int)sizeof beside)
         return err_set(e, ERR_INVALID, "the path %s is too long", f->dir);
@@ -77,7 +81,7 @@ static const struct verb {
      "make the cluster's authority, the server's and an admin's certificate", do_init},
     {"token", "[--tls DIR] [--role worker|client] [--ttl SECONDS]",
      "a join token, good once, for a day", do_token},
-    {"issue", "[--tls DIR] [--role client|worker|admin] [--days N] [--out DIR] NAME",
+    {"issue", "[--tls DIR] --role client|worker|admin [--days N] [--out DIR] NAME",
      "make NAME a certificate, in --out or DIR/NAME", do_issue},
     {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew},
 };
@@ -134,7 +138,7 @@ static int parse_flags(int argc, char **argv, struct flags *f)
 
 int certs_main(int argc, char **argv)
 {
-    struct flags f = {.dir = getenv("WEFT_TLS"), .role = "worker", .days = DAYS, .ttl_s = TTL_S};
+    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_s = TTL_S};
     struct err e = {0};
     if (!f.dir || !*f.dir)
         f.dir = "/etc/weft/tls";

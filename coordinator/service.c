@@ -228,8 +228,8 @@ static int join_cluster(struct service *s, const Weft__V1__JoinRequest *q,
     const char *cert = NULL, *ca = NULL;
     if (!s->o.tls_dir)
         return err_set(e, ERR_UNSUPPORTED, "this cluster has no TLS: nothing to join");
-    int rc = tls_token_sign(s->o.tls_dir, q->secret, q->csr_pem, clock_wall_ms() / 1000, a, &cert,
-                            &ca, e);
+    const struct tls_request ask = {q->secret, q->csr_pem, q->role};
+    int rc = tls_token_sign(s->o.tls_dir, &ask, clock_wall_ms() / 1000, a, &cert, &ca, e);
     if (rc)
         return rc;
     reply->cert_pem = arena_strdup(a, cert);

@@ -43,6 +43,7 @@ static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **re
     weft__v1__join_request__init(&m);
     m.secret = frame_text(j->secret);
     m.csr_pem = frame_text(j->csr);
+    m.role = frame_text("worker");
     int rc = rpc_open(&r, e);
     rc = rc ? rc : rpc_dial(r, &o, &channel, e);
     // The coordinator takes one at a time: of hosts that join at once each waits for its turn.

@@ -33,10 +33,15 @@ int tls_ca_renew_server(const char *dir, const char *const *sans, int nsans, str
 // A join token for `role`, good once and until now_s + ttl_s.
 int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl_s,
                    char out[TLS_TOKEN_MAX], struct err *e);
+struct tls_request {
+    const char *secret, *csr_pem;
+    const char *role; // what the joiner is; "": whatever the token says
+};
 // Uses a token up (durably) and signs the request: *cert is PEM. ERR_REFUSED: unknown, used,
-// expired, or the request's signature is wrong. The role is the token's, the name the request's.
-int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int64_t now_s,
-                   struct arena *a, const char **cert, const char **ca, struct err *e);
+// expired, for another role (it stays good then), or the request's signature is wrong. The role is
+// the token's, the name the request's.
+int tls_token_sign(const char *dir, const struct tls_request *q, int64_t now_s, struct arena *a,
+                   const char **cert, const char **ca, struct err *e);
 
 // ---- the joiner's side ----
 // Splits a token: the CA's hash (64 hex digits) and the secret.
@@ -44,8 +49,8 @@ int tls_token_parse(const char *token, char ca_sha256[65], char secret[65], stru
 // A key (kept as PEM text until the certificate is there) and a request for `name`.
 int tls_request_make(const char *name, struct arena *a, const char **key_pem, const char **csr_pem,
                      struct err *e);
-// Checks that ca_pem has the hash, that cert_pem is signed by it for this key; then stores
-// ca.pem, NAME.pem, NAME.key in `dir` (made 0700).
+// Checks that ca_pem has the hash, that cert_pem is signed by it for this key and for the role that
+// `file` is named after; then stores ca.pem, FILE.pem, FILE.key in `dir` (made 0700).
 int tls_request_store(const char *dir, const char *file, const char *ca_sha256, const char *ca_pem,
                       const char *cert_pem, const char *key_pem, struct err *e);
 // The certificate's end of validity and role, for doctor.

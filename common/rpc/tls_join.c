@@ -99,8 +99,10 @@ static int check_ca(X509 *ca, const char *want, struct err *e)
                : err_set(e, ERR_REFUSED, "the authority is not the token's: its hash is %s", is);
 }
 
-static int check_answer(X509 *ca, X509 *cert, EVP_PKEY *key, const char *ca_sha256, struct err *e)
+static int check_answer(X509 *ca, X509 *cert, EVP_PKEY *key, const char *ca_sha256,
+                        const char *want_role, struct err *e)
 {
+    char role[16];
     int rc = check_ca(ca, ca_sha256, e);
     if (rc)
         return rc;
@@ -108,6 +110,9 @@ static int check_answer(X509 *ca, X509 *cert, EVP_PKEY *key, const char *ca_sha2
         return err_set(e, ERR_REFUSED, "the certificate was not signed by the authority");
     if (X509_check_private_key(cert, key) != 1)
         return tls_failed(e, ERR_REFUSED, "the certificate is for another key");
+    tls_cert_role(cert, role, sizeof role);
+    if (strcmp(role, want_role) != 0)
+        return err_set(e, ERR_REFUSED, "the certificate is of role %s, not %s", role, want_role);
     return 0;
 }
 
@@ -122,7 +127,7 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     int rc = tls_cert_parse(ca_pem, &ca, e);
     rc = rc ? rc : tls_cert_parse(cert_pem, &cert, e);
     rc = rc ? rc : tls_key_parse(key_pem, &key, e);
-    rc = rc ? rc : check_answer(ca, cert, key, ca_sha256, e);
+    rc = rc ? rc : check_answer(ca, cert, key, ca_sha256, file, e);
     // What was checked is written, not what may follow it in the text.
     rc = rc ? rc : tls_cert_print(ca, &ca_text, e);
     rc = rc ? rc : tls_cert_print(cert, &cert_text, e);

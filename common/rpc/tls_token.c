@@ -144,10 +144,26 @@ static int claim_token(int tokens, const char *name, char *text, size_t size, st
     return rc;
 }
 
-static int use_up_token(const char *dir, const char *secret, int64_t now_s, struct token *out,
-                        struct err *e)
+// A token for another role stays good: whoever has it may still use it for what it is.
+static int check_role(const char *tokens, const char *name, const char *role, struct err *e)
+{
+    struct buf text = {0};
+    struct token t;
+    bool is_other = *role && !tls_file_read(tokens, name, &text, NULL) &&
+                    parse_token(buf_str(&text), &t) && strcmp(t.role, role) != 0;
+    buf_clear(&text);
+    return is_other ? err_set(e, ERR_REFUSED,
+                              "the join token is for a %s: make one with `weft-coordinator token "
+                              "--role %s`",
+                              t.role, role)
+                    : 0;
+}
+
+static int use_up_token(const char *dir, const struct tls_request *q, int64_t now_s,
+                        struct token *out, struct err *e)
 {
     char path[PATH_MAX], name[65], text[200];
+    const char *secret = q->secret;
     if (!is_hex64(secret))
         return refuse_token(e, "the join token is unknown or was used");
     sha256_hex(secret, 64, name);
@@ -156,7 +172,8 @@ static int use_up_token(const char *dir, const char *secret, int64_t now_s, stru
     if (fd < 0)
         return errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open %s", path);
-    int rc = claim_token(fd, name, text, sizeof text, e);
+    int rc = check_role(path, name, q->role, e);
+    rc = rc ? rc : claim_token(fd, name, text, sizeof text, e);
     close(fd);
     if (!rc && !parse_token(text, out))
         rc = refuse_token(e, "the join token is damaged");
@@ -214,18 +231,18 @@ static int sign_request(const struct tls_pair *ca, X509_REQ *req, const struct t
     return rc;
 }
 
-int tls_token_sign(const char *dir, const char *secret, const char *csr_pem, int64_t now_s,
-                   struct arena *a, const char **cert, const char **ca, struct err *e)
+int tls_token_sign(const char *dir, const struct tls_request *q, int64_t now_s, struct arena *a,
+                   const char **cert, const char **ca, struct err *e)
 {
     char name[TLS_NAME_MAX];
     struct tls_pair pair = {0};
     struct token token;
     X509_REQ *req = NULL;
-    int rc = read_request(csr_pem, &req, name, e);
+    int rc = read_request(q->csr_pem, &req, name, e);
     rc = rc ? rc
             : tls_pair_read(dir, "ca", &pair, e); // before the token, which a failure must not cost
     if (!rc)
-        rc = use_up_token(dir, secret, now_s, &token, e);
+        rc = use_up_token(dir, q, now_s, &token, e);
     if (!rc) {
         struct tls_leaf leaf = {
             .role = token.role, .name = name, .now_s = now_s, .days = TLS_LEAF_DAYS};

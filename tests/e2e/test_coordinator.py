@@ -336,6 +336,8 @@ def test_a_verb_of_certificates_tells_its_flags(verb):
 def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
     command("init", "--tls", authority, code=78)
     command("issue", "--tls", authority, "--role", "king", "me", code=78)
+    command("issue", "--tls", authority, "me", code=78)  # a role is said, never guessed
+    assert not (authority / "me").exists()
     command("issue", "--tls", authority, "--role", "admin", code=78)
     command("token", "--tls", place / "nowhere", code=78)
     assert authority.stat().st_mode & 0o777 == 0o700

@@ -86,7 +86,8 @@ static void answer_join(struct rig *r, const struct rpc_event *ev)
     Weft__V1__JoinReply reply;
     arena_init(&a);
     weft__v1__join_reply__init(&reply);
-    if (tls_token_sign(r->ca, m->secret, m->csr_pem, clock_wall_ms() / 1000, &a, &cert, &ca, &e)) {
+    const struct tls_request q = {m->secret, m->csr_pem, m->role};
+    if (tls_token_sign(r->ca, &q, clock_wall_ms() / 1000, &a, &cert, &ca, &e)) {
         rpc_finish(r->rpc, ev->call, RPC_PERMISSION_DENIED, e.text);
     } else {
         reply.cert_pem = frame_text(cert);
@@ -159,6 +160,25 @@ static void a_token_is_traded_once_and_the_certificate_attaches(void **state)
     assert_string_equal(r->peer.name, "worker-a");
 }
 
+static void a_clients_token_makes_no_worker_and_stays_good(void **state)
+{
+    struct rig *r = *state;
+    char token[TLS_TOKEN_MAX], ca[65], secret[65], file[200];
+    struct arena a;
+    struct err e = {0};
+    const char *key, *csr, *cert, *ca_pem;
+    assert_int_equal(tls_token_make(r->ca, "client", clock_wall_ms() / 1000, 600, token, NULL), 0);
+    assert_int_equal(join(r, token), 78);
+    snprintf(file, sizeof file, "%s/tls/worker.pem", r->state);
+    assert_int_equal(access(file, F_OK), -1);
+    arena_init(&a); // whoever is a client can still use it
+    assert_int_equal(tls_token_parse(token, ca, secret, &e), 0);
+    assert_int_equal(tls_request_make("jane", &a, &key, &csr, &e), 0);
+    const struct tls_request q = {secret, csr, "client"};
+    assert_int_equal(tls_token_sign(r->ca, &q, clock_wall_ms() / 1000, &a, &cert, &ca_pem, &e), 0);
+    arena_clear(&a);
+}
+
 static void a_token_of_another_authority_is_not_trusted(void **state)
 {
     struct rig *r = *state;
@@ -179,6 +199,7 @@ int main(int argc, char **argv)
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         STORY(a_token_is_traded_once_and_the_certificate_attaches),
+        STORY(a_clients_token_makes_no_worker_and_stays_good),
         STORY(a_token_of_another_authority_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 struct joiner {
     struct arena a;
     char token[TLS_TOKEN_MAX], ca_sha256[65], secret[65];
-    const char *key, *csr, *cert, *ca;
+    const char *key, *csr, *cert, *ca, *role;
     struct err e;
 };
 
@@ -15,6 +15,7 @@ static void join_begin(struct joiner *j, const char *role, int64_t ttl_s)
 {
     memset(j, 0, sizeof *j);
     arena_init(&j->a);
+    j->role = "";
     assert_int_equal(tls_token_make(in_top("ca"), role, NOW, ttl_s, j->token, &j->e), 0);
     assert_int_equal(tls_token_parse(j->token, j->ca_sha256, j->secret, &j->e), 0);
     assert_int_equal(tls_request_make("host-7", &j->a, &j->key, &j->csr, &j->e), 0);
@@ -22,7 +23,8 @@ static void join_begin(struct joiner *j, const char *role, int64_t ttl_s)
 
 static int join_sign(struct joiner *j, int64_t now_s)
 {
-    return tls_token_sign(in_top("ca"), j->secret, j->csr, now_s, &j->a, &j->cert, &j->ca, &j->e);
+    const struct tls_request q = {j->secret, j->csr, j->role};
+    return tls_token_sign(in_top("ca"), &q, now_s, &j->a, &j->cert, &j->ca, &j->e);
 }
 
 static int join_store(struct joiner *j, const char *dir)
@@ -237,6 +239,12 @@ static void a_joiner_stores_nothing_but_its_own_authoritys_answer(void **state)
     j.cert = "nonsense";
     assert_int_equal(join_store(&j, in_top("host")), ERR_DATA);
     assert_int_not_equal(access(in_top("host"), F_OK), 0);
+    struct joiner user; // what an older coordinator would answer to a client's token
+    join_begin(&user, "client", 3600);
+    assert_int_equal(join_sign(&user, NOW), 0);
+    assert_int_equal(join_store(&user, in_top("host")), ERR_REFUSED);
+    assert_non_null(strstr(user.e.text, "of role client, not worker"));
+    arena_clear(&user.a);
     j.cert = cert;
     assert_int_equal(
         tls_request_store(in_top("host"), "ca", j.ca_sha256, j.ca, j.cert, j.key, NULL),
