@@ -145,7 +145,7 @@ int certs_main(int argc, char **argv)
     for (int i = 0; i < VERBS; i++) {
         if (strcmp(argv[0], verbs[i].name) != 0)
             continue;
-        if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
             list_verbs(stdout);
             return 0;
         }

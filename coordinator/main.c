@@ -160,7 +160,7 @@ int main(int argc, char **argv)
     static struct flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
     if (argc > 1 && argv[1][0] != '-')
         return certs_main(argc - 1, argv + 1);
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         plain_puts(stdout, usage);
         return 0;
     }

@@ -372,7 +372,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
-    if (argc == 2 && !strcmp(argv[1], "--help")) {
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         plain_puts(stdout, usage);
         return 0;
     }

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
 
@@ -250,32 +251,59 @@ static void put_stages(const struct report *r, uint64_t stages, struct buf *out)
     }
 }
 
+// Columns as wide as their widest cell: rows are gone through twice, and the first time, with no
+// `out`, their cells are measured.
+struct columns {
+    int widest[4];
+};
+
+static void put_cell(struct columns *c, int column, const char *text, struct buf *out)
+{
+    int width = text_columns(text);
+    if (out)
+        buf_printf(out, "  %s%*s", text, c->widest[column] - width, "");
+    else if (width > c->widest[column])
+        c->widest[column] = width;
+}
+
 static void text_param(const struct report *r, const struct program *p, const struct buffer *b,
-                       struct buf *out)
+                       struct columns *columns, struct buf *out)
 {
     const struct value *v = &p->graph->values[b->value];
     struct buf shape = {0}, spec = {0};
     for (int d = 0; d < v->shape.n; d++)
         buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)v->shape.dim[d]);
     spec_print(&v->spec, &p->mesh, v->shape.n, &spec);
-    buf_printf(out, "  %-24s %-14s %-12s ", v->name, buf_str(&shape), buf_str(&spec));
-    buf_bytes(out, b->bytes);
-    buf_puts(out, " a device");
-    put_stages(r, v->stages, out);
-    buf_putc(out, '\n');
+    put_cell(columns, 0, v->name, out);
+    put_cell(columns, 1, buf_str(&shape), out);
+    put_cell(columns, 2, buf_str(&spec), out);
+    if (out) {
+        buf_puts(out, "  ");
+        buf_bytes(out, b->bytes);
+        buf_puts(out, " a device");
+        put_stages(r, v->stages, out);
+        buf_putc(out, '\n');
+    }
     buf_clear(&shape);
     buf_clear(&spec);
 }
 
-static void text_params(const struct report *r, struct buf *out)
+static void put_params(const struct report *r, struct columns *columns, struct buf *out)
 {
-    buf_puts(out, "parameters\n");
     for (int s = 0; s < r->compiled->nstages; s++) {
         const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
         for (int i = 0; i < p->nbuffers; i++)
             if (is_param(&p->buffers[i]) && is_first_with(value_of(r->compiled, &p->buffers[i]), s))
-                text_param(r, p, &p->buffers[i], out);
+                text_param(r, p, &p->buffers[i], columns, out);
     }
+}
+
+static void text_params(const struct report *r, struct buf *out)
+{
+    struct columns columns = {0};
+    buf_puts(out, "parameters\n");
+    put_params(r, &columns, NULL);
+    put_params(r, &columns, out);
 }
 
 // How many bytes fewer a device holds because gradients or optimiser state are cut further than
@@ -322,22 +350,34 @@ static void text_pipeline(const struct report *r, struct buf *out)
                c->schedule_cost.bubble, c->schedule_cost.peak_stash);
 }
 
-static void text_collectives(const struct report *r, struct buf *out)
+static void put_collectives(const struct report *r, struct columns *columns, struct buf *out)
 {
-    buf_puts(out, "collectives a step, a device\n");
-    if (r->cost.ncollectives == 0)
-        buf_puts(out, "  none\n");
     for (int i = 0; i < r->cost.ncollectives; i++) {
         const struct collective_row *c = &r->cost.collectives[i];
         struct buf axes = {0};
         axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        buf_printf(out, "  %-14s %-8s %-9s %-28s ×%-4lld sends ", collective_row_name(c),
-                   buf_str(&axes), phase_name(c->phase), c->tensor, (long long)c->count);
+        put_cell(columns, 0, collective_row_name(c), out);
+        put_cell(columns, 1, buf_str(&axes), out);
+        put_cell(columns, 2, phase_name(c->phase), out);
+        put_cell(columns, 3, c->tensor, out);
+        buf_clear(&axes);
+        if (!out)
+            continue;
+        buf_printf(out, "  ×%-4lld sends ", (long long)c->count);
         buf_bytes(out, c->bytes);
         put_stages(r, c->stages, out);
         buf_putc(out, '\n');
-        buf_clear(&axes);
     }
+}
+
+static void text_collectives(const struct report *r, struct buf *out)
+{
+    struct columns columns = {0};
+    buf_puts(out, "collectives a step, a device\n");
+    if (r->cost.ncollectives == 0)
+        buf_puts(out, "  none\n");
+    put_collectives(r, &columns, NULL);
+    put_collectives(r, &columns, out);
 }
 
 static int find_word(const char *text, int n, const char *word)
@@ -436,4 +476,10 @@ void report_text(const struct report *r, struct buf *out)
                !r->fits              ? "it does not fit, see above"
                : r->findings->errors ? "refused, see above"
                                      : "it would run");
+    if (r->fits && !r->findings->errors && r->absent)
+        plain_line(
+            out,
+            "its data was not looked at: not here is %s (paths are relative to the job file, "
+            "or for `weft submit` to the workers' --data-root)",
+            r->absent);
 }

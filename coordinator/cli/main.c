@@ -126,15 +126,20 @@ static int refuse_verb(const char *word)
     near = suggest(word, names, VERBS);
     plain_error("weft: no verb '%s'%s%s%s", word, near ? "; did you mean " : "", near ? near : "",
                 near ? "?" : "");
-    print_help(stderr);
+    plain_error("  to do: `weft help` lists the verbs");
     return CLIENT_USAGE;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
     struct args a;
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0) {
+        if (is_help(argv[i])) {
             print_verb_help(v);
             return CLIENT_OK;
         }
@@ -154,7 +159,7 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLIENT_USAGE;
     }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "help") == 0) {
+    if (is_help(word) || strcmp(word, "help") == 0) {
         const struct verb *v = argc > 2 ? find_verb(argv[2]) : NULL;
         if (argc > 2 && !v)
             return refuse_verb(argv[2]);

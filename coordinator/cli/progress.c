@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/plain.h"
+#include "common/base/speed.h"
 #include "coordinator/cli/cli_print.h"
 
 enum { LIVE_MS = 100, PLAIN_MS = 5000 };
@@ -45,6 +46,7 @@ static void json_report(struct json_out *w, const Weft__Rank__StepReport *r)
     for (size_t k = 0; k < r->n_samples; k++)
         json_str(w, NULL, r->samples[k]);
     json_end(w);
+    json_text(w, "prompt", r->sample_prompt);
 }
 
 static void print_json(const Weft__V1__WatchUpdate *u)
@@ -81,7 +83,8 @@ static void describe_job(const struct progress *p, struct buf *out)
     if (p->step >= 0)
         buf_printf(out, "  step %lld/%lld", (long long)p->step, (long long)p->steps);
     if (p->reported) {
-        buf_printf(out, "  loss %.4g  %s samples/s", p->loss, word_rate(p->samples_per_s, word));
+        buf_printf(out, "  loss %.4g  %s %s/s", p->loss, word_rate(p->speed, word),
+                   p->tokens ? "tokens" : "samples");
     }
     if (p->evaluated && isnan(p->accuracy)) // a decoder has no accuracy
         buf_printf(out, "  eval loss %.4g", p->eval_loss);
@@ -89,6 +92,8 @@ static void describe_job(const struct progress *p, struct buf *out)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
+    if (*p->text)
+        buf_printf(out, "  %.*s", (int)strcspn(p->text, "\n"), p->text);
 }
 
 // Adds the time that is left at the present speed, measured in steps between two lines.
@@ -119,12 +124,30 @@ static void show_line(struct progress *p, int64_t now)
     buf_clear(&line);
 }
 
+// What a model writes may hold newlines: the lines that follow are set off, so that none looks like
+// one of ours.
+static void put_indented(struct buf *out, const char *text)
+{
+    for (; *text; text++) {
+        buf_putc(out, *text);
+        if (*text == '\n')
+            buf_puts(out, "    ");
+    }
+}
+
 static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
 {
+    struct buf out = {0};
+    for (size_t k = 0; k < r->n_samples; k++) {
+        buf_printf(&out, "sample after step %lld: ", (long long)r->step);
+        put_indented(&out, r->sample_prompt);
+        put_indented(&out, r->samples[k]);
+        buf_putc(&out, '\n');
+    }
     clear_live_line(p);
-    for (size_t k = 0; k < r->n_samples; k++)
-        plain_printf(stdout, "sample after step %lld: %s\n", (long long)r->step, r->samples[k]);
+    plain_put(stdout, buf_str(&out), out.len);
     fflush(stdout);
+    buf_clear(&out);
 }
 
 static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // the time of day, without the date
@@ -149,10 +172,11 @@ static void show_event(struct progress *p, const Weft__Rows__Event *e)
     buf_clear(&line);
 }
 
-// Returns whether the state has changed.
+// Returns whether the state, or what is said about it, has changed.
 static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
 {
-    bool changed = s->state != p->state;
+    bool changed = s->state != p->state || strncmp(s->text, p->text, sizeof p->text - 1) != 0;
+    bool moved = s->state != p->state;
     snprintf(p->job, sizeof p->job, "%s", s->job);
     snprintf(p->name, sizeof p->name, "%s", s->name);
     snprintf(p->store, sizeof p->store, "%s", s->store);
@@ -163,15 +187,20 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
     if (s->reported) {
         p->reported = true;
         p->loss = s->loss;
-        p->samples_per_s = s->samples_per_s;
+        p->tokens = s->tokens_per_s > 0;
+        if (!(p->speed > 0)) // reports say it more often
+            p->speed = p->tokens ? s->tokens_per_s : s->samples_per_s;
     }
     if (s->evaluated) {
         p->evaluated = true;
         p->accuracy = s->eval_accuracy;
         p->eval_loss = s->eval_loss;
     }
-    if (changed)
+    snprintf(p->text, sizeof p->text, "%s", s->text);
+    if (moved) {
         p->eta_step = -1;
+        p->speed = 0;
+    }
     return changed;
 }
 
@@ -182,7 +211,8 @@ static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int
     p->steps = r->steps;
     p->reported = true;
     p->loss = r->loss;
-    p->samples_per_s = r->samples_per_s;
+    p->tokens = r->tokens_per_s > 0;
+    speed_add(&p->speed, p->tokens ? r->tokens_per_s : r->samples_per_s);
     if (p->eta_step < 0) {
         p->eta_step = r->step;
         p->eta_ns = now;

@@ -14,7 +14,10 @@ struct progress {
     char job[64], name[80], store[600];
     Weft__Rows__JobState state;
     int64_t step, steps, checkpoint;
-    double loss, samples_per_s, accuracy, eval_loss; // accuracy is NaN if the model has none
+    double loss, accuracy, eval_loss; // accuracy is NaN if the model has none
+    double speed; // of late: of tokens where the model has such, else of samples
+    bool tokens;
+    char text[600]; // why it waits, how it ended; "" while there is nothing to say
     bool reported, evaluated;
     int64_t shown_ns, said_step; // of the last line of steps
     int64_t eta_ns, eta_step;    // when and at which step counting began; -1 if not yet

@@ -178,8 +178,9 @@ static void print_status(const void *reply, struct buf *out)
     else
         buf_printf(out, "step        none yet of %lld\n", (long long)s->steps);
     if (s->reported)
-        buf_printf(out, "loss        %.6g, %s samples/s\n", s->loss,
-                   word_rate(s->samples_per_s, word));
+        buf_printf(out, "loss        %.6g, %s %s/s\n", s->loss,
+                   word_rate(s->tokens_per_s > 0 ? s->tokens_per_s : s->samples_per_s, word),
+                   s->tokens_per_s > 0 ? "tokens" : "samples");
     if (s->evaluated && isnan(s->eval_accuracy)) // a decoder has no accuracy
         buf_printf(out, "evaluation  loss %.6g\n", s->eval_loss);
     else if (s->evaluated)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device
-// or reads data.
+// or reads data; plan looks whether the files are there.
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "common/base/plain.h"
+#include "common/data/pattern.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
@@ -116,6 +117,22 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
+// Names the data files that are not where the job file says; null where all are.
+static const char *list_absent(const struct job *job, struct arena *a)
+{
+    const struct job_data *d = &job->data;
+    const char *const paths[] = {d->train.images, d->train.labels, d->train.tokens,
+                                 d->eval.images,  d->eval.labels,  d->eval.tokens};
+    const char **files;
+    char *list = NULL;
+    int n;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
+        if (paths[i] && (pattern_files(NULL, job_path(job, a, paths[i]), a, &files, &n, NULL) ||
+                         access(files[0], R_OK)))
+            list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", paths[i]);
+    return list;
+}
+
 static int plan_job(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
@@ -139,8 +156,11 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
         return CLIENT_USAGE;
     if (wrong.message)
         findings_add(&found, &wrong);
+    if (found.errors && !f->json && !f->show)
+        buf_reset(why); // the report has them, each once
     model_fit(&job, &device, &compiled, &found, a);
     report_make(&report, &job, &compiled, &found, &device, a);
+    report.absent = list_absent(&job, a);
     print_report(&report, f, out);
     return !rc && report.fits && !wrong.message ? CLIENT_OK : CLIENT_USAGE;
 }

@@ -134,6 +134,22 @@ def test_the_plan_for_people_says_the_same(small):
         assert text in end.out, end
 
 
+def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
+    end = solo.weft("plan", str(solo.REPO / "deploy/examples/gpt-3d.yaml"))
+    rows = end.out.partition("parameters\n")[2].partition("memory")[0].splitlines()
+    assert len({len(row.split()[0]) for row in rows}) > 2, end
+    assert len({row.index(row.split()[1]) for row in rows}) == 1, rows
+
+
+def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
+    end = solo.weft("plan", small)
+    assert end.code == 0 and "not looked at: not here is nowhere/x, nowhere/y " in end.out, end
+    (tmp_path / "nowhere").mkdir()
+    for name in "xy":
+        (tmp_path / "nowhere" / name).touch()
+    assert "not looked at" not in solo.weft("plan", small).out
+
+
 def test_the_rank_runs_the_plan_it_was_shown(tmp_path, toy):
     """weft plan's hash and bytes are those the rank logs; what it allocates is held against them."""
     run = solo.Run(tmp_path, solo.job(toy, 2, eval__every=10), "same")
@@ -174,7 +190,13 @@ def test_a_refused_sharding_is_told_whole_with_its_fix(small):
     fixed = reads("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}", "-s", unused["fix"])
     assert fixed["findings"] == []
     text = solo.weft("plan", small, "-s", "mesh={dp: 2, spare: 2}")
+    assert not text.err and text.out.count(unused["message"]) == 1, text  # told once
     assert text.code == 2 and f"-s '{unused['fix']}'" in text.out and "refused" in text.out
+
+
+def test_a_batch_that_cannot_be_divided_is_told_once(small):
+    end = solo.weft("plan", small, "-s", "data.batch=13")
+    assert end.code == 2 and (end.out + end.err).count("12 or 14") == 1, end
 
 
 @pytest.mark.parametrize(
@@ -209,11 +231,21 @@ def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
 
 
 def test_help_and_version_are_no_error():
-    for args in (["--help"], ["help"], ["--version"]):
+    for args in (["--help"], ["-h"], ["help"], ["--version"], ["run", "-h"], ["run", "--help"]):
         end = solo.weft(*args)
         assert end.code == 0 and end.out and not end.err, end
-    end = solo.Process(["--help"]).wait()
-    assert end.code == 0 and "--solo" in end.out, end
+    for flag in ("--help", "-h"):
+        end = solo.Process([flag]).wait()
+        assert end.code == 0 and "--solo" in end.out, end
+    end = solo.Process(["--version"]).wait()
+    assert end.code == 0 and end.out.startswith("weft-rank "), end
+
+
+def test_a_mistyped_verb_is_told_in_two_lines():
+    end = solo.weft("stauts", "x")
+    assert end.code == 2 and not end.out, end
+    assert end.err.splitlines() == ["weft: no verb 'stauts'; did you mean status?",
+                                    "  to do: `weft help` lists the verbs"], end
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,9 @@ def test_a_job_the_coordinator_finds_bad_ends_with_2(desk, job):
 @pytest.mark.parametrize("state, code", [("SUCCEEDED", 0), ("FAILED", 1), ("CANCELLED", 1), ("HELD", 1)])
 def test_watch_ends_as_the_job_does(desk, state, code):
     end = desk.start(state).weft("watch", "small")
-    assert end.code == code and state in end.out.splitlines()[-1] and "step 30/30" in end.out, end
+    last = end.out.splitlines()[-1]
+    assert end.code == code and state in last and "step 30/30" in end.out, end
+    assert last.endswith("words of the coordinator"), end  # why it waits, and how it ended
 
 
 def test_watch_says_a_line_of_json_an_update(desk):

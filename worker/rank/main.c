@@ -416,8 +416,12 @@ int main(int argc, char **argv)
     static struct flags f = {.solo = {.rank = -1}, .fd = -1};
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
-    if (argc == 2 && !strcmp(argv[1], "--help")) {
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         plain_puts(stdout, usage);
+        return 0;
+    }
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        plain_puts(stdout, "weft-rank " WEFT_VERSION "\n");
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {

@@ -26,6 +26,7 @@ struct step_row {
     double part[ROW_PARTS], eval_part[ROW_PARTS];
     int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
     const char *const *samples;
+    const char *sample_prompt; // what they continue, borrowed; not in the file
 };
 
 struct metrics;

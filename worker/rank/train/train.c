@@ -220,6 +220,7 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
                  (long long)t->sampling.done, (long long)wanted);
     f->row.nsamples = (int)count;
     f->row.samples = t->sample_text;
+    f->row.sample_prompt = t->job->eval.sample.prompt;
     return 0;
 }
 

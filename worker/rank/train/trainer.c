@@ -26,7 +26,7 @@ static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
     int rc = model_compile(t->job, &t->arena, &t->compiled, &dump, e);
-    if (rc && dump.len)
+    if (rc == ERR_INTERNAL && dump.len) // ours to mend; what is the user's is told by the error
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
     t->exec_options.compiled = &t->compiled;
