@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml suggest setting job_mesh job_sharding pipeline param_groups setting_types schema job_schema reading parse check job_print lr preset tokenizer sample
+JOB_SRC     := text job_tree yaml suggest setting job_mesh job_sharding job_model old_form pipeline param_groups setting_types schema schema_print job_schema reading parse check job_print lr tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.
@@ -38,11 +38,11 @@ EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs: what job reading may use too, the lowest first.
-MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts)
-MODEL_SRC   += model mlp vae dense decoder draws loss model_schema schema_list
+MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts model_dims)
+MODEL_SRC   += model built_in mlp vae dense decoder draws loss schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
-MODEL_PROGRAMS := gpt2
+MODEL_PROGRAMS := gpt2 llama cookbook mlp vae
 
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
@@ -134,7 +134,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf plain list map log rand hash json stream root folder
 UNIT_MODEL   := model_language
-UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_preset
+UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
 UNIT_COMPILE += compile_experts compile_experts_moved explain_picture explain_fit explain_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies compile_group
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect

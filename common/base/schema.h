@@ -13,6 +13,7 @@ enum schema_type {
     SCHEMA_FLOAT,     // double
     SCHEMA_BOOL,      // bool
     SCHEMA_STRING,    // const char *, arena-owned
+    SCHEMA_TEXT,      // the same, of any number of lines; printed as a block
     SCHEMA_ENUM,      // int, an index into `names`
     SCHEMA_DURATION,  // int64_t nanoseconds; "5s", "100ms", "2m"; printed in the largest exact unit
     SCHEMA_INT_LIST,  // struct schema_list of int64_t

@@ -18,6 +18,7 @@
 #include "common/compile/program/verify.h"
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/stage.h"
+#include "common/model/language/model_facts.h"
 
 struct pipeline {
     const struct job *job;
@@ -160,7 +161,7 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
         lower_stage(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, to);
         if (p->job->train.fuse)
             fuse_updates(to);
-        to->zigzag = sharding_zigzag(c->sharding, &c->mesh, p->job->model.seq);
+        to->zigzag = sharding_zigzag(c->sharding, &c->mesh, p->job->model.facts->seq);
     }
     return verify_stages(c->program[kind], c->nstages, p->err);
 }

@@ -7,6 +7,7 @@
 #include "common/base/plain.h"
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
+#include "common/model/language/model_facts.h"
 
 static bool is_param(const struct buffer *b)
 {
@@ -438,13 +439,14 @@ static int64_t param_count(const struct compiled *c)
 // counts it, with this job's numbers.
 static void text_mfu(const struct report *r, struct buf *out)
 {
-    const struct job_model *m = &r->job->model;
-    if (m->kind != JOB_MODEL_DECODER)
+    const struct model_facts *m = r->job->model.facts;
+    int64_t embed = model_sizes_whole(r->job->model.sizes, "embed", 0);
+    if (!m->samples || !m->seq || !embed)
         return;
     int64_t n = param_count(r->compiled);
-    double token = 6 * (double)n + 6 * (double)m->layers * (double)m->embed * (double)m->seq;
+    double token = 6 * (double)n + 6 * (double)m->layers * (double)embed * (double)m->seq;
     buf_printf(out, "MFU counts 6N + 6LCT FLOPs a token: N %lld, L %lld, C %lld, T %lld: %.4g",
-               (long long)n, (long long)m->layers, (long long)m->embed, (long long)m->seq, token);
+               (long long)n, (long long)m->layers, (long long)embed, (long long)m->seq, token);
     if (r->device->flops > 0)
         buf_printf(out, "; 100 %% of %s's %.4g FLOP/s is %.4g tokens/s a device", r->device->name,
                    r->device->flops, r->device->flops / token);

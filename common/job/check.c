@@ -3,7 +3,10 @@
 // A check is skipped when one of the keys that it needs is itself wrong: that is reported already.
 #include <string.h>
 
+#include "common/job/job_model.h"
 #include "common/job/reading.h"
+#include "common/model/language/model_dims.h"
+#include "common/model/language/model_facts.h"
 
 static void check_version(struct reading *r)
 {
@@ -125,50 +128,80 @@ static void check_batch(struct reading *r)
     buf_clear(&sizes);
 }
 
-static void check_eval_files(struct reading *r)
+// The dimensions that a rule may name: those of every job, and the model's.
+static const char **list_dimensions(struct reading *r, int *n)
 {
-    static const char images[] = "data.eval.images", labels[] = "data.eval.labels";
-    bool classifier = READING_OK(r, "model.kind") && r->job->model.kind == JOB_MODEL_MLP;
-    if (reading_given(r, images) && !reading_given(r, labels) && classifier)
-        reading_error(r, reading_row(r, labels), "is missing: %s is given", images);
-    if (reading_given(r, labels) && !reading_given(r, images))
-        reading_error(r, reading_row(r, images), "is missing: %s is given", labels);
+    int ruled, own;
+    const char *const *every = dimensions_ruled(&ruled);
+    const char *const *dims = model_dims(r->job->model.read, r->arena, &own);
+    const char **all = arena_array(r->arena, const char *, ruled + own);
+    for (*n = 0; *n < ruled; ++*n)
+        all[*n] = every[*n];
+    for (int i = 0; i < own; i++)
+        if (!dimension_known(dims[i]))
+            all[(*n)++] = dims[i];
+    return all;
 }
 
-// A classifier needs labels; the other models have no use for them.
-static void check_labels(struct reading *r)
+static bool is_listed(const char *const *all, int n, const char *name)
 {
-    static const char *const labels[] = {"data.train.labels", "data.eval.labels"};
-    if (!READING_OK(r, "model.kind", "data.format") || r->job->data.format == JOB_DATA_TOKENS)
+    for (int i = 0; i < n; i++)
+        if (strcmp(all[i], name) == 0)
+            return true;
+    return false;
+}
+
+static void check_rules(struct reading *r)
+{
+    struct reading_row *row = reading_row(r, "sharding.rules");
+    int n;
+    if (!r->model_ok || !row->ok || !row->node)
         return;
-    for (size_t i = 0; i < sizeof labels / sizeof *labels; i++)
-        if (r->job->model.kind == JOB_MODEL_VAE && reading_given(r, labels[i]))
-            reading_error(r, reading_row(r, labels[i]), "acts only when model.kind is mlp");
-    if (r->job->model.kind == JOB_MODEL_MLP && !reading_given(r, labels[0]))
-        reading_error(r, reading_row(r, labels[0]), "is missing: file of their classes");
+    const char **all = list_dimensions(r, &n);
+    struct setting rules = {r->arena, &r->errors, row->row, row->node, row->row->path};
+    for (const struct tree_node *m = row->node->first; m; m = m->next) {
+        struct setting one = setting_member(&rules, m);
+        if (!is_listed(all, n, m->key))
+            row->ok = setting_unknown_key(&one, all, n, "rules cut");
+    }
 }
 
-static void check_vae(struct reading *r)
-{
-    if (!READING_OK(r, "model.kind", "model.hidden"))
-        return;
-    const struct job_model *m = &r->job->model;
-    if (m->kind == JOB_MODEL_VAE && m->hidden.n != 1)
-        reading_error(r, reading_row(r, "model.hidden"),
-                      "a vae has one width, of its encoder and of its decoder: [%lld] would do",
-                      (long long)((const int64_t *)m->hidden.items)[0]);
-}
-
-// Tokens are what a decoder reads, images and labels what a classifier does.
+// What the model reads is what the data has to be.
 static void check_data(struct reading *r)
 {
-    if (!READING_OK(r, "model.kind", "data.format"))
+    if (!r->model_ok || !READING_OK(r, "data.format"))
         return;
-    bool decoder = r->job->model.kind == JOB_MODEL_DECODER;
-    if (decoder != (r->job->data.format == JOB_DATA_TOKENS))
-        reading_error(r, reading_row(r, "data.format"),
-                      decoder ? "must be tokens: model.kind is decoder"
-                              : "tokens are for model.kind: decoder");
+    const struct job_model *m = &r->job->model;
+    if (m->facts->tokens != (r->job->data.format == JOB_DATA_TOKENS))
+        reading_error(r, reading_row(r, "data.format"), "%s %s reads %s",
+                      m->facts->tokens ? "must be tokens: program" : "must be idx or npy: program",
+                      m->program, m->facts->tokens ? "them" : "images");
+}
+
+// Labels are given where the model reads them, with the images of each set that is given.
+static void check_labels(struct reading *r)
+{
+    static const char *const files[][2] = {{"data.train.images", "data.train.labels"},
+                                           {"data.eval.images", "data.eval.labels"}};
+    if (!r->model_ok || !READING_OK(r, "data.format") || r->job->data.format == JOB_DATA_TOKENS)
+        return;
+    const struct job_model *m = &r->job->model;
+    for (int set = 0; set < 2 && !m->facts->tokens; set++) {
+        bool images = set == 0 || reading_given(r, files[set][0]),
+             labels = reading_given(r, files[set][1]);
+        if (images && !labels && m->facts->labels)
+            reading_error(r, reading_row(r, files[set][1]),
+                          set == 0 ? "is missing: file of their classes"
+                                   : "is missing: data.eval.images is given");
+        if (labels && !m->facts->labels)
+            reading_error(r, reading_row(r, files[set][1]),
+                          "acts only where the model reads "
+                          "labels: program %s does not",
+                          m->program);
+        else if (labels && !images)
+            reading_error(r, reading_row(r, files[set][0]), "is missing: %s is given",
+                          files[set][1]);
+    }
 }
 
 static void check_linear(struct reading *r)
@@ -243,9 +276,9 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version, resolve_preset, check_data,       check_labels,  check_vae,
-        resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_eval_files,
-        check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
+        check_version,  resolve_model,    check_rules,    check_data,     check_labels,
+        resolve_mesh,   check_batch,      check_pipeline, check_sample,   check_linear,
+        check_schedule, check_keep_every, check_backoff,  resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -17,32 +17,31 @@
 #include "common/job/sample.h"
 
 enum {
-    JOB_SCHEMA_VERSION = 1,  // `schema:` of the resolved form
+    JOB_SCHEMA_VERSION = 2,  // `schema:` of the resolved form
     JOB_MAX_BYTES = 1 << 20, // of a job file, and of an override
     JOB_MAX_DEPTH = 16,      // of nesting
     JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
     JOB_MAX_STAGES = 64,
+    JOB_MAX_SIZES = 64, // of a model
 };
 
-enum job_model_kind { JOB_MODEL_MLP, JOB_MODEL_DECODER, JOB_MODEL_VAE };
-enum job_family { JOB_GPT2, JOB_LLAMA, JOB_COOKBOOK }; // of decoders
-enum job_activation { JOB_RELU, JOB_GELU, JOB_TANH };
-
+union job_size { // as its kind says (model_program.h)
+    int64_t whole;
+    double number;
+    int word; // an index
+    struct schema_list list;
+};
+struct model_program; // common/model/language has these three
+struct model_sizes;
+struct model_facts;
 struct job_model {
-    int kind;                  // enum job_model_kind
-    int64_t inputs;            // features a sample
-    struct schema_list hidden; // int64_t widths, first layer first
-    int64_t classes;
-    int64_t latent; // vae
-    int activation; // enum job_activation
-
-    int preset; // decoder: index into job/preset.c's table
-    int family; // enum job_family: the preset's
-    int64_t layers, embed, heads, kv_heads, head_dim, mlp, seq, vocab, vocab_multiple;
-    double theta; // llama: of the rotary positions
-    // Shares of what is dropped; the first is the others' default.
-    double dropout, dropout_attention, dropout_residual, dropout_embedding;
+    const char *program;                // "gpt2", or the path of a text of the user's own
+    const char *text;                   // of the user's own; null: it comes with weft
+    const struct model_program *read;   // the text, read
+    const struct model_sizes *sizes;    // what the job gives, and defaults
+    const struct model_facts *facts;    // what the rest of weft asks of a model
+    union job_size size[JOB_MAX_SIZES]; // the same as `sizes`, for the schema's rows
 };
 
 enum job_optimizer_kind { JOB_SGD, JOB_MOMENTUM, JOB_ADAM, JOB_ADAMW };

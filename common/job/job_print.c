@@ -24,7 +24,8 @@ static const char *open_sections(const char *path, const char *before, struct bu
 
 static bool is_absent(const struct schema_row *row, const void *field)
 {
-    return row->optional && row->type == SCHEMA_STRING && !*(const char *const *)field;
+    bool text = row->type == SCHEMA_STRING || row->type == SCHEMA_TEXT;
+    return row->optional && text && !*(const char *const *)field;
 }
 
 // Keys that say where and how a job runs. They are left out of its identity: with others of them it

@@ -6,7 +6,8 @@
 
 #include "common/job/setting.h"
 
-// The logical dimensions that a rule may cut, and the points whose spec may be given.
+// Logical dimensions that have a rule in every job, given or not. A model's other dimensions have one
+// where it is given. Then the points whose spec may be given.
 static const char *const dimensions[] = {"batch", "seq",    "embed",  "heads", "mlp",
                                          "vocab", "layers", "expert", "norm",  "position"};
 enum { DIMENSIONS = sizeof dimensions / sizeof *dimensions };
@@ -23,6 +24,12 @@ bool dimension_known(const char *name)
         if (strcmp(dimensions[i], name) == 0)
             return true;
     return false;
+}
+
+const char *const *dimensions_ruled(int *n)
+{
+    *n = DIMENSIONS;
+    return dimensions;
 }
 
 const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim)
@@ -144,7 +151,8 @@ void job_spec_print(const struct job_spec *s, struct buf *to)
 
 // ---- rules -------------------------------------------------------------------------------------
 
-// Rules that are given replace those of the default, which is read first.
+// Rules that are given replace those of the default, which is read first. Whether the model has the
+// dimension is checked once the model is known.
 bool setting_read_rules(const struct setting *from, void *field)
 {
     struct job_sharding *s = field;
@@ -165,12 +173,12 @@ bool setting_read_rules(const struct setting *from, void *field)
     for (const struct tree_node *n = from->node->first; n; n = n->next) {
         struct setting rule = setting_member(from, n);
         int i = 0;
-        while (i < DIMENSIONS && strcmp(dimensions[i], n->key) != 0)
+        while (i < s->n_rules && strcmp(s->rules[i].dim, n->key) != 0)
             i++;
-        if (i == DIMENSIONS) {
-            ok = setting_unknown_key(&rule, dimensions, DIMENSIONS, "rules cut");
-            continue;
-        }
+        if (i == JOB_RULES)
+            return setting_error(&rule, "is one rule too many: a job has at most %d", JOB_RULES);
+        if (i == s->n_rules)
+            s->rules[s->n_rules++] = (struct job_rule){.dim = n->key};
         s->rules[i].line = setting_line(n);
         ok = read_names(&rule, &s->rules[i].axes) && ok;
     }

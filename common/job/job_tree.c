@@ -31,6 +31,19 @@ void tree_put(struct tree_node *map, const char *key, struct tree_node *value)
     *at = value;
 }
 
+void tree_drop(struct tree_node *map, const char *key)
+{
+    struct tree_node *prev = NULL;
+    for (struct tree_node *m = map->first; m; prev = m, m = m->next) {
+        if (strcmp(m->key, key) != 0)
+            continue;
+        *(prev ? &prev->next : &map->first) = m->next;
+        map->last = map->last == m ? prev : map->last;
+        map->count--;
+        return;
+    }
+}
+
 bool tree_is_null(const struct tree_node *node)
 {
     return node->kind == TREE_SCALAR && node->plain &&

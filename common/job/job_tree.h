@@ -46,6 +46,7 @@ struct tree_node *tree_read_value(const struct tree_source *source, const char *
 struct tree_node *tree_get(const struct tree_node *map, const char *key); // null when absent
 // Replaces the member of that key by `value`, or appends it.
 void tree_put(struct tree_node *map, const char *key, struct tree_node *value);
+void tree_drop(struct tree_node *map, const char *key);   // absent is fine
 bool tree_is_null(const struct tree_node *node);          // a plain "", "~" or "null"
 const char *tree_kind_text(const struct tree_node *node); // "a list"
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // From text to struct job: read the tree, put the overrides in, match its keys against the schema's
 // rows, read each row's setting or its default, then check what spans keys (check.c).
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "common/job/job_model.h"
+#include "common/job/old_form.h"
 #include "common/job/reading.h"
 #include "common/job/suggest.h"
+#include "common/job/text.h"
 
 // ---- keys --------------------------------------------------------------------------------------
 static bool is_section(const struct reading *r, const char *path)
@@ -118,11 +116,14 @@ static void match_keys(struct reading *r, const struct tree_node *map, const cha
             continue;
         }
         int i = 0;
+        bool model = strcmp(section, "model") == 0;
         while (i < r->n && strcmp(r->rows[i].row->path, path) != 0)
             i++;
         if (i < r->n)
             r->rows[i].node = n;
-        else
+        else if (model && is_old_key(n->key))
+            report_old_key(r, n);
+        else if (!model || r->job->model.read) // else nobody knows its keys
             report_unknown_key(r, n, section, path);
     }
 }
@@ -194,11 +195,14 @@ static void read_default(struct reading *r, struct reading_row *row)
     POST(row->ok);
 }
 
-// A section that is no map lacks every key; that it is no map is reported already.
-static bool is_section_reported(const struct reading *r, const char *path)
+// A section that is no map lacks every key; that it is no map is reported already. So are the keys
+// that once stood for model.program.
+static bool is_reported(const struct reading *r, const char *path)
 {
     const struct tree_node *at = reading_nearest_node(r, path);
-    return at->kind != TREE_MAP && !tree_is_null(at);
+    bool old = strcmp(path, "model.program") == 0 && at->kind == TREE_MAP &&
+               (tree_get(at, "kind") || tree_get(at, "preset"));
+    return old || (at->kind != TREE_MAP && !tree_is_null(at));
 }
 
 static void read_row(struct reading *r, struct reading_row *row)
@@ -213,7 +217,7 @@ static void read_row(struct reading *r, struct reading_row *row)
     else if (row->active && schema->def)
         read_default(r, row);
     else if (row->active && !schema->optional && !schema->derived) {
-        if (!is_section_reported(r, schema->path))
+        if (!is_reported(r, schema->path))
             reading_error(r, row, "is missing: %s", schema->doc);
     } else
         row->ok = true;
@@ -256,15 +260,18 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
 {
     *errs = (struct job_errors){0};
     *out = (struct job){.base_dir = base_dir ? arena_strdup(a, base_dir) : ".", .schema = schema};
-    struct reading r = {.arena = a, .schema = schema, .job = out, .errors = {.arena = a}};
+    struct reading r = {
+        .arena = a, .schema = schema, .job = out, .file = file, .errors = {.arena = a}};
     struct tree_source *source = arena_new(a, struct tree_source);
     *source = (struct tree_source){arena_strdup(a, file ? file : "the job"), 0, !file};
-    reading_init_rows(&r);
     out->text = r.root = tree_read(source, text, len, &r.errors);
     if (r.root) {
+        upgrade_tree(&r);
         for (int i = 0; i < n_overrides; i++)
             apply_override(&r, overrides[i], i + 1);
         if (r.root->kind == TREE_MAP) {
+            open_model(&r);
+            reading_init_rows(&r);
             match_keys(&r, r.root, "");
             read_rows(&r);
             check_job(&r);
@@ -294,36 +301,12 @@ int job_line(const struct job *job, const char *path, size_t len)
     return !at || at == job->text || at->source->one_line ? 0 : at->key_line;
 }
 
-// Reads at most JOB_MAX_BYTES + 1, so that a huge file costs no more than a large one.
-static int read_file(const char *path, struct buf *to)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0)
-        return errno;
-    int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
-    fcntl(fd, F_SETFL, 0); // opening a pipe that nobody writes must not wait; reading may
-    ssize_t n = 1;
-    buf_reserve(to, JOB_MAX_BYTES + 1);
-    while (!failed && n > 0 && to->len <= JOB_MAX_BYTES) {
-        n = read(fd, to->data + to->len, JOB_MAX_BYTES + 1 - to->len);
-        if (n > 0)
-            to->len += (size_t)n;
-        else if (n < 0 && errno != EINTR)
-            failed = errno;
-        else if (n < 0)
-            n = 1;
-    }
-    close(fd);
-    return failed;
-}
-
 int job_load(struct arena *a, const struct schema *schema, const char *path,
              const char *const *overrides, int n_overrides, struct job *out,
              struct job_errors *errs)
 {
     struct buf text = {0};
-    int failed = read_file(path, &text), code = 0;
+    int failed = text_read_file(path, JOB_MAX_BYTES, &text), code = 0;
     const char *slash = strrchr(path, '/');
     const char *dir = !slash          ? "."
                       : slash == path ? "/"

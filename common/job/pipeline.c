@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline of a job: which mesh axis its stages lie along, and how many layers each has.
 #include "common/job/reading.h"
+#include "common/model/language/model_facts.h"
 
 int job_pipeline_axis(const struct job *job)
 {
@@ -19,17 +20,11 @@ int job_stages(const struct job *job)
     return axis < 0 ? 1 : (int)job->mesh.axis[axis].size;
 }
 
-// Returns how many layers the stages share out; 0: the model is not made of layers.
-static int64_t count_layers(const struct job *job)
-{
-    return job->model.kind == JOB_MODEL_MLP ? job->model.hidden.n + 1 : job->model.layers;
-}
-
 int64_t job_stage_layers(const struct job *job, int stage)
 {
     if (job->pipeline.stages.n)
         return ((const int64_t *)job->pipeline.stages.items)[stage];
-    int64_t layers = count_layers(job), stages = job_stages(job);
+    int64_t layers = job->model.facts->layers, stages = job_stages(job);
     return layers / stages + (stage < layers % stages);
 }
 
@@ -49,8 +44,6 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     if (stages > JOB_MAX_STAGES)
         reading_error(r, mesh, "%s: %lld stages: a pipeline has at most %d", axis,
                       (long long)stages, JOB_MAX_STAGES);
-    else if (r->job->model.kind == JOB_MODEL_VAE)
-        reading_error(r, mesh, "%s: a vae has no pipeline stages: leave the axis out", axis);
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,
                       (long long)stages, (long long)layers,
@@ -77,14 +70,14 @@ static const char *print_even_stages(struct reading *r)
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
-    if (!READING_OK(r, "mesh", "sharding.rules", "resources.devices", "model.kind", "model.layers",
-                    "model.hidden", "pipeline.stages"))
+    if (!r->model_ok ||
+        !READING_OK(r, "mesh", "sharding.rules", "resources.devices", "pipeline.stages"))
         return;
     check_axis(r);
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
     int axis = job_pipeline_axis(job), stages = job_stages(job);
-    int64_t layers = count_layers(job), sum = 0;
+    int64_t layers = job->model.facts->layers, sum = 0;
     for (int i = 0; i < given->n; i++)
         sum += ((const int64_t *)given->items)[i];
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))

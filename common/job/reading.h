@@ -2,11 +2,11 @@
 // A job file being read: the tree, the job that it fills, and what each schema row got. Inside
 // common/job/ only. Calls go down this list:
 //
-//   parse.c                        text, overrides, keys and settings, in this order
-//   check.c                        what spans keys; it runs the checks of
-//   preset.c pipeline.c sample.c   a decoder's sizes, its stages, its samples
-//   reading.c                      the rows of one reading and errors about them
-//   schema.c                       the rows of all tables, and `when`
+//   parse.c                           text, overrides, keys and settings, in this order
+//   check.c                           what spans keys; it runs the checks of
+//   job_model.c pipeline.c sample.c   the model, its stages, its samples
+//   reading.c                         the rows of one reading and errors about them
+//   schema.c                          the rows of all tables, and `when`
 #pragma once
 #include "common/job/setting.h"
 
@@ -22,10 +22,12 @@ struct reading {
     struct arena *arena;
     const struct schema *schema;
     struct job *job;
+    const char *file; // null: the text is a resolved job
     struct tree_node *root;
     struct tree_errors errors;
     struct reading_row *rows;
     int n;
+    bool model_ok; // the model's sizes and facts are known
 };
 
 // ---- reading.c ----
@@ -52,9 +54,8 @@ bool when_holds(const struct schema *schema, const struct job *job, const struct
 // "optimizer.kind is adam or adamw", "data.eval.images is given"; "" when the key always acts.
 const char *when_text(const struct schema_row *row, struct arena *a);
 
-// ---- check.c, preset.c, pipeline.c, sample.c ----
+// ---- check.c, pipeline.c, sample.c ----
 // Each fills what follows from other keys and reports what does not fit together.
 void check_job(struct reading *r);
-void resolve_preset(struct reading *r); // the sizes of a decoder that are not given
 void check_pipeline(struct reading *r);
 void check_sample(struct reading *r); // data.tokenizer and eval.sample

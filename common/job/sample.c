@@ -2,6 +2,7 @@
 // The default of data.tokenizer, and what does not fit together in eval.sample.
 #include "common/job/reading.h"
 #include "common/job/tokenizer.h"
+#include "common/model/language/model_facts.h"
 
 enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: one row of metrics holds them
 
@@ -13,11 +14,11 @@ static void check_prompt(struct reading *r)
     int32_t *ids;
     int64_t n;
     if (tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
-                         job->model.vocab, r->arena, &ids, &n, &e))
+                         job->model.facts->vocab, r->arena, &ids, &n, &e))
         reading_error(r, row, "%s", e.text);
-    else if (n > job->model.seq)
+    else if (n > job->model.facts->seq)
         reading_error(r, row, "has %lld tokens, the model reads %lld (model.seq): so many would do",
-                      (long long)n, (long long)job->model.seq);
+                      (long long)n, (long long)job->model.facts->seq);
 }
 
 static void check_numbers(struct reading *r)
@@ -41,23 +42,31 @@ static void check_numbers(struct reading *r)
             reading_error(r, reading_row(r, keys[i].path),
                           "acts only when eval.sample.temperature is above 0: at 0 the most likely "
                           "token is taken");
-    if (job->eval.sample.top_k > job->model.vocab)
+    if (job->eval.sample.top_k > job->model.facts->vocab)
         reading_error(r, reading_row(r, "eval.sample.top_k"),
                       "%lld is over model.vocab, %lld: 0 stands for all",
-                      (long long)job->eval.sample.top_k, (long long)job->model.vocab);
+                      (long long)job->eval.sample.top_k, (long long)job->model.facts->vocab);
 }
 
 void check_sample(struct reading *r)
 {
     struct job *job = r->job;
-    if (!READING_OK(r, "model.kind", "model.vocab", "model.seq", "data.format", "data.tokenizer",
-                    "eval.sample.prompt", "eval.sample.tokens", "eval.sample.count",
-                    "eval.sample.temperature", "eval.sample.top_k", "eval.sample.seed"))
+    if (!r->model_ok ||
+        !READING_OK(r, "data.format", "data.tokenizer", "eval.sample.prompt", "eval.sample.tokens",
+                    "eval.sample.count", "eval.sample.temperature", "eval.sample.top_k",
+                    "eval.sample.seed"))
         return;
     if (job->data.format == JOB_DATA_TOKENS && !reading_given(r, "data.tokenizer"))
-        job->data.tokenizer = job->model.vocab <= 256 ? JOB_TOKENIZER_BYTES : JOB_TOKENIZER_IDS;
-    if (job->model.kind != JOB_MODEL_DECODER || !job->eval.sample.prompt)
+        job->data.tokenizer =
+            job->model.facts->vocab <= 256 ? JOB_TOKENIZER_BYTES : JOB_TOKENIZER_IDS;
+    if (!job->eval.sample.prompt)
         return;
+    if (!job->model.facts->samples) {
+        reading_error(r, reading_row(r, "eval.sample.prompt"),
+                      "acts only where the model names its logits of tokens: program %s does not",
+                      job->model.program);
+        return;
+    }
     check_prompt(r);
     check_numbers(r);
 }

@@ -11,6 +11,7 @@
 #include "common/base/json.h"
 #include "common/job/setting.h"
 #include "common/job/suggest.h"
+#include "common/job/text.h"
 
 bool setting_error(const struct setting *s, const char *fmt, ...)
 {
@@ -315,6 +316,27 @@ void setting_print_string(const struct schema_row *row, const void *field, struc
         buf_putc(to, *s);
     }
     buf_putc(to, '"');
+}
+
+bool setting_read_text(const struct setting *s, void *field)
+{
+    if (!check_scalar(s, "lines of text"))
+        return false;
+    *(const char **)field = text_lines(s->arena, s->node->text);
+    return true;
+}
+
+// A block of YAML: its lines stand two deeper than the key, which is in a section.
+void setting_print_text(const struct schema_row *row, const void *field, struct buf *to)
+{
+    (void)row;
+    buf_puts(to, "|2");
+    for (const char *line = *(const char *const *)field; *line;) {
+        size_t n = strcspn(line, "\n");
+        buf_puts(to, n ? "\n    " : "\n");
+        buf_append(to, line, n);
+        line += n + (line[n] == '\n');
+    }
 }
 
 bool setting_read_enum(const struct setting *s, void *field)

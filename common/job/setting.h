@@ -44,6 +44,7 @@ bool setting_read_int(const struct setting *s, void *field);
 bool setting_read_float(const struct setting *s, void *field);
 bool setting_read_bool(const struct setting *s, void *field);
 bool setting_read_string(const struct setting *s, void *field);
+bool setting_read_text(const struct setting *s, void *field);
 bool setting_read_enum(const struct setting *s, void *field);
 bool setting_read_duration(const struct setting *s, void *field);
 bool setting_read_int_list(const struct setting *s, void *field);
@@ -53,6 +54,7 @@ void setting_print_int(const struct schema_row *row, const void *field, struct b
 void setting_print_float(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_bool(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_string(const struct schema_row *row, const void *field, struct buf *to);
+void setting_print_text(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_enum(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_duration(const struct schema_row *row, const void *field, struct buf *to);
 void setting_print_int_list(const struct schema_row *row, const void *field, struct buf *to);
@@ -60,7 +62,8 @@ void setting_print_pair(const struct schema_row *row, const void *field, struct 
 void setting_print_durations(const struct schema_row *row, const void *field, struct buf *to);
 
 // ---- job_mesh.c, job_sharding.c, param_groups.c ----
-bool dimension_known(const char *name); // of a logical dimension, which sharding.rules may cut
+const char *const *dimensions_ruled(int *n); // logical dimensions that have a rule in every job
+bool dimension_known(const char *name);      // one of them
 bool setting_read_mesh(const struct setting *s, void *field);
 bool setting_read_rules(const struct setting *s, void *field);
 bool setting_read_params(const struct setting *s, void *field);

@@ -8,6 +8,7 @@ const struct setting_type setting_types[SCHEMA_COUNT] = {
     [SCHEMA_FLOAT]     = {"number", setting_read_float, setting_print_float},
     [SCHEMA_BOOL]      = {"true or false", setting_read_bool, setting_print_bool},
     [SCHEMA_STRING]    = {"text", setting_read_string, setting_print_string},
+    [SCHEMA_TEXT]      = {"lines of text", setting_read_text, setting_print_text},
     [SCHEMA_ENUM]      = {"word", setting_read_enum, setting_print_enum},
     [SCHEMA_DURATION]  = {"duration", setting_read_duration, setting_print_duration},
     [SCHEMA_INT_LIST]  = {"list of integers", setting_read_int_list, setting_print_int_list},

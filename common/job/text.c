@@ -4,7 +4,13 @@
 // text.h.
 #include "common/job/text.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" // means nothing
 
 int text_decode(const unsigned char *s, size_t len, uint32_t *code)
 {
@@ -75,18 +81,16 @@ static const char *find_refused_start(const unsigned char *line, const unsigned 
     return *line == '%' ? "directives (%) are not part of job files" : NULL;
 }
 
-bool text_check(const struct tree_source *source, const char *text, size_t len,
-                struct tree_errors *errors)
+static bool check_characters(const struct tree_source *source, const char *text, size_t len,
+                             bool yaml, struct tree_errors *errors)
 {
     const unsigned char *s = (const unsigned char *)text, *end = s + len;
-    if (!check_size(source, s, len, errors))
-        return false;
     int line = 1, column = 1;
     for (uint32_t c = 0; s < end; column++) {
         int n = text_decode(s, (size_t)(end - s), &c);
         if (n == 0 || c == 0)
             return report_bytes(source, s, line, column, errors);
-        const char *refused = column == 1 ? find_refused_start(s, end) : NULL;
+        const char *refused = yaml && column == 1 ? find_refused_start(s, end) : NULL;
         if (refused) {
             tree_error_at(errors, source, line, column, "%s", refused);
             return false;
@@ -102,4 +106,71 @@ bool text_check(const struct tree_source *source, const char *text, size_t len,
         }
     }
     return true;
+}
+
+bool text_check(const struct tree_source *source, const char *text, size_t len,
+                struct tree_errors *errors)
+{
+    return check_size(source, (const unsigned char *)text, len, errors) &&
+           check_characters(source, text, len, true, errors);
+}
+
+bool text_check_program(const struct tree_source *source, const char *text, size_t len,
+                        struct tree_errors *errors)
+{
+    size_t mark = len >= 3 && memcmp(text, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0;
+    text += mark;
+    len -= mark;
+    return check_size(source, (const unsigned char *)text, len, errors) &&
+           check_characters(source, text, len, false, errors);
+}
+
+// Takes blanks away that end what is in the buffer.
+static void strip_blanks(struct buf *b)
+{
+    while (b->len && b->data[b->len - 1] == ' ')
+        b->len--;
+}
+
+const char *text_lines(struct arena *a, const char *text)
+{
+    struct buf lines = {0};
+    if (strncmp(text, BYTE_ORDER_MARK, 3) == 0)
+        text += 3;
+    for (; *text; text++) {
+        bool ends = *text == '\n' || (*text == '\r' && text[1] != '\n');
+        if (ends)
+            strip_blanks(&lines);
+        if (*text != '\r' || ends)
+            buf_putc(&lines, ends ? '\n' : *text == '\t' ? ' ' : *text);
+    }
+    strip_blanks(&lines);
+    while (lines.len && lines.data[lines.len - 1] == '\n')
+        lines.len--;
+    buf_putc(&lines, '\n');
+    return buf_keep(&lines, a);
+}
+
+int text_read_file(const char *path, size_t most, struct buf *to)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0)
+        return errno;
+    int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
+    fcntl(fd, F_SETFL, 0); // opening a pipe that nobody writes must not wait; reading may
+    ssize_t n = 1;
+    buf_reserve(to, most + 2);
+    while (!failed && n > 0 && to->len <= most) {
+        n = read(fd, to->data + to->len, most + 1 - to->len);
+        if (n > 0)
+            to->len += (size_t)n;
+        else if (n < 0 && errno != EINTR)
+            failed = errno;
+        else if (n < 0)
+            n = 1;
+    }
+    close(fd);
+    to->data[to->len] = 0;
+    return failed;
 }

@@ -11,3 +11,13 @@ bool text_is_control(uint32_t code);
 // False after reporting the first thing that the YAML parser must not see.
 bool text_check(const struct tree_source *source, const char *text, size_t len,
                 struct tree_errors *errors);
+
+// The same of a program's text, which may have what YAML refuses.
+bool text_check_program(const struct tree_source *source, const char *text, size_t len,
+                        struct tree_errors *errors);
+// The text as the resolved job carries it: lines end in \n alone and have no blanks at their end, a
+// tab is a blank, and after the last line comes nothing. Lines and columns stay what they were.
+const char *text_lines(struct arena *a, const char *text);
+// Reads at most `most` + 1 bytes of a file, so that a huge one costs no more than a large one.
+// Returns 0 or an errno.
+int text_read_file(const char *path, size_t most, struct buf *to);

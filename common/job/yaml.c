@@ -102,10 +102,13 @@ static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
     const unsigned char *s = ev->data.scalar.value;
     size_t len = ev->data.scalar.length;
     uint32_t c = 0;
+    const char *path = NULL;
     for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
         POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
-        if (text_is_control(c)) {
-            const char *path = find_path(r);
+        if (!text_is_control(c))
+            continue;
+        path = path ? path : find_path(r);
+        if ((c != '\n' && c != '\t') || strcmp(path, "model.text") != 0) {
             bool prompt = strcmp(path, "eval.sample.prompt") == 0; // reads escapes of its own
             tree_error(r->errors, n, path,
                        "a line break or control character (U+%04X) in a value%s", c,

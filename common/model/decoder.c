@@ -14,6 +14,7 @@
 #include <math.h>
 
 #include "common/compile/graph/build.h"
+#include "common/model/built_in.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
 #include "common/model/model.h"
@@ -24,7 +25,7 @@ static const float STD = 0.02f;
 
 struct decoder {
     struct graph *g;
-    const struct job_model *m;
+    const struct built_in *m;
     struct draws draws;
     int64_t batch, vocab; // vocab: padded
     int positions;
@@ -51,9 +52,9 @@ static int norm_vector(struct decoder *d, const char *name, enum init_kind init)
 static int norm(struct decoder *d, int x, const char *name)
 {
     struct graph *g = d->g;
-    struct op_attr attr = {.eps = d->eps, .center = d->m->family == JOB_GPT2};
+    struct op_attr attr = {.eps = d->eps, .center = d->m->family == FAMILY_GPT2};
     int in[3] = {x}, n = 1;
-    if (d->m->family != JOB_COOKBOOK)
+    if (d->m->family != FAMILY_COOKBOOK)
         in[n++] = norm_vector(d, PATH("%s/weight", name), INIT_ONE);
     if (d->biases)
         in[n++] = norm_vector(d, PATH("%s/bias", name), INIT_ZERO);
@@ -117,12 +118,12 @@ static int split(struct decoder *d, int x, const char *name, int n, enum dim hea
 static int attention(struct decoder *d, int x)
 {
     struct graph *g = d->g;
-    const struct job_model *m = d->m;
+    const struct built_in *m = d->m;
     const enum dim q_dims[] = {DIM_EMBED, DIM_HEADS, DIM_HEAD_DIM};
     const enum dim out_dims[] = {DIM_HEADS, DIM_HEAD_DIM, DIM_EMBED};
     int in[6] = {[3] = d->positions, [4] = d->positions}, n = 5;
     graph_at(g, POINT_ATT);
-    if (m->family == JOB_LLAMA) {
+    if (m->family == FAMILY_LLAMA) {
         const int64_t sizes[] = {m->embed, m->heads, m->head_dim};
         in[0] = linear(d, x, PATH("%s/attn/q", d->at), 3, q_dims, sizes, DIM_EMBED, STD);
         in[1] = split(d, x, "kv", 2, DIM_KV_HEADS, m->kv_heads);
@@ -150,10 +151,10 @@ static int attention(struct decoder *d, int x)
 static int mlp(struct decoder *d, int x)
 {
     struct graph *g = d->g;
-    const struct job_model *m = d->m;
+    const struct built_in *m = d->m;
     const enum dim in[] = {DIM_EMBED, DIM_MLP}, out[] = {DIM_MLP, DIM_EMBED};
     const int64_t in_sizes[] = {m->embed, m->mlp}, out_sizes[] = {m->mlp, m->embed};
-    bool gated = m->family == JOB_LLAMA;
+    bool gated = m->family == FAMILY_LLAMA;
     graph_at(g, POINT_HIDDEN);
     int h = linear(d, x, PATH("%s/mlp/%s", d->at, gated ? "gate" : "in"), 2, in, in_sizes,
                    DIM_EMBED, STD);
@@ -170,7 +171,7 @@ static int mlp(struct decoder *d, int x)
 static int layer(struct decoder *d, int x, int n)
 {
     struct graph *g = d->g;
-    bool after = d->m->family == JOB_COOKBOOK;
+    bool after = d->m->family == FAMILY_COOKBOOK;
     static int (*const blocks[])(struct decoder *, int) = {attention, mlp};
     static const char *const part[] = {"attn", "mlp"};
     graph_scope(g, "layers/%d", n);
@@ -209,7 +210,7 @@ static int embed(struct decoder *d, int ids, int table)
 
 static int embeddings(struct decoder *d, int *tokens)
 {
-    const struct job_model *m = d->m;
+    const struct built_in *m = d->m;
     graph_scope(d->g, "embed");
     int ids = input(d, "tokens", 2);
     d->positions = input(d, "positions", 2);
@@ -220,7 +221,7 @@ static int embeddings(struct decoder *d, int *tokens)
     if (d->rotary)
         return x;
     int table = param(d, "embed/positions", 2, (enum dim[]){DIM_POSITION, DIM_EMBED},
-                      (int64_t[]){m->seq, m->embed}, m->family == JOB_COOKBOOK ? 0 : STD);
+                      (int64_t[]){m->seq, m->embed}, m->family == FAMILY_COOKBOOK ? 0 : STD);
     int at = embed(d, d->positions, table);
     return add(d->g, x, at);
 }
@@ -252,12 +253,12 @@ static int samples(struct decoder *d, int logits)
 
 static int head(struct decoder *d, int x, int tokens)
 {
-    const struct job_model *m = d->m;
+    const struct built_in *m = d->m;
     graph_scope(d->g, "head");
-    if (m->family != JOB_COOKBOOK)
+    if (m->family != FAMILY_COOKBOOK)
         x = norm(d, x, "norm");
     int w = tokens;
-    if (m->family != JOB_GPT2) {
+    if (m->family != FAMILY_GPT2) {
         w = param(d, "head/weight", 2, (enum dim[]){DIM_EMBED, DIM_VOCAB},
                   (int64_t[]){m->embed, d->vocab}, STD);
         d->g->values[w].limit = m->vocab;
@@ -272,7 +273,7 @@ static int head(struct decoder *d, int x, int tokens)
 int decoder_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
                   int64_t step_batch)
 {
-    const struct job_model *m = &job->model;
+    const struct built_in sizes = built_in_of(job), *m = &sizes;
     int64_t pad = m->vocab_multiple;
     struct decoder d = {.g = g,
                         .m = m,
@@ -280,9 +281,9 @@ int decoder_build(struct graph *g, const struct job *job, enum program_kind kind
                         .batch = batch,
                         .vocab = (m->vocab + pad - 1) / pad * pad,
                         .sampling = kind == PROGRAM_SAMPLE,
-                        .biases = m->family == JOB_GPT2,
-                        .rotary = m->family == JOB_LLAMA,
-                        .eps = m->family == JOB_COOKBOOK ? 1e-6f : 1e-5f};
+                        .biases = m->family == FAMILY_GPT2,
+                        .rotary = m->family == FAMILY_LLAMA,
+                        .eps = m->family == FAMILY_COOKBOOK ? 1e-6f : 1e-5f};
     int tokens;
     int x = embeddings(&d, &tokens);
     x = draws_dropout(&d.draws, x, d.positions, "embed/dropout", m->dropout_embedding);

@@ -5,11 +5,12 @@
 #include <math.h>
 
 #include "common/compile/graph/build.h"
+#include "common/model/language/model_facts.h"
 
 int dense_images(struct graph *g, const struct job *job, int64_t batch)
 {
     enum dim dims[2] = {DIM_BATCH, DIM_EMBED};
-    int64_t sizes[2] = {batch, job->model.inputs};
+    int64_t sizes[2] = {batch, job->model.facts->features};
     enum dtype t = job->data.dtype == JOB_DATA_F32 ? DT_F32 : DT_U8;
     graph_at(g, POINT_IDS);
     int images = graph_value(g, VALUE_INPUT, "images", t, 2, dims, sizes);
@@ -36,11 +37,12 @@ int dense_linear(struct graph *g, const char *name, int x, struct dense_width in
 
 int dense_activate(struct graph *g, int x, int activation)
 {
-    static const enum op ops[] = {[JOB_RELU] = OP_RELU, [JOB_GELU] = OP_GELU, [JOB_TANH] = OP_TANH};
+    static const enum op ops[] = {
+        [ACTIVATION_RELU] = OP_RELU, [ACTIVATION_GELU] = OP_GELU, [ACTIVATION_TANH] = OP_TANH};
     return apply(g, ops[activation], x);
 }
 
 float dense_gain(int activation)
 {
-    return activation == JOB_TANH ? 1 : 2;
+    return activation == ACTIVATION_TANH ? 1 : 2;
 }

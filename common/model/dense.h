@@ -3,6 +3,7 @@
 #pragma once
 #include "common/compile/graph/graph.h"
 #include "common/job/job.h"
+#include "common/model/built_in.h"
 
 // The input "images" as f32, [batch, embed]: bytes as 0 to 1.
 int dense_images(struct graph *g, const struct job *job, int64_t batch);
@@ -17,6 +18,6 @@ struct dense_width {
 int dense_linear(struct graph *g, const char *name, int x, struct dense_width in,
                  struct dense_width out, float gain);
 
-// `activation`: enum job_activation; the gain of the layer before it.
+// `activation`: enum built_in_activation; the gain of the layer before it.
 int dense_activate(struct graph *g, int x, int activation);
 float dense_gain(int activation);

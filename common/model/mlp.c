@@ -12,7 +12,7 @@
 int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
               int64_t step_batch)
 {
-    const struct job_model *m = &job->model;
+    const struct built_in sizes = built_in_of(job), *m = &sizes;
     const int64_t *hidden = m->hidden.items;
     struct dense_width in = {DIM_EMBED, m->inputs};
     graph_scope(g, "layers/0");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The models. Each is one short file that emits its forward graph with logical dimension names and
-// knows nothing of meshes; this table finds it by the job's model.kind.
+// knows nothing of meshes; this table finds it by the job's model.program.
 #pragma once
 #include "common/explain/device_models.h"
 #include "common/explain/explain.h"

@@ -6,14 +6,13 @@
 #include "common/data/data_schema.h"
 #include "common/job/job.h"
 #include "common/job/job_schema.h"
-#include "common/model/model_schema.h"
 
 static const struct schema_table data_table = {data_rows, DATA_ROWS, offsetof(struct job, data)};
 static const struct schema_table ckpt_table = {ckpt_rows, CKPT_ROWS,
                                                offsetof(struct job, checkpoint)};
 
 static const struct schema_table *const tables[] = {
-    &job_name_schema,     &model_schema,         &job_mesh_schema,    &job_sharding_schema,
+    &job_name_schema,     &job_model_schema,     &job_mesh_schema,    &job_sharding_schema,
     &job_pipeline_schema, &job_precision_schema, &data_table,         &job_optimizer_schema,
     &job_schedule_schema, &job_train_schema,     &job_eval_schema,    &ckpt_table,
     &job_metrics_schema,  &job_resources_schema, &job_restart_schema,

@@ -18,7 +18,7 @@
 
 struct vae {
     struct graph *g;
-    const struct job_model *m;
+    const struct built_in *m;
     struct draws draws;
     struct dense_width pixels, hidden, latent;
 };
@@ -75,7 +75,7 @@ static void part(struct graph *g, const char *name, int rows, int64_t of)
 int vae_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
               int64_t step_batch)
 {
-    const struct job_model *m = &job->model;
+    const struct built_in sizes = built_in_of(job), *m = &sizes;
     struct vae v = {.g = g,
                     .m = m,
                     .draws = draws_init(g, job->train.seed, kind == PROGRAM_TRAIN),
@@ -83,6 +83,11 @@ int vae_build(struct graph *g, const struct job *job, enum program_kind kind, in
                     .hidden = {DIM_MLP, *(const int64_t *)m->hidden.items},
                     .latent = {DIM_LATENT, m->latent}};
     int divergence;
+    if (m->hidden.n != 1)
+        return g->failed = err_set(g->err, ERR_INVALID,
+                                   "model.hidden: a vae has one width, of its encoder and of its "
+                                   "decoder: [%lld] would do",
+                                   (long long)*(const int64_t *)m->hidden.items);
     graph_scope(g, "encoder");
     int x = dense_images(g, job, batch);
     int z = encoder(&v, x, batch, &divergence);

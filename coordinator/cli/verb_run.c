@@ -19,7 +19,9 @@
 #include "common/base/clock.h"
 #include "common/base/plain.h"
 #include "common/ckpt/load.h"
+#include "common/ckpt/store.h"
 #include "common/job/job.h"
+#include "common/model/schema_list.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/own_daemons.h"
@@ -70,6 +72,28 @@ static int new_record(struct run *r, const char *hash, struct err *e)
     return record_write(&r->record, e);
 }
 
+// Whether the run was begun with this job by an older weft, which resolved it to other words: the
+// store of its checkpoints has them.
+static bool is_resolved_anew(const struct run *r, const char *hash)
+{
+    struct store store = {0};
+    struct store_owner owner;
+    struct arena a;
+    struct job before;
+    struct job_errors errs = {0};
+    struct err e = {0};
+    char is[65] = "";
+    arena_init(&a);
+    if (*r->record.store && !store_open(&store, r->record.store, &e) &&
+        !store_read_owner(&store, &a, &owner, &e) &&
+        !job_parse(&a, &weft_schema, NULL, r->base, owner.resolved, strlen(owner.resolved), NULL, 0,
+                   &before, &errs))
+        job_hash(&before, is);
+    store_close(&store);
+    arena_clear(&a);
+    return strcmp(is, hash) == 0;
+}
+
 static int open_record(struct run *r)
 {
     struct err e = {0};
@@ -86,6 +110,12 @@ static int open_record(struct run *r)
         return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
     if (strcmp(hash, r->record.hash) == 0)
         return CLIENT_OK;
+    if (is_resolved_anew(r, hash)) {
+        memcpy(r->record.hash, hash, sizeof r->record.hash);
+        return record_write(&r->record, &e)
+                   ? report_failure(r, &e, "make the folder writable", CLIENT_FAILED)
+                   : CLIENT_OK;
+    }
     err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
     return report_failure(r, &e,
                           "undo the change, or start over with --new (the old state is kept aside)",

@@ -27,20 +27,20 @@ static const struct {
     bool report;
 } cases[] = {
     {"plan: llama 405B, 126 layers, 4,096 devices {dp: 8, fsdp: 64, tp: 8}",
-     "name: b\nmodel: {kind: decoder, preset: llama-405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
+     "name: b\nmodel: {program: llama, size: 405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 4096}\ntrain: {steps: 1}\n",
      true},
     {"plan: the same with 8 microbatches",
-     "name: b\nmodel: {kind: decoder, preset: llama-405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
+     "name: b\nmodel: {program: llama, size: 405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 4096}\n"
      "train: {steps: 1, microbatches: 8}\n",
      true},
     {"compile: gpt2 124M, {dp: 2}",
-     "name: b\nmodel: {kind: decoder, preset: gpt2}\nmesh: {dp: 2}\n"
+     "name: b\nmodel: {program: gpt2}\nmesh: {dp: 2}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",
      false},
     {"compile: gpt2 124M, {dp: 2, fsdp: 2, tp: 2}, 4 microbatches",
-     "name: b\nmodel: {kind: decoder, preset: gpt2}\nmesh: {dp: 2, fsdp: 2, tp: 2}\n"
+     "name: b\nmodel: {program: gpt2}\nmesh: {dp: 2, fsdp: 2, tp: 2}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 64}\n"
      "train: {steps: 1, microbatches: 4}\n",
      false},

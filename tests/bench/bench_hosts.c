@@ -407,7 +407,8 @@ static void submit_jobs(struct bench *b, int n)
         struct buf text = {0};
         int ranks = b->nhosts / n;
         buf_printf(&text,
-                   "name: load-%d\nmodel: {inputs: 64, hidden: [8], classes: 4}\nmesh: {dp: %d}\n"
+                   "name: load-%d\nmodel: {program: mlp, inputs: 64, hidden: [8], classes: "
+                   "4}\nmesh: {dp: %d}\n"
                    "data: {train: {images: i, labels: l}, batch: %d}\noptimizer: {kind: sgd}\n"
                    "schedule: {kind: constant, value: 0.1}\ntrain: {steps: 1000000}\ncheckpoint: "
                    "{dir: .}\n",

@@ -135,7 +135,8 @@ static double submit(struct bench *b, int ranks, int max_hosts, int priority)
     Weft__V1__SubmitRequest q;
     weft__v1__submit_request__init(&q);
     buf_printf(&text,
-               "name: load-%d\nmodel: {inputs: 64, hidden: [8], classes: 4}\nmesh: {dp: %d}\n"
+               "name: load-%d\nmodel: {program: mlp, inputs: 64, hidden: [8], classes: 4}\nmesh: "
+               "{dp: %d}\n"
                "data: {train: {images: i, labels: l}, batch: %d}\noptimizer: {kind: sgd}\n"
                "schedule: {kind: constant, value: 0.1}\ntrain: {steps: 1000000}\n"
                "checkpoint: {dir: .}\nresources: {priority: %d, hosts: %d}\n",

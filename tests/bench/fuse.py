@@ -20,8 +20,8 @@ import tempfile
 import gpt2
 
 MODELS = {
-    "gpt2": "preset: gpt2, layers: {layers},",
-    "llama": "preset: llama, layers: {layers}, embed: 768, heads: 12, kv_heads: 4, head_dim: 64, mlp: 2048, vocab: 50257,",
+    "gpt2": "program: gpt2, layers: {layers},",
+    "llama": "program: llama, layers: {layers}, embed: 768, heads: 12, kv_heads: 4, head_dim: 64, mlp: 2048, vocab: 50257,",
 }
 
 
@@ -58,7 +58,7 @@ def main():
         gpt2.write_tokens(where / "train.bin", 1000000)
         for model, text in MODELS.items():
             job = where / f"{model}.yaml"
-            job.write_text(gpt2.JOB.format(ranks=1, threads=2).replace("preset: gpt2,", text.format(layers=layers)))
+            job.write_text(gpt2.JOB.format(ranks=1, threads=2).replace("program: gpt2,", text.format(layers=layers)))
             rows = {"on": [], "off": []}
             for _ in range(rounds):
                 rows["on"].append(run(build, job, "true"))

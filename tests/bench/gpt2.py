@@ -26,7 +26,7 @@ import numpy
 BATCH, SEQ, VOCAB, WARM = 4, 64, 50257, 2
 PEERS = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 JOB = """name: gpt2
-model: {{kind: decoder, preset: gpt2, seq: 64}}
+model: {{program: gpt2, seq: 64}}
 mesh: {{dp: {ranks}}}
 data: {{format: tokens, train: {{tokens: train.bin}}, batch: 4}}
 optimizer: {{kind: adamw, betas: [0.9, 0.95], weight_decay: 0.1, clip_norm: 1.0}}

@@ -38,7 +38,7 @@ weft() {
     rm -rf "$scratch/solo" "$scratch/ckpt"
     cat >"$scratch/job.yaml" <<JOB
 name: bench
-model: {kind: mlp, inputs: 784, hidden: [$3], classes: 10, activation: relu}
+model: {program: mlp, inputs: 784, hidden: [$3], classes: 10, activation: relu}
 mesh: {dp: $1}
 data: {format: npy, train: {images: images.npy, labels: labels.npy}, batch: $4}
 optimizer: {kind: adamw, weight_decay: 0.01}

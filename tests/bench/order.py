@@ -36,7 +36,7 @@ def main():
         gpt2.write_tokens(where / "train.bin", 1000000)
         job = where / "job.yaml"
         job.write_text(gpt2.JOB.format(ranks=2, threads=1).replace("{dp: 2}", "{fsdp: 2}")
-                       .replace("preset: gpt2,", f"preset: gpt2, layers: {layers},"))
+                       .replace("program: gpt2,", f"program: gpt2, layers: {layers},"))
         rows = {"on": [], "off": []}
         for _ in range(rounds):
             rows["on"].append(run(build, job, []))

@@ -31,7 +31,7 @@ def run(build, job, progress):
 def steps(build, where, mesh, rounds, layers):
     job = where / "job.yaml"
     job.write_text(gpt2.JOB.format(ranks=2, threads=1).replace("{dp: 2}", mesh)
-                   .replace("preset: gpt2,", f"preset: gpt2, layers: {layers},"))
+                   .replace("program: gpt2,", f"program: gpt2, layers: {layers},"))
     rows = {"off": [], "on": []}
     for _ in range(rounds):
         for what, measured in rows.items():

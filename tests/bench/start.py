@@ -22,7 +22,7 @@ import tempfile
 import time
 
 JOB = """name: start
-model: {{kind: mlp, inputs: 784, hidden: [256, 128], classes: 10, activation: relu}}
+model: {{program: mlp, inputs: 784, hidden: [256, 128], classes: 10, activation: relu}}
 mesh: {{dp: {ranks}}}
 data: {{format: idx, train: {{images: images, labels: labels}}, batch: 128}}
 optimizer: {{kind: adamw, weight_decay: 0.01, clip_norm: 1.0}}

@@ -24,7 +24,7 @@ import tempfile
 import time
 
 JOB = """name: steps
-model: {{kind: mlp, inputs: 784, hidden: {hidden}, classes: 10, activation: relu}}
+model: {{program: mlp, inputs: 784, hidden: {hidden}, classes: 10, activation: relu}}
 mesh: {{dp: {ranks}}}
 data: {{format: idx, train: {{images: images, labels: labels}}, batch: {batch}}}
 optimizer: {{kind: adamw, weight_decay: 0.01, clip_norm: 1.0}}

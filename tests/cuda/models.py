@@ -171,7 +171,7 @@ def check(folder, rank):
 # ---- there: faults -------------------------------------------------------------------------------
 
 JOB = """{"name": "faults", "mesh": {"dp": 1}, "resources": {"kind": "cuda"},
- "model": {"inputs": 16, "hidden": [%d, %d], "classes": 4, "activation": "gelu"},
+ "model": {"program": "mlp", "inputs": 16, "hidden": [%d, %d], "classes": 4, "activation": "gelu"},
  "data": {"format": "idx", "train": {"images": "images", "labels": "labels"}, "batch": 4}, "train": {"steps": 2}}
 """
 

@@ -41,7 +41,7 @@ def small(tmp_path):
     nowhere = {"images": "nowhere/x", "labels": "nowhere/y"}
     job = {
         "name": "small",
-        "model": {"inputs": 4, "hidden": [8], "classes": 3},
+        "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3},
         "mesh": {"dp": 2},
         "data": {"train": nowhere, "batch": 12},
         "optimizer": {"kind": "adamw"},
@@ -258,10 +258,13 @@ def test_wrong_flags_of_the_rank_end_with_78(args):
 
 def test_schema_lists_every_key_with_what_it_means():
     schema = reads("schema", "--json")
-    assert schema["schema"] == 1
+    assert schema["schema"] == 2
     keys = {k["key"]: k for k in schema["keys"]}
     assert len(keys) == len(schema["keys"])
-    for k in keys.values():
+    programs = {p["name"]: {k["key"]: k for k in p["keys"]} for p in schema["programs"]}
+    sizes = [k for p in programs.values() for k in p.values()]
+    assert all(p["doc"] for p in schema["programs"])
+    for k in [*keys.values(), *sizes]:
         assert set(k) == {"key", "type", "default", "required", "unit", "when", "min", "max", "values", "doc"}, k
         assert k["doc"] and k["type"]
         assert k["required"] == (k["default"] is None) or not k["required"]
@@ -269,11 +272,15 @@ def test_schema_lists_every_key_with_what_it_means():
     assert keys["optimizer.kind"]["values"] == ["sgd", "momentum", "adam", "adamw"]
     assert keys["optimizer.kind"]["default"] == "adamw"
     assert keys["checkpoint.keep"]["min"] == 2
+    assert programs["gpt2"]["model.layers"]["max"] == 1024
+    assert programs["mlp"]["model.activation"]["values"] == ["relu", "gelu", "tanh"]
+    assert programs["llama"]["model.head_dim"]["default"] == "embed / heads"
     table = solo.weft("schema", "--markdown")
     rows = [line for line in table.out.splitlines() if line.startswith("| `")]
-    assert table.code == 0 and len(rows) == len(keys)
+    assert table.code == 0 and len(rows) == len(keys) + len(sizes)
     text = solo.weft("schema")
     assert text.code == 0 and all(k in text.out for k in keys)
+    assert all(f"model.program: {p}" in text.out for p in programs)
 
 
 @pytest.fixture(scope="module")

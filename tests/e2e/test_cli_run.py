@@ -41,7 +41,7 @@ class Bin:
     def write_job(self, steps):
         nowhere = {"images": "x", "labels": "y"}
         self.job.write_text(json.dumps({
-            "name": "small", "model": {"inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
+            "name": "small", "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
             "data": {"train": nowhere, "batch": 12}, "train": {"steps": steps},
         }))  # fmt: skip
 

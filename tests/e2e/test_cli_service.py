@@ -87,7 +87,7 @@ def job(place):
     nowhere = {"images": "x", "labels": "y"}
     path = place / "small.yaml"
     path.write_text(json.dumps({
-        "name": "small", "model": {"inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
+        "name": "small", "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
         "data": {"train": nowhere, "batch": 12}, "train": {"steps": 30},
     }))  # fmt: skip
     return str(path)
@@ -201,7 +201,7 @@ def test_help_names_every_flag_of_a_verb():
 
 def test_a_job_that_would_not_compile_is_told_with_its_own_line_and_nobody_is_asked(desk, job):
     text = pathlib.Path(job).with_name("three.yaml")
-    text.write_text("name: three\nmodel: {kind: mlp, inputs: 4, hidden: [8], classes: 3}\n\nmesh:\n  tp: 3\n"
+    text.write_text("name: three\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n\nmesh:\n  tp: 3\n"
                     "data: {train: {images: x, labels: y}, batch: 12}\ntrain: {steps: 3}\n")  # fmt: skip
     end = desk.start().weft("submit", str(text))
     assert end.code == 2 and f"{text}: layers/0/weight: dimension mlp of size 8 does not divide by 3" in end.err, end

@@ -57,7 +57,7 @@ def model(place, toy, kind, precision):
         job = solo.job(toy, 1, model__activation="gelu") if kind == "mlp" else solo.job(toy, 1)
         job["schedule"] = {**job["schedule"], "value": 0.02}  # as above
         if kind == "vae":
-            job["model"] = {"kind": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
+            job["model"] = {"program": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
             job["data"].pop("eval", None)
             job["data"]["train"] = {"images": job["data"]["train"]["images"]}
             job["optimizer"] = {"kind": "adam", "clip_norm": 50}

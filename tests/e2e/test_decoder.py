@@ -9,11 +9,11 @@ import solo
 
 STEPS = 20
 LICENCES = pathlib.Path("/usr/share/common-licenses")
-SMALL = {"kind": "decoder", "layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
+SMALL = {"layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
 MODELS = {
-    "gpt2": {**SMALL, "preset": "gpt2"},
-    "llama": {**SMALL, "preset": "llama", "kv_heads": 2, "mlp": 64, "theta": 1000.0},
-    "cookbook": {**SMALL, "preset": "cookbook", "head_dim": 8},
+    "gpt2": {**SMALL, "program": "gpt2"},
+    "llama": {**SMALL, "program": "llama", "kv_heads": 2, "mlp": 64, "theta": 1000.0},
+    "cookbook": {**SMALL, "program": "cookbook", "head_dim": 8},
 }
 
 

@@ -70,12 +70,12 @@ if solo.LONG:
                          {"mesh": {"dp": 2}, "precision": {"compute": "bf16"}, "train": {"fuse": False}}]
 
 
-@pytest.mark.parametrize("preset, layout", [(p, y) for p in LAYOUTS for y in LAYOUTS[p]], ids=str)
-def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, preset, layout):
+@pytest.mark.parametrize("program, layout", [(p, y) for p in LAYOUTS for y in LAYOUTS[p]], ids=str)
+def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, program, layout):
     meshes.put_text(place)
-    job = meshes.decoder(preset, eval={"every": 7, "batches": 2})
+    job = meshes.decoder(program, eval={"every": 7, "batches": 2})
     job["data"]["eval"] = job["data"]["train"]
-    job["model"] = {**job["model"], "dropout_residual" if preset == "llama" else "dropout": 0.1}
+    job["model"] = {**job["model"], "dropout_residual" if program == "llama" else "dropout": 0.1}
     job["checkpoint"]["async"] = True
     far = meshes.trained(place, kind(job, "cuda"), layout, "far")
     late.delenv("WEFT_BACKEND_DIR")

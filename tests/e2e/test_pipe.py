@@ -36,11 +36,11 @@ def test_stages_train_to_the_numbers_of_one_device(place, data, layout):
     assert not many.sockets()
 
 
-@pytest.mark.parametrize("preset, mesh", [("gpt2", {"pp": 2, "tp": 2}), ("llama", {"pp": 3})], ids=str)
-def test_a_decoder_in_stages_trains_to_the_numbers_of_one_device(place, data, preset, mesh):
+@pytest.mark.parametrize("program, mesh", [("gpt2", {"pp": 2, "tp": 2}), ("llama", {"pp": 3})], ids=str)
+def test_a_decoder_in_stages_trains_to_the_numbers_of_one_device(place, data, program, mesh):
     """GPT-2's head is its embedding: the table lies on both ends of the pipeline and stays the same there."""
-    one = meshes.trained(place, job(data, preset), {"mesh": {"dp": 1}}, "one")
-    many = meshes.trained(place, job(data, preset), {"mesh": mesh, "train": {"microbatches": 2}}, "many")
+    one = meshes.trained(place, job(data, program), {"mesh": {"dp": 1}}, "one")
+    many = meshes.trained(place, job(data, program), {"mesh": mesh, "train": {"microbatches": 2}}, "many")
     meshes.assert_same_numbers(one, many, rows=18)
     assert set(one.final()) == set(many.final())
 
@@ -69,8 +69,8 @@ WITH_MORE = {  # decoder, what its job says more, layout, tolerance
 
 @pytest.mark.parametrize("what", WITH_MORE if solo.LONG else ["dropout", "context parallel", "bf16"])
 def test_what_else_a_job_asks_for_holds_in_stages(place, data, what):
-    preset, more, layout, tolerance = WITH_MORE[what]
-    made = meshes.laid_out(job(data, preset), more)
+    program, more, layout, tolerance = WITH_MORE[what]
+    made = meshes.laid_out(job(data, program), more)
     one = meshes.trained(place, made, {"mesh": {"dp": 1}}, "one")
     meshes.assert_same_numbers(one, meshes.trained(place, made, layout, "many"), 18, tolerance)
 

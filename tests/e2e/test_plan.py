@@ -13,7 +13,7 @@ def job(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(
         "name: j\n"
-        "model: {kind: decoder, preset: gpt2, layers: 8, embed: 512, heads: 8, seq: 64, vocab: 512}\n"
+        "model: {program: gpt2, layers: 8, embed: 512, heads: 8, seq: 64, vocab: 512}\n"
         "mesh: {data: 2, model: 2}\n"
         "data: {format: tokens, train: {tokens: nowhere}, batch: 8}\n"
         "train: {steps: 1}\n"

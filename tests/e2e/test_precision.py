@@ -134,7 +134,7 @@ def test_a_checkpoint_in_bf16_goes_on_on_another_mesh(place, tokens):  # noqa: F
 
 def test_a_dtype_nobody_computes_in_is_refused_with_the_line(place):
     job = place / "job.yaml"
-    job.write_text("name: x\nmodel: {inputs: 4, hidden: [4], classes: 2}\nprecision: {compute: f16}\n"
+    job.write_text("name: x\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\nprecision: {compute: f16}\n"
                    "data: {train: {images: i, labels: l}, batch: 2}\ntrain: {steps: 1}\n")
     end = solo.weft("plan", str(job))
     assert end.code == 2 and "job.yaml:3:" in end.err and "bf16" in end.err, end

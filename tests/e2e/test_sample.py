@@ -36,7 +36,7 @@ def prose(tmp_path_factory):
 def job(tokens, mesh, sample, **changes):
     made = {
         "name": "sample",
-        "model": {"kind": "decoder", "preset": "gpt2", "layers": LAYERS, "embed": EMBED, "heads": HEADS,
+        "model": {"program": "gpt2", "layers": LAYERS, "embed": EMBED, "heads": HEADS,
                   "seq": SEQ, "vocab": 128, "vocab_multiple": 96},
         "mesh": mesh,
         "data": {"format": "tokens", "train": {"tokens": tokens}, "eval": {"tokens": tokens}, "batch": 8},

@@ -25,7 +25,7 @@ FORMATS = {
 def job(tokens, mesh, ids="u16", **changes):
     made = {
         "name": "tokens",
-        "model": {"kind": "decoder", "preset": "llama", "layers": 1, "embed": 16, "heads": 2, "kv_heads": 1,
+        "model": {"program": "llama", "layers": 1, "embed": 16, "heads": 2, "kv_heads": 1,
                   "mlp": 16, "seq": 16, "vocab": 251, "vocab_multiple": 64},
         "mesh": mesh,
         "data": {"format": "tokens", "ids": ids, "train": {"tokens": str(tokens)}, "batch": 8},

@@ -10,7 +10,7 @@ STEPS = 40
 
 def job(toy, mesh, **changes):
     made = solo.job(toy, math.prod(mesh.values()), mesh=mesh, **{"train__steps": STEPS, "eval__every": 20, **changes})
-    made["model"] = {"kind": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
+    made["model"] = {"program": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
     made["optimizer"] = {"kind": "adam", "clip_norm": 50}
     made["schedule"] = {"value": 0.003}
     for part in ("train", "eval"):

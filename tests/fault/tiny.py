@@ -17,7 +17,7 @@ LONG = bool(os.environ.get("WEFT_LONG"))
 WATCHDOG_S = 180  # generous: what takes so long hangs
 
 JOB = """name: tiny
-model: {{kind: mlp, inputs: 64, hidden: [32, 16], classes: 4, activation: relu}}
+model: {{program: mlp, inputs: 64, hidden: [32, 16], classes: 4, activation: relu}}
 mesh: {{dp: {ranks}}}
 data:
   format: idx

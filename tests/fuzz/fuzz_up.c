@@ -20,7 +20,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char job[] =
-    "name: fuzzed\nmodel: {inputs: 4, hidden: [4], classes: 2}\nmesh: {dp: 2}\n"
+    "name: fuzzed\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\nmesh: {dp: 2}\n"
     "data: {train: {images: i, labels: l}, batch: 4}\n"
     "train: {steps: 10}\ncheckpoint: {dir: .}\n";
 

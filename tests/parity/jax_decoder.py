@@ -143,7 +143,7 @@ def job_text(name, c, kind):
     lines = text.splitlines(keepends=True)
     llama = f", kv_heads: {c['kv_heads']}, theta: {c['theta']}" if name == "llama" else ""
     lines[1] = (
-        f"model: {{kind: decoder, preset: {name}, layers: {LAYERS}, embed: {EMBED}, heads: {HEADS}, "
+        f"model: {{program: {name}, layers: {LAYERS}, embed: {EMBED}, heads: {HEADS}, "
         f"head_dim: {HEAD_DIM}, mlp: {MLP}, seq: {SEQ}, vocab: {c['vocab']}, vocab_multiple: 24{llama}}}\n"
     )
     lines[2] = f"data: {{format: tokens, train: {{tokens: none}}, batch: {BATCH}}}\n"

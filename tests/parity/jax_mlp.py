@@ -156,7 +156,7 @@ def job_text(case, name):
     rate = run.get("rate")
     return (
         "name: parity\n"
-        f"model: {{kind: mlp, inputs: {case['inputs']}, hidden: {case['hidden']}, "
+        f"model: {{program: mlp, inputs: {case['inputs']}, hidden: {case['hidden']}, "
         f"classes: {case['classes']}, activation: {case['activation']}}}\n"
         f"data: {{train: {{images: none, labels: none}}, batch: {case['batch']}}}\n"
         f"optimizer: {{{', '.join(opt)}}}\n"

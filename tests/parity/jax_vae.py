@@ -83,7 +83,7 @@ def vae_loss(c):
 def vae_text(c, kind):
     model = {**c, "hidden": [c["hidden"]], "classes": 2, "activation": "gelu"}
     lines = jax_mlp.job_text(model, kind).splitlines(keepends=True)
-    lines[1] = (f"model: {{kind: vae, inputs: {c['inputs']}, hidden: [{c['hidden']}], "
+    lines[1] = (f"model: {{program: vae, inputs: {c['inputs']}, hidden: [{c['hidden']}], "
                 f"latent: {c['latent']}, activation: gelu}}\n")
     lines[2] = f"data: {{train: {{images: none}}, batch: {c['batch']}}}\n"
     return "".join(lines)
@@ -153,7 +153,7 @@ def gpt2_loss(c):
 
 def gpt2_text(c, kind):
     rates = ", ".join(f"dropout_{k}: {c[k]}" for k in ("attention", "residual", "embedding"))
-    return jax_decoder.job_text("gpt2", c, kind).replace("preset: gpt2", f"preset: gpt2, {rates}")
+    return jax_decoder.job_text("gpt2", c, kind).replace("program: gpt2", f"program: gpt2, {rates}")
 
 
 def gpt2_case(c):

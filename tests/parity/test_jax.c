@@ -20,6 +20,7 @@
 
 #include "common/ckpt/shard_file.h"
 #include "common/job/lr.h"
+#include "common/model/language/model_facts.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/exec/model_state.h"
@@ -248,7 +249,7 @@ static void put_scalars(struct rig *r, int step)
 
 static void put_images(struct rig *r, struct golden *g, int step)
 {
-    size_t batch = (size_t)r->job.data.batch, features = (size_t)r->job.model.inputs;
+    size_t batch = (size_t)r->job.data.batch, features = (size_t)r->job.model.facts->features;
     const uint8_t *images = golden_get(g, DT_U8, NULL, "images");
     rig_put(r, "images", images + (size_t)step * batch * features, batch * features);
     if (!rig_has(r, "labels"))
@@ -259,7 +260,7 @@ static void put_images(struct rig *r, struct golden *g, int step)
 
 static void put_tokens(struct rig *r, struct golden *g, int step)
 {
-    size_t seq = (size_t)r->job.model.seq, ids = (size_t)r->job.data.batch * seq;
+    size_t seq = (size_t)r->job.model.facts->seq, ids = (size_t)r->job.data.batch * seq;
     static const char *const names[] = {"tokens", "targets"};
     int32_t *positions = arena_array(&r->arena, int32_t, ids);
     for (int k = 0; k < 2; k++) {
@@ -274,7 +275,7 @@ static void put_tokens(struct rig *r, struct golden *g, int step)
 static void run_step(struct rig *r, struct golden *g, int step, double *loss, double *grad_norm)
 {
     struct err e = {0};
-    if (r->job.model.kind == JOB_MODEL_DECODER)
+    if (r->job.model.facts->tokens)
         put_tokens(r, g, step);
     else
         put_images(r, g, step);
@@ -313,7 +314,7 @@ static void initial_weights_are_the_ones_numpys_philox_draws(void **state)
     struct rig r;
     golden_open(&g, p->golden);
     rig_open(&r, &g, p->run, p->microbatches);
-    int layers = r.job.model.hidden.n + 1;
+    int layers = (int)r.job.model.facts->layers;
     assert_int_equal(each_param(&r, &g, expect_drawn, NULL), 2 * layers);
     rig_close(&r);
     golden_close(&g);

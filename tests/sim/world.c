@@ -36,7 +36,7 @@ static void make_variant(int i)
     snprintf(v->name, sizeof v->name, "job%d", i);
     snprintf(text, sizeof text,
              "name: %s\n"
-             "model: {inputs: 4, hidden: [8], classes: 3}\n"
+             "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"
              "mesh: {dp: %d}\n"
              "data: {train: {images: /x, labels: /y}, batch: 12}\n"
              "train: {steps: %d}\n"

@@ -10,10 +10,10 @@ import numpy
 import solo
 
 LICENCES = pathlib.Path("/usr/share/common-licenses")
-DECODER = {"kind": "decoder", "layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
+DECODER = {"layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
 DECODERS = {
-    "gpt2": {**DECODER, "preset": "gpt2"},  # its head is the embedding
-    "llama": {**DECODER, "preset": "llama", "layers": 3, "kv_heads": 2, "mlp": 64, "theta": 1000.0},
+    "gpt2": {**DECODER, "program": "gpt2"},  # its head is the embedding
+    "llama": {**DECODER, "program": "llama", "layers": 3, "kv_heads": 2, "mlp": 64, "theta": 1000.0},
 }
 
 
@@ -43,7 +43,7 @@ def classifier(**keys):
     files = {"images": "images", "labels": "labels"}
     return {
         "name": "classifier",
-        "model": {"inputs": 64, "hidden": [32, 16, 16], "classes": 4, "activation": "gelu"},
+        "model": {"program": "mlp", "inputs": 64, "hidden": [32, 16, 16], "classes": 4, "activation": "gelu"},
         "data": {"format": "idx", "dtype": "f32", "train": files, "batch": 24},
         "optimizer": {"kind": "adamw"},
         "schedule": {"kind": "constant", "value": 0.005},
@@ -53,10 +53,10 @@ def classifier(**keys):
     }
 
 
-def decoder(preset, **keys):
+def decoder(program, **keys):
     return {
         "name": "decoder",
-        "model": DECODERS[preset],
+        "model": DECODERS[program],
         "data": {"format": "tokens", "train": {"tokens": "tokens"}, "batch": 8},
         "optimizer": {"kind": "adamw", "clip_norm": 1.0},
         "schedule": {"kind": "constant", "value": 0.003},

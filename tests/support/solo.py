@@ -79,7 +79,7 @@ def job(data, ranks, name="test", **changes):
     """A job as a dict; changes are sections or single keys ("train.steps"-style with __ for the dot)."""
     j = {
         "name": name,
-        "model": {"inputs": data.features, "hidden": [32, 16], "classes": data.classes, "activation": "gelu"},
+        "model": {"program": "mlp", "inputs": data.features, "hidden": [32, 16], "classes": data.classes, "activation": "gelu"},
         "mesh": {"dp": ranks},
         "data": {"train": data.train, "batch": 24},
         "optimizer": {"kind": "momentum"},

@@ -16,6 +16,7 @@
 
 #include "common/base/rand.h"
 #include "common/compile/compile.h"
+#include "common/model/language/model_facts.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "tests/support/interp.h"
@@ -115,7 +116,7 @@ static inline void make_batch(struct fixture *f)
 {
     struct rand_site site = {.seed = 11, .stream = 1};
     f->batch = f->job.data.batch;
-    f->features = f->job.model.inputs;
+    f->features = f->job.model.facts->features;
     f->images = malloc(sizeof(double) * (size_t)(f->batch * f->features));
     f->labels = malloc(sizeof(double) * (size_t)f->batch);
     for (int64_t i = 0; i < f->batch * f->features; i++)
@@ -123,7 +124,7 @@ static inline void make_batch(struct fixture *f)
     site.stream = 2;
     for (int64_t i = 0; i < f->batch; i++)
         f->labels[i] =
-            floor((double)f->job.model.classes * (double)rand_uniform(&site, (uint64_t)i));
+            floor((double)f->job.model.facts->classes * (double)rand_uniform(&site, (uint64_t)i));
 }
 
 static inline void set_params(struct interp *x)

@@ -69,7 +69,7 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
     struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = ++w->calls, .who = "ann"};
     NEW(SubmitRequest, submit_request, q);
     snprintf(text, sizeof text,
-             "name: %s\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: %d}\n"
+             "name: %s\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: %d}\n"
              "data: {train: {images: x, labels: l}, batch: %d}\ntrain: {steps: 10}\n%s",
              name, ranks, 12 * ranks, more);
     q.request_id = frame_text(request);

@@ -8,9 +8,9 @@
 enum { BATCH = 8, SEQ = 8, VOCAB = 21 }; // 21 ids in 24 rows
 
 static const char *const models[] = {
-    "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
-    "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
-    "preset: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "program: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "program: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
+    "program: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
 };
 enum { MODELS = 3 };
 
@@ -21,7 +21,7 @@ static inline const char *decoder_long(const char *model, int seq, const char *m
     static char text[1000];
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: 24}\n"
+             "model: {%s, layers: 2, seq: %d, vocab: %d, vocab_multiple: 24}\n"
              "mesh: {%s}\n"
              "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
              "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"

@@ -9,7 +9,7 @@
 #include "tests/unit/unit.h"
 
 #define NAME_LINE  "name: tiny\n"
-#define MODEL_LINE "model: {inputs: 4, hidden: [8], classes: 3}\n"
+#define MODEL_LINE "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"
 #define DATA_LINE  "data: {train: {images: x, labels: y}, batch: 12}\n"
 #define TRAIN_LINE "train: {steps: 10}\n"
 #define VALID      NAME_LINE MODEL_LINE DATA_LINE TRAIN_LINE // more text starts on line 5

@@ -20,22 +20,22 @@ enum {
 static const struct model {
     const char *name, *text, *data, *optimizer;
 } models[MODELS] = {
-    {"mlp", "{kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}",
+    {"mlp", "{program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, ", ""},
-    {"vae", "{kind: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu}",
+    {"vae", "{program: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, ", ""},
     {"gpt2",
-     "{kind: decoder, preset: gpt2, layers: 4, embed: 24, heads: 12, head_dim: 2, mlp: 48, seq: "
+     "{program: gpt2, layers: 4, embed: 24, heads: 12, head_dim: 2, mlp: 48, seq: "
      "24, vocab: 21, vocab_multiple: 24, dropout: 0.2}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ",
      ", groups: [{match: \"*norm*\", lr_scale: 0.5}, {match: layers/2/mlp/*, freeze: true}]"},
     {"llama",
-     "{kind: decoder, preset: llama, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, "
+     "{program: llama, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, "
      "mlp: 48, theta: 50, seq: 24, vocab: 21, vocab_multiple: 24, dropout_attention: 0.3, "
      "dropout_residual: 0.1}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
     {"cookbook",
-     "{kind: decoder, preset: cookbook, layers: 4, embed: 24, heads: 8, head_dim: 4, mlp: 48, seq: "
+     "{program: cookbook, layers: 4, embed: 24, heads: 8, head_dim: 4, mlp: 48, seq: "
      "24, vocab: 21, vocab_multiple: 24}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
 };

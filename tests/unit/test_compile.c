@@ -24,7 +24,7 @@ static const char *job_text(struct fixture *f, const char *activation, int dp, i
     (void)f;
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: mlp, inputs: 7, hidden: [6, 5], classes: 4, activation: %s}\n"
+             "model: {program: mlp, inputs: 7, hidden: [6, 5], classes: 4, activation: %s}\n"
              "mesh: {dp: %d}\n"
              "data: {train: {images: i, labels: l}, eval: {images: i, labels: l}, batch: 24}\n"
              "optimizer: {%s}\n"
@@ -142,7 +142,7 @@ static void meshes_and_rules_of_every_kind_give_the_same_step(void **state)
                                          {3, {{"a", 2}, {"b", 3}, {"c", 2}}, 0},
                                          {2, {{"a", 4}, {"b", 2}}, 0}};
     const char *text = "name: t\n"
-                       "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 5}\n"
+                       "model: {program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 5}\n"
                        "mesh: {dp: 1}\n"
                        "data: {train: {images: i, labels: l}, batch: 48}\n"
                        "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.01}\n"

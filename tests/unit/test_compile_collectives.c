@@ -11,11 +11,11 @@
 #include "common/explain/cost.h"
 #include "tests/unit/compile_case.h"
 
-#define JOB                                                        \
-    "name: t\n"                                                    \
-    "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
-    "data: {train: {images: i, labels: l}, batch: 16}\n"           \
-    "optimizer: {kind: sgd}\n"                                     \
+#define JOB                                                           \
+    "name: t\n"                                                       \
+    "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
+    "data: {train: {images: i, labels: l}, batch: 16}\n"              \
+    "optimizer: {kind: sgd}\n"                                        \
     "train: {steps: 1, microbatches: 2}\n"
 
 #define REDUCE  RESHARD_ALL_REDUCE
@@ -289,9 +289,9 @@ static void replicas_share_the_state_of_what_is_sharded(void **state)
 // norm's vector 32. What moves is called by the scope of the first reader when it is a cotangent:
 // that of a layer's output belongs to the next layer or the head.
 
-#define DECODER(family)                                                                            \
-    "name: t\nmodel: {kind: decoder, preset: " family ", layers: 2, embed: 8, heads: 4, mlp: 16, " \
-    "seq: 4, vocab: 16, vocab_multiple: 1}\ndata: {format: tokens, train: {tokens: t}, "           \
+#define DECODER(family)                                                                  \
+    "name: t\nmodel: {program: " family ", layers: 2, embed: 8, heads: 4, mlp: 16, "     \
+    "seq: 4, vocab: 16, vocab_multiple: 1}\ndata: {format: tokens, train: {tokens: t}, " \
     "batch: 4}\noptimizer: {kind: sgd}\ntrain: {steps: 1}\nmesh: {tp: 2}\n"
 #define SEQUENCE_TOO "sharding: {activations: {act_seq: [batch, [seq, tp]]}}\n"
 
@@ -403,7 +403,7 @@ sequence_parallelism_scatters_and_gathers_them_and_sums_what_the_cut_rows_share(
 static void a_vae_cut_on_model_sums_its_partial_products(void **state)
 {
     static const char text[] = "name: t\n"
-                               "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+                               "model: {program: vae, inputs: 8, hidden: [16], latent: 4}\n"
                                "mesh: {data: 2, model: 2}\n"
                                "data: {train: {images: i}, batch: 16}\n"
                                "optimizer: {kind: sgd}\n"

@@ -208,8 +208,8 @@ static void a_cut_sequence_trains_to_the_numbers_of_one_device(void **state)
 static void draws_follow_positions(void **state)
 {
     static const char *const drops[] = {
-        "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24, dropout: 0.2",
-        "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50, "
+        "program: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24, dropout: 0.2",
+        "program: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50, "
         "dropout: 0.2",
     };
     (void)state;

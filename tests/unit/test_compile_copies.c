@@ -12,7 +12,7 @@ static const char *mlp(const char *mesh, const char *more)
 {
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n"
+             "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n"
              "mesh: {%s}\n"
              "data: {train: {images: i, labels: l}, eval: {images: i, labels: l}, batch: 16}\n"
              "precision: {compute: bf16}\n%s",

@@ -204,7 +204,7 @@ static void more_ways_than_key_heads_leave_them_whole(void **state)
 {
     struct fixture one, f;
     struct interp whole, parts;
-    const char *model = "preset: llama, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 24";
+    const char *model = "program: llama, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 24";
     (void)state;
     whole_step(&one, &whole, model, 1);
     compile_text(&f, decoder_text(model, "tp: 8", 1, ""), 0);
@@ -217,7 +217,7 @@ static void more_ways_than_key_heads_leave_them_whole(void **state)
     interp_clear(&parts);
     fixture_clear(&one);
     fixture_clear(&f);
-    model = "preset: llama, embed: 24, heads: 12, kv_heads: 3, head_dim: 4, mlp: 24";
+    model = "program: llama, embed: 24, heads: 12, kv_heads: 3, head_dim: 4, mlp: 24";
     compile_text(&f, decoder_text(model, "tp: 4", 1, ""), ERR_INVALID);
     assert_non_null(strstr(f.e.text, "3 key heads do not go with 12 query heads cut 4 ways"));
     fixture_clear(&f);
@@ -294,9 +294,9 @@ static void sharded_parameters_are_gathered_for_each_pass_that_reads_them(void *
     fixture_clear(&f);
 }
 
-// ---- presets -----------------------------------------------------------------------------------
+// ---- published sizes -----------------------------------------------------------------------------------
 
-static uint64_t parameters(const char *preset)
+static uint64_t parameters(const char *program)
 {
     struct arena a = {0};
     struct graph g;
@@ -306,10 +306,10 @@ static uint64_t parameters(const char *preset)
     char text[300];
     uint64_t n = 0;
     snprintf(text, sizeof text,
-             "name: t\nmodel: {kind: decoder, preset: %s}\nmesh: {dp: 1}\n"
+             "name: t\nmodel: {program: %s}\nmesh: {dp: 1}\n"
              "data: {format: tokens, train: {tokens: t}, batch: 1}\n"
              "schedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n",
-             preset);
+             program);
     assert_int_equal(
         job_parse(&a, &weft_schema, "t", NULL, text, strlen(text), NULL, 0, &job, &errs), 0);
     graph_init(&g, &a, NULL, &e);
@@ -323,17 +323,17 @@ static uint64_t parameters(const char *preset)
 
 // GPT-2's published counts and the rows that pad 50257 to 50304; llama 3's with a head of its own
 // where the published 1B ties it.
-static void presets_have_the_public_sizes(void **state)
+static void programs_have_the_public_sizes(void **state)
 {
     (void)state;
     assert_int_equal(parameters("gpt2"), 124439808 + 47 * 768);
-    assert_int_equal(parameters("gpt2-350m"), 354823168 + 47 * 1024);
-    assert_int_equal(parameters("gpt2-774m"), 774030080 + 47 * 1280);
-    assert_int_equal(parameters("gpt2-1558m"), 1557611200 + 47 * 1600);
+    assert_int_equal(parameters("gpt2, size: 350m"), 354823168 + 47 * 1024);
+    assert_int_equal(parameters("gpt2, size: 774m"), 774030080 + 47 * 1280);
+    assert_int_equal(parameters("gpt2, size: 1558m"), 1557611200 + 47 * 1600);
     assert_int_equal(parameters("llama"), 1235814400 + 128256 * 2048);
-    assert_int_equal(parameters("llama-8b"), 8030261248);
-    assert_int_equal(parameters("llama-70b"), 70553706496);
-    assert_int_equal(parameters("llama-405b"), 405853388800);
+    assert_int_equal(parameters("llama, size: 8b"), 8030261248);
+    assert_int_equal(parameters("llama, size: 70b"), 70553706496);
+    assert_int_equal(parameters("llama, size: 405b"), 405853388800);
     // 2·256·512 + 128·512 + 4·(4·512·1024 + 2·512·2048)
     assert_int_equal(parameters("cookbook"), 17104896);
 }
@@ -349,7 +349,7 @@ int main(void)
         cmocka_unit_test(parts_of_a_sum_are_added_to_their_like_alone),
         cmocka_unit_test(tensor_parallelism_reduces_twice_a_layer_and_once_for_the_embedding),
         cmocka_unit_test(sharded_parameters_are_gathered_for_each_pass_that_reads_them),
-        cmocka_unit_test(presets_have_the_public_sizes),
+        cmocka_unit_test(programs_have_the_public_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

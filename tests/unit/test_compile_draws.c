@@ -10,13 +10,13 @@ enum { BATCH = 12, SEQ = 6, VOCAB = 21, SMALL = 24, LARGE = BATCH * SMALL };
 static const struct model {
     const char *text, *data;
 } models[] = {
-    {"{kind: decoder, preset: gpt2, layers: 2, embed: 24, heads: 6, head_dim: 4, mlp: 24, "
+    {"{program: gpt2, layers: 2, embed: 24, heads: 6, head_dim: 4, mlp: 24, "
      "dropout: 0.2, dropout_residual: 0.4, seq: 6, vocab: 21, vocab_multiple: 24}",
      "{format: tokens, train: {tokens: t}, batch: 12}"},
-    {"{kind: decoder, preset: llama, layers: 2, embed: 24, heads: 12, kv_heads: 6, head_dim: 2, "
+    {"{program: llama, layers: 2, embed: 24, heads: 12, kv_heads: 6, head_dim: 2, "
      "mlp: 24, theta: 50, dropout_attention: 0.3, seq: 6, vocab: 24, vocab_multiple: 24}",
      "{format: tokens, train: {tokens: t}, batch: 12}"},
-    {"{kind: vae, inputs: 24, hidden: [36], latent: 6, activation: gelu}",
+    {"{program: vae, inputs: 24, hidden: [36], latent: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i}, batch: 12}"},
 };
 enum { MODELS = sizeof models / sizeof *models };

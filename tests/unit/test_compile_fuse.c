@@ -96,10 +96,10 @@ static void cookbooks_residuals_join_both_ways(void **state)
 static void a_classifiers_layer_is_one_node(void **state)
 {
     (void)state;
-    static const char relu[] = SMALL("kind: mlp, inputs: 24, hidden: [48, 24], classes: 6",
+    static const char relu[] = SMALL("program: mlp, inputs: 24, hidden: [48, 24], classes: 6",
                                      "format: npy, dtype: u8, train: {images: i, labels: l}");
     static const char gelu[] =
-        SMALL("kind: mlp, inputs: 24, hidden: [48, 24], classes: 6, activation: gelu",
+        SMALL("program: mlp, inputs: 24, hidden: [48, 24], classes: 6, activation: gelu",
               "format: npy, dtype: u8, train: {images: i, labels: l}");
     expect(relu, "layers/0", PHASE_FORWARD, "linear add relu 1\n");
     expect(relu, "layers/1", PHASE_FORWARD, "linear add relu 1\n");
@@ -114,7 +114,7 @@ static void an_encoders_divergence_and_sample_are_chains(void **state)
 {
     (void)state;
     static const char job[] =
-        SMALL("kind: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu",
+        SMALL("program: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu",
               "format: npy, dtype: u8, train: {images: i}");
     expect(job, "encoder", PHASE_FORWARD,
            "linear add gelu 2\nlinear add exp sub sub scale exp 3\nlinear add mul add 2\n"

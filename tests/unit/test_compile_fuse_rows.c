@@ -58,7 +58,7 @@ static const struct {
 static const char *model_of(int model)
 {
     return model < MODELS ? models[model]
-                          : "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24, "
+                          : "program: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24, "
                             "dropout_residual: 0.1";
 }
 
@@ -92,7 +92,7 @@ static const char *wide_text(const char *mesh, const char *train)
     static char text[600];
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: decoder, preset: gpt2, layers: 1, embed: 8, heads: 2, head_dim: 4, "
+             "model: {program: gpt2, layers: 1, embed: 8, heads: 2, head_dim: 4, "
              "mlp: 8, seq: 16, vocab: 4096}\n"
              "mesh: {%s}\n"
              "data: {format: tokens, train: {tokens: t}, batch: 8}\n"
@@ -243,7 +243,7 @@ static void what_was_fused_wrongly_is_refused(void **state)
     struct fixture f;
     compile_text(
         &f,
-        decoder_text("preset: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 24, dropout: 0.1",
+        decoder_text("program: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 24, dropout: 0.1",
                      "dp: 1", 1, ""),
         0);
     const struct graph *sound = f.c.program[PROGRAM_TRAIN]->graph;

@@ -4,7 +4,7 @@
 #include "tests/unit/decoder_case.h"
 
 #define HEADS(query, key) \
-    "preset: llama, embed: 24, heads: " #query ", kv_heads: " #key ", head_dim: 4, mlp: 24"
+    "program: llama, embed: 24, heads: " #query ", kv_heads: " #key ", head_dim: 4, mlp: 24"
 
 // Which axes cut the heads of a parameter.
 static axis_set cut_of(const struct fixture *f, const char *param)

@@ -36,15 +36,16 @@ static void compare_steps(const struct interp *whole, const struct interp *parts
 static const char *mlp_text(const char *mesh, int microbatches, const char *more)
 {
     static char text[1000];
-    snprintf(text, sizeof text,
-             "name: t\n"
-             "model: {kind: mlp, inputs: 8, hidden: [16, 8, 16, 8], classes: 4, activation: gelu}\n"
-             "mesh: {%s}\n"
-             "data: {train: {images: i, labels: l}, eval: {images: i, labels: l}, batch: 16}\n"
-             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
-             "schedule: {kind: constant, value: 0.01}\n"
-             "train: {steps: 3, microbatches: %d, seed: 5}\n%s",
-             mesh, microbatches, more);
+    snprintf(
+        text, sizeof text,
+        "name: t\n"
+        "model: {program: mlp, inputs: 8, hidden: [16, 8, 16, 8], classes: 4, activation: gelu}\n"
+        "mesh: {%s}\n"
+        "data: {train: {images: i, labels: l}, eval: {images: i, labels: l}, batch: 16}\n"
+        "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+        "schedule: {kind: constant, value: 0.01}\n"
+        "train: {steps: 3, microbatches: %d, seed: 5}\n%s",
+        mesh, microbatches, more);
     return text;
 }
 
@@ -470,11 +471,12 @@ static void the_guides_four_stage_classifier(void **state)
         {SEND, 2, BWD, "grad/layers/1/act_hidden", 2, 4, 131072, 131072},
         {SUM, 15, UPD, "metrics", 4, 1, 16, 24},
     };
-    static const char text[] = "name: t\n"
-                               "model: {inputs: 784, hidden: [512, 512, 256], classes: 10}\n"
-                               "mesh: {stage: 4}\n"
-                               "data: {train: {images: i, labels: l}, batch: 64}\n"
-                               "train: {steps: 1, microbatches: 4}\n";
+    static const char text[] =
+        "name: t\n"
+        "model: {program: mlp, inputs: 784, hidden: [512, 512, 256], classes: 10}\n"
+        "mesh: {stage: 4}\n"
+        "data: {train: {images: i, labels: l}, batch: 64}\n"
+        "train: {steps: 1, microbatches: 4}\n";
     struct fixture f;
     (void)state;
     EXPECT(text, rows);

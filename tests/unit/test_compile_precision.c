@@ -154,11 +154,11 @@ static void a_gradient_summed_in_bf16_is_one(void **state)
 
 // Images 8 → 16 → 8 → 4 classes, 16 samples in two microbatches: weights of 128, 128 and 32 floats,
 // biases of 16, 8 and 4 (test_compile_collectives.c has the same in f32).
-#define MLP                                                        \
-    "name: t\n"                                                    \
-    "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
-    "data: {train: {images: i, labels: l}, batch: 16}\n"           \
-    "optimizer: {kind: sgd}\n"                                     \
+#define MLP                                                           \
+    "name: t\n"                                                       \
+    "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
+    "data: {train: {images: i, labels: l}, batch: 16}\n"              \
+    "optimizer: {kind: sgd}\n"                                        \
     "train: {steps: 1, microbatches: 2}\n"
 
 static void expect_row(const struct cost *c, enum reshard_kind op, enum phase phase,
@@ -250,7 +250,7 @@ static void a_parameter_is_cast_once_a_step_or_by_the_update(void **state)
 static void memory_is_that_of_half_activations_and_whole_parameters(void **state)
 {
     static const char job[] = "name: t\n"
-                              "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n"
+                              "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n"
                               "mesh: {dp: 1}\n"
                               "data: {train: {images: i, labels: l}, batch: 16}\n"
                               "train: {steps: 1}\n";
@@ -375,14 +375,14 @@ static void scratch_is_that_of_the_backend(void **state)
 static void every_model_builds_whatever_its_data_are(void **state)
 {
     static const char *const jobs[] = {
-        "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4, activation: tanh}\n"
+        "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4, activation: tanh}\n"
         "data: {format: npy, dtype: f32, train: {images: i, labels: l}, eval: {images: i, labels: "
         "l}, batch: 16}\n",
-        "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+        "model: {program: vae, inputs: 8, hidden: [16], latent: 4}\n"
         "data: {format: npy, dtype: u8, train: {images: i}, eval: {images: i}, batch: 16}\n",
-        "model: {kind: vae, inputs: 8, hidden: [16], latent: 4}\n"
+        "model: {program: vae, inputs: 8, hidden: [16], latent: 4}\n"
         "data: {format: npy, dtype: f32, train: {images: i}, eval: {images: i}, batch: 16}\n",
-        "model: {kind: decoder, preset: gpt2, layers: 2, embed: 24, heads: 4, seq: 8, vocab: 24, "
+        "model: {program: gpt2, layers: 2, embed: 24, heads: 4, seq: 8, vocab: 24, "
         "dropout: 0.1}\n"
         "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 16}\n",
     };

@@ -117,7 +117,7 @@ static bool run_job(const char *text, const char *more, bool may_refuse)
 
 #define JOB(dtype, micro)                                                                     \
     "name: t\n"                                                                               \
-    "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}\n"    \
+    "model: {program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}\n" \
     "data: {format: npy, dtype: " dtype ", train: {images: i, labels: l}, eval: {images: i, " \
     "labels: l}, batch: 48}\n"                                                                \
     "optimizer: {kind: momentum, clip_norm: 0.5}\n"                                           \

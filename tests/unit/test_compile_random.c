@@ -28,6 +28,7 @@
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/refine.h"
 #include "common/compile/shard/stage.h"
+#include "common/model/language/model_facts.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/replay.h"
 #include "tests/unit/compile_case.h"
@@ -82,8 +83,8 @@ static void make_stages(struct random_case *c)
     int axis = ask(c, 5, 0, c->mesh.n), size = c->mesh.axis[axis].size, left = LAYERS;
     job->sharding.n_rules = 1;
     job->sharding.rules[0] = (struct job_rule){.dim = "layers", .axes = {1, &c->axis_name}};
-    job->model.kind = JOB_MODEL_DECODER;
-    job->model.layers = LAYERS;
+    static const struct model_facts facts = {.layers = LAYERS};
+    job->model.facts = &facts;
     job->pipeline.schedule = ask(c, 5, 1, 2) ? JOB_GPIPE : JOB_1F1B;
     job->pipeline.stages = (struct schema_list){size, c->layers};
     c->axis_name = c->mesh.axis[axis].name;

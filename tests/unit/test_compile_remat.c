@@ -78,7 +78,7 @@ static const char *mlp_text(const char *mesh, int mode)
     static char text[500];
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4, activation: gelu}\n"
+             "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4, activation: gelu}\n"
              "mesh: {%s}\n"
              "data: {train: {images: i, labels: l}, batch: 24}\n"
              "optimizer: {kind: momentum, clip_norm: 0.5}\n"
@@ -135,7 +135,7 @@ static const char *deep_text(const char *mesh, int mode)
     static char text[500];
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: decoder, preset: gpt2, layers: 4, embed: 32, heads: 4, mlp: 64, "
+             "model: {program: gpt2, layers: 4, embed: 32, heads: 4, mlp: 64, "
              "seq: 16, vocab: 50, vocab_multiple: 64}\n"
              "mesh: {%s}\n"
              "data: {format: tokens, train: {tokens: t}, batch: 8}\n"

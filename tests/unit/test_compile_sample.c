@@ -5,9 +5,9 @@
 enum { SEQ = 8, VOCAB = 21, PADDED = 24, COUNT = 3, SHORT = 3 };
 
 static const char *const models[] = {
-    "preset: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
-    "preset: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
-    "preset: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "program: gpt2, embed: 24, heads: 4, head_dim: 6, mlp: 24",
+    "program: llama, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 24, theta: 50",
+    "program: cookbook, embed: 24, heads: 4, head_dim: 6, mlp: 24",
 };
 enum { MODELS = 3 };
 
@@ -16,7 +16,7 @@ static const char *sample_text(const char *model, const char *mesh, const char *
     static char text[1000];
     snprintf(text, sizeof text,
              "name: t\n"
-             "model: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: %d}\n"
+             "model: {%s, layers: 2, seq: %d, vocab: %d, vocab_multiple: %d}\n"
              "mesh: {%s}\n"
              "data: {format: tokens, tokenizer: ids, train: {tokens: t}, eval: {tokens: t}, "
              "batch: 16}\n"

@@ -7,7 +7,7 @@
 // A small decoder: cut parameters, partial products, moves of every kind but exchanges.
 static const char JOB[] =
     "name: t\n"
-    "model: {kind: decoder, preset: gpt2, layers: 2, embed: 8, heads: 2, head_dim: 4, mlp: 16,\n"
+    "model: {program: gpt2, layers: 2, embed: 8, heads: 2, head_dim: 4, mlp: 16,\n"
     "        seq: 4, vocab: 12, vocab_multiple: 4}\n"
     "mesh: {dp: 2, fsdp: 2, tp: 2}\n"
     "data: {format: tokens, train: {tokens: x.bin}, batch: 16}\n"

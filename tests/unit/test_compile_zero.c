@@ -9,11 +9,11 @@
 
 // layers/0: [embed 8, mlp 16], [mlp 16] · layers/1: [mlp 16, embed 8], [norm 8] · layers/2:
 // [embed 8, classes 4], [classes 4]. 316 floats.
-#define JOB                                                        \
-    "name: t\n"                                                    \
-    "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
-    "data: {train: {images: i, labels: l}, batch: 16}\n"           \
-    "optimizer: {kind: adamw}\n"                                   \
+#define JOB                                                           \
+    "name: t\n"                                                       \
+    "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 4}\n" \
+    "data: {train: {images: i, labels: l}, batch: 16}\n"              \
+    "optimizer: {kind: adamw}\n"                                      \
     "train: {steps: 1, microbatches: 2}\n"
 
 static const struct value *value_named(const struct fixture *f, const char *name)
@@ -184,7 +184,7 @@ static const char *frozen_text(const char *groups, const char *mesh)
 {
     static char text[1000];
     snprintf(text, sizeof text,
-             "name: t\nmodel: {kind: decoder, %s, layers: 2, seq: %d, vocab: %d, vocab_multiple: "
+             "name: t\nmodel: {%s, layers: 2, seq: %d, vocab: %d, vocab_multiple: "
              "24}\nmesh: {%s}\ndata: {format: tokens, train: {tokens: t}, batch: %d}\n"
              "optimizer: {weight_decay: 0.1, clip_norm: 0.5, groups: [%s]}\n"
              "schedule: {value: 0.01}\ntrain: {steps: 3}\n",

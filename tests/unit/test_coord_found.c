@@ -17,9 +17,10 @@
 
 static const char cluster[] = "0123456789abcdef0123456789abcdef";
 static const char lost_job[] = "aaaabbbbccccddddaaaabbbbccccdddd";
-static const char resolved[] = "name: lost\nmodel: {inputs: 4, hidden: [4], classes: 2}\n"
-                               "mesh: {dp: 2}\ndata: {train: {images: i, labels: l}, batch: 4}\n"
-                               "train: {steps: 100}\n";
+static const char resolved[] =
+    "name: lost\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\n"
+    "mesh: {dp: 2}\ndata: {train: {images: i, labels: l}, batch: 4}\n"
+    "train: {steps: 100}\n";
 
 struct rig {
     struct coord *c;

@@ -18,7 +18,7 @@
 #define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
 
 static const char job_text[] = "name: %s\n"
-                               "model: {inputs: 4, hidden: [8], classes: 3}\n"
+                               "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"
                                "mesh: {dp: 2}\n"
                                "data: {train: {images: x, labels: y}, batch: 12}\n"
                                "train: {steps: 10}\n";

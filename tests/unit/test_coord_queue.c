@@ -277,7 +277,7 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
     struct coord_out out = {.arena = &a};
     coord_started(c, CLOCK_S, 1700000000000, &out);
     static const char text[] =
-        "name: it\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
+        "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
         "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 10}\n";
     char request[20];
     for (int i = 0; i < many + (many == 50000); i++) {

@@ -9,7 +9,7 @@
 
 static const char id[] = "0123456789abcdef0123456789abcdef";
 static const char resolved[] =
-    "name: it\nmodel: {inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 2}\n"
+    "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 2}\n"
     "data: {train: {images: x, labels: l}, batch: 24}\ntrain: {steps: 10}\n";
 
 // Every scalar column gets a value of its own.

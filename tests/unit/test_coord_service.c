@@ -27,7 +27,7 @@
 enum { SUBMIT, ACT, JOBS, STATUS, WHY, WORKERS, CHECKPOINTS, WATCH, LOGS, ATTACH, JOIN };
 
 static const char job_text[] = "name: it\n"
-                               "model: {inputs: 4, hidden: [8], classes: 3}\n"
+                               "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"
                                "mesh: {dp: 2}\n"
                                "data: {train: {images: x, labels: y}, batch: %d}\n"
                                "train: {steps: 10}\n";

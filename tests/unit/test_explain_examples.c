@@ -269,7 +269,7 @@ static void a_gpt_in_three_dimensions_holds_half_of_its_stages_layers(void **sta
 
 // ---- refusals ----------------------------------------------------------------------------------
 
-static void at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads(void **state)
+static void at_the_programs_sizes_fsdp_with_tensor_is_refused_naming_the_heads(void **state)
 {
     static const char *const set[] = {"model.heads=8", "model.embed=512", "model.mlp=2048"};
     struct fixture f;
@@ -340,7 +340,7 @@ int main(void)
         cmocka_unit_test(a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted),
         cmocka_unit_test(four_stages_hold_a_layer_each_and_send_its_output),
         cmocka_unit_test(a_gpt_in_three_dimensions_holds_half_of_its_stages_layers),
-        cmocka_unit_test(at_the_presets_sizes_fsdp_with_tensor_is_refused_naming_the_heads),
+        cmocka_unit_test(at_the_programs_sizes_fsdp_with_tensor_is_refused_naming_the_heads),
         cmocka_unit_test(weights_on_data_are_refused_with_two_ways_out),
         cmocka_unit_test(gpt3_is_refused_by_80_gb_devices_and_fits_with_its_fix),
     };

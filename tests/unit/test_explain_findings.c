@@ -7,10 +7,10 @@
 #include "tests/unit/compile_case.h"
 
 // Two hidden layers and a head, on 2 × 2 devices.
-#define JOB                                                        \
-    "name: t\n"                                                    \
-    "model: {kind: mlp, inputs: 8, hidden: [16, 8], classes: 5}\n" \
-    "data: {train: {images: i, labels: l}, batch: 16}\n"           \
+#define JOB                                                           \
+    "name: t\n"                                                       \
+    "model: {program: mlp, inputs: 8, hidden: [16, 8], classes: 5}\n" \
+    "data: {train: {images: i, labels: l}, batch: 16}\n"              \
     "train: {steps: 1, microbatches: 2}\n"
 #define SQUARE "mesh: {dp: 2, tp: 2}\n"
 
@@ -145,10 +145,10 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {JOB SQUARE "sharding: {grads: [dp], optimizer: [{match: \"*/0/weight\", spec: [dp, "
                     "tp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/1/weight", "does not go on from the gradient's", 1},
-        {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
+        {"name: t\nmodel: {program: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\nmesh: {tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp repeat each other's matmuls", 1},
-        {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
+        {"name: t\nmodel: {program: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\n"
          "mesh: {fsdp: 2, tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp", 1},
@@ -158,7 +158,7 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          FINDING_STAGE_AXIS, "layers/0/weight", "(line 6): axis pipe holds the stages", 1},
         {JOB "mesh: {dp: 2, pp: 2}\nsharding: {activations: {act_seq: [batch, pp]}}\n",
          FINDING_STAGE_AXIS, "act_seq", "axis pp holds the stages", 1},
-        {"name: t\nmodel: {kind: mlp, inputs: 8, hidden: [16, 8, 16], classes: 5}\n"
+        {"name: t\nmodel: {program: mlp, inputs: 8, hidden: [16, 8, 16], classes: 5}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1, microbatches: 2}\n"
          "mesh: {pp: 2}\npipeline: {stages: [1, 3]}\n",
          FINDING_STAGE_IMBALANCE, NULL, "stage 1 has 3 layers where 2 would do", 1},
@@ -212,7 +212,7 @@ static void batch_and_weights_on_one_axis_of_eight_by_eight_use_an_eighth(void *
     (void)state;
     struct fixture f;
     int rc = compile_with(&f,
-                          "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64], classes: 8}\n"
+                          "name: t\nmodel: {program: mlp, inputs: 64, hidden: [64], classes: 8}\n"
                           "data: {train: {images: i, labels: l}, batch: 64}\ntrain: {steps: 1}\n"
                           "mesh: {x: 8, y: 8}\n"
                           "sharding: {rules: {batch: x, embed: x}, gather: [x]}\n",
@@ -256,10 +256,11 @@ static void expect_shard(const char *sharding, const char *name, struct shape wh
     struct fixture f;
     struct sharding s;
     struct mesh m = {0};
-    snprintf(text, sizeof text,
-             "name: t\nmodel: {inputs: 8, hidden: [8], classes: 2}\ntrain: {steps: 1}\n"
-             "data: {train: {images: i, labels: l}, batch: 256}\n%s",
-             sharding);
+    snprintf(
+        text, sizeof text,
+        "name: t\nmodel: {program: mlp, inputs: 8, hidden: [8], classes: 2}\ntrain: {steps: 1}\n"
+        "data: {train: {images: i, labels: l}, batch: 256}\n%s",
+        sharding);
     parse_with(&f, text, NULL, 0);
     m.n = f.job.mesh.n;
     for (int i = 0; i < m.n; i++) {

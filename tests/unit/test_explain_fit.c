@@ -2,6 +2,7 @@
 // Device models: the table, models described by a user, and plans held against them.
 #include "common/explain/fit.h"
 #include "common/explain/plan_report.h"
+#include "common/model/language/model_facts.h"
 #include "tests/unit/compile_case.h"
 
 static struct device_model read_model(struct arena *a, const char *text, const char *file)
@@ -83,10 +84,10 @@ static void what_is_no_model_is_told_with_what_would_do(void **state)
 
 // ---- plans on devices --------------------------------------------------------------------------
 
-#define GPT3                                                                              \
-    "name: t\nmodel: {kind: decoder, preset: gpt2, layers: 96, embed: 12288, heads: 96, " \
-    "seq: 2048}\n"                                                                        \
-    "data: {format: tokens, train: {tokens: t}, batch: 64}\n"                             \
+#define GPT3                                                                \
+    "name: t\nmodel: {program: gpt2, layers: 96, embed: 12288, heads: 96, " \
+    "seq: 2048}\n"                                                          \
+    "data: {format: tokens, train: {tokens: t}, batch: 64}\n"               \
     "train: {steps: 1, microbatches: 8, remat: block}\nmesh: {data: 8, model: 8}\n"
 
 static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does(void **state)
@@ -133,8 +134,8 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
 // A gradient, two moments and the parameter: 16 bytes each. Over eight devices the moments cut are
 // 9 bytes, the gradients too 5.5, and two layers' gradients on their way, 4 MiB each, 2.6 more;
 // everything 2.
-#define DEEP                                                                               \
-    "name: t\nmodel: {kind: mlp, inputs: 1024, hidden: [1024, 1024, 1024], classes: 64}\n" \
+#define DEEP                                                                                  \
+    "name: t\nmodel: {program: mlp, inputs: 1024, hidden: [1024, 1024, 1024], classes: 64}\n" \
     "data: {train: {images: i, labels: l}, batch: 8}\ntrain: {steps: 1}\nmesh: {dp: 8}\n"
 
 static void state_gradients_and_weights_are_cut_as_far_as_it_takes(void **state)
@@ -165,8 +166,8 @@ static void state_gradients_and_weights_are_cut_as_far_as_it_takes(void **state)
 }
 
 // Activations of eight microbatches are an eighth of one's; the parameters are small.
-#define WIDE                                                                          \
-    "name: t\nmodel: {kind: mlp, inputs: 64, hidden: [64, 64, 64, 64], classes: 8}\n" \
+#define WIDE                                                                             \
+    "name: t\nmodel: {program: mlp, inputs: 64, hidden: [64, 64, 64, 64], classes: 8}\n" \
     "data: {train: {images: i, labels: l}, batch: 65536}\ntrain: {steps: 1}\nmesh: {dp: 2}\n"
 
 static void too_many_activations_want_more_microbatches(void **state)
@@ -202,10 +203,10 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
 }
 
 // Of 16 layers; two and four of them tell what most settings would do.
-#define TALL                                                                          \
-    "name: t\nmodel: {kind: decoder, preset: gpt2, layers: 16, embed: 64, heads: 2, " \
-    "seq: 32, vocab: 256, mlp: 256}\n"                                                \
-    "data: {format: tokens, train: {tokens: t}, batch: 64}\ntrain: {steps: 1}\n"      \
+#define TALL                                                                     \
+    "name: t\nmodel: {program: gpt2, layers: 16, embed: 64, heads: 2, "          \
+    "seq: 32, vocab: 256, mlp: 256}\n"                                           \
+    "data: {format: tokens, train: {tokens: t}, batch: 64}\ntrain: {steps: 1}\n" \
     "mesh: {dp: 4}\n"
 
 static int whole; // programs built with all layers
@@ -213,7 +214,7 @@ static int whole; // programs built with all layers
 static int build_counted(struct graph *g, const struct job *job, enum program_kind kind,
                          int64_t batch, int64_t step_batch)
 {
-    whole += job->model.layers == 16 && kind == PROGRAM_TRAIN;
+    whole += job->model.facts->layers == 16 && kind == PROGRAM_TRAIN;
     return decoder_build(g, job, kind, batch, step_batch);
 }
 
@@ -291,7 +292,7 @@ a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do(voi
     struct fixture f;
     (void)state;
     assert_int_equal(compile_any(&f, "name: t\n"
-                                     "model: {kind: decoder, preset: gpt2, layers: 512, embed: 8, "
+                                     "model: {program: gpt2, layers: 512, embed: 8, "
                                      "heads: 2, seq: 4, vocab: 16}\n"
                                      "data: {format: tokens, train: {tokens: t}, batch: 1024}\n"
                                      "train: {steps: 1, microbatches: 1024}\n"),
@@ -310,13 +311,13 @@ static void tensors_beyond_all_counting_are_refused(void **state)
 {
     struct fixture f;
     (void)state;
-    assert_int_equal(
-        compile_any(&f, "name: t\n"
-                        "model: {kind: decoder, preset: gpt2, layers: 1024, embed: 131072, heads: "
-                        "128, head_dim: 1024, mlp: 262144, seq: 131072, vocab: 524288}\n"
-                        "data: {format: tokens, train: {tokens: t}, batch: 16777216}\n"
-                        "train: {steps: 1}\n"),
-        ERR_LIMIT);
+    assert_int_equal(compile_any(&f,
+                                 "name: t\n"
+                                 "model: {program: gpt2, layers: 1024, embed: 131072, heads: "
+                                 "128, head_dim: 1024, mlp: 262144, seq: 131072, vocab: 524288}\n"
+                                 "data: {format: tokens, train: {tokens: t}, batch: 16777216}\n"
+                                 "train: {steps: 1}\n"),
+                     ERR_LIMIT);
     assert_non_null(strstr(f.e.text, "over 1 EiB"));
     fixture_clear(&f);
 }

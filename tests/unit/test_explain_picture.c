@@ -3,11 +3,11 @@
 #include "common/explain/picture.h"
 #include "tests/unit/compile_case.h"
 
-#define SMALL                                                  \
-    "name: t\n"                                                \
-    "model: {kind: mlp, inputs: 4, hidden: [8], classes: 3}\n" \
-    "data: {train: {images: i, labels: l}, batch: %d}\n"       \
-    "train: {steps: 1, microbatches: %d}\n"                    \
+#define SMALL                                                     \
+    "name: t\n"                                                   \
+    "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n" \
+    "data: {train: {images: i, labels: l}, batch: %d}\n"          \
+    "train: {steps: 1, microbatches: %d}\n"                       \
     "mesh: {%s}\n%s"
 
 static char *draw(enum picture p, int width, int batch, int microbatches, const char *mesh,
@@ -143,7 +143,7 @@ static void a_tensor_on_the_inner_axis_of_two_hosts_is_there_twice(void **state)
     (void)state;
     // (256, 192) as (gpu, null) on {host: 2, gpu: 8}: blocks of (32, 192), a copy on each host.
     compile_text(&f,
-                 "name: t\nmodel: {kind: mlp, inputs: 256, hidden: [192], classes: 3}\n"
+                 "name: t\nmodel: {program: mlp, inputs: 256, hidden: [192], classes: 3}\n"
                  "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\n"
                  "mesh: {host: 2, gpu: 8}\n"
                  "sharding: {rules: {batch: host, mlp: gpu},\n"
@@ -174,7 +174,7 @@ static void gradient_accumulation_is_forward_and_backward_in_turn(void **state)
 static void a_model_without_layers_has_a_schedule_too(void **state)
 {
     static const char *const job =
-        "name: t\nmodel: {kind: vae, inputs: 12, hidden: [8], latent: 3}\nmesh: {dp: 2}\n"
+        "name: t\nmodel: {program: vae, inputs: 12, hidden: [8], latent: 3}\nmesh: {dp: 2}\n"
         "data: {train: {images: i}, batch: 8}\noptimizer: {kind: sgd}\n"
         "schedule: {kind: constant, value: 1}\ntrain: {steps: 1, microbatches: 2}\n";
     struct fixture f;
@@ -195,7 +195,7 @@ static char *draw_pipeline(enum picture p, int width, const char *schedule, int 
     struct buf out = {0};
     char text[1000];
     snprintf(text, sizeof text,
-             "name: t\nmodel: {kind: mlp, inputs: 4, hidden: [8, 8, 8], classes: 4}\n"
+             "name: t\nmodel: {program: mlp, inputs: 4, hidden: [8, 8, 8], classes: 4}\n"
              "data: {train: {images: i, labels: l}, batch: 16}\n"
              "train: {steps: 1, microbatches: 4}\n"
              "mesh: {pp: %d}\npipeline: {schedule: %s}\n",
@@ -261,7 +261,7 @@ static void layers_are_told_apart_by_their_stage(void **state)
     (void)state;
     compile_text(&f,
                  "name: t\n"
-                 "model: {kind: decoder, preset: gpt2, layers: 4, embed: 32, heads: 4, "
+                 "model: {program: gpt2, layers: 4, embed: 32, heads: 4, "
                  "head_dim: 8, seq: 32, vocab: 256}\n"
                  "data: {format: tokens, train: {tokens: t}, batch: 8}\n"
                  "train: {steps: 1, microbatches: 4}\n"
@@ -340,7 +340,7 @@ static void every_parameter_of_many_stages_is_drawn(void **state)
     (void)state;
     compile_text(&f,
                  "name: t\n"
-                 "model: {kind: decoder, preset: gpt2, layers: 20, embed: 8, heads: 2, seq: 4, "
+                 "model: {program: gpt2, layers: 20, embed: 8, heads: 2, seq: 4, "
                  "vocab: 16}\n"
                  "data: {format: tokens, train: {tokens: t}, batch: 20}\n"
                  "train: {steps: 1, microbatches: 20}\n"

@@ -104,10 +104,9 @@ static void test_required_keys_are_asked_for_where_they_would_stand(void **state
                   "to the job file\n"
                   "job.yaml:1:1: data.batch: is missing: of a step, over all devices and "
                   "microbatches\n"
-                  "job.yaml:1:1: data.train.labels: is missing: file of their classes\n"
-                  "job.yaml:1:8: model.inputs: is missing: of a sample; for images height times "
-                  "width\n"
-                  "job.yaml:1:8: model.classes: is missing: labels are 0 to classes - 1\n");
+                  "job.yaml:1:8: model.program: is missing: the model: one that comes with weft "
+                  "(weft model list), or the path of a text of your own (weft model new), relative "
+                  "to the job file; its sizes are the section's other keys\n");
 }
 
 static void test_keys_of_another_kind_are_refused_with_the_kind_they_need(void **state)
@@ -202,37 +201,35 @@ static void test_at_least_two_checkpoints_stay(void **state)
 static void test_another_schema_version_is_refused(void **state)
 {
     (void)state;
-    expect_errors("schema: 2\n" VALID,
-                  "job.yaml:1:9: schema: is 2: this version of weft reads schema 1\n");
+    expect_errors("schema: 3\n" VALID,
+                  "job.yaml:1:9: schema: is 3: this version of weft reads schema 2\n");
 }
 
-static void test_a_vae_has_no_stages(void **state)
+static void test_a_model_without_layers_has_no_stages(void **state)
 {
     (void)state;
-    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8], latent: 2}\n"
+    expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2}\n"
                   "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
-                  "job.yaml:5:7: mesh: pp: a vae has no pipeline stages: leave the axis out\n");
+                  "job.yaml:5:7: mesh: pp: 2 stages are more than the model's 0 layers: leave the "
+                  "axis out\n");
 }
 
-static void test_a_vae_has_one_hidden_width_and_no_labels(void **state)
+static void test_labels_act_where_the_model_reads_them(void **state)
 {
     (void)state;
-    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8, 4], latent: 2, classes: 3}\n"
+    expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2, classes: 3}\n"
                   "data: {train: {images: i, labels: l}, batch: 4}\n" TRAIN_LINE,
-                  "job.yaml:2:39: model.hidden: a vae has one width, of its encoder and of its "
-                  "decoder: [8] would do\n"
-                  "job.yaml:2:58: model.classes: acts only when model.kind is mlp\n"
-                  "job.yaml:3:35: data.train.labels: acts only when model.kind is mlp\n");
-    expect_errors("name: t\nmodel: {kind: vae, inputs: 9, hidden: [8]}\n"
-                  "data: {train: {images: i}, eval: {images: i}, batch: 4}\n" TRAIN_LINE,
-                  "job.yaml:2:8: model.latent: is missing: of what an image is encoded to\n");
+                  "job.yaml:2:58: model.classes: unknown key: model has program, text, inputs, "
+                  "hidden, latent, activation\n"
+                  "job.yaml:3:35: data.train.labels: acts only where the model reads labels: "
+                  "program vae does not\n");
 }
 
 static void test_a_share_that_is_dropped_is_below_one(void **state)
 {
     (void)state;
     expect_errors(
-        "name: t\nmodel: {kind: decoder, dropout: 1, dropout_residual: -0.1}\n"
+        "name: t\nmodel: {program: gpt2, dropout: 1, dropout_residual: -0.1}\n"
         "data: {format: tokens, train: {tokens: t}, batch: 4}\n" TRAIN_LINE,
         "job.yaml:2:33: model.dropout: 1 is too large: it must be less than 1\n"
         "job.yaml:2:54: model.dropout_residual: -0.1 is too small: it must be at least 0\n");
@@ -242,14 +239,14 @@ static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
 {
     (void)state;
     expect_errors(
-        "model: {inputs: 0, hidden: [8], classes: 1}\n"
+        "model: {program: mlp, inputs: 0, hidden: [8], classes: 1}\n"
         "name: Tiny\n"
         "trian: {steps: 1}\n"
         "train: {steps: -1}\n"
         "data: {train: {images: x, labels: y}, batch: 7}\n"
         "mesh: {dp: 2}\n",
-        "job.yaml:1:17: model.inputs: 0 is too small: it must be at least 1\n"
-        "job.yaml:1:42: model.classes: 1 is too small: it must be at least 2\n"
+        "job.yaml:1:31: model.inputs: 0 is too small: it must be at least 1\n"
+        "job.yaml:1:56: model.classes: 1 is too small: it must be at least 2\n"
         "job.yaml:2:7: name: 'Tiny' will not do: a name has 1 to 63 of a-z 0-9 . _ - and "
         "starts with a letter or digit\n"
         "job.yaml:3:1: trian: unknown key: did you mean train?\n"
@@ -262,80 +259,15 @@ static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
     "name: t\nmesh: {dp: 1}\nschedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n" \
     "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
 
-static const struct job_model *decoder_of(struct arena *a, struct job *job, const char *model)
-{
-    struct job_errors errs = {0};
-    struct buf said = {0};
-    char text[400];
-    snprintf(text, sizeof text, A_DECODER "model: {kind: decoder, %s}\n", model);
-    if (job_parse(a, &weft_schema, "job.yaml", NULL, text, strlen(text), NULL, 0, job, &errs)) {
-        job_errors_print(&errs, &said);
-        fail_msg("%s", buf_str(&said));
-    }
-    return &job->model;
-}
-
-static void test_a_presets_sizes_follow_what_is_given(void **state)
-{
-    (void)state;
-    struct arena a = {0};
-    struct job job;
-    const struct job_model *m = decoder_of(&a, &job, "preset: gpt2");
-    assert_int_equal(m->layers * 1000 + m->head_dim, 12064);
-    assert_int_equal(m->mlp, 3072);
-    m = decoder_of(&a, &job, "preset: gpt2, layers: 6, embed: 384, heads: 6, seq: 256");
-    assert_int_equal(m->head_dim, 64);
-    assert_int_equal(m->kv_heads, 6);
-    assert_int_equal(m->mlp, 1536);
-    assert_int_equal(m->vocab, 50257);
-    m = decoder_of(&a, &job, "preset: llama-8b, heads: 16");
-    assert_int_equal(m->kv_heads, 8);
-    assert_int_equal(m->head_dim, 256);
-    assert_true(m->theta == 500000);
-    m = decoder_of(&a, &job, "preset: llama, heads: 4, kv_heads: 2, embed: 64, mlp: 100");
-    assert_int_equal(m->kv_heads * 1000 + m->mlp, 2100);
-    arena_clear(&a);
-}
-
-static void test_a_decoders_sizes_must_fit_together(void **state)
-{
-    static const struct {
-        const char *model, *says;
-    } cases[] = {
-        {"embed: 100, heads: 12", "12 heads do not divide the width, 100"},
-        {"preset: llama, head_dim: 63", "a head of 63 elements: rotary positions turn pairs"},
-        {"preset: llama, kv_heads: 5", "5 key heads do not divide the 32 query heads"},
-        {"kv_heads: 2", "model.kv_heads: acts only when model.preset is llama or"},
-        {"hidden: [3]", "model.hidden: acts only when model.kind is mlp"},
-        {"layers: 0", "model.layers"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct arena a = {0};
-        struct job job;
-        struct job_errors errs = {0};
-        struct buf said = {0};
-        char text[400];
-        snprintf(text, sizeof text, A_DECODER "model: {kind: decoder, %s}\n", cases[i].model);
-        assert_true(job_parse(&a, &weft_schema, "job.yaml", NULL, text, strlen(text), NULL, 0, &job,
-                              &errs) != 0);
-        job_errors_print(&errs, &said);
-        if (!strstr(buf_str(&said), cases[i].says))
-            fail_msg("wanted '%s', got '%s'", cases[i].says, buf_str(&said));
-        buf_clear(&said);
-        arena_clear(&a);
-    }
-}
-
 static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        A_DECODER "model: {kind: mlp, inputs: 2, hidden: [2], classes: 2}\n",
+        A_DECODER "model: {program: mlp, inputs: 2, hidden: [2], classes: 2}\n",
         "name: t\nmesh: {dp: 1}\nschedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n"
-        "data: {train: {images: i, labels: l}, batch: 4}\nmodel: {kind: decoder}\n"};
-    static const char *const says[] = {"data.format: tokens are for model.kind: decoder",
-                                       "data.format: must be tokens: model.kind is decoder"};
+        "data: {train: {images: i, labels: l}, batch: 4}\nmodel: {program: gpt2}\n"};
+    static const char *const says[] = {"data.format: must be idx or npy: program mlp reads images",
+                                       "data.format: must be tokens: program gpt2 reads them"};
     for (int i = 0; i < 2; i++) {
         struct arena a = {0};
         struct job job;
@@ -355,8 +287,9 @@ static void test_stages_hold_the_models_layers(void **state)
 {
     (void)state;
     struct job_case c;
-    case_valid(&c, NAME_LINE "model: {inputs: 4, hidden: [8, 8, 8, 8], classes: 3}\n" DATA_LINE
-                             "train: {steps: 10}\nmesh: {dp: 2, stage: 3}\n");
+    case_valid(&c, NAME_LINE
+               "model: {program: mlp, inputs: 4, hidden: [8, 8, 8, 8], classes: 3}\n" DATA_LINE
+               "train: {steps: 10}\nmesh: {dp: 2, stage: 3}\n");
     assert_int_equal(job_stages(&c.job), 3);
     assert_int_equal(job_pipeline_axis(&c.job), 1);
     static const int64_t layers[] = {2, 2, 1}; // five: the remainder earliest
@@ -402,11 +335,9 @@ int main(void)
         cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
         cmocka_unit_test(test_at_least_two_checkpoints_stay),
         cmocka_unit_test(test_another_schema_version_is_refused),
-        cmocka_unit_test(test_a_presets_sizes_follow_what_is_given),
-        cmocka_unit_test(test_a_decoders_sizes_must_fit_together),
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
-        cmocka_unit_test(test_a_vae_has_no_stages),
-        cmocka_unit_test(test_a_vae_has_one_hidden_width_and_no_labels),
+        cmocka_unit_test(test_a_model_without_layers_has_no_stages),
+        cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),

@@ -14,8 +14,8 @@ static void test_a_short_job_gets_every_default(void **state)
     case_valid(&c, VALID);
     const struct job *j = &c.job;
     assert_string_equal(j->name, "tiny");
-    assert_int_equal(j->model.kind, JOB_MODEL_MLP);
-    assert_int_equal(j->model.activation, JOB_RELU);
+    assert_string_equal(j->model.program, "mlp");
+    assert_null(j->model.text);
     assert_int_equal(j->mesh.n, 1);
     assert_string_equal(j->mesh.axis[0].name, "dp");
     assert_int_equal(j->mesh.axis[0].size, 1);
@@ -378,18 +378,19 @@ static void test_lists_say_how_many_and_which_item(void **state)
     static const struct {
         const char *hidden, *error;
     } cases[] = {
-        {"8", "2:29: model.hidden: must be a list such as [256, 128], not a single value"},
-        {"[]", "2:29: model.hidden: has 0 items: it must have 1 to 64"},
-        {"[8, x]", "2:33: model.hidden[1]: must be a whole number, not 'x'"},
-        {"[8, 0]", "2:33: model.hidden[1]: 0 is too small: it must be at least 1"},
-        {"[[8]]", "2:30: model.hidden[0]: must be a whole number, not a list"},
+        {"8", "2:43: model.hidden: must be a list such as [256, 128], not a single value"},
+        {"[]", "2:43: model.hidden: has 0 items: it must have 1 to 64"},
+        {"[8, x]", "2:47: model.hidden[1]: must be a whole number, not 'x'"},
+        {"[8, 0]", "2:47: model.hidden[1]: 0 is too small: it must be at least 1"},
+        {"[[8]]", "2:44: model.hidden[0]: must be a whole number, not a list"},
         {"&a [8]",
-         "2:29: model.hidden: anchors (&) are not part of job files: write the value out"},
+         "2:43: model.hidden: anchors (&) are not part of job files: write the value out"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[300], error[200];
         snprintf(text, sizeof text,
-                 NAME_LINE "model: {inputs: 4, hidden:  %s, classes: 3}\n" DATA_LINE TRAIN_LINE,
+                 NAME_LINE
+                 "model: {program: mlp, inputs: 4, hidden:  %s, classes: 3}\n" DATA_LINE TRAIN_LINE,
                  cases[i].hidden);
         snprintf(error, sizeof error, "job.yaml:%s\n", cases[i].error);
         expect_errors(text, error);

@@ -4,7 +4,7 @@
 #include "tests/unit/job_case.h"
 
 #define HEAD(vocab)                                                                              \
-    "name: t\nmodel: {kind: decoder, layers: 1, embed: 8, heads: 2, seq: 8, vocab: " vocab "}\n" \
+    "name: t\nmodel: {program: gpt2, layers: 1, embed: 8, heads: 2, seq: 8, vocab: " vocab "}\n" \
     "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 2}\ntrain: {steps: 1}\n"
 #define BYTES HEAD("256")
 #define IDS   HEAD("5000")

@@ -119,7 +119,7 @@ static void agent_init(struct agent *a, int ranks, int steps)
     a->committed = -1;
     snprintf(a->job, sizeof a->job,
              "name: tiny\n"
-             "model: {kind: mlp, inputs: 4, hidden: [8], classes: 2}\n"
+             "model: {program: mlp, inputs: 4, hidden: [8], classes: 2}\n"
              "mesh: {dp: %d}\n"
              "data: {format: idx, train: {images: data/images, labels: data/labels}, batch: 8}\n"
              "optimizer: {kind: sgd}\n"

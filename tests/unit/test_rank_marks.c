@@ -14,7 +14,7 @@
 #include "worker/rank/exec/marks.h"
 
 #define MLP(sizes, batch, more)                                                          \
-    "name: t\nmodel: {kind: mlp, " sizes ", classes: 4, activation: gelu}\n"             \
+    "name: t\nmodel: {program: mlp, " sizes ", classes: 4, activation: gelu}\n"          \
     "data: {train: {images: i, labels: l}, batch: " batch "}\nschedule: {value: 0.01}\n" \
     "resources: {kind: cuda}\nmesh: {dp: 1}\ncheckpoint: {dir: ckpt}\n" more
 static const char small[] =
@@ -94,7 +94,7 @@ static void no_more_than_128_instructions_go_unmarked(void **state)
 
 // ---- a device that is watched ------------------------------------------------------------------
 
-struct place {
+struct mark_place {
     int phase, microbatch;
 };
 enum { PLACES = 64 };
@@ -186,18 +186,18 @@ static bool look(void)
 }
 
 // Where the program's own marks are, in its order: what a page must go through.
-static int places_of(const struct program *p, struct place out[PLACES])
+static int places_of(const struct program *p, struct mark_place out[PLACES])
 {
     int n = 0;
     for (int i = 0; i < p->ninstrs; i++)
         if (p->instrs[i].kind == INSTR_MARK)
-            out[n++] = (struct place){(int)p->instrs[i].phase, p->instrs[i].microbatch};
+            out[n++] = (struct mark_place){(int)p->instrs[i].phase, p->instrs[i].microbatch};
     return n;
 }
 
 static void the_page_follows_the_device_through_what_was_queued_at_once(void **state)
 {
-    struct place want[PLACES], got[PLACES];
+    struct mark_place want[PLACES], got[PLACES];
     uint64_t all = (uint64_t)s.p->ninstrs;
     int n = places_of(s.p, want), seen = 0;
     (void)state;
@@ -215,7 +215,7 @@ static void the_page_follows_the_device_through_what_was_queued_at_once(void **s
         assert_true(v.ops >= at.ops);
         if (v.ops != at.ops) {
             assert_int_equal(v.step, 4);
-            got[seen++ % PLACES] = (struct place){v.phase, v.microbatch};
+            got[seen++ % PLACES] = (struct mark_place){v.phase, v.microbatch};
         }
         at = v;
     }

@@ -27,7 +27,7 @@
 static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 
 static const char job[] = "name: tiny\n"
-                          "model: {kind: mlp, inputs: 4, hidden: [8], classes: 2}\n"
+                          "model: {program: mlp, inputs: 4, hidden: [8], classes: 2}\n"
                           "mesh: {dp: 3}\n"
                           "data: {format: npy, train: {images: a.npy, labels: b.npy}, batch: 12}\n"
                           "optimizer: {kind: sgd}\n"

@@ -12,7 +12,7 @@ enum { STEPS = 5, RANKS = 2 };
 
 static const char *const text =
     "name: t\n"
-    "model: {kind: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}\n"
+    "model: {program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}\n"
     "data: {format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, "
     "batch: 48}\n"
     "optimizer: {kind: momentum, clip_norm: 0.5}\n"

@@ -37,7 +37,7 @@ RATES = {
 }
 JOB = """name: gpt2
 model:
-  {{kind: decoder, preset: gpt2, layers: {s.layers}, embed: {s.embed}, heads: {s.heads}, seq: {s.seq}, vocab: {s.vocab}, vocab_multiple: 128}}
+  {{program: gpt2, layers: {s.layers}, embed: {s.embed}, heads: {s.heads}, seq: {s.seq}, vocab: {s.vocab}, vocab_multiple: 128}}
 mesh: {{dp: 1}}
 data: {{format: tokens, train: {{tokens: {tokens}}}, batch: {batch}}}
 optimizer: {{kind: adamw, betas: [{b1}, {b2}], weight_decay: {decay}, clip_norm: {clip}}}

@@ -175,6 +175,25 @@ static bool has_value(const char *text, const char *key, const char *want)
     return text_value(text, key, value, sizeof value) && !strcmp(value, want);
 }
 
+// Whether DIR is of the job with this identity. An older weft resolved a job to other words, and so
+// to another identity: then its job.yaml beside the id tells.
+static bool is_of_job(const struct solo *s, const char *id, const char *identity)
+{
+    struct arena a;
+    struct job before;
+    struct job_errors errs = {0};
+    char is[65] = "";
+    if (has_value(id, "identity", identity))
+        return true;
+    arena_init(&a);
+    char *text = arena_array(&a, char, JOB_MAX_BYTES);
+    if (!folder_read(s->dir, "job.yaml", text, JOB_MAX_BYTES, NULL) &&
+        !job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs))
+        job_identity(&before, is);
+    arena_clear(&a);
+    return strcmp(is, identity) == 0;
+}
+
 // Reads DIR/id, or makes it; another job is refused.
 static int settle_id(const struct solo_options *o, struct solo *s, struct assignment *a,
                      struct err *e)
@@ -189,10 +208,12 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct assign
                  text_value(text, "cluster", a->cluster_id, sizeof a->cluster_id) &&
                  text_value(text, "run", a->run_id, sizeof a->run_id);
     job_identity(&s->job, identity);
-    if (whole && has_value(text, "identity", identity) && !o->fresh) {
+    if (whole && is_of_job(s, text, identity) && !o->fresh) {
         if (has_value(text, "hash", a->job_hash))
             return 0;
-        log_info("solo", "the run goes on in another layout, on %d ranks", a->ranks);
+        bool older = !has_value(text, "identity", identity);
+        log_info("solo", "the run goes on in another layout, on %d ranks%s", a->ranks,
+                 older ? "; its job was resolved by another version of weft" : "");
         return write_id(s, a, e);
     }
     if (!o->fresh)
@@ -464,8 +485,7 @@ static bool stop_pending(void)
 static bool says_finished(const struct solo *s, const char *identity)
 {
     char text[TEXT_MAX];
-    return !folder_read(s->dir, "id", text, sizeof text, NULL) &&
-           has_value(text, "identity", identity) &&
+    return !folder_read(s->dir, "id", text, sizeof text, NULL) && is_of_job(s, text, identity) &&
            !folder_read(s->dir, "state", text, sizeof text, NULL) &&
            has_value(text, "finished", "1");
 }

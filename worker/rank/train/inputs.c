@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's inputs on this rank. See inputs.h.
 #include "worker/rank/train/inputs.h"
+#include "common/model/language/model_facts.h"
 
 #include <string.h>
 
@@ -19,7 +20,7 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     struct arena paths = {0};
     enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
-                                 job->model.seq, job->model.vocab, e);
+                                 job->model.facts->seq, job->model.facts->vocab, e);
     arena_clear(&paths);
     if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
         rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
@@ -34,7 +35,7 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
     struct arena paths = {0};
     const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
     int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
-                          job->model.classes, e);
+                          job->model.facts->classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
         rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);

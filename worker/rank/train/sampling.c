@@ -8,18 +8,19 @@
 #include "common/base/hash.h"
 #include "common/base/rand.h"
 #include "common/job/tokenizer.h"
+#include "common/model/language/model_facts.h"
 #include "worker/rank/train/choice.h"
 
 static int open_prompt(struct sampling *s, struct err *e)
 {
     const struct job *job = s->job;
     int rc = tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
-                              job->model.vocab, &s->arena, &s->prompt, &s->nprompt, e);
+                              job->model.facts->vocab, &s->arena, &s->prompt, &s->nprompt, e);
     if (rc)
         return rc;
     s->room = s->nprompt + job->eval.sample.tokens;
     s->ids = arena_array(&s->arena, int32_t, job->eval.sample.count * s->room);
-    s->scratch = arena_array(&s->arena, int32_t, job->model.vocab);
+    s->scratch = arena_array(&s->arena, int32_t, job->model.facts->vocab);
     return 0;
 }
 
@@ -32,7 +33,7 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
     *s = (struct sampling){.exec = x,
                            .job = job,
                            .page = o->page,
-                           .shape = {.seq = job->model.seq, .dtype = DT_I32},
+                           .shape = {.seq = job->model.facts->seq, .dtype = DT_I32},
                            .batch = logits->dim[0],
                            .padded = logits->dim[1]};
     int rc = open_prompt(s, e);
@@ -58,7 +59,7 @@ void sampling_close(struct sampling *s)
 // last token is masked: the positions there come later.
 static int put_windows(struct sampling *s, struct err *e)
 {
-    int64_t seq = s->job->model.seq, have = s->nprompt + s->done;
+    int64_t seq = s->job->model.facts->seq, have = s->nprompt + s->done;
     int64_t from = have > seq ? have - seq : 0;
     int32_t *window = s->inputs.host[0];
     memset(window, 0, sizeof *window * (size_t)((seq + 1) * s->inputs.local));
@@ -82,7 +83,7 @@ static bool choose_tokens(struct sampling *s)
         struct choice c = {.temperature = job->eval.sample.temperature,
                            .top_k = job->eval.sample.top_k,
                            .u = rand_uniform(&site, place)};
-        int32_t id = choice_token(&c, s->host + k * s->padded, job->model.vocab, s->scratch);
+        int32_t id = choice_token(&c, s->host + k * s->padded, job->model.facts->vocab, s->scratch);
         if (id < 0)
             return false;
         s->ids[k * s->room + s->nprompt + s->done] = id;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model section of a job. See job_model.h.
+//
+// A program is one that comes with weft, by its name, or a text of the user's own: a file beside the
+// job, which is read once, where the job file is. From then on its text is a key of the resolved job.
+#include "common/job/job_model.h"
+
+#include <string.h>
+
+#include "common/job/suggest.h"
+#include "common/job/text.h"
+#include "common/model/language/model_facts.h"
+
+_Static_assert((int)JOB_MAX_SIZES == (int)MODEL_MAX_SIZES, "a row for every size");
+
+#define AT(field) offsetof(struct job_model, field)
+
+static const struct schema_row rows[] = {
+    {.path = "model.program",
+     .type = SCHEMA_STRING,
+     .offset = AT(program),
+     .doc =
+         "the model: one that comes with weft (weft model list), or the path of a text of your "
+         "own (weft model new), relative to the job file; its sizes are the section's other keys"},
+    {.path = "model.text",
+     .type = SCHEMA_TEXT,
+     .offset = AT(text),
+     .optional = true,
+     .doc = "the text of a program of your own; weft puts it here when it reads the file, so that "
+            "the resolved job needs no other"},
+};
+
+const struct schema_table job_model_schema = {rows, sizeof rows / sizeof *rows,
+                                              offsetof(struct job, model)};
+
+// A path: no program that comes with weft is called so.
+static bool is_path(const char *name)
+{
+    size_t n = strlen(name);
+    return strchr(name, '/') || (n > 6 && strcmp(name + n - 6, ".model") == 0);
+}
+
+// ---- the text ----------------------------------------------------------------------------------
+
+static const char *list_programs(struct arena *a)
+{
+    struct buf all = {0};
+    for (const struct model_text *t = model_texts; t->name; t++)
+        buf_printf(&all, "%s%s", t == model_texts ? "" : ", ", t->name);
+    return buf_keep(&all, a);
+}
+
+static const char *find_text(struct reading *r, const struct tree_node *at, const char *name)
+{
+    const struct model_text *known = model_text_find(name);
+    if (known)
+        return known->text;
+    const char **names = NULL;
+    int n = 0, cap = 0;
+    for (const struct model_text *t = model_texts; t->name; t++) {
+        names = arena_grow(r->arena, names, sizeof *names, n, &cap);
+        names[n++] = t->name;
+    }
+    const char *near = suggest(name, names, n);
+    if (near)
+        tree_error(&r->errors, at, "model.program",
+                   "'%.100s' does not come with weft: did you mean %s?", name, near);
+    else
+        tree_error(&r->errors, at, "model.program",
+                   "'%.100s' does not come with weft, which has %s; a file of your own is written "
+                   "as a path, such as ./mine.model",
+                   name, list_programs(r->arena));
+    return NULL;
+}
+
+// The source that errors in the program's own text name.
+static const struct tree_source *name_source(struct reading *r, const char *file)
+{
+    struct tree_source *source = arena_new(r->arena, struct tree_source);
+    *source = (struct tree_source){file, JOB_MAX_NODES, false}; // behind the file and all overrides
+    return source;
+}
+
+static const char *read_own(struct reading *r, const struct tree_node *at, const char *name)
+{
+    const char *path = job_path(r->job, r->arena, name), *text = NULL;
+    struct buf content = {0};
+    if (!r->file) {
+        tree_error(&r->errors, at, "model.program",
+                   "%.100s: a resolved job has the program's text in model.text, this one has not",
+                   name);
+        return NULL;
+    }
+    int failed = text_read_file(path, MODEL_MAX_BYTES, &content);
+    if (failed)
+        tree_error(&r->errors, at, "model.program", "cannot read %s: %s", path, strerror(failed));
+    else if (content.len > MODEL_MAX_BYTES)
+        tree_error(&r->errors, at, "model.program", "%s: larger than the %d KiB a program may be",
+                   path, MODEL_MAX_BYTES >> 10);
+    else if (text_check_program(name_source(r, path), buf_str(&content), content.len, &r->errors))
+        text = text_lines(r->arena, buf_str(&content));
+    buf_clear(&content);
+    return text;
+}
+
+// The setting of one of the section's own rows; null: absent, or no text, which its row reports.
+static const char *find_word(const struct tree_node *section, const char *key)
+{
+    const struct tree_node *node = tree_get(section, key);
+    return node && node->kind == TREE_SCALAR && !tree_is_null(node) ? node->text : NULL;
+}
+
+// ---- the rows of the sizes ---------------------------------------------------------------------
+
+static const enum schema_type types[] = {[MODEL_WHOLE] = SCHEMA_INT,
+                                         [MODEL_NUMBER] = SCHEMA_FLOAT,
+                                         [MODEL_LIST] = SCHEMA_INT_LIST,
+                                         [MODEL_CHOICE] = SCHEMA_ENUM};
+
+int model_rows(const struct model_program *p, struct arena *a, struct schema_row **out)
+{
+    *out = arena_array(a, struct schema_row, p->nsizes);
+    for (int i = 0; i < p->nsizes; i++) {
+        const struct model_size *s = &p->sizes[i];
+        (*out)[i] = (struct schema_row){.path = arena_printf(a, "model.%s", s->name),
+                                        .type = types[s->kind],
+                                        .offset = AT(size[i]),
+                                        .def = s->derived ? NULL : s->written,
+                                        .derived = s->derived ? s->written : NULL,
+                                        .doc = s->comment,
+                                        .min = s->words ? 0 : s->min,
+                                        .max = s->words ? 0 : s->max,
+                                        .below_max = s->below_max,
+                                        .min_items = 1,
+                                        .max_items = MODEL_MAX_LIST,
+                                        .names = s->words};
+    }
+    return p->nsizes;
+}
+
+// A schema like `from` whose model section has the rows of this program too. What a size is without
+// a setting the program says, not the row.
+static const struct schema *add_sizes(struct reading *r, const struct schema *from,
+                                      const struct model_program *p)
+{
+    struct schema_row *sizes;
+    int own = job_model_schema.n, n = model_rows(p, r->arena, &sizes);
+    struct schema_row *all = arena_array(r->arena, struct schema_row, own + n);
+    for (int i = 0; i < own; i++)
+        all[i] = job_model_schema.rows[i];
+    for (int i = 0; i < n; i++) {
+        all[own + i] = sizes[i];
+        all[own + i].derived = p->sizes[i].written;
+        all[own + i].def = NULL;
+    }
+    struct schema_table *model = arena_new(r->arena, struct schema_table);
+    *model = (struct schema_table){all, own + n, job_model_schema.section};
+    const struct schema_table **tables =
+        arena_array(r->arena, const struct schema_table *, from->n);
+    for (int i = 0; i < from->n; i++)
+        tables[i] = from->tables[i]->rows == job_model_schema.rows ? model : from->tables[i];
+    struct schema *with = arena_new(r->arena, struct schema);
+    *with = (struct schema){tables, from->n};
+    return with;
+}
+
+// ---- the whole ---------------------------------------------------------------------------------
+
+// What is wrong with a program or its sizes, as errors of the job.
+static void tell_errors(struct reading *r, const struct model_errors *errs)
+{
+    const struct tree_source *source = name_source(r, r->job->model.program);
+    for (int i = 0; i < errs->n; i++) {
+        const struct model_error *e = &errs->item[i];
+        if (e->size && !e->at.line)
+            reading_error(r, reading_row(r, arena_printf(r->arena, "model.%s", e->size)), "%s",
+                          e->message);
+        else
+            tree_error_at(&r->errors, source, e->at.line, e->at.column, "%s", e->message);
+    }
+    if (errs->more)
+        tree_error_at(&r->errors, source, 0, 0, "%d more errors", errs->more);
+}
+
+void open_model(struct reading *r)
+{
+    struct job_model *m = &r->job->model;
+    const struct tree_node *section = tree_get(r->root, "model");
+    if (!section || section->kind != TREE_MAP || !(m->program = find_word(section, "program")))
+        return;
+    const struct tree_node *at = tree_get(section, "program");
+    const char *own = find_word(section, "text"), *text = NULL;
+    bool path = is_path(m->program);
+    if (own && !path)
+        tree_error_key(&r->errors, tree_get(section, "text"), "model.text",
+                       "is for a program of your own, whose name is a path such as ./%.60s.model",
+                       m->program);
+    else if (own)
+        text = text_lines(r->arena, own);
+    else
+        text = path ? read_own(r, at, m->program) : find_text(r, at, m->program);
+    m->text = path ? text : NULL;
+    struct model_errors errs = {.arena = r->arena};
+    if (text && !model_program_read(m->program, text, strlen(text), &m->read, &errs))
+        r->job->schema = r->schema = add_sizes(r, r->schema, m->read);
+    tell_errors(r, &errs);
+}
+
+// ---- what the sizes are ------------------------------------------------------------------------
+
+// The sizes that are given, as text. False: one of them is wrong, which is reported.
+static bool list_given(struct reading *r, struct model_given *given, int *n)
+{
+    *n = 0;
+    for (int i = 0; i < r->n; i++) {
+        const struct reading_row *row = &r->rows[i];
+        const char *name = row->row->path + strlen("model.");
+        if (strncmp(row->row->path, "model.", strlen("model.")) != 0 ||
+            model_size_find(r->job->model.read, name) < 0)
+            continue;
+        if (!row->ok)
+            return false;
+        if (!row->node)
+            continue;
+        struct model_given *to = &given[(*n)++];
+        *to = (struct model_given){.name = name, .text = row->node->text};
+        if (row->node->kind != TREE_LIST)
+            continue;
+        to->text = NULL;
+        const char **item = arena_array(r->arena, const char *, row->node->count);
+        for (const struct tree_node *x = row->node->first; x; x = x->next)
+            item[to->n++] = x->text;
+        to->item = item;
+    }
+    return true;
+}
+
+static void keep_sizes(struct job_model *m, struct arena *a)
+{
+    for (int i = 0; i < m->read->nsizes; i++) {
+        const struct number *x = &m->sizes->value[i].number;
+        union job_size *to = &m->size[i];
+        switch (m->read->sizes[i].kind) {
+        case MODEL_WHOLE:
+            to->whole = (int64_t)x->value;
+            break;
+        case MODEL_NUMBER:
+            to->number = x->value;
+            break;
+        case MODEL_CHOICE:
+            to->word = (int)x->value;
+            break;
+        case MODEL_LIST:
+            to->list.n = x->n;
+            to->list.items = arena_dup(a, x->item, sizeof *x->item * (size_t)x->n);
+            break;
+        }
+    }
+}
+
+void resolve_model(struct reading *r)
+{
+    struct job_model *m = &r->job->model;
+    struct model_given *given = arena_array(r->arena, struct model_given, MODEL_MAX_SIZES);
+    struct model_errors errs = {.arena = r->arena};
+    int n;
+    if (!m->read || !list_given(r, given, &n))
+        return;
+    struct model_sizes *sizes = arena_new(r->arena, struct model_sizes);
+    struct model_facts *facts = arena_new(r->arena, struct model_facts);
+    m->sizes = sizes;
+    m->facts = facts;
+    if (!model_sizes_resolve(m->read, given, n, sizes, &errs)) {
+        keep_sizes(m, r->arena);
+        r->model_ok = !model_facts_find(sizes, facts, &errs);
+    }
+    tell_errors(r, &errs);
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs that a weft of schema 1 began, when models were built in C, go on with today's programs.
+
+old_runs.tar.xz was made by the binaries of commit 737c5ed: five tiny runs of six steps (a classifier on
+{dp: 2}, a vae, gpt2 on {tp: 2} with dropout, llama with shared key heads, cookbook on {dp: 2} with
+dropout), their `--solo` folders and the checkpoints of steps 3 and 6, undisturbed. What is held against
+them is thus the old program's own numbers: to the bit where the manifest names this machine's processor,
+libraries and threads, else to rounding."""
+import json
+import math
+import pathlib
+import shutil
+import tarfile
+
+import numpy
+import pytest
+import solo
+
+RUNS = pathlib.Path(__file__).parent / "old_runs.tar.xz"
+NAMES = ["mlp", "vae", "gpt2", "llama", "cookbook"]
+
+
+@pytest.fixture
+def old(place):
+    with tarfile.open(RUNS) as runs:
+        runs.extractall(place)
+    return place
+
+
+def new_spelling(place, name):
+    """The job file as its user writes it today; returns its number of ranks."""
+    job = json.loads((place / f"{name}.yaml").read_text())
+    kind, preset = (job["model"].pop(key, None) for key in ("kind", "preset"))
+    job["model"] = {"program": preset or kind or "mlp", **job["model"]}
+    (place / f"{name}.yaml").write_text(json.dumps(job))
+    return math.prod(job["mesh"].values())
+
+
+def stores(place, name):
+    (store,) = (place / "ckpt").glob(f"{name}-*")
+    return solo.checkpoints_of(store)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_begun_by_an_older_weft_ends_as_it_would_have(old, name):
+    then = stores(old, name)[-1]
+    assert then.step == 6
+    shutil.move(then.path, old / "undisturbed")
+    then.path = old / "undisturbed"
+    ranks = new_spelling(old, name)
+    end = solo.Process(["--solo", name, "--job", f"{name}.yaml", "--of", str(ranks)], cwd=old).wait()
+    assert end.code == 0, end
+    assert "resolved by another version of weft" in (old / name / "logs/rank-0000.log").read_text()
+    now = stores(old, name)[-1]
+    assert (now.step, now.epoch, now.manifest["parent"]["step"]) == (6, 2, 3)
+    if now.manifest["numerics"] == then.manifest["numerics"]:
+        assert now.tensors() == then.tensors()
+    else:
+        was = then.numbers()
+        for tensor, values in now.numbers().items():
+            numpy.testing.assert_allclose(values, was[tensor], rtol=1e-5, atol=1e-7, err_msg=tensor)
+
+
+def test_another_job_is_still_refused(old):
+    ranks = new_spelling(old, "mlp")
+    end = solo.Process(
+        ["--solo", "mlp", "--job", "mlp.yaml", "--of", str(ranks), "-s", "model.hidden=[5, 3]"], cwd=old
+    ).wait()
+    assert end.code != 0 and "belongs to another job" in end.err, end
+
+
+def test_the_old_spelling_of_a_job_file_says_the_new_one(old):
+    end = solo.weft("plan", str(old / "llama.yaml"))
+    assert end.code == 2 and "models are programs now: write program: llama" in end.err, end
