@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops over rows: the parts of cross-entropy, and the pick of the right answer.
+// Ops over rows: softmax, the parts of cross-entropy, and the pick of the right answer.
 //
 // Rows are dealt out over the threads; what is one value a row (a maximum, an id) may have the row
 // dimensions in any order, or lack some. Ids count from attr.start; one outside the row picks 0 and
@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/loops.h"
 
+#include <math.h>
 #include <string.h>
 
 struct work {
@@ -88,6 +89,27 @@ static void row_loss_grad(const struct work *w, int64_t r)
         ((float *)output_at(w, r))[id] += *f32_in(w, 4, r);
 }
 
+// The output may be x itself. A row of −∞ alone sums up to nothing.
+static void softmax_row(const struct work *w, int64_t r)
+{
+    const float *x = f32_in(w, 0, r);
+    float *to = output_at(w, r), max = w->vec->row_max(x, w->n);
+    max = max == -INFINITY ? 0 : max;
+    float sum = w->vec->row_sum_exp(x, w->n, max);
+    w->vec->row_exp_mul(to, x, w->n, max, sum == 0 ? 0 : 1 / sum);
+    memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
+}
+
+// The output may be dy itself.
+static void softmax_grad_row(const struct work *w, int64_t r)
+{
+    const float *dy = f32_in(w, 0, r);
+    float *to = output_at(w, r);
+    if (to != dy)
+        memcpy(to, dy, (size_t)w->whole * sizeof *to);
+    w->vec->softmax_grad(to, f32_in(w, 1, r), w->whole, 1);
+}
+
 // A row of NaN alone has no maximum: 0.
 static void row_argmax(const struct work *w, int64_t r)
 {
@@ -110,6 +132,8 @@ static const struct rows_op {
     [OP_ROW_EXP_MUL] = {row_exp_mul, 0, {DT_F32, DT_F32, DT_F32}, DT_F32},
     [OP_PICK] = {pick_row, 0, {DT_F32, DT_I32}, DT_F32},
     [OP_PICK_GRAD] = {pick_grad_row, 2, {DT_I32, DT_F32}, DT_F32},
+    [OP_SOFTMAX] = {softmax_row, 0, {DT_F32}, DT_F32},
+    [OP_SOFTMAX_GRAD] = {softmax_grad_row, 0, {DT_F32, DT_F32}, DT_F32},
     [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
     [OP_ROW_LOSS] = {row_loss, 0, {DT_F32, DT_I32}, DT_F32},
     [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0, {DT_F32, DT_F32, DT_F32, DT_I32, DT_F32}, DT_F32},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops over rows: the parts of cross-entropy, apart (ROW_MAX, ROW_SUM_EXP, ROW_EXP_MUL, PICK,
+// Ops over rows: SOFTMAX and its gradient; the parts of cross-entropy, one by one (ROW_MAX, ROW_SUM_EXP, ROW_EXP_MUL, PICK,
 // PICK_GRAD, ROW_ARGMAX) and fused (ROW_LOSS, ROW_LOSS_GRAD).
 //
 // Each reads a row of logits once, 2 or 4 bytes for an exponential at most, and those that make
@@ -339,6 +339,73 @@ DEVICE void row_loss_grad(const struct rows *c, struct pack p)
 VARIANTS(THREADS, row_loss, rows)
 VARIANTS(THREADS, row_loss_grad, rows)
 
+// ---- softmax -----------------------------------------------------------------------------------
+
+DEVICE void softmax(const struct rows *c, struct pack p)
+{
+    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
+    __shared__ float part[WARP];
+    __shared__ double part_sum[WARP];
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place_of(c, 0, row), to = place_of(c, 1, row);
+        struct exps s;
+        s.max = -INFINITY;
+        s.sum = 0;
+        for (int at = first; at < c->n; at += AHEAD * step) {
+            float v[AHEAD][LANES];
+            load_ahead(c, p, v, base, at);
+            add_exps(c, p, &s, v);
+        }
+        const float max = team_max(s.max, c->team, part);
+        const struct row_exp of = row_exp_of(c, p, max == -INFINITY ? 0 : max);
+        const float sum =
+            (float)team_sum_f64(s.sum * (double)exp_of(&of, s.max), c->team, part_sum);
+        const float share = sum == 0 ? 0 : 1 / sum; // a row of −∞ alone sums up to nothing
+        EACH_PACK(c, p, at, c->whole)
+        {
+            float v[LANES];
+            load_logits(c, p, v, base, at);
+            for (int k = 0; k < p.wide; k++) // padding is −∞
+                v[k] = exp_of(&of, v[k]) * share;
+            store_row(c, p, to + at, v);
+        }
+    }
+}
+
+DEVICE void softmax_grad(const struct rows *c, struct pack p)
+{
+    __shared__ double part[WARP];
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place_of(c, 0, row), of_y = place_of(c, 1, row);
+        const int64_t to = place_of(c, 2, row);
+        const enum dtype type = pack_type(p, c->in_type[0]), y_type = pack_type(p, c->in_type[1]);
+        float dy[LANES], y[LANES], both[LANES];
+        double sum = 0;
+        EACH_PACK(c, p, at, c->whole)
+        {
+            pack_load(dy, c->in[0], type, base + at, p.wide);
+            pack_load(y, c->in[1], y_type, of_y + at, p.wide);
+            for (int k = 0; k < p.wide; k++)
+                both[k] = dy[k] * y[k];
+            sum += (double)pack_sum(both, p.wide);
+        }
+        const float mean = (float)team_sum_f64(sum, c->team, part);
+        EACH_PACK(c, p, at, c->whole)
+        {
+            pack_load(dy, c->in[0], type, base + at, p.wide);
+            pack_load(y, c->in[1], y_type, of_y + at, p.wide);
+            for (int k = 0; k < p.wide; k++)
+                dy[k] = y[k] * (dy[k] - mean);
+            store_row(c, p, to + at, dy);
+        }
+    }
+}
+
+VARIANTS(THREADS, softmax, rows)
+VARIANTS(THREADS, softmax_grad, rows)
+
 // ---- the ops -----------------------------------------------------------------------------------
 
 static void launch_rows(cudaStream_t stream, enum op op, int wide, const struct rows *c)
@@ -356,6 +423,10 @@ static void launch_rows(cudaStream_t stream, enum op op, int wide, const struct 
         LAUNCH_VARIANT(pick_grad, wide, grid, THREADS, stream, *c);
     else if (op == OP_ROW_ARGMAX)
         LAUNCH_VARIANT(row_argmax, wide, grid, THREADS, stream, *c);
+    else if (op == OP_SOFTMAX)
+        LAUNCH_VARIANT(softmax, wide, grid, THREADS, stream, *c);
+    else if (op == OP_SOFTMAX_GRAD)
+        LAUNCH_VARIANT(softmax_grad, wide, grid, THREADS, stream, *c);
     else if (op == OP_ROW_LOSS)
         LAUNCH_VARIANT(row_loss, wide, grid, THREADS, stream, *c);
     else
@@ -367,9 +438,10 @@ static const struct rows_op {
     enum op op;
     int wide, ids;
 } table[] = {
-    {OP_ROW_MAX, 0, -1}, {OP_ROW_SUM_EXP, 0, -1},  {OP_ROW_EXP_MUL, 0, -1},
-    {OP_PICK, 0, 1},     {OP_PICK_GRAD, 2, 0},     {OP_ROW_ARGMAX, 0, -1},
-    {OP_ROW_LOSS, 0, 1}, {OP_ROW_LOSS_GRAD, 0, 3},
+    {OP_ROW_MAX, 0, -1},      {OP_ROW_SUM_EXP, 0, -1},  {OP_ROW_EXP_MUL, 0, -1},
+    {OP_PICK, 0, 1},          {OP_PICK_GRAD, 2, 0},     {OP_ROW_ARGMAX, 0, -1},
+    {OP_ROW_LOSS, 0, 1},      {OP_ROW_LOSS_GRAD, 0, 3}, {OP_SOFTMAX, 0, -1},
+    {OP_SOFTMAX_GRAD, 0, -1},
 };
 
 static int want_dtypes(const struct op_call *c, const struct rows_op *op, struct err *e)

@@ -231,6 +231,22 @@ static void rows_wide(const struct call *c)
     } while (index_next(&x));
 }
 
+static void softmax(const struct call *c)
+{
+    const bool grad = c->op == OP_SOFTMAX_GRAD;
+    const int64_t n = c->in[0].shape.dim[c->in[0].shape.n - 1];
+    for (int64_t at = 0; at < shape_count(&c->in[0].shape); at += n) {
+        const double *x = c->in[0].v + at;
+        double max = row_max(x, real(c, n)), sum = 0;
+        for (int64_t i = 0; i < (grad ? n : real(c, n)); i++)
+            sum += grad ? x[i] * c->in[1].v[at + i] : max > -INFINITY ? exp(x[i] - max) : 0;
+        for (int64_t i = 0; i < n; i++)
+            c->out[0].v[at + i] = grad                        ? c->in[1].v[at + i] * (x[i] - sum)
+                                  : sum > 0 && i < real(c, n) ? exp(x[i] - max) / sum
+                                                              : 0;
+    }
+}
+
 // ---- transformers ------------------------------------------------------------------------------
 
 static void split(const struct call *c)
@@ -522,6 +538,8 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ROW_EXP_MUL] = rows_wide,
     [OP_PICK] = rows_narrow,
     [OP_PICK_GRAD] = rows_wide,
+    [OP_SOFTMAX] = softmax,
+    [OP_SOFTMAX_GRAD] = softmax,
     [OP_ROW_ARGMAX] = rows_narrow,
     [OP_EQUAL] = elementwise,
     [OP_SPLIT] = split,

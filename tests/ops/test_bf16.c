@@ -76,6 +76,8 @@ static const struct row {
     {OP_SOFTPLUS, "ij->ij", ALL, ROUNDED, -9, 9, 3e-7, 0},
     {OP_SOFTPLUS_GRAD, "ij,ij->ij", ALL, ROUNDED, -4, 4, 3e-7, 0},
     {OP_ROW_SUM_EXP, "kij,ki->ki", BF16(0), ROUNDED, -4, 4, 2e-6, 0},
+    {OP_SOFTMAX, "ij->ij", ALL, ROUNDED, -4, 4, 2e-6, 1e-9},
+    {OP_SOFTMAX_GRAD, "kij,kij->kij", ALL, ROUNDED, -1, 1, 2e-6, 2e-5},
     {OP_ROW_EXP_MUL, "ij,i,i->ij", BF16(0) | BF16(3), ROUNDED, -4, 4, 2e-6, 0},
     {OP_ROW_EXP_MUL, "kij,ik,i->kij", BF16(0) | BF16(3), ROUNDED, -4, 4, 2e-6, 0},
     {OP_MATMUL, "ik,kj->ij", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},

@@ -254,19 +254,19 @@ static void rotary_turns_as_its_scaling_says(void **state)
 static void padding_takes_no_part_in_a_row(void **state)
 {
     static const int64_t limits[] = {0, 30, 25, 22, 10}; // 11 of a row's elements, from 22 on
-    static const enum op ops[] = {OP_ROW_MAX, OP_ROW_SUM_EXP, OP_ROW_EXP_MUL};
-    static const char *const einsum[] = {"ij->i", "ij,i->i", "ij,i,i->ij"};
+    static const enum op ops[] = {OP_ROW_MAX, OP_ROW_SUM_EXP, OP_ROW_EXP_MUL, OP_SOFTMAX};
+    static const char *const einsum[] = {"ij->i", "ij,i->i", "ij,i,i->ij", "ij->ij"};
     (void)state;
-    for (size_t t = 0; t < 15; t++) {
+    for (size_t t = 0; t < 20; t++) {
         struct arena a = {0};
         struct rig_case c;
         int64_t ext[26];
         letters(ext, (struct extents){20, 11, 1, 1});
-        rig_case(&c, &a, ops[t % 3], einsum[t % 3], ext);
+        rig_case(&c, &a, ops[t % 4], einsum[t % 4], ext);
         for (int k = 0; k < c.nin; k++)
             rig_fill(&c.in[k], (uint64_t)k + 1, -2, 2);
         c.attr.start = 22;
-        c.attr.limit = limits[t / 3];
+        c.attr.limit = limits[t / 4];
         run_everywhere(&c, "with padding", 2e-6, 0);
         arena_clear(&a);
     }
@@ -349,6 +349,59 @@ static void every_variants_gradients_are_slopes(void **state)
     }
 }
 
+static void softmaxs_gradients_are_slopes(void **state)
+{
+    struct arena a = {0};
+    struct rig_case f, g;
+    double *d[OP_MAX_OUT], *y[OP_MAX_OUT];
+    int64_t ext[26];
+    (void)state;
+    letters(ext, (struct extents){4, 19, 1, 1});
+    rig_case(&f, &a, OP_SOFTMAX, "ij->ij", ext);
+    rig_case(&g, &a, OP_SOFTMAX_GRAD, "ij,ij->ij", ext);
+    rig_fill(&f.in[0], 1, -2, 2);
+    rig_fill(&g.in[0], 2, -1, 1);
+    for (int r = 0; r < nrigs; r++) {
+        rig_run(&rigs[r], &f, &a, y);
+        g.in[1].v = y[0];
+        rig_run(&rigs[r], &g, &a, d);
+        slope_of("softmax", &f, 0, g.in[0].v, d[0]);
+    }
+    arena_clear(&a);
+}
+
+// −∞ is what a mask makes. A row of it alone has no softmax, and a NaN is never hidden.
+static void softmax_gives_nothing_to_what_is_hidden(void **state)
+{
+    enum { SHORT = 5, LONG = 1300 };
+    (void)state;
+    for (int64_t n = SHORT; n <= LONG; n += LONG - SHORT) {
+        struct arena a = {0};
+        struct rig_case c;
+        double *y[OP_MAX_OUT];
+        int64_t ext[26];
+        letters(ext, (struct extents){4, n, 1, 1});
+        rig_case(&c, &a, OP_SOFTMAX, "ij->ij", ext);
+        for (int64_t i = 0; i < 4 * n; i++)
+            c.in[0].v[i] = i < n || i % n == n - 1  ? -INFINITY
+                           : i < 2 * n || i % n < 2 ? 3
+                                                    : -INFINITY;
+        c.in[0].v[3 * n + 1] = NAN;
+        for (int r = 0; r < nrigs; r++) {
+            rig_run(&rigs[r], &c, &a, y);
+            for (int64_t i = 0; i < 3 * n; i++) {
+                double want = c.in[0].v[i] == -INFINITY ? 0
+                              : i < 2 * n               ? 1.0 / (double)(n - 1)
+                                                        : 0.5;
+                if (!(fabs(y[0][i] - want) <= 1e-6))
+                    fail_msg("element %lld is %g, not %g", (long long)i, y[0][i], want);
+            }
+            assert_true(isnan(y[0][3 * n]) && isnan(y[0][3 * n + 1]));
+        }
+        arena_clear(&a);
+    }
+}
+
 static void norms_gradients_are_slopes(void **state)
 {
     (void)state;
@@ -423,6 +476,8 @@ int main(void)
         cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),
         cmocka_unit_test(attentions_gradients_are_slopes),
         cmocka_unit_test(every_variants_gradients_are_slopes),
+        cmocka_unit_test(softmaxs_gradients_are_slopes),
+        cmocka_unit_test(softmax_gives_nothing_to_what_is_hidden),
         cmocka_unit_test(norms_gradients_are_slopes),
         cmocka_unit_test(embeddings_and_rotarys_gradients_are_slopes),
     };

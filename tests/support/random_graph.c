@@ -176,6 +176,13 @@ static void unary(struct pool *p, int i)
                                             .attr = &attr}));
 }
 
+// Over the last dimension, whatever it is.
+static void softmax(struct pool *p, int i)
+{
+    if (value_at(p, i)->shape.n)
+        put(p, graph_like(p->g, OP_SOFTMAX, 1, (int[]){take(p, i)}, p->value[i]));
+}
+
 static bool same_dims(const struct value *a, const struct value *b)
 {
     return a->shape.n == b->shape.n && a->dtype == b->dtype &&
@@ -426,9 +433,9 @@ static void attend(struct pool *p, int i)
 static void deed(struct pool *p)
 {
     static void (*const deeds[])(struct pool *, int) = {
-        linear, linear, linear, to_heads, to_heads, stacked,   unary,     unary,
-        binary, binary, binary, norm,     sum_over, product,   rows,      attend,
-        attend, drop,   noise,  tied,     tied,     broadcast, broadcast, twice};
+        linear, linear, linear, to_heads,  to_heads,  stacked, unary,  unary,  binary,
+        binary, binary, norm,   sum_over,  product,   rows,    attend, attend, drop,
+        noise,  tied,   tied,   broadcast, broadcast, twice,   softmax};
     static const enum point points[] = {POINT_SEQ, POINT_ATT, POINT_HIDDEN, POINT_LOGITS};
     p->asked = 0;
     graph_scope(p->g, "layers/%d", p->deed / DEEDS_A_LAYER);

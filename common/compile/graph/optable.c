@@ -96,7 +96,7 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
 static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
 {
     enum dtype t = input_of(g, n, 0)->dtype;
-    if ((t == DT_U8 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
+    if ((t == DT_U8 || t == DT_I32 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
         return 0;
     return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
 }
@@ -566,6 +566,8 @@ static const struct op_row table[OP_COUNT] = {
     [OP_ROW_EXP_MUL] = {.infer = infer_rows, .rows = 1},
     [OP_PICK] = {.infer = infer_pick, .rows = 1},
     [OP_PICK_GRAD] = {.infer = infer_pick_grad, .rows = 3},
+    [OP_SOFTMAX] = {.infer = infer_float, .rows = 1},
+    [OP_SOFTMAX_GRAD] = {.infer = infer_float},
     [OP_ROW_ARGMAX] = {.infer = infer_rows},
     [OP_DROPOUT] = {.infer = infer_dropout, .place = place_drawn},
     [OP_NORMAL] = {.infer = infer_normal, .place = place_drawn},

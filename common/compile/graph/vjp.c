@@ -130,6 +130,12 @@ static void vjp_row_sum_exp(struct tape *t, const struct node *n, int cot)
     tape_add(t, x, make_like(t, OP_ROW_EXP_MUL, 3, in, x, &n->attr));
 }
 
+static void vjp_softmax(struct tape *t, const struct node *n, int cot)
+{
+    int in[2] = {cot, n->out[0]};
+    tape_add(t, n->in[0], make_like(t, OP_SOFTMAX_GRAD, 2, in, n->in[0], NULL));
+}
+
 static void vjp_pick(struct tape *t, const struct node *n, int cot)
 {
     int x = n->in[0], in[2] = {n->in[1], cot};
@@ -251,6 +257,7 @@ static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int c
     [OP_MUL] = vjp_mul,
     [OP_DIV] = vjp_div,
     [OP_DROPOUT] = vjp_dropout,
+    [OP_SOFTMAX] = vjp_softmax,
     [OP_PICK] = vjp_pick,
     [OP_ROW_SUM_EXP] = vjp_row_sum_exp,
     [OP_SPLIT] = vjp_split,
