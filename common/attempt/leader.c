@@ -12,6 +12,7 @@
 #include "common/attempt/saves.h"
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/base/protocol_rule.h"
 
 struct leader {
@@ -117,8 +118,12 @@ static bool is_own_cause(const struct leader_event *ev)
 
 static void name_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
-    char how[700];
+    char how[1000], error[400] = "";
     const char *why = l->ranks[ev->rank].why;
+    if (!*why && ev->log) { // it had no time to tell its leader
+        log_last_error(ev->log, error, sizeof error);
+        why = error;
+    }
     if (ev->signal)
         snprintf(how, sizeof how, "ended with signal %d, killed%s%s", ev->signal, *why ? ": " : "",
                  why);

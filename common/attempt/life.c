@@ -54,7 +54,7 @@ const char *rank_exit_text(int code)
         const char *text;
     } texts[] = {
         {RANK_EXIT_DONE, "done"},
-        {RANK_EXIT_DATA, "bad data or checkpoint"},
+        {RANK_EXIT_DATA, "bad data, checkpoint or numbers"},
         {RANK_EXIT_LOST, "lost a peer"},
         {RANK_EXIT_INTERNAL, "internal error"},
         {RANK_EXIT_DEVICE, "device failed"},

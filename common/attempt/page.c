@@ -160,16 +160,18 @@ int page_view_same(const struct page_view *a, const struct page_view *b)
 void page_view_text(const struct page_view *v, char *out, size_t size)
 {
     static const char *const phases[] = {"forward", "backward", "update"};
-    char phase[40] = "", coll[120] = "before the first collective";
+    char phase[40] = "", coll[120] = "";
     bool known = v->state == RANK_RUNNING && v->phase >= 0 && v->phase < 3;
     if (known && v->phase == 2)
         snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
     else if (known)
         snprintf(phase, sizeof phase, ", %s of microbatch %d", phases[v->phase], v->microbatch);
     if (v->coll_entered)
-        snprintf(coll, sizeof coll, "%s collective %llu (%s)",
+        snprintf(coll, sizeof coll, ", %s collective %llu (%s)",
                  v->coll_entered > v->coll_left ? "in" : "after",
                  (unsigned long long)v->coll_entered, v->coll_text);
-    snprintf(out, size, "%s, step %lld%s, %s", rank_state_text(v->state), (long long)v->step, phase,
+    else if (v->step <= 0) // a rank that steps without any is the only one
+        snprintf(coll, sizeof coll, ", before the first collective");
+    snprintf(out, size, "%s, step %lld%s%s", rank_state_text(v->state), (long long)v->step, phase,
              coll);
 }

@@ -33,6 +33,37 @@ void log_step(int64_t step)
     context_step = step;
 }
 
+static const char *skip_word(const char *s)
+{
+    s += strcspn(s, " \n");
+    return s + (*s == ' ');
+}
+
+// The text of a line of level error, behind its context; null for another line.
+static const char *find_error_text(const char *line)
+{
+    static const char *const keys[] = {"job=", "rank=", "step="};
+    const char *level = skip_word(line), *text = skip_word(skip_word(level));
+    if (line[0] < '0' || line[0] > '9' || strncmp(level, "error ", 6) != 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strncmp(text, keys[i], strlen(keys[i])) == 0)
+            text = skip_word(text);
+    return text;
+}
+
+void log_last_error(const char *log, char *out, size_t size)
+{
+    *out = 0;
+    while (*log) {
+        const char *text = find_error_text(log);
+        if (text)
+            snprintf(out, size, "%.*s", (int)strcspn(text, "\n"), text);
+        log += strcspn(log, "\n");
+        log += *log == '\n';
+    }
+}
+
 static int put_prefix(char *line, size_t size, enum log_level level, const char *subsystem)
 {
     static const char *const names[] = {"info", "warn", "error"};

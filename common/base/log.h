@@ -3,6 +3,7 @@
 // step=7 text". Every line carries what log_context() set. Lines are written with one write(2), so
 // processes may share the descriptor. Safe from any thread; log_context belongs to the main one.
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };
@@ -13,6 +14,9 @@ void log_step(int64_t step);                 // −1 leaves the key out
 
 void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+// Copies what the last line of level error says, out of a piece of a log; "" if none is there.
+void log_last_error(const char *log, char *out, size_t size);
 
 #define log_info(sub, ...)  log_line(LOG_INFO, sub, __VA_ARGS__)
 #define log_warn(sub, ...)  log_line(LOG_WARN, sub, __VA_ARGS__)

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "coordinator/cli/programs.h"
 
 enum {
@@ -197,6 +198,23 @@ int daemons_start(struct own_daemons *m, const char *state, const char *kind, in
     return rc ? rc : start_daemon(m, &m->daemon[OWN_WORKER], e);
 }
 
+static int tell_end(const struct own_daemon *d, struct err *e)
+{
+    char log[8192] = "", why[400];
+    int fd = open(d->log, O_RDONLY | O_CLOEXEC);
+    struct stat st = {0};
+    if (fd >= 0 && !fstat(fd, &st)) {
+        off_t from = st.st_size > (off_t)sizeof log - 1 ? st.st_size - (off_t)sizeof log + 1 : 0;
+        ssize_t n = pread(fd, log, sizeof log - 1, from);
+        log[n > 0 ? n : 0] = 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    log_last_error(log, why, sizeof why);
+    return err_set(e, ERR_INTERNAL, "%s ended with %d%s%s; its log is %s", d->name, d->code,
+                   *why ? ": " : "", why, d->log);
+}
+
 int daemons_turn(struct own_daemons *m, struct err *e)
 {
     int64_t now = clock_mono_ns();
@@ -204,8 +222,7 @@ int daemons_turn(struct own_daemons *m, struct err *e)
     for (int i = 0; i < OWN_DAEMONS; i++) {
         struct own_daemon *d = &m->daemon[i];
         if (d->given_up)
-            return err_set(e, ERR_INTERNAL, "%s ended with %d; its last words are in %s", d->name,
-                           d->code, d->log);
+            return tell_end(d, e);
         if (d->pid || !d->wanted || now < d->next_ns)
             continue;
         int rc = start_daemon(m, d, e);

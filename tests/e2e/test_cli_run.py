@@ -20,7 +20,11 @@ exec "{solo.BUILD}/tests/coordinator-double" "$2" "$BIN/told" $(cat "$BIN/words"
 """
 WORKER = """#!/bin/sh
 echo "worker $*" >>"$BIN/starts"
-[ -f "$BIN/bad" ] && exit 78
+if [ -f "$BIN/bad" ]; then
+    echo "2026-01-02T03:04:05.678Z error worker no cuda device is here" >&2
+    echo "2026-01-02T03:04:05.679Z info worker ends" >&2
+    exit 78
+fi
 trap 'echo term >>"$BIN/starts"; exit 0' TERM
 while :; do sleep 0.05; done
 """
@@ -205,4 +209,4 @@ def test_a_daemon_that_gives_up_ends_the_run_naming_its_log(bin):
     (bin.folder / "bad").touch()
     bin.words("break")  # the job goes on meanwhile
     end = bin.run()
-    assert end.code == 3 and "weft-worker ended with 78" in end.err and "worker.log" in end.err, end
+    assert end.code == 3 and "weft-worker ended with 78: no cuda device is here;" in end.err and "worker.log" in end.err, end

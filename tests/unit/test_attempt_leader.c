@@ -165,6 +165,12 @@ static void ends(struct story *s, int rank, int code, int signal, const char *wh
                .kind = LEADER_EV_ENDED, .rank = rank, .code = code, .signal = signal, .text = why});
 }
 
+static void ends_with_log(struct story *s, int rank, int code, const char *log)
+{
+    happens(s, (struct leader_event){
+                   .kind = LEADER_EV_ENDED, .rank = rank, .code = code, .text = "", .log = log});
+}
+
 static void owner(struct story *s, enum leader_event_kind kind)
 {
     happens(s, (struct leader_event){.kind = kind});
@@ -283,6 +289,23 @@ static void a_rank_that_fails_of_its_own_is_named_at_once(void **state)
                  "rank 2 on host h2 device 0 (running, step 7, forward of microbatch 0, after "
                  "collective 7 (fc1/weight)) ended with exit 71, device failed: out of memory");
     assert_int_equal(s.culprit->code, RANK_EXIT_DEVICE);
+    end(&s);
+}
+
+static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    train(&s, 7);
+    ends_with_log(&s, 2, RANK_EXIT_DATA,
+                  "2026-01-02T03:04:05.678Z error train job=a rank=2 step=7 another\n"
+                  "2026-01-02T03:04:05.678Z error rank job=a rank=2 step=7 the loss is not finite\n"
+                  "2026-01-02T03:04:05.679Z info rank job=a rank=2 leaves\n");
+    assert_named(&s, CULPRIT_EXITED, 2,
+                 "rank 2 on host h2 device 0 (running, step 7, forward of microbatch 0, after "
+                 "collective 7 (fc1/weight)) ended with exit 65, bad data, checkpoint or numbers: "
+                 "the loss is not finite");
     end(&s);
 }
 
@@ -596,6 +619,7 @@ int main(void)
         cmocka_unit_test(while_a_host_is_away_nobody_is_late),
         cmocka_unit_test(a_barrier_names_who_is_missing_and_where_it_was),
         cmocka_unit_test(a_rank_that_fails_of_its_own_is_named_at_once),
+        cmocka_unit_test(a_rank_that_only_logged_why_it_fails_is_named_with_that),
         cmocka_unit_test(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
         cmocka_unit_test(for_want_of_a_cause_the_first_messenger_is_named),
         cmocka_unit_test(an_attempt_whose_commit_meets_a_greater_epoch_is_over),

@@ -288,8 +288,7 @@ static void a_device_that_stops_leaves_the_page_still_and_where_it_stopped(void 
     }
     assert_true(watch_hung(&w, 4 * CLOCK_S + CLOCK_S / 10, &v));
     page_view_text(&later, text, sizeof text);
-    assert_string_equal(text,
-                        "running, step 4, backward of microbatch 1, before the first collective");
+    assert_string_equal(text, "running, step 4, backward of microbatch 1");
     MUST(s.o.backend->event.sync(s.end, &e)); // and goes on
     assert_int_equal(page_now().phase, PHASE_UPDATE);
     watch_clear(&w);

@@ -189,7 +189,7 @@ static void a_failed_rank_ends_the_run_with_its_own_code(void **state)
     assert_int_equal(run("out", "data:2:7", NULL), 65);
     assert_says("out", "the file x is too short");
     assert_int_equal(run("out", "data:0:9", NULL), 65);
-    assert_says("out", "ended with 65 (bad data or checkpoint)\n");
+    assert_says("out", "ended with 65 (bad data, checkpoint or numbers)\n");
     assert_says("run/logs/rank-0001.log", "rank 2 on host");
 }
 
