@@ -49,6 +49,7 @@ struct leader;
 enum fault_kind {
     FAULT_RANK,    // a rank died, hung, or ended with a code of its own: costs budget
     FAULT_OUTSIDE, // a host, a daemon, a peer: costs nothing
+    FAULT_HOST,    // a host's disk, memory or device, a signal from outside: the host is avoided
     FAULT_CONFIG,  // no restart can help
     FAULT_DATA,    // bad data, or a bad checkpoint: the previous one first
 };
@@ -60,7 +61,7 @@ struct fault { // that ends an attempt
     enum fault_sign sign;
     int code;        // of EXIT and SIGNAL
     const char *log; // its last lines, or null
-    char text[1200];
+    char text[1400];
 };
 struct attempt {
     struct list link; // of coord.live

@@ -83,9 +83,25 @@ static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
 
 static enum fault_kind kind_of_exit(int code)
 {
+    if (rank_exit_is_of_host(code))
+        return FAULT_HOST;
     if (!rank_exit_is_lasting(code))
         return FAULT_RANK;
     return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_CONFIG;
+}
+
+// The job pays nothing for it; whoever reads of it must see why, and what follows.
+static void blame_host(struct attempt *at, struct host *host, const struct culprit *x,
+                       struct fault *f)
+{
+    long long s = host_trouble(at->job->coord, host) / CLOCK_S;
+    size_t n = strlen(f->text);
+    const char *what =
+        x->kind == CULPRIT_DIED ? "a signal from outside of the job" : "the host's own trouble";
+    snprintf(f->text + n, sizeof f->text - n,
+             ". This is %s: it counts against host %s, which is avoided for %lld s, not against "
+             "the job",
+             what, host_name(host), s);
 }
 
 static void take_culprit(struct attempt *at, const struct culprit *x)
@@ -115,7 +131,11 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
         f.host = host_name(at->hosts[at->ranks[x->rank].host].host);
     if (x->kind == CULPRIT_EXITED)
         f.kind = kind_of_exit(x->code);
+    if (x->kind == CULPRIT_DIED && rank_signal_is_of_host(x->signal))
+        f.kind = FAULT_HOST;
     snprintf(f.text, sizeof f.text, "%s", x->text);
+    if (f.kind == FAULT_HOST && x->rank >= 0 && !at->fault)
+        blame_host(at, at->hosts[at->ranks[x->rank].host].host, x, &f);
     attempt_fault(at, &f);
 }
 

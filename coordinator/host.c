@@ -13,6 +13,8 @@
 // For how long a fenced incarnation is remembered. A process that comes back later is still stopped,
 // by the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
+// A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
+enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
 
 // ---- the table ----
 
@@ -154,6 +156,25 @@ bool host_is(const struct host *h, const char *incarnation)
 bool host_silent(const struct coord *c, const struct host *h)
 {
     return !h->conn || c->now_ns - h->heard_ns > c->config.heartbeat_ns * 5 / 4;
+}
+
+// ---- troubles ----
+
+int64_t host_trouble(struct coord *c, struct host *h)
+{
+    int64_t ns = AVOID_S * CLOCK_S;
+    if (c->now_ns - h->avoid_ns > AVOID_MOST_S * CLOCK_S)
+        h->troubles = 0; // the last one was long ago
+    for (int i = 0; i < h->troubles && ns < AVOID_MOST_S * CLOCK_S; i++)
+        ns *= 2;
+    h->troubles++;
+    h->avoid_ns = c->now_ns + ns;
+    return ns;
+}
+
+bool host_is_avoided(const struct coord *c, const struct host *h)
+{
+    return h->avoid_ns > c->now_ns;
 }
 
 // ---- what it has ----

@@ -37,8 +37,10 @@ struct host {
     uint64_t conn; // its stream; 0: away
     uint64_t find; // the stream on which it was asked for lost jobs and has not answered; 0: none
     int64_t heard_ns;
-    int nattempts; // that have a rank on it
-    int in_round;  // its number in the round of placement at hand; −1: it takes no part
+    int nattempts;    // that have a rank on it
+    int troubles;     // ranks that its disk, memory, device or somebody on it ended, lately
+    int64_t avoid_ns; // until then placement goes elsewhere where that is possible; 0: not avoided
+    int in_round;     // its number in the round of placement at hand; −1: it takes no part
 
     // ---- of its latest registration; null and 0 before the first ----
     struct arena about;
@@ -74,6 +76,9 @@ void host_take_about(struct host *h, const Weft__V1__Register *r); // what it re
 void host_hold(struct host *h, int device, struct job_record *j, int rank); // j null: gives back
 void host_idle(struct coord *c, struct host *h, int device); // the process on it is gone
 void host_touch(struct coord *c, struct host *h);            // its row is to be written
+// A rank on it failed by no fault of the job. Returns for how long the host is avoided now, in ns.
+int64_t host_trouble(struct coord *c, struct host *h);
+bool host_is_avoided(const struct coord *c, const struct host *h);
 
 void fence_add(struct coord *c, const struct fenced *f); // no row is written
 const struct fenced *fence_find(const struct coord *c, const char *host, const char *incarnation);

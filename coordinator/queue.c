@@ -24,6 +24,7 @@ struct round { // over the jobs that want one kind of devices
     struct place_host *all;    // every device
     struct place_host *coming; // free now, or when the jobs that stop have stopped
     bool *reserved;
+    bool avoids;                // some of them are to be avoided
     struct place_share *shares; // room for placement's answer
 
     struct queue_tail *tail;
@@ -59,6 +60,7 @@ static void add_host(struct round *r, struct host *host)
     }
     if (!all)
         return;
+    r->avoids = r->avoids || host_is_avoided(r->c, host);
     host->in_round = r->n;
     r->machines[r->n] = host;
     r->hosts[r->n] = r->all[r->n] = r->coming[r->n] = h;
@@ -121,6 +123,20 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
         failed->n += failed->n < FAILED_MAX;
     }
     return *n > 0;
+}
+
+// Devices that are free, first without the hosts that are to be avoided.
+static bool find_free(struct round *r, struct job_record *j, int *n)
+{
+    if (r->avoids && !has_failed(&r->no_hosts, want_of(j))) {
+        struct place_host *calm = arena_dup(r->arena, r->hosts, sizeof *calm * (size_t)(r->n + 1));
+        for (int i = 0; i < r->n; i++)
+            if (host_is_avoided(r->c, r->machines[i]))
+                calm[i].free = 0;
+        if (find_devices(r, j, calm, NULL, n))
+            return true;
+    }
+    return find_devices(r, j, r->hosts, &r->no_hosts, n);
 }
 
 // Its job file was written by a version of weft that allowed what this one does not.
@@ -300,7 +316,7 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
                 c->wake_ns && c->wake_ns < j->not_before_ns ? c->wake_ns : j->not_before_ns;
         } else if (tail->at) {
             wait_behind(j, tail->first);
-        } else if (find_devices(&r, j, r.hosts, &r.no_hosts, &n)) {
+        } else if (find_free(&r, j, &n)) {
             begin_job(&r, j, n);
         } else {
             let_wait(&r, j);
@@ -353,7 +369,7 @@ bool queue_place_now(struct job_record *j)
     }
     arena_init(&a);
     round_init(&r, c, j->kind, &a);
-    bool ok = find_devices(&r, j, r.hosts, NULL, &n);
+    bool ok = find_free(&r, j, &n);
     if (ok)
         begin_job(&r, j, n);
     arena_clear(&a);

@@ -69,12 +69,17 @@ static bool same_again(struct attempt *at, const struct fault *f)
 
 // ---- waits ----
 
-static void set_wait(struct attempt *at)
+static bool has_stepped(const struct attempt *at)
+{
+    const struct job_record *j = at->job;
+    return leader_shown_step(at->leader) > j->restore_step || j->last_step > j->restore_step;
+}
+
+// What costs no budget may come again and again: there only work that was saved counts as progress.
+static void set_wait(struct attempt *at, bool progress)
 {
     struct job_record *j = at->job;
-    bool stepped =
-        leader_shown_step(at->leader) > j->restore_step || j->last_step > j->restore_step;
-    j->barren = stepped ? 0 : j->barren + 1;
+    j->barren = progress ? 0 : j->barren + 1;
     if (j->barren < 2)
         return;
     int64_t wait = j->spec.restart.backoff[0];
@@ -119,7 +124,7 @@ static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)
         text_set(&j->diagnosis, text);
         return JOB_HELD;
     }
-    set_wait(at);
+    set_wait(at, has_stepped(at));
     return JOB_STARTING;
 }
 
@@ -135,8 +140,11 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
     case FAULT_CONFIG:
         goal = JOB_FAILED;
         break;
+    case FAULT_HOST:
+        set_wait(at, at->job->committed_step > at->job->restore_step);
+        return JOB_STARTING;
     default: // it costs nothing, but attempts that lead nowhere do not follow each other at once
-        set_wait(at);
+        set_wait(at, has_stepped(at));
         return JOB_STARTING;
     }
     if (goal == JOB_FAILED)

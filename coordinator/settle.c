@@ -26,7 +26,7 @@ static void start_again(struct job_record *j)
     j->coord->restarts++;
     if (j->not_before_ns > j->coord->now_ns)
         move_on(j, JOB_QUEUED, EVENT_WAITS,
-                "waits before the next attempt: the last ones made no step");
+                "waits before the next attempt: the last ones led nowhere");
     else if (!queue_place_now(j))
         move_on(j, JOB_QUEUED, EVENT_QUEUED, "waits for devices");
 }

@@ -65,7 +65,7 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     case WAIT_NEW:
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
-        return arena_printf(a, "waits %.1f s: the last %d attempts made no step",
+        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere",
                             (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren);
     case WAIT_NEVER:
         if (!is_known(c, j->kind))

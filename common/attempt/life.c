@@ -2,6 +2,7 @@
 // The tables of a rank's states and exit codes; see life.h.
 #include "common/attempt/life.h"
 
+#include <signal.h>
 #include <stddef.h>
 
 #include "common/base/err.h"
@@ -17,7 +18,8 @@ const char *rank_state_text(int state)
 }
 
 // Whose fault it is decides: the user's input and paths 78, the bytes of data or checkpoints 65,
-// somebody else's end 69, the device 71, the rest is ours or the machine's and worth another try.
+// somebody else's end 69, the device 71, the machine's memory or disk 74; the rest is ours and worth
+// another try.
 static const unsigned char exits[ERR_COUNT] = {
     [ERR_INVALID] = RANK_EXIT_CONFIG,     [ERR_DATA] = RANK_EXIT_DATA,
     [ERR_CORRUPT] = RANK_EXIT_DATA,       [ERR_IO] = RANK_EXIT_INTERNAL,
@@ -25,7 +27,7 @@ static const unsigned char exits[ERR_COUNT] = {
     [ERR_FENCED] = RANK_EXIT_LOST,        [ERR_PEER] = RANK_EXIT_LOST,
     [ERR_TIMEOUT] = RANK_EXIT_LOST,       [ERR_ABORTED] = RANK_EXIT_LOST,
     [ERR_DEVICE] = RANK_EXIT_DEVICE,      [ERR_LIMIT] = RANK_EXIT_INTERNAL,
-    [ERR_UNSUPPORTED] = RANK_EXIT_CONFIG, [ERR_NOMEM] = RANK_EXIT_INTERNAL,
+    [ERR_UNSUPPORTED] = RANK_EXIT_CONFIG, [ERR_NOMEM] = RANK_EXIT_HOST,
     [ERR_INTERNAL] = RANK_EXIT_INTERNAL,
 };
 
@@ -47,6 +49,20 @@ bool rank_exit_is_lasting(int code)
     return code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG;
 }
 
+bool rank_exit_is_of_host(int code)
+{
+    return code == RANK_EXIT_DEVICE || code == RANK_EXIT_HOST;
+}
+
+bool rank_signal_is_of_host(int signal)
+{
+    static const int own[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i] == signal)
+            return false;
+    return signal > 0;
+}
+
 const char *rank_exit_text(int code)
 {
     static const struct {
@@ -58,6 +74,7 @@ const char *rank_exit_text(int code)
         {RANK_EXIT_LOST, "lost a peer"},
         {RANK_EXIT_INTERNAL, "internal error"},
         {RANK_EXIT_DEVICE, "device failed"},
+        {RANK_EXIT_HOST, "the host's disk or memory failed"},
         {RANK_EXIT_DRAINED, "drained"},
         {RANK_EXIT_CONFIG, "bad configuration"},
     };

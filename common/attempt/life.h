@@ -33,6 +33,7 @@ enum rank_exit {
     RANK_EXIT_LOST = 69,
     RANK_EXIT_INTERNAL = 70,
     RANK_EXIT_DEVICE = 71,
+    RANK_EXIT_HOST = 74,
     RANK_EXIT_DRAINED = 75,
     RANK_EXIT_CONFIG = 78,
 };
@@ -43,4 +44,9 @@ int rank_exit_code(int err);
 bool rank_exit_is_cause(int code);
 // Whether the same job on the same files would end so again: starting it once more does not help.
 bool rank_exit_is_lasting(int code);
+// Whether the machine is what went wrong, not the job: its device, disk or memory.
+bool rank_exit_is_of_host(int code);
+// The same of a signal that ended a rank: it came from outside of it, from a person or the system, or
+// says that a mapped file could not be read. A program's own faults are the others.
+bool rank_signal_is_of_host(int signal);
 const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"

@@ -17,9 +17,21 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
+    e->of_host = code == ERR_NOMEM;
     vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     return code;
+}
+
+// Whether the same call on another machine would do better.
+static bool is_of_host(int error)
+{
+    static const int errors[] = {ENOSPC, EDQUOT, EIO,    EROFS, ENOMEM, EMFILE,
+                                 ENFILE, EAGAIN, ENODEV, ENXIO, ESTALE, ENOBUFS};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+        if (errors[i] == error)
+            return true;
+    return false;
 }
 
 int err_errno(struct err *e, int code, const char *fmt, ...)
@@ -30,6 +42,7 @@ int err_errno(struct err *e, int code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
+    e->of_host = is_of_host(saved);
     int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof e->text)

@@ -195,7 +195,7 @@ static void a_rank_that_cannot_be_spawned_has_ended_with_the_reason(void **state
     attach(r);
     start(r, 1, 1);
     feed(r, (struct agent_event){.kind = AGENT_EV_SPAWNED, .slot = 0, .text = "no weft-rank"});
-    assert_int_equal(said(r, UP(RANK_END))->rank_end->code, RANK_EXIT_INTERNAL);
+    assert_int_equal(said(r, UP(RANK_END))->rank_end->code, RANK_EXIT_HOST);
     assert_string_equal(said(r, UP(RANK_END))->rank_end->why, "no weft-rank");
     assert_non_null(said(r, UP(REAPED)));
 }

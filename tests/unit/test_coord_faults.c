@@ -11,14 +11,74 @@ static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 3);
-    world_die(w, job, 1, 0, 9);
+    world_die(w, job, 1, 0, 11);
     assert_state(w, job, RUNNING); // no time has passed
     assert_int_equal(world_job(w, job)->epoch, 2);
     assert_int_equal(world_job(w, job)->restarts, 1);
     assert_int_equal(world_job(w, job)->budget_used, 1);
     assert_int_equal(world_living(w, job), 2);
     assert_non_null(strstr(world_told(w, job, "failed"), "rank 1 on host host0 device 1"));
-    assert_non_null(strstr(world_told(w, job, "failed"), "signal 9"));
+    assert_non_null(strstr(world_told(w, job, "failed"), "signal 11"));
+}
+
+static void test_kills_from_outside_cost_the_job_nothing_however_many(void **state)
+{
+    static const int signals[] = {9, 15, 2, 1, 3, 7, 10};
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 2, "restart: {budget: 0, hang_after: 2h}\n");
+    for (int i = 0; i < 14; i++) {
+        world_step(w, job, 3);
+        world_die(w, job, 1, 0, signals[i % 7]);
+        world_pass(w, 120000); // the wait of one that saves nothing
+        assert_state(w, job, RUNNING);
+    }
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_non_null(strstr(world_told(w, job, "failed"),
+                           "a signal from outside of the job: it counts against host host0"));
+    world_step(w, job, 3);
+    world_die(w, job, 1, 0, 11); // its own doing
+    assert_state(w, job, HELD);
+}
+
+static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(void **state)
+{
+    static const int codes[] = {RANK_EXIT_HOST, RANK_EXIT_DEVICE};
+    for (int i = 0; i < 2; i++) {
+        struct world *w = *state;
+        world_host(w, 0, 1);
+        const char *job = world_submit(w, "tiny", 1, "restart: {budget: 0, hang_after: 2h}\n");
+        world_host(w, 1, 2);
+        world_step(w, job, 3);
+        assert_int_equal(world_host_of(w, job, 0), 0);
+        world_die_saying(w, job, 0, codes[i], "cannot write: No space left on device");
+        assert_state(w, job, RUNNING);
+        assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
+        assert_non_null(strstr(world_told(w, job, "failed"), "host host0, which is avoided for"));
+        assert_int_equal(world_job(w, job)->budget_used, 0);
+        world_step(w, job, 4);
+        world_detach(w, 1);
+        world_pass(w, 11000); // it is given up: there is nobody else now
+        assert_state(w, job, RUNNING);
+        assert_int_equal(world_host_of(w, job, 0), 0);
+        world_teardown(state);
+        world_setup(state);
+    }
+}
+
+static void test_a_host_is_used_again_when_its_time_is_over(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_host(w, 1, 2);
+    world_die(w, job, 0, RANK_EXIT_HOST, 0);
+    assert_int_equal(world_host_of(w, job, 0), 1);
+    const char *next = world_submit(w, "next", 1, CALM); // another job avoids it too
+    assert_int_equal(world_host_of(w, next, 0), 1);
+    world_act(w, WEFT__V1__VERB__CANCEL, next);
+    world_pass(w, 61000);
+    const char *last = world_submit(w, "last", 1, CALM);
+    assert_int_equal(world_host_of(w, last, 0), 0);
 }
 
 static void test_devices_are_not_given_away_before_the_ranks_are_reaped(void **state)
@@ -30,7 +90,7 @@ static void test_devices_are_not_given_away_before_the_ranks_are_reaped(void **s
     world_step(w, job, 3);
     int dies = world_host_of(w, job, 0) == 0 ? 0 : 1;
     w->hosts[1].stopped = true;
-    world_die(w, job, dies, 71, 0);
+    world_die(w, job, dies, 70, 0);
     assert_state(w, job, RECOVERING);
     world_pass(w, 5000);
     assert_state(w, job, RECOVERING);
@@ -42,21 +102,21 @@ static void test_a_second_attempt_without_a_step_waits(void **state)
     struct world *w = *state;
     world_host(w, 0, 1);
     const char *job = world_submit(w, "tiny", 1, "restart: {backoff: [4s, 60s], hang_after: 2h}\n");
-    world_die(w, job, 0, 70, 0);
+    world_die(w, job, 0, 72, 0);
     assert_state(w, job, RUNNING); // the first: at once
-    world_die(w, job, 0, 71, 0);
+    world_die(w, job, 0, 70, 0);
     assert_state(w, job, QUEUED);
     world_pass(w, 3800);
     assert_state(w, job, QUEUED);
     world_pass(w, 300);
     assert_state(w, job, RUNNING);
-    world_die(w, job, 0, 70, 0);
+    world_die(w, job, 0, 72, 0);
     world_pass(w, 7800); // twice as long
     assert_state(w, job, QUEUED);
     world_pass(w, 300);
     assert_state(w, job, RUNNING);
     world_step(w, job, 1);
-    world_die(w, job, 0, 71, 0); // a step was made
+    world_die(w, job, 0, 70, 0); // a step was made
     assert_state(w, job, RUNNING);
 }
 
@@ -65,8 +125,8 @@ static void test_the_wait_survives_a_restart_of_the_coordinator(void **state)
     struct world *w = *state;
     world_host(w, 0, 1);
     const char *job = world_submit(w, "tiny", 1, "restart: {backoff: [8s, 60s]}\n");
+    world_die(w, job, 0, 72, 0);
     world_die(w, job, 0, 70, 0);
-    world_die(w, job, 0, 71, 0);
     world_restart(w); // a second passes
     assert_state(w, job, QUEUED);
     world_pass(w, 6800);
@@ -82,11 +142,11 @@ static void test_a_spent_budget_holds_the_job_and_resume_begins_it_anew(void **s
     const char *job = world_submit(w, "tiny", 1, "restart: {budget: 2, hang_after: 2h}\n");
     for (int64_t s = 1; s <= 2; s++) {
         world_step(w, job, s);
-        world_die(w, job, 0, 71, 0);
+        world_die(w, job, 0, 70, 0);
         assert_state(w, job, RUNNING);
     }
     world_step(w, job, 3);
-    world_die(w, job, 0, 71, 0);
+    world_die(w, job, 0, 70, 0);
     assert_state(w, job, HELD);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "budget"));
     assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
@@ -102,7 +162,7 @@ static void test_failures_that_are_long_ago_do_not_count(void **state)
         world_submit(w, "tiny", 1, "restart: {budget: 1, per: 20s, hang_after: 2h}\n");
     for (int64_t s = 1; s <= 3; s++) {
         world_step(w, job, s);
-        world_die(w, job, 0, 71, 0);
+        world_die(w, job, 0, 70, 0);
         assert_state(w, job, RUNNING);
         world_pass(w, 21000);
     }
@@ -116,7 +176,7 @@ static void test_a_checkpoint_since_the_last_failure_makes_the_next_free(void **
     for (int64_t s = 1; s <= 6; s++) {
         world_step(w, job, s);
         world_save(w, job, s);
-        world_die(w, job, 0, 71, 0);
+        world_die(w, job, 0, 70, 0);
         assert_state(w, job, RUNNING);
         assert_int_equal(world_job(w, job)->budget_used, 0);
         assert_int_equal(world_job(w, job)->restore_step, s);
@@ -130,10 +190,10 @@ static void test_the_same_failure_at_the_same_step_three_times_fails_the_job(voi
     for (int i = 0; i < 3; i++) {
         assert_state(w, job, RUNNING);
         world_step(w, job, 7);
-        world_die(w, job, 0, 71, 0);
+        world_die(w, job, 0, 70, 0);
     }
     assert_state(w, job, FAILED);
-    assert_non_null(strstr(world_job(w, job)->diagnosis, "exit 71 at step 7"));
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "exit 70 at step 7"));
 }
 
 static void test_another_failure_or_step_in_between_counts_anew(void **state)
@@ -142,7 +202,7 @@ static void test_another_failure_or_step_in_between_counts_anew(void **state)
     static const struct {
         int64_t step;
         int code;
-    } deaths[] = {{7, 71}, {7, 71}, {7, 70}, {7, 71}, {8, 71}};
+    } deaths[] = {{7, 70}, {7, 70}, {7, 72}, {7, 70}, {8, 70}};
     world_host(w, 0, 1);
     const char *job = world_submit(w, "tiny", 1, "restart: {budget: 9, hang_after: 2h}\n");
     for (size_t i = 0; i < sizeof deaths / sizeof *deaths; i++) {
@@ -205,7 +265,7 @@ static void test_a_bad_checkpoint_is_passed_over_for_the_one_before(void **state
     world_step(w, job, 4);
     world_save(w, job, 4);
     w->no_ready = true;
-    world_die(w, job, 0, 71, 0);
+    world_die(w, job, 0, 70, 0);
     assert_int_equal(world_job(w, job)->restore_step, 4);
     w->no_ready = false;
     world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
@@ -220,7 +280,7 @@ static void test_when_no_checkpoint_is_good_the_job_fails(void **state)
     world_step(w, job, 2);
     world_save(w, job, 2);
     w->no_ready = true;
-    world_die(w, job, 0, 71, 0);
+    world_die(w, job, 0, 70, 0);
     world_die_saying(w, job, 0, RANK_EXIT_DATA, "digest differs");
     assert_state(w, job, FAILED);
 }
@@ -362,6 +422,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
+        STORY(test_kills_from_outside_cost_the_job_nothing_however_many),
+        STORY(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
+        STORY(test_a_host_is_used_again_when_its_time_is_over),
         STORY(test_devices_are_not_given_away_before_the_ranks_are_reaped),
         STORY(test_a_second_attempt_without_a_step_waits),
         STORY(test_the_wait_survives_a_restart_of_the_coordinator),

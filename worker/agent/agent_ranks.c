@@ -114,7 +114,8 @@ void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_o
     if (!s.attempt)
         return;
     if (!ev->ok) {
-        struct ending how = {.code = RANK_EXIT_INTERNAL, .why = ev->text};
+        struct ending how = {.code = RANK_EXIT_HOST,
+                             .why = ev->text}; // no process was there to fail
         note_end(g, s.attempt, s.rank, &how);
         return;
     }

@@ -123,7 +123,7 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
         return end == TRAIN_DRAINED ? RANK_EXIT_DRAINED : RANK_EXIT_DONE;
     if (page)
         page_read(page, &at);
-    int code = rank_exit_code(rc);
+    int code = e->of_host ? RANK_EXIT_HOST : rank_exit_code(rc);
     if (was_stopped(p, rc, &at))
         return RANK_EXIT_DRAINED;
     bool fenced = rc == ERR_FENCED; // that names its cause
@@ -151,7 +151,7 @@ int process_train(struct process *p, const struct process_options *o, struct err
     int rc = link_open(&lo, &p->link, e);
     if (rc) {
         log_error("rank", "%s", e->text);
-        return rank_exit_code(rc);
+        return e->of_host ? RANK_EXIT_HOST : rank_exit_code(rc);
     }
     rc = complete_assignment(p, o, e);
     if (!rc)
