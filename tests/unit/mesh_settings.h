@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five models and the settings (meshes, microbatches, remat, cuts, dtypes) under which tests
+// The models and the settings (meshes, microbatches, remat, cuts, dtypes) under which tests
 // compile them: those that run whole programs, and those that look at the ops they are made of.
 #pragma once
+#include "tests/unit/attention_model.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 24, SEQ = 24, VOCAB = 21, PIXELS = 24 };
 
 // Sizes that cuts of 2, 3, 4, 6 and 8 divide where a model has such cuts: gpt2 has 12 heads, llama
 // 8 and 2 for keys, cookbook 8.
-enum { MLP = 1, VAE = 2, GPT2 = 4, LLAMA = 8, COOKBOOK = 16, MODELS = 5 };
+enum { MLP = 1, VAE = 2, GPT2 = 4, LLAMA = 8, COOKBOOK = 16, ATTENTION = 32, MODELS = 6 };
 enum {
-    DECODERS = GPT2 | LLAMA | COOKBOOK,
+    DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION,
     LAYERED = DECODERS | MLP, // a VAE has no stages
     ALL = LAYERED | VAE,
     THIRDS = MLP | VAE | GPT2,
@@ -19,25 +20,31 @@ enum {
 
 static const struct model {
     const char *name, *text, *data, *optimizer;
+    build_fn build;
 } models[MODELS] = {
     {"mlp", "{program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}",
-     "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, ", ""},
+     "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, ", "",
+     NULL},
     {"vae", "{program: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu}",
-     "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, ", ""},
+     "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, ", "", NULL},
     {"gpt2",
      "{program: gpt2, layers: 4, embed: 24, heads: 12, head_dim: 2, mlp: 48, seq: "
      "24, vocab: 21, vocab_multiple: 24, dropout: 0.2}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ",
-     ", groups: [{match: \"*norm*\", lr_scale: 0.5}, {match: layers/2/mlp/*, freeze: true}]"},
+     ", groups: [{match: \"*norm*\", lr_scale: 0.5}, {match: layers/2/mlp/*, freeze: true}]", NULL},
     {"llama",
      "{program: llama, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, "
      "mlp: 48, theta: 50, seq: 24, vocab: 21, vocab_multiple: 24, dropout_attention: 0.3, "
      "dropout_residual: 0.1}",
-     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
     {"cookbook",
      "{program: cookbook, layers: 4, embed: 24, heads: 8, head_dim: 4, mlp: 48, seq: "
      "24, vocab: 21, vocab_multiple: 24}",
-     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", ""},
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
+    {"attention",
+     "{program: llama, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 48, seq: 24, "
+     "vocab: 24}",
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", attention_build},
 };
 
 #define WEIGHTS "rules: {embed: [fsdp, dp]}, gather: [fsdp, dp]"
@@ -149,5 +156,6 @@ static inline int compile_setting(struct fixture *f, const struct model *m, cons
              m->text, s->mesh, m->data, BATCH, m->optimizer, s->sharding, s->more, s->microbatches,
              s->train);
     bool parsed;
+    own_model = m->build;
     return compile_or_not(f, text, &parsed);
 }
