@@ -39,7 +39,7 @@ EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs: what job reading may use too, the lowest first.
 MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts model_dims)
-MODEL_SRC   += model built_in mlp vae dense decoder draws loss schema_list
+MODEL_SRC   += model model_check built_in mlp vae dense decoder draws loss schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 llama cookbook mlp vae
@@ -84,7 +84,7 @@ RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print progress request resolved_job run_record own_daemons programs
 # Each holds the verbs that its name says.
-CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_plan verb_run verb_submit verb_watch verb_why
+CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update

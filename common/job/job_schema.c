@@ -123,7 +123,8 @@ static const struct schema_row optimizer_rows[] = {
      .offset = OPT(clip_norm),
      .def = "0",
      .max = 1e30,
-     .doc = "largest norm of the whole gradient; 0: not clipped"},
+     .doc = "largest norm of the whole gradient, which grad_norm in the metrics is before it is "
+            "clipped; frozen parameters have no part in it; 0: not clipped"},
     {.path = "optimizer.groups",
      .type = SCHEMA_GROUPS,
      .offset = 0,

@@ -41,6 +41,11 @@ static const struct verb verbs[] = {
      "what is known of one.",
      0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
+    {"model", "list|show NAME|check FILE",
+     "models that come with weft, and what one of your own is", F(SET) | F(JSON), 1, 2, verb_model,
+     "list: the programs that come with weft; show: the text of one. check FILE, or one of these\n"
+     "names: parameters, FLOPs, and what each default rule cuts; -s SIZE=VALUE gives a size.",
+     0},
     {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},
     {"watch", "JOB", "its progress to the end; exits as the job does", REMOTE, 1, 1, verb_watch,

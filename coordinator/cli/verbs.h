@@ -26,6 +26,7 @@ struct verb {
 };
 
 int verb_plan(const struct verb *v, const struct args *a);
+int verb_model(const struct verb *v, const struct args *a);
 int verb_schema(const struct verb *v, const struct args *a);
 int verb_ckpt(const struct verb *v, const struct args *a);
 int verb_data(const struct verb *v, const struct args *a);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client's offline verbs: --json is a contract, and so are the exit codes."""
 import json
+import math
 import re
 import shutil
 
@@ -281,6 +282,52 @@ def test_schema_lists_every_key_with_what_it_means():
     text = solo.weft("schema")
     assert text.code == 0 and all(k in text.out for k in keys)
     assert all(f"model.program: {p}" in text.out for p in programs)
+
+
+def test_model_list_and_show_give_the_programs_that_come_with_weft():
+    listed = {p["name"]: p for p in reads("model", "list", "--json")["programs"]}
+    # GPT-2 has 124,439,808, and 47 rows that pad its vocabulary.
+    assert listed["gpt2"]["param_count"] == 124439808 + 47 * 768
+    assert all(p["doc"] for p in listed.values())
+    text = solo.weft("model", "list").out
+    assert all(line.split()[0] in listed for line in text.splitlines()[1:]) and "124M" in text
+    for name in listed:
+        shown = solo.weft("model", "show", name)
+        assert shown.code == 0 and "sizes" in shown.out
+        assert reads("model", "show", name, "--json") == {"name": name, "text": shown.out}
+
+
+def test_model_check_says_what_a_program_is():
+    checked = reads("model", "check", "gpt2", "-s", "layers=2", "-s", "embed=48", "-s", "heads=4", "--json")
+    params = {p["name"]: p for p in checked["params"]}
+    assert params["layers/1/mlp/in/weight"]["dims"] == ["embed", "mlp"]
+    assert params["layers/1/mlp/in/weight"]["shape"] == [48, 192]
+    count = sum(numpy.prod(p["shape"], dtype=int) for p in checked["params"])
+    assert checked["param_count"] == count
+    rules = {r["dim"]: r for r in checked["rules"]}
+    table = numpy.prod(params["embed/tokens"]["shape"], dtype=int)
+    assert math.isclose(rules["vocab"]["share"], table / count) and rules["vocab"]["tensors"] == 1
+    assert checked["uncut_most"] == "layers/0/norm1/weight"
+    text = solo.weft("model", "check", "gpt2").out
+    assert "124M parameters (124475904)" in text
+
+
+@pytest.mark.parametrize(
+    "args, says",
+    [
+        (["check", "gpt2", "-s", "layers=0"], "model.layers: 0 is too small"),
+        (["check", "gpt2", "-s", "layer=2"], "did you mean model.layers?"),
+        (["check", "./none.model"], "none.model: No such file"),
+        (["show", "gpt3"], "no program 'gpt3' comes with weft: it has gpt2"),
+        (["list", "gpt2"], "list, show NAME"),
+        (["show", "gpt2", "-s", "layers=2"], "list, show NAME"),
+        (["train"], "list, show NAME"),
+    ],
+    ids=lambda a: " ".join(a) if isinstance(a, list) else "",
+)
+def test_model_is_told_what_is_wrong_with_exit_2(args, says):
+    end = solo.weft("model", *args)
+    assert end.code == 2 and says in end.err and not end.out, end
 
 
 @pytest.fixture(scope="module")

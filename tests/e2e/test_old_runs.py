@@ -3,7 +3,8 @@
 
 old_runs.tar.xz was made by the binaries of commit 737c5ed: five tiny runs of six steps (a classifier on
 {dp: 2}, a vae, gpt2 on {tp: 2} with dropout, llama with shared key heads, cookbook on {dp: 2} with
-dropout), their `--solo` folders and the checkpoints of steps 3 and 6, undisturbed. What is held against
+dropout), their `--solo` folders and the checkpoints of steps 3 and 6, undisturbed; and the state of a
+coordinator in whose queue the classifier waits. What is held against
 them is thus the old program's own numbers: to the bit where the manifest names this machine's processor,
 libraries and threads, else to rounding."""
 import json
@@ -12,6 +13,7 @@ import pathlib
 import shutil
 import tarfile
 
+import cluster
 import numpy
 import pytest
 import solo
@@ -41,6 +43,15 @@ def stores(place, name):
     return solo.checkpoints_of(store)
 
 
+def assert_equal_numbers(now, then):
+    if now.manifest["numerics"] == then.manifest["numerics"]:
+        assert now.tensors() == then.tensors()
+    else:
+        was = then.numbers()
+        for tensor, values in now.numbers().items():
+            numpy.testing.assert_allclose(values, was[tensor], rtol=1e-5, atol=1e-7, err_msg=tensor)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_begun_by_an_older_weft_ends_as_it_would_have(old, name):
     then = stores(old, name)[-1]
@@ -53,12 +64,25 @@ def test_a_run_begun_by_an_older_weft_ends_as_it_would_have(old, name):
     assert "resolved by another version of weft" in (old / name / "logs/rank-0000.log").read_text()
     now = stores(old, name)[-1]
     assert (now.step, now.epoch, now.manifest["parent"]["step"]) == (6, 2, 3)
-    if now.manifest["numerics"] == then.manifest["numerics"]:
-        assert now.tensors() == then.tensors()
-    else:
-        was = then.numbers()
-        for tensor, values in now.numbers().items():
-            numpy.testing.assert_allclose(values, was[tensor], rtol=1e-5, atol=1e-7, err_msg=tensor)
+    assert_equal_numbers(now, then)
+
+
+def test_a_job_that_waits_in_an_older_coordinators_database_is_run(old):
+    c = cluster.Cluster(old, workers=0, start=False)
+    for name in ("images", "labels"):
+        shutil.copy(old / name, c.data)
+    then = stores(old, "mlp")[-1]
+    try:
+        c.start_coordinator()
+        c.start_worker(0)
+        c.wait_ready()
+        (job,) = c.json("jobs", "--all")["jobs"]
+        c.succeed(job["job"])
+        (store,) = (s for s in (c.ckpt / "ckpt").glob("mlp-*"))
+        assert_equal_numbers(solo.checkpoints_of(store)[-1], then)
+    finally:
+        c.stop()
+        c.kill_all()
 
 
 def test_another_job_is_still_refused(old):

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program by itself. See model_check.h.
+#include "common/model/model_check.h"
+
+#include <string.h>
+
+#include "common/explain/cost.h"
+#include "common/model/language/model_facts.h"
+#include "common/model/model.h"
+#include "common/model/schema_list.h"
+
+// ---- a job for it ------------------------------------------------------------------------------
+
+static int read_job(struct model_checked *out, const char *program, const char *const *set, int n,
+                    const char *data, struct arena *a, struct job_errors *errs)
+{
+    struct buf text = {0};
+    const char **all = arena_array(a, const char *, n + 1);
+    memcpy(all, set, sizeof *set * (size_t)n);
+    all[n] = arena_printf(a, "model.program=%s", program);
+    buf_printf(&text, "name: check\ntrain: {steps: 1}\ndata: {%s, batch: 1}\nmodel: {}\n", data);
+    int rc = job_parse(a, &weft_schema, program, NULL, buf_str(&text), text.len, all, n + 1,
+                       &out->job, errs);
+    buf_clear(&text);
+    return rc;
+}
+
+// A program says itself which data it reads: so it is read once to know, and once with that.
+static int make_job(struct model_checked *out, const char *program, const char *const *sizes, int n,
+                    struct arena *a, struct buf *why)
+{
+    static const char tokens[] = "format: tokens, train: {tokens: t}",
+                      images[] = "train: {images: i}", labels[] = "train: {images: i, labels: l}";
+    struct job_errors errs;
+    const char **set = arena_array(a, const char *, n);
+    for (int i = 0; i < n; i++)
+        set[i] =
+            strncmp(sizes[i], "model.", 6) == 0 ? sizes[i] : arena_printf(a, "model.%s", sizes[i]);
+    int rc = read_job(out, program, set, n, tokens, a, &errs);
+    const struct model_facts *f = out->job.model.facts;
+    if (f && (f->images || f->labels))
+        rc = read_job(out, program, set, n, f->labels ? labels : images, a, &errs);
+    if (rc)
+        job_errors_print(&errs, why);
+    return rc;
+}
+
+// ---- what it is --------------------------------------------------------------------------------
+
+static bool is_param(const struct value *v)
+{
+    return v->kind == VALUE_PARAM && v->alias < 0;
+}
+
+static void count_params(struct model_checked *out)
+{
+    const struct graph *g = out->g;
+    for (int v = 0; v < g->nvalues; v++)
+        if (is_param(&g->values[v]))
+            out->params += shape_count(&g->values[v].shape);
+}
+
+static bool has_dim(const struct rules *rules, const struct value *v, const char *name)
+{
+    enum dim dim = dims_id(rules->dims, name);
+    for (int d = 0; d < v->shape.n; d++)
+        if (rules_dim(rules, v->dims[d]) == dim)
+            return true;
+    return false;
+}
+
+static bool is_cut_by(const struct model_checked *out, const struct rules *rules,
+                      const struct value *v)
+{
+    const struct job_sharding *s = &out->job.sharding;
+    for (int i = 0; i < s->n_rules; i++)
+        if (s->rules[i].axes.n && has_dim(rules, v, s->rules[i].dim))
+            return true;
+    return false;
+}
+
+static void find_uncut(struct model_checked *out, const struct rules *rules)
+{
+    int64_t uncut = 0, most = 0;
+    for (int v = 0; v < out->g->nvalues; v++) {
+        const struct value *p = &out->g->values[v];
+        int64_t n = shape_count(&p->shape);
+        if (!is_param(p) || is_cut_by(out, rules, p))
+            continue;
+        uncut += n;
+        if (n > most) {
+            most = n;
+            out->most = p->name;
+        }
+    }
+    out->uncut = (double)uncut / (double)out->params;
+}
+
+static struct model_cut count_rule(const struct model_checked *out, const struct rules *rules,
+                                   const struct job_rule *rule, struct arena *a)
+{
+    struct model_cut cut = {.dim = rule->dim};
+    struct buf axes = {0};
+    for (int v = 0; v < out->g->nvalues; v++) {
+        const struct value *p = &out->g->values[v];
+        if (!is_param(p) || !has_dim(rules, p, rule->dim))
+            continue;
+        cut.params += (double)shape_count(&p->shape) / (double)out->params;
+        cut.tensors++;
+    }
+    job_names_print(&rule->axes, &axes);
+    cut.axes = buf_keep(&axes, a);
+    return cut;
+}
+
+static void count_cuts(struct model_checked *out, const struct rules *rules, struct arena *a)
+{
+    const struct job_sharding *s = &out->job.sharding;
+    out->cuts = arena_array(a, struct model_cut, s->n_rules);
+    for (int i = 0; i < s->n_rules; i++)
+        if (s->rules[i].axes.n && strcmp(s->rules[i].dim, "layers") != 0)
+            out->cuts[out->ncuts++] = count_rule(out, rules, &s->rules[i], a);
+    find_uncut(out, rules);
+}
+
+int model_check(const char *program, const char *const *sizes, int nsizes, struct arena *a,
+                struct model_checked *out, struct buf *why)
+{
+    struct compiled compiled;
+    struct cost cost;
+    struct err e = {0};
+    *out = (struct model_checked){0};
+    int rc = make_job(out, program, sizes, nsizes, a, why);
+    if (!rc && (rc = model_compile(&out->job, a, &compiled, NULL, &e)))
+        buf_printf(why, "%s\n", e.text);
+    if (rc)
+        return rc;
+    out->g = compiled.global[PROGRAM_TRAIN];
+    cost_count(&compiled, a, &cost);
+    out->flops = cost.flops_per_step;
+    count_params(out);
+    if (out->params)
+        count_cuts(out, &compiled.sharding->rules, a);
+    return 0;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program looked at by itself, without a job file: what it makes of its sizes, for `weft model`.
+#pragma once
+#include "common/compile/compile.h"
+#include "common/job/job.h"
+
+// What the text gives a name: the dimensions that it has, once for each place.
+struct model_named {
+    int line;
+    const char *name, *dims; // "[batch, seq, embed]"
+};
+// What the default rule of a dimension cuts.
+struct model_cut {
+    const char *dim, *axes; // "[dp, fsdp]"
+    double params;          // the share of all parameters that have this dimension
+    int tensors;            // how many these are
+};
+struct model_checked {
+    struct job job; // a job of one sample on one device, with this program
+    int64_t params; // padding included
+    double flops;   // of a step of one sample, forward, backward and update
+    int nnamed, named_cap, ncuts;
+    struct model_named *named;
+    struct model_cut *cuts;
+    double uncut;          // the share of the parameters that no default rule cuts
+    const char *most;      // the largest parameter among them, or null
+    const struct graph *g; // the forward, the gradient and the update
+};
+
+// `program`: a name of weft's or a path; `sizes`: "layers=2" each. Everything lies in `a`. 0, or
+// ERR_INVALID with what is wrong in `why`, a line each.
+int model_check(const char *program, const char *const *sizes, int nsizes, struct arena *a,
+                struct model_checked *out, struct buf *why);

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft model: the programs that come with weft, and what a program of one's own is.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/plain.h"
+#include "common/model/language/model_program.h"
+#include "common/model/model_check.h"
+#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/verbs.h"
+
+// Tells what is wrong, if anything is, and clears it. Returns the exit code.
+static int told(struct buf *why, int code)
+{
+    int rc = why->len ? code : CLIENT_OK;
+    plain_printf(stderr, "%s", buf_str(why));
+    buf_clear(why);
+    return rc;
+}
+
+// ---- list --------------------------------------------------------------------------------------
+
+static int list_programs(const struct verb *v, const struct args *a, struct buf *out)
+{
+    struct json_out w;
+    struct table t;
+    struct buf why = {0};
+    char params[WORD_MAX];
+    (void)v;
+    json_print_start(&w, out, true);
+    json_array(&w, "programs");
+    table_init(&t, "PROGRAM >PARAMETERS IS");
+    for (const struct model_text *text = model_texts; text->name && !why.len; text++) {
+        struct arena arena = {0};
+        struct model_checked c;
+        if (!model_check(text->name, NULL, 0, &arena, &c, &why)) {
+            table_add(&t, "%s", text->name);
+            table_add(&t, "%s", word_rate((double)c.params, params));
+            table_add(&t, "%s", c.job.model.read->heading);
+            json_object(&w, NULL);
+            json_str(&w, "name", text->name);
+            json_str(&w, "doc", c.job.model.read->heading);
+            json_count(&w, "param_count", c.params);
+            json_end(&w);
+        }
+        arena_clear(&arena);
+    }
+    json_end(&w);
+    json_print_end(&w);
+    if (!a->json)
+        buf_reset(out);
+    if (!a->json)
+        table_print(&t, out);
+    else
+        arena_clear(&t.arena);
+    return told(&why, CLIENT_FAILED);
+}
+
+// ---- show --------------------------------------------------------------------------------------
+
+static const struct model_text *find_text(const char *name)
+{
+    const struct model_text *t = model_text_find(name);
+    struct buf all = {0};
+    if (t)
+        return t;
+    for (t = model_texts; t->name; t++)
+        buf_printf(&all, "%s%s", t == model_texts ? "" : ", ", t->name);
+    plain_error("weft model: no program '%s' comes with weft: it has %s", name, buf_str(&all));
+    buf_clear(&all);
+    return NULL;
+}
+
+static int show_program(const struct verb *v, const struct args *a, struct buf *out)
+{
+    const struct model_text *t = find_text(a->pos[1]);
+    struct json_out w;
+    (void)v;
+    if (!t)
+        return CLIENT_USAGE;
+    if (!a->json) {
+        buf_puts(out, t->text);
+        return CLIENT_OK;
+    }
+    json_print_start(&w, out, true);
+    json_str(&w, "name", t->name);
+    json_str(&w, "text", t->text);
+    json_print_end(&w);
+    return CLIENT_OK;
+}
+
+// ---- check -------------------------------------------------------------------------------------
+
+static void print_checked(const struct model_checked *c, struct buf *out)
+{
+    char word[WORD_MAX];
+    struct table t;
+    buf_printf(out, "%s: %s\n", c->job.model.program, c->job.model.read->heading);
+    if (c->nnamed) {
+        table_init(&t, ">LINE NAME DIMENSIONS");
+        for (int i = 0; i < c->nnamed; i++) {
+            table_add(&t, "%d", c->named[i].line);
+            table_add(&t, "%s", c->named[i].name);
+            table_add(&t, "%s", c->named[i].dims);
+        }
+        table_print(&t, out);
+        buf_putc(out, '\n');
+    }
+    buf_printf(out, "%s parameters (%lld); a step of one sample takes %.4g FLOPs\n",
+               word_rate((double)c->params, word), (long long)c->params, c->flops);
+    table_init(&t, "RULE AXES >PARAMETERS >TENSORS");
+    for (int i = 0; i < c->ncuts; i++) {
+        table_add(&t, "%s", c->cuts[i].dim);
+        table_add(&t, "%s", c->cuts[i].axes);
+        table_add(&t, "%.3g %%", 100 * c->cuts[i].params);
+        table_add(&t, "%d", c->cuts[i].tensors);
+    }
+    table_print(&t, out);
+    if (c->most)
+        buf_printf(out, "no rule cuts %.3g %% of the parameters; the largest of them is %s\n",
+                   100 * c->uncut, c->most);
+}
+
+static void print_checked_json(const struct model_checked *c, struct buf *out)
+{
+    struct json_out w;
+    json_print_start(&w, out, true);
+    json_str(&w, "program", c->job.model.program);
+    json_str(&w, "doc", c->job.model.read->heading);
+    json_count(&w, "param_count", c->params);
+    json_double(&w, "flops_per_sample", c->flops);
+    json_array(&w, "values");
+    for (int i = 0; i < c->nnamed; i++) {
+        json_object(&w, NULL);
+        json_count(&w, "line", c->named[i].line);
+        json_str(&w, "name", c->named[i].name);
+        json_str(&w, "dims", c->named[i].dims);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_array(&w, "params");
+    for (int v = 0; v < c->g->nvalues; v++) {
+        const struct value *p = &c->g->values[v];
+        if (p->kind != VALUE_PARAM || p->alias >= 0)
+            continue;
+        json_object(&w, NULL);
+        json_str(&w, "name", p->name);
+        json_array(&w, "dims");
+        for (int d = 0; d < p->shape.n; d++)
+            json_str(&w, NULL, dims_name(c->g->dims, p->dims[d]));
+        json_end(&w);
+        json_array(&w, "shape");
+        for (int d = 0; d < p->shape.n; d++)
+            json_count(&w, NULL, p->shape.dim[d]);
+        json_end(&w);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_array(&w, "rules");
+    for (int i = 0; i < c->ncuts; i++) {
+        json_object(&w, NULL);
+        json_str(&w, "dim", c->cuts[i].dim);
+        json_str(&w, "axes", c->cuts[i].axes);
+        json_double(&w, "share", c->cuts[i].params);
+        json_count(&w, "tensors", c->cuts[i].tensors);
+        json_end(&w);
+    }
+    json_end(&w);
+    json_double(&w, "uncut", c->uncut);
+    json_str(&w, "uncut_most", c->most);
+    json_print_end(&w);
+}
+
+static int check_program(const struct verb *v, const struct args *a, struct buf *out)
+{
+    struct arena arena = {0};
+    struct model_checked c;
+    struct buf why = {0};
+    (void)v;
+    if (!model_check(a->pos[1], a->set, a->nset, &arena, &c, &why))
+        (a->json ? print_checked_json : print_checked)(&c, out);
+    arena_clear(&arena);
+    return told(&why, CLIENT_USAGE);
+}
+
+// ---- the verb ----------------------------------------------------------------------------------
+
+static const struct {
+    const char *name;
+    int npos; // the act counted in
+    bool set; // takes -s
+    int (*run)(const struct verb *v, const struct args *a, struct buf *out);
+} acts[] = {
+    {"list", 1, false, list_programs},
+    {"show", 2, false, show_program},
+    {"check", 2, true, check_program},
+};
+
+int verb_model(const struct verb *v, const struct args *a)
+{
+    struct buf out = {0};
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        if (strcmp(acts[i].name, a->pos[0]) != 0)
+            continue;
+        if (a->npos != acts[i].npos || (a->nset && !acts[i].set))
+            break;
+        int rc = acts[i].run(v, a, &out);
+        put_out(&out);
+        return rc;
+    }
+    return usage(v, "list, show NAME, or check FILE with any -s SIZE=VALUE");
+}
