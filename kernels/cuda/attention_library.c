@@ -13,11 +13,11 @@
 // A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,
 // so it must have no padding.
 struct key {
-    int64_t batch, seq, heads, kv_heads, d, grad;
+    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, grad;
     uint64_t room;
 };
-struct kept {
-    struct kept *next;
+struct tuned {
+    struct tuned *next;
     struct key key;
     struct sdpa *sdpa; // null: no engine serves it, our own kernels do
     bool tried;        // it was run once
@@ -28,7 +28,7 @@ struct attention_state {
     struct cudnn api;
     const char *lacking;  // why there is no cuDNN; null: there is
     cudnnHandle_t handle; // made at the first call that asks for it
-    struct kept *first;
+    struct tuned *first;
 };
 
 enum { SCRATCH_ALIGN = 256 };
@@ -39,7 +39,7 @@ static char version[24] = "none";
 // Finds the largest portion of the call that an engine serves within the scratch. If there is none,
 // `why` says why.
 static void settle_plan(struct attention_state *s, bool deterministic, const struct attention *a,
-                        struct kept *k, char *why, size_t room)
+                        struct tuned *k, char *why, size_t room)
 {
     const struct sdpa_on on = {.api = &s->api, .handle = s->handle};
     for (int n = 0; !k->sdpa && attention_portion(a, n, &k->portion); n++) {
@@ -47,9 +47,12 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                                          .seq = a->queries,
                                          .heads = k->portion.heads,
                                          .kv_heads = k->portion.heads / a->group,
+                                         .all_heads = a->heads,
+                                         .all_kv_heads = a->kv_heads,
                                          .d = a->d,
-                                         .row = a->heads * a->d,
-                                         .kv_row = a->kv_heads * a->d,
+                                         .e = a->e,
+                                         .ahead = k->key.ahead,
+                                         .window = k->key.window,
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
         k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room, why, room);
@@ -58,15 +61,20 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
-// whose bits may be others the next time.
-static void log_plan(struct device *d, const struct kept *k, const char *why)
+// whose bits may be others the next time. A head whose values have another width is written 192:128;
+// "window 4096" and "ahead" follow where they hold.
+static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
-    char key[160], choice[64] = "own";
+    char key[200], values[24] = "", window[40] = "", choice[64] = "own";
     const struct key *x = &k->key;
-    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld in %llu bytes",
+    if (x->e != x->d)
+        snprintf(values, sizeof values, ":%lld", (long long)x->e);
+    if (x->window)
+        snprintf(window, sizeof window, " window %lld", (long long)x->window);
+    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s in %llu bytes",
              op_name(x->grad ? OP_ATTENTION_GRAD : OP_ATTENTION), (long long)x->batch,
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
-             (unsigned long long)x->room);
+             values, window, x->ahead ? " ahead" : "", (unsigned long long)x->room);
     if (k->sdpa)
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
                  (long long)k->portion.batch, (long long)k->portion.heads,
@@ -76,18 +84,27 @@ static void log_plan(struct device *d, const struct kept *k, const char *why)
     algorithms_note(d, key, choice);
 }
 
-static struct kept *kept_for(struct device *d, const struct attention *a, size_t room)
+static struct tuned *find_tuned(struct device *d, const struct attention *a, size_t room)
 {
     struct attention_state *s = d->attention;
-    const struct key key = {a->batch, a->queries, a->heads, a->kv_heads, a->d, a->dy != NULL, room};
-    struct kept *k = s->first;
+    const struct key key = {a->batch,
+                            a->queries,
+                            a->heads,
+                            a->kv_heads,
+                            a->d,
+                            a->e,
+                            a->back < a->queries - 1 ? a->back + 1 : 0,
+                            a->ahead > 0,
+                            a->dy != NULL,
+                            room};
+    struct tuned *k = s->first;
     while (k && memcmp(&k->key, &key, sizeof key) != 0)
         k = k->next;
     if (k)
         return k;
     k = calloc(1, sizeof *k);
     PRE(k);
-    *k = (struct kept){.next = s->first, .key = key};
+    *k = (struct tuned){.next = s->first, .key = key};
     s->first = k;
     if (!s->lacking && !s->handle && s->api.Create(&s->handle) != CUDNN_STATUS_SUCCESS)
         s->lacking = "cuDNN does not open the device";
@@ -104,20 +121,21 @@ static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64
     return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
 }
 
-static cudnnStatus_t run_portions(const struct attention *a, const struct kept *k, void *scratch)
+static cudnnStatus_t run_portions(const struct attention *a, const struct tuned *k, void *scratch)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     for (int64_t b = 0; b < a->batch; b += k->portion.batch)
         for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
             int64_t s = a->queries, n = a->heads, g = h / a->group, kv = a->kv_heads, d = a->d;
+            int64_t e = a->e;
             const struct sdpa_operands o = {.q = part_of(a->q, b, s, n, h, d),
                                             .k = part_of(a->k, b, s, kv, g, d),
-                                            .v = part_of(a->v, b, s, kv, g, d),
-                                            .dy = part_of(a->dy, b, s, n, h, d),
-                                            .y = part_of(a->dy ? NULL : a->out, b, s, n, h, d),
+                                            .v = part_of(a->v, b, s, kv, g, e),
+                                            .dy = part_of(a->dy, b, s, n, h, e),
+                                            .y = part_of(a->dy ? NULL : a->out, b, s, n, h, e),
                                             .dq = part_of(a->dy ? a->out : NULL, b, s, n, h, d),
                                             .dk = part_of(a->dk, b, s, kv, g, d),
-                                            .dv = part_of(a->dv, b, s, kv, g, d),
+                                            .dv = part_of(a->dv, b, s, kv, g, e),
                                             .scale = a->scale};
             status = sdpa_run(k->sdpa, &o, scratch);
         }
@@ -125,7 +143,7 @@ static cudnnStatus_t run_portions(const struct attention *a, const struct kept *
 }
 
 static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct attention *a,
-                     const struct kept *k, void *scratch, struct err *e)
+                     const struct tuned *k, void *scratch, struct err *e)
 {
     const struct attention_state *s = q->device->attention;
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
@@ -140,16 +158,16 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
                         s->api.GetErrorString(status));
 }
 
-// Returns the plan kept for the call; null: the call has no scratch. *scratch: the aligned scratch.
-static struct kept *library_for(struct device *d, const struct op_call *c,
-                                const struct attention *a, void **scratch)
+// Returns what was found for the call; null: the call has no scratch. *scratch: the aligned scratch.
+static struct tuned *library_for(struct device *d, const struct op_call *c,
+                                 const struct attention *a, void **scratch)
 {
     uintptr_t at = (uintptr_t)c->workspace;
     size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
     if (c->workspace_bytes <= skip)
         return NULL;
     *scratch = (char *)c->workspace + skip;
-    return kept_for(d, a, c->workspace_bytes - skip);
+    return find_tuned(d, a, c->workspace_bytes - skip);
 }
 
 // An engine that was built may still not start here. So it is run once; where that fails on a
@@ -159,7 +177,7 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
 {
     void *scratch;
     struct err why = {0};
-    struct kept *k = library_for(q->device, c, a, &scratch);
+    struct tuned *k = library_for(q->device, c, a, &scratch);
     if (!k || !k->sdpa || k->tried)
         return 0;
     int ran = run_cudnn(q, c, a, k, scratch, &why);
@@ -177,7 +195,7 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
                       bool *served, struct err *e)
 {
     void *scratch;
-    const struct kept *k = library_for(q->device, c, a, &scratch);
+    const struct tuned *k = library_for(q->device, c, a, &scratch);
     *served = k && k->sdpa;
     return *served ? run_cudnn(q, c, a, k, scratch, e) : 0;
 }
@@ -202,7 +220,7 @@ void attention_close(struct device *d)
     if (!s)
         return;
     while (s->first) {
-        struct kept *k = s->first;
+        struct tuned *k = s->first;
         s->first = k->next;
         sdpa_free(k->sdpa);
         free(k);

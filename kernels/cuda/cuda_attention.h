@@ -47,8 +47,9 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
                       bool *served, struct err *e);
 
-// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, heads of a multiple of 8
-// elements that are shared evenly from the first on, operands at multiples of 16 bytes.
+// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, no cap and no second pair, heads
+// of a multiple of 8 elements that are shared evenly from the first on, operands at multiples of 16
+// bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);
 // How much of it a run of cuDNN's serves: the n-th choice, from all of it to one sample's heads
 // that share one key head; false: there are no more. Samples and heads divide the call's.

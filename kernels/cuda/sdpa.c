@@ -138,13 +138,14 @@ static size_t lay_out(struct sdpa *p)
 {
     const struct sdpa_shape *s = &p->shape;
     size_t rows = (size_t)(s->batch * s->heads * s->seq), elements = rows * (size_t)s->d;
+    size_t values = rows * (size_t)s->e;
     p->y = round_up(4 * rows);
-    p->mean = p->y + (s->grad ? round_up(2 * elements) : 0);
+    p->mean = p->y + (s->grad ? round_up(2 * values) : 0);
     p->dq = p->mean + (s->grad ? round_up(4 * rows) : 0);
     p->own = p->dq + (s->grad && !s->deterministic ? round_up(4 * elements) : 0);
     p->bytes = p->own;
     size_t pairs = (size_t)((s->seq + 63) / 64 * 64 * ((s->seq + 127) / 128 * 128));
-    size_t shared = s->kv_heads < s->heads ? 4 * elements : 0;
+    size_t shared = s->kv_heads < s->heads ? 2 * (elements + values) : 0;
     return !s->grad ? 0
                     : shared + (s->deterministic ? 2 * (size_t)(s->batch * s->heads) * pairs : 0);
 }
@@ -227,13 +228,17 @@ static cudnnStatus_t run_plan(const struct sdpa *p, const struct plan *plan,
 cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch)
 {
     const float scale = o->scale, hidden = -INFINITY, one = 1;
+    const int32_t window = (int32_t)p->shape.window;
     char *at = scratch;
-    const struct pack both = {
-        .name = {SDPA_Q, SDPA_K, SDPA_V, SDPA_Y, SDPA_STATS, SDPA_SCALE, SDPA_HIDDEN},
-        .data = {(void *)(uintptr_t)o->q, (void *)(uintptr_t)o->k, (void *)(uintptr_t)o->v,
-                 p->shape.grad ? at + p->y : o->y, at, (void *)(uintptr_t)&scale,
-                 (void *)(uintptr_t)&hidden},
-        .n = 7};
+    struct pack both = {.name = {SDPA_Q, SDPA_K, SDPA_V, SDPA_Y, SDPA_STATS, SDPA_SCALE},
+                        .data = {(void *)(uintptr_t)o->q, (void *)(uintptr_t)o->k,
+                                 (void *)(uintptr_t)o->v, p->shape.grad ? at + p->y : o->y, at,
+                                 (void *)(uintptr_t)&scale},
+                        .n = 6};
+    if (!p->shape.ahead)
+        put_pointer(&both, SDPA_HIDDEN, &hidden);
+    if (p->shape.window)
+        put_pointer(&both, SDPA_WINDOW, &window);
     struct pack back = both;
     cudnnStatus_t status = run_plan(p, &p->forward, &both, at + p->own);
     if (status != CUDNN_STATUS_SUCCESS || !p->shape.grad)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN: bf16, every query sees itself and what comes before it, nothing is dropped.
+// Attention by cuDNN: bf16, nothing is dropped. A query sees itself and what comes before it, or the
+// last positions of that, or all keys.
 //
 // Built once for a shape (sdpa_new finds an engine and compiles it: seconds), run as often as
 // wanted. What a forward has to keep for its backward is not kept: a gradient runs the forward
@@ -19,10 +20,14 @@ struct sdpa_on {
     cudnnBackendDescriptor_t device;
 };
 
-// Operands lie as [batch, seq, heads, d], of which a run may serve some of the batch and heads.
+// Operands lie as [batch, seq, heads, elements of a head], of which a run may serve some of the batch
+// and heads.
 struct sdpa_shape {
-    int64_t batch, seq, heads, kv_heads, d; // of a run
-    int64_t row, kv_row;                    // elements between two positions of one head
+    int64_t batch, seq, heads, kv_heads; // of a run
+    int64_t all_heads, all_kv_heads;     // of the operands
+    int64_t d, e;                        // elements of a head of queries and keys, and of values
+    bool ahead;                          // a query sees all keys
+    int64_t window;                      // how many positions it sees; 0: as many as there are
     bool grad;
     bool deterministic; // engines that may give other bits the next time are left out
 };
@@ -45,9 +50,9 @@ bool sdpa_varies(const struct sdpa *p);  // the same run may give other bits the
 // Queues a run on the handle's stream. 0 or cuDNN's status.
 cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch);
 
-// ---- sdpa_graph.c: what cuDNN is told ----------------------------------------------------------
+// ---- sdpa_graph.c: the graphs that cuDNN gets --------------------------------------------------
 
-// The operands' names in a graph; SCALE, HIDDEN and ONE are numbers that lie on the host.
+// The operands' names in a graph; SCALE, HIDDEN, WINDOW and ONE are numbers that lie on the host.
 enum sdpa_name {
     SDPA_Q = 1,
     SDPA_K,
@@ -62,6 +67,7 @@ enum sdpa_name {
     SDPA_DQ_F32, // dq is summed here, in an order that varies, [batch, heads, seq, d]
     SDPA_SCALE,
     SDPA_HIDDEN, // the score of a key that is not seen
+    SDPA_WINDOW, // how many positions a query sees, i32
     SDPA_ONE,
     SDPA_NAMES
 };

@@ -4,6 +4,7 @@
 //
 //   forward   s = q·kᵀ; s = s·scale; s = row ≥ col ? s : hidden; m = max s; e = exp(s − m);
 //             l = Σ e; stats = m + ln l; p = e / l; y = p·v                        (14 operations)
+//   window    s = col + window > row ? s : hidden, behind the first                 (5 more)
 //   backward  mean = (Σ dy∘y)·1; s as above, less the stats; p = exp(s); dv = pᵀ·dy;
 //             ds = (dy·vᵀ − mean)·p·scale; dk = dsᵀ·q; dq = ds·k                      (21 or 22)
 //
@@ -70,7 +71,7 @@ struct form {
     int64_t dim[4], stride[4];
 };
 
-enum { OPERATIONS_MAX = 32 };
+enum { OPERATIONS_MAX = 40 };
 struct graph {
     struct sdpa_made *m;
     struct sdpa_shape s;
@@ -79,10 +80,11 @@ struct graph {
     int64_t inner; // name of the next tensor that is only between operations
 };
 
-enum kept { KEPT, BETWEEN, NUMBER }; // NUMBER: one, on the host
+// In the call's memory, only between operations of the graph, or one number on the host.
+enum storage { STORED, BETWEEN, NUMBER };
 
 static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnDataType_t type,
-                                           const struct form *f, enum kept kept)
+                                           const struct form *f, enum storage storage)
 {
     const int64_t align = 16;
     const bool yes = true;
@@ -93,9 +95,9 @@ static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnD
     made_set(m, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, f->dim);
     made_set(m, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, f->stride);
     made_set(m, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &align);
-    if (kept == BETWEEN)
+    if (storage == BETWEEN)
         made_set(m, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes);
-    if (kept == NUMBER)
+    if (storage == NUMBER)
         made_set(m, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes);
     made_end(m, d);
     return d;
@@ -107,10 +109,11 @@ static cudnnBackendDescriptor_t add_between(struct graph *g, cudnnDataType_t typ
     return add_tensor(g, g->inner++, type, f, BETWEEN);
 }
 
-static cudnnBackendDescriptor_t add_number(struct graph *g, enum sdpa_name name)
+static cudnnBackendDescriptor_t add_number(struct graph *g, enum sdpa_name name,
+                                           cudnnDataType_t type)
 {
     const struct form one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
-    return add_tensor(g, name, F32, &one, NUMBER);
+    return add_tensor(g, name, type, &one, NUMBER);
 }
 
 static void set_operand(struct graph *g, cudnnBackendDescriptor_t op,
@@ -230,61 +233,96 @@ static struct form turned_form(struct form f)
     return f;
 }
 
-// Operands as [batch, seq, heads, d] with `row` elements a position.
-static struct form rows_of(const struct graph *g, int64_t heads, int64_t row)
+// `heads` heads of an operand [batch, seq, all, width].
+static struct form rows_of(const struct graph *g, int64_t heads, int64_t all, int64_t width)
 {
     const struct sdpa_shape *s = &g->s;
-    return (struct form){{s->batch, heads, s->seq, s->d}, {s->seq * row, s->d, row, 1}};
+    return (struct form){{s->batch, heads, s->seq, width},
+                         {s->seq * all * width, width, all * width, 1}};
 }
 
 static struct form query_form(const struct graph *g)
 {
-    return rows_of(g, g->s.heads, g->s.row);
+    return rows_of(g, g->s.heads, g->s.all_heads, g->s.d);
 }
 
 static struct form key_form(const struct graph *g)
 {
-    return rows_of(g, g->s.kv_heads, g->s.kv_row);
+    return rows_of(g, g->s.kv_heads, g->s.all_kv_heads, g->s.d);
+}
+
+static struct form value_form(const struct graph *g)
+{
+    return rows_of(g, g->s.kv_heads, g->s.all_kv_heads, g->s.e);
+}
+
+static struct form dy_form(const struct graph *g)
+{
+    return rows_of(g, g->s.heads, g->s.all_heads, g->s.e);
 }
 
 static struct form y_form(const struct graph *g)
 {
-    return rows_of(g, g->s.heads, g->s.grad ? g->s.heads * g->s.d : g->s.row);
+    return rows_of(g, g->s.heads, g->s.grad ? g->s.heads : g->s.all_heads, g->s.e);
 }
 
 // ---- the graphs --------------------------------------------------------------------------------
 
-// Scores, hidden where the key comes after the query.
+// Where a query's position and a key's stand in relation `mode`, the score; elsewhere it is hidden.
+static cudnnBackendDescriptor_t select_where(struct graph *g, cudnnPointwiseMode_t mode,
+                                             cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                                             cudnnBackendDescriptor_t score)
+{
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    cudnnBackendDescriptor_t sees = add_between(g, BOOL, &pairs);
+    add_pointwise(g, &(struct pointwise){.mode = mode, .in = BOOL, .x = x, .b = b, .y = sees});
+    return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                                .in = F32,
+                                                .x = score,
+                                                .b = add_number(g, SDPA_HIDDEN, F32),
+                                                .t = sees,
+                                                .y = add_between(g, F32, &pairs)});
+}
+
+// The positions of the queries (axis 2) or of the keys (axis 3).
+static cudnnBackendDescriptor_t add_positions(struct graph *g, cudnnBackendDescriptor_t s,
+                                              int64_t axis)
+{
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_GEN_INDEX,
+                                                .in = F32,
+                                                .axis = axis,
+                                                .x = s,
+                                                .y = add_between(g, I32, &pairs)});
+}
+
+// Scores, hidden where the key comes after the query, and where it comes too long before it.
 static cudnnBackendDescriptor_t hide_scores(struct graph *g, cudnnBackendDescriptor_t s)
 {
     struct form pairs = packed_form(g, g->s.seq, g->s.seq);
-    cudnnBackendDescriptor_t at[2], sees = add_between(g, BOOL, &pairs);
-    for (int k = 0; k < 2; k++) {
-        at[k] = add_between(g, I32, &pairs);
-        add_pointwise(
-            g,
-            &(struct pointwise){
-                .mode = CUDNN_POINTWISE_GEN_INDEX, .in = F32, .axis = 2 + k, .x = s, .y = at[k]});
-    }
-    add_pointwise(
-        g, &(struct pointwise){
-               .mode = CUDNN_POINTWISE_CMP_GE, .in = BOOL, .x = at[0], .b = at[1], .y = sees});
-    return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
-                                                .in = F32,
-                                                .x = s,
-                                                .b = add_number(g, SDPA_HIDDEN),
-                                                .t = sees,
-                                                .y = add_between(g, F32, &pairs)});
+    if (g->s.ahead)
+        return s;
+    s = select_where(g, CUDNN_POINTWISE_CMP_GE, add_positions(g, s, 2), add_positions(g, s, 3), s);
+    if (!g->s.window)
+        return s;
+    cudnnBackendDescriptor_t query = add_positions(g, s, 2), key = add_positions(g, s, 3);
+    key = add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_ADD,
+                                               .in = I32,
+                                               .x = key,
+                                               .b = add_number(g, SDPA_WINDOW, I32),
+                                               .y = add_between(g, I32, &pairs)});
+    return select_where(g, CUDNN_POINTWISE_CMP_GT, key, query, s);
 }
 
 static void build_forward(struct graph *g)
 {
     struct form pairs = packed_form(g, g->s.seq, g->s.seq), stat = packed_form(g, g->s.seq, 1);
-    struct form q = query_form(g), k = key_form(g), kt = turned_form(k), y = y_form(g);
+    struct form q = query_form(g), kt = turned_form(key_form(g)), v = value_form(g), y = y_form(g);
     cudnnBackendDescriptor_t s, e, most, sum;
-    s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, KEPT),
-                    add_tensor(g, SDPA_K, BF16, &kt, KEPT), add_between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE), add_between(g, F32, &pairs));
+    s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, STORED),
+                    add_tensor(g, SDPA_K, BF16, &kt, STORED), add_between(g, F32, &pairs));
+    s = two_of(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE, F32),
+               add_between(g, F32, &pairs));
     s = hide_scores(g, s);
     most = add_reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, add_between(g, F32, &stat));
     e = two_of(g, CUDNN_POINTWISE_SUB, s, most, add_between(g, F32, &pairs));
@@ -292,17 +330,17 @@ static void build_forward(struct graph *g)
     sum = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, add_between(g, F32, &stat));
     two_of(g, CUDNN_POINTWISE_ADD, most,
            one_of(g, CUDNN_POINTWISE_LOG, sum, add_between(g, F32, &stat)),
-           add_tensor(g, SDPA_STATS, F32, &stat, KEPT));
+           add_tensor(g, SDPA_STATS, F32, &stat, STORED));
     add_product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, add_between(g, BF16, &pairs)),
-                add_tensor(g, SDPA_V, BF16, &k, KEPT), add_tensor(g, SDPA_Y, BF16, &y, KEPT));
+                add_tensor(g, SDPA_V, BF16, &v, STORED), add_tensor(g, SDPA_Y, BF16, &y, STORED));
 }
 
 // What all query heads make of `pairs`ᵀ · rows, as the gradient of the key heads that they share.
 static void onto_keys(struct graph *g, cudnnBackendDescriptor_t pairs_t,
-                      cudnnBackendDescriptor_t rows, enum sdpa_name name)
+                      cudnnBackendDescriptor_t rows, struct form key, enum sdpa_name name)
 {
-    struct form key = key_form(g), all = packed_form(g, g->s.seq, g->s.d);
-    cudnnBackendDescriptor_t to = add_tensor(g, name, BF16, &key, KEPT);
+    struct form all = packed_form(g, g->s.seq, key.dim[3]);
+    cudnnBackendDescriptor_t to = add_tensor(g, name, BF16, &key, STORED);
     if (g->s.kv_heads == g->s.heads)
         add_product(g, pairs_t, rows, to);
     else
@@ -314,41 +352,43 @@ static void build_backward(struct graph *g)
 {
     struct form pairs = packed_form(g, g->s.seq, g->s.seq), pairs_t = pairs;
     struct form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
-    struct form row = query_form(g), key = key_form(g), key_t = turned_form(key), y = y_form(g);
+    struct form values = packed_form(g, g->s.seq, g->s.e), row = query_form(g), key = key_form(g);
+    struct form key_t = turned_form(key), value_t = turned_form(value_form(g));
+    struct form y = y_form(g), y_grad = dy_form(g);
     pairs_t.stride[2] = 1;
     pairs_t.stride[3] = g->s.seq;
-    cudnnBackendDescriptor_t q = add_tensor(g, SDPA_Q, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t kt = add_tensor(g, SDPA_K, BF16, &key_t, KEPT);
-    cudnnBackendDescriptor_t vt = add_tensor(g, SDPA_V, BF16, &key_t, KEPT);
-    cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, KEPT);
-    cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE), mean, s, p, ds;
+    cudnnBackendDescriptor_t q = add_tensor(g, SDPA_Q, BF16, &row, STORED);
+    cudnnBackendDescriptor_t kt = add_tensor(g, SDPA_K, BF16, &key_t, STORED);
+    cudnnBackendDescriptor_t vt = add_tensor(g, SDPA_V, BF16, &value_t, STORED);
+    cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &y_grad, STORED);
+    cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, STORED);
+    cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE, F32), mean, s, p, ds;
 
-    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, KEPT),
-                  add_between(g, F32, &whole));
+    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, STORED),
+                  add_between(g, F32, &values));
     mean = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, mean, add_between(g, F32, &stat));
-    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, add_number(g, SDPA_ONE),
-                  add_tensor(g, SDPA_MEAN, F32, &stat, KEPT));
+    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, add_number(g, SDPA_ONE, F32),
+                  add_tensor(g, SDPA_MEAN, F32, &stat, STORED));
 
     s = add_product(g, q, kt, add_between(g, F32, &pairs));
     s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_STATS, F32, &stat, KEPT),
+    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_STATS, F32, &stat, STORED),
                add_between(g, F32, &pairs));
     p = one_of(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
-    onto_keys(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, SDPA_DV);
+    onto_keys(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, value_form(g), SDPA_DV);
 
     ds = add_product(g, dy, vt, add_between(g, F32, &pairs));
     ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, add_between(g, F32, &pairs));
     ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, add_between(g, F32, &pairs));
     ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, add_between(g, BF16, &pairs));
-    onto_keys(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, SDPA_DK);
+    onto_keys(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, key, SDPA_DK);
 
     cudnnBackendDescriptor_t k = add_reshape(g, kt, add_between(g, BF16, &key));
     if (g->s.deterministic)
         add_product(g, ds, k, dq);
     else
         one_of(g, CUDNN_POINTWISE_IDENTITY,
-               add_product(g, ds, k, add_tensor(g, SDPA_DQ_F32, F32, &whole, KEPT)), dq);
+               add_product(g, ds, k, add_tensor(g, SDPA_DQ_F32, F32, &whole, STORED)), dq);
 }
 
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,

@@ -329,6 +329,8 @@ static double point(cudnnPointwiseMode_t mode, double x, double b, double t)
         return x;
     case CUDNN_POINTWISE_CMP_GE:
         return x >= b;
+    case CUDNN_POINTWISE_CMP_GT:
+        return x > b;
     case CUDNN_POINTWISE_BINARY_SELECT:
         return t != 0 ? x : b;
     default:
@@ -448,7 +450,7 @@ static bool bind(struct view *v, const struct descriptor *pack)
         if (((int64_t *)id->values)[i] != *name)
             continue;
         if (v->is_number)
-            v->number = (double)*(float *)p;
+            v->number = v->type == CUDNN_DATA_INT32 ? *(int32_t *)p : (double)*(float *)p;
         else
             v->memory = p;
         return !virtual && (v->is_number || (p && (uintptr_t)p % 16 == 0));

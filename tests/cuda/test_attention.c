@@ -19,13 +19,13 @@ static void device_open(struct rig *r, bool deterministic)
     r->backend->device.info(r->device, &r->info);
 }
 
-// bf16, in order; two query heads share a key head.
-static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
-                      int64_t heads)
+// bf16, in order; two query heads share a key head. e: elements of a head's values.
+static void make_case_of(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
+                         int64_t heads, int64_t e)
 {
-    int64_t ext[26] = {[1] = batch, [3] = 16, [6] = heads / 2, [7] = heads, [18] = seq};
+    int64_t ext[26] = {[1] = batch, [3] = 16, [4] = e, [6] = heads / 2, [7] = heads, [18] = seq};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
-             grad ? "bshd,bsgd,bsgd,bshd,bs,bs->bshd,bsgd,bsgd" : "bshd,bsgd,bsgd,bs,bs->bshd",
+             grad ? "bshd,bsgd,bsge,bshe,bs,bs->bshd,bsgd,bsge" : "bshd,bsgd,bsge,bs,bs->bshe",
              ext);
     c->attr.scale = 0.25f;
     c->attr.group = 2;
@@ -38,6 +38,12 @@ static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t ba
         for (int64_t i = 0; ids && i < shape_count(&x->shape); i++)
             x->v[i] = (double)(i % seq);
     }
+}
+
+static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
+                      int64_t heads)
+{
+    make_case_of(c, a, grad, batch, seq, heads, 16);
 }
 
 static bool same(const struct rig_case *c, double *const a[OP_MAX_OUT], double *const b[OP_MAX_OUT])
@@ -68,6 +74,45 @@ static void two_runs_give_the_same_bits_unless_the_job_allows_others(void **stat
             rig_compare("in order", first[k], want[k], shape_count(&c.start[k].shape), 0x1p-6,
                         2e-2);
         rig_close(&r);
+        arena_clear(&a);
+    }
+}
+
+// What cuDNN is told of windows, of the keys ahead and of values of another width. Its name in the
+// choices shows that it served the call.
+static void cudnn_serves_windows_other_widths_and_encoders(void **state)
+{
+    static const struct {
+        const char *says;
+        int64_t e, window;
+        bool ahead;
+    } cases[] = {{"x16 window 9 in ", 16, 9, false},
+                 {"x16:24 in ", 24, 0, false},
+                 {"x16:8 in ", 8, 0, false},
+                 {"x16 ahead in ", 16, 0, true}};
+    (void)state;
+    for (size_t t = 0; t < 2 * sizeof cases / sizeof *cases; t++) {
+        struct arena a = {0};
+        struct buf text = {0};
+        struct err e = {0};
+        struct rig r;
+        struct rig_case c;
+        double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
+        device_open(&r, true);
+        make_case_of(&c, &a, t % 2, 2, 50, 4, cases[t / 2].e);
+        c.attr.window = cases[t / 2].window;
+        c.attr.ahead = cases[t / 2].ahead;
+        rig_reference(&c, &a, want);
+        rig_run(&r, &c, &a, got);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare(cases[t / 2].says, got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6,
+                        2e-2);
+        if (r.backend->choice->write(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        if (!strstr(buf_str(&text), cases[t / 2].says) || !strstr(buf_str(&text), "= cudnn-"))
+            fail_msg("no%s in %s", cases[t / 2].says, buf_str(&text));
+        rig_close(&r);
+        buf_clear(&text);
         arena_clear(&a);
     }
 }
@@ -321,6 +366,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_give_the_same_bits_unless_the_job_allows_others),
+        cmocka_unit_test(cudnn_serves_windows_other_widths_and_encoders),
         cmocka_unit_test(little_scratch_is_served_part_by_part),
         cmocka_unit_test(no_scratch_at_all_is_refused),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),

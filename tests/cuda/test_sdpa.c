@@ -45,9 +45,9 @@ static struct attention plain(void)
 static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
 {
     static const unsigned step;
-    struct attention a[10];
+    struct attention a[14];
     (void)state;
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 14; i++)
         a[i] = plain();
     assert_true(attention_is_plain(&a[0]));
     a[1].dtype = DT_F32;
@@ -61,14 +61,24 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
     a[8].group = 3; // 12 heads share 2 key heads, but 4 are here
     a[8].kv_heads = 2;
     a[9].dv = (uint16_t *)(uintptr_t)a[9].q + 1;
-    for (int i = 1; i < 10; i++)
+    a[10].cap = 30;
+    a[11].qr = a[11].q; // a second pair
+    a[12].e = 60;
+    a[13].ahead = a[13].back = 100; // a window to both sides
+    for (int i = 1; i < 14; i++)
         if (attention_is_plain(&a[i]))
             fail_msg("call %d is not for cuDNN", i);
     a[8].group = 6; // even shares
     assert_true(attention_is_plain(&a[8]));
+    a[12].e = 128;
+    assert_true(attention_is_plain(&a[12]));
+    a[13].ahead = 0;
+    assert_true(attention_is_plain(&a[13]));
+    a[13].ahead = a[13].back = INT32_MAX;
+    assert_true(attention_is_plain(&a[13]));
 }
 
-static void a_turn_is_some_samples_or_some_heads_of_one(void **state)
+static void a_portion_is_some_samples_or_some_heads_of_one(void **state)
 {
     static const struct attention_portion want[] = {{6, 8}, {3, 8}, {2, 8}, {1, 8}, {1, 4}, {1, 2}};
     struct attention a = plain();
@@ -183,22 +193,32 @@ static int close_library(void **state)
     return 0;
 }
 
-static struct sdpa_shape shape_of(int64_t batch, int64_t seq, int64_t heads, int64_t kv_heads,
-                                  int64_t d)
-{
-    return (struct sdpa_shape){.batch = batch,
-                               .seq = seq,
-                               .heads = heads,
-                               .kv_heads = kv_heads,
-                               .d = d,
-                               .row = heads * d,
-                               .kv_row = kv_heads * d};
-}
-
-// Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads.
-static const int64_t shapes[][5] = {{4, 1024, 12, 12, 64}, {2, 67, 8, 2, 80},   {1, 1, 2, 2, 8},
-                                    {1, 4096, 4, 1, 128},  {1, 130, 4, 4, 256}, {3, 33, 2, 2, 24}};
+// Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads; values of
+// another width (DeepSeek's), windows (Mistral's), an encoder.
+static const struct sdpa_shape shapes[] = {
+    {.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .d = 64, .e = 64},
+    {.batch = 2, .seq = 67, .heads = 8, .kv_heads = 2, .d = 80, .e = 80},
+    {.batch = 1, .seq = 1, .heads = 2, .kv_heads = 2, .d = 8, .e = 8},
+    {.batch = 1, .seq = 4096, .heads = 4, .kv_heads = 1, .d = 128, .e = 128},
+    {.batch = 1, .seq = 130, .heads = 4, .kv_heads = 4, .d = 256, .e = 256},
+    {.batch = 3, .seq = 33, .heads = 2, .kv_heads = 2, .d = 24, .e = 24},
+    {.batch = 1, .seq = 1024, .heads = 4, .kv_heads = 4, .d = 192, .e = 128},
+    {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 32},
+    {.batch = 1, .seq = 1024, .heads = 8, .kv_heads = 2, .d = 128, .e = 128, .window = 256},
+    {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .window = 7},
+    {.batch = 2, .seq = 512, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .ahead = true},
+};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static struct sdpa_shape shape_of(int i, bool grad, bool deterministic)
+{
+    struct sdpa_shape s = shapes[i];
+    s.all_heads = s.heads;
+    s.all_kv_heads = s.kv_heads;
+    s.grad = grad;
+    s.deterministic = deterministic;
+    return s;
+}
 
 static void every_graph_is_one_that_cudnn_takes(void **state)
 {
@@ -207,11 +227,8 @@ static void every_graph_is_one_that_cudnn_takes(void **state)
         skip();
     const struct sdpa_on on = {.api = &api, .device = device};
     for (int t = 0; t < 4 * SHAPES; t++) {
-        const int64_t *s = shapes[t / 4];
-        struct sdpa_shape shape = shape_of(s[0], s[1], s[2], s[3], s[4]);
+        struct sdpa_shape shape = shape_of(t / 4, t & 1, t & 2);
         struct sdpa_made made = {.api = &api};
-        shape.grad = t & 1;
-        shape.deterministic = t & 2;
         if (!sdpa_graph(&made, &on, &shape, shape.grad))
             fail_msg("shape %d: %s", t / 4, made.said);
         sdpa_made_clear(&made);
@@ -219,20 +236,20 @@ static void every_graph_is_one_that_cudnn_takes(void **state)
 }
 
 // With the scratch that the compiler reserves for a call of this shape.
-static void engine_for(const int64_t s[5], bool grad, bool deterministic)
+static void engine_for(int i, bool grad, bool deterministic)
 {
     const struct sdpa_on on = {.api = &api, .device = device};
-    const struct op_attr in_order = {.in_order = true};
-    struct sdpa_shape shape = shape_of(s[0], s[1], s[2], s[3], s[4]);
-    enum op op = grad ? OP_ATTENTION_GRAD : OP_ATTENTION;
-    struct op_call c = call_of(op, &in_order, s[0], s[1], s[2], s[4]);
-    c.in[1].shape.dim[2] = s[3];
+    const struct sdpa_shape s = shape_of(i, grad, deterministic);
+    const struct op_attr attr = {.in_order = true, .window = s.window, .ahead = s.ahead};
+    struct op_call c =
+        call_of(grad ? OP_ATTENTION_GRAD : OP_ATTENTION, &attr, s.batch, s.seq, s.heads, s.d);
+    c.in[1].shape.dim[2] = c.in[2].shape.dim[2] = s.kv_heads;
+    c.in[2].shape.dim[3] = s.e;
     char why[256] = "";
-    shape.grad = grad;
-    shape.deterministic = deterministic;
-    struct sdpa *p = sdpa_new(&on, &shape, attention_library_bytes(&c), why, sizeof why);
+    struct sdpa *p = sdpa_new(&on, &s, attention_library_bytes(&c), why, sizeof why);
     if (!p)
-        fail_msg("%lld positions, heads of %lld: %s", (long long)s[1], (long long)s[4], why);
+        fail_msg("shape %d%s%s: %s", i, grad ? ", gradient" : "",
+                 deterministic ? ", deterministic" : "", why);
     assert_true(sdpa_bytes(p) <= attention_library_bytes(&c));
     if (deterministic || grad)
         assert_int_equal(sdpa_varies(p), !deterministic);
@@ -247,10 +264,10 @@ static void an_h200_has_an_engine_within_the_scratch_there_is(void **state)
     if (!api.library)
         skip();
     for (int t = 0; t < (all ? SHAPES : 2); t++) {
-        engine_for(shapes[t], true, true);
+        engine_for(t, true, true);
         if (all) {
-            engine_for(shapes[t], false, true);
-            engine_for(shapes[t], true, false);
+            engine_for(t, false, true);
+            engine_for(t, true, false);
         }
     }
 }
@@ -262,8 +279,8 @@ static void too_little_scratch_is_refused_with_a_reason(void **state)
     if (!api.library)
         skip();
     const struct sdpa_on on = {.api = &api, .device = device};
-    struct sdpa_shape shape = shape_of(1, 128, 2, 2, 64);
-    assert_null(sdpa_new(&on, &shape, 1000, why, sizeof why)); // a number a row takes 1024
+    struct sdpa_shape shape = shape_of(0, false, false);
+    assert_null(sdpa_new(&on, &shape, 196000, why, sizeof why)); // a number a row takes 196,608
     assert_string_equal(why, "no engine does with this scratch");
 }
 
@@ -271,7 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cudnn_is_asked_for_bf16_in_order_and_nothing_else),
-        cmocka_unit_test(a_turn_is_some_samples_or_some_heads_of_one),
+        cmocka_unit_test(a_portion_is_some_samples_or_some_heads_of_one),
         cmocka_unit_test(scratch_is_a_few_numbers_a_row_and_some_heads_squares),
         cmocka_unit_test(every_graph_is_one_that_cudnn_takes),
         cmocka_unit_test(an_h200_has_an_engine_within_the_scratch_there_is),
