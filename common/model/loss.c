@@ -27,13 +27,23 @@ int loss_cross_entropy(struct graph *g, int logits, int targets, int64_t limit)
     return sub(g, lse, pick);
 }
 
-int loss_mean(struct graph *g, const char *name, int rows, int64_t of)
+static int sum_rows(struct graph *g, int rows, int64_t of)
 {
     graph_at(g, POINT_NONE);
-    int part = sum(g, rows, 0, NULL, 1.0f / (float)of, DT_NONE);
+    return sum(g, rows, 0, NULL, 1.0f / (float)of, DT_NONE);
+}
+
+int loss_mean(struct graph *g, const char *name, int rows, int64_t of)
+{
+    int part = sum_rows(g, rows, of);
     if (g->failed)
         return -1;
     int total = graph_sum(g, name, -1, part);
     graph_contribute(g, total, part);
     return total;
+}
+
+void loss_report(struct graph *g, const char *name, int rows, int64_t of)
+{
+    graph_report(g, name, sum_rows(g, rows, of));
 }

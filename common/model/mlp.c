@@ -39,8 +39,7 @@ int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, in
                                                   .in = (int[]){best, labels},
                                                   .nout_dims = 1,
                                                   .out_dims = (enum dim[]){DIM_BATCH}});
-        g->parts[g->nparts] = loss_mean(g, "accuracy", right, step_batch);
-        g->part_name[g->nparts++] = "accuracy";
+        loss_report(g, "accuracy", right, step_batch);
     }
     return g->failed;
 }

@@ -68,8 +68,7 @@ static int decoder(struct vae *v, int z, int x)
 
 static void part(struct graph *g, const char *name, int rows, int64_t of)
 {
-    g->parts[g->nparts] = loss_mean(g, name, rows, of);
-    g->part_name[g->nparts++] = name;
+    loss_report(g, name, rows, of);
 }
 
 int vae_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,

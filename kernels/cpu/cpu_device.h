@@ -54,6 +54,7 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_topk(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_balance(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_slots(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e);
 

@@ -13,7 +13,7 @@
 // ---- TOPK --------------------------------------------------------------------------------------
 
 struct rows {
-    const float *x;
+    const float *x, *by;
     const int32_t *ids; // of TOPK_GRAD
     float *out;
     int32_t *places;
@@ -24,13 +24,13 @@ static void topk_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct rows *w = arg;
     for (int64_t r = begin; r < end; r++) {
-        const float *x = w->x + r * w->n;
+        const float *x = w->x + r * w->n, *by = w->by + r * w->n;
         int64_t last = -1;
         for (int64_t j = 0; j < w->k; j++) {
             int64_t best = -1;
             for (int64_t i = 0; i < w->n; i++)
-                if ((last < 0 || route_before(x[last], last, x[i], i)) &&
-                    (best < 0 || route_before(x[i], i, x[best], best)))
+                if ((last < 0 || route_before(by[last], last, by[i], i)) &&
+                    (best < 0 || route_before(by[i], i, by[best], best)))
                     best = i;
             w->out[r * w->k + j] = x[best];
             w->places[r * w->k + j] = (int32_t)best;
@@ -59,15 +59,43 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     struct rows w = {.x = grad ? c->in[1].data : c->in[0].data,
+                     .by = c->in[c->nin > 1].data,
                      .ids = grad ? c->in[0].data : NULL,
                      .out = c->out[0].data,
                      .places = grad ? NULL : c->out[1].data,
                      .n = wide->dim[wide->n - 1],
                      .k = narrow->dim[narrow->n - 1]};
     int64_t rows = shape_count(wide) / w.n;
-    if (w.k > w.n || rows * w.k != shape_count(narrow))
+    if (w.k > w.n || rows * w.k != shape_count(narrow) ||
+        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
         return op_refuse(c, e, "operands disagree about an extent");
     pool_for(q->device->pool, rows, GRAIN / w.n + 1, grad ? topk_grad_slice : topk_slice, &w);
+    return 0;
+}
+
+// ---- BALANCE -----------------------------------------------------------------------------------
+
+int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const float *p = c->in[0].data, *clip = c->in[2].data;
+    const float *load = (const float *)c->in[1].data + c->attr->start;
+    float *out = c->out[0].data;
+    int64_t n = shape_count(&c->in[0].shape);
+    double mean = 0;
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = op_want(c, &c->in[k], DT_F32, e);
+    if (rc)
+        return rc;
+    if (c->attr->start + n > shape_count(&c->in[1].shape))
+        return op_refuse(c, e, "the metrics hold no such loads");
+    (void)q;
+    for (int64_t i = 0; i < n; i++)
+        mean += (double)load[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        int way = (mean > (double)load[i]) - (mean < (double)load[i]);
+        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? c->attr->scale * (float)way : 0);
+    }
     return 0;
 }
 

@@ -24,7 +24,7 @@ enum {
 // ---- TOPK --------------------------------------------------------------------------------------
 
 struct top_rows {
-    const float *x;
+    const float *x, *by;
     const int32_t *ids; // of the gradient
     float *out;
     int32_t *places;
@@ -35,7 +35,7 @@ KERNEL(THREADS) topk_kernel(struct top_rows c)
 {
     const int lane = threadIdx.x % WARP;
     for (int64_t row = team_row(WARP); row < c.rows; row += team_step(WARP)) {
-        const float *x = c.x + row * c.n;
+        const float *x = c.by + row * c.n; // what is compared
         int last = -1;
         float last_x = 0;
         for (int64_t j = 0; j < c.k; j++) {
@@ -56,7 +56,7 @@ KERNEL(THREADS) topk_kernel(struct top_rows c)
                 }
             }
             if (lane == 0) {
-                c.out[row * c.k + j] = best_x;
+                c.out[row * c.k + j] = c.x[row * c.n + best];
                 c.places[row * c.k + j] = best;
             }
             last = best;
@@ -91,13 +91,15 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     memset(&r, 0, sizeof r);
     r.x = (const float *)x->data;
+    r.by = (const float *)c->in[c->nin > 1].data;
     r.ids = (const int32_t *)ids->data;
     r.out = (float *)c->out[0].data;
     r.places = (int32_t *)ids->data;
     r.n = wide->dim[wide->n - 1];
     r.k = narrow->dim[narrow->n - 1];
     r.rows = shape_count(wide) / r.n;
-    if (r.k > r.n || r.rows * r.k != shape_count(narrow))
+    if (r.k > r.n || r.rows * r.k != shape_count(narrow) ||
+        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
         return op_refuse(c, e, "operands disagree about an extent");
     if (grad)
         LAUNCH(topk_grad_kernel, launch_blocks(r.rows * r.n, THREADS, MOST_BLOCKS), THREADS, 0,
@@ -105,6 +107,38 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
     else
         LAUNCH(topk_kernel, launch_blocks(r.rows, THREADS / WARP, MOST_BLOCKS), THREADS, 0,
                q->stream, r);
+    return op_launched(q, c, e);
+}
+
+// ---- BALANCE -----------------------------------------------------------------------------------
+
+// One thread: there are as many numbers as experts, once a step. The sum is in the CPU's order.
+KERNEL(1)
+balance_kernel(const float *p, const float *load, const float *clip, float *out, int64_t n,
+               float scale)
+{
+    double mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        mean += (double)load[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        const int way = (mean > (double)load[i]) - (mean < (double)load[i]);
+        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? scale * (float)way : 0);
+    }
+}
+
+int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const int64_t n = shape_count(&c->in[0].shape);
+    int rc = op_want(c, &c->out[0], DT_F32, e);
+    for (int k = 0; k < c->nin && !rc; k++)
+        rc = op_want(c, &c->in[k], DT_F32, e);
+    if (rc)
+        return rc;
+    if (c->attr->start + n > shape_count(&c->in[1].shape))
+        return op_refuse(c, e, "the metrics hold no such loads");
+    LAUNCH(balance_kernel, 1, 1, 0, q->stream, (const float *)c->in[0].data,
+           (const float *)c->in[1].data + c->attr->start, (const float *)c->in[2].data,
+           (float *)c->out[0].data, n, c->attr->scale);
     return op_launched(q, c, e);
 }
 

@@ -22,11 +22,12 @@ static int64_t rank_in_row(const double *row, int64_t n, int64_t i)
     return before;
 }
 
-static void topk(const struct ref_tensor *in, struct ref_tensor *out)
+static void topk(const struct ref_tensor *in, int nin, struct ref_tensor *out)
 {
+    const double *by = in[nin > 1].v;
     int64_t n = in[0].shape.dim[in[0].shape.n - 1], k = out[0].shape.dim[out[0].shape.n - 1];
     for (int64_t i = 0; i < shape_count(&in[0].shape); i++) {
-        int64_t row = i / n, rank = rank_in_row(in[0].v + row * n, n, i % n);
+        int64_t row = i / n, rank = rank_in_row(by + row * n, n, i % n);
         if (rank >= k)
             continue;
         out[0].v[row * k + rank] = in[0].v[i];
@@ -41,6 +42,21 @@ static void topk_grad(const struct ref_tensor *in, struct ref_tensor *out)
         out[0].v[i] = 0;
     for (int64_t i = 0; i < shape_count(&in[0].shape); i++)
         out[0].v[i / k * n + (int64_t)in[0].v[i]] += in[1].v[i];
+}
+
+// ---- loads -------------------------------------------------------------------------------------
+
+static void balance(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out)
+{
+    int64_t n = shape_count(&in[0].shape);
+    const double *load = in[1].v + attr->start;
+    double mean = 0;
+    for (int64_t i = 0; i < n; i++)
+        mean += load[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double way = load[i] < mean ? 1 : load[i] > mean ? -1 : 0;
+        out[0].v[i] = in[0].v[i] + (in[2].v[CLIP_SKIP] != 0 ? 0 : (double)attr->scale * way);
+    }
 }
 
 // ---- slots -------------------------------------------------------------------------------------
@@ -142,11 +158,13 @@ void ref_route(enum op op, const struct op_attr *attr, const struct ref_tensor *
                struct ref_tensor *out)
 {
     PRE(op == OP_TOPK || op == OP_TOPK_GRAD || op == OP_SLOTS || op == OP_DISPATCH ||
-        op == OP_COMBINE || op == OP_SLOT_DOT);
+        op == OP_COMBINE || op == OP_SLOT_DOT || op == OP_BALANCE);
     if (op == OP_TOPK)
-        topk(in, out);
+        topk(in, nin, out);
     else if (op == OP_TOPK_GRAD)
         topk_grad(in, out);
+    else if (op == OP_BALANCE)
+        balance(attr, in, out);
     else if (op == OP_SLOTS)
         slots(attr, in, out);
     else if (op == OP_DISPATCH)

@@ -87,6 +87,10 @@ static void the_greatest_of_a_row_come_first_and_of_equals_the_earlier(void **st
             for (int64_t i = 0; few && i < shape_count(&c.in[0].shape); i++)
                 c.in[0].v[i] = floor(3 * c.in[0].v[i]); // many equals
             run_everywhere(&c, few ? "with equals" : "of all unlike", 0, 0);
+            rig_case(&c, &a, OP_TOPK, "ij,ij->ik", ext);
+            for (int k = 0; k < 2; k++)
+                rig_fill(&c.in[k], (uint64_t)k + 1, -1, 1);
+            run_everywhere(&c, "by others", 0, 0);
             rig_case(&c, &a, OP_TOPK_GRAD, "ik,ik->ij", ext);
             for (int64_t i = 0; i < shape_count(&c.in[0].shape); i++)
                 c.in[0].v[i] = (double)((i / sizes[s][2] + i % sizes[s][2]) % sizes[s][1]);
@@ -154,6 +158,35 @@ static void four_tokens_of_which_two_find_a_place(void **state)
         rig_compare("chosen", got[1], chosen, 2, 0, 0);
     }
     arena_clear(&a);
+}
+
+// ---- loads -------------------------------------------------------------------------------------
+
+// Loads of 9, 3, 6 and 6: the mean is 6. The first is chosen less, the second more.
+static void what_is_chosen_too_often_is_biased_down_and_the_rest_up(void **state)
+{
+    static const double bias[] = {0.5, -0.25, 0, 1}, want[] = {0.375, -0.125, 0, 1};
+    static const double metrics[] = {2, 1, 9, 3, 6, 6, 4};
+    (void)state;
+    for (int skip = 0; skip < 2; skip++) {
+        struct arena a = {0};
+        struct rig_case c;
+        double *got[OP_MAX_OUT];
+        int64_t ext[26] = {[0] = CLIP_SLOTS, [8] = 4, [12] = 7};
+        rig_case(&c, &a, OP_BALANCE, "i,m,a->i", ext);
+        c.attr.scale = 0.125f;
+        c.attr.start = 2;
+        memcpy(c.in[0].v, bias, sizeof bias);
+        memcpy(c.in[1].v, metrics, sizeof metrics);
+        c.in[2].v[CLIP_SKIP] = skip;
+        for (int r = 0; r < nrigs; r++) {
+            rig_run(&rigs[r], &c, &a, got);
+            rig_compare("bias", got[0], skip ? bias : want, 4, 0, 0);
+        }
+        c.in_place = true;
+        run_everywhere(&c, "in place", 0, 0);
+        arena_clear(&a);
+    }
 }
 
 // ---- there and back ----------------------------------------------------------------------------
@@ -260,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_nan_is_chosen_before_any_number),
         cmocka_unit_test(places_go_by_choice_then_weight_then_position),
         cmocka_unit_test(four_tokens_of_which_two_find_a_place),
+        cmocka_unit_test(what_is_chosen_too_often_is_biased_down_and_the_rest_up),
         cmocka_unit_test(rows_go_to_their_places_and_back),
         cmocka_unit_test(a_part_of_the_experts_and_places_leaves_the_rest_to_others),
         cmocka_unit_test(what_goes_back_is_the_slope_of_what_came),

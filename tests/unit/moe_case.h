@@ -58,18 +58,17 @@ static inline const char *moe_text(const char *mesh, int microbatches, const cha
                                    const char *train)
 {
     static char text[1200];
-    snprintf(
-        text, sizeof text,
-        "name: t\n"
-        "model: {kind: decoder, preset: gpt2, layers: %d, embed: 12, heads: 6, seq: %d, vocab: "
-        "21, vocab_multiple: 24}\n"
-        "mesh: {%s}\n"
-        "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
-        "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
-        "schedule: {kind: constant, value: 0.01}\n"
-        "sharding: {%s}\n"
-        "train: {steps: 3, microbatches: %d, seed: 5%s}\n",
-        moe.layers, SEQ, mesh, BATCH, sharding, microbatches, train);
+    snprintf(text, sizeof text,
+             "name: t\n"
+             "model: {program: gpt2, layers: %d, embed: 12, heads: 6, seq: %d, vocab: "
+             "21, vocab_multiple: 24}\n"
+             "mesh: {%s}\n"
+             "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
+             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+             "schedule: {kind: constant, value: 0.01}\n"
+             "sharding: {%s}\n"
+             "train: {steps: 3, microbatches: %d, seed: 5%s}\n",
+             moe.layers, SEQ, mesh, BATCH, sharding, microbatches, train);
     return text;
 }
 

@@ -19,8 +19,9 @@ struct moe {
     double factor;                           // of the capacity; 0: nothing is dropped
     double dropout, balance;
     int layers;
+    double rate; // of the bias that balances the experts; 0: none
 };
-static const struct moe usual = {6, 2, 1, 1, 1.5, 0, 0.01, 2};
+static const struct moe usual = {6, 2, 1, 1, 1.5, 0, 0.01, 2, 0};
 static struct moe moe; // what the next compile builds
 
 struct moe_build {
@@ -154,7 +155,12 @@ static inline int moe_experts(struct moe_build *b, int y)
     int s = moe_linear(b, cast(g, y, DT_F32), "moe/router", DIMS(DIM_EMBED, DIM_ROUTER),
                        DIMS(DIM_BATCH, DIM_SEQ, DIM_ROUTER), DIMS(DIM_ROUTER), 1);
     s = apply(g, OP_SIGMOID, s);
-    int w = experts_top(g, s, DIM_CHOICE, moe.choices, &ids);
+    int bias = -1, by = -1;
+    if (moe.rate > 0) {
+        bias = moe_param(b, "moe/bias", DIMS(DIM_ROUTER), 1);
+        by = add(g, s, bias);
+    }
+    int w = experts_top(g, s, by, DIM_CHOICE, moe.choices, &ids);
     int total = sum(g, w, DIMS(DIM_BATCH, DIM_SEQ), 1, DT_NONE);
     w = graph_like(g, OP_DIV, 2, (int[]){w, total}, w);
     struct experts_dealing how = {
@@ -162,6 +168,11 @@ static inline int moe_experts(struct moe_build *b, int y)
         experts_capacity(moe.group * SEQ, moe.experts, b->training ? moe.factor : 0), DIM_ROUTER};
     int slot = experts_slots(g, &how, ids, w, b->positions, &chosen);
     moe_balance(b, s, chosen);
+    graph_at(g, POINT_NONE);
+    int load = sum(g, chosen, DIMS(DIM_ROUTER), 1 / (float)moe.group, DT_NONE);
+    int part = graph_report(g, "chosen", load);
+    if (bias >= 0)
+        graph_balance(g, bias, part, (float)moe.rate);
     graph_at(g, POINT_SLOTS);
     int e = experts_dispatch(g, y, slot);
     graph_at(g, POINT_EXPERT);

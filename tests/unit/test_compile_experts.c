@@ -10,16 +10,17 @@
 
 // A model: what differs from the usual one.
 static const struct moe models[] = {
-    {6, 2, 1, 1, 1.5, 0, 0.01, 2},   // the usual one, capacity 3
-    {6, 2, 0, 2, 1, 0, 0.01, 2},     // groups of two samples, none shared, capacity 4
-    {6, 3, 2, 1, 2, 0.2, 0.05, 2},   // three choices, dropout, capacity 4
-    {6, 1, 0, 1, 3, 0, 0.5, 2},      // one choice: its weight is 1
-    {12, 2, 1, 1, 2, 0.1, 0.01, 2},  // twelve experts of two places
-    {6, 2, 1, 1, 0, 0, 0.01, 2},     // nothing is dropped
-    {6, 2, 1, 1, 1.5, 0.1, 0.01, 4}, // four layers
-    {6, 2, 1, 1, 3, 0, 0.01, 2},     // capacity 6, for cuts of 2 and 3
+    {6, 2, 1, 1, 1.5, 0, 0.01, 2, 0},   // the usual one, capacity 3
+    {6, 2, 0, 2, 1, 0, 0.01, 2, 0},     // groups of two samples, none shared, capacity 4
+    {6, 3, 2, 1, 2, 0.2, 0.05, 2, 0},   // three choices, dropout, capacity 4
+    {6, 1, 0, 1, 3, 0, 0.5, 2, 0},      // one choice: its weight is 1
+    {12, 2, 1, 1, 2, 0.1, 0.01, 2, 0},  // twelve experts of two places
+    {6, 2, 1, 1, 0, 0, 0.01, 2, 0},     // nothing is dropped
+    {6, 2, 1, 1, 1.5, 0.1, 0.01, 4, 0}, // four layers
+    {6, 2, 1, 1, 3, 0, 0.01, 2, 0},     // capacity 6, for cuts of 2 and 3
+    {6, 2, 1, 1, 3, 0, 0, 4, 0.125},    // four layers, balanced by a bias alone
 };
-enum { USUAL, GROUPS, THREE, ONE, TWELVE, DROPLESS, DEEP, ROOMY, MODELS };
+enum { USUAL, GROUPS, THREE, ONE, TWELVE, DROPLESS, DEEP, ROOMY, BIASED, MODELS };
 
 static struct fixture wholes[MODELS][2];
 static struct interp references[MODELS][2];
@@ -136,6 +137,10 @@ static const struct setting {
      false},
     {ROOMY, "ep: 2, tp: 3", 1, "activations: {act_expert: [expert, batch, tp]}, " BY_EP, "", false},
     {TWELVE, "ep: 2, tp: 2", 1, "activations: {act_seq: [batch, seq, tp]}", "", false},
+    {BIASED, "dp: 2, ep: 2", 3, "", "", false},
+    {BIASED, "tp: 2", 1, SP, ", remat: full", false},
+    {BIASED, "pp: 2, ep: 3", 2, "", "", false},
+    {BIASED, "cp: 3, fsdp: 2", 1, "optimizer: [fsdp]", "", false},
     {ROOMY, "cp: 2, dp: 2", 1, "activations: {act_att: [batch, ~, cp]}", "", false},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
@@ -260,6 +265,40 @@ static void gradients_are_the_slopes_of_the_loss(void **state)
     }
 }
 
+// ---- the bias ----------------------------------------------------------------------------------
+
+// After each step the bias of an expert that was chosen more often than the mean is a rate less, of
+// one that was chosen less a rate more; no gradient reaches it, and it moves by nothing else.
+static void the_bias_follows_the_loads_of_the_step(void **state)
+{
+    struct fixture f;
+    struct interp x;
+    (void)state;
+    moe = models[BIASED];
+    assert_int_equal(compile_moe(&f, moe_text("dp: 1", 2, "", "")), 0);
+    interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 2);
+    set_params(&x);
+    double *before = interp_get(&x, "layers/3/moe/bias");
+    step_moe(&x, &(struct zigzag){SEQ, 1}, 0, 0);
+    double *after = interp_get(&x, "layers/3/moe/bias"), *load = interp_get(&x, "chosen.1");
+    double total = 0, mean = (double)BATCH * SEQ * 2 / 6;
+    int moved = 0;
+    for (int e = 0; e < 6; e++) {
+        double way = load[e] < mean ? 1 : load[e] > mean ? -1 : 0;
+        assert_true(after[e] == before[e] + 0.125 * way);
+        moved += way != 0;
+        total += load[e];
+    }
+    assert_true(moved > 2 && total == (double)BATCH * SEQ * 2);
+    for (int v = 0; v < x.g->nvalues; v++)
+        assert_true(!x.g->values[v].name || !strstr(x.g->values[v].name, "grad/layers/3/moe/bias"));
+    free(before);
+    free(after);
+    free(load);
+    interp_clear(&x);
+    fixture_clear(&f);
+}
+
 // ---- what is made again ------------------------------------------------------------------------
 
 // Whatever else the backward makes again: which experts a token chose and which places it got is
@@ -292,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(much_is_dropped_in_what_meshes_are_held_against),
         cmocka_unit_test(gradients_are_the_slopes_of_the_loss),
+        cmocka_unit_test(the_bias_follows_the_loads_of_the_step),
         cmocka_unit_test(a_decision_is_made_once),
         cmocka_unit_test(no_mesh_changes_what_is_chosen_dropped_and_learnt),
     };

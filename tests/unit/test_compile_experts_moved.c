@@ -162,8 +162,8 @@ static void expect_same(const struct layer *l, const char *mesh, enum phase phas
 
 // Twelve experts of three places each, which no other size is a simple multiple of; six of six for
 // cuts of the sequence.
-static const struct moe twelve = {12, 2, 1, 1, 3, 0, 0.01, 2};
-static const struct moe six = {6, 2, 1, 1, 3, 0, 0.01, 2};
+static const struct moe twelve = {12, 2, 1, 1, 3, 0, 0.01, 2, 0};
+static const struct moe six = {6, 2, 1, 1, 3, 0, 0.01, 2, 0};
 
 static void open_layer(struct layer *l, const struct moe *m, const char *mesh, const char *sharding)
 {
@@ -316,7 +316,7 @@ experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside(void
 // balance is a term of the loss on its own stage.
 static void a_boundary_carries_activations_and_no_balance(void **state)
 {
-    static const struct moe deep = {12, 2, 1, 1, 3, 0, 0.01, 4};
+    static const struct moe deep = {12, 2, 1, 1, 3, 0, 0.01, 4, 0};
     struct layer l;
     int up = 0, down = 0;
     (void)state;

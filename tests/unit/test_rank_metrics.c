@@ -80,7 +80,8 @@ static void a_row_has_the_documented_keys(void **state)
     (void)state;
     char lines[2][512];
     struct metrics *m;
-    static const char *const parts[] = {"kl", "rest"};
+    static const struct row_part parts[] = {{"kl", 1}, {"rest", 1}};
+    static const double values[] = {0.125, 0.375}, eval_values[] = {0.25, 0.15};
     struct step_row row = {.step = 3,
                            .steps = 9,
                            .loss = 0.5,
@@ -93,9 +94,9 @@ static void a_row_has_the_documented_keys(void **state)
                            .eval_loss = 0.4,
                            .eval_accuracy = 0.875,
                            .nparts = 2,
-                           .part_name = parts,
-                           .part = {0.125, 0.375},
-                           .eval_part = {0.25, 0.15}};
+                           .part = parts,
+                           .part_value = values,
+                           .eval_part_value = eval_values};
     assert_int_equal(metrics_open(path, "run7", 0, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
@@ -109,6 +110,24 @@ static void a_row_has_the_documented_keys(void **state)
     assert_true(number(lines[0], "eval_kl") == 0.25 && number(lines[0], "eval_rest") == 0.15);
     assert_non_null(strstr(lines[0], "\"run7\""));
     assert_null(strstr(lines[0], "samples\"")); // the job asks for none
+}
+
+// Two layers report a number and a list each: one key a name, a list of the layers under it.
+static void what_several_layers_report_is_one_list(void **state)
+{
+    static const struct row_part parts[] = {
+        {"load", 2}, {"dropped", 1}, {"load", 2}, {"dropped", 1}};
+    static const double values[] = {3, 5, 0.25, 4, 4, 0.5};
+    (void)state;
+    char lines[1][512];
+    struct metrics *m;
+    struct step_row row = {
+        .step = 1, .tokens_per_s = -1, .nparts = 4, .part = parts, .part_value = values};
+    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(read_rows(lines, 1), 1);
+    assert_non_null(strstr(lines[0], "\"load\":[[3,5],[4,4]],\"dropped\":[0.25,0.5]"));
 }
 
 static void samples_stand_in_the_row_of_their_evaluation(void **state)
@@ -235,6 +254,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fresh_path, remove_path)
     const struct CMUnitTest tests[] = {
         CASE(a_row_has_the_documented_keys),
+        CASE(what_several_layers_report_is_one_list),
         CASE(samples_stand_in_the_row_of_their_evaluation),
         CASE(what_is_not_finite_is_null_and_listed),
         CASE(a_resume_keeps_the_rows_up_to_the_restored_step),

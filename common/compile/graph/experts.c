@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int experts_top(struct graph *g, int x, enum dim dim, int64_t k, int *ids)
+int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *ids)
 {
     struct value v = g->values[x];
     int last = v.shape.n - 1;
@@ -18,8 +18,8 @@ int experts_top(struct graph *g, int x, enum dim dim, int64_t k, int *ids)
     struct op_output made = {v.shape.n, v.dims, v.shape.dim, DT_F32}, places = made;
     places.dtype = DT_I32;
     int top = graph_op(g, &(struct op_args){.op = OP_TOPK,
-                                            .nin = 1,
-                                            .in = &x,
+                                            .nin = by < 0 ? 1 : 2,
+                                            .in = (int[]){x, by},
                                             .nout_dims = v.shape.n,
                                             .out_dims = v.dims,
                                             .sizes = v.shape.dim,

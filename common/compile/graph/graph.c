@@ -109,6 +109,40 @@ void graph_contribute(struct graph *g, int sum, int value)
     PRE(!"a contribution to a sum that is none");
 }
 
+int graph_report(struct graph *g, const char *name, int value)
+{
+    if (g->failed)
+        return 0;
+    int same = 0;
+    for (int i = 0; i < g->nparts; i++)
+        same += strcmp(g->parts[i].name, name) == 0;
+    int total = graph_sum(g, same ? arena_printf(g->arena, "%s.%d", name, same) : name, -1, value);
+    graph_contribute(g, total, value);
+    g->parts = arena_grow(g->arena, g->parts, sizeof *g->parts, g->nparts, &g->parts_cap);
+    g->parts[g->nparts] = (struct loss_part){arena_strdup(g->arena, name), total,
+                                             shape_count(&g->values[total].shape)};
+    return g->nparts++;
+}
+
+void graph_balance(struct graph *g, int param, int part, float rate)
+{
+    if (g->failed)
+        return;
+    PRE(part < g->nparts && g->parts[part].count == shape_count(&g->values[param].shape));
+    g->balances =
+        arena_grow(g->arena, g->balances, sizeof *g->balances, g->nbalances, &g->balances_cap);
+    g->balances[g->nbalances++] = (struct balance){param, part, rate};
+    g->values[param].frozen = true;
+}
+
+int64_t graph_part_slots(const struct graph *g)
+{
+    int64_t slots = 0;
+    for (int i = 0; i < g->nparts; i++)
+        slots += g->parts[i].count;
+    return slots;
+}
+
 struct node *graph_node(struct graph *g, const struct node *n)
 {
     g->nodes = arena_grow(g->arena, g->nodes, sizeof *g->nodes, g->nnodes, &g->nodes_cap);

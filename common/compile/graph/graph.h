@@ -85,7 +85,20 @@ struct sum {
     int n, cap, *contrib;
 };
 
-enum { MAX_PARTS = 4 };
+// A companion of the loss (accuracy, how often each expert was chosen): a sum of so many numbers.
+// Several may have one name, as those of all layers have.
+struct loss_part {
+    const char *name;
+    int value;
+    int64_t count;
+};
+
+// A parameter that no gradient trains: after each step every element goes a step towards where its
+// load, the part of this number, would be the mean of all (op BALANCE).
+struct balance {
+    int param, part;
+    float rate;
+};
 
 struct graph {
     struct arena *arena;
@@ -105,10 +118,11 @@ struct graph {
     bool tf32; // products may read f32 so (op_attr)
     enum backend_kind backend;
     // Roles, value ids or −1.
-    int loss, metrics;            // the loss's sum (of a sample program: the logits'); the metrics
-                                  // vector, summed over all ranks
-    int nparts, parts[MAX_PARTS]; // the loss's companions (accuracy), sums
-    const char *part_name[MAX_PARTS];
+    int loss, metrics; // the loss's sum (of a sample program: the logits'); the metrics
+                       // vector, summed over all ranks
+    int nparts, parts_cap, nbalances, balances_cap;
+    struct loss_part *parts; // behind the loss and its like in the metrics vector
+    struct balance *balances;
     struct err *err; // the first failure of a builder call; borrowed
     int failed;      // its code: later builder calls do nothing, the caller looks once at the end
 };
@@ -130,6 +144,10 @@ int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
                 const int64_t *sizes, enum init_kind init, float std);
 int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value
 void graph_contribute(struct graph *g, int sum, int value);
+// `value`, what an op that accumulates makes, is a part of that name; returns its number.
+int graph_report(struct graph *g, const char *name, int value);
+void graph_balance(struct graph *g, int param, int part, float rate);
+int64_t graph_part_slots(const struct graph *g); // of all parts
 
 // One op; returns its first output (outputs are consecutive ids). The output's dimensions are
 // named; names shared with inputs are the same loop. attr may be null: only scalars of it are

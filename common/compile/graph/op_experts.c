@@ -34,7 +34,8 @@ static int want_dtypes(const struct graph *g, const struct node *n, const enum d
 
 int experts_infer_topk(const struct graph *g, const struct node *n, struct err *e)
 {
-    static const enum dtype down[] = {DT_F32, DT_F32, DT_I32}, up[] = {DT_I32, DT_F32, DT_F32};
+    static const enum dtype down[] = {DT_F32, DT_F32, DT_F32, DT_I32};
+    static const enum dtype up[] = {DT_I32, DT_F32, DT_F32};
     bool grad = n->op == OP_TOPK_GRAD;
     const struct value *wide = grad ? &g->values[n->out[0]] : input_of(g, n, 0);
     const struct value *narrow = grad ? input_of(g, n, 0) : &g->values[n->out[0]];
@@ -44,7 +45,10 @@ int experts_infer_topk(const struct graph *g, const struct node *n, struct err *
     if (!same || narrow->shape.dim[narrow->shape.n - 1] > wide->shape.dim[wide->shape.n - 1])
         return err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
                        name_of(narrow), name_of(wide));
-    return want_dtypes(g, n, grad ? up : down, e);
+    if (!grad && n->nin > 1 &&
+        (n->nin > 2 || !shape_equal(&input_of(g, n, 1)->shape, &wide->shape)))
+        return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s", name_of(wide));
+    return want_dtypes(g, n, grad ? up : down + (n->nin == 1), e);
 }
 
 int experts_infer_slots(const struct graph *g, const struct node *n, struct err *e)

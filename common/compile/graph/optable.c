@@ -591,6 +591,7 @@ static const struct op_row table[OP_COUNT] = {
                            .workspace = {workspace_attention, workspace_attention_cuda},
                            .place = place_heads},
     [OP_TOPK] = {.infer = experts_infer_topk},
+    [OP_BALANCE] = {.infer = infer_f32},
     [OP_TOPK_GRAD] = {.infer = experts_infer_topk},
     [OP_SLOTS] = {.infer = experts_infer_slots,
                   .workspace = {experts_workspace_slots_cpu, experts_workspace_slots_cuda}},

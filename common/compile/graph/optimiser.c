@@ -95,6 +95,59 @@ static int build_norm(struct graph *g)
     return total;
 }
 
+// One vector of operands that may be more than an op takes: parts of it first, which stay as every
+// device has them until the whole is summed.
+static int join_vectors(struct graph *g, int n, int *in)
+{
+    while (n > OP_MAX_IN) {
+        int64_t slots = 0;
+        for (int i = 0; i < OP_MAX_IN; i++)
+            slots += shape_count(&g->values[in[i]].shape);
+        in[0] = make_vector(g, OP_METRICS, OP_MAX_IN, in, slots, NULL);
+        if (g->failed)
+            return 0;
+        g->values[in[0]].open = true;
+        n -= OP_MAX_IN - 1;
+        for (int i = 1; i < n; i++)
+            in[i] = in[i + OP_MAX_IN - 1];
+    }
+    int64_t slots = 0;
+    for (int i = 0; i < n; i++)
+        slots += shape_count(&g->values[in[i]].shape);
+    int joined = make_vector(g, OP_METRICS, n, in, slots, NULL);
+    g->values[joined].name = "metrics";
+    return joined;
+}
+
+// Where the numbers of a part begin among the metrics.
+static int64_t find_part(const struct graph *g, int part)
+{
+    int64_t at = METRIC_PARTS;
+    for (int i = 0; i < part; i++)
+        at += g->parts[i].count;
+    return at;
+}
+
+static void build_balances(struct graph *g, int clip)
+{
+    for (int i = 0; i < g->nbalances && !g->failed; i++) {
+        const struct balance *b = &g->balances[i];
+        struct op_attr attr = {.scale = b->rate, .start = find_part(g, b->part)};
+        int in[3] = {b->param, g->metrics, clip};
+        int out = graph_shaped(g, OP_BALANCE, 3, in, b->param, &attr, DT_NONE);
+        if (!g->failed)
+            g->values[out].alias = b->param;
+    }
+}
+
+static bool is_balanced(const struct graph *g, int param)
+{
+    for (int i = 0; i < g->nbalances; i++)
+        if (g->balances[i].param == param)
+            return true;
+    return false;
+}
+
 int optimiser_freeze(struct graph *g, const struct job_optimizer *o)
 {
     int moving = 0, line = 0;
@@ -102,8 +155,9 @@ int optimiser_freeze(struct graph *g, const struct job_optimizer *o)
         if (g->values[v].kind != VALUE_PARAM)
             continue;
         const struct job_param_group *group = job_group_of(o, g->values[v].name);
-        g->values[v].frozen = group && group->freeze;
-        line = g->values[v].frozen ? group->line : line;
+        bool asked = group && group->freeze;
+        g->values[v].frozen = asked || is_balanced(g, v);
+        line = asked ? group->line : line;
         moving += !g->values[v].frozen;
     }
     if (!g->failed && !moving) {
@@ -123,7 +177,7 @@ int optimiser_build(struct graph *g, const struct job_optimizer *o)
     g->phase = PHASE_UPDATE;
     graph_scope(g, "update");
     graph_at(g, POINT_NONE);
-    int in[OP_MAX_IN], n = 0, sums = g->nsums;
+    int *in = arena_array(g->arena, int, METRIC_PARTS + g->nparts), n = 0, sums = g->nsums;
     int norm = build_norm(g);
     int control = add_slots(g, "control", CONTROL_SLOTS);
     int hyper = add_slots(g, "hyper", HYPER_SLOTS);
@@ -131,11 +185,10 @@ int optimiser_build(struct graph *g, const struct job_optimizer *o)
     in[n++] = norm;
     in[n++] = control;
     for (int i = 0; i < g->nparts; i++)
-        in[n++] = g->parts[i];
+        in[n++] = g->parts[i].value;
     if (g->failed)
         return g->failed;
-    g->metrics = make_vector(g, OP_METRICS, n, in, METRIC_PARTS + g->nparts, NULL);
-    g->values[g->metrics].name = "metrics";
+    g->metrics = join_vectors(g, n, in);
     struct op_attr clip = {.clip_norm = (float)o->clip_norm};
     int scale = make_vector(g, OP_CLIP, 1, &g->metrics, CLIP_SLOTS, &clip);
     for (int i = 0; i < sums && !g->failed; i++) {
@@ -143,6 +196,7 @@ int optimiser_build(struct graph *g, const struct job_optimizer *o)
         if (param >= 0)
             update_param(g, o, param, grad, scale, hyper);
     }
+    build_balances(g, scale);
     return g->failed;
 }
 
@@ -153,11 +207,10 @@ int optimiser_build_eval(struct graph *g)
     g->phase = PHASE_UPDATE;
     graph_scope(g, "update");
     graph_at(g, POINT_NONE);
-    int in[OP_MAX_IN] = {g->loss};
-    int64_t slots = shape_count(&g->values[g->loss].shape);
+    int *in = arena_array(g->arena, int, 1 + g->nparts);
+    in[0] = g->loss;
     for (int i = 0; i < g->nparts; i++)
-        in[1 + i] = g->parts[i];
-    g->metrics = make_vector(g, OP_METRICS, 1 + g->nparts, in, slots + g->nparts, NULL);
-    g->values[g->metrics].name = "metrics";
+        in[1 + i] = g->parts[i].value;
+    g->metrics = join_vectors(g, 1 + g->nparts, in);
     return g->failed;
 }

@@ -640,12 +640,8 @@ static void init_lowering(struct lowering *l)
 void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
                  enum program_kind kind, struct arena *a, struct program *out)
 {
-    *out = (struct program){.kind = kind,
-                            .mesh = *m,
-                            .stage = stage,
-                            .graph = g,
-                            .microbatches = s->microbatches,
-                            .nparts = g->nparts};
+    *out = (struct program){
+        .kind = kind, .mesh = *m, .stage = stage, .graph = g, .microbatches = s->microbatches};
     struct lowering l = {.g = g,
                          .mesh = m,
                          .p = out,
@@ -655,8 +651,6 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                          .axis = m->stages ? __builtin_ctz(m->stages) : -1};
     init_lowering(&l);
     start_receives(&l, &s->slots[0]);
-    for (int i = 0; i < g->nparts; i++)
-        out->part_name[i] = g->part_name[i];
     for (int i = 0; i < s->n; i++) {
         struct slot slot = s->slots[i];
         emit_instr(&l, &(struct instr){.kind = INSTR_MARK,

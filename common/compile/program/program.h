@@ -85,8 +85,6 @@ struct program {
     struct instr *instrs;
     struct buffer *buffers;
     int metrics; // buffer of the metrics vector
-    int nparts;  // of the loss
-    const char *part_name[MAX_PARTS];
 };
 
 // Buffer by name, −1. An input that is cut has its spec behind its name: "images [dp, ~]".

@@ -483,6 +483,14 @@ static int shard_update(struct shard_query *q, struct err *e)
     return 0;
 }
 
+// What follows loads is whole while it moves.
+static int shard_balance(struct shard_query *q, struct err *e)
+{
+    (void)q;
+    (void)e;
+    return 0;
+}
+
 // Takes its operands as they are; every rank makes its part of a sum over all axes.
 static int shard_partial_scalar(struct shard_query *q, struct err *e)
 {
@@ -532,6 +540,7 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_SLOT_DOT] = shard_combine,
     [OP_SQNORM] = shard_partial_scalar,
     [OP_METRICS] = shard_partial_scalar,
+    [OP_BALANCE] = shard_balance,
     [OP_CLIP] = shard_pointwise,
     [OP_SGD] = shard_update,
     [OP_MOMENTUM] = shard_update,

@@ -565,9 +565,10 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     out->loss = p.map[g->loss];
     out->metrics = p.map[g->metrics];
     out->nparts = g->nparts;
+    out->parts = arena_array(out->arena, struct loss_part, g->nparts);
     for (int i = 0; i < g->nparts; i++) {
-        out->parts[i] = p.map[g->parts[i]];
-        out->part_name[i] = g->part_name[i];
+        out->parts[i] = g->parts[i];
+        out->parts[i].value = p.map[g->parts[i].value];
     }
     return 0;
 }

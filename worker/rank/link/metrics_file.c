@@ -112,14 +112,51 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
     return 0;
 }
 
+// One number, or a list of several.
+static void put_part(struct json_out *w, const char *key, const double *value, int64_t n)
+{
+    if (n == 1) {
+        json_double(w, key, value[0]);
+        return;
+    }
+    json_array(w, key);
+    for (int64_t i = 0; i < n; i++)
+        json_double(w, NULL, value[i]);
+    json_end(w);
+}
+
+// How many parts have the name of part i; 0: an earlier one has it, and has told of them all.
+static int count_alike(const struct step_row *row, int i)
+{
+    int alike = 0;
+    for (int k = 0; k < row->nparts; k++) {
+        if (strcmp(row->part[k].name, row->part[i].name) != 0)
+            continue;
+        if (k < i)
+            return 0;
+        alike++;
+    }
+    return alike;
+}
+
 // "kl", or "eval_kl".
 static void put_parts(struct json_out *w, const struct step_row *row, const char *prefix,
-                      const double *part)
+                      const double *value)
 {
-    for (int i = 0; i < row->nparts; i++) {
+    for (int i = 0; value && i < row->nparts; value += row->part[i++].count) {
         char key[64];
-        snprintf(key, sizeof key, "%s%s", prefix, row->part_name[i]);
-        json_double(w, key, part[i]);
+        int alike = count_alike(row, i);
+        const double *at = value;
+        snprintf(key, sizeof key, "%s%s", prefix, row->part[i].name);
+        if (alike == 1)
+            put_part(w, key, value, row->part[i].count);
+        if (alike < 2)
+            continue;
+        json_array(w, key);
+        for (int k = i; k < row->nparts; at += row->part[k++].count)
+            if (strcmp(row->part[k].name, row->part[i].name) == 0)
+                put_part(w, NULL, at, row->part[k].count);
+        json_end(w);
     }
 }
 
@@ -130,7 +167,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_object(&m->json, NULL);
     json_int(&m->json, "step", row->step);
     json_double(&m->json, "loss", row->loss);
-    put_parts(&m->json, row, "", row->part);
+    put_parts(&m->json, row, "", row->part_value);
     json_double(&m->json, "grad_norm", row->grad_norm);
     json_double(&m->json, "lr", row->lr);
     if (row->tokens_per_s < 0)
@@ -146,7 +183,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
             json_null(&m->json, "eval_accuracy");
         else
             json_double(&m->json, "eval_accuracy", row->eval_accuracy);
-        put_parts(&m->json, row, "eval_", row->eval_part);
+        put_parts(&m->json, row, "eval_", row->eval_part_value);
     }
     if (row->nsamples) {
         json_array(&m->json, "samples");

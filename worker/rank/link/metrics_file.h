@@ -11,7 +11,11 @@
 
 #include "common/base/err.h"
 
-enum { ROW_PARTS = 4 };
+// What stands beside the loss: so many numbers. Those of one name (of all layers) stand in one list.
+struct row_part {
+    const char *name;
+    int64_t count;
+};
 struct step_row {
     int64_t step;  // updates done, this one included: the first is 1, as in "step-00000200"
     int64_t steps; // of the whole job; not in the file
@@ -20,10 +24,11 @@ struct step_row {
     double samples_per_s, step_ms;
     bool evaluated; // the two below are there
     double eval_loss, eval_accuracy;
-    // What the loss is the sum of, if the model says; in the file alone.
+    // What the model reports beside the loss, all numbers one after the other; in the file alone.
+    // Borrowed; null: an evaluation makes others.
     int nparts;
-    const char *const *part_name;
-    double part[ROW_PARTS], eval_part[ROW_PARTS];
+    const struct row_part *part;
+    const double *part_value, *eval_part_value;
     int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
     const char *const *samples;
     const char *sample_prompt; // what they continue, borrowed; not in the file

@@ -3,6 +3,7 @@
 #include "worker/rank/train/evaluate.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/attempt/page.h"
@@ -17,10 +18,14 @@ int evaluation_open(struct evaluation *v, const struct exec_options *o, struct e
 {
     const struct program *p =
         compiled_program(o->compiled, PROGRAM_EVAL, compiled_stage(o->compiled, o->rank));
-    *v = (struct evaluation){.exec = x, .page = o->page, .nparts = p->nparts, .accuracy = -1};
-    for (int i = 0; i < p->nparts; i++)
-        if (strcmp(p->part_name[i], "accuracy") == 0)
-            v->accuracy = 1 + i;
+    *v = (struct evaluation){.exec = x, .page = o->page, .slots = 1, .accuracy = -1};
+    for (int i = 0; i < p->graph->nparts; v->slots += p->graph->parts[i++].count)
+        if (strcmp(p->graph->parts[i].name, "accuracy") == 0)
+            v->accuracy = v->slots;
+    v->slot = calloc((size_t)v->slots, sizeof *v->slot);
+    v->mean = calloc((size_t)v->slots, sizeof *v->mean);
+    if (!v->slot || !v->mean)
+        return err_set(e, ERR_NOMEM, "no memory for the metrics of an evaluation");
     int rc = inputs_open_set(job, data_root, &job->data.eval, &v->set, e);
     rc = rc ? rc
             : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
@@ -37,9 +42,11 @@ void evaluation_close(struct evaluation *v)
 {
     inputs_close(&v->inputs);
     dataset_close(&v->set);
+    free(v->slot);
+    free(v->mean);
 }
 
-static int run_batch(struct evaluation *v, struct feed *feed, float *slots, struct err *e)
+static int run_batch(struct evaluation *v, struct feed *feed, struct err *e)
 {
     struct batch b;
     int rc = feed_next(feed, &b, e);
@@ -47,30 +54,29 @@ static int run_batch(struct evaluation *v, struct feed *feed, float *slots, stru
         rc = inputs_put(&v->inputs, &b, e);
     if (!rc)
         rc = exec_run(v->exec, PROGRAM_EVAL, e);
-    return rc ? rc
-              : exec_get(v->exec, slots, v->metrics, sizeof *slots * (size_t)(1 + v->nparts), e);
+    return rc ? rc : exec_get(v->exec, v->slot, v->metrics, sizeof *v->slot * (size_t)v->slots, e);
 }
 
 int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e)
 {
     struct feed *feed;
-    float slots[1 + MAX_PARTS];
-    double sum[1 + MAX_PARTS] = {0};
+    const double batches = (double)v->sampler.batches;
     int rc =
         inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
     if (rc)
         return rc;
+    memset(v->mean, 0, (size_t)v->slots * sizeof *v->mean);
     for (uint64_t k = 0; k < v->sampler.batches && !rc; k++) {
-        rc = run_batch(v, feed, slots, e);
-        for (int i = 0; i <= v->nparts && !rc; i++)
-            sum[i] += slots[i];
+        rc = run_batch(v, feed, e);
+        for (int64_t i = 0; i < v->slots && !rc; i++)
+            v->mean[i] += (double)v->slot[i];
         if (v->page)
             page_beat(v->page);
     }
     feed_close(feed);
-    *loss = sum[0] / (double)v->sampler.batches;
-    for (int i = 0; i < v->nparts; i++)
-        v->part[i] = sum[1 + i] / (double)v->sampler.batches;
-    *accuracy = v->accuracy < 0 ? (double)NAN : sum[v->accuracy] / (double)v->sampler.batches;
+    for (int64_t i = 0; i < v->slots; i++)
+        v->mean[i] /= batches;
+    *loss = v->mean[0];
+    *accuracy = v->accuracy < 0 ? (double)NAN : v->mean[v->accuracy];
     return rc;
 }

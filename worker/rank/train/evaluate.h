@@ -11,9 +11,11 @@ struct evaluation {
     struct dataset set;
     struct sampler_eval sampler;
     struct inputs inputs;
-    void *metrics;          // on the device
-    int nparts, accuracy;   // slots of the metrics vector; accuracy −1: the model has none
-    double part[MAX_PARTS]; // of the last evaluation's loss, or its companions
+    void *metrics;    // on the device
+    int64_t slots;    // of the metrics vector: the loss, then its parts
+    int64_t accuracy; // which slot that is; −1: the model has none
+    float *slot;      // of one batch
+    double *mean;     // of the last evaluation
 };
 
 // Opens the job's evaluation set. A zeroed struct may be closed.

@@ -54,8 +54,7 @@ static int queue_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
     struct stream_q *q = exec_stream(t->exec);
-    int nparts = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->nparts;
-    size_t bytes = sizeof(float) * (size_t)(METRIC_PARTS + nparts);
+    size_t bytes = sizeof(float) * (size_t)t->metrics_slots;
     bool done = false;
     int rc = b->stream.copy(q, f->words->metrics, t->metrics_device, bytes, e);
     if (!rc)
@@ -107,13 +106,12 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     int rc = exec_step(t->exec, step + 1, e);
     if (!rc)
         rc = queue_step(t, step, f, e);
-    const struct program *p = compiled_program(&t->compiled, PROGRAM_TRAIN, 0);
-    _Static_assert((int)ROW_PARTS >= (int)MAX_PARTS, "a row holds every part");
     f->row = (struct step_row){.step = step + 1,
                                .steps = t->job->train.steps,
                                .lr = lr_at(&t->job->schedule, step),
-                               .nparts = p->nparts,
-                               .part_name = p->part_name};
+                               .nparts = t->nparts,
+                               .part = t->parts,
+                               .part_value = f->part_value};
     set_row_time(t, &f->row, clock_mono_ns() - f->begun_ns);
     f->reported = false;
     return rc;
@@ -142,8 +140,8 @@ static void report_row(struct trainer *t, struct in_flight *f)
         return;
     f->reported = true;
     f->row.loss = f->words->metrics[METRIC_LOSS];
-    for (int i = 0; i < f->row.nparts; i++)
-        f->row.part[i] = f->words->metrics[METRIC_PARTS + i];
+    for (int64_t i = 0; i < t->metrics_slots - METRIC_PARTS; i++)
+        f->part_value[i] = (double)f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
     if (t->metrics)
@@ -228,8 +226,8 @@ static int run_evaluation(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
     int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
-    for (int i = 0; i < f->row.nparts; i++)
-        f->row.eval_part[i] = t->evaluation.part[i];
+    bool alike = t->evaluation.slots - 1 == t->metrics_slots - METRIC_PARTS;
+    f->row.eval_part_value = alike ? t->evaluation.mean + 1 : NULL;
     return rc || !t->samples ? rc : take_samples(t, f, e);
 }
 

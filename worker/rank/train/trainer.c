@@ -179,12 +179,25 @@ static int open_data(struct trainer *t, struct err *e)
     return rc;
 }
 
+// What the training program reports beside the loss.
+static void list_parts(struct trainer *t)
+{
+    const struct graph *g = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->graph;
+    t->nparts = g->nparts;
+    t->metrics_slots = METRIC_PARTS + graph_part_slots(g);
+    t->parts = arena_array(&t->arena, struct row_part, g->nparts);
+    for (int i = 0; i < g->nparts; i++)
+        t->parts[i] = (struct row_part){g->parts[i].name, g->parts[i].count};
+}
+
 static int open_flight(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const struct backend *b = t->exec_options.backend;
     void *words = NULL;
-    int rc = b->memory.host_alloc(t->device, sizeof(struct words), &words, e);
+    size_t bytes = sizeof(struct words) + sizeof(float) * (size_t)t->metrics_slots;
+    int rc = b->memory.host_alloc(t->device, bytes, &words, e);
     f->words = words;
+    f->part_value = arena_array(&t->arena, double, t->metrics_slots - METRIC_PARTS);
     if (!rc)
         rc = b->event.create(t->device, &f->fed, e);
     return rc ? rc : b->event.create(t->device, &f->done, e);
@@ -201,6 +214,7 @@ static int open_exec(struct trainer *t, struct err *e)
     exec_buffer(t->exec, PROGRAM_TRAIN, "control", &t->control);
     exec_buffer(t->exec, PROGRAM_TRAIN, "step", &t->step);
     exec_buffer(t->exec, PROGRAM_TRAIN, "metrics", &t->metrics_device);
+    list_parts(t);
     for (int i = 0; i < 2 && !rc; i++)
         rc = open_flight(t, &t->flight[i], e);
     return rc;

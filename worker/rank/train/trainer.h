@@ -16,12 +16,13 @@
 struct words {
     float hyper[HYPER_SLOTS], control[CONTROL_SLOTS]; // to the device
     int32_t step;                                     // the same
-    float metrics[METRIC_PARTS + MAX_PARTS];          // from the device
+    float metrics[];                                  // from the device, trainer.metrics_slots
 };
 
 // What the host keeps of a step until its metrics are looked at.
 struct in_flight {
     struct step_row row;
+    double *part_value; // of the row
     struct words *words;
     struct event *fed;  // the batch was copied: the feed may have its memory back
     struct event *done; // the metrics are in `words`
@@ -55,6 +56,9 @@ struct trainer {
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
+    int64_t metrics_slots;
+    struct row_part *parts; // what the metrics are behind METRIC_PARTS
+    int nparts;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     int64_t ended_ns;   // when the newest step that ended was seen to have ended
