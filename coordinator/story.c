@@ -9,6 +9,7 @@
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/kept_text.h"
+#include "coordinator/shortage.h"
 
 static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
@@ -32,30 +33,6 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = r->eval_accuracy;
 }
 
-static bool is_known(const struct coord *c, int kind)
-{
-    list_for_each (it, &c->hosts) {
-        const struct host *host = list_entry(it, struct host, link);
-        for (int i = 0; i < host->ndevices; i++)
-            if (host->devices[i].kind == kind)
-                return true;
-    }
-    return false;
-}
-
-// Names the hosts that are away, because they might have been enough: " (away: w1, w2)".
-static const char *print_away(const struct coord *c, struct arena *a)
-{
-    char *text = NULL;
-    list_for_each (it, &c->hosts) {
-        const struct host *host = list_entry(it, struct host, link);
-        if (!host->conn)
-            text = arena_printf(a, "%s%s",
-                                text ? arena_printf(a, "%s, ", text) : " (away: ", host_name(host));
-    }
-    return text ? arena_printf(a, "%s)", text) : "";
-}
-
 static char *explain_wait(const struct job_record *j, struct arena *a)
 {
     const struct coord *c = j->coord;
@@ -68,21 +45,7 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
         return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere",
                             (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren);
     case WAIT_NEVER:
-        if (!is_known(c, j->kind))
-            return arena_printf(a,
-                                "no known host has a %s device, it needs %d: start weft-worker on "
-                                "a host that has them",
-                                kind, j->ranks);
-        return j->max_hosts
-                   ? arena_printf(a,
-                                  "no known hosts could take it, even empty: it needs %d %s "
-                                  "device%s on at most %d host%s%s",
-                                  j->ranks, kind, j->ranks == 1 ? "" : "s", j->max_hosts,
-                                  j->max_hosts == 1 ? "" : "s", print_away(c, a))
-                   : arena_printf(a,
-                                  "no known hosts could take it, even empty: it needs %d %s "
-                                  "device%s%s",
-                                  j->ranks, kind, j->ranks == 1 ? "" : "s", print_away(c, a));
+        return shortage_explain(j, a);
     case WAIT_DEVICES:
         return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
                             kind, j->ranks == 1 ? "" : "s");

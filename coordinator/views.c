@@ -124,6 +124,8 @@ static Weft__V1__WorkerStatus *worker_status(const struct host *host, int64_t no
         s->rack = arena_strdup(a, host->rack);
         s->memory = host->memory;
         s->data_root = arena_strdup(a, host->data_root);
+        s->address = arena_strdup(a, host->address);
+        s->share = arena_strdup(a, host->share);
         s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
     }
     s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);

@@ -38,7 +38,7 @@ static const char usage[] =
     "there\n"
     "  --name N               what people call this host; default its host name\n"
     "  --address HOST         what other hosts' ranks reach this one's by; default: the local\n"
-    "                         address of the route to the coordinator\n"
+    "                         address of the route to the coordinator, else of the default route\n"
     "  --rack R               hosts of a rack are placed side by side\n"
     "  --cpu-devices N        virtual CPU devices; default the cores\n"
     "  --cuda-devices N       the first N GPUs, 0: none; default all that are found\n"

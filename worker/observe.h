@@ -20,5 +20,7 @@ int observe_cores(void);      // that this process may use
 int observe_runs(const char *state, char *out, size_t size, struct err *e);
 // Machine id, network namespace and that folder: hosts with the same text share memory and network.
 void observe_share(const char *runs, char *out, size_t size);
-// The local address of the route to HOST:PORT (nothing is sent); "" when it is this machine.
+// The address by which other hosts reach this one (nothing is sent): the local one of the route to
+// the coordinator at HOST:PORT; where that is on this machine, of the default route, else of the
+// only interface. "": there is none, or several and nothing tells which.
 void observe_address(const char *coordinator, char *out, size_t size);

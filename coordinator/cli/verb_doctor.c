@@ -356,8 +356,28 @@ static void check_coordinator(struct check *c)
     link_close(&l);
 }
 
+// Names the ready hosts that others' ranks cannot reach; null where all reach each other.
+static const char *list_unreachable(const Weft__V1__WorkersReply *r, struct arena *a)
+{
+    const Weft__V1__WorkerStatus *first = NULL;
+    const char *list = NULL;
+    bool apart = false;
+    for (size_t i = 0; i < r->n_workers; i++) {
+        const Weft__V1__WorkerStatus *w = r->workers[i];
+        if (strcmp(w->state, "ready") != 0)
+            continue;
+        first = first ? first : w;
+        apart = apart || strcmp(w->share, first->share) != 0;
+        if (!*w->address)
+            list = list ? arena_printf(a, "%s, %s", list, w->name) : w->name;
+    }
+    return apart ? list : NULL;
+}
+
 static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 {
+    struct arena a = {0};
+    const char *unreachable = list_unreachable(r, &a);
     size_t other = 0, ready = 0;
     for (size_t i = 0; i < r->n_workers; i++) {
         other += strcmp(r->workers[i]->version, WEFT_VERSION) != 0;
@@ -369,8 +389,14 @@ static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
     else if (other)
         set_result(c, WARN, "install one version everywhere",
                    "%zu ready, %zu of another version than %s", ready, other, WEFT_VERSION);
+    else if (unreachable)
+        set_result(c, WARN,
+                   "start weft-worker there with --address, the one by which the other hosts reach "
+                   "it: until then no job goes across",
+                   "%zu ready, other hosts cannot reach %s", ready, unreachable);
     else
         set_result(c, OK, NULL, "%zu ready of %zu, version %s", ready, r->n_workers, WEFT_VERSION);
+    arena_clear(&a);
 }
 
 static void check_workers(struct check *c)

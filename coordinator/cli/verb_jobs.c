@@ -287,6 +287,7 @@ static void json_workers(const void *reply, struct json_out *w)
         json_int(w, "seen_ms_ago", s->seen_ms_ago);
         json_text(w, "data_root", s->data_root);
         json_text(w, "checkpoint_root", s->checkpoint_root);
+        json_text(w, "address", s->address);
         json_array(w, "devices");
         for (size_t d = 0; d < s->n_devices; d++)
             json_device(w, s->devices[d]);

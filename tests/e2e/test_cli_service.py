@@ -122,7 +122,7 @@ def test_jobs_lists_each_as_status_does(desk):
 def test_workers_and_checkpoints_are_lists_under_their_names(desk):
     (w,) = desk.start().json("workers")["workers"]
     assert set(w) == {"host", "name", "state", "version", "incarnation", "rack", "memory", "seen_ms_ago", "data_root",
-                      "checkpoint_root", "devices"}  # fmt: skip
+                      "checkpoint_root", "address", "devices"}  # fmt: skip
     assert w["state"] == "ready" and w["rack"] is None
     assert [(d["device"], d["job"], d["rank"]) for d in w["devices"]] == [(0, None, None), (1, ID, 0)]
     c = desk.json("checkpoints", "small")
@@ -357,6 +357,13 @@ def test_doctor_finds_what_is_bad(desk):
     report = desk.json("doctor", "--dir", "/proc", code=1)
     bad = {c["name"] for c in report["checks"] if c["state"] == "bad"}
     assert {"storage", "coordinator"} <= bad and not report["ok"]
+
+
+def test_doctor_names_a_host_that_the_others_cannot_reach(desk, place):
+    checks = {c["name"]: c for c in json.loads(desk.start("apart").weft("doctor", "--json", "--dir", str(place)).out)
+              ["checks"]}
+    assert checks["workers"]["state"] == "warn" and "cannot reach w0" in checks["workers"]["text"], checks["workers"]
+    assert "--address" in checks["workers"]["todo"]
 
 
 def complete(*words):

@@ -6,7 +6,8 @@
 //   coordinator-double ADDRESS LOG [WORD…]
 //
 // LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
-// "break" dies after three updates of a Watch; "hostile" puts
+// "break" dies after three updates of a Watch; "apart" has a
+// second host, and only that one an address; "hostile" puts
 // what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
 #include <poll.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 
 enum { UPDATES = 5, STEPS = 30 };
 static struct script {
-    bool mute, breaks, hostile;
+    bool mute, breaks, hostile, apart;
     Weft__Rows__JobState end;
     const char *log;
     struct rpc *rpc;
@@ -191,7 +192,8 @@ static void on_why(const struct rpc_event *ev)
 static void on_workers(const struct rpc_event *ev)
 {
     Weft__V1__WorkersReply r;
-    Weft__V1__WorkerStatus w, *one = &w;
+    static char w0_share[] = "0", w1_name[] = "w1", w1_address[] = "10.0.0.1";
+    Weft__V1__WorkerStatus w, other, *one = &w, *both[] = {&w, &other};
     Weft__V1__DeviceStatus d[2], *devices[] = {&d[0], &d[1]};
     weft__v1__workers_reply__init(&r);
     weft__v1__worker_status__init(&w);
@@ -209,8 +211,15 @@ static void on_workers(const struct rpc_event *ev)
     w.version = version;
     w.n_devices = 2;
     w.devices = devices;
+    w.share = w0_share;
     r.n_workers = 1;
-    r.workers = &one;
+    r.workers = script.apart ? both : &one;
+    if (script.apart) { // another host, which has an address
+        other = w;
+        other.name = w1_name;
+        other.share = other.address = w1_address;
+        r.n_workers = 2;
+    }
     rpc_reply(script.rpc, ev->call, &r.base);
 }
 
@@ -328,6 +337,8 @@ static void take_word(const char *word)
 {
     if (strcmp(word, "hostile") == 0)
         poison_texts();
+    else if (strcmp(word, "apart") == 0)
+        script.apart = true;
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)

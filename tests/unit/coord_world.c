@@ -615,15 +615,27 @@ void world_attach(struct world *w, int host)
     world_up(w, host, &up);
 }
 
-void world_host(struct world *w, int host, int devices)
+static void make_host(struct world *w, int host, const char *address, int devices)
 {
     struct world_host *h = &w->hosts[host];
     snprintf(h->id, sizeof h->id, "%032x", 0xa0 + host);
     snprintf(h->name, sizeof h->name, "host%d", host);
-    snprintf(h->address, sizeof h->address, "10.0.0.%d", host);
+    snprintf(h->address, sizeof h->address, "%s", address);
     incarnate(w, h);
     h->devices = devices;
     world_attach(w, host);
+}
+
+void world_host(struct world *w, int host, int devices)
+{
+    char address[40];
+    snprintf(address, sizeof address, "10.0.0.%d", host);
+    make_host(w, host, address, devices);
+}
+
+void world_host_without_address(struct world *w, int host, int devices)
+{
+    make_host(w, host, "", devices);
 }
 
 void world_detach(struct world *w, int host)

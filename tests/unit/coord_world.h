@@ -93,7 +93,8 @@ int world_teardown(void **state);
 void world_init(struct world *w);
 void world_clear(struct world *w);
 void world_host(struct world *w, int host, int devices); // knows it and attaches it
-void world_attach(struct world *w, int host);            // Hello … Registered, if it may
+void world_host_without_address(struct world *w, int host, int devices);
+void world_attach(struct world *w, int host); // Hello … Registered, if it may
 void world_detach(struct world *w, int host);
 void world_reborn(struct world *w, int host); // its processes are gone, a new incarnation attaches
 void world_pass(struct world *w, int64_t ms); // in ticks, with heartbeats

@@ -106,8 +106,8 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     const char *huge = world_submit(w, "huge", 16, CALM);
     const char *small = world_submit(w, "small", 2, CALM);
     assert_state(w, huge, QUEUED);
-    assert_non_null(strstr(next_of(w, huge), "no known hosts could take it"));
-    assert_non_null(strstr(next_of(w, huge), "16 cpu devices"));
+    assert_string_equal(next_of(w, huge), "it needs 16 cpu devices, the known host has 2: start "
+                                          "weft-worker on more hosts");
     assert_state(w, small, RUNNING);
 }
 
@@ -118,10 +118,49 @@ static void test_a_job_that_a_host_that_is_away_could_have_taken_names_it(void *
     world_host(w, 1, 4);
     world_detach(w, 1);
     const char *big = world_submit(w, "big", 6, CALM);
-    assert_string_equal(next_of(w, big), "no known hosts could take it, even empty: it needs 6 cpu "
-                                         "devices (away: host1)");
+    assert_string_equal(next_of(w, big), "it needs 6 cpu devices, hosts that take work have 2; "
+                                         "others have 4 on host1 (away)");
     world_attach(w, 1);
     assert_state(w, big, RUNNING);
+}
+
+static void test_a_job_that_drained_hosts_could_take_names_them(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_host(w, 1, 2);
+    world_act(w, WEFT__V1__VERB__DRAIN, "host0");
+    world_act(w, WEFT__V1__VERB__CORDON, "host1");
+    const char *job = world_submit(w, "job", 2, CALM);
+    assert_string_equal(next_of(w, job), "it needs 2 cpu devices, hosts that take work have 0; "
+                                         "others have 2 on host0 (drained), 2 on host1 (cordoned)");
+    world_act(w, WEFT__V1__VERB__UNCORDON, "host1");
+    assert_state(w, job, RUNNING);
+}
+
+static void test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached(void **state)
+{
+    struct world *w = *state;
+    world_host_without_address(w, 0, 2);
+    world_host(w, 1, 2);
+    const char *job = world_submit(w, "job", 4, CALM);
+    assert_string_equal(next_of(w, job),
+                        "it needs 4 cpu devices on hosts that reach each other: others cannot "
+                        "reach host0, whose worker knows no address of its own (start it with "
+                        "--address)");
+    world_host(w, 2, 2);
+    assert_state(w, job, RUNNING); // on the two that have one
+}
+
+static void test_a_job_that_may_not_be_spread_so_far_says_how_much_it_could_have(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_host(w, 1, 3);
+    const char *job = world_submit(w, "job", 4, CALM "resources: {hosts: 1}\n");
+    assert_string_equal(next_of(w, job),
+                        "it needs 4 cpu devices on at most 1 host, the largest that "
+                        "take work have 3");
 }
 
 static void test_the_second_that_no_known_host_could_take_is_placed_when_one_comes(void **state)
@@ -130,7 +169,7 @@ static void test_the_second_that_no_known_host_could_take_is_placed_when_one_com
     world_host(w, 0, 2);
     const char *big = world_submit(w, "big", 4, CALM);
     const char *same = world_submit(w, "same", 4, CALM);
-    assert_non_null(strstr(next_of(w, same), "no known hosts could take it"));
+    assert_non_null(strstr(next_of(w, same), "the known host has 2"));
     world_host(w, 1, 4);
     world_host(w, 2, 4);
     assert_state(w, big, RUNNING);
@@ -325,6 +364,9 @@ int main(void)
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
         STORY(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
+        STORY(test_a_job_that_drained_hosts_could_take_names_them),
+        STORY(test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached),
+        STORY(test_a_job_that_may_not_be_spread_so_far_says_how_much_it_could_have),
         STORY(test_the_second_that_no_known_host_could_take_is_placed_when_one_comes),
         STORY(test_who_is_preempted_goes_back_to_its_place_in_line),
         STORY(test_a_greater_priority_preempts_the_smaller),

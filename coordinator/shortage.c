@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reasons, in the order in which they are looked for; see shortage.h.
+//
+//   nobody has such devices → all together have too few → those that take work have too few, and who
+//   does not take work → the hosts that it may be spread over have too few → they do not reach each
+//   other
+#include "coordinator/shortage.h"
+
+#include <stdlib.h>
+
+#include "coordinator/host.h"
+
+struct supply {                   // of devices of one kind
+    int hosts, devices;           // known
+    int open_hosts, open_devices; // on hosts that take work
+    int most;                     // on as many of those as the job may be spread over, the largest
+    const char *closed;           // hosts that do not take work, and why, with what they have
+    const char *unreachable;      // of those that take work: the ones without an address
+};
+
+static int count_devices(const struct host *h, int kind)
+{
+    int n = 0;
+    for (int i = 0; i < h->ndevices; i++)
+        n += h->devices[i].kind == kind;
+    return n;
+}
+
+static const char *add_word(struct arena *a, const char *list, const char *word)
+{
+    return list ? arena_printf(a, "%s, %s", list, word) : word;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    return *(const int *)b - *(const int *)a;
+}
+
+static void count_supply(const struct job_record *j, struct supply *s, struct arena *a)
+{
+    const struct coord *c = j->coord;
+    int known = 0;
+    *s = (struct supply){0};
+    list_for_each (it, &c->hosts)
+        known++;
+    int *open = arena_array(a, int, known + 1);
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        int n = count_devices(h, j->kind);
+        if (!n)
+            continue;
+        s->hosts++;
+        s->devices += n;
+        if (host_takes_work(h)) {
+            open[s->open_hosts++] = n;
+            s->open_devices += n;
+            if (!h->address[0])
+                s->unreachable = add_word(a, s->unreachable, host_name(h));
+        } else {
+            s->closed = add_word(
+                a, s->closed,
+                arena_printf(a, "%d on %s (%s)", n, host_name(h), host_state_word(host_state(h))));
+        }
+    }
+    qsort(open, (size_t)s->open_hosts, sizeof *open, larger_first);
+    for (int i = 0; i < s->open_hosts && (!j->max_hosts || i < j->max_hosts); i++)
+        s->most += open[i];
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+char *shortage_explain(const struct job_record *j, struct arena *a)
+{
+    const char *kind = job_device_kind(j->kind);
+    struct supply s;
+    count_supply(j, &s, a);
+    const char *needs =
+        arena_printf(a, "it needs %d %s device%s", j->ranks, kind, plural(j->ranks));
+    if (!s.devices)
+        return arena_printf(a,
+                            "no known host has a %s device, it needs %d: start weft-worker on a "
+                            "host that has them",
+                            kind, j->ranks);
+    if (s.devices < j->ranks)
+        return arena_printf(a, "%s, the known host%s %s %d: start weft-worker on more hosts", needs,
+                            plural(s.hosts), s.hosts == 1 ? "has" : "have", s.devices);
+    if (s.open_devices < j->ranks)
+        return arena_printf(a, "%s, hosts that take work have %d; others have %s", needs,
+                            s.open_devices, s.closed);
+    if (s.most < j->ranks)
+        return arena_printf(a, "%s on at most %d host%s, the largest that take work have %d%s%s",
+                            needs, j->max_hosts, plural(j->max_hosts), s.most,
+                            s.closed ? "; others have " : "", s.closed ? s.closed : "");
+    if (!s.unreachable)
+        return arena_printf(a, "%s, and its mesh does not fit on the hosts that take work", needs);
+    return arena_printf(a,
+                        "%s on hosts that reach each other: others cannot reach %s, whose worker "
+                        "knows no address of its own (start it with --address)",
+                        needs, s.unreachable);
+}
