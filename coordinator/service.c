@@ -418,10 +418,34 @@ static void keep_newest(Weft__V1__WhyReply *r)
     r->n_events -= n;
 }
 
-static const ProtobufCMessage *answer_why(struct service *s, const char *job, struct arena *a,
-                                          struct err *e)
+#define BASE(x) ((x) ? &(x)->base : NULL)
+
+// A call's message as the type that its row in service_methods gives it.
+static const char *job_asked_for(const ProtobufCMessage *m)
 {
-    Weft__V1__WhyReply *r = coord_why(s->o.coord, job, clock_mono_ns(), a, e);
+    PRE(m->descriptor == &weft__v1__job_request__descriptor);
+    return ((const Weft__V1__JobRequest *)(const void *)m)->job;
+}
+
+static const ProtobufCMessage *answer_jobs(struct service *s, const ProtobufCMessage *m,
+                                           struct arena *a, struct err *e)
+{
+    const Weft__V1__JobsRequest *ask = (const Weft__V1__JobsRequest *)(const void *)m;
+    (void)e;
+    return &coord_jobs(s->o.coord, ask->all, ask->after, JOBS_PAGE, a)->base;
+}
+
+static const ProtobufCMessage *answer_status(struct service *s, const ProtobufCMessage *m,
+                                             struct arena *a, struct err *e)
+{
+    Weft__V1__JobStatus *r = coord_status(s->o.coord, job_asked_for(m), a, e);
+    return BASE(r);
+}
+
+static const ProtobufCMessage *answer_why(struct service *s, const ProtobufCMessage *m,
+                                          struct arena *a, struct err *e)
+{
+    Weft__V1__WhyReply *r = coord_why(s->o.coord, job_asked_for(m), clock_mono_ns(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
     keep_newest(r);
@@ -429,35 +453,26 @@ static const ProtobufCMessage *answer_why(struct service *s, const char *job, st
     return &r->base;
 }
 
-#define BASE(x) ((x) ? &(x)->base : NULL)
-static const ProtobufCMessage *make_answer(struct service *s, const struct question *q,
-                                           struct arena *a, struct err *e)
+static const ProtobufCMessage *answer_workers(struct service *s, const ProtobufCMessage *m,
+                                              struct arena *a, struct err *e)
 {
-    const struct coord *c = s->o.coord;
-    const char *job =
-        q->method == JOBS || q->method == WORKERS ? "" : ((Weft__V1__JobRequest *)q->request)->job;
-    switch (q->method) {
-    case JOBS: {
-        const Weft__V1__JobsRequest *ask = (Weft__V1__JobsRequest *)q->request;
-        Weft__V1__JobsReply *r = coord_jobs(c, ask->all, ask->after, JOBS_PAGE, a);
-        return BASE(r);
-    }
-    case STATUS: {
-        Weft__V1__JobStatus *r = coord_status(c, job, a, e);
-        return BASE(r);
-    }
-    case WORKERS: {
-        Weft__V1__WorkersReply *r = coord_workers(c, clock_mono_ns(), a);
-        return BASE(r);
-    }
-    case CHECKPOINTS: {
-        Weft__V1__CheckpointsReply *r = coord_checkpoints(c, job, a, e);
-        return BASE(r);
-    }
-    default:
-        return answer_why(s, job, a, e);
-    }
+    (void)m, (void)e;
+    return &coord_workers(s->o.coord, clock_mono_ns(), a)->base;
 }
+
+static const ProtobufCMessage *answer_checkpoints(struct service *s, const ProtobufCMessage *m,
+                                                  struct arena *a, struct err *e)
+{
+    Weft__V1__CheckpointsReply *r = coord_checkpoints(s->o.coord, job_asked_for(m), a, e);
+    return BASE(r);
+}
+
+// Readers' calls, each with the function that knows its request.
+static const ProtobufCMessage *(*const answers[METHODS])(struct service *, const ProtobufCMessage *,
+                                                         struct arena *, struct err *) = {
+    [JOBS] = answer_jobs,       [STATUS] = answer_status,           [WHY] = answer_why,
+    [WORKERS] = answer_workers, [CHECKPOINTS] = answer_checkpoints,
+};
 
 static void answer_one(struct service *s, const struct question *q)
 {
@@ -471,8 +486,9 @@ static void answer_one(struct service *s, const struct question *q)
         streams_logs(&s->streams, q->call, (const Weft__V1__LogsRequest *)q->request);
         return;
     }
+    PRE(answers[q->method]);
     arena_init(&a);
-    const ProtobufCMessage *reply = make_answer(s, q, &a, &e);
+    const ProtobufCMessage *reply = answers[q->method](s, q->request, &a, &e);
     if (reply)
         rpc_reply(s->o.rpc, q->call, reply);
     else
