@@ -224,7 +224,6 @@ static void welcome_host(struct coord *c, struct host *host, struct conn *k,
     host->heard_ns = c->now_ns;
     k->host = host;
     k->nonce[0] = 0;
-    text_set(&host->name, r->name);
     memcpy(host->incarnation, k->incarnation, ID_LEN);
     host->seen_ms = c->wall_ms;
     host_touch(c, host);
@@ -239,7 +238,8 @@ static void welcome_host(struct coord *c, struct host *host, struct conn *k,
     c->round_due = true;
 }
 
-static void on_register(struct coord *c, uint64_t number, const Weft__V1__Register *r)
+static void on_register(struct coord *c, uint64_t number, const char *who,
+                        const Weft__V1__Register *r)
 {
     struct conn *k = find_conn(c, number);
     const char *no = check_registration(c, k, r);
@@ -257,6 +257,7 @@ static void on_register(struct coord *c, uint64_t number, const Weft__V1__Regist
     bool other = strcmp(host->incarnation, r->incarnation) != 0;
     if (other && !host->fenced)
         fence_host(c, host, FENCE_TWIN);
+    host_call(c, host, r->name, who && !strcmp(who, r->name));
     welcome_host(c, host, k, r);
     frames_here(c, host, r);
     found_ask(c, host);
@@ -305,13 +306,13 @@ static void take_from_host(struct coord *c, struct host *host, const Weft__V1__U
     }
 }
 
-void attach_up(struct coord *c, uint64_t number, const Weft__V1__Up *up)
+void attach_up(struct coord *c, uint64_t number, const char *who, const Weft__V1__Up *up)
 {
     struct conn *k = find_conn(c, number);
     if (up->body_case == WEFT__V1__UP__BODY_HELLO)
         on_hello(c, number, up->hello);
     else if (up->body_case == WEFT__V1__UP__BODY_REGISTER)
-        on_register(c, number, up->register_);
+        on_register(c, number, who, up->register_);
     else if (k && k->host && k->host->conn == number)
         take_from_host(c, k->host, up);
     else

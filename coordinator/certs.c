@@ -18,7 +18,7 @@ enum { DAYS = 365, TTL_S = 24 * 3600 };
 struct flags {
     const char *dir, *role, *out, *name;
     const char *san[TLS_SANS_MAX];
-    int nsans, days;
+    int nsans, days, hosts;
     long ttl_s;
 };
 
@@ -57,7 +57,8 @@ static int do_issue(const struct flags *f, struct err *e)
     if (snprintf(beside, sizeof beside, "%s/%s", f->dir, f->name) >= (int)sizeof beside)
         return err_set(e, ERR_INVALID, "the path %s is too long", f->dir);
     const char *out = f->out ? f->out : beside;
-    int rc = tls_ca_issue(f->dir, f->role, f->name, f->days, out, e);
+    const struct tls_issue what = {f->role, f->name, f->days, f->hosts};
+    int rc = tls_ca_issue(f->dir, &what, out, e);
     if (!rc)
         plain_printf(stdout, "%s/%s.pem, %s.key and ca.pem, of %s, good for %d days\n", out,
                      f->role, f->role, f->name, f->days);
@@ -81,8 +82,12 @@ static const struct verb {
      "make the cluster's authority, the server's and an admin's certificate", do_init},
     {"token", "[--tls DIR] [--role worker|client] [--ttl SECONDS]",
      "a join token, good once, for a day", do_token},
-    {"issue", "[--tls DIR] --role client|worker|admin [--days N] [--out DIR] NAME",
-     "make NAME a certificate, in --out or DIR/NAME", do_issue},
+    {"issue",
+     "[--tls DIR] --role client|worker|admin [--hosts N] [--days N] [--out DIR]\n"
+     "                        NAME",
+     "make NAME a certificate, in --out or DIR/NAME; a worker's is for one host, or for --hosts at "
+     "a time",
+     do_issue},
     {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
@@ -103,15 +108,12 @@ static int print_usage(const char *what)
 
 static int parse_flags(int argc, char **argv, struct flags *f)
 {
-    enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, OUT };
+    enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, HOSTS, OUT };
     static const struct option names[] = {
-        {"tls", required_argument, NULL, TLS},
-        {"san", required_argument, NULL, SAN},
-        {"role", required_argument, NULL, ROLE},
-        {"ttl", required_argument, NULL, TTL},
-        {"days", required_argument, NULL, DAYS_FLAG},
-        {"out", required_argument, NULL, OUT},
-        {NULL, 0, NULL, 0},
+        {"tls", required_argument, NULL, TLS},        {"san", required_argument, NULL, SAN},
+        {"role", required_argument, NULL, ROLE},      {"ttl", required_argument, NULL, TTL},
+        {"days", required_argument, NULL, DAYS_FLAG}, {"hosts", required_argument, NULL, HOSTS},
+        {"out", required_argument, NULL, OUT},        {NULL, 0, NULL, 0},
     };
     int k;
     char *end = NULL;
@@ -126,6 +128,8 @@ static int parse_flags(int argc, char **argv, struct flags *f)
         else if (k == TTL && (f->ttl_s = strtol(optarg, &end, 10)) > 0 && !*end)
             continue;
         else if (k == DAYS_FLAG && (f->days = (int)strtol(optarg, &end, 10)) > 0 && !*end)
+            continue;
+        else if (k == HOSTS && (f->hosts = (int)strtol(optarg, &end, 10)) > 0 && !*end)
             continue;
         else if (k == OUT)
             f->out = optarg;

@@ -44,12 +44,13 @@ void coord_free(struct coord *c); // null is fine
 int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e);
 
 enum coord_event_kind {
-    COORD_EV_UP,     // conn said `up`
-    COORD_EV_GONE,   // conn's stream has ended
-    COORD_EV_SUBMIT, // call, who, role, submit
-    COORD_EV_ACT,    // call, who, role, act
-    COORD_EV_TICK,   // time passed; at least every 100 ms while anything is open (coord_due)
-    COORD_EV_AUDIT,  // who, role, verb, target, result: a call decided elsewhere gets its audit row
+    COORD_EV_UP,       // conn said `up`
+    COORD_EV_GONE,     // conn's stream has ended
+    COORD_EV_SUBMIT,   // call, who, role, submit
+    COORD_EV_ACT,      // call, who, role, act
+    COORD_EV_TICK,     // time passed; at least every 100 ms while anything is open (coord_due)
+    COORD_EV_REPLACED, // target: a host whose certificate another host uses now
+    COORD_EV_AUDIT, // who, role, verb, target, result: a call decided elsewhere gets its audit row
     COORD_EVENTS
 };
 struct coord_event {
@@ -58,8 +59,8 @@ struct coord_event {
     int64_t wall_ms; // since 1970; rows and people
     uint64_t conn;   // of a worker's stream; never used again
     const Weft__V1__Up *up;
-    uint64_t call; // to answer by
-    const char *who, *role;
+    uint64_t call;          // to answer by
+    const char *who, *role; // of a call, and who: whose certificate a stream has; "": none
     const Weft__V1__SubmitRequest *submit;
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
@@ -117,6 +118,9 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
 // (at most max), or −1 with `e`.
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
                     char job[ID_LEN], struct err *e);
+// Whether another host may take the place of this one under their certificate: it is away, nothing
+// of it is known to run, and nobody has taken it out of use.
+bool coord_host_gives_way(const struct coord *c, const char *host);
 struct coord_counts { // for /metrics
     int64_t jobs[JOB_STATES], hosts[HOST_STATES];
     int64_t devices, devices_busy;

@@ -21,6 +21,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/folder.h"
+#include "common/rpc/rpc.h"
 
 // Each step brings the schema from its index to the next version. Never edit one that was released.
 static const char *const migrations[] = {
@@ -129,7 +130,7 @@ struct db {
     int lock_fd, dir_fd;
     char dir[4000];
     struct table table[TABLES];
-    sqlite3_stmt *job_state, *events, *bound, *bind;
+    sqlite3_stmt *job_state, *events, *bound, *bind, *owned, *unbind;
 };
 
 // ---- statements --------------------------------------------------------------------------------
@@ -231,6 +232,8 @@ static int prepare_all(struct db *s, struct err *e)
                           buf_str(&names));
     rc = rc ? rc : prepare_sql(s, &s->bound, e, "SELECT certificate FROM bound WHERE host = ?");
     rc = rc ? rc : prepare_sql(s, &s->bind, e, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
+    rc = rc ? rc : prepare_sql(s, &s->owned, e, "SELECT host FROM bound WHERE certificate = ?");
+    rc = rc ? rc : prepare_sql(s, &s->unbind, e, "DELETE FROM bound WHERE host = ?");
     buf_clear(&names);
     return rc;
 }
@@ -452,22 +455,43 @@ int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err 
     return rc;
 }
 
-int db_bind(struct db *s, const char *host, const char *certificate, struct err *e)
+int db_owner(struct db *s, const char *host, char owner[RPC_NAME_MAX], struct err *e)
 {
+    *owner = 0;
     sqlite3_bind_text(s->bound, 1, host, -1, SQLITE_TRANSIENT);
     int rc = sqlite3_step(s->bound);
-    bool same = rc == SQLITE_ROW &&
-                strcmp((const char *)sqlite3_column_text(s->bound, 0), certificate) == 0;
-    sqlite3_reset(s->bound);
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        return set_sql_error(s, "read", e);
     if (rc == SQLITE_ROW)
-        return same ? 0
-                    : err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'",
-                              host, certificate);
+        snprintf(owner, RPC_NAME_MAX, "%s", (const char *)sqlite3_column_text(s->bound, 0));
+    sqlite3_reset(s->bound);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
+}
+
+int db_owned(struct db *s, const char *certificate, struct arena *a, const char ***out, int *n,
+             struct err *e)
+{
+    int rc, cap = 0;
+    *out = NULL;
+    *n = 0;
+    sqlite3_bind_text(s->owned, 1, certificate, -1, SQLITE_TRANSIENT);
+    while ((rc = sqlite3_step(s->owned)) == SQLITE_ROW) {
+        *out = arena_grow(a, *out, sizeof **out, *n, &cap);
+        (*out)[(*n)++] = arena_strdup(a, (const char *)sqlite3_column_text(s->owned, 0));
+    }
+    sqlite3_reset(s->owned);
+    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
+}
+
+int db_bind(struct db *s, const char *host, const char *certificate, struct err *e)
+{
     sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
     sqlite3_bind_text(s->bind, 2, certificate, -1, SQLITE_TRANSIENT);
     return finish_statement(s, s->bind, e);
+}
+
+int db_unbind(struct db *s, const char *host, struct err *e)
+{
+    sqlite3_bind_text(s->unbind, 1, host, -1, SQLITE_TRANSIENT);
+    return finish_statement(s, s->unbind, e);
 }
 
 // ---- reading -----------------------------------------------------------------------------------
@@ -629,6 +653,8 @@ void db_close(struct db *s)
     sqlite3_finalize(s->events);
     sqlite3_finalize(s->bound);
     sqlite3_finalize(s->bind);
+    sqlite3_finalize(s->owned);
+    sqlite3_finalize(s->unbind);
     sqlite3_close(s->sql);
     if (s->lock_fd >= 0)
         close(s->lock_fd);

@@ -10,6 +10,7 @@
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/base/id.h"
+#include "common/rpc/rpc.h"
 #include "proto/rows.pb-c.h"
 
 struct db;
@@ -25,9 +26,13 @@ int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, stru
 // (memory and disk disagree: end the process). Any failure: nothing was written, end the process.
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
 
-// A host id belongs to the certificate that used it first: remembers it, in a transaction of its
-// own. ERR_FENCED: it is another's.
+// Which host ids each certificate has used; binding.h says what follows. Each in a transaction of
+// its own. The owner of an id that nobody has is "".
+int db_owner(struct db *s, const char *host, char owner[RPC_NAME_MAX], struct err *e);
+int db_owned(struct db *s, const char *certificate, struct arena *a, const char ***out, int *n,
+             struct err *e);
 int db_bind(struct db *s, const char *host, const char *certificate, struct err *e);
+int db_unbind(struct db *s, const char *host, struct err *e);
 
 // Readers for clients.
 int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out, size_t *n,

@@ -117,6 +117,60 @@ void hosts_free(struct coord *c)
     map_clear(&c->fenced);
 }
 
+bool coord_host_gives_way(const struct coord *c, const char *id)
+{
+    const struct host *h = host_find(c, id);
+    return !h || (!h->conn && !h->nattempts && !h->cordoned && !h->draining);
+}
+
+void host_forget(struct coord *c, const char *id)
+{
+    struct host *h = host_find(c, id);
+    if (!h || !coord_host_gives_way(c, id))
+        return;
+    row_erase_host(c, h);
+    free_host(c, h);
+}
+
+// ---- names ----
+
+static struct host *find_namesake(struct coord *c, const struct host *h, const char *name)
+{
+    list_for_each (it, &c->hosts) {
+        struct host *other = list_entry(it, struct host, link);
+        if (other != h && name[0] && !strcmp(other->name, name))
+            return other;
+    }
+    return NULL;
+}
+
+static void set_name(struct coord *c, struct host *h, const char *name)
+{
+    text_set(&h->name, name);
+    host_touch(c, h);
+}
+
+static void set_longer_name(struct coord *c, struct host *h, const char *name)
+{
+    const char *longer = arena_printf(c->out->arena, "%s.%.8s", name, h->id);
+    if (find_namesake(c, h, longer))
+        longer = arena_printf(c->out->arena, "%s.%s", name, h->id);
+    set_name(c, h, longer);
+}
+
+void host_call(struct coord *c, struct host *h, const char *name, bool vouched)
+{
+    struct host *other = find_namesake(c, h, name);
+    bool wins = !other || (vouched && !other->vouched);
+    h->vouched = vouched;
+    if (other && wins)
+        set_longer_name(c, other, name);
+    if (wins)
+        set_name(c, h, name);
+    else
+        set_longer_name(c, h, name);
+}
+
 // ---- how a host is ----
 
 const char *host_name(const struct host *h)

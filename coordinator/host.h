@@ -26,12 +26,13 @@ struct host {
     // ---- durable ----
     char id[ID_LEN];
     char incarnation[ID_LEN]; // the newest that was accepted
-    char *name;               // the heap's; may be empty: host_name()
+    char *name;               // the heap's; no other host has it; may be empty: host_name()
     bool cordoned, draining;
     int64_t seen_ms;
 
     // ---- of this process's life ----
     bool dirty;    // its row is to be written
+    bool vouched;  // its certificate says the same name
     bool fenced;   // its newest incarnation is; cleared by a registration
     bool leaving;  // its worker was asked to stop
     uint64_t conn; // its stream; 0: away
@@ -68,6 +69,10 @@ struct host *host_add(struct coord *c, const char *id, const char *incarnation);
 void hosts_free(struct coord *c);
 
 const char *host_name(const struct host *h); // never empty
+// Gives it the name that it asks for. One that another host has already gets the start of its id
+// behind it, unless its certificate vouches for the name and the other's does not.
+void host_call(struct coord *c, struct host *h, const char *name, bool vouched);
+void host_forget(struct coord *c, const char *id); // if coord_host_gives_way
 enum host_state host_state(const struct host *h);
 bool host_takes_work(const struct host *h);
 bool host_is(const struct host *h, const char *incarnation);       // lives as this one, not fenced

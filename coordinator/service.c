@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/rpc/tls_ca.h"
+#include "coordinator/binding.h"
 #include "coordinator/client_error.h"
 #include "coordinator/streams.h"
 
@@ -64,6 +65,7 @@ struct host_conn { // a worker's stream; `user` of its call
     struct list link;
     uint64_t call;
     char cert[RPC_NAME_MAX]; // whose certificate; "": without TLS
+    int hosts;               // for how many hosts that is
     char host[64];           // the id it speaks for; "": not said yet
     char name[RPC_NAME_MAX]; // as it registered
 };
@@ -269,29 +271,60 @@ static void on_attach(struct service *s, struct rpc_event *ev)
     PRE(c != NULL);
     c->call = ev->call;
     snprintf(c->cert, sizeof c->cert, "%s", ev->peer->name);
+    c->hosts = ev->peer->hosts;
     list_append(&s->conns, &c->link);
     rpc_set_user(s->o.rpc, ev->call, c);
 }
 
-// A stream speaks for one host, and a host id belongs to the certificate that used it first.
-static int know_host(struct service *s, struct host_conn *c, const char *host, struct err *e)
+struct newcomer { // a stream that greets, maybe for a host id that its certificate has not used
+    struct service *s;
+    struct coord_out *out;
+};
+
+static bool gives_way(void *ctx, const char *host)
 {
+    const struct newcomer *n = ctx;
+    list_for_each (it, &n->s->conns)
+        if (!strcmp(list_entry(it, struct host_conn, link)->host, host))
+            return false;
+    return coord_host_gives_way(n->s->o.coord, host);
+}
+
+static void take_place(void *ctx, const char *host)
+{
+    struct newcomer *n = ctx;
+    struct coord_event x = event_at(COORD_EV_REPLACED);
+    x.target = host;
+    coord_step(n->s->o.coord, &x, n->out);
+}
+
+// A stream speaks for one host, a host id belongs to the certificate that used it first, and a
+// certificate has a number of hosts at a time.
+static int know_host(struct newcomer *n, struct host_conn *c, const char *host, struct err *e)
+{
+    const struct binding b = {.host = host,
+                              .certificate = c->cert,
+                              .most = c->hosts,
+                              .gives_way = gives_way,
+                              .gone = take_place,
+                              .ctx = n};
     if (*c->host)
         return strcmp(c->host, host) ? err_set(e, ERR_FENCED, "a stream speaks for one host") : 0;
-    int rc = *host && *c->cert ? db_bind(s->o.db, host, c->cert, e) : 0;
+    int rc = *host && *c->cert ? binding_make(n->s->o.db, &b, e) : 0;
     if (!rc)
         snprintf(c->host, sizeof c->host, "%s", host);
     return rc;
 }
 
-static int look_at_up(struct service *s, struct host_conn *c, const Weft__V1__Up *up, struct err *e)
+static int look_at_up(struct newcomer *n, struct host_conn *c, const Weft__V1__Up *up,
+                      struct err *e)
 {
     if (up->body_case == WEFT__V1__UP__BODY_HELLO)
-        return know_host(s, c, up->hello->host, e);
+        return know_host(n, c, up->hello->host, e);
     if (up->body_case != WEFT__V1__UP__BODY_REGISTER)
         return 0;
     snprintf(c->name, sizeof c->name, "%s", up->register_->name);
-    return know_host(s, c, up->register_->host, e);
+    return know_host(n, c, up->register_->host, e);
 }
 
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
@@ -301,7 +334,9 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     struct err e = {0};
     x.conn = ev->call;
     x.up = (const Weft__V1__Up *)ev->message;
-    if (look_at_up(s, c, x.up, &e)) {
+    x.who = c->cert;
+    struct newcomer n = {s, out};
+    if (look_at_up(&n, c, x.up, &e)) {
         log_warn("service", "a worker with the certificate '%s': %s", c->cert, e.text);
         rpc_finish(s->o.rpc, ev->call, client_error_code(&e), e.text);
         return;

@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { RELOAD_S = 1 };
@@ -139,7 +140,7 @@ static enum rpc_role parse_role(const char *name)
 
 void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
 {
-    char role[32];
+    char role[32], hosts[16];
     char *address = grpc_call_get_peer(call);
     *p = (struct rpc_peer){.role = tls ? RPC_NONE : RPC_LOCAL};
     snprintf(p->address, sizeof p->address, "%s", address);
@@ -152,5 +153,10 @@ void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
         p->role = parse_role(role);
     else
         p->name[0] = 0;
+    if (p->role == RPC_WORKER)
+        p->hosts =
+            find_property(auth, GRPC_PEER_URI_PROPERTY_NAME, "weft:hosts:", hosts, sizeof hosts)
+                ? atoi(hosts)
+                : 1;
     grpc_auth_context_release(auth);
 }

@@ -75,12 +75,15 @@ static int write_server(const struct tls_pair *ca, const char *dir, const char *
     return write_pair(ca, &leaf, true, dir, "server", e);
 }
 
-static int write_issued(const struct tls_pair *ca, const char *role, const char *name, int days,
-                        const char *dir, struct err *e)
+static int write_issued(const struct tls_pair *ca, const struct tls_issue *what, const char *dir,
+                        struct err *e)
 {
-    struct tls_leaf leaf = {
-        .role = role, .name = name, .now_s = clock_wall_ms() / 1000, .days = days};
-    return write_pair(ca, &leaf, false, dir, role, e);
+    struct tls_leaf leaf = {.role = what->role,
+                            .name = what->name,
+                            .hosts = what->hosts,
+                            .now_s = clock_wall_ms() / 1000,
+                            .days = what->days > 0 ? what->days : TLS_LEAF_DAYS};
+    return write_pair(ca, &leaf, false, dir, what->role, e);
 }
 
 static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err *e)
@@ -94,6 +97,7 @@ static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err 
 
 static int write_authority(const char *dir, const char *const *sans, int nsans, struct err *e)
 {
+    static const struct tls_issue admin = {.role = "admin", .name = "admin"};
     struct tls_pair ca = {0};
     struct buf key = {0};
     int rc = tls_key_new(&ca.key, e);
@@ -101,7 +105,7 @@ static int write_authority(const char *dir, const char *const *sans, int nsans, 
     rc = rc ? rc : tls_key_print(ca.key, &key, e);
     rc = rc ? rc : tls_file_write(dir, "ca.key", buf_str(&key), e);
     rc = rc ? rc : write_server(&ca, dir, sans, nsans, e);
-    rc = rc ? rc : write_issued(&ca, "admin", "admin", TLS_LEAF_DAYS, dir, e);
+    rc = rc ? rc : write_issued(&ca, &admin, dir, e);
     rc = rc ? rc : write_ca_cert(&ca, dir, e);
     tls_wipe(&key);
     tls_pair_clear(&ca);
@@ -126,20 +130,22 @@ int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err 
     return rc;
 }
 
-int tls_ca_issue(const char *dir, const char *role, const char *name, int days, const char *dir_out,
-                 struct err *e)
+int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_out, struct err *e)
 {
     struct tls_pair ca;
+    const char *role = what->role, *name = what->name;
     if (!tls_role_ok(role))
         return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
     if (!tls_name_ok(name) || !strcmp(name, "tokens")) // a folder of the authority's own
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
+    if (what->hosts > 1 && strcmp(role, "worker") != 0)
+        return err_set(e, ERR_INVALID, "a number of hosts is for a worker's certificate");
     int rc = tls_pair_read(dir, "ca", &ca, e);
     if (rc)
         return rc;
     rc = tls_dir_make(dir_out, e);
     rc = rc ? rc : write_ca_cert(&ca, dir_out, e);
-    rc = rc ? rc : write_issued(&ca, role, name, days > 0 ? days : TLS_LEAF_DAYS, dir_out, e);
+    rc = rc ? rc : write_issued(&ca, what, dir_out, e);
     tls_pair_clear(&ca);
     return rc;
 }

@@ -6,8 +6,8 @@
 //   DIR/NAME.pem NAME.key           issued here; the first is `admin`
 //   DIR/tokens/<sha256 of secret>   a join token: role, expiry; unlinked when it is used
 //
-// Certificates carry their role as a URI SAN "weft:role:client|worker|admin|coordinator" and their
-// name as common name. A join token is one line of text to carry by hand: the CA's SHA-256, which
+// Certificates carry their role as a URI SAN "weft:role:client|worker|admin|coordinator", a fleet's
+// the number of its hosts as "weft:hosts:N", and their name as common name. A join token is one line of text to carry by hand: the CA's SHA-256, which
 // the joiner checks before it trusts anything, and a secret. Keys are EC P-256, files 0600, each
 // pair replaced together (the certificate last). OpenSSL lives here and in tls.c only.
 #pragma once
@@ -23,10 +23,14 @@ enum { TLS_TOKEN_MAX = 200, TLS_NAME_MAX = 64, TLS_SANS_MAX = 64 };
 // Makes the authority, the server's certificate (names and addresses in `sans`: "coord.example",
 // "10.0.0.1"; localhost is always in) and the admin's. ERR_EXISTS when there is one already.
 int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err *e);
+struct tls_issue {
+    const char *role, *name;
+    int days;  // 0: a year
+    int hosts; // of a worker: for how many hosts at a time; 0: one
+};
 // A new key pair and certificate DIR_OUT/ROLE.{pem,key}, where daemons and clients look for their
 // own, and a copy of ca.pem there.
-int tls_ca_issue(const char *dir, const char *role, const char *name, int days, const char *dir_out,
-                 struct err *e);
+int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_out, struct err *e);
 // A new server certificate with these names, in place of the old.
 int tls_ca_renew_server(const char *dir, const char *const *sans, int nsans, struct err *e);
 

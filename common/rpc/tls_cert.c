@@ -20,6 +20,7 @@
 #include "common/rpc/tls_ca.h"
 
 #define ROLE_URI   "weft:role:"
+#define HOSTS_URI  "weft:hosts:"
 #define DAY_S      86400
 #define CLOCK_SKEW 3600 // a certificate is good since an hour ago: clocks of other hosts differ
 
@@ -145,6 +146,9 @@ static bool add_sans(X509 *cert, const struct tls_leaf *leaf)
     GENERAL_NAMES *names = GENERAL_NAMES_new();
     int n = snprintf(uri, sizeof uri, ROLE_URI "%s", leaf->role);
     bool ok = names && add_name(names, GEN_URI, uri, n);
+    n = snprintf(uri, sizeof uri, HOSTS_URI "%d", leaf->hosts);
+    if (leaf->hosts > 1)
+        ok = ok && add_name(names, GEN_URI, uri, n);
     for (int i = 0; i < leaf->nsans && ok; i++)
         ok = add_san(names, leaf->sans[i]);
     ok = ok && X509_add1_ext_i2d(cert, NID_subject_alt_name, names, 0, 0) == 1;

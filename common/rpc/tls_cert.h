@@ -34,7 +34,8 @@ struct tls_leaf {
     const char *const *sans; // DNS names and addresses
     int nsans;
     int64_t now_s;
-    int days; // at most as long as the authority's
+    int days;  // at most as long as the authority's
+    int hosts; // of a worker: for so many; 0 and 1: one
 };
 int tls_cert_make_leaf(const struct tls_pair *ca, EVP_PKEY *public_key, const struct tls_leaf *leaf,
                        X509 **out, struct err *e);

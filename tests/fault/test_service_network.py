@@ -42,7 +42,7 @@ class Wired(cluster.Cluster):
     def issued(self, i):
         """A folder with the certificate of a worker, as an admin would hand it over."""
         to = self.place / f"tls-{i}"
-        self.run(cluster.COORDINATOR, "issue", "--tls", self.tls, "--role", "worker", "--out", to, "worker")
+        self.run(cluster.COORDINATOR, "issue", "--tls", self.tls, "--role", "worker", "--out", to, f"worker-{i}")
         return to
 
     def add_worker(self, i, *more):

@@ -147,7 +147,10 @@ void world_event(struct world *w, struct coord_event *ev)
 
 void world_up(struct world *w, int host, Weft__V1__Up *up)
 {
-    struct coord_event ev = {.kind = COORD_EV_UP, .conn = w->hosts[host].conn, .up = up};
+    struct coord_event ev = {.kind = COORD_EV_UP,
+                             .conn = w->hosts[host].conn,
+                             .who = w->hosts[host].certificate,
+                             .up = up};
     if (!w->hosts[host].conn || w->hosts[host].stopped)
         return;
     world_event(w, &ev);

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "common/base/buf.h"
-#include "coordinator/db.h"
+#include "coordinator/binding.h"
 
 struct place {
     char dir[64];
@@ -357,18 +357,61 @@ static void a_full_disk_fails_the_transaction_and_keeps_the_rest(void **state)
     arena_clear(&a);
 }
 
+struct fleet { // who of a certificate's hosts gives way
+    const char *away;
+    char gone[40];
+};
+
+static bool is_away(void *ctx, const char *host)
+{
+    const struct fleet *f = ctx;
+    return f->away && !strcmp(f->away, host);
+}
+
+static void note_gone(void *ctx, const char *host)
+{
+    struct fleet *f = ctx;
+    snprintf(f->gone, sizeof f->gone, "%s", host);
+}
+
+static int bind_host(struct place *p, struct fleet *f, const char *host, const char *certificate,
+                     int most, struct err *e)
+{
+    const struct binding b = {host, certificate, most, is_away, note_gone, f};
+    return binding_make(p->db, &b, e);
+}
+
 static void a_host_belongs_to_the_certificate_that_used_it_first(void **state)
 {
     struct place *p = *state;
+    struct fleet f = {0};
     struct err e = {0};
     reopen(p);
-    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
-    assert_int_equal(db_bind(p->db, "bbbb", "first", &e), 0); // one certificate, two hosts
+    assert_int_equal(bind_host(p, &f, "aaaa", "first", 2, &e), 0);
+    assert_int_equal(bind_host(p, &f, "bbbb", "first", 2, &e), 0); // one certificate, two hosts
     reopen(p);
-    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
-    assert_int_equal(db_bind(p->db, "aaaa", "second", &e), ERR_FENCED);
+    assert_int_equal(bind_host(p, &f, "aaaa", "first", 2, &e), 0);
+    assert_int_equal(bind_host(p, &f, "aaaa", "second", 2, &e), ERR_FENCED);
     assert_non_null(strstr(e.text, "second"));
-    assert_int_equal(db_bind(p->db, "aaaa", "first", &e), 0);
+    assert_int_equal(bind_host(p, &f, "aaaa", "first", 2, &e), 0);
+}
+
+static void a_certificate_has_no_more_hosts_than_it_says(void **state)
+{
+    struct place *p = *state;
+    struct fleet f = {0};
+    struct err e = {0};
+    reopen(p);
+    assert_int_equal(bind_host(p, &f, "aaaa", "one", 1, &e), 0);
+    assert_int_equal(bind_host(p, &f, "bbbb", "one", 1, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "'one' is for 1 host at a time, and host aaaa has it"));
+    f.away = "aaaa"; // its machine was set up anew, say
+    assert_int_equal(bind_host(p, &f, "bbbb", "one", 1, &e), 0);
+    assert_string_equal(f.gone, "aaaa");
+    reopen(p);
+    f.away = NULL;
+    assert_int_equal(bind_host(p, &f, "aaaa", "one", 1, &e), ERR_LIMIT); // the place is taken
+    assert_int_equal(bind_host(p, &f, "aaaa", "two", 1, &e), 0);         // and the id is free
 }
 
 static void the_cluster_s_id_is_kept_beside_the_database(void **state)
@@ -517,6 +560,7 @@ int main(void)
         CASE(what_was_acknowledged_survives_and_nothing_else),
         CASE(a_full_disk_fails_the_transaction_and_keeps_the_rest),
         CASE(a_host_belongs_to_the_certificate_that_used_it_first),
+        CASE(a_certificate_has_no_more_hosts_than_it_says),
         CASE(the_cluster_s_id_is_kept_beside_the_database),
         CASE(its_files_are_its_owners_alone),
         CASE(a_restart_reads_a_few_rows_a_job_whatever_its_story),

@@ -141,7 +141,7 @@ static void test_a_rank_that_died_while_its_agent_was_away_is_told_of(void **sta
     world_step(w, job, 2);
     world_detach(w, 0);
     struct world_rank *k = &world_at(w, 0, job)->ranks[1];
-    *k = (struct world_rank){.ended = true, .device = k->device, .code = 71, .step = 2};
+    *k = (struct world_rank){.ended = true, .device = k->device, .code = 70, .step = 2};
     world_attach(w, 0);
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);

@@ -260,8 +260,9 @@ static int make_top(void **state)
     if (!mkdtemp(top))
         return -1;
     if (tls_ca_init(in_top("ca"), NULL, 0, &e) || tls_ca_init(in_top("other"), NULL, 0, &e) ||
-        tls_ca_issue(in_top("ca"), "client", "alice", 0, in_top("alice"), &e) ||
-        tls_ca_issue(in_top("ca"), "worker", "w1", 0, in_top("w1"), &e)) {
+        tls_ca_issue(in_top("ca"), &(struct tls_issue){"client", "alice", 0, 0}, in_top("alice"),
+                     &e) ||
+        tls_ca_issue(in_top("ca"), &(struct tls_issue){"worker", "w1", 0, 0}, in_top("w1"), &e)) {
         print_error("%s\n", e.text);
         return -1;
     }

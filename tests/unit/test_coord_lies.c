@@ -8,6 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+static const Weft__Rows__Host *host_row(const struct world *w, int host)
+{
+    char key[80];
+    snprintf(key, sizeof key, "host %s", w->hosts[host].id);
+    return w->rows[world_row(w, key)]->host;
+}
+
 // The fence's answer for a job that waits for it.
 static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone *d)
 {
@@ -233,6 +240,61 @@ static void test_names_that_are_none_are_not_registered(void **state)
     arena_clear(&a);
 }
 
+static const char *name_of(struct world *w, int host)
+{
+    static char name[80];
+    struct arena a;
+    arena_init(&a);
+    const Weft__V1__WorkersReply *r = coord_workers(w->c, w->now, &a);
+    name[0] = 0;
+    for (size_t i = 0; i < r->n_workers; i++)
+        if (!strcmp(r->workers[i]->host, w->hosts[host].id))
+            snprintf(name, sizeof name, "%s", r->workers[i]->name);
+    arena_clear(&a);
+    return name;
+}
+
+static void register_as(struct world *w, int host, const char *name)
+{
+    world_host(w, host, 1);
+    world_detach(w, host);
+    strcpy(w->hosts[host].name, name);
+    world_attach(w, host);
+}
+
+static void test_a_name_that_a_host_has_is_not_taken_from_it(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    register_as(w, 1, "host0");
+    register_as(w, 2, "host0");
+    assert_string_equal(name_of(w, 0), "host0");
+    assert_string_not_equal(name_of(w, 1), "host0");
+    char second[80];
+    strcpy(second, name_of(w, 1));
+    assert_string_not_equal(name_of(w, 2), second);
+    assert_true(world_act(w, WEFT__V1__VERB__DRAIN, "host0")); // it is clear whom that means
+    assert_int_equal(host_row(w, 0)->draining, 1);
+    assert_int_equal(host_row(w, 1)->draining, 0);
+    world_restart(w); // whoever comes back first
+    assert_string_equal(name_of(w, 0), "host0");
+}
+
+static void test_a_certificate_that_says_the_name_gets_it_back_from_whoever_came_first(void **state)
+{
+    struct world *w = *state;
+    w->hosts[1].certificate = "mallory";
+    register_as(w, 1, "host0"); // before host0 is up
+    assert_string_equal(name_of(w, 1), "host0");
+    w->hosts[0].certificate = "host0";
+    world_host(w, 0, 1);
+    assert_string_equal(name_of(w, 0), "host0");
+    assert_string_not_equal(name_of(w, 1), "host0");
+    world_detach(w, 1);
+    world_attach(w, 1);
+    assert_string_equal(name_of(w, 0), "host0");
+}
+
 static void test_the_last_lines_of_an_event_are_bounded(void **state)
 {
     enum { LONG = 1 << 20 };
@@ -280,6 +342,8 @@ int main(void)
         STORY(test_barriers_without_end_are_refused_and_forgotten),
         STORY(test_a_host_that_breaks_the_rules_is_away_at_once),
         STORY(test_names_that_are_none_are_not_registered),
+        STORY(test_a_name_that_a_host_has_is_not_taken_from_it),
+        STORY(test_a_certificate_that_says_the_name_gets_it_back_from_whoever_came_first),
         STORY(test_the_last_lines_of_an_event_are_bounded),
         STORY(test_what_a_rank_says_last_does_not_steer_a_terminal),
     };

@@ -29,7 +29,7 @@ static void ca_make(const char *dir)
 static void issue(struct room *t, const char *role)
 {
     struct err e = {0};
-    must(tls_ca_issue(t->dir, role, role, 1, t->dir, &e), &e);
+    must(tls_ca_issue(t->dir, &(struct tls_issue){role, role, 1, 0}, t->dir, &e), &e);
 }
 
 static void present(struct room *t, const char *dir, const char *name)

@@ -134,7 +134,9 @@ static void issue_makes_a_certificate_of_a_role_with_the_authority_beside_it(voi
 {
     (void)state;
     struct err e = {0};
-    assert_int_equal(tls_ca_issue(in_top("ca"), "client", "alice", 0, in_top("alice"), &e), 0);
+    assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"client", "alice", 0, 0},
+                                  in_top("alice"), &e),
+                     0);
     assert_role(in_top("alice/client.pem"), "client", "alice", 365);
     assert_mode(in_top("alice"), 0700);
     assert_mode(in_top("alice/client.key"), 0600);
@@ -143,10 +145,14 @@ static void issue_makes_a_certificate_of_a_role_with_the_authority_beside_it(voi
     assert_int_equal(verify(alice, ca, X509_PURPOSE_SSL_CLIENT), 0);
     assert_int_equal(verify(alice, ca, X509_PURPOSE_SSL_SERVER), X509_V_ERR_INVALID_PURPOSE);
     assert_int_equal(X509_check_private_key(alice, key), 1);
-    assert_int_equal(tls_ca_issue(in_top("ca"), "worker", "w-1", 30, in_top("w-1"), &e), 0);
+    assert_int_equal(
+        tls_ca_issue(in_top("ca"), &(struct tls_issue){"worker", "w-1", 30, 0}, in_top("w-1"), &e),
+        0);
     assert_role(in_top("w-1/worker.pem"), "worker", "w-1", 30);
     // None outlives the authority.
-    assert_int_equal(tls_ca_issue(in_top("ca"), "worker", "w-2", 36500, in_top("w-2"), &e), 0);
+    assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"worker", "w-2", 36500, 0},
+                                  in_top("w-2"), &e),
+                     0);
     assert_role(in_top("w-2/worker.pem"), "worker", "w-2", 3650);
     X509_free(ca);
     X509_free(alice);
@@ -162,14 +168,18 @@ static void issue_refuses_other_roles_and_names_that_are_paths(void **state)
     longest[64] = 0;
     read_text(in_top("ca/ca.key"), before, sizeof before);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        assert_int_equal(tls_ca_issue(in_top("ca"), "client", names[i], 0, in_top("ca"), NULL),
+        assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"client", names[i], 0, 0},
+                                      in_top("ca"), NULL),
                          ERR_INVALID);
-    assert_int_equal(tls_ca_issue(in_top("ca"), "client", longest, 0, in_top("ca"), NULL),
+    assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"client", longest, 0, 0},
+                                  in_top("ca"), NULL),
                      ERR_INVALID);
-    assert_int_equal(tls_ca_issue(in_top("ca"), "coordinator", "x", 0, in_top("ca"), NULL),
+    assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"coordinator", "x", 0, 0},
+                                  in_top("ca"), NULL),
                      ERR_INVALID);
-    assert_int_equal(tls_ca_issue(in_top("none"), "client", "x", 0, in_top("ca"), NULL),
-                     ERR_NOTFOUND);
+    assert_int_equal(
+        tls_ca_issue(in_top("none"), &(struct tls_issue){"client", "x", 0, 0}, in_top("ca"), NULL),
+        ERR_NOTFOUND);
     read_text(in_top("ca/ca.key"), after, sizeof after);
     assert_string_equal(before, after);
 }
