@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 
 #include "common/explain/heads.h"
+#include "common/explain/routing.h"
 #include "common/explain/sharding_findings.h"
 #include "common/explain/usage.h"
 
@@ -75,6 +76,7 @@ static void make_findings(const struct job *job, const struct compiled *c, struc
         find_empty_groups(g, &job->optimizer, f);
         sharding_findings(c, job, s->of_names, s->facts.n, f);
         heads_check(s, job, &c->mesh, g, f);
+        routing_check(s, job, &c->mesh, g, f);
     }
     if (c->whole) {
         usage_check(c, job, a, f);

@@ -27,6 +27,9 @@
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
+    X(EXPERT_ORDER, WARNING)       \
+    X(ONE_CHOICE, WARNING)         \
+    X(CHOICES_DROPPED, NOTE)       \
     X(KEY_HEADS_WHOLE, NOTE)       \
     X(TF32_IS_F32, NOTE)           \
     X(NOT_DETERMINISTIC, NOTE)     \

@@ -314,6 +314,51 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
     buf_clear(&axes);
 }
 
+// How tokens are dealt to the experts whose places a value holds; null: it holds none.
+static const struct op_slots *find_dealing(const struct teller *t, const struct value *v)
+{
+    const struct graph *g = t->graph;
+    for (const struct value *at = v; at->producer >= 0;) {
+        const struct node *n = &g->nodes[at->producer];
+        if (n->op == OP_DISPATCH)
+            return &n->attr.slots;
+        at = &g->values[n->in[0]];
+    }
+    return NULL;
+}
+
+// A number of samples a group that would leave whole groups to each device.
+static int64_t find_group(int64_t group, int64_t groups, int64_t parts)
+{
+    for (int64_t n = group; n > 1; n--)
+        if (groups * group % (n * parts) == 0)
+            return n;
+    return 1;
+}
+
+static void tell_groups(const struct teller *t, const struct fact *f, struct finding *one)
+{
+    const struct op_slots *s = find_dealing(t, value_of(t, f));
+    int64_t would = find_group(s->group, f->size, f->parts);
+    one->message =
+        TEXT(t,
+             "%s: %lld groups of %lld samples do not divide by %lld (%s), which cut the batch; a "
+             "group lies on one device: group=%lld would do",
+             one->tensor, (long long)f->size, (long long)s->group, (long long)f->parts,
+             axes_text(t, f->axes), (long long)would);
+    one->fix = TEXT(t, "model.group=%lld", (long long)would);
+}
+
+static void tell_places(const struct teller *t, const struct fact *f, struct finding *one)
+{
+    one->message =
+        TEXT(t,
+             "%s: %lld slots an expert do not divide by %lld (%s): a capacity that gives %s "
+             "would do",
+             one->tensor, (long long)f->size, (long long)f->parts, axes_text(t, f->axes),
+             sizes_text(t, f->size, f->parts));
+}
+
 static void tell_indivisible(const struct teller *t, const struct fact *f)
 {
     const struct value *v = value_of(t, f);
@@ -331,6 +376,10 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
              one.tensor, all.more, dim_text(t, v, f->dim), (long long)f->size, (long long)f->parts,
              axes_text(t, f->axes), sizes_text(t, f->size, f->parts));
     one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f));
+    if (v->dims[f->dim] == DIM_GROUP && find_dealing(t, v))
+        tell_groups(t, f, &one);
+    else if (v->dims[f->dim] == DIM_CAPACITY && find_dealing(t, v))
+        tell_places(t, f, &one);
     findings_add(t->found, &one);
 }
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan says of experts: sizes that do not fit the mesh, an order of axes that costs gathers, and
+// what a router's choices and places mean.
+#include "tests/unit/moe_case.h"
+
+// The finding of a code that the job has; its words have `says` in them.
+static void expect_finding(const struct moe *m, const char *mesh, const char *sharding,
+                           enum finding_code code, const char *says, char fix[200])
+{
+    struct fixture f;
+    moe = *m;
+    int rc = compile_moe(&f, moe_text(mesh, 1, sharding, ""));
+    const struct finding *one = find_finding(&f, code, NULL);
+    if (!one)
+        fail_msg("{%s}: no %s", mesh, finding_name(code));
+    if (!strstr(one->message, says))
+        fail_msg("%s", one->message);
+    assert_int_equal(rc, finding_is_error(code) ? ERR_INVALID : 0);
+    snprintf(fix, 200, "%s", one->fix ? one->fix : "");
+    fixture_clear(&f);
+}
+
+static bool has_finding(const struct moe *m, const char *mesh, const char *sharding,
+                        enum finding_code code)
+{
+    struct fixture f;
+    moe = *m;
+    (void)compile_moe(&f, moe_text(mesh, 1, sharding, ""));
+    bool has = find_finding(&f, code, NULL);
+    fixture_clear(&f);
+    return has;
+}
+
+static void sizes_that_do_not_fit_the_mesh_are_told_with_what_would(void **state)
+{
+    static const struct moe pairs = {6, 2, 0, 2, 1.5, 0, 0.01, 2, 0};
+    static const struct moe fours = {6, 2, 0, 4, 1.5, 0, 0.01, 2, 0};
+    char fix[200];
+    (void)state;
+    expect_finding(&usual, "tp: 2, ep: 2", "", FINDING_INDIVISIBLE,
+                   "dimension expert of size 6 does not divide by 4 (tp,ep)", fix);
+    expect_finding(&pairs, "dp: 2, ep: 2", "rules: {expert: []}", FINDING_INDIVISIBLE,
+                   "6 groups of 2 samples do not divide by 4 (dp,ep), which cut the batch; a group "
+                   "lies on one device: group=1 would do",
+                   fix);
+    assert_string_equal(fix, "model.group=1");
+    expect_finding(&fours, "dp: 2", "", FINDING_INDIVISIBLE, "group=3 would do", fix);
+    expect_finding(&usual, "cp: 2", "", FINDING_INDIVISIBLE,
+                   "3 slots an expert do not divide by 2 (cp): a capacity that gives 2 or 4", fix);
+}
+
+static void a_group_that_leaves_samples_over_is_refused(void **state)
+{
+    static const struct moe fives = {6, 2, 0, 5, 1.5, 0, 0.01, 2, 0};
+    static const struct moe scarce = {6, 2, 0, 1, 0.25, 0, 0.01, 2, 0};
+    struct fixture f;
+    (void)state;
+    moe = fives;
+    assert_int_equal(compile_moe(&f, moe_text("dp: 1", 2, "", "")), ERR_INVALID);
+    assert_non_null(strstr(f.e.text, "a microbatch of 6 samples is no whole number of groups of 5; "
+                                     "group=1, 2, 3 or 6 would do"));
+    fixture_clear(&f);
+    moe = scarce;
+    assert_int_equal(compile_moe(&f, moe_text("dp: 1", 1, "", "")), ERR_INVALID);
+    assert_non_null(strstr(f.e.text,
+                           "an expert of 6 has no place for any of a group's 12 tokens; a "
+                           "capacity of 1 or more would give it one"));
+    fixture_clear(&f);
+}
+
+// The same axes in another order compute the same; each exchange would gather what stands behind.
+static void the_axis_of_experts_comes_last(void **state)
+{
+    char fix[200], text[400];
+    (void)state;
+    expect_finding(&usual, "dp: 2, ep: 2", "rules: {batch: [ep, dp]}", FINDING_EXPERT_ORDER,
+                   "sharding.rules.batch: ep deals tokens to experts and is not last", fix);
+    assert_string_equal(fix, "sharding.rules.batch=[dp, ep]");
+    expect_finding(&usual, "ep: 2, tp: 3", "rules: {expert: [ep, tp]}", FINDING_EXPERT_ORDER,
+                   "sharding.rules.expert: ep", fix);
+    assert_string_equal(fix, "sharding.rules.expert=[tp, ep]");
+    snprintf(text, sizeof text, "rules: {expert: %s}", strchr(fix, '=') + 1);
+    assert_false(has_finding(&usual, "ep: 2, tp: 3", text, FINDING_EXPERT_ORDER));
+    assert_false(has_finding(&usual, "dp: 2, ep: 2", "", FINDING_EXPERT_ORDER));
+    assert_false(has_finding(&usual, "tp: 2", "rules: {batch: [ep, dp]}", FINDING_EXPERT_ORDER));
+}
+
+// Experts dealt over an axis that the batch is not cut on: the rest is computed on all of it alike.
+static void an_axis_of_experts_alone_repeats_the_rest(void **state)
+{
+    char fix[200];
+    (void)state;
+    expect_finding(&usual, "dp: 2, ep: 3", "rules: {batch: dp}", FINDING_REDUNDANT, "ep", fix);
+}
+
+static void a_router_of_one_choice_and_scarce_places_are_told(void **state)
+{
+    static const struct moe one = {6, 1, 0, 1, 1, 0, 0.01, 2, 0};
+    static const struct moe all = {6, 2, 0, 1, 0, 0, 0.01, 2, 0};
+    char fix[200];
+    (void)state;
+    expect_finding(&one, "dp: 1", "", FINDING_ONE_CHOICE,
+                   "layers/1: each token chooses one expert, whose weight is 1", fix);
+    // 6 experts of 3 places for 24 choices.
+    expect_finding(&usual, "dp: 1", "", FINDING_CHOICES_DROPPED, "at least 25 % are dropped", fix);
+    assert_false(has_finding(&usual, "dp: 1", "", FINDING_ONE_CHOICE));
+    assert_false(has_finding(&all, "dp: 1", "", FINDING_CHOICES_DROPPED));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_that_do_not_fit_the_mesh_are_told_with_what_would),
+        cmocka_unit_test(a_group_that_leaves_samples_over_is_refused),
+        cmocka_unit_test(the_axis_of_experts_comes_last),
+        cmocka_unit_test(an_axis_of_experts_alone_repeats_the_rest),
+        cmocka_unit_test(a_router_of_one_choice_and_scarce_places_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
