@@ -39,7 +39,8 @@ EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs: what job reading may use too, the lowest first.
 MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts model_dims)
-MODEL_SRC   += model model_check built_in mlp vae dense decoder draws loss schema_list
+MODEL_SRC   += draws loss term parameter algebra model_inputs layers reductions functions expression builder
+MODEL_SRC   += model model_check schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 llama cookbook mlp vae
@@ -133,7 +134,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
 UNIT_BASE    := err arena buf plain list map log rand hash json stream root folder
-UNIT_MODEL   := model_language
+UNIT_MODEL   := model_language model_build model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline
 UNIT_COMPILE += explain_experts compile_experts compile_experts_moved explain_picture explain_fit explain_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies compile_group
@@ -158,7 +159,7 @@ PARITY_TESTS := jax
 CUDA_PARTS  := algos
 CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
-FUZZERS     := json array job plan shard manifest frame up
+FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart
@@ -574,11 +575,11 @@ fuzz:
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
 FUZZ_WITH_up    := $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) | $(PROTO_C) $(SERVICE_C)
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(CPPFLAGS) -std=c11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-	    -o $@ $< $(COMMON_SRC) $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
+	    -o $@ $< $(COMMON_SRC) $(BUILD)/gen/model_texts.c $(FUZZ_WITH_$*) $(if $(FUZZ_WITH_$*),-lprotobuf-c) $(COMMON_LIBS)
 
 benches: $(BENCHES:%=$(BUILD)/tests/bench/bench_%) $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%)
 

@@ -42,8 +42,3 @@ int loss_mean(struct graph *g, const char *name, int rows, int64_t of)
     graph_contribute(g, total, part);
     return total;
 }
-
-void loss_report(struct graph *g, const char *name, int rows, int64_t of)
-{
-    graph_report(g, name, sum_rows(g, rows, of));
-}

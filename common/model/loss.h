@@ -10,5 +10,3 @@ int loss_rows(struct graph *g, enum op op, int nin, const int *in, enum dtype t,
 int loss_cross_entropy(struct graph *g, int logits, int targets, int64_t limit);
 // Σ rows / `of`, collected over the microbatches: a sum of that name.
 int loss_mean(struct graph *g, const char *name, int rows, int64_t of);
-// The same as a part beside the loss.
-void loss_report(struct graph *g, const char *name, int rows, int64_t of);

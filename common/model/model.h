@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models. Each is one short file that emits its forward graph with logical dimension names and
-// knows nothing of meshes; this table finds it by the job's model.program.
+// The job's model, compiled: its program (language/model_program.h) and sizes become the graph that the
+// compiler cuts (builder.h).
 #pragma once
 #include "common/explain/device_models.h"
 #include "common/explain/explain.h"
@@ -16,9 +16,6 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
 void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
                struct findings *found, struct arena *a);
 
-int mlp_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
-              int64_t step_batch);
-int decoder_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
-                  int64_t step_batch);
-int vae_build(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
-              int64_t step_batch);
+// The builder that the above hand to the compiler (build_fn).
+int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+                    int64_t step_batch);

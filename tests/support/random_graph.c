@@ -439,6 +439,7 @@ static void deed(struct pool *p)
     static const enum point points[] = {POINT_SEQ, POINT_ATT, POINT_HIDDEN, POINT_LOGITS};
     p->asked = 0;
     graph_scope(p->g, "layers/%d", p->deed / DEEDS_A_LAYER);
+    graph_layer(p->g, p->deed / DEEDS_A_LAYER);
     graph_at(p->g, points[pick(p, 4)]);
     // The newest values come more often, so that graphs grow long and not only wide.
     int i = pick(p, 3) ? p->n - 1 - pick(p, p->n < 3 ? p->n : 3) : pick(p, p->n);

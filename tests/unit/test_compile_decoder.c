@@ -313,7 +313,7 @@ static uint64_t parameters(const char *program)
     assert_int_equal(
         job_parse(&a, &weft_schema, "t", NULL, text, strlen(text), NULL, 0, &job, &errs), 0);
     graph_init(&g, &a, NULL, &e);
-    assert_int_equal(decoder_build(&g, &job, PROGRAM_TRAIN, 1, 1), 0);
+    assert_int_equal(model_build_job(&g, &job, PROGRAM_TRAIN, 1, 1), 0);
     for (int v = 0; v < g.nvalues; v++)
         if (g.values[v].kind == VALUE_PARAM)
             n += (uint64_t)shape_count(&g.values[v].shape);

@@ -215,7 +215,7 @@ static int build_counted(struct graph *g, const struct job *job, enum program_ki
                          int64_t batch, int64_t step_batch)
 {
     whole += job->model.facts->layers == 16 && kind == PROGRAM_TRAIN;
-    return decoder_build(g, job, kind, batch, step_batch);
+    return model_build_job(g, job, kind, batch, step_batch);
 }
 
 static uint64_t arena_with(const char *text, const char *set)
@@ -256,7 +256,7 @@ static void a_setting_that_just_fits_is_not_dismissed_unseen(void **state)
         compile_text(&f, TALL, 0);
         struct device_model d = {"small", arena_with(TALL, set) - i % 2, 0, 0};
         assert_true(d.memory < f.c.memory.arena);
-        fit_check(&f.job, decoder_build, &d, &f.c, &f.found, &f.a);
+        fit_check(&f.job, model_build_job, &d, &f.c, &f.found, &f.a);
         const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
         assert_non_null(one);
         assert_non_null(one->fix);

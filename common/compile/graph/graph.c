@@ -33,8 +33,17 @@ void graph_scope(struct graph *g, const char *fmt, ...)
     for (g->scope = 0; g->scope < g->nscopes; g->scope++)
         if (strcmp(g->scopes[g->scope], name) == 0)
             return;
+    int cap = g->scopes_cap; // both arrays grow alike
     g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
+    g->scope_layers =
+        arena_grow(g->arena, g->scope_layers, sizeof *g->scope_layers, g->nscopes, &cap);
+    g->scope_layers[g->nscopes] = -1;
     g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
+}
+
+void graph_layer(struct graph *g, int64_t n)
+{
+    g->scope_layers[g->scope] = n;
 }
 
 void graph_at(struct graph *g, enum point p)
@@ -193,7 +202,10 @@ static int assign_labels(struct graph *g, const struct op_args *a, struct labels
     for (int d = 0; d < a->nout_dims; d++)
         new_label(l, a->out_dims[d]);
     for (int k = 0; k < a->nin; k++) {
-        const struct value *v = &g->values[a->in[k]];
+        struct value renamed = g->values[a->in[k]];
+        const struct value *v = &renamed;
+        if (k == 0 && a->read_as)
+            memcpy(renamed.dims, a->read_as, sizeof *a->read_as * (size_t)v->shape.n);
         for (int d = 0; d < v->shape.n; d++) {
             int i = find_label(l, v, d, a->nout_dims);
             if (i < 0)
@@ -381,6 +393,18 @@ int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                                          .sizes = v.shape.dim,
                                          .attr = attr,
                                          .dtype = t});
+}
+
+int graph_rename(struct graph *g, int x, const enum dim *dims)
+{
+    struct value v = g->values[x];
+    return graph_op(g, &(struct op_args){.op = OP_SCALE,
+                                         .nin = 1,
+                                         .in = &x,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = dims,
+                                         .attr = &(struct op_attr){.scale = 1},
+                                         .read_as = dims});
 }
 
 static bool has_dim(const struct value *v, enum dim dim)

@@ -107,6 +107,7 @@ struct graph {
     struct node *nodes;
     struct sum *sums;
     const char **scopes;
+    int64_t *scope_layers; // of each scope: which layer of the model it is, from 0; −1: none
     int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
     // What the next node gets.
     int scope, stage;
@@ -132,6 +133,8 @@ void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err 
 
 // Context of what follows.
 void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// The scope is the model's layer n, which a pipeline's stages count.
+void graph_layer(struct graph *g, int64_t n);
 // What lies between two points takes the next point's spec: a model calls this before the ops that
 // lead there.
 void graph_at(struct graph *g, enum point p);
@@ -178,6 +181,7 @@ struct op_args {
         *outputs;    // or null: those of an op whose outputs are not alike; out_dims
                      // and sizes are the first's
     const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
+    const enum dim *read_as; // or null: what the first input's dimensions are called here
 };
 int graph_op(struct graph *g, const struct op_args *a);
 // Elementwise: shape and dtype are those of `like`.
@@ -185,6 +189,8 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
 // One output with the dimensions and sizes of `like`, of a dtype as in op_args.
 int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                  const struct op_attr *attr, enum dtype t);
+// The same value whose dimensions are called otherwise, one for one.
+int graph_rename(struct graph *g, int x, const enum dim *dims);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
 int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);
 

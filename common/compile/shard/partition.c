@@ -531,6 +531,8 @@ static int begin_walk(struct pass *p)
     p->to->nscopes = from->nscopes;
     p->to->scopes =
         arena_dup(p->to->arena, from->scopes, sizeof *from->scopes * (size_t)from->nscopes);
+    p->to->scope_layers = arena_dup(p->to->arena, from->scope_layers,
+                                    sizeof *from->scope_layers * (size_t)from->nscopes);
     return 0;
 }
 

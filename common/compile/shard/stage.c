@@ -2,8 +2,6 @@
 // Stages of a pipeline. See stage.h.
 #include "common/compile/shard/stage.h"
 
-#include <stdio.h>
-
 // The stage of layer n; beyond the last layer: the last.
 static int stage_of(const struct job *job, int64_t n)
 {
@@ -15,12 +13,12 @@ static int stage_of(const struct job *job, int64_t n)
 
 void stages_assign(struct graph *g, const struct job *job)
 {
-    long long layer;
     int stage = 0;
     bool inside = false; // at or behind the first layer
     for (int i = 0; i < g->nnodes; i++) {
         struct node *n = &g->nodes[i];
-        bool is_layer = sscanf(g->scopes[n->scope], "layers/%lld", &layer) == 1;
+        int64_t layer = g->scope_layers[n->scope];
+        bool is_layer = layer >= 0;
         inside |= is_layer;
         if (is_layer)
             stage = stage_of(job, layer);

@@ -63,11 +63,22 @@ static bool count_repeat(struct reckoning *r, const struct stmt *s, int64_t *lay
     return true;
 }
 
+static bool has_layers(const struct stmt *s)
+{
+    bool any = false;
+    for (; s && !any; s = s->next)
+        any = s->kind == STMT_REPEAT || stmt_is_layer(s) || has_layers(s->body) ||
+              has_layers(s->otherwise);
+    return any;
+}
+
 static bool count_statement(struct reckoning *r, const struct stmt *s, int64_t *layers)
 {
     struct number condition;
     if (s->kind == STMT_REPEAT)
         return count_repeat(r, s, layers);
+    if (s->kind == STMT_IF && !has_layers(s->body) && !has_layers(s->otherwise))
+        return true; // its condition may be one that sizes alone do not decide
     if (s->kind == STMT_IF)
         return reckon(r, s->value[0], &condition) &&
                count_layers(r, condition.value != 0 ? s->body : s->otherwise, layers);

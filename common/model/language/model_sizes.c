@@ -69,13 +69,13 @@ static bool parse_list(struct resolving *r, const struct model_size *s,
 {
     int64_t *item = arena_array(r->errs->arena, int64_t, given->n);
     *out = (struct number){.list = true, .n = given->n, .item = item};
-    if (given->n > MODEL_MAX_LIST)
-        model_error_size(r->errs, nowhere, s->name, "has %d items: at most %d would do", given->n,
+    if (given->n < 1 || given->n > MODEL_MAX_LIST) {
+        model_error_size(r->errs, nowhere, s->name, "has %d items: it must have 1 to %d", given->n,
                          MODEL_MAX_LIST);
+        return false;
+    }
     for (int i = 0; i < given->n; i++) {
         double v;
-        if (given->n > MODEL_MAX_LIST)
-            return false;
         if (!parse_whole(given->item[i], &v)) {
             model_error_size(r->errs, nowhere, s->name, "item %d must be a whole number, not '%s'",
                              i, given->item[i]);

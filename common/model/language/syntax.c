@@ -137,7 +137,8 @@ static void parse_bind(struct parser *p, struct stmt *s)
 static bool sees_scope(const struct parser *p)
 {
     const struct token *t = p->token;
-    while (t->kind != TOKEN_NEWLINE && t->kind != TOKEN_END && t->kind != TOKEN_DEDENT)
+    while (t->kind != TOKEN_NEWLINE && t->kind != TOKEN_END && t->kind != TOKEN_DEDENT &&
+           strcmp(t->text, "=") != 0)
         t++;
     return t > p->token && t[-1].kind == TOKEN_SIGN && strcmp(t[-1].text, ":") == 0;
 }

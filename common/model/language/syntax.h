@@ -15,7 +15,7 @@ enum {
     MODEL_MAX_LAYERS = 1024,   // of all outermost repeats together
     MODEL_MAX_CALLS = 16,      // of `let` functions inside each other
     MODEL_MAX_STEPS = 1 << 20, // expressions that building a graph looks at
-    MODEL_MAX_NODES = 1 << 17, // of the graph of a microbatch
+    MODEL_MAX_NODES = 1 << 16, // of the graph of a microbatch
     MODEL_MAX_NAMES = 256,     // bound in one body
 };
 

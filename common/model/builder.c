@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statements of the model section, and the whole. See builder.h.
+#include "common/model/builder.h"
+
+#include <string.h>
+
+#include "common/compile/graph/build.h"
+#include "common/job/suggest.h"
+#include "common/model/algebra.h"
+#include "common/model/expression.h"
+#include "common/model/term.h"
+
+static void run_block(struct builder *b, const struct stmt *s);
+
+// ---- losses and reports ------------------------------------------------------------------------
+
+// What a loss or a report adds up over the microbatches: the sum of a term over all but so many
+// dimensions. −1: it has more.
+static int make_part(struct builder *b, struct term t, const char *what, int most)
+{
+    double by = t.kind == TERM_SUM && t.nkeep <= most ? t.by : 1;
+    int x = t.kind == TERM_SUM && t.nkeep <= most ? t.value : as_value(b, t);
+    if (b->failed)
+        return -1;
+    const struct value v = b->g->values[x];
+    int n = t.kind == TERM_SUM ? t.nkeep : v.shape.n;
+    const enum dim *dims = t.kind == TERM_SUM ? t.keep : v.dims;
+    if (n > most || (n && dims[0] == DIM_BATCH))
+        return build_fail(b, "%s of %s: sum(x) / samples would do", what, dims_of(b, x)), -1;
+    graph_at(b->g, POINT_NONE);
+    int part = sum(b->g, x, n, dims, (float)by, DT_NONE);
+    build_check(b);
+    return b->failed ? -1 : part;
+}
+
+// Terms are contributed one by one, each where it is made.
+static void add_loss(struct builder *b, struct term t)
+{
+    bool nothing = term_has_number(&t) && t.number.value == 0;
+    int part = nothing ? -1 : make_part(b, t, "a loss is a single number, not one", 0);
+    if (part < 0)
+        return;
+    if (b->g->loss < 0)
+        b->g->loss = graph_sum(b->g, "loss", -1, part);
+    graph_contribute(b->g, b->g->loss, part);
+}
+
+static void add_report(struct builder *b, const char *name, struct term t)
+{
+    int part = make_part(b, t, "a report has at most one dimension, but the batch, not one", 1);
+    if (part >= 0)
+        graph_report(b->g, arena_strdup(b->arena, name), part);
+}
+
+static void run_report(struct builder *b, const struct stmt *s)
+{
+    if (b->run.kind == PROGRAM_SAMPLE)
+        return;
+    if (s->n && s->n != s->nnames)
+        build_fail(b, "%d values for %d names", s->n, s->nnames);
+    for (int i = 0; i < s->nnames && !b->failed; i++) {
+        struct term t;
+        const struct expr name = {.kind = EXPR_PATH, .at = s->at, .name = s->name[i]};
+        t = evaluate(b, s->n ? s->value[i] : &name);
+        if (!b->failed)
+            add_report(b, s->name[i], t);
+    }
+}
+
+// Every device gets the logits of all samples: a sum like the loss's carries them.
+static void draw_from(struct builder *b, struct term t)
+{
+    struct graph *g = b->g;
+    int logits = as_value(b, t);
+    if (b->failed)
+        return;
+    struct value v = g->values[logits];
+    if (v.shape.n != 2 || v.dims[0] != DIM_BATCH) {
+        build_fail(b, "logits have %s at a sample's last position: [batch, vocab] would do",
+                   dims_of(b, logits));
+        return;
+    }
+    int part = sum(g, scale(g, logits, 1), 2, v.dims, 1, DT_NONE);
+    g->loss = graph_sum(g, "logits", -1, part);
+    graph_contribute(g, g->loss, part);
+    b->done = true;
+}
+
+// ---- binding -----------------------------------------------------------------------------------
+
+// q, k, v = …: the pieces of a stack.
+static void unpack_stack(struct builder *b, const struct stmt *s, struct term t)
+{
+    int x = as_value(b, t);
+    if (b->failed)
+        return;
+    const struct value v = b->g->values[x];
+    if (v.shape.n == 0 || v.dims[0] != DIM_QKV || v.shape.dim[0] != s->nnames ||
+        s->nnames > OP_MAX_OUT) {
+        build_fail(b,
+                   "%s is no stack of %d (at most %d) values: a parameter's dimension %d makes one",
+                   dims_of(b, x), s->nnames, OP_MAX_OUT, s->nnames);
+        return;
+    }
+    build_at(b, v.shape.n - 1, v.dims + 1);
+    int first = graph_op(b->g, &(struct op_args){.op = OP_SPLIT,
+                                                 .nin = 1,
+                                                 .in = &x,
+                                                 .nout_dims = v.shape.n - 1,
+                                                 .out_dims = v.dims + 1,
+                                                 .nout = s->nnames});
+    build_check(b);
+    for (int i = 0; i < s->nnames && !b->failed; i++)
+        bind_name(b, s->name[i], term_value(first + i));
+}
+
+static void bind_one(struct builder *b, const struct stmt *s, int i, struct term t)
+{
+    const char *name = s->name[i];
+    if (t.kind == TERM_SUM && t.nkeep) // made here, not where it is read
+        t = term_value(as_value(b, t));
+    const struct expr old = {.kind = EXPR_PATH, .at = s->at, .name = name};
+    if (strcmp(name, "loss") == 0)
+        add_loss(b, t);
+    else if (s->adds)
+        bind_name(b, name, algebra_operator(b, SIGN_ADD, evaluate(b, &old), t));
+    else
+        bind_name(b, name, t);
+}
+
+static enum point find_point(struct builder *b, const char *name)
+{
+    const char *known[POINT_COUNT];
+    for (int p = 1; p < POINT_COUNT; p++) {
+        known[p - 1] = point_name((enum point)p);
+        if (strcmp(known[p - 1], name) == 0)
+            return (enum point)p;
+    }
+    const char *near = suggest(name, known, POINT_COUNT - 1);
+    build_fail(b, "%s is no activation point: %s would do", name, near ? near : "act_seq");
+    return POINT_NONE;
+}
+
+static void run_bind(struct builder *b, const struct stmt *s)
+{
+    bool loss = strcmp(s->name[0], "loss") == 0;
+    bool logits = strcmp(s->name[0], "logits") == 0 && b->calls == 0;
+    struct term t[MODEL_MAX_LIST];
+    if (loss && b->run.kind == PROGRAM_SAMPLE)
+        return;
+    if (s->n > MODEL_MAX_LIST || s->nnames > MODEL_MAX_LIST) {
+        build_fail(b, "more than %d values in a line", MODEL_MAX_LIST);
+        return;
+    }
+    b->point = s->point ? find_point(b, s->point) : POINT_NONE;
+    b->drawing = logits && b->run.kind == PROGRAM_SAMPLE;
+    for (int i = 0; i < s->n && !b->failed; i++)
+        t[i] = evaluate(b, s->value[i]);
+    b->at = s->value[0];
+    if (b->drawing && !b->failed)
+        draw_from(b, t[0]);
+    else if (s->n == 1 && s->nnames > 1 && !b->failed)
+        unpack_stack(b, s, t[0]);
+    else
+        for (int i = 0; i < s->n && !b->failed; i++)
+            bind_one(b, s, i, t[i]);
+    b->drawing = false;
+    b->point = POINT_NONE;
+}
+
+// ---- layers and blocks -------------------------------------------------------------------------
+
+// What people and remat see a part of the model as.
+static void set_graph_scope(struct builder *b)
+{
+    if (!b->in_layer)
+        graph_scope(b->g, "%s", b->block ? b->block : b->layers ? "head" : "embed");
+}
+
+// A layer of the model: what a pipeline may cut at. False: it lies in another.
+static bool begin_layer(struct builder *b)
+{
+    if (b->in_layer || b->calls)
+        return false;
+    if (b->layers == MODEL_MAX_LAYERS)
+        build_fail(b, "more than %d layers", MODEL_MAX_LAYERS);
+    b->in_layer = true;
+    graph_scope(b->g, "%s", b->prefix);
+    graph_layer(b->g, b->layers++);
+    return true;
+}
+
+static void end_layer(struct builder *b, bool began)
+{
+    if (!began)
+        return;
+    b->in_layer = false;
+    set_graph_scope(b);
+}
+
+static struct term width_of(struct builder *b, const struct stmt *s, const struct number *list,
+                            int n)
+{
+    const char *name = s->nlike ? s->like[n % s->nlike] : s->nnames ? s->name[0] : "width";
+    int64_t item = list->item[n];
+    return (struct term){
+        .kind = TERM_SIZE,
+        .number = number_of((double)item, true),
+        .dim = {.dim = dims_id(b->g->dims, name), .extent = item},
+    };
+}
+
+// repeat COUNT as index, or repeat LIST as width, index.
+static void run_repeat(struct builder *b, const struct stmt *s)
+{
+    const struct expr *over = s->value[0];
+    struct term t = evaluate(b, over);
+    const char *outer = b->prefix;
+    bool list = t.kind == TERM_LIST, named = !list && t.kind == TERM_SIZE && over->name;
+    if (!b->failed && !list && !term_has_number(&t))
+        build_fail(b, "repeat is of a number or of a list");
+    double count = list ? t.number.n : t.number.value;
+    if (!b->failed && !(number_is_whole(count) && count >= 0 && count <= MODEL_MAX_LAYERS))
+        build_fail(b, "repeated %g times: 0 to %d times would do", count, MODEL_MAX_LAYERS);
+    for (int n = 0; n < (int)count && !b->failed && !b->returned && !b->done; n++) {
+        b->prefix = arena_printf(b->arena, "%s%s%s/%d", outer, *outer ? "/" : "",
+                                 named ? over->name : "layers", n);
+        bool began = begin_layer(b);
+        if (list && s->nnames)
+            bind_name(b, s->name[0], width_of(b, s, &t.number, n));
+        if (s->nnames > list)
+            bind_name(b, s->name[list], term_number(n, true));
+        run_block(b, s->body);
+        end_layer(b, began);
+    }
+    b->prefix = outer;
+}
+
+static void run_scope(struct builder *b, const struct stmt *s)
+{
+    const char *outer = b->prefix, *block = b->block;
+    b->prefix = path_join(b, outer, &s->path);
+    bool began = stmt_is_layer(s) && begin_layer(b);
+    if (!began && !b->calls && !block)
+        b->block = b->prefix;
+    set_graph_scope(b);
+    run_block(b, s->body);
+    b->prefix = outer;
+    b->block = block;
+    end_layer(b, began);
+    set_graph_scope(b);
+}
+
+static void run_if(struct builder *b, const struct stmt *s)
+{
+    bool holds = evaluate_number(b, s->value[0]) != 0;
+    if (!b->failed)
+        run_block(b, holds ? s->body : s->otherwise);
+}
+
+static void run_return(struct builder *b, const struct stmt *s)
+{
+    struct term t = s->n == 1 ? evaluate(b, s->value[0]) : build_fail(b, "one value is returned");
+    if (!b->calls)
+        build_fail(b, "return is for `let` functions");
+    b->result = t;
+    b->returned = true;
+}
+
+static void run_block(struct builder *b, const struct stmt *s)
+{
+    static void (*const runs[])(struct builder *, const struct stmt *) = {
+        [STMT_BIND] = run_bind,   [STMT_REPEAT] = run_repeat, [STMT_IF] = run_if,
+        [STMT_SCOPE] = run_scope, [STMT_REPORT] = run_report, [STMT_RETURN] = run_return,
+    };
+    for (; s && !b->failed && !b->returned && !b->done; s = s->next) {
+        const struct expr here = {.kind = EXPR_PATH, .at = s->at};
+        b->at = &here;
+        runs[s->kind](b, s);
+        b->at = NULL;
+    }
+}
+
+// A body sees its arguments, the sizes and the data, and no other body's names.
+static struct term run_let(struct builder *b, const struct let *let, const struct term *arg)
+{
+    int outer = b->body, n = b->nbindings;
+    enum point point = b->point;
+    if (b->calls == MODEL_MAX_CALLS)
+        return build_fail(b, "functions call each other more than %d deep: none may call itself",
+                          MODEL_MAX_CALLS);
+    b->calls++;
+    b->body = n;
+    for (int i = 0; i < let->n; i++)
+        bind_name(b, let->param[i], arg[i]);
+    b->result = (struct term){0};
+    run_block(b, let->body);
+    if (!b->failed && !b->returned)
+        build_fail(b, "%s returns nothing", let->name);
+    b->returned = false;
+    b->body = outer;
+    b->nbindings = n;
+    b->point = point;
+    b->calls--;
+    return b->result;
+}
+
+// ---- the whole ---------------------------------------------------------------------------------
+
+// Each size's dimension takes the rule that the text says.
+static void name_dimensions(struct builder *b)
+{
+    const struct model_program *p = b->sizes->program;
+    for (int i = 0; i < p->nsizes; i++)
+        if (p->sizes[i].kind == MODEL_WHOLE && p->sizes[i].like)
+            dims_set_like(b->g->dims, dims_id(b->g->dims, p->sizes[i].name),
+                          dims_id(b->g->dims, p->sizes[i].like));
+}
+
+// A parameter that nothing of the loss depends on would never be trained.
+static void check_reached(struct builder *b)
+{
+    const struct graph *g = b->g;
+    bool *reached = arena_array(b->arena, bool, g->nvalues);
+    for (int i = 0; i < g->nsums; i++)
+        for (int c = 0; g->sums[i].value == g->loss && c < g->sums[i].n; c++)
+            reached[g->sums[i].contrib[c]] = true;
+    for (int i = g->nnodes - 1; i >= 0; i--) {
+        const struct node *n = &g->nodes[i];
+        bool any = false;
+        for (int k = 0; k < n->nout; k++)
+            any |= reached[n->out[k]];
+        for (int k = 0; k < n->nin; k++)
+            reached[n->in[k]] |= any;
+    }
+    for (const struct made_param *p = b->newest; p && !b->failed; p = p->before) {
+        const struct expr here = {.at = p->at};
+        b->at = &here;
+        if (!reached[p->value])
+            build_fail(b, "%s is a parameter on which the loss does not depend",
+                       g->values[p->value].name);
+        b->at = NULL;
+    }
+}
+
+static void check_whole(struct builder *b)
+{
+    b->at = NULL;
+    if (b->failed)
+        return;
+    if (b->run.kind == PROGRAM_SAMPLE && !b->done)
+        build_fail(b, "no line binds `logits`, so there is nothing to draw text from");
+    else if (b->g->loss < 0)
+        build_fail(b, "the program has no loss: loss = cross_entropy(logits, targets) would do");
+    else if (b->run.kind == PROGRAM_TRAIN)
+        check_reached(b);
+}
+
+static int tell_failure(struct builder *b)
+{
+    struct graph *g = b->g;
+    const struct model_error *e = &b->errs.item[0];
+    if (!b->failed)
+        return g->failed;
+    g->failed = g->failed ? g->failed : ERR_INVALID;
+    return err_set(g->err, g->failed, "%s:%d:%d: %s", b->sizes->program->name, e->at.line,
+                   e->at.column, e->message);
+}
+
+int model_build(struct graph *g, const struct model_sizes *sizes, const struct model_run *run)
+{
+    struct builder b = {
+        .g = g,
+        .arena = g->arena,
+        .sizes = sizes,
+        .run = *run,
+        .errs = {.arena = g->arena},
+        .draws = draws_init(g, run->seed, run->kind == PROGRAM_TRAIN),
+        .prefix = "",
+        .run_let = run_let,
+        .tokens = -1,
+        .positions = -1,
+        .targets = -1,
+        .last = -1,
+        .images = -1,
+        .labels = -1,
+    };
+    name_dimensions(&b);
+    set_graph_scope(&b);
+    run_block(&b, sizes->program->syntax->body);
+    check_whole(&b);
+    map_clear(&b.params);
+    map_clear(&b.sites);
+    map_clear(&b.lasts);
+    return tell_failure(&b);
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a program and its sizes to the graph of one microbatch. LANGUAGE.md says what programs mean.
+#pragma once
+#include "common/compile/graph/graph.h"
+#include "common/compile/program/schedule.h"
+#include "common/model/language/model_sizes.h"
+
+struct model_run {
+    enum program_kind kind;
+    int64_t batch;      // samples of the microbatch
+    int64_t step_batch; // of the whole step: what `samples` is
+    int64_t seed;       // of all that is drawn
+    bool bytes;         // images are bytes, 0 to 255, read as 0 to 1
+};
+
+// Emits the forward part: g->loss, and the sums that are reported as g->parts. A sample program
+// leaves the sum "logits", of each sample's last position, as g->loss. Returns g->failed: ERR_INVALID
+// with "gpt2.model:12:7: …" in g->err where the program asks for what cannot be.
+int model_build(struct graph *g, const struct model_sizes *sizes, const struct model_run *run);

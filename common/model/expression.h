@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Expressions of the model section: what they stand for, in the order they are written. Of this
+// folder alone.
+#pragma once
+#include "common/model/term.h"
+
+struct term evaluate(struct builder *b, const struct expr *e);
+double evaluate_number(struct builder *b, const struct expr *e);
+int64_t evaluate_whole(struct builder *b, const struct expr *e);
+
+// "layers/3/attn/out": a path under a prefix.
+const char *path_join(struct builder *b, const char *prefix, const struct path *path);
+void bind_name(struct builder *b, const char *name, struct term t);

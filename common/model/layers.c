@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions with parameters, positions or draws: layers as one writes them. See functions.h.
+#include <math.h>
+
+#include "common/compile/graph/build.h"
+#include "common/model/algebra.h"
+#include "common/model/functions.h"
+#include "common/model/model_inputs.h"
+#include "common/model/parameter.h"
+
+static const double EPS = 1e-5, EPS_SHIFT = 1e-6;
+static const int64_t WIDEST = 1 << 17; // all heads of attention together
+
+static double number_or(const struct term *t, double otherwise)
+{
+    return t->kind == TERM_NOTHING ? otherwise : t->number.value;
+}
+
+// ---- products ----------------------------------------------------------------------------------
+
+// A vector as wide as the residual is called `norm`, which no rule cuts.
+static struct dimension along_vector(const struct builder *b, struct dimension d)
+{
+    d.dim = is_like(b, d.dim, DIM_EMBED) ? DIM_NORM : d.dim;
+    return d;
+}
+
+struct term call_linear(struct builder *b, const struct term *arg)
+{
+    struct written_param w;
+    struct dimension brings[MAX_DIMS];
+    bool over[MAX_DIMS];
+    int n = 0, y = product_with_weight(b, as_value(b, arg[0]), arg[1].param, &w, over);
+    if (b->failed || number_or(&arg[2], 1) == 0)
+        return term_value(y);
+    for (int d = 0; d < w.n; d++)
+        if (!over[d])
+            brings[n++] = w.dims[d];
+    if (n == 1)
+        brings[0] = along_vector(b, brings[0]);
+    int bias = param_bias(b, w.path, n, brings);
+    return b->failed ? (struct term){0} : term_value(add(b->g, y, bias));
+}
+
+struct term call_embed(struct builder *b, const struct term *arg)
+{
+    int ids = as_value(b, arg[0]), n = 0;
+    enum dim out[MAX_DIMS];
+    if (b->failed)
+        return (struct term){0};
+    struct written_param w = param_fill(b, arg[1].param, -1);
+    int table = b->failed ? -1 : param_weight(b, &w, "", NULL);
+    const struct value v = b->g->values[ids];
+    if (table < 0)
+        return (struct term){0};
+    if (v.dtype != DT_I32 || w.n != 2 || v.shape.n + 1 > MAX_DIMS)
+        return build_fail(b, "embed takes ids and a table of two dimensions: "
+                             "embed(tokens, embed.tokens[vocab, embed])");
+    for (int d = 0; d < v.shape.n; d++)
+        out[n++] = v.dims[d];
+    out[n++] = w.dims[1].dim;
+    build_at(b, n, out);
+    return term_value(graph_op(
+        b->g,
+        &(struct op_args){
+            .op = OP_EMBED, .nin = 2, .in = (int[]){ids, table}, .nout_dims = n, .out_dims = out}));
+}
+
+// ---- norms -------------------------------------------------------------------------------------
+
+struct norm {
+    bool center, weight, bias;
+    double eps;
+};
+
+static struct term make_norm(struct builder *b, const struct term *arg, struct norm norm)
+{
+    int in[3] = {as_value(b, arg[0])}, n = 1;
+    if (b->failed)
+        return (struct term){0};
+    const struct value v = b->g->values[in[0]];
+    bool named = arg[1].kind == TERM_PARAM;
+    if (v.shape.n == 0)
+        return build_fail(b, "a norm is of a dimension, and this is a single number");
+    const struct dimension along = {.dim = DIM_NORM, .extent = v.shape.dim[v.shape.n - 1]};
+    if (named && norm.weight)
+        in[n++] = param_make(b, arg[1].param->path, "weight", 1, &along, INIT_ONE, 0);
+    if (named && norm.bias)
+        in[n++] = param_make(b, arg[1].param->path, "bias", 1, &along, INIT_ZERO, 0);
+    if (b->failed)
+        return (struct term){0};
+    struct op_attr attr = {.eps = (float)number_or(&arg[2], norm.eps), .center = norm.center};
+    build_at_like(b, in[0]);
+    return term_value(graph_shaped(b->g, OP_NORM, n, in, in[0], &attr, DT_NONE));
+}
+
+struct term call_layernorm(struct builder *b, const struct term *arg)
+{
+    return make_norm(b, arg,
+                     (struct norm){.center = true, .weight = true, .bias = true, .eps = EPS});
+}
+
+struct term call_rmsnorm(struct builder *b, const struct term *arg)
+{
+    return make_norm(b, arg, (struct norm){.weight = true, .eps = EPS});
+}
+
+struct term call_rmsnorm_shift(struct builder *b, const struct term *arg)
+{
+    return make_norm(b, arg, (struct norm){.weight = true, .bias = true, .eps = EPS_SHIFT});
+}
+
+// ---- attention ---------------------------------------------------------------------------------
+
+enum { BATCH, SEQ, HEADS, HEAD_DIM, ATTENTION_DIMS };
+
+static bool is_of_heads(struct builder *b, int value, const char *what)
+{
+    const struct value *v = &b->g->values[value];
+    bool fine = !b->failed && v->shape.n == ATTENTION_DIMS && v->dims[BATCH] == DIM_BATCH &&
+                v->dims[SEQ] == DIM_SEQ;
+    if (!fine)
+        build_fail(b, "%s has %s: [batch, seq, heads, head_dim] would do", what, dims_of(b, value));
+    return fine;
+}
+
+struct term call_rotary(struct builder *b, const struct term *arg)
+{
+    int x = as_value(b, arg[0]), positions = input_positions(b);
+    if (b->failed || !is_of_heads(b, x, "rotary's operand"))
+        return (struct term){0};
+    int64_t width = b->g->values[x].shape.dim[HEAD_DIM];
+    double theta = number_or(&arg[1], model_sizes_number(b->sizes, "theta", 0));
+    if (width % 2 || width > 2 * ROTARY_PAIRS_MAX)
+        return build_fail(b,
+                          "rotary turns pairs, at most %d: a head of %lld elements; %lld would do",
+                          ROTARY_PAIRS_MAX, (long long)width,
+                          (long long)(width % 2 ? width + 1 : 2 * ROTARY_PAIRS_MAX));
+    if (theta < 1)
+        return build_fail(b,
+                          "rotary needs theta of at least 1: rotary(x, 500000) or a size `theta`");
+    struct op_attr attr = {.scale = 1, .rotary.theta = (float)theta};
+    build_at_like(b, x);
+    return term_value(graph_shaped(b->g, OP_ROTARY, 2, (int[]){x, positions}, x, &attr, DT_NONE));
+}
+
+static bool check_heads(struct builder *b, const int *in)
+{
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = 0; i < 3; i++)
+        if (!is_of_heads(b, in[i], names[i]))
+            return false;
+    const int64_t *q = b->g->values[in[0]].shape.dim, *k = b->g->values[in[1]].shape.dim,
+                  *v = b->g->values[in[2]].shape.dim;
+    if (q[HEADS] % k[HEADS] || k[HEADS] != v[HEADS])
+        build_fail(b,
+                   "%lld query heads, %lld key heads and %lld value heads: as many of keys as of "
+                   "values, which divide the queries', would do",
+                   (long long)q[HEADS], (long long)k[HEADS], (long long)v[HEADS]);
+    else if (q[HEAD_DIM] != k[HEAD_DIM])
+        build_fail(b, "queries of %lld elements and keys of %lld: as many would do",
+                   (long long)q[HEAD_DIM], (long long)k[HEAD_DIM]);
+    else if (q[HEADS] * q[HEAD_DIM] > WIDEST)
+        build_fail(b, "%lld heads of %lld elements are over %lld: %lld heads would do",
+                   (long long)q[HEADS], (long long)q[HEAD_DIM], (long long)WIDEST,
+                   (long long)(WIDEST / q[HEAD_DIM]));
+    return !b->failed;
+}
+
+// A draw's path: the scope's, or the parameter's it is of, or the part's of the model.
+static const char *name_site(struct builder *b, const char *leaf)
+{
+    static int here;
+    const char *of = b->drawn ? b->drawn : b->prefix;
+    if (!*of)
+        of = b->layers ? "head" : "embed";
+    const char *path = arena_printf(b->arena, "%s/%s", of, leaf);
+    if (map_put(&b->sites, path, &here))
+        build_fail(b, "two draws are called %s: NAME: dropout(…) names one apart", path);
+    return path;
+}
+
+static bool check_rate(struct builder *b, double rate)
+{
+    if (!(rate >= 0 && rate < 1))
+        build_fail(b, "a share of %g is dropped: at least 0 and less than 1 would do", rate);
+    return !b->failed;
+}
+
+struct term call_attention(struct builder *b, const struct term *arg)
+{
+    int in[6], n = 0;
+    for (; n < 3; n++)
+        in[n] = as_value(b, arg[n]);
+    in[n++] = input_positions(b);
+    in[n++] = input_positions(b);
+    double rate = number_or(&arg[3], 0);
+    if (b->failed || !check_heads(b, in) || !check_rate(b, rate))
+        return (struct term){0};
+    const int64_t *q = b->g->values[in[0]].shape.dim, *k = b->g->values[in[1]].shape.dim;
+    struct op_attr attr = {
+        .scale = 1 / sqrtf((float)q[HEAD_DIM]), .group = q[HEADS] / k[HEADS], .in_order = true};
+    if (draws_drops(&b->draws, rate)) {
+        in[n++] = draws_step(&b->draws);
+        attr.draw = draws_site(&b->draws, name_site(b, "dropout"), rate);
+    }
+    build_at_like(b, in[0]);
+    return term_value(graph_shaped(b->g, OP_ATTENTION, n, in, in[0], &attr, DT_NONE));
+}
+
+// ---- draws -------------------------------------------------------------------------------------
+
+struct term call_dropout(struct builder *b, const struct term *arg)
+{
+    int x = as_value(b, arg[0]);
+    double rate = number_or(&arg[1], model_sizes_number(b->sizes, "dropout", -1));
+    if (b->failed)
+        return (struct term){0};
+    if (rate < 0 && arg[1].kind == TERM_NOTHING)
+        return build_fail(b, "dropout of what share: dropout(x, 0.1) or a size `dropout` would do");
+    if (!check_rate(b, rate) || !draws_drops(&b->draws, rate))
+        return term_value(x);
+    bool seq = find_dim(&b->g->values[x], DIM_SEQ) >= 0;
+    const char *path = name_site(b, "dropout");
+    int positions = seq ? input_positions(b) : -1;
+    build_at_like(b, x);
+    return term_value(b->failed ? 0 : draws_dropout(&b->draws, x, positions, path, rate));
+}
+
+struct term call_normal(struct builder *b, const struct term *arg)
+{
+    static int here;
+    int like = as_value(b, arg[0]);
+    if (b->failed || !b->draws.on)
+        return term_number(0, true);
+    const struct value v = b->g->values[like];
+    if (map_put(&b->sites, arg[1].param->path, &here))
+        return build_fail(b, "two draws are called %s", arg[1].param->path);
+    build_at_like(b, like);
+    return term_value(draws_normal(&b->draws, v.shape.n, v.dims, v.shape.dim, arg[1].param->path));
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters. See parameter.h.
+#include "common/model/parameter.h"
+
+#include <math.h>
+#include <string.h>
+
+static const float STD = 0.02f;                        // of what says nothing else
+static const int64_t MOST_ELEMENTS = (int64_t)1 << 44; // of one parameter
+
+struct written_param param_fill(struct builder *b, const struct written_param *p, int x)
+{
+    struct written_param out = *p;
+    for (int d = 0; d < p->n && !b->failed; d++) {
+        const struct value *v = x < 0 ? NULL : &b->g->values[x];
+        int last = v ? v->shape.n - 1 : -1;
+        if (p->last[d] && last < 0)
+            build_fail(b, "_ is the operand's last dimension, and there is none");
+        else if (p->last[d])
+            out.dims[d] = (struct dimension){.dim = v->dims[last], .extent = v->shape.dim[last]};
+        for (int i = 0; i < d && !b->failed; i++)
+            if (out.dims[i].dim == out.dims[d].dim)
+                build_fail(b,
+                           "%s has dimension %s twice: `NAME = SIZE` or `like` gives another name",
+                           p->path, dims_name(b->g->dims, out.dims[d].dim));
+    }
+    return out;
+}
+
+// ---- initial values ----------------------------------------------------------------------------
+
+struct init {
+    enum init_kind kind;
+    float std;
+};
+
+// Normal with variance gain / fan-in.
+static struct init make_fan_in(struct builder *b, const struct written_param *p, const bool *over)
+{
+    int64_t fan = 1;
+    bool any = false;
+    for (int d = 0; d < p->n; d++) {
+        fan *= over && over[d] ? p->dims[d].extent : 1;
+        any |= over && over[d];
+    }
+    if (!any)
+        build_fail(b, "fan_in: nothing of %s is summed over here: normal(DEVIATION) would do",
+                   p->path);
+    return (struct init){INIT_NORMAL, sqrtf((float)p->number / (float)fan)};
+}
+
+static struct init make_init(struct builder *b, const struct written_param *p, const bool *over)
+{
+    switch (p->init) {
+    case INIT_ZEROS:
+        return (struct init){INIT_ZERO, 0};
+    case INIT_ONES:
+        return (struct init){INIT_ONE, 0};
+    case INIT_FAN_IN:
+        return make_fan_in(b, p, over);
+    case INIT_DEVIATION:
+        return (struct init){p->number > 0 ? INIT_NORMAL : INIT_ZERO, (float)p->number};
+    case INIT_UNSAID:
+        break;
+    }
+    return (struct init){INIT_NORMAL, STD};
+}
+
+// ---- making ------------------------------------------------------------------------------------
+
+static bool is_same_shape(const struct value *v, int n, const struct dimension *dims)
+{
+    bool same = v->shape.n == n;
+    for (int d = 0; d < n && same; d++)
+        same = v->dims[d] == dims[d].dim && v->shape.dim[d] == dims[d].extent;
+    return same;
+}
+
+static int find_param(const struct builder *b, const char *name)
+{
+    const struct made_param *made = map_get(&b->params, name);
+    return made ? made->value : -1;
+}
+
+static const char *join_leaf(struct builder *b, const char *path, const char *leaf)
+{
+    return arena_printf(b->arena, "%s%s%s", path, *path && *leaf ? "/" : "", leaf);
+}
+
+static int new_param(struct builder *b, const char *name, int n, const struct dimension *dims,
+                     enum init_kind init, float std)
+{
+    enum dim ids[MAX_DIMS];
+    int64_t sizes[MAX_DIMS], elements = 1, limit = 0;
+    for (int d = 0; d < n; d++) {
+        ids[d] = dims[d].dim;
+        sizes[d] = dims[d].extent;
+        limit = dims[d].limit ? dims[d].limit : limit;
+        elements = elements > MOST_ELEMENTS / sizes[d] ? MOST_ELEMENTS : elements * sizes[d];
+    }
+    if (elements >= MOST_ELEMENTS)
+        return build_fail(b, "%s would have 2^44 elements or more", name), -1;
+    struct made_param *made = arena_new(b->arena, struct made_param);
+    *made = (struct made_param){.value = graph_param(b->g, name, n, ids, sizes, init, std),
+                                .at = b->at ? b->at->at : (struct place){1, 1},
+                                .before = b->newest};
+    b->g->values[made->value].limit = limit;
+    b->newest = made;
+    map_put(&b->params, name, made);
+    return made->value;
+}
+
+int param_make(struct builder *b, const char *path, const char *leaf, int n,
+               const struct dimension *dims, enum init_kind init, float std)
+{
+    const char *name = join_leaf(b, path, leaf);
+    int id = b->failed ? -1 : find_param(b, name);
+    if (b->failed)
+        return -1;
+    if (*name == '\0')
+        return build_fail(b, "a parameter without a path"), -1;
+    if (id >= 0 && !is_same_shape(&b->g->values[id], n, dims))
+        return build_fail(b, "%s is a parameter of %s already: other dimensions need another path",
+                          name, dims_of(b, id)),
+               -1;
+    return id >= 0 ? id : new_param(b, name, n, dims, init, std);
+}
+
+int param_weight(struct builder *b, const struct written_param *p, const char *leaf,
+                 const bool *over)
+{
+    static const char *const leaves[] = {"", "weight"};
+    struct init init = make_init(b, p, over);
+    if (p->n < 0)
+        return build_fail(b, "%s needs its dimensions: %s[…]", p->path, p->path), -1;
+    for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
+        if (find_param(b, join_leaf(b, p->path, leaves[i])) >= 0)
+            leaf = leaves[i];
+    return param_make(b, p->path, leaf, p->n, p->dims, init.kind, init.std);
+}
+
+int param_bias(struct builder *b, const char *path, int n, const struct dimension *dims)
+{
+    return param_make(b, path, "bias", n, dims, INIT_ZERO, 0);
+}

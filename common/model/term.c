@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Terms, dimensions and faults. See term.h.
+#include "common/model/term.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+// ---- faults ------------------------------------------------------------------------------------
+
+struct term build_fail(struct builder *b, const char *fmt, ...)
+{
+    struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    if (!b->failed)
+        model_error_at(&b->errs, b->at ? b->at->at : (struct place){1, 1}, "%s", buf_str(&text));
+    buf_clear(&text);
+    b->failed = true;
+    return (struct term){0};
+}
+
+void build_check(struct builder *b)
+{
+    if (!b->failed && b->g->failed)
+        build_fail(b, "%s", b->g->err ? b->g->err->text : "the graph refused it");
+    else if (!b->failed && b->g->nnodes > MODEL_MAX_NODES)
+        build_fail(b, "the graph has more than %d operations", MODEL_MAX_NODES);
+}
+
+const char *dims_of(struct builder *b, int value)
+{
+    const struct value *v = &b->g->values[value];
+    struct buf text = {0};
+    for (int d = 0; d < v->shape.n; d++)
+        buf_printf(&text, "%s%s", d ? ", " : "[", dims_name(b->g->dims, v->dims[d]));
+    buf_puts(&text, v->shape.n ? "]" : "[]");
+    return buf_keep(&text, b->arena);
+}
+
+// ---- dimensions --------------------------------------------------------------------------------
+
+struct dimension dimension_of_size(struct builder *b, int size)
+{
+    const struct model_size *s = &b->sizes->program->sizes[size];
+    const struct model_size_value *v = &b->sizes->value[size];
+    return (struct dimension){.dim = dims_id(b->g->dims, s->name),
+                              .extent = v->padded,
+                              .limit = s->line->padded ? (int64_t)v->number.value : 0};
+}
+
+int find_dim(const struct value *v, enum dim dim)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == dim)
+            return d;
+    return -1;
+}
+
+bool is_like(const struct builder *b, enum dim dim, enum dim like)
+{
+    return dims_follows(b->g->dims, dim, like);
+}
+
+// The first of these that a value has tells its point; one that has none lies with the sequence.
+static const struct {
+    enum dim dim;
+    enum point point;
+} points[] = {
+    {DIM_HEADS, POINT_ATT},    {DIM_HEAD_DIM, POINT_ATT},   {DIM_MLP, POINT_HIDDEN},
+    {DIM_VOCAB, POINT_LOGITS}, {DIM_CLASSES, POINT_LOGITS},
+};
+
+void build_at(struct builder *b, int n, const enum dim *dims)
+{
+    enum point p = n ? POINT_SEQ : POINT_NONE;
+    for (size_t i = 0; i < sizeof points / sizeof *points && p == POINT_SEQ; i++)
+        for (int d = 0; d < n; d++)
+            p = is_like(b, dims[d], points[i].dim) ? points[i].point : p;
+    p = b->point != POINT_NONE && n ? b->point : p;
+    graph_at(b->g, b->drawing ? POINT_NONE : p);
+}
+
+void build_at_like(struct builder *b, int value)
+{
+    struct value v = b->g->values[value];
+    build_at(b, v.shape.n, v.dims);
+}
+
+// ---- terms -------------------------------------------------------------------------------------
+
+// A number that is not whole is single, as the devices' are.
+struct term term_number(double value, bool whole)
+{
+    double single = number_is_whole(value) ? value : (double)(float)value;
+    return (struct term){.kind = TERM_NUMBER, .number = number_of(single, whole)};
+}
+
+struct term term_value(int value)
+{
+    return (struct term){.kind = TERM_VALUE, .value = value};
+}
+
+struct term term_sum(int value, int n, const enum dim *keep, double by)
+{
+    struct term t = {.kind = TERM_SUM, .value = value, .nkeep = n, .by = by};
+    if (n)
+        memcpy(t.keep, keep, sizeof *keep * (size_t)n);
+    return t;
+}
+
+bool term_has_number(const struct term *t)
+{
+    return t->kind == TERM_NUMBER || t->kind == TERM_SIZE;
+}

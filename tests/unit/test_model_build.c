@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs as graphs: what each phrase of the language builds, and what is refused, with its place.
+#include "tests/unit/model_case.h"
+
+static void build(struct model_case *c, const char *text, enum program_kind kind)
+{
+    if (model_case_build(c, text, strlen(text), kind))
+        fail_msg("%s", c->e.text);
+}
+
+static const struct value *find_param(const struct model_case *c, const char *name)
+{
+    for (int i = 0; i < c->g.nvalues; i++)
+        if (c->g.values[i].kind == VALUE_PARAM && strcmp(c->g.values[i].name, name) == 0)
+            return &c->g.values[i];
+    fail_msg("no parameter %s", name);
+    return NULL;
+}
+
+static int count_ops(const struct model_case *c, enum op op)
+{
+    int n = 0;
+    for (int i = 0; i < c->g.nnodes; i++)
+        n += c->g.nodes[i].op == op;
+    return n;
+}
+
+static const struct node *find_op(const struct model_case *c, enum op op)
+{
+    for (int i = 0; i < c->g.nnodes; i++)
+        if (c->g.nodes[i].op == op)
+            return &c->g.nodes[i];
+    fail_msg("no %s", op_name(op));
+    return NULL;
+}
+
+#define SIZES                                                                     \
+    "sizes\n  layers = 2\n  embed = 8\n  heads = 2\n  head_dim = embed / heads\n" \
+    "  mlp = 16\n  seq = 6\n  vocab = 10 padded 4\n  inputs = 5 like embed\n"     \
+    "  classes = 3\n  dropout = 0.5 in 0 ..< 1\n"
+#define CLASSIFIER(lines) SIZES "model\n" lines "  loss = cross_entropy(y, labels)\n"
+
+static void one_path_is_one_parameter(void **state)
+{
+    static const char text[] = SIZES "model\n"
+                                     "  x = embed(tokens, embed.tokens[vocab, embed])\n"
+                                     "  logits = x @ embed.tokens[vocab, embed]\n"
+                                     "  loss = cross_entropy(logits, targets)\n";
+    struct model_case c;
+    int params = 0;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    for (int i = 0; i < c.g.nvalues; i++)
+        params += c.g.values[i].kind == VALUE_PARAM;
+    assert_int_equal(params, 1);
+    const struct value *table = find_param(&c, "embed/tokens");
+    assert_int_equal(table->shape.dim[0], 12); // padded
+    assert_int_equal(table->limit, 10);
+    assert_int_equal(find_op(&c, OP_ROW_SUM_EXP)->attr.limit, 10);
+    model_case_clear(&c);
+}
+
+static void a_number_as_dimension_is_one_product_and_several_values(void **state)
+{
+    static const char text[] = CLASSIFIER("  a, b = linear(images, ab[2, inputs, mlp])\n"
+                                          "  y = linear(a * b, out[mlp, classes])\n");
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_int_equal(count_ops(&c, OP_SPLIT), 1);
+    assert_int_equal(count_ops(&c, OP_MATMUL), 2);
+    const struct value *bias = find_param(&c, "ab/bias");
+    assert_int_equal(bias->shape.n, 2);
+    assert_int_equal(bias->shape.dim[0], 2);
+    assert_int_equal(bias->shape.dim[1], 16);
+    model_case_clear(&c);
+}
+
+static void paths_stand_under_repeats_and_scopes(void **state)
+{
+    static const char text[] =
+        SIZES "let ffn(x)\n"
+              "  return linear(relu(linear(x, in[embed, mlp])), out[mlp, embed])\n"
+              "model\n"
+              "  x = linear(images, first[inputs, embed])\n"
+              "  repeat layers as n\n"
+              "    x = x + moe.shared: ffn(rmsnorm(x, norm1))\n"
+              "    repeat 2\n"
+              "      x = x * scale[embed]\n"
+              "  y = linear(x, last[embed, classes])\n"
+              "  loss = cross_entropy(y, labels)\n";
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    find_param(&c, "layers/0/norm1/weight");
+    find_param(&c, "layers/1/moe/shared/in/weight");
+    find_param(&c, "layers/1/moe/shared/out/bias");
+    find_param(&c, "layers/1/layers/1/scale");
+    assert_string_equal(c.g.scopes[find_op(&c, OP_RELU)->scope], "layers/0");
+    assert_int_equal(c.g.scope_layers[find_op(&c, OP_RELU)->scope], 0);
+    assert_string_equal(c.g.scopes[c.g.nodes[c.g.nnodes - 1].scope], "head");
+    model_case_clear(&c);
+}
+
+static void weights_are_born_as_the_text_says(void **state)
+{
+    static const char text[] =
+        CLASSIFIER("  x = linear(images, a[inputs, mlp] ~ fan_in(2))\n"
+                   "  x = linear(x, b[mlp, embed] ~ normal(0.5 / sqrt(4)))\n"
+                   "  y = linear(x, c[embed, classes] ~ zeros) + d[classes] ~ ones\n");
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_true(find_param(&c, "a/weight")->init_std == sqrtf(2.0f / 5));
+    assert_true(find_param(&c, "b/weight")->init_std == 0.25f);
+    assert_int_equal(find_param(&c, "c/weight")->init, INIT_ZERO);
+    assert_int_equal(find_param(&c, "d")->init, INIT_ONE);
+    model_case_clear(&c);
+}
+
+// Sizes may be like a known dimension: the point follows, and a bias along the residual is a norm.
+static void names_tell_points_and_biases(void **state)
+{
+    static const char text[] = SIZES "  wide = 32 like mlp\n"
+                                     "model\n"
+                                     "  h = linear(images, a[inputs, wide])\n"
+                                     "  x in act_logits = linear(h, b[wide, inputs])\n"
+                                     "  y = linear(x, c[inputs, classes])\n"
+                                     "  loss = cross_entropy(y, labels)\n";
+    static const enum point points[] = {POINT_HIDDEN, POINT_LOGITS, POINT_LOGITS};
+    struct model_case c;
+    int k = 0;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    for (int i = 0; i < c.g.nnodes; i++)
+        if (c.g.nodes[i].op == OP_MATMUL)
+            assert_int_equal(c.g.values[c.g.nodes[i].out[0]].point, points[k++]);
+    assert_int_equal(k, 3);
+    assert_int_equal(find_param(&c, "b/bias")->dims[0], DIM_NORM);
+    model_case_clear(&c);
+}
+
+static void training_alone_draws(void **state)
+{
+    static const char text[] =
+        CLASSIFIER("  x = dropout(linear(images, a[inputs, embed]))\n"
+                   "  x = x + normal(x, noise)\n"
+                   "  y = linear(second: dropout(x, 0.25), b[embed, classes])\n");
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_int_equal(count_ops(&c, OP_DROPOUT), 2);
+    assert_int_equal(count_ops(&c, OP_NORMAL), 1);
+    assert_true(find_op(&c, OP_DROPOUT)->attr.draw.rate == 0.5f);
+    model_case_clear(&c);
+    build(&c, text, PROGRAM_EVAL);
+    assert_int_equal(count_ops(&c, OP_DROPOUT) + count_ops(&c, OP_NORMAL), 0);
+    model_case_clear(&c);
+}
+
+static void losses_are_terms_and_reports_are_parts(void **state)
+{
+    static const char text[] = CLASSIFIER("  y = linear(images, a[inputs, classes])\n"
+                                          "  size = sum(y * y) / samples\n"
+                                          "  loss += 0.5 * size\n"
+                                          "  report size\n"
+                                          "  if evaluating\n"
+                                          "    report right = accuracy(y, labels)\n");
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_int_equal(c.g.nparts, 1);
+    assert_string_equal(c.g.parts[0].name, "size");
+    assert_int_equal(c.g.sums[0].n, 2);
+    const struct node *first = &c.g.nodes[c.g.values[c.g.sums[0].contrib[0]].producer];
+    assert_int_equal(first->op, OP_SUM);
+    assert_true(first->attr.scale == 0.5f / 8); // half, over the step's samples
+    model_case_clear(&c);
+    build(&c, text, PROGRAM_EVAL);
+    assert_int_equal(c.g.nparts, 2);
+    model_case_clear(&c);
+}
+
+// The same text samples: its last rows alone reach the head, and no targets are read.
+static void sampling_reads_the_last_position(void **state)
+{
+    static const char text[] =
+        SIZES "model\n"
+              "  x = embed(tokens, embed.tokens[vocab, embed])\n"
+              "  repeat layers\n"
+              "    x = x + dropout(linear(x, a[embed, embed2 = embed]){embed2 as embed})\n"
+              "  logits = 30 * tanh((x @ head[embed, vocab]) / 30)\n"
+              "  loss = cross_entropy(logits, targets)\n";
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_SAMPLE);
+    for (int i = 0; i < c.g.nvalues; i++)
+        assert_false(c.g.values[i].name && strstr(c.g.values[i].name, "targets"));
+    const struct value *logits = &c.g.values[c.g.loss];
+    assert_string_equal(logits->name, "logits");
+    assert_int_equal(logits->shape.n, 2);
+    assert_int_equal(logits->shape.dim[0], 4);
+    assert_int_equal(logits->shape.dim[1], 12);
+    model_case_clear(&c);
+}
+
+static void what_cannot_be_is_refused_with_its_place(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } each[] = {
+        {CLASSIFIER("  y = linear(imges, a[inputs, classes])\n"),
+         "t:13:14: nothing is called imges here: did you mean images?"},
+        {CLASSIFIER("  y = liner(images, a[inputs, classes])\n"),
+         "t:13:7: no function is called liner: did you mean linear?"},
+        {CLASSIFIER("  y = linear(images, a[embed, classes])\n"),
+         "t:13:7: [batch, inputs] and a[embed, classes] share no dimension: a product sums over "
+         "shared ones"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes]) + b[embed]\n"),
+         "t:13:42: [batch, classes] and [embed] do not broadcast: one side's dimensions must be "
+         "among the other's"},
+        {CLASSIFIER("  x = linear(images, a[inputs, embed])\n"
+                    "  y = linear(x, a[embed, classes])\n"),
+         "t:14:7: a/weight is a parameter of [inputs, embed] already: other dimensions need "
+         "another path"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes])\n"
+                    "  z = linear(images, b[inputs, embed])\n"),
+         "t:14:7: b/bias is a parameter on which the loss does not depend"},
+        {CLASSIFIER("  p, q, r = images @ a[2, inputs, classes]\n  y = p\n"),
+         "t:13:20: [qkv, batch, classes] is no stack of 3 (at most 5) values: a parameter's "
+         "dimension 3 makes one"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes])\n  loss = y\n"),
+         "t:14:10: a loss is a single number, not one of [batch, classes]: sum(x) / samples would "
+         "do"},
+        {SIZES "model\n  y = images\n",
+         "t:1:1: the program has no loss: loss = cross_entropy(logits, targets) would do"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes]) if layers > 1.5 else y\n"
+                    "  y = f(y)\n") "let f(x)\n  return f(x)\n",
+         "t:17:10: functions call each other more than 16 deep: none may call itself"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes]) + zzz\n  zzz = 1\n"),
+         "t:13:44: nothing is called zzz here: it is bound further down, or a parameter without "
+         "its dimensions, zzz[…]"},
+        {CLASSIFIER("  y = dropout(dropout(linear(images, a[inputs, classes]), 0.1), 0.1)\n"
+                    "  y = dropout(y, 0.1)\n"),
+         "t:14:7: two draws are called embed/dropout: NAME: dropout(…) names one apart"},
+        {CLASSIFIER("  y in act_sq = linear(images, a[inputs, classes])\n"),
+         "t:13:3: act_sq is no activation point: act_seq would do"},
+        {CLASSIFIER("  y = linear(images, a[inputs, inputs])\n"),
+         "t:13:7: a has dimension inputs twice: `NAME = SIZE` or `like` gives another name"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ uniform(1))\n"),
+         "t:13:43: initial values are zeros, ones, normal(DEVIATION) or fan_in(GAIN)"},
+        {CLASSIFIER("  y = linear(images)\n"), "t:13:7: linear lacks its argument weight"},
+        {CLASSIFIER("  y = relu(images, 1)\n"), "t:13:20: relu has fewer arguments than 2"},
+        {CLASSIFIER("  q = images @ a[inputs, heads, head_dim]\n  y = attention(q, q, q)\n"),
+         "t:14:7: q has [batch, heads, head_dim]: [batch, seq, heads, head_dim] would do"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_case c;
+        assert_int_equal(model_case_build(&c, each[i].text, strlen(each[i].text), PROGRAM_TRAIN),
+                         ERR_INVALID);
+        assert_string_equal(c.e.text, each[i].says);
+        model_case_clear(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_path_is_one_parameter),
+        cmocka_unit_test(a_number_as_dimension_is_one_product_and_several_values),
+        cmocka_unit_test(paths_stand_under_repeats_and_scopes),
+        cmocka_unit_test(weights_are_born_as_the_text_says),
+        cmocka_unit_test(names_tell_points_and_biases),
+        cmocka_unit_test(training_alone_draws),
+        cmocka_unit_test(losses_are_terms_and_reports_are_parts),
+        cmocka_unit_test(sampling_reads_the_last_position),
+        cmocka_unit_test(what_cannot_be_is_refused_with_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
