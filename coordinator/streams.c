@@ -21,9 +21,10 @@ struct tail {
     uint64_t call, ask;
     char job[ID_LEN];
     int rank;
-    bool follow; // ends with its job, and asks hosts that come to have its logs
-    int lines;   // of the end, as it was asked
-    int n, cap;  // hosts asked that have not ended
+    bool follow;    // ends with its job, and asks hosts that come to have its logs
+    int lines;      // of the end, as it was asked
+    uint64_t epoch; // 0: all
+    int n, cap;     // hosts asked that have not ended
     uint64_t *conns;
 };
 
@@ -124,6 +125,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     ask.rank = t->rank;
     ask.lines = lines;
     ask.follow = t->follow;
+    ask.epoch = t->epoch;
     ask.stop = stop;
     Weft__V1__Down down;
     weft__v1__down__init(&down);
@@ -186,6 +188,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     t->ask = ++s->asks;
     t->rank = q->rank;
     t->lines = q->lines;
+    t->epoch = q->epoch;
     t->follow = q->follow && !job_at_rest(s, q->job);
     list_append(&s->tails, &t->link);
     s->n++;
@@ -249,6 +252,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
         lines.rank = c->rank;
         lines.host = frame_text(host);
         lines.text = c->text;
+        lines.epoch = c->epoch;
         if (c->text.len && rpc_send(s->rpc, t->call, &lines.base, NULL)) {
             rpc_finish(s->rpc, t->call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
             tail_stop(s, t);

@@ -195,14 +195,8 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
         err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->ranks);
         return -1;
     }
-    if (!j->log_hosts) { // not known since the restart: whoever has them answers
-        list_for_each (it, &c->hosts)
-            n = add_conn(c, list_entry(it, struct host, link)->id, conns, n, max);
-        return n;
-    }
-    for (int r = 0; r < j->ranks; r++)
-        if (rank < 0 || r == rank)
-            n = add_conn(c, j->log_hosts[r], conns, n, max);
+    list_for_each (it, &c->hosts) // any may have those of an earlier attempt
+        n = add_conn(c, list_entry(it, struct host, link)->id, conns, n, max);
     return n;
 }
 

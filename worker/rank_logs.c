@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/arena.h"
 #include "common/base/folder.h"
 #include "common/base/list.h"
 #include "common/ckpt/store.h"
@@ -20,7 +21,8 @@ enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10 };
 struct follower {
     struct list link;
     uint64_t ask;
-    int rank; // −1: all
+    int rank;       // −1: all
+    uint64_t epoch; // 0: all
     char *job;
     size_t left_out; // bytes, since the last note about that
 };
@@ -50,6 +52,7 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
     if (f->fd < 0)
         return err_errno(e, ERR_IO, "cannot open %s", f->path);
     f->size = fstat(f->fd, &st) ? 0 : st.st_size;
+    f->epoch = epoch;
     return 0;
 }
 
@@ -153,20 +156,27 @@ static bool epoch_of(const char *name, const char *job, uint64_t *epoch)
     return end != name + n + 2 && !*end && *epoch <= EPOCH_MAX;
 }
 
-static bool newest_epoch(const char *jobs, const char *job, uint64_t *newest)
+static int newer_first(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+// The epochs of which there are logs, the newest first; `only` is one of them, or 0 for all.
+static int list_epochs(const char *jobs, const char *job, uint64_t only, uint64_t *epochs, int max)
 {
     DIR *d = opendir(jobs);
     struct dirent *it;
     uint64_t epoch;
-    bool found = false;
-    while (d && (it = readdir(d)))
-        if (epoch_of(it->d_name, job, &epoch) && (!found || epoch > *newest)) {
-            *newest = epoch;
-            found = true;
-        }
+    int n = 0;
+    while (d && n < max && (it = readdir(d)))
+        if (epoch_of(it->d_name, job, &epoch) && (!only || epoch == only))
+            epochs[n++] = epoch;
     if (d)
         closedir(d);
-    return found;
+    if (n)
+        qsort(epochs, (size_t)n, sizeof *epochs, newer_first);
+    return n;
 }
 
 static bool oldest_dir(const char *jobs, char *out, size_t size, int *count)
@@ -234,8 +244,14 @@ void logs_free(struct logs *l)
     free(l);
 }
 
+struct source { // of lines, and who asked for them
+    uint64_t ask, epoch;
+    int rank;
+};
+
 // How many bytes were left out.
-static size_t send_text(struct logs *l, uint64_t ask, int rank, char *text, size_t len, bool must)
+static size_t send_text(struct logs *l, const struct source *from, char *text, size_t len,
+                        bool must)
 {
     size_t left_out = 0;
     while (len > 0) {
@@ -246,8 +262,9 @@ static size_t send_text(struct logs *l, uint64_t ask, int rank, char *text, size
         }
         Weft__V1__LogChunk c;
         weft__v1__log_chunk__init(&c);
-        c.ask = ask;
-        c.rank = rank;
+        c.ask = from->ask;
+        c.rank = from->rank;
+        c.epoch = from->epoch;
         c.text.data = (uint8_t *)text;
         c.text.len = n;
         left_out += l->say(l->ctx, &c, must) ? 0 : n;
@@ -257,23 +274,65 @@ static size_t send_text(struct logs *l, uint64_t ask, int rank, char *text, size
     return left_out;
 }
 
-static void send_tails(struct logs *l, const Weft__V1__LogAsk *ask, const char *dir)
+struct allowance { // what may still be sent of a rank: newer attempts have taken their part
+    int rank, lines;
+    size_t bytes;
+};
+struct tails {
+    struct logs *logs;
+    const Weft__V1__LogAsk *ask;
+    struct arena arena;
+    struct allowance *ranks;
+    int n, cap;
+};
+
+static struct allowance *find_allowance(struct tails *t, int rank)
 {
-    char path[5000];
+    for (int i = 0; i < t->n; i++)
+        if (t->ranks[i].rank == rank)
+            return &t->ranks[i];
+    t->ranks = arena_grow(&t->arena, t->ranks, sizeof *t->ranks, t->n, &t->cap);
+    t->ranks[t->n] = (struct allowance){rank, t->ask->lines, LOG_TAIL_MAX};
+    return &t->ranks[t->n++];
+}
+
+static int count_lines(const struct buf *b)
+{
+    int n = 0;
+    for (size_t i = 0; i < b->len; i++)
+        n += b->data[i] == '\n';
+    return n;
+}
+
+static void send_tail(struct tails *t, const char *path, int rank, uint64_t epoch)
+{
+    struct allowance *a = find_allowance(t, rank);
+    const struct source from = {t->ask->ask, epoch, rank};
+    struct buf b = {0};
+    if (a->bytes == 0 || (t->ask->lines > 0 && a->lines <= 0))
+        return;
+    log_tail(path, a->lines, a->bytes, &b);
+    if (b.len)
+        (void)send_text(t->logs, &from, b.data, b.len, true);
+    a->lines -= t->ask->lines > 0 ? count_lines(&b) : 0;
+    a->bytes -= b.len < a->bytes ? b.len : a->bytes;
+    buf_clear(&b);
+}
+
+static void send_tails_of(struct tails *t, uint64_t epoch)
+{
+    char dir[4300], path[5000];
     struct dirent **names;
-    int rank, end, n = scandir(dir, &names, NULL, alphasort);
+    int rank, end;
+    snprintf(dir, sizeof dir, "%s/%s.e%llu", t->logs->jobs, t->ask->job, (unsigned long long)epoch);
+    int n = scandir(dir, &names, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
         end = 0;
+        snprintf(path, sizeof path, "%s/%s", dir, name);
         if (sscanf(name, "rank-%d.log%n", &rank, &end) == 1 && end == (int)strlen(name) &&
-            (ask->rank < 0 || ask->rank == rank)) {
-            struct buf b = {0};
-            snprintf(path, sizeof path, "%s/%s", dir, name);
-            log_tail(path, ask->lines, LOG_TAIL_MAX, &b);
-            if (b.len)
-                (void)send_text(l, ask->ask, rank, b.data, b.len, true);
-            buf_clear(&b);
-        }
+            (t->ask->rank < 0 || t->ask->rank == rank))
+            send_tail(t, path, rank, epoch);
         free(names[i]);
     }
     if (n >= 0)
@@ -289,21 +348,24 @@ static void stop_following(struct logs *l, uint64_t ask)
 
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 {
-    char dir[4300];
-    uint64_t epoch = 0;
+    uint64_t epochs[LOG_JOBS_KEPT];
     Weft__V1__LogChunk last;
     stop_following(l, ask->ask);
     if (ask->stop)
         return;
-    if (!strchr(ask->job, '/') && newest_epoch(l->jobs, ask->job, &epoch)) {
-        snprintf(dir, sizeof dir, "%s/%s.e%llu", l->jobs, ask->job, (unsigned long long)epoch);
-        send_tails(l, ask, dir);
+    if (!strchr(ask->job, '/')) {
+        struct tails t = {.logs = l, .ask = ask};
+        int n = list_epochs(l->jobs, ask->job, ask->epoch, epochs, LOG_JOBS_KEPT);
+        for (int i = 0; i < n; i++)
+            send_tails_of(&t, epochs[i]);
+        arena_clear(&t.arena);
     }
     if (ask->follow) {
         struct follower *f = calloc(1, sizeof *f);
         PRE(f != NULL);
         f->ask = ask->ask;
         f->rank = ask->rank;
+        f->epoch = ask->epoch;
         f->job = strdup(ask->job);
         list_append(&l->followers, &f->link);
         return;
@@ -316,26 +378,30 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 }
 
 // A gap is announced before what comes next.
-static void send_to_follower(struct logs *l, struct follower *f, int rank, char *text, size_t len)
+static void send_to_follower(struct logs *l, struct follower *f, const struct source *from,
+                             char *text, size_t len)
 {
     char note[100];
     if (f->left_out) {
         int n = snprintf(note, sizeof note, "[weft: %zu bytes left out, they came too fast]\n",
                          f->left_out);
-        if (send_text(l, f->ask, rank, note, (size_t)n, false)) {
+        if (send_text(l, from, note, (size_t)n, false)) {
             f->left_out += len;
             return;
         }
     }
-    f->left_out = send_text(l, f->ask, rank, text, len, false);
+    f->left_out = send_text(l, from, text, len, false);
 }
 
-static void send_to_followers(struct logs *l, const char *job, int rank, char *text, size_t len)
+static void send_to_followers(struct logs *l, const char *job, int rank, uint64_t epoch, char *text,
+                              size_t len)
 {
     list_for_each (it, &l->followers) {
         struct follower *f = list_entry(it, struct follower, link);
-        if (len && !strcmp(f->job, job) && (f->rank < 0 || f->rank == rank))
-            send_to_follower(l, f, rank, text, len);
+        const struct source from = {f->ask, epoch, rank};
+        if (len && !strcmp(f->job, job) && (f->rank < 0 || f->rank == rank) &&
+            (!f->epoch || f->epoch == epoch))
+            send_to_follower(l, f, &from, text, len);
     }
 }
 
@@ -347,13 +413,13 @@ void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f
     size_t whole = nl ? (size_t)(nl - f->line.data) + 1 : 0;
     if (!whole && f->line.len > LINE_MAX_BYTES)
         whole = f->line.len;
-    send_to_followers(l, job, rank, f->line.data, whole);
+    send_to_followers(l, job, rank, f->epoch, f->line.data, whole);
     memmove(f->line.data, f->line.data + whole, f->line.len - whole);
     f->line.len -= whole;
 }
 
 void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f)
 {
-    send_to_followers(l, job, rank, f->line.data, f->line.len);
+    send_to_followers(l, job, rank, f->epoch, f->line.data, f->line.len);
     buf_reset(&f->line);
 }

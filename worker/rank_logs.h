@@ -4,7 +4,7 @@
 //   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines
 //                       rank-0003.log.1  those before: at most LOG_FILE_MAX bytes each
 //
-// Tails are read from the files. A follower gets what is appended from then on, in whole lines,
+// Tails are read from the files, of all epochs or of one. A follower gets what is appended from then on, in whole lines,
 // over any number of epochs. All of it happens on the loop's thread: the files are small and local.
 #pragma once
 #include <stdint.h>
@@ -25,6 +25,7 @@ struct log_file {
     int fd; // −1: cannot be written; what is printed is then lost
     char path[4400];
     int64_t size;
+    uint64_t epoch;
     struct buf line; // of an unfinished line: followers get whole ones
 };
 // Opens (continues) JOBS/<job>.e<epoch>/rank-RRRR.log, made as needed.

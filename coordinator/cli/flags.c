@@ -43,6 +43,8 @@ static const struct flag_row {
     [FLAG_FOLLOW] = {"--follow", "-f", NULL, "go on until the job ends", IS_SWITCH,
                      offsetof(struct args, follow)},
     [FLAG_RANK] = {"--rank", NULL, "R", "of one rank only", IS_NUMBER, offsetof(struct args, rank)},
+    [FLAG_EPOCH] = {"--epoch", NULL, "N", "of the attempt with this number only", IS_NUMBER,
+                    offsetof(struct args, epoch)},
     [FLAG_LINES] = {"--lines", "-n", "N", "the last N lines of a rank", IS_NUMBER,
                     offsetof(struct args, lines)},
     [FLAG_WHY] = {"--why", NULL, "TEXT", "the reason, for the job's story", IS_TEXT,

@@ -19,6 +19,7 @@ enum flag {
     FLAG_FOLLOW,
     FLAG_RANK,
     FLAG_LINES,
+    FLAG_EPOCH,
     FLAG_WHY,
     FLAG_DIR,
     FLAG_NEW,
@@ -38,6 +39,7 @@ struct args { // texts are borrowed from argv
     const char *tokenizer, *ids, *show, *device_file;
     int rank;  // -1 for all
     int lines; // the last so many; 0 for all
+    int epoch; // of one attempt; 0 for all
     const char *set[ARGS_MAX_SET];
     int nset;
     const char *pos[ARGS_MAX]; // the arguments that are no flags

@@ -3,9 +3,8 @@
 //
 // Two streams are open then: a watch of the job says where it stands, and the lines come by the
 // other. Lines are read anew, from the start of what is kept, when the job has a new epoch (other
-// hosts have its logs), when the coordinator was away, and at the job's end. Every line begins with
-// its time; what is not younger than the last line shown of the same rank is passed over. The
-// reading after the job's end is the last, and complete.
+// hosts have its logs), when the coordinator was away, and at the job's end; log_order.h passes over
+// those that were shown. The reading after the job's end is the last, and complete.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,18 +12,11 @@
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/log_order.h"
 
-enum { STAMP = 24 }; // "2026-01-02T03:04:05.678Z"
-
-struct seen {
-    char stamp[STAMP + 1];
-    bool passing; // lines are passed over that were shown before
-};
 struct logs {
     const struct args *args;
-    struct arena arena;
-    struct seen *ranks; // by rank
-    int n;
+    struct log_order order;
     struct link_stream lines, watch;
     Weft__V1__LogsRequest ask;
     Weft__V1__JobRequest watch_ask;
@@ -33,92 +25,48 @@ struct logs {
     char job[64]; // its id once that is known, since a name may mean another job later
 };
 
-static struct seen *find_seen(struct logs *g, int rank)
-{
-    static struct seen nowhere;
-    enum { MOST = 1 << 16 };
-    if (rank < 0 || rank >= MOST)
-        return &nowhere;
-    if (rank >= g->n) {
-        int n = rank + 64;
-        struct seen *more = arena_array(&g->arena, struct seen, n);
-        if (g->n)
-            memcpy(more, g->ranks, sizeof *more * (size_t)g->n);
-        g->ranks = more;
-        g->n = n;
-    }
-    return &g->ranks[rank];
-}
-
-static bool has_stamp(const char *line, size_t len)
-{
-    return len > STAMP && line[4] == '-' && line[10] == 'T' && line[STAMP - 1] == 'Z';
-}
-
-// Returns whether a line was not shown before, and remembers its time.
-static bool is_new(struct seen *s, const char *line, size_t len)
-{
-    bool stamped = has_stamp(line, len);
-    if (s->passing && (!stamped || strncmp(line, s->stamp, STAMP) <= 0))
-        return false;
-    s->passing = false;
-    if (stamped)
-        memcpy(s->stamp, line, STAMP);
-    return true;
-}
-
-static void show_line(const struct logs *g, const Weft__V1__LogLines *m, const char *line,
-                      size_t len)
+static void show_line(const struct logs *g, const struct log_line *l)
 {
     struct buf out = {0};
     struct json_out w;
     if (g->args->json) {
         json_print_start(&w, &out, false);
-        json_count(&w, "rank", m->rank);
-        json_text(&w, "host", m->host);
-        json_strn(&w, "text", line, len);
+        json_count(&w, "rank", l->rank);
+        json_text(&w, "host", l->host);
+        json_uint(&w, "epoch", l->epoch);
+        json_strn(&w, "text", l->text, l->len);
         json_print_end(&w);
     } else {
         if (g->args->rank < 0)
-            buf_printf(&out, "[%d] ", m->rank);
-        buf_append(&out, line, len);
+            buf_printf(&out, "[%d] ", l->rank);
+        buf_append(&out, l->text, l->len);
         buf_putc(&out, '\n');
     }
     plain_put(stdout, out.data, out.len);
     buf_clear(&out);
 }
 
-static void take_lines(struct logs *g, const Weft__V1__LogLines *m)
+static void show_lines(struct logs *g)
 {
-    struct seen *s = find_seen(g, m->rank);
-    const char *at = (const char *)m->text.data, *end = at ? at + m->text.len : at;
-    while (at < end) {
-        const char *nl = memchr(at, '\n', (size_t)(end - at));
-        size_t len = (size_t)((nl ? nl : end) - at);
-        if (is_new(s, at, len))
-            show_line(g, m, at, len);
-        at += len + 1;
-    }
+    log_order_sort(&g->order);
+    for (int i = 0; i < g->order.n; i++)
+        show_line(g, &g->order.lines[i]);
+    log_order_empty(&g->order);
     fflush(stdout);
 }
 
 // Lets the next reading begin at the start of what is kept, if any line was shown.
 static void restart_reading(struct logs *g, bool following)
 {
-    for (int i = 0; i < g->n; i++) {
-        g->ranks[i].passing = g->ranks[i].stamp[0] != 0;
-        if (g->ranks[i].passing)
-            g->ask.lines = 0;
-    }
+    if (log_order_again(&g->order))
+        g->ask.lines = 0;
     g->following = following;
     g->ask.follow = following;
 }
 
 // ---- reading lines ----
 
-// Reads until there is nothing for now. Returns an exit code, or -1 to go on; `words` gets why it
-// failed.
-static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
+static int take_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
 {
     ProtobufCMessage *m;
     for (;;)
@@ -127,7 +75,7 @@ static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
-            take_lines(g, (const Weft__V1__LogLines *)(const void *)m);
+            log_order_add(&g->order, (const Weft__V1__LogLines *)(const void *)m);
             link_free(m);
             break;
         case LINK_AWAY: // this is also the answer while no host has any log yet
@@ -145,6 +93,17 @@ static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
         case LINK_FAILED:
             return CLIENT_REFUSED;
         }
+}
+
+// Reads until there is nothing for now. Returns an exit code, or -1 to go on; `words` gets why it
+// failed. Who follows is shown what there is; a reading that ends is shown whole, in order.
+static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
+{
+    bool following = g->following;
+    int rc = take_lines(g, timeout_ns, code, words);
+    if (following || rc >= 0)
+        show_lines(g);
+    return rc;
 }
 
 static int read_all(struct logs *g)
@@ -233,6 +192,7 @@ int verb_logs(const struct verb *v, const struct args *a)
     g.ask.rank = a->rank;
     g.ask.follow = a->follow;
     g.ask.lines = a->lines;
+    g.ask.epoch = (uint64_t)a->epoch;
     if (a->follow) {
         rc = follow_job(&g, v);
     } else {
@@ -240,6 +200,6 @@ int verb_logs(const struct verb *v, const struct args *a)
         rc = read_all(&g);
     }
     link_close(&l);
-    arena_clear(&g.arena);
+    log_order_clear(&g.order);
     return rc < 0 ? CLIENT_FAILED : rc;
 }

@@ -296,17 +296,24 @@ def test_an_interrupted_watch_ends_with_130(desk):
 
 def test_logs_of_all_ranks_or_of_one(desk):
     end = desk.start().weft("logs", "small")
-    assert end.code == 0 and [line[:3] for line in end.out.splitlines()] == ["[0]", "[0]", "[1]", "[1]"], end
+    lines = end.out.splitlines()
+    assert end.code == 0 and [line[:3] for line in lines] == ["[0]", "[0]", "[1]", "[1]", "[0]", "[0]"], end
+    assert [line[4:23] for line in lines[::2]] == [f"2026-01-02T03:04:0{s}" for s in (5, 6, 7)]  # by time
     one = desk.weft("logs", "small", "--rank", "1", "--json")
     rows = [json.loads(line) for line in one.out.splitlines()]
-    assert [(r["rank"], r["host"]) for r in rows] == [(1, "w0")] * 2
+    assert [(r["rank"], r["host"], r["epoch"]) for r in rows] == [(1, "w0", 1)] * 2
     assert rows[0]["text"].endswith("info one") and rows[1]["text"] == "bare � line"
+
+
+def test_logs_of_one_attempt(desk):
+    rows = [json.loads(line) for line in desk.start().weft("logs", "small", "--epoch", "2", "--json").out.splitlines()]
+    assert [(r["rank"], r["epoch"]) for r in rows] == [(0, 2)] * 2
 
 
 def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):
     end = desk.start().weft("logs", "small", "-f")
     assert end.code == 0, end
-    assert end.out.count("[0] 2026") == end.out.count("[1] 2026") == 1
+    assert end.out.count("[0] 2026") == 2 and end.out.count("[1] 2026") == 1
     assert desk.weft("logs", "nosuch", "-f").code == 4
 
 

@@ -273,15 +273,22 @@ static void on_logs(const struct rpc_event *ev)
 {
     const Weft__V1__LogsRequest *q = (const void *)ev->message;
     char text[2 * TEXT];
-    snprintf(text, sizeof text, "2026-01-02T03:04:05.678Z info one\n%s\n", line);
-    for (int rank = 0; rank < 2; rank++) {
+    // As hosts answer: an attempt after the other, the newest first, and ranks in any order.
+    static const struct {
+        int rank, epoch, second;
+    } pieces[] = {{0, 2, 7}, {0, 1, 5}, {1, 1, 6}};
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        int rank = pieces[i].rank;
+        snprintf(text, sizeof text, "2026-01-02T03:04:0%d.678Z info one\n%s\n", pieces[i].second,
+                 line);
         Weft__V1__LogLines m;
         weft__v1__log_lines__init(&m);
         m.rank = rank;
+        m.epoch = (uint64_t)pieces[i].epoch;
         m.host = host_name;
         m.text.data = (uint8_t *)text;
         m.text.len = strlen(text);
-        if (q->rank < 0 || q->rank == rank)
+        if ((q->rank < 0 || q->rank == rank) && (!q->epoch || q->epoch == m.epoch))
             rpc_send(script.rpc, ev->call, &m.base, NULL);
     }
     if (!q->follow) // a true one never ends those

@@ -420,6 +420,39 @@ static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void 
     log_file_close(&f);
 }
 
+static void ask_logs(struct rig *r, int lines, uint64_t epoch)
+{
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
+    ask.job = frame_text("j");
+    ask.rank = -1;
+    ask.lines = lines;
+    ask.epoch = epoch;
+    buf_reset(&r->heard);
+    logs_ask(r->logs, &ask);
+}
+
+// The newest attempt comes first: whoever asked sorts by time.
+static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
+{
+    struct rig *r = *state;
+    struct log_file f;
+    char dir[100], text[40];
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    for (int epoch = 1; epoch <= 3; epoch++) {
+        assert_int_equal(log_file_open(&f, dir, "j", (uint64_t)epoch, 0, NULL), 0);
+        snprintf(text, sizeof text, "a%d\nb%d\n", epoch, epoch);
+        log_file_append(&f, text, strlen(text));
+        log_file_close(&f);
+    }
+    ask_logs(r, 0, 0);
+    assert_string_equal(buf_str(&r->heard), "a3\nb3\na2\nb2\na1\nb1\n<end>");
+    ask_logs(r, 3, 0); // the last three lines of the rank
+    assert_string_equal(buf_str(&r->heard), "a3\nb3\nb2\n<end>");
+    ask_logs(r, 0, 2);
+    assert_string_equal(buf_str(&r->heard), "a2\nb2\n<end>");
+}
+
 static void a_follower_is_told_how_much_came_too_fast_for_it(void **state)
 {
     struct rig *r = *state;
@@ -478,6 +511,7 @@ int main(int argc, char **argv)
         STORY(appending_rotates_and_keeps_the_newest),
         STORY(a_rank_ends_though_nobody_reads_what_it_prints),
         STORY(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
+        STORY(logs_are_of_all_attempts_or_of_the_one_that_is_named),
         STORY(a_follower_is_told_how_much_came_too_fast_for_it),
         STORY(whoever_does_not_follow_is_told_the_end),
     };

@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
@@ -20,6 +21,7 @@
 #include "worker/rank/train/trainer.h"
 
 enum { NONFINITE_MAX = 10 };
+#define SAY_NS   (10 * CLOCK_S)
 #define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
 
 // ---- one step ----------------------------------------------------------------------------------
@@ -133,6 +135,26 @@ static void write_row(struct trainer *t, const struct step_row *row)
     }
 }
 
+// The log says where the run stands: at the first and last step, at evaluations, and every ten
+// seconds.
+static void log_row(struct trainer *t, const struct step_row *r)
+{
+    int64_t now = clock_mono_ns();
+    bool due = !t->said_ns || r->evaluated || r->step == r->steps || now - t->said_ns >= SAY_NS;
+    char eval[80] = "";
+    if (!due || t->assignment->rank != 0)
+        return;
+    t->said_ns = now;
+    if (r->evaluated && isnan(r->eval_accuracy))
+        snprintf(eval, sizeof eval, ", eval loss %.4g", r->eval_loss);
+    else if (r->evaluated)
+        snprintf(eval, sizeof eval, ", eval loss %.4g, accuracy %.2f %%", r->eval_loss,
+                 100 * r->eval_accuracy);
+    log_info("train", "step %lld of %lld: loss %.4g, %.4g %s/s%s", (long long)r->step,
+             (long long)r->steps, r->loss, r->tokens_per_s > 0 ? r->tokens_per_s : r->samples_per_s,
+             r->tokens_per_s > 0 ? "tokens" : "samples", eval);
+}
+
 // Sends the row of a finished step, once.
 static void report_row(struct trainer *t, struct in_flight *f)
 {
@@ -144,6 +166,7 @@ static void report_row(struct trainer *t, struct in_flight *f)
         f->part_value[i] = (double)f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     link_step_report(t->link, &f->row);
+    log_row(t, &f->row);
     if (t->metrics)
         write_row(t, &f->row);
 }

@@ -51,6 +51,7 @@ struct trainer {
     struct sampling sampling;
     struct buf algorithms;    // as agreed; empty where there is no choice
     struct buf *texts;        // the samples of the newest evaluation
+    int64_t said_ns;          // when the log last said where it stands
     const char **sample_text; // the same, as the metrics row takes them
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
