@@ -327,7 +327,8 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
     if how == "deleted":  # the folder tells of the job; whether it is wanted is a person's word
         held = one.wait(first, ("HELD",))
         assert held["checkpoint"]["step"] == STEPS and held["epoch"] == done["epoch"]
-        assert one.weft("resume", first).code == 0
+        assert one.weft("resume", first).code == 4
+        assert one.weft("adopt", first).code == 0 and one.weft("resume", first).code == 0
     again = one.succeed(first)  # it runs again from what the directory holds
     assert again["epoch"] > done["epoch"]
     assert {c.path.name for c in solo.checkpoints_of(one.store(first))} >= {max(before)}
@@ -359,7 +360,7 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     one.set_database(old)
     if copied == "never":
         one.wait(job, ("HELD",))  # found again by its folder
-        assert one.weft("resume", job).code == 0
+        assert one.weft("adopt", job).code == 0 and one.weft("resume", job).code == 0
     done = one.succeed(job)
     out.end()
     assert done["epoch"] > lived, one.why(job)
