@@ -214,6 +214,51 @@ static const char *print_written(struct builder *b, const struct written_param *
     return buf_keep(&text, b->arena);
 }
 
+int permute_value(struct builder *b, int x, const enum dim *order)
+{
+    const struct value v = b->g->values[x];
+    if (b->failed || memcmp(order, v.dims, sizeof *order * (size_t)v.shape.n) == 0)
+        return x;
+    build_at(b, v.shape.n, order);
+    return graph_op(b->g, &(struct op_args){.op = OP_SCALE,
+                                            .nin = 1,
+                                            .in = &x,
+                                            .nout_dims = v.shape.n,
+                                            .out_dims = order,
+                                            .attr = &(struct op_attr){.scale = 1}});
+}
+
+// x as a product reads it: what is summed over lies side by side in the weight's order. Elsewhere,
+// as heads do behind attention that is written out by hand, it is brought to the end.
+static int gather_summed(struct builder *b, int x, const struct written_param *w,
+                         const bool *summed)
+{
+    const struct value v = b->g->values[x];
+    enum dim order[MAX_DIMS];
+    int n = 0, next = -1;
+    bool beside = true;
+    for (int d = 0; d < w->n; d++) {
+        int at = summed[d] ? find_dim(&v, w->dims[d].dim) : -1;
+        if (at < 0)
+            continue;
+        beside = beside && (next < 0 || at == next);
+        next = at + 1;
+    }
+    if (beside)
+        return x;
+    for (int d = 0; d < v.shape.n; d++) {
+        bool over = false;
+        for (int i = 0; i < w->n; i++)
+            over = over || (summed[i] && w->dims[i].dim == v.dims[d]);
+        if (!over)
+            order[n++] = v.dims[d];
+    }
+    for (int d = 0; d < w->n; d++)
+        if (summed[d])
+            order[n++] = w->dims[d].dim;
+    return permute_value(b, x, order);
+}
+
 // A stack leads the output, then come the operand's dimensions, then the weight's.
 int product_with_weight(struct builder *b, int x, const struct written_param *written,
                         struct written_param *made, bool *over)
@@ -256,24 +301,11 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
         *made = w;
     if (over)
         memcpy(over, summed, sizeof summed);
+    x = gather_summed(b, x, &w, summed);
     build_at(b, n, out);
     int y = graph_matmul_as(b->g, x, weight, n, out, b->drawing ? DT_F32 : DT_NONE);
     build_check(b);
     return y;
-}
-
-int permute_value(struct builder *b, int x, const enum dim *order)
-{
-    const struct value v = b->g->values[x];
-    if (b->failed || memcmp(order, v.dims, sizeof *order * (size_t)v.shape.n) == 0)
-        return x;
-    build_at(b, v.shape.n, order);
-    return graph_op(b->g, &(struct op_args){.op = OP_SCALE,
-                                            .nin = 1,
-                                            .in = &x,
-                                            .nout_dims = v.shape.n,
-                                            .out_dims = order,
-                                            .attr = &(struct op_attr){.scale = 1}});
 }
 
 // Of two values: kept dimensions lead both, so that they are a batch of products.

@@ -4,7 +4,7 @@
 #pragma once
 #include "common/model/term.h"
 
-enum { FUNCTION_ARGS = 8 };
+enum { FUNCTION_ARGS = 12 };
 
 enum want {
     WANT_NONE,   // no such argument
@@ -39,6 +39,7 @@ struct term call_rmsnorm(struct builder *b, const struct term *arg);
 struct term call_rmsnorm_shift(struct builder *b, const struct term *arg);
 struct term call_rotary(struct builder *b, const struct term *arg);
 struct term call_attention(struct builder *b, const struct term *arg);
+struct term call_causal(struct builder *b, const struct term *arg);
 struct term call_dropout(struct builder *b, const struct term *arg);
 struct term call_normal(struct builder *b, const struct term *arg);
 
@@ -51,3 +52,8 @@ struct term call_sqrt(struct builder *b, const struct term *arg);
 struct term call_swap(struct builder *b, const struct term *arg);
 struct term call_f32(struct builder *b, const struct term *arg);
 struct term call_compute(struct builder *b, const struct term *arg);
+
+// A draw's path: the scope's, or the parameter's it is of, or the part's of the model.
+const char *draw_path(struct builder *b, const char *leaf);
+// Whether a share can be dropped; else the fault is told.
+bool draw_rate_fits(struct builder *b, double rate);

@@ -9,7 +9,6 @@
 #include "common/model/parameter.h"
 
 static const double EPS = 1e-5, EPS_SHIFT = 1e-6;
-static const int64_t WIDEST = 1 << 17; // all heads of attention together
 
 static double number_or(const struct term *t, double otherwise)
 {
@@ -110,65 +109,9 @@ struct term call_rmsnorm_shift(struct builder *b, const struct term *arg)
     return make_norm(b, arg, (struct norm){.weight = true, .bias = true, .eps = EPS_SHIFT});
 }
 
-// ---- attention ---------------------------------------------------------------------------------
+// ---- draws -------------------------------------------------------------------------------------
 
-enum { BATCH, SEQ, HEADS, HEAD_DIM, ATTENTION_DIMS };
-
-static bool is_of_heads(struct builder *b, int value, const char *what)
-{
-    const struct value *v = &b->g->values[value];
-    bool fine = !b->failed && v->shape.n == ATTENTION_DIMS && v->dims[BATCH] == DIM_BATCH &&
-                v->dims[SEQ] == DIM_SEQ;
-    if (!fine)
-        build_fail(b, "%s has %s: [batch, seq, heads, head_dim] would do", what, dims_of(b, value));
-    return fine;
-}
-
-struct term call_rotary(struct builder *b, const struct term *arg)
-{
-    int x = as_value(b, arg[0]), positions = input_positions(b);
-    if (b->failed || !is_of_heads(b, x, "rotary's operand"))
-        return (struct term){0};
-    int64_t width = b->g->values[x].shape.dim[HEAD_DIM];
-    double theta = number_or(&arg[1], model_sizes_number(b->sizes, "theta", 0));
-    if (width % 2 || width > 2 * ROTARY_PAIRS_MAX)
-        return build_fail(b,
-                          "rotary turns pairs, at most %d: a head of %lld elements; %lld would do",
-                          ROTARY_PAIRS_MAX, (long long)width,
-                          (long long)(width % 2 ? width + 1 : 2 * ROTARY_PAIRS_MAX));
-    if (theta < 1)
-        return build_fail(b,
-                          "rotary needs theta of at least 1: rotary(x, 500000) or a size `theta`");
-    struct op_attr attr = {.scale = 1, .rotary.theta = (float)theta};
-    build_at_like(b, x);
-    return term_value(graph_shaped(b->g, OP_ROTARY, 2, (int[]){x, positions}, x, &attr, DT_NONE));
-}
-
-static bool check_heads(struct builder *b, const int *in)
-{
-    static const char *const names[] = {"q", "k", "v"};
-    for (int i = 0; i < 3; i++)
-        if (!is_of_heads(b, in[i], names[i]))
-            return false;
-    const int64_t *q = b->g->values[in[0]].shape.dim, *k = b->g->values[in[1]].shape.dim,
-                  *v = b->g->values[in[2]].shape.dim;
-    if (q[HEADS] % k[HEADS] || k[HEADS] != v[HEADS])
-        build_fail(b,
-                   "%lld query heads, %lld key heads and %lld value heads: as many of keys as of "
-                   "values, which divide the queries', would do",
-                   (long long)q[HEADS], (long long)k[HEADS], (long long)v[HEADS]);
-    else if (q[HEAD_DIM] != k[HEAD_DIM])
-        build_fail(b, "queries of %lld elements and keys of %lld: as many would do",
-                   (long long)q[HEAD_DIM], (long long)k[HEAD_DIM]);
-    else if (q[HEADS] * q[HEAD_DIM] > WIDEST)
-        build_fail(b, "%lld heads of %lld elements are over %lld: %lld heads would do",
-                   (long long)q[HEADS], (long long)q[HEAD_DIM], (long long)WIDEST,
-                   (long long)(WIDEST / q[HEAD_DIM]));
-    return !b->failed;
-}
-
-// A draw's path: the scope's, or the parameter's it is of, or the part's of the model.
-static const char *name_site(struct builder *b, const char *leaf)
+const char *draw_path(struct builder *b, const char *leaf)
 {
     static int here;
     const char *of = b->drawn ? b->drawn : b->prefix;
@@ -180,35 +123,12 @@ static const char *name_site(struct builder *b, const char *leaf)
     return path;
 }
 
-static bool check_rate(struct builder *b, double rate)
+bool draw_rate_fits(struct builder *b, double rate)
 {
     if (!(rate >= 0 && rate < 1))
         build_fail(b, "a share of %g is dropped: at least 0 and less than 1 would do", rate);
     return !b->failed;
 }
-
-struct term call_attention(struct builder *b, const struct term *arg)
-{
-    int in[6], n = 0;
-    for (; n < 3; n++)
-        in[n] = as_value(b, arg[n]);
-    in[n++] = input_positions(b);
-    in[n++] = input_positions(b);
-    double rate = number_or(&arg[3], 0);
-    if (b->failed || !check_heads(b, in) || !check_rate(b, rate))
-        return (struct term){0};
-    const int64_t *q = b->g->values[in[0]].shape.dim, *k = b->g->values[in[1]].shape.dim;
-    struct op_attr attr = {
-        .scale = 1 / sqrtf((float)q[HEAD_DIM]), .group = q[HEADS] / k[HEADS], .in_order = true};
-    if (draws_drops(&b->draws, rate)) {
-        in[n++] = draws_step(&b->draws);
-        attr.draw = draws_site(&b->draws, name_site(b, "dropout"), rate);
-    }
-    build_at_like(b, in[0]);
-    return term_value(graph_shaped(b->g, OP_ATTENTION, n, in, in[0], &attr, DT_NONE));
-}
-
-// ---- draws -------------------------------------------------------------------------------------
 
 struct term call_dropout(struct builder *b, const struct term *arg)
 {
@@ -218,10 +138,10 @@ struct term call_dropout(struct builder *b, const struct term *arg)
         return (struct term){0};
     if (rate < 0 && arg[1].kind == TERM_NOTHING)
         return build_fail(b, "dropout of what share: dropout(x, 0.1) or a size `dropout` would do");
-    if (!check_rate(b, rate) || !draws_drops(&b->draws, rate))
+    if (!draw_rate_fits(b, rate) || !draws_drops(&b->draws, rate))
         return term_value(x);
     bool seq = find_dim(&b->g->values[x], DIM_SEQ) >= 0;
-    const char *path = name_site(b, "dropout");
+    const char *path = draw_path(b, "dropout");
     int positions = seq ? input_positions(b) : -1;
     build_at_like(b, x);
     return term_value(b->failed ? 0 : draws_dropout(&b->draws, x, positions, path, rate));

@@ -58,9 +58,37 @@ static void vjp_cast(struct tape *t, const struct node *n, int cot)
     tape_add(t, n->in[0], make_like(t, OP_CAST, 1, &cot, n->in[0], &n->attr));
 }
 
+// Whether the operand's dimensions stand where they stood, and are called otherwise (graph_rename).
+static bool renames(const struct value *x, const struct value *y, const struct node *n)
+{
+    bool same = x->shape.n == y->shape.n, other = false;
+    for (int d = 0; d < x->shape.n && same; d++) {
+        same = n->attr.label[0][d] == n->attr.label[1][d];
+        other = other || x->dims[d] != y->dims[d];
+    }
+    return same && other;
+}
+
+// The cotangent of what was renamed has the old names again.
 static void vjp_scale(struct tape *t, const struct node *n, int cot)
 {
-    add_reduced(t, n->in[0], cot, n->attr.scale);
+    struct graph *g = t->g;
+    int x = n->in[0];
+    const struct value v = g->values[x];
+    if (!renames(&v, &g->values[n->out[0]], n)) {
+        add_reduced(t, x, cot, n->attr.scale);
+        return;
+    }
+    graph_at(g, v.point);
+    tape_add(t, x,
+             graph_op(g, &(struct op_args){.op = OP_SCALE,
+                                           .nin = 1,
+                                           .in = &cot,
+                                           .nout_dims = v.shape.n,
+                                           .out_dims = v.dims,
+                                           .attr = &n->attr,
+                                           .dtype = tape_dtype(t, x),
+                                           .read_as = v.dims}));
 }
 
 static void vjp_add(struct tape *t, const struct node *n, int cot)
