@@ -131,6 +131,59 @@ double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct
     return op_bytes(g, n, s.in, s.out);
 }
 
+// The router that deals tokens to experts, null: there is none. The layers are alike.
+static const struct node *find_router(const struct graph *g)
+{
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->nodes[i].op == OP_SLOTS)
+            return &g->nodes[i];
+    return NULL;
+}
+
+static bool has_dim(const struct value *v, enum dim dim)
+{
+    for (int d = 0; d < v->shape.n; d++)
+        if (v->dims[d] == dim)
+            return true;
+    return false;
+}
+
+// What a token needs of the parameters: of the experts as many as it chooses.
+static void count_params(const struct graph *g, struct cost *out)
+{
+    const struct node *router = find_router(g);
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        if (v->kind != VALUE_PARAM || v->alias >= 0)
+            continue;
+        int64_t n = shape_count(&v->shape);
+        out->params += n;
+        bool dealt = router && has_dim(v, DIM_EXPERT);
+        out->params_active +=
+            dealt ? n / router->attr.slots.experts * g->values[router->in[0]].shape.dim[2] : n;
+    }
+}
+
+// The forward FLOPs of a microbatch that places take which no choice can fill.
+static double count_idle(const struct graph *g)
+{
+    const struct node *router = find_router(g);
+    double idle = 0;
+    if (!router)
+        return 0;
+    const struct op_slots *s = &router->attr.slots;
+    const struct shape *ids = &g->values[router->in[0]].shape;
+    double filled =
+        (double)(s->group * ids->dim[1] * ids->dim[2]) / (double)(s->experts * s->capacity);
+    bool all_filled = filled >= 1;
+    for (int i = 0; i < g->nnodes && !all_filled; i++) {
+        const struct node *n = &g->nodes[i];
+        if (n->phase == PHASE_FORWARD && has_dim(&g->values[n->out[0]], DIM_CAPACITY))
+            idle += (1 - filled) * cost_node_flops(g, NULL, n);
+    }
+    return idle;
+}
+
 // FLOPs of one microbatch, those apart that are made again.
 static double count_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
@@ -191,6 +244,8 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     count_collectives(c, a, out);
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * count_flops(whole, NULL, true) * p->microbatches;
+    out->flops_active = out->flops_per_step - 3 * count_idle(whole) * p->microbatches;
+    count_params(whole, out);
     double all = count_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? count_flops(whole, NULL, false) / all : 1;
     for (int s = 0; s < c->nstages; s++) {

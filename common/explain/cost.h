@@ -24,6 +24,8 @@ struct cost {
     int ncollectives;
     struct collective_row *collectives; // of the train program, in the order they first run
     double flops_per_step;              // whole job: matmuls, backward twice forward, no redundancy
+    double flops_active;           // of these, without places of experts that no choice can fill
+    int64_t params, params_active; // elements; those that serve one token
     double utilisation; // matmul FLOPs of the unpartitioned program / of all devices together
     double traffic;     // bytes a device's ops read and write in a step; the busiest stage's
 };

@@ -216,6 +216,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_int(w, "devices", mesh_ranks(m));
     int64_t count = json_params(r, w);
     json_int(w, "param_count", count);
+    json_int(w, "param_count_active", r->cost.params_active);
     json_memory(r, w, "memory", r->fullest);
     json_array(w, "memory_by_stage");
     for (int i = 0; i < r->compiled->nstages; i++)
@@ -223,6 +224,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_end(w);
     json_collectives(r, w);
     json_double(w, "flops_per_step", r->cost.flops_per_step);
+    json_double(w, "flops_active", r->cost.flops_active);
     json_double(w, "utilisation", r->cost.utilisation);
     json_pipeline(r, w);
     json_findings(r, w);
@@ -423,18 +425,6 @@ static void text_findings(const struct report *r, struct buf *out)
     }
 }
 
-// Parameters, as in JSON's param_count: what is allocated, each once.
-static int64_t param_count(const struct compiled *c)
-{
-    const struct graph *g = c->global[PROGRAM_TRAIN];
-    int64_t n = 0;
-    for (int v = 0; v < g->nvalues; v++)
-        n += g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0
-                 ? shape_count(&g->values[v].shape)
-                 : 0;
-    return n;
-}
-
 // MFU, the share of the device's peak that a number of tokens a second is: the formula by which weft
 // counts it, with this job's numbers.
 static void text_mfu(const struct report *r, struct buf *out)
@@ -443,7 +433,7 @@ static void text_mfu(const struct report *r, struct buf *out)
     int64_t embed = model_sizes_whole(r->job->model.sizes, "embed", 0);
     if (!m->samples || !m->seq || !embed)
         return;
-    int64_t n = param_count(r->compiled);
+    int64_t n = r->cost.params_active;
     double token = 6 * (double)n + 6 * (double)m->layers * (double)embed * (double)m->seq;
     buf_printf(out, "MFU counts 6N + 6LCT FLOPs a token: N %lld, L %lld, C %lld, T %lld: %.4g",
                (long long)n, (long long)m->layers, (long long)embed, (long long)m->seq, token);
@@ -451,6 +441,17 @@ static void text_mfu(const struct report *r, struct buf *out)
         buf_printf(out, "; 100 %% of %s's %.4g FLOP/s is %.4g tokens/s a device", r->device->name,
                    r->device->flops, r->device->flops / token);
     buf_putc(out, '\n');
+}
+
+// Where a token does not need all parameters: those it needs, and the FLOPs that choices can fill.
+static void text_active(const struct report *r, struct buf *out)
+{
+    const struct cost *c = &r->cost;
+    if (c->params_active != c->params)
+        buf_printf(out,
+                   "experts: %.4g of %.4g parameters serve a token, which is N below; %.4g of the "
+                   "FLOPs are for places that choices can fill\n",
+                   (double)c->params_active, (double)c->params, c->flops_active);
 }
 
 void report_text(const struct report *r, struct buf *out)
@@ -472,6 +473,7 @@ void report_text(const struct report *r, struct buf *out)
         r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
     buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
+    text_active(r, out);
     text_mfu(r, out);
     text_findings(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,

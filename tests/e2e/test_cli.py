@@ -11,8 +11,8 @@ import solo
 
 INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
-    "mesh": OBJ, "devices": INT, "params": LIST, "param_count": INT, "memory": OBJ, "memory_by_stage": LIST,
-    "collectives": LIST, "flops_per_step": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
+    "mesh": OBJ, "devices": INT, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
+    "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
     "fits": BOOL, "device_model": STR, "hash": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a plan says of experts: sizes that do not fit the mesh, an order of axes that costs gathers, and
 // what a router's choices and places mean.
+#include "common/explain/cost.h"
 #include "tests/unit/moe_case.h"
 
 // The finding of a code that the job has; its words have `says` in them.
@@ -107,6 +108,29 @@ static void a_router_of_one_choice_and_scarce_places_are_told(void **state)
     assert_false(has_finding(&all, "dp: 1", "", FINDING_CHOICES_DROPPED));
 }
 
+// A layer's six experts have 12·24 + 24 + 24·12 + 12 = 612 parameters each, and a token needs two; all
+// other parameters serve every token. Dropless there are 12 places an expert in a group of 12 tokens:
+// 72 for 24 choices, so that two thirds of the experts' FLOPs, each place 2·(12·24 + 24·12), idle.
+static void what_a_token_needs_is_counted_apart(void **state)
+{
+    static const struct moe dropless = {6, 2, 1, 1, 0, 0, 0.01, 2, 0};
+    struct fixture f;
+    struct cost cost;
+    (void)state;
+    moe = dropless;
+    assert_int_equal(compile_moe(&f, moe_text("ep: 2", 2, "", "")), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_int_equal(cost.params - cost.params_active, 4 * 612);
+    double idle = 3.0 * BATCH * (72 - 24) * 2 * (12 * 24 + 24 * 12);
+    assert_true(fabs(cost.flops_per_step - cost.flops_active - idle) < 1e-9 * idle);
+    fixture_clear(&f);
+    moe = usual; // 18 places for 24 choices: none idles
+    assert_int_equal(compile_moe(&f, moe_text("dp: 1", 1, "", "")), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_true(cost.flops_per_step == cost.flops_active);
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +138,7 @@ int main(void)
         cmocka_unit_test(a_group_that_leaves_samples_over_is_refused),
         cmocka_unit_test(the_axis_of_experts_comes_last),
         cmocka_unit_test(an_axis_of_experts_alone_repeats_the_rest),
+        cmocka_unit_test(what_a_token_needs_is_counted_apart),
         cmocka_unit_test(a_router_of_one_choice_and_scarce_places_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
