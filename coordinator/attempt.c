@@ -245,10 +245,6 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
 {
     const struct job_record *j = at->job;
     const struct host *host = h->host;
-    union {
-        const unsigned char *from;
-        unsigned char *to;
-    } key = {.from = j->key};
     struct coord *c = at->job->coord;
     a->ranks = at->nranks;
     a->epoch = j->epoch;
@@ -258,7 +254,7 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     a->cluster_id = c->cluster;
     a->attempt_id = frame_text(j->attempt_id);
     a->run_id = frame_text(j->run_id);
-    a->key.data = key.to;
+    a->key.data = frame_borrow(j->key);
     a->key.len = sizeof j->key;
     a->store = j->store;
     a->restore = j->restore;

@@ -19,17 +19,13 @@ enum {
 static void send_to_host(struct attempt *at, const struct attempt_host *h, int rank,
                          const Weft__Rank__Frame *f)
 {
-    union {
-        const Weft__Rank__Frame *from;
-        Weft__Rank__Frame *to;
-    } frame = {.from = f};
     V1_NEW(RankFrame, rank_frame, body);
     if (h->reaped || !host_is(h->host, h->incarnation))
         return;
     body.job = frame_text(at->job->id);
     body.epoch = at->job->epoch;
     body.rank = rank;
-    body.frame = frame.to;
+    body.frame = frame_borrow(f);
     DOWN(d, FRAME, frame, &body);
     out_down(at->job->coord, h->host->conn, &d);
 }
@@ -71,11 +67,7 @@ static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
     if (c->now_ns - j->flushed_ns >= FLUSH_S * CLOCK_S)
         job_touch(j);
     V1_NEW(WatchUpdate, watch_update, update);
-    union {
-        const Weft__Rank__StepReport *from;
-        Weft__Rank__StepReport *to;
-    } report = {.from = r};
-    update.report = report.to;
+    update.report = frame_borrow(r);
     out_publish(c, j->id, &update);
 }
 

@@ -104,12 +104,9 @@ static const struct column checkpoint_columns[] = {
 
 static void fill_row(const struct column *columns, int n, const void *from, void *row)
 {
-    union {
-        const char *from;
-        char *to;
-    } base = {.from = from};
+    char *base = frame_borrow(from);
     for (const struct column *k = columns; k < columns + n; k++) {
-        char *in = base.to + k->of_struct, *out = (char *)row + k->of_row;
+        char *in = base + k->of_struct, *out = (char *)row + k->of_row;
         protobuf_c_boolean flag;
         switch (k->kind) {
         case COLUMN_BOOL:

@@ -53,14 +53,21 @@ int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadl
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out);
 void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
 
-// A text for a frame: protobuf-c wants it without const and only reads it. Null is "".
-static inline char *frame_text(const char *s)
+// What a message points to without owning it: protobuf-c's structs have no const, and packing a
+// message only reads through them.
+static inline void *frame_borrow(const void *p)
 {
     union {
-        const char *from;
-        char *to;
-    } u = {.from = s ? s : ""};
+        const void *from;
+        void *to;
+    } u = {.from = p};
     return u.to;
+}
+
+// A text for a frame. Null is "".
+static inline char *frame_text(const char *s)
+{
+    return frame_borrow(s ? s : "");
 }
 
 // An empty body: FRAME_BODY(put, KvPut, kv_put).

@@ -21,11 +21,7 @@ void rank_frame_from_row(const struct step_row *from, Weft__Rank__StepReport *ou
     weft__rank__step_report__init(out);
     ROW_FIELDS(COPY)
     out->n_samples = (size_t)from->nsamples;
-    union {
-        const char *const *from;
-        char **to;
-    } samples = {.from = from->samples};
-    out->samples = samples.to;
+    out->samples = frame_borrow(from->samples);
     out->sample_prompt = frame_text(from->sample_prompt ? from->sample_prompt : "");
 }
 
@@ -143,11 +139,7 @@ void rank_frame_from_assignment(const struct assignment *a, int rank, Weft__Rank
     out->attempt_id = frame_text(a->attempt_id);
     out->run_id = frame_text(a->run_id);
     out->key.len = sizeof a->key;
-    union {
-        const unsigned char *from;
-        uint8_t *to;
-    } key = {.from = a->key};
-    out->key.data = key.to;
+    out->key.data = frame_borrow(a->key);
     out->store = frame_text(a->store);
     out->restore = frame_text(a->restore);
     out->restore_step = a->restore_step;
