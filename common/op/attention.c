@@ -80,7 +80,7 @@ size_t attention_library_bytes(const struct op_call *c)
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
     const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
-    if (!c->attr->in_order || o.step >= 0 || o.kr >= 0 || c->attr->cap != 0 || q[SEQ] != k[SEQ])
+    if (!c->attr->in_order || o.step >= 0 || o.kr >= 0 || q[SEQ] != k[SEQ])
         return 0;
     size_t heads = (size_t)(q[BATCH] * q[HEADS]), seq = (size_t)q[SEQ];
     size_t d = (size_t)q[WIDTH], e = (size_t)c->in[o.v].shape.dim[WIDTH];

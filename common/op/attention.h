@@ -49,7 +49,7 @@ enum { ATTENTION_ROW_STATS = 3 };
 size_t attention_own_bytes(const struct op_call *c);
 
 // The scratch of a library's kernels. 0: the library does not serve the call, because its positions
-// are not in order, it has dropout, a cap or a second pair of scores, or one head needs more than
+// are not in order, it has dropout or a second pair of scores, or one head needs more than
 // ATTENTION_HEAD_BYTES.
 //
 // Forward needs a float for each row. A gradient runs the forward again; for each head that it

@@ -11,7 +11,7 @@ bool attention_is_plain(const struct attention *a)
     bool seen = a->ahead == 0 || (a->ahead >= a->keys && a->back >= a->keys);
     return aligned && a->dtype == DT_BF16 && a->in_order && !a->step && a->queries == a->keys &&
            a->start == 0 && a->heads == a->kv_heads * a->group && a->d % 8 == 0 && a->e % 8 == 0 &&
-           !a->qr && a->cap == 0 && seen;
+           !a->qr && seen;
 }
 
 bool attention_portion(const struct attention *a, int n, struct attention_portion *out)

@@ -13,7 +13,7 @@
 // A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,
 // so it must have no padding.
 struct key {
-    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, grad;
+    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, cap, grad;
     uint64_t room;
 };
 struct tuned {
@@ -53,6 +53,7 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                                          .e = a->e,
                                          .ahead = k->key.ahead,
                                          .window = k->key.window,
+                                         .cap = k->key.cap,
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
         k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room, why, room);
@@ -62,7 +63,7 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
 // whose bits may be others the next time. A head whose values have another width is written 192:128;
-// "window 4096" and "ahead" follow where they hold.
+// "window 4096", "ahead" and "capped" follow where they hold.
 static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
     char key[200], values[24] = "", window[40] = "", choice[64] = "own";
@@ -71,10 +72,11 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
         snprintf(values, sizeof values, ":%lld", (long long)x->e);
     if (x->window)
         snprintf(window, sizeof window, " window %lld", (long long)x->window);
-    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s in %llu bytes",
+    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s%s in %llu bytes",
              op_name(x->grad ? OP_ATTENTION_GRAD : OP_ATTENTION), (long long)x->batch,
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
-             values, window, x->ahead ? " ahead" : "", (unsigned long long)x->room);
+             values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "",
+             (unsigned long long)x->room);
     if (k->sdpa)
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
                  (long long)k->portion.batch, (long long)k->portion.heads,
@@ -95,6 +97,7 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
                             a->e,
                             a->back < a->queries - 1 ? a->back + 1 : 0,
                             a->ahead > 0,
+                            a->cap != 0,
                             a->dy != NULL,
                             room};
     struct tuned *k = s->first;
@@ -136,7 +139,8 @@ static cudnnStatus_t run_portions(const struct attention *a, const struct tuned 
                                             .dq = part_of(a->dy ? a->out : NULL, b, s, n, h, d),
                                             .dk = part_of(a->dk, b, s, kv, g, d),
                                             .dv = part_of(a->dv, b, s, kv, g, e),
-                                            .scale = a->scale};
+                                            .scale = a->scale,
+                                            .cap = a->cap};
             status = sdpa_run(k->sdpa, &o, scratch);
         }
     return status;

@@ -47,7 +47,7 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
                       bool *served, struct err *e);
 
-// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, no cap and no second pair, heads
+// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, no second pair, heads
 // of a multiple of 8 elements that are shared evenly from the first on, operands at multiples of 16
 // bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);

@@ -227,7 +227,7 @@ static cudnnStatus_t run_plan(const struct sdpa *p, const struct plan *plan,
 
 cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void *scratch)
 {
-    const float scale = o->scale, hidden = -INFINITY, one = 1;
+    const float scale = o->scale, cap = o->cap, hidden = -INFINITY, one = 1;
     const int32_t window = (int32_t)p->shape.window;
     char *at = scratch;
     struct pack both = {.name = {SDPA_Q, SDPA_K, SDPA_V, SDPA_Y, SDPA_STATS, SDPA_SCALE},
@@ -239,6 +239,8 @@ cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void
         put_pointer(&both, SDPA_HIDDEN, &hidden);
     if (p->shape.window)
         put_pointer(&both, SDPA_WINDOW, &window);
+    if (p->shape.cap)
+        put_pointer(&both, SDPA_CAP, &cap);
     struct pack back = both;
     cudnnStatus_t status = run_plan(p, &p->forward, &both, at + p->own);
     if (status != CUDNN_STATUS_SUCCESS || !p->shape.grad)

@@ -28,6 +28,7 @@ struct sdpa_shape {
     int64_t d, e;                        // elements of a head of queries and keys, and of values
     bool ahead;                          // a query sees all keys
     int64_t window;                      // how many positions it sees; 0: as many as there are
+    bool cap;                            // scores pass a tanh
     bool grad;
     bool deterministic; // engines that may give other bits the next time are left out
 };
@@ -35,7 +36,7 @@ struct sdpa_shape {
 struct sdpa_operands {
     const void *q, *k, *v, *dy;
     void *y, *dq, *dk, *dv; // y: of a forward
-    float scale;
+    float scale, cap;
 };
 
 struct sdpa;
@@ -52,7 +53,8 @@ cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void
 
 // ---- sdpa_graph.c: the graphs that cuDNN gets --------------------------------------------------
 
-// The operands' names in a graph; SCALE, HIDDEN, WINDOW and ONE are numbers that lie on the host.
+// The operands' names in a graph; SCALE, HIDDEN, WINDOW, CAP and ONE are numbers that lie on the
+// host.
 enum sdpa_name {
     SDPA_Q = 1,
     SDPA_K,
@@ -68,6 +70,7 @@ enum sdpa_name {
     SDPA_SCALE,
     SDPA_HIDDEN, // the score of a key that is not seen
     SDPA_WINDOW, // how many positions a query sees, i32
+    SDPA_CAP,    // of the scores
     SDPA_ONE,
     SDPA_NAMES
 };

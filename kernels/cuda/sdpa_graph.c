@@ -5,6 +5,7 @@
 //   forward   s = q·kᵀ; s = s·scale; s = row ≥ col ? s : hidden; m = max s; e = exp(s − m);
 //             l = Σ e; stats = m + ln l; p = e / l; y = p·v                        (14 operations)
 //   window    s = col + window > row ? s : hidden, behind the first                 (5 more)
+//   cap       s = cap·tanh(s / cap) before it is hidden; ds·(1 − tanh²) before ·scale (3 or 4 more)
 //   backward  mean = (Σ dy∘y)·1; s as above, less the stats; p = exp(s); dv = pᵀ·dy;
 //             ds = (dy·vᵀ − mean)·p·scale; dk = dsᵀ·q; dq = ds·k                      (21 or 22)
 //
@@ -130,6 +131,12 @@ static void end_op(struct graph *g, cudnnBackendDescriptor_t op)
     g->op[g->n++] = op;
 }
 
+static struct form packed_form(const struct graph *g, int64_t rows, int64_t cols)
+{
+    int64_t b = g->s.batch, h = g->s.heads;
+    return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
+}
+
 // y = mode(x, b) or, for a selection, where t says so x, else b.
 struct pointwise {
     cudnnPointwiseMode_t mode;
@@ -168,6 +175,28 @@ static cudnnBackendDescriptor_t two_of(struct graph *g, cudnnPointwiseMode_t mod
                                        cudnnBackendDescriptor_t y)
 {
     return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .b = b, .y = y});
+}
+
+// dy · (1 − tanh² x).
+static cudnnBackendDescriptor_t add_slope(struct graph *g, cudnnBackendDescriptor_t dy,
+                                          cudnnBackendDescriptor_t x)
+{
+    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_TANH_BWD;
+    const cudnnDataType_t in = F32;
+    struct sdpa_made *m = g->m;
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    cudnnBackendDescriptor_t dx = add_between(g, F32, &pairs);
+    cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    made_set(m, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    made_set(m, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &in);
+    made_end(m, d);
+    cudnnBackendDescriptor_t op = made_new(m, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, d);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
+    set_operand(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
+    end_op(g, op);
+    return dx;
 }
 
 static cudnnBackendDescriptor_t add_reduction(struct graph *g, cudnnReduceTensorOp_t how,
@@ -216,12 +245,6 @@ static cudnnBackendDescriptor_t add_reshape(struct graph *g, cudnnBackendDescrip
 }
 
 // ---- how operands lie --------------------------------------------------------------------------
-
-static struct form packed_form(const struct graph *g, int64_t rows, int64_t cols)
-{
-    int64_t b = g->s.batch, h = g->s.heads;
-    return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
-}
 
 static struct form turned_form(struct form f)
 {
@@ -314,16 +337,29 @@ static cudnnBackendDescriptor_t hide_scores(struct graph *g, cudnnBackendDescrip
     return select_where(g, CUDNN_POINTWISE_CMP_GT, key, query, s);
 }
 
+// cap · tanh(s / cap); *below: s / cap.
+static cudnnBackendDescriptor_t cap_scores(struct graph *g, cudnnBackendDescriptor_t s,
+                                           cudnnBackendDescriptor_t *below)
+{
+    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    if (!g->s.cap)
+        return s;
+    cudnnBackendDescriptor_t cap = add_number(g, SDPA_CAP, F32);
+    *below = two_of(g, CUDNN_POINTWISE_DIV, s, cap, add_between(g, F32, &pairs));
+    s = one_of(g, CUDNN_POINTWISE_TANH_FWD, *below, add_between(g, F32, &pairs));
+    return two_of(g, CUDNN_POINTWISE_MUL, s, cap, add_between(g, F32, &pairs));
+}
+
 static void build_forward(struct graph *g)
 {
     struct form pairs = packed_form(g, g->s.seq, g->s.seq), stat = packed_form(g, g->s.seq, 1);
     struct form q = query_form(g), kt = turned_form(key_form(g)), v = value_form(g), y = y_form(g);
-    cudnnBackendDescriptor_t s, e, most, sum;
+    cudnnBackendDescriptor_t s, e, most, sum, below;
     s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, STORED),
                     add_tensor(g, SDPA_K, BF16, &kt, STORED), add_between(g, F32, &pairs));
     s = two_of(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE, F32),
                add_between(g, F32, &pairs));
-    s = hide_scores(g, s);
+    s = hide_scores(g, cap_scores(g, s, &below));
     most = add_reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, add_between(g, F32, &stat));
     e = two_of(g, CUDNN_POINTWISE_SUB, s, most, add_between(g, F32, &pairs));
     e = one_of(g, CUDNN_POINTWISE_EXP, e, add_between(g, F32, &pairs));
@@ -362,7 +398,7 @@ static void build_backward(struct graph *g)
     cudnnBackendDescriptor_t vt = add_tensor(g, SDPA_V, BF16, &value_t, STORED);
     cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &y_grad, STORED);
     cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, STORED);
-    cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE, F32), mean, s, p, ds;
+    cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE, F32), mean, s, p, ds, below;
 
     mean = two_of(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, STORED),
                   add_between(g, F32, &values));
@@ -372,6 +408,7 @@ static void build_backward(struct graph *g)
 
     s = add_product(g, q, kt, add_between(g, F32, &pairs));
     s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
+    s = cap_scores(g, s, &below);
     s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_STATS, F32, &stat, STORED),
                add_between(g, F32, &pairs));
     p = one_of(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
@@ -380,6 +417,8 @@ static void build_backward(struct graph *g)
     ds = add_product(g, dy, vt, add_between(g, F32, &pairs));
     ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, add_between(g, F32, &pairs));
     ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, add_between(g, F32, &pairs));
+    if (g->s.cap)
+        ds = add_slope(g, ds, below);
     ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, add_between(g, BF16, &pairs));
     onto_keys(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, key, SDPA_DK);
 

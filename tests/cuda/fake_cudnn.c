@@ -325,6 +325,10 @@ static double point(cudnnPointwiseMode_t mode, double x, double b, double t)
         return exp(x);
     case CUDNN_POINTWISE_LOG:
         return log(x);
+    case CUDNN_POINTWISE_TANH_FWD:
+        return tanh(x);
+    case CUDNN_POINTWISE_TANH_BWD: // b: of y
+        return b * (1 - tanh(x) * tanh(x));
     case CUDNN_POINTWISE_IDENTITY:
         return x;
     case CUDNN_POINTWISE_CMP_GE:
@@ -344,9 +348,12 @@ static void run_pointwise(struct work *w, const struct descriptor *op)
     const struct descriptor *how = operand(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
     cudnnPointwiseMode_t mode = (cudnnPointwiseMode_t)int_of(how, CUDNN_ATTR_POINTWISE_MODE);
     const struct view *x = view_of(w, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
-    const struct view *b = view_of(w, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+    bool back = find(op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC);
+    const struct view *b = view_of(
+        w, op, back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC : CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
     const struct view *t = view_of(w, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
-    const struct view *y = view_of(w, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+    const struct view *y = view_of(
+        w, op, back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC : CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
     const struct attr *axis = find(how, CUDNN_ATTR_POINTWISE_AXIS);
     int64_t at[4] = {0};
     do {

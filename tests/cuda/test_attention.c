@@ -78,18 +78,19 @@ static void two_runs_give_the_same_bits_unless_the_job_allows_others(void **stat
     }
 }
 
-// What cuDNN is told of windows, of the keys ahead and of values of another width. Its name in the
+// Windows, caps, the keys ahead and values of another width are in the graphs that cuDNN gets. Its name in the
 // choices shows that it served the call.
-static void cudnn_serves_windows_other_widths_and_encoders(void **state)
+static void cudnn_serves_windows_caps_other_widths_and_encoders(void **state)
 {
     static const struct {
         const char *says;
         int64_t e, window;
         bool ahead;
-    } cases[] = {{"x16 window 9 in ", 16, 9, false},
-                 {"x16:24 in ", 24, 0, false},
-                 {"x16:8 in ", 8, 0, false},
-                 {"x16 ahead in ", 16, 0, true}};
+        float cap;
+    } cases[] = {
+        {"x16 window 9 in ", 16, 9, false, 0},  {"x16:24 in ", 24, 0, false, 0},
+        {"x16:8 in ", 8, 0, false, 0},          {"x16 ahead in ", 16, 0, true, 0},
+        {"x16 capped in ", 16, 0, false, 0.5f}, {"x16:8 window 20 capped in ", 8, 20, false, 2}};
     (void)state;
     for (size_t t = 0; t < 2 * sizeof cases / sizeof *cases; t++) {
         struct arena a = {0};
@@ -102,6 +103,7 @@ static void cudnn_serves_windows_other_widths_and_encoders(void **state)
         make_case_of(&c, &a, t % 2, 2, 50, 4, cases[t / 2].e);
         c.attr.window = cases[t / 2].window;
         c.attr.ahead = cases[t / 2].ahead;
+        c.attr.cap = cases[t / 2].cap;
         rig_reference(&c, &a, want);
         rig_run(&r, &c, &a, got);
         for (int k = 0; k < c.nout; k++)
@@ -366,7 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_give_the_same_bits_unless_the_job_allows_others),
-        cmocka_unit_test(cudnn_serves_windows_other_widths_and_encoders),
+        cmocka_unit_test(cudnn_serves_windows_caps_other_widths_and_encoders),
         cmocka_unit_test(little_scratch_is_served_part_by_part),
         cmocka_unit_test(no_scratch_at_all_is_refused),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),

@@ -45,9 +45,9 @@ static struct attention plain(void)
 static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
 {
     static const unsigned step;
-    struct attention a[14];
+    struct attention a[13];
     (void)state;
-    for (int i = 0; i < 14; i++)
+    for (int i = 0; i < 13; i++)
         a[i] = plain();
     assert_true(attention_is_plain(&a[0]));
     a[1].dtype = DT_F32;
@@ -61,21 +61,21 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
     a[8].group = 3; // 12 heads share 2 key heads, but 4 are here
     a[8].kv_heads = 2;
     a[9].dv = (uint16_t *)(uintptr_t)a[9].q + 1;
-    a[10].cap = 30;
-    a[11].qr = a[11].q; // a second pair
+    a[10].ahead = a[10].back = 100; // a window to both sides
+    a[11].qr = a[11].q;             // a second pair
     a[12].e = 60;
-    a[13].ahead = a[13].back = 100; // a window to both sides
-    for (int i = 1; i < 14; i++)
+    for (int i = 1; i < 13; i++)
         if (attention_is_plain(&a[i]))
             fail_msg("call %d is not for cuDNN", i);
     a[8].group = 6; // even shares
     assert_true(attention_is_plain(&a[8]));
     a[12].e = 128;
     assert_true(attention_is_plain(&a[12]));
-    a[13].ahead = 0;
-    assert_true(attention_is_plain(&a[13]));
-    a[13].ahead = a[13].back = INT32_MAX;
-    assert_true(attention_is_plain(&a[13]));
+    a[10].ahead = 0;
+    assert_true(attention_is_plain(&a[10]));
+    a[10].ahead = a[10].back = INT32_MAX;
+    a[10].cap = 30;
+    assert_true(attention_is_plain(&a[10]));
 }
 
 static void a_portion_is_some_samples_or_some_heads_of_one(void **state)
@@ -194,7 +194,8 @@ static int close_library(void **state)
 }
 
 // Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads; values of
-// another width (DeepSeek's), windows (Mistral's), an encoder.
+// another width (DeepSeek's), windows (Mistral's), an encoder,
+// caps (Gemma 2's).
 static const struct sdpa_shape shapes[] = {
     {.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .d = 64, .e = 64},
     {.batch = 2, .seq = 67, .heads = 8, .kv_heads = 2, .d = 80, .e = 80},
@@ -207,6 +208,16 @@ static const struct sdpa_shape shapes[] = {
     {.batch = 1, .seq = 1024, .heads = 8, .kv_heads = 2, .d = 128, .e = 128, .window = 256},
     {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .window = 7},
     {.batch = 2, .seq = 512, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .ahead = true},
+    {.batch = 1, .seq = 1024, .heads = 8, .kv_heads = 4, .d = 256, .e = 256, .cap = true},
+    {.batch = 1,
+     .seq = 512,
+     .heads = 8,
+     .kv_heads = 4,
+     .d = 256,
+     .e = 256,
+     .window = 256,
+     .cap = true},
+    {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .cap = true},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
