@@ -146,6 +146,7 @@ static void take_commit(struct attempt *at, struct store_entry id)
     if (id.step > j->last_step)
         j->last_step = id.step;
     j->coord->committed++;
+    job_saved(j);
     job_event(j, &n, "checkpoint of step %lld", (long long)id.step);
     job_publish(j);
     if (id.step < j->steps)
@@ -154,12 +155,14 @@ static void take_commit(struct attempt *at, struct store_entry id)
     attempt_settle(at);
 }
 
-static void take_abort(struct attempt *at, struct store_entry id, const char *why)
+static void take_abort(struct attempt *at, struct store_entry id, const char *why, bool failed)
 {
     struct job_note n = NOTE(ABORTED);
     struct job_record *j = at->job;
     n.step = id.step;
     job_event(j, &n, "checkpoint of step %lld: %s", (long long)id.step, why);
+    if (failed)
+        job_unsaved(j, why);
     if (id.step >= j->steps && j->state == JOB_RUNNING)
         at->final_aborted = true;
 }
@@ -190,7 +193,7 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         take_report(at->job, a->report);
         return;
     case LEADER_ABORTED:
-        take_abort(at, a->id, a->text);
+        take_abort(at, a->id, a->text, a->failed);
         return;
     case LEADER_COMMITTED:
         take_commit(at, a->id);

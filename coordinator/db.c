@@ -71,6 +71,10 @@ static const char *const migrations[] = {
     "ALTER TABLE job ADD COLUMN since_ckpt_ms INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE job ADD COLUMN untidy INTEGER NOT NULL DEFAULT 0;",
     "ALTER TABLE job ADD COLUMN found TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE job ADD COLUMN unsaved INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN unsaved_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN unsaved_ns INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE job ADD COLUMN unsaved_why TEXT NOT NULL DEFAULT '';",
 };
 enum { VERSION = sizeof migrations / sizeof *migrations };
 

@@ -94,6 +94,15 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
+enum { JOB_TEXTS = 11 };
+static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
+{
+    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,    &j->owner,      &j->resolved,
+                                     &j->base_dir, &j->goal_why, &j->restore,    &j->diagnosis,
+                                     &j->store,    &j->mesh,     &j->unsaved_why};
+    memcpy(out, texts, sizeof texts);
+}
+
 struct job_record *job_new(struct coord *c)
 {
     struct job_record *j = calloc(1, sizeof *j);
@@ -102,9 +111,9 @@ struct job_record *job_new(struct coord *c)
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    char **texts[] = {&j->name,     &j->found,   &j->owner,     &j->resolved, &j->base_dir,
-                      &j->goal_why, &j->restore, &j->diagnosis, &j->store,    &j->mesh};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    char **texts[JOB_TEXTS];
+    list_texts(j, texts);
+    for (int i = 0; i < JOB_TEXTS; i++)
         text_set(texts[i], "");
     j->committed_step = j->last_step = -1;
     return j;
@@ -156,9 +165,9 @@ void job_forget(struct job_record *j)
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
-    char **texts[] = {&j->name,     &j->found,   &j->owner,     &j->resolved, &j->base_dir,
-                      &j->goal_why, &j->restore, &j->diagnosis, &j->store,    &j->mesh};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    char **texts[JOB_TEXTS];
+    list_texts(j, texts);
+    for (int i = 0; i < JOB_TEXTS; i++)
         text_free(texts[i]);
     free(j->placement);
     free(j->failures_ms);
@@ -340,7 +349,7 @@ void job_count_on(struct job_record *j)
     j->counted_elsewhere = false;
     if (ms > 0 && job_spends(j) < TIME_KINDS)
         j->spent_ms[TIME_UNKNOWN] += ms;
-    j->counted_ns = j->coord->now_ns;
+    j->counted_ns = j->unsaved_ns = j->coord->now_ns;
     j->counted_ms = j->coord->wall_ms;
 }
 
@@ -366,6 +375,26 @@ int64_t job_lost_ms(const struct job_record *j)
 {
     bool runs = j->state == JOB_RUNNING && !j->saving;
     return j->since_ckpt_ms + (runs ? job_uncounted_ms(j, j->coord->now_ns) : 0);
+}
+
+// ---- saves ----
+
+void job_saved(struct job_record *j)
+{
+    j->unsaved = 0;
+    j->unsaved_ms = j->unsaved_ns = 0;
+    text_set(&j->unsaved_why, "");
+}
+
+void job_unsaved(struct job_record *j, const char *why)
+{
+    if (!j->unsaved++) {
+        j->unsaved_ms = j->coord->wall_ms;
+        j->unsaved_ns = j->coord->now_ns;
+    }
+    text_set(&j->unsaved_why, why);
+    plain_mask(j->unsaved_why);
+    job_publish(j);
 }
 
 // ---- events and moves ----

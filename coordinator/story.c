@@ -59,6 +59,23 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     return arena_strdup(a, "");
 }
 
+static const char *print_age(int64_t ns, struct arena *a)
+{
+    int64_t s = ns / CLOCK_S;
+    return s < 120    ? arena_printf(a, "%lld s", (long long)s)
+           : s < 7200 ? arena_printf(a, "%lld min", (long long)s / 60)
+                      : arena_printf(a, "%lld h", (long long)s / 3600);
+}
+
+static char *explain_unsaved(const struct job_record *j, struct arena *a)
+{
+    if (!j->unsaved)
+        return arena_strdup(a, "");
+    return arena_printf(a, "not saved for %s, %d save%s failed: %s",
+                        print_age(j->coord->now_ns - j->unsaved_ns, a), j->unsaved,
+                        j->unsaved == 1 ? "" : "s", j->unsaved_why);
+}
+
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
 static char *explain_state(const struct job_record *j, struct arena *a)
 {
@@ -74,7 +91,7 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
                             j->goal_why[0] ? ": " : "", j->goal_why);
     default:
-        return arena_strdup(a, "");
+        return explain_unsaved(j, a);
     }
 }
 
@@ -104,6 +121,10 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->text = explain_state(j, a);
     s->store = arena_strdup(a, j->store);
     plain_mask(s->store); // as a host told it
+    s->unsaved = j->unsaved;
+    s->unsaved_since_ms = j->unsaved_ms;
+    s->unsaved_for_ms = j->unsaved ? (j->coord->now_ns - j->unsaved_ns) / CLOCK_MS : 0;
+    s->unsaved_why = arena_strdup(a, j->unsaved_why);
     return s;
 }
 

@@ -6,7 +6,8 @@
 //   LEADER_RECORDS                        records of checkpoints have changed: a leader that keeps
 //                                         rows makes them durable before anything after this leaves
 //   LEADER_REPORT      report             rank 0 told of a step
-//   LEADER_ABORTED     id, text           this checkpoint was given up, and why
+//   LEADER_ABORTED     id, text, failed   this checkpoint was given up, and why; failed: by the
+//                                         storage or who writes to it
 //   LEADER_COMMITTED   id                 this checkpoint is committed
 //   LEADER_READY                          all ranks are ready and their plans agree
 //   LEADER_CULPRIT     culprit            the attempt has failed, and who did it
@@ -56,6 +57,7 @@ struct leader_action {
     const Weft__Rank__StepReport *report;
     struct store_entry id;
     const char *text;
+    bool failed;
     const struct culprit *culprit;
 };
 struct leader_out {

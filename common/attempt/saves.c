@@ -105,6 +105,7 @@ static void tell_owner(const struct commit_action *x, struct leader_out *out)
     struct leader_action *a = leader_act(out, committed ? LEADER_COMMITTED : LEADER_ABORTED);
     a->id = x->id;
     a->text = arena_strdup(out->arena, x->text);
+    a->failed = x->failed;
 }
 
 // Deletions go out first: rank 0 carries out what it was ordered before the answer to its last save

@@ -92,6 +92,7 @@ static void add_answer(struct out *o, const struct commit_record *r, int rank)
 {
     bool aborted = r->state == COMMIT_ABORTED;
     add_action(o, aborted ? COMMIT_DO_ABORTED : COMMIT_DO_COMMITTED, r->id, rank, r->why);
+    o->actions->v[o->actions->n - 1].failed = aborted && r->failed;
 }
 
 // ---- moves ----
@@ -107,10 +108,11 @@ static void set_state(struct commit_record *r, enum commit_state to)
     r->state = to;
 }
 
-static void abort_open(struct commit *c, struct out *o, const char *why)
+static void abort_open(struct commit *c, struct out *o, bool failed, const char *why)
 {
     struct commit_record *r = &c->records[c->open];
     set_state(r, COMMIT_ABORTED);
+    r->failed = failed;
     snprintf(r->why, sizeof r->why, "%s", why);
     c->open = -1;
     add_answer(o, r, -1);
@@ -164,7 +166,7 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
     if (rep->code) {
         char why[200];
         snprintf(why, sizeof why, "rank %d: %.150s", rep->rank, rep->text);
-        abort_open(c, o, why);
+        abort_open(c, o, true, why);
         return;
     }
     c->reported[rep->rank] = true;
@@ -214,7 +216,7 @@ static void on_done(struct commit *c, const struct commit_event *ev, struct out 
     if (!r || r->state != COMMIT_ORDERED)
         return;
     if (!ev->ok) {
-        abort_open(c, o, ev->text ? ev->text : "the writer failed");
+        abort_open(c, o, true, ev->text ? ev->text : "the writer failed");
         return;
     }
     set_state(r, COMMIT_COMMITTED);
@@ -235,14 +237,14 @@ static void on_tick(struct commit *c, const struct commit_event *ev, struct out 
         return;
     char why[200];
     snprintf(why, sizeof why, "rank %d's shard did not come in time", find_missing_rank(c));
-    abort_open(c, o, why);
+    abort_open(c, o, true, why);
 }
 
 static void on_epoch_end(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     (void)ev;
     if (is_preparing(c))
-        abort_open(c, o, "the epoch ended");
+        abort_open(c, o, false, "the epoch ended");
 }
 
 static void on_bad(struct commit *c, const struct commit_event *ev, struct out *o)

@@ -52,6 +52,7 @@ struct commit_record {
     enum commit_state state;
     bool bad;      // found damaged: counts for nothing in retention
     bool retry;    // DELETING: the order failed, it goes out again
+    bool failed;   // ABORTED, by the storage or who writes to it
     char why[200]; // ABORTED
 };
 
@@ -93,6 +94,7 @@ struct commit_action {
     enum commit_action_kind kind;
     struct store_entry id;
     int rank;
+    bool failed; // ABORTED: the storage, or who writes to it, failed; else nobody did
     char text[200];
 };
 struct commit_actions {

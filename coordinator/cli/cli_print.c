@@ -221,6 +221,21 @@ static void json_checkpoint(struct json_out *w, const Weft__V1__JobStatus *s)
     json_end(w);
 }
 
+// That the storage fails is told with its time, so that a reader need not follow the events.
+static void json_unsaved(struct json_out *w, const Weft__V1__JobStatus *s)
+{
+    if (!s->unsaved) {
+        json_null(w, "unsaved");
+        return;
+    }
+    json_object(w, "unsaved");
+    json_int(w, "saves", s->unsaved);
+    json_seconds(w, "since", s->unsaved_since_ms);
+    json_seconds(w, "seconds", s->unsaved_for_ms);
+    json_text(w, "why", s->unsaved_why);
+    json_end(w);
+}
+
 void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
 {
     int ended = job_ended(s->state);
@@ -252,6 +267,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_seconds(w, "submitted", s->submitted_ms);
     json_text(w, "text", s->text);
     json_text(w, "store", s->store);
+    json_unsaved(w, s);
 }
 
 void json_event(struct json_out *w, const Weft__Rows__Event *e)

@@ -154,10 +154,15 @@ int verb_jobs(const struct verb *v, const struct args *a)
 
 static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
 {
+    char word[WORD_MAX];
     buf_printf(out, "ranks       %d %s, priority %lld", s->ranks, s->mesh, (long long)s->priority);
     for (size_t i = 0; i < s->n_hosts; i++)
         buf_printf(out, "%s%s", i ? ", " : " on ", s->hosts[i]);
     buf_printf(out, "\nrestarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
+    if (s->unsaved)
+        buf_printf(out, "not saved   since %s, %d save%s failed: %s\n",
+                   word_time(s->unsaved_since_ms, word), s->unsaved, s->unsaved == 1 ? "" : "s",
+                   s->unsaved_why);
     if (s->checkpoint_step >= 0)
         buf_printf(out, "checkpoint  step %lld of epoch %llu in %s\n",
                    (long long)s->checkpoint_step, (unsigned long long)s->checkpoint_epoch,

@@ -20,7 +20,7 @@ ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "loss", "tokens_per_s", "samples_per_s", "eval_loss",
     "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint", "exit", "priority", "ranks", "owner", "submitted",
-    "text", "store", "found",
+    "text", "store", "found", "unsaved",
 }  # fmt: skip
 
 

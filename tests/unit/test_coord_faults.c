@@ -381,6 +381,48 @@ static void test_frames_of_another_epoch_are_ignored(void **state)
     assert_int_equal(world_job(w, job)->committed_step, -1);
 }
 
+static void test_saves_that_fail_are_told_since_when_until_one_succeeds(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 2);
+    int64_t first = w->wall;
+    world_shard(w, job, 0, 2, 1);
+    world_pass(w, 300000);
+    world_step(w, job, 4);
+    world_shard(w, job, 0, 4, 1);
+    world_restart(w);
+    const Weft__V1__JobStatus *s = coord_jobs(w->c, false, 0, 0, &a)->jobs[0];
+    assert_int_equal(s->unsaved, 2);
+    assert_int_equal(s->unsaved_since_ms, first);
+    assert_int_equal(s->unsaved_for_ms, 300000 + 1000); // a restart takes a second
+    assert_non_null(strstr(s->unsaved_why, "no space left"));
+    assert_non_null(strstr(s->text, "not saved for 5 min, 2 saves failed: rank 0: no space left"));
+    world_step(w, job, 6);
+    world_save(w, job, 6);
+    s = coord_status(w->c, job, &a, NULL);
+    assert_int_equal(s->unsaved, 0);
+    assert_string_equal(s->text, "");
+    arena_clear(&a);
+}
+
+static void test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    w->no_commit = true;
+    const char *job = world_job_alone(w, 2, CALM);
+    world_step(w, job, 2);
+    world_shard(w, job, 0, 2, 0); // the other one never comes
+    world_die(w, job, 1, 0, 9);
+    assert_int_equal(world_events(w, job, "aborted"), 1);
+    assert_int_equal(coord_status(w->c, job, &a, NULL)->unsaved, 0);
+    arena_clear(&a);
+}
+
 static void test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled(void **state)
 {
     struct world *w = *state;
@@ -448,6 +490,8 @@ int main(void)
         STORY(test_frames_of_another_epoch_are_ignored),
         STORY(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
         STORY(test_a_folder_is_swept_once_somebody_is_there),
+        STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
+        STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,9 +98,9 @@ static void test_a_job_comes_back_with_all_its_columns(void **state)
     world_restart(w);
     assert_true(world_act(w, WEFT__V1__VERB__CANCEL, id));
     const Weft__Rows__Job *is = world_job(w, id);
-    static const char *const changed[] = {"state",    "old_state",  "goal_why",
-                                          "ended_ms", "events",     "spent_ms",
-                                          "spent_ns", "spent_boot", NULL};
+    static const char *const changed[] = {"state",      "old_state", "goal_why", "ended_ms",
+                                          "events",     "spent_ms",  "spent_ns", "spent_boot",
+                                          "unsaved_ns", NULL};
     assert_same_columns(&job.base, &is->base, changed);
     assert_int_equal(is->state, STATE(CANCELLED));
     assert_int_equal(is->key.len, sizeof key);
