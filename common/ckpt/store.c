@@ -196,19 +196,28 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
     return rc;
 }
 
-// OWNER appears whole or not at all: a start that dies in between leaves a loose file, not a
-// directory that nobody may use.
-static int write_owner(struct store *s, const struct store_owner *owner, struct err *e)
+// A file that appears whole or not at all: a process that dies in between leaves a loose one, and who
+// looks meanwhile sees none. ERR_EXISTS: it was there already.
+static int write_whole(struct store *s, const char *name, const char *text, size_t len,
+                       struct err *e)
 {
     char loose[STORE_NAME_MAX];
-    struct buf text = {0};
-    print_owner(owner, &text);
-    store_fresh_name(STORE_LOOSE, "owner", loose);
-    int rc = durable_write_file(s->fd, loose, text.data, text.len, e);
+    store_fresh_name(STORE_LOOSE, name, loose);
+    int rc = durable_write_file(s->fd, loose, text, len, e);
     if (!rc)
-        rc = durable_rename_new(s->fd, loose, "OWNER", e);
+        rc = durable_rename_new(s->fd, loose, name, e);
     if (rc)
         unlinkat(s->fd, loose, 0);
+    // Another process that had made it already may have swept our loose one.
+    bool there = rc && !faccessat(s->fd, name, F_OK, 0);
+    return there ? ERR_EXISTS : rc;
+}
+
+static int write_owner(struct store *s, const struct store_owner *owner, struct err *e)
+{
+    struct buf text = {0};
+    print_owner(owner, &text);
+    int rc = write_whole(s, "OWNER", text.data, text.len, e);
     buf_clear(&text);
     return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
@@ -438,7 +447,7 @@ static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64
     snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
     if (!faccessat(s->fd, name, F_OK, 0))
         return check_epoch_owner(s, name, epoch, attempt, greatest, e);
-    int rc = durable_write_file(s->fd, name, attempt, strlen(attempt), e);
+    int rc = write_whole(s, name, attempt, strlen(attempt), e);
     return rc == ERR_EXISTS ? check_epoch_owner(s, name, epoch, attempt, greatest, e) : rc;
 }
 
@@ -462,4 +471,54 @@ int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *gr
     rc = rc ? rc : durable_list(s->fd, bury_open, &f, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     return rc;
+}
+
+// ---- a directory that somebody removed ----
+static bool was_removed(const struct store *s)
+{
+    struct stat held, there;
+    if (fstat(s->fd, &held))
+        return errno == ESTALE;
+    bool same =
+        !stat(s->path, &there) && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+    return !same && held.st_nlink == 0;
+}
+
+// What is left of the path must be on the file system that the directory was on: else its mount is
+// gone, and what is written below the mount point would be hidden when it is back.
+static int check_mount(const struct store *s, struct err *e)
+{
+    struct stat held, above;
+    char path[STORE_PATH_MAX];
+    snprintf(path, sizeof path, "%s", s->path);
+    while (stat(path, &above) && strrchr(path, '/') > path)
+        *strrchr(path, '/') = 0;
+    if (!fstat(s->fd, &held) && !stat(path, &above) && held.st_dev != above.st_dev)
+        return err_set(e, ERR_IO, "%s is gone, and %s is on another file system: is it mounted?",
+                       s->path, path);
+    return 0;
+}
+
+int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
+                     int64_t epoch, const char *attempt, bool *removed, struct err *e)
+{
+    struct store again = {.fd = -1};
+    char dir[STORE_PATH_MAX];
+    int64_t greatest;
+    *removed = was_removed(s);
+    if (!*removed)
+        return 0;
+    snprintf(dir, sizeof dir, "%s", s->path);
+    if (strrchr(dir, '/'))
+        *strrchr(dir, '/') = 0;
+    int rc = check_mount(s, e);
+    rc = rc ? rc : store_make_beneath(&again, root, dir, owner, e);
+    rc = rc ? rc : store_fence(&again, epoch, attempt, &greatest, e);
+    if (rc) {
+        store_close(&again);
+        return rc;
+    }
+    store_close(s);
+    *s = again;
+    return 0;
 }

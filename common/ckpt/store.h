@@ -43,6 +43,11 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
 int store_find_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
 int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e);
+// The same directory after somebody removed it while it was open: makes it again, with its owner and
+// the fence of `epoch`, or opens the one that another rank has made again. Nothing is done while it
+// is there, and one that was moved away, or whose file system is no longer mounted, is not made. *removed: it had been.
+int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
+                     int64_t epoch, const char *attempt, bool *removed, struct err *e);
 void store_close(struct store *s); // a zeroed or closed store is fine
 int store_read_owner(const struct store *s, struct arena *a, struct store_owner *out,
                      struct err *e);

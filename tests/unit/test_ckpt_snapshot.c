@@ -25,6 +25,7 @@ struct note {
 struct bus {
     struct fixture f;
     struct snapshot *rank[FX_RANKS];
+    struct store store[FX_RANKS]; // as each rank's process has opened it
     struct manifest base;
     struct commit commit;
     struct shard_report reports[FX_RANKS]; // of the open checkpoint, for the writer
@@ -105,6 +106,18 @@ static void deleted(void *arg, struct store_entry id, int code)
     put(a->bus, &n);
 }
 
+static void open_stores(struct bus *b)
+{
+    for (int r = 0; r < FX_RANKS; r++)
+        assert_int_equal(store_open(&b->store[r], b->f.store.path, NULL), 0);
+}
+
+static void close_stores(struct bus *b)
+{
+    for (int r = 0; r < FX_RANKS; r++)
+        store_close(&b->store[r]);
+}
+
 static void open_bus_where(struct bus *b, int keep, bool later)
 {
     struct commit_config config = {.nranks = FX_RANKS, .keep = keep};
@@ -117,11 +130,14 @@ static void open_bus_where(struct bus *b, int keep, bool later)
     commit_init(&b->commit, &config);
     commit_fence(&b->commit, 1, NULL, 0);
     b->base = fx_manifest(&b->f, 1, 0);
+    open_stores(b);
     for (int r = 0; r < FX_RANKS; r++) {
         b->arg[r].bus = b;
         b->arg[r].rank = r;
         struct snapshot_config c = {
-            .store = &b->f.store,
+            .store = &b->store[r],
+            .owner = fx_owner,
+            .attempt = "a1",
             .rank = r,
             .nranks = FX_RANKS,
             .epoch = 1,
@@ -147,6 +163,7 @@ static void close_bus(struct bus *b)
 {
     for (int r = 0; r < FX_RANKS; r++)
         snapshot_free(b->rank[r]);
+    close_stores(b);
     commit_clear(&b->commit);
     fx_clear(&b->f);
 }
@@ -500,8 +517,10 @@ static bool move_to_tmpfs(struct bus *b)
 {
     struct err e = {0};
     store_close(&b->f.store);
+    close_stores(b);
     bool mounted = !mount("weft-test", b->f.dir, "tmpfs", 0, "size=2m");
     assert_int_equal(store_make(&b->f.store, b->f.dir, &fx_owner, &e), 0);
+    open_stores(b);
     return mounted;
 }
 
@@ -513,6 +532,7 @@ static void on_tmpfs(void (*break_it)(struct bus *), void (*mend)(struct bus *),
     if (mounted) {
         expect_one_lost(&b, break_it, mend, says);
         store_close(&b.f.store);
+        close_stores(&b);
         assert_int_equal(umount(b.f.dir), 0);
     }
     close_bus(&b);
@@ -534,24 +554,54 @@ static void a_read_only_disk_costs_one_checkpoint(void **state)
     on_tmpfs(make_read_only, make_writable, "Read-only");
 }
 
-static void a_directory_that_vanished_costs_every_checkpoint_and_nothing_else(void **state)
+// What is done to the folder between the saves of step 10 and 20.
+static void save_around(struct bus *b, const char *command, int64_t step)
+{
+    char line[2400];
+    open_bus(b, 0);
+    save_all(b, 10);
+    snprintf(line, sizeof line, command, b->f.store.path, b->f.store.path);
+    assert_int_equal(system(line), 0);
+    int before = b->aborted + b->committed;
+    begin_all(b, step);
+    while (b->aborted + b->committed == before)
+        next_note(b);
+    for (int r = 0; r < FX_RANKS; r++)
+        assert_int_equal(snapshot_drain(b->rank[r], 60 * CLOCK_S, NULL, NULL), 0);
+}
+
+static void a_directory_that_was_removed_is_made_again(void **state)
 {
     (void)state;
     static struct bus b;
-    char command[1200];
-    open_bus(&b, 0);
-    save_all(&b, 10);
-    snprintf(command, sizeof command, "rm -rf '%s'", b.f.store.path);
-    assert_int_equal(system(command), 0);
-    for (int step = 20; step <= 30; step += 10) {
-        int before = b.aborted;
-        begin_all(&b, step);
-        while (b.aborted == before)
-            next_note(&b);
-        for (int r = 0; r < FX_RANKS; r++)
-            assert_int_equal(snapshot_drain(b.rank[r], 60 * CLOCK_S, NULL, NULL), 0);
-        assert_non_null(strstr(b.why, "No such file"));
-    }
+    struct err e = {0};
+    int64_t greatest;
+    save_around(&b, "rm -rf '%s'", 20);
+    assert_int_equal(b.committed, 2);
+    store_close(&b.f.store);
+    assert_int_equal(store_make(&b.f.store, b.f.dir, &fx_owner, &e), 0);
+    expect_loads(&b, 20);
+    assert_int_equal(store_fence(&b.f.store, 1, "another attempt", &greatest, &e), ERR_FENCED);
+    close_bus(&b);
+}
+
+static void a_directory_that_was_removed_is_not_made_again_behind_a_newer_attempt(void **state)
+{
+    (void)state;
+    static struct bus b;
+    save_around(&b, "rm -rf '%1$s' && mkdir '%2$s' && touch '%2$s/epoch-2'", 20);
+    assert_int_equal(b.committed, 1);
+    assert_non_null(strstr(b.why, "epoch 2 has begun"));
+    close_bus(&b);
+}
+
+static void a_directory_that_was_moved_away_costs_every_checkpoint_and_nothing_else(void **state)
+{
+    (void)state;
+    static struct bus b;
+    save_around(&b, "mv '%s' '%s.moved'", 20);
+    assert_int_equal(b.aborted, 1);
+    assert_non_null(strstr(b.why, "No such file"));
     close_bus(&b);
 }
 
@@ -591,7 +641,9 @@ int main(void)
         cmocka_unit_test(a_directory_that_cannot_be_made_costs_one_checkpoint),
         cmocka_unit_test(a_full_disk_costs_one_checkpoint),
         cmocka_unit_test(a_read_only_disk_costs_one_checkpoint),
-        cmocka_unit_test(a_directory_that_vanished_costs_every_checkpoint_and_nothing_else),
+        cmocka_unit_test(a_directory_that_was_removed_is_made_again),
+        cmocka_unit_test(a_directory_that_was_removed_is_not_made_again_behind_a_newer_attempt),
+        cmocka_unit_test(a_directory_that_was_moved_away_costs_every_checkpoint_and_nothing_else),
         cmocka_unit_test(a_fenced_writer_commits_nothing_and_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,6 +141,9 @@ static int open_snapshot(struct saver *s, struct err *e)
     const struct assignment *a = s->o.assignment;
     const struct state *state = s->o.state;
     struct snapshot_config c = {.store = &s->store,
+                                .owner = {a->cluster_id, a->job_id, a->job->name, a->job_text},
+                                .root = a->checkpoint_root,
+                                .attempt = a->attempt_id,
                                 .rank = a->rank,
                                 .nranks = a->ranks,
                                 .epoch = (int64_t)a->epoch,

@@ -154,15 +154,29 @@ static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard
     return rc;
 }
 
+static int find_directory(struct snapshot *s, int64_t epoch, struct err *e)
+{
+    bool removed = false;
+    if (!s->c.owner.job)
+        return 0;
+    int rc = store_make_again(s->c.store, s->c.root, &s->c.owner, epoch, s->c.attempt, &removed, e);
+    if (!rc && removed && s->c.rank == 0)
+        log_warn("ckpt", "somebody removed %s and its checkpoints: it is made again",
+                 s->c.store->path);
+    return rc;
+}
+
 static int write_shard(struct snapshot *s, struct store_entry id, struct arena *a,
                        struct shard_report *r, struct err *e)
 {
     int dir = -1;
     if (!snapshot_can_stage(s))
         return err_set(e, ERR_NOMEM, "no memory to stage %" PRIu64 " bytes", s->deal->bytes);
-    if (s->c.rank == 0)
+    int rc = find_directory(s, id.epoch, e);
+    if (!rc && s->c.rank == 0)
         store_sweep(s->c.store, id.epoch, id.step);
-    int rc = store_begin(s->c.store, id.epoch, id.step, &dir, e);
+    if (!rc)
+        rc = store_begin(s->c.store, id.epoch, id.step, &dir, e);
     if (!rc)
         rc = write_file(s, dir, a, r, e);
     if (!rc)

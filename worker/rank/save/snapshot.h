@@ -36,6 +36,9 @@ struct snapshot_ops {
 
 struct snapshot_config {
     struct store *store; // borrowed
+    // To make its directory again if somebody removes it; job null: such a save fails.
+    struct store_owner owner;
+    const char *root, *attempt;
     int rank, nranks;
     int64_t epoch;
     const struct deal_part *parts; // borrowed, as are names within
