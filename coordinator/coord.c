@@ -237,6 +237,18 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->out = NULL;
 }
 
+void coord_read_only(struct coord *c, int64_t now_ns, int64_t wall_ms, const char *why)
+{
+    PRE(!c->started && why[0]);
+    c->now_ns = c->stepped_ns = now_ns;
+    c->wall_ms = wall_ms;
+    snprintf(c->read_only, sizeof c->read_only, "%s", why);
+    hosts_started(c);
+    give_checkpoints(c);
+    list_for_each (it, &c->jobs)
+        job_count_on(list_entry(it, struct job_record, link));
+}
+
 // ---- history ----
 
 static void forget_job(struct coord *c, struct job_record *j)

@@ -23,7 +23,7 @@
 
 enum { TLS_PATH = 4200 };
 enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
-enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000 };
+enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
 
 struct daemon {
     const struct daemon_config *c;
@@ -38,6 +38,7 @@ struct daemon {
     int signals;
     bool stop, serving;
     int64_t grace_ns;               // until then hosts are still coming back
+    int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
     int64_t watchdog_ns, barked_ns; // of systemd; 0: none
     char ca[TLS_PATH], cert[TLS_PATH], key[TLS_PATH];
     struct buf bound;
@@ -48,21 +49,6 @@ struct daemon {
 static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
 {
     return coord_load(ctx, w, e);
-}
-
-// One transaction for all that a pass decided; then, and only then, its actions.
-static int commit_and_act(struct daemon *d, struct coord_out *out, struct err *e)
-{
-    if (out->nwrites) {
-        int64_t start = clock_mono_ns();
-        int rc = db_commit(d->db, out->writes, out->nwrites, e);
-        if (rc)
-            return rc;
-        metrics_commit(&d->commits, clock_mono_ns() - start, out->nwrites);
-    }
-    if (d->service)
-        service_act(d->service, out);
-    return 0;
 }
 
 // The id beside the database is older than any row: where they differ, one of them is not ours.
@@ -77,32 +63,101 @@ static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
                          d->c->state, id, beside);
 }
 
-// The cluster's id lies in a file beside the database, so that it outlives a lost database.
-static int open_state(struct daemon *d, struct err *e)
+static int commit_rows(struct daemon *d, const struct coord_out *out, struct err *e)
 {
-    char cluster[ID_LEN] = "", boot[CLOCK_BOOT];
+    int64_t start = clock_mono_ns();
+    int rc = out->nwrites ? db_commit(d->db, out->writes, out->nwrites, e) : 0;
+    if (out->nwrites && !rc)
+        metrics_commit(&d->commits, clock_mono_ns() - start, out->nwrites);
+    return rc;
+}
+
+// A decider that knows what the rows say. The cluster's id lies in a file beside the database, so
+// that it outlives a lost database.
+static int load_rows(struct daemon *d, char cluster[ID_LEN], struct err *e)
+{
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
-    struct arena arena;
-    arena_init(&arena);
-    struct coord_out out = {.arena = &arena};
-    int rc = db_open(&d->db, d->c->state, e);
-    rc = rc ? rc : db_cluster(d->db, cluster, e);
+    char boot[CLOCK_BOOT];
+    int rc = db_cluster(d->db, cluster, e);
     rc = rc ? rc : entropy_bytes(cc.seed, sizeof cc.seed, e);
     if (rc)
-        goto done;
+        return rc;
     cc.cluster = cluster[0] ? cluster : NULL;
     clock_boot(boot);
     cc.boot = boot;
+    coord_free(d->coord);
     d->coord = coord_new(&cc);
-    rc = db_load(d->db, load_row, d->coord, e);
-    if (rc)
-        goto done;
-    coord_started(d->coord, clock_mono_ns(), clock_wall_ms(), &out);
-    rc = keep_cluster(d, cluster, e);
-    rc = rc ? rc : commit_and_act(d, &out, e);
-done:
+    return db_load(d->db, load_row, d->coord, e);
+}
+
+// ERR_LIMIT: the disk is full.
+static int start_decider(struct daemon *d, struct err *e)
+{
+    char cluster[ID_LEN] = "";
+    struct arena arena;
+    arena_init(&arena);
+    struct coord_out out = {.arena = &arena};
+    int rc = load_rows(d, cluster, e);
+    if (!rc) {
+        coord_started(d->coord, clock_mono_ns(), clock_wall_ms(), &out);
+        rc = keep_cluster(d, cluster, e);
+        rc = rc ? rc : commit_rows(d, &out, e);
+    }
+    if (!rc && d->service) {
+        service_begin_anew(d->service, d->coord, NULL, NULL);
+        service_act(d->service, &out);
+    }
     arena_clear(&arena);
     return rc;
+}
+
+// ---- a full disk -------------------------------------------------------------------------------
+
+// Memory is ahead of the rows: it is thrown away for what they say. `lost` is the pass that could
+// not be written, null: there is none. From here on nothing is decided; ranks train without us.
+static int stand_still(struct daemon *d, const struct coord_out *lost, struct err *e)
+{
+    char cluster[ID_LEN], why[160];
+    snprintf(why, sizeof why, "read only: disk full (%.120s)", d->c->state);
+    log_error("coordinator", "%s: %s", why, e->text);
+    int rc = load_rows(d, cluster, e);
+    if (rc)
+        return rc;
+    coord_read_only(d->coord, clock_mono_ns(), clock_wall_ms(), why);
+    if (d->service)
+        service_begin_anew(d->service, d->coord, why, lost);
+    d->room_ns = clock_mono_ns() + ROOM_EVERY_MS * CLOCK_MS;
+    return 0;
+}
+
+// The database is opened again, since it may be open for reading alone.
+static int go_on_with_room(struct daemon *d, struct err *e)
+{
+    d->room_ns = clock_mono_ns() + ROOM_EVERY_MS * CLOCK_MS;
+    if (!db_has_room(d->db))
+        return 0;
+    db_close(d->db);
+    d->db = NULL;
+    int rc = db_open(&d->db, d->c->state, e);
+    if (rc)
+        return rc;
+    service_use_db(d->service, d->db);
+    rc = start_decider(d, e);
+    if (rc == ERR_LIMIT)
+        return stand_still(d, NULL, e);
+    if (rc)
+        return rc;
+    log_info("coordinator", "the disk has room again");
+    d->room_ns = 0;
+    d->grace_ns = clock_mono_ns() + (d->c->lease_ns ? d->c->lease_ns : COORD_LEASE_S * CLOCK_S);
+    return 0;
+}
+
+static int open_state(struct daemon *d, struct err *e)
+{
+    int rc = db_open(&d->db, d->c->state, e);
+    rc = rc ? rc : start_decider(d, e);
+    return rc == ERR_LIMIT && d->db ? stand_still(d, NULL, e) : rc;
 }
 
 // ---- listening ---------------------------------------------------------------------------------
@@ -140,9 +195,11 @@ static bool is_ready(void *ctx, struct buf *why)
     bool graced = clock_mono_ns() < d->grace_ns;
     if (!d->serving)
         buf_puts(why, "it is stopping\n");
+    else if (d->room_ns)
+        buf_puts(why, "read only: disk full\n");
     else if (graced)
         buf_puts(why, "hosts are still coming back: a lease after the start\n");
-    return d->serving && !graced;
+    return d->serving && !graced && !d->room_ns;
 }
 
 // gRPC would silently take over the socket of a running server, so look first whether one listens.
@@ -245,7 +302,7 @@ static int64_t earlier_of(int64_t a, int64_t b)
 static int wait_ms(const struct daemon *d)
 {
     int64_t now = clock_mono_ns();
-    int64_t due = coord_due(d->coord);
+    int64_t due = d->room_ns ? d->room_ns : coord_due(d->coord);
     if (d->http)
         due = earlier_of(due, http_due_ns(d->http, now));
     if (d->watchdog_ns)
@@ -256,11 +313,22 @@ static int wait_ms(const struct daemon *d)
     return ms < 0 ? 0 : ms > IDLE_MS * 60 ? IDLE_MS * 60 : (int)ms;
 }
 
+static int finish_pass(struct daemon *d, struct coord_out *out, struct err *e)
+{
+    int rc = commit_rows(d, out, e);
+    if (rc == ERR_LIMIT)
+        return stand_still(d, out, e);
+    if (!rc)
+        service_act(d->service, out);
+    return rc;
+}
+
+// One transaction for all that a pass decided; then, and only then, its actions.
 static int take_events(struct daemon *d, struct err *e)
 {
     struct arena arena;
     struct rpc_event ev;
-    int64_t due = coord_due(d->coord);
+    int64_t due = d->room_ns ? 0 : coord_due(d->coord);
     arena_init(&arena);
     struct coord_out out = {.arena = &arena};
     for (int i = 0; i < EVENTS_A_PASS && rpc_next(d->rpc, &ev); i++) {
@@ -270,8 +338,10 @@ static int take_events(struct daemon *d, struct err *e)
     service_planned(d->service, &out);
     if (due && clock_mono_ns() >= due)
         service_tick(d->service, &out);
-    int rc = commit_and_act(d, &out, e);
+    int rc = finish_pass(d, &out, e);
     arena_clear(&arena);
+    if (!rc && d->room_ns && clock_mono_ns() >= d->room_ns)
+        rc = go_on_with_room(d, e);
     return rc;
 }
 

@@ -54,7 +54,8 @@ struct coord {
     int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
     bool meta_dirty, hosts_dirty, had_meta;
     bool started;
-    bool round_due; // something changed that may let a job be placed
+    char read_only[200]; // why nothing can be written; "": it can
+    bool round_due;      // something changed that may let a job be placed
     int64_t now_ns, wall_ms, stepped_ns;
     int64_t grace_ns;                             // until then hosts are still coming back
     int64_t swept_ns;                             // when history was last trimmed

@@ -22,61 +22,9 @@
 #include "common/base/buf.h"
 #include "common/base/folder.h"
 #include "common/rpc/rpc.h"
+#include "coordinator/db_schema.h"
 
-// Each step brings the schema from its index to the next version. Never edit one that was released.
-static const char *const migrations[] = {
-    "CREATE TABLE meta(cluster TEXT, next_seq INTEGER, next_audit INTEGER,"
-    " one TEXT PRIMARY KEY DEFAULT 'meta');" // the only row
-    "CREATE TABLE job(id TEXT PRIMARY KEY, name TEXT, owner TEXT, state INTEGER, goal INTEGER,"
-    " goal_why TEXT, seq INTEGER, submitted_ms INTEGER, queued_ms INTEGER, ended_ms INTEGER,"
-    " priority INTEGER, resolved TEXT, job_hash TEXT, base_dir TEXT, ranks INTEGER, kind TEXT,"
-    " max_hosts INTEGER, steps INTEGER, run_id TEXT, epoch INTEGER, attempt_id TEXT, key BLOB,"
-    " fenced INTEGER, restore TEXT, restore_step INTEGER, last_step INTEGER, committed_step "
-    "INTEGER,"
-    " committed_epoch INTEGER, budget_used INTEGER, same_failure_step INTEGER,"
-    " same_failures INTEGER, barren INTEGER, not_before_ms INTEGER, restarts INTEGER,"
-    " exit_code INTEGER, diagnosis TEXT, events INTEGER, committed_since INTEGER, spent_ms "
-    "INTEGER, store TEXT) WITHOUT ROWID;"
-    "CREATE TABLE job_placement(job TEXT, n INTEGER, rank INTEGER, host TEXT, incarnation TEXT,"
-    " device INTEGER, reaped INTEGER, PRIMARY KEY(job, n)) WITHOUT ROWID;"
-    "CREATE TABLE job_spent(job TEXT, n INTEGER, what TEXT, ms INTEGER, PRIMARY KEY(job, n))"
-    " WITHOUT ROWID;"
-    "CREATE TABLE job_failures_ms(job TEXT, n INTEGER, value INTEGER, PRIMARY KEY(job, n))"
-    " WITHOUT ROWID;"
-    "CREATE TABLE host(id TEXT PRIMARY KEY, name TEXT, incarnation TEXT, cordoned INTEGER,"
-    " draining INTEGER, seen_ms INTEGER) WITHOUT ROWID;"
-    "CREATE TABLE fenced(host TEXT, incarnation TEXT, why TEXT, t_ms INTEGER,"
-    " PRIMARY KEY(host, incarnation)) WITHOUT ROWID;"
-    "CREATE TABLE checkpoint(job TEXT, epoch INTEGER, step INTEGER, state INTEGER, bad INTEGER,"
-    " pinned INTEGER, why TEXT, t_ms INTEGER, PRIMARY KEY(job, epoch, step)) WITHOUT ROWID;"
-    "CREATE TABLE event(job TEXT, seq INTEGER, t_ms INTEGER, state INTEGER, kind TEXT, rank "
-    "INTEGER,"
-    " host TEXT, step INTEGER, text TEXT, PRIMARY KEY(job, seq)) WITHOUT ROWID;"
-    "CREATE TABLE request(id TEXT PRIMARY KEY, digest BLOB, reply BLOB, t_ms INTEGER) WITHOUT "
-    "ROWID;"
-    "CREATE TABLE audit(seq INTEGER PRIMARY KEY, t_ms INTEGER, who TEXT, role TEXT, verb TEXT,"
-    " target TEXT, result TEXT);",
-    "CREATE TABLE bound(host TEXT PRIMARY KEY, certificate TEXT) WITHOUT ROWID;",
-    "ALTER TABLE meta ADD COLUMN lost_ms INTEGER NOT NULL DEFAULT 0;",
-    "ALTER TABLE job ADD COLUMN mesh TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE job ADD COLUMN reported INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN loss REAL;" // a number that is none is stored as null
-    "ALTER TABLE job ADD COLUMN tokens_per_s REAL;"
-    "ALTER TABLE job ADD COLUMN samples_per_s REAL;"
-    "ALTER TABLE job ADD COLUMN evaluated INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN eval_loss REAL;"
-    "ALTER TABLE job ADD COLUMN eval_accuracy REAL;",
-    "ALTER TABLE job ADD COLUMN spent_ns INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN spent_boot TEXT NOT NULL DEFAULT '';"
-    "ALTER TABLE job ADD COLUMN since_ckpt_ms INTEGER NOT NULL DEFAULT 0;",
-    "ALTER TABLE job ADD COLUMN untidy INTEGER NOT NULL DEFAULT 0;",
-    "ALTER TABLE job ADD COLUMN found TEXT NOT NULL DEFAULT '';",
-    "ALTER TABLE job ADD COLUMN unsaved INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN unsaved_ms INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN unsaved_ns INTEGER NOT NULL DEFAULT 0;"
-    "ALTER TABLE job ADD COLUMN unsaved_why TEXT NOT NULL DEFAULT '';",
-};
-enum { VERSION = sizeof migrations / sizeof *migrations };
+enum { ROOM_BYTES = 512 << 10 };
 
 enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 64 };
 
@@ -139,9 +87,16 @@ struct db {
 
 // ---- statements --------------------------------------------------------------------------------
 
+static bool is_disk_full(const struct db *s)
+{
+    int code = sqlite3_errcode(s->sql), system = sqlite3_system_errno(s->sql);
+    return code == SQLITE_FULL || (code == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT));
+}
+
 static int set_sql_error(const struct db *s, const char *what, struct err *e)
 {
-    return err_set(e, ERR_IO, "%s: %s/weft.db: %s", what, s->dir, sqlite3_errmsg(s->sql));
+    return err_set(e, is_disk_full(s) ? ERR_LIMIT : ERR_IO, "%s: %s/weft.db: %s", what, s->dir,
+                   sqlite3_errmsg(s->sql));
 }
 
 static int run_sql(struct db *s, const char *sql, struct err *e)
@@ -569,14 +524,14 @@ static int migrate_schema(struct db *s, struct err *e)
     sqlite3_finalize(q);
     if (have < 0)
         return set_sql_error(s, "cannot read its version", e);
-    if (have > VERSION)
+    if (have > DB_VERSION)
         return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program knows up to %d",
-                       s->dir, have, (int)VERSION);
+                       s->dir, have, DB_VERSION);
     int rc = 0;
-    for (int v = have; v < VERSION && !rc; v++) {
+    for (int v = have; v < DB_VERSION && !rc; v++) {
         snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", v + 1);
         rc = run_sql(s, "BEGIN IMMEDIATE", e);
-        rc = rc ? rc : run_sql(s, migrations[v], e);
+        rc = rc ? rc : run_sql(s, db_migrations[v], e);
         rc = rc ? rc : run_sql(s, bump, e);
         if (rc)
             (void)run_sql(s, "ROLLBACK", NULL);
@@ -596,20 +551,72 @@ static int make_private(struct db *s, struct err *e)
     return rc;
 }
 
-static int open_sql(struct db *s, struct err *e)
+static void finalize(sqlite3_stmt **q)
+{
+    sqlite3_finalize(*q);
+    *q = NULL;
+}
+
+static void close_sql(struct db *s)
+{
+    for (int i = 0; i < TABLES; i++) {
+        finalize(&s->table[i].put);
+        finalize(&s->table[i].erase);
+        for (int c = 0; c < CHILDREN_MAX; c++) {
+            finalize(&s->table[i].child[c].insert);
+            finalize(&s->table[i].child[c].remove);
+            finalize(&s->table[i].child[c].read);
+        }
+    }
+    finalize(&s->job_state);
+    finalize(&s->events);
+    finalize(&s->bound);
+    finalize(&s->bind);
+    finalize(&s->owned);
+    finalize(&s->unbind);
+    sqlite3_close(s->sql);
+    s->sql = NULL;
+}
+
+bool db_has_room(const struct db *s)
+{
+    static const char name[] = "room";
+    static const char zeros[ROOM_BYTES];
+    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bool room = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros && !fsync(fd);
+    if (fd >= 0)
+        close(fd);
+    unlinkat(s->dir_fd, name, 0);
+    return room;
+}
+
+static int open_sql(struct db *s, bool alone, struct err *e)
 {
     char path[4100];
-    if (make_private(s, e))
-        return ERR_IO;
     snprintf(path, sizeof path, "%s/weft.db", s->dir);
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (sqlite3_open_v2(path, &s->sql, flags, NULL))
         return set_sql_error(s, "cannot open", e);
     sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
-    int rc = run_sql(
-        s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = OFF", e);
+    int rc = alone ? run_sql(s, "PRAGMA locking_mode = EXCLUSIVE", e) : 0;
+    rc = rc ? rc : run_sql(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", e);
+    rc = rc ? rc : run_sql(s, "PRAGMA foreign_keys = OFF", e);
     rc = rc ? rc : migrate_schema(s, e);
     rc = rc ? rc : prepare_all(s, e);
+    return rc;
+}
+
+// SQLite keeps an index of its log in a file that it shares with other readers. A full disk has no
+// room for that file; who has the database alone needs none.
+static int open_database(struct db *s, struct err *e)
+{
+    if (make_private(s, e))
+        return ERR_IO;
+    int rc = open_sql(s, false, e);
+    if (rc && !db_has_room(s)) {
+        close_sql(s);
+        rc = open_sql(s, true, e);
+    }
     if (!rc && fsync(s->dir_fd)) // the file's own name
         rc = err_errno(e, ERR_IO, "cannot sync %s", s->dir);
     return rc;
@@ -631,7 +638,7 @@ int db_open(struct db **out, const char *dir, struct err *e)
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     int rc = open_folder(s, e);
     rc = rc ? rc : folder_lock(s->dir, &s->lock_fd, e);
-    rc = rc ? rc : open_sql(s, e);
+    rc = rc ? rc : open_database(s, e);
     if (rc) {
         db_close(s);
         return rc;
@@ -644,22 +651,7 @@ void db_close(struct db *s)
 {
     if (!s)
         return;
-    for (int i = 0; i < TABLES; i++) {
-        sqlite3_finalize(s->table[i].put);
-        sqlite3_finalize(s->table[i].erase);
-        for (int c = 0; c < CHILDREN_MAX; c++) {
-            sqlite3_finalize(s->table[i].child[c].insert);
-            sqlite3_finalize(s->table[i].child[c].remove);
-            sqlite3_finalize(s->table[i].child[c].read);
-        }
-    }
-    sqlite3_finalize(s->job_state);
-    sqlite3_finalize(s->events);
-    sqlite3_finalize(s->bound);
-    sqlite3_finalize(s->bind);
-    sqlite3_finalize(s->owned);
-    sqlite3_finalize(s->unbind);
-    sqlite3_close(s->sql);
+    close_sql(s);
     if (s->lock_fd >= 0)
         close(s->lock_fd);
     if (s->dir_fd >= 0)

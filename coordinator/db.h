@@ -15,15 +15,19 @@
 
 struct db;
 
-// Makes DIR (0700) and the database. ERR_EXISTS: in use, by the pid that the message names.
+// Makes DIR (0700) and the database. ERR_EXISTS: in use, by the pid that the message names. On a full
+// disk one that is there opens all the same, for reading.
 int db_open(struct db **out, const char *dir, struct err *e);
 void db_close(struct db *s); // null is fine
+// Whether the disk has room again, for far more than a transaction.
+bool db_has_room(const struct db *s);
 
 // All rows that the decider wants back (all but audit and events), jobs by seq, requests by time.
 int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
             void *ctx, struct err *e);
 // One transaction, all or nothing. A job's old_state that is not what the row holds is ERR_INTERNAL
-// (memory and disk disagree: end the process). Any failure: nothing was written, end the process.
+// (memory and disk disagree: end the process). ERR_LIMIT: the disk is full. Any failure: nothing was
+// written, and memory is ahead of the rows: they are to be loaded again, or the process ends.
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
 
 // Which host ids each certificate has used; binding.h says what follows. Each in a transaction of

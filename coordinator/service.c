@@ -67,6 +67,7 @@ struct host_conn { // a worker's stream; `user` of its call
     char cert[RPC_NAME_MAX]; // whose certificate; "": without TLS
     int hosts;               // for how many hosts that is
     char host[64];           // the id it speaks for; "": not said yet
+    bool over;               // its stream was ended by us
     char name[RPC_NAME_MAX]; // as it registered
 };
 struct question { // a reader's call, answered when the pass's rows are durable
@@ -81,8 +82,9 @@ struct service {
     struct list conns;
     struct question *questions;
     int n, cap;
-    bool host_came;  // in this pass of the loop
-    int64_t join_ns; // when the next Join is heard
+    bool host_came;      // in this pass of the loop
+    char read_only[200]; // why nothing can be changed; "": it can
+    int64_t join_ns;     // when the next Join is heard
 };
 enum { JOIN_EVERY_MS = 100 };
 
@@ -198,6 +200,10 @@ void service_planned(struct service *s, struct coord_out *out)
 {
     struct planned p;
     while (planner_next(s->o.planner, &p)) {
+        for (int i = 0; s->read_only[0] && i < p.ncalls; i++)
+            rpc_finish(s->o.rpc, p.calls[i], RPC_RESOURCE_EXHAUSTED, s->read_only);
+        if (s->read_only[0])
+            p.ncalls = 0;
         const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "", p.refused.text};
         for (int i = 0; i < p.ncalls; i++)
             if (p.refused.code)
@@ -353,7 +359,8 @@ static void on_worker_gone(struct service *s, struct host_conn *c, struct coord_
 {
     struct coord_event x = event_at(COORD_EV_GONE);
     x.conn = c->call;
-    coord_step(s->o.coord, &x, out);
+    if (!c->over) // else this decider has never heard of it
+        coord_step(s->o.coord, &x, out);
     streams_host_gone(&s->streams, c->call);
     list_remove(&c->link);
     free(c);
@@ -386,9 +393,19 @@ static void on_client_gone(struct service *s, uint64_t call)
     streams_closed(&s->streams, call);
 }
 
+static bool changes_something(int method)
+{
+    return method == SUBMIT || method == ACT || method == ATTACH || method == JOIN;
+}
+
 static void on_call(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
     int method = (int)(ev->method - service_methods);
+    if (s->read_only[0] && changes_something(method)) { // a worker tries again by itself
+        rpc_finish(s->o.rpc, ev->call, method == ATTACH ? RPC_UNAVAILABLE : RPC_RESOURCE_EXHAUSTED,
+                   s->read_only);
+        return;
+    }
     switch (method) {
     case SUBMIT:
         on_submit(s, ev, out);
@@ -415,7 +432,7 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
         on_call(s, ev, out);
         return;
     case RPC_MESSAGE:
-        if (c)
+        if (c && !c->over)
             on_up(s, c, ev, out);
         return;
     case RPC_END: // a worker that has said its last: its stream is done
@@ -568,4 +585,31 @@ void service_act(struct service *s, const struct coord_out *out)
         protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
     }
     s->n = 0;
+}
+
+// ---- another decider ----
+
+void service_use_db(struct service *s, struct db *db)
+{
+    s->o.db = db;
+}
+
+void service_begin_anew(struct service *s, struct coord *coord, const char *why,
+                        const struct coord_out *lost)
+{
+    s->o.coord = coord;
+    snprintf(s->read_only, sizeof s->read_only, "%s", why ? why : "");
+    for (int i = 0; lost && i < lost->nactions; i++) {
+        const struct coord_action *x = &lost->actions[i];
+        if (x->kind == COORD_REPLY || x->kind == COORD_REFUSE)
+            rpc_finish(s->o.rpc, x->call, RPC_RESOURCE_EXHAUSTED, s->read_only);
+    }
+    list_for_each (it, &s->conns) {
+        struct host_conn *c = list_entry(it, struct host_conn, link);
+        if (!c->over)
+            rpc_finish(s->o.rpc, c->call, RPC_UNAVAILABLE, why ? why : "attach again");
+        c->over = true;
+    }
+    streams_end(&s->streams, coord, why ? why : "ask again");
+    s->host_came = false;
 }

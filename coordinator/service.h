@@ -35,3 +35,9 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
 void service_planned(struct service *s, struct coord_out *out); // what the planner has done
 void service_tick(struct service *s, struct coord_out *out);
 void service_act(struct service *s, const struct coord_out *out);
+// The decider was made anew from the rows. Streams end, and come back by themselves. `why`: what is
+// asked to change something is refused with it, and workers are; null: nothing is any more. `lost`
+// (may be null): the pass whose rows could not be written, so that its calls are refused too.
+void service_use_db(struct service *s, struct db *db); // in place of the one before
+void service_begin_anew(struct service *s, struct coord *coord, const char *why,
+                        const struct coord_out *lost);

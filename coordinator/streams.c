@@ -59,6 +59,16 @@ void streams_clear(struct streams *s)
         tail_drop(s, list_entry(it, struct tail, link));
 }
 
+void streams_end(struct streams *s, const struct coord *coord, const char *why)
+{
+    list_for_each (it, &s->watchers)
+        rpc_finish(s->rpc, list_entry(it, struct watcher, link)->call, RPC_UNAVAILABLE, why);
+    list_for_each (it, &s->tails)
+        rpc_finish(s->rpc, list_entry(it, struct tail, link)->call, RPC_UNAVAILABLE, why);
+    streams_clear(s);
+    s->coord = coord;
+}
+
 static bool refuse_when_full(struct streams *s, uint64_t call)
 {
     if (s->n < STREAMS_MAX)

@@ -15,6 +15,8 @@ struct streams {
 };
 void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord);
 void streams_clear(struct streams *s);
+// Every call ends with UNAVAILABLE, so that the client asks again; then `coord` is who is asked.
+void streams_end(struct streams *s, const struct coord *coord, const char *why);
 
 // A client's new call; refusals are answered here.
 void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest *q);

@@ -29,6 +29,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
     uint64_t last = 0;
     weft__v1__jobs_reply__init(r);
     r->cluster = arena_strdup(a, c->cluster);
+    r->notice = arena_strdup(a, c->read_only);
     list_for_each (it, &c->jobs) { // by seq
         const struct job_record *j = list_entry(it, struct job_record, link);
         if (j->seq <= after || (!all && job_state_ended(j->state)))
@@ -139,6 +140,7 @@ Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, str
     Weft__V1__WorkersReply *r = arena_new(a, Weft__V1__WorkersReply);
     int n = 0;
     weft__v1__workers_reply__init(r);
+    r->notice = arena_strdup(a, c->read_only);
     list_for_each (it, &c->hosts)
         n++;
     r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);

@@ -108,7 +108,7 @@ int folder_lock(const char *dir, int *fd, struct err *e)
                          pid);
     } else {
         int n = snprintf(pid, sizeof pid, "%d\n", (int)getpid());
-        if (ftruncate(*fd, 0) || pwrite(*fd, pid, (size_t)n, 0) != n)
+        if (pwrite(*fd, pid, (size_t)n, 0) != n || ftruncate(*fd, n)) // a full disk has room for it
             rc = err_errno(e, ERR_IO, "cannot write %s", path);
     }
     if (rc) {

@@ -88,6 +88,8 @@ static void print_jobs(const void *reply, struct buf *out)
 {
     const Weft__V1__JobsReply *r = reply;
     struct table t;
+    if (*r->notice)
+        buf_printf(out, "%s\n", r->notice);
     table_init(&t, "JOB NAME STATE >STEP >LOSS >RANKS >PRIO >AGE OWNER WHY");
     for (size_t i = 0; i < r->n_jobs; i++)
         add_job(&t, r->jobs[i]);
@@ -98,6 +100,7 @@ static void json_jobs(const void *reply, struct json_out *w)
 {
     const Weft__V1__JobsReply *r = reply;
     json_text(w, "cluster", r->cluster);
+    json_text(w, "notice", r->notice);
     json_array(w, "jobs");
     for (size_t i = 0; i < r->n_jobs; i++) {
         json_object(w, NULL);
@@ -229,6 +232,8 @@ static void print_workers(const void *reply, struct buf *out)
     const Weft__V1__WorkersReply *r = reply;
     char word[WORD_MAX];
     struct table t;
+    if (*r->notice)
+        buf_printf(out, "%s\n", r->notice);
     table_init(&t, "HOST NAME STATE >DEVICES >BUSY MODEL >MEMORY >SEEN VERSION JOBS");
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
@@ -278,6 +283,7 @@ static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
 static void json_workers(const void *reply, struct json_out *w)
 {
     const Weft__V1__WorkersReply *r = reply;
+    json_text(w, "notice", r->notice);
     json_array(w, "workers");
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *s = r->workers[i];

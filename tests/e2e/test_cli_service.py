@@ -110,7 +110,7 @@ def test_status_says_what_is_known_and_null_for_the_rest(desk):
 
 def test_jobs_lists_each_as_status_does(desk):
     jobs = desk.start().json("jobs")
-    assert set(jobs) == {"jobs", "cluster", "nonfinite"} and jobs["cluster"] == "c1"
+    assert set(jobs) == {"jobs", "cluster", "notice", "nonfinite"} and jobs["notice"] is None and jobs["cluster"] == "c1"
     (one,) = jobs["jobs"]
     assert set(one) == STATUS and one["state"] == "RUNNING" and one["checkpoint"] == {"step": 10, "epoch": 1}
     (ended,) = desk.json("jobs", "--all")["jobs"]

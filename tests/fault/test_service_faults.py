@@ -367,7 +367,16 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     assert one.final(job) == calm, one.why(job)
 
 
-def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable(place, toy):
+def wait_until(what):
+    end = time.monotonic() + solo.WATCHDOG
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def small_disk(place):
+    """A cluster whose coordinator's state lies on a disk of 3 MB."""
     disk = place / "small"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(disk)], capture_output=True, check=False).returncode:
@@ -375,34 +384,91 @@ def test_a_full_disk_under_the_database_acknowledges_nothing_that_is_not_durable
     c = cluster.Cluster(place, start=False)
     try:
         (place / "coordinator").symlink_to(disk)
-        c.start_coordinator()
-        c.wait_ready(0)
-        job = solo.job(c.put_data(toy), 2)
-        acknowledged, refused = [], 0
-        filler = disk / "filler"
-        for i in range(40):
-            if i == 5:
-                with open(filler, "wb", buffering=0) as f, contextlib.suppress(OSError):
-                    while f.write(b"x" * 4096):
-                        pass
-            path = place / f"j{i}.yaml"
-            path.write_text(json.dumps({**job, "name": f"j{i}", "checkpoint": {"dir": "."}}))
-            end = c.weft("submit", str(path), "--json")
-            if end.code == 0:
-                acknowledged.append(json.loads(end.out)["job"])
-            else:
-                refused += 1
-                if refused > 3:
-                    break
-        filler.unlink()
-        c.wait_ready(0)
-        kept = {j["job"] for j in c.json("jobs", "--all")["jobs"]}
-        assert set(acknowledged) <= kept
-        assert len(acknowledged) >= 5 and refused, "the disk was full in time"
-        assert c.coordinator.codes and set(c.coordinator.codes) == {70}, c.logs_text()
+        yield c, disk / "filler"
     finally:
         c.kill_all()
         subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def fill_disk(filler):
+    with open(filler, "ab", buffering=0) as f, contextlib.suppress(OSError):
+        while f.write(b"x" * 4096):
+            pass
+
+
+def submit_until_refused(c, place, job, first):
+    """Ids of what was acknowledged, and what the refusal said."""
+    acknowledged = []
+    for i in range(first, first + 200):
+        path = place / f"j{i}.yaml"
+        path.write_text(json.dumps({**job, "name": f"j{i}", "checkpoint": {"dir": "."}}))
+        end = c.weft("submit", str(path), "--json")
+        if end.code:
+            return acknowledged, end
+        acknowledged.append(json.loads(end.out)["job"])
+    raise AssertionError("the disk was never full")
+
+
+def test_a_full_disk_under_the_database_is_said_and_acknowledges_nothing_that_is_not_durable(place, toy):
+    with small_disk(place) as (c, filler):
+        c.start_coordinator()
+        c.wait_ready(0)
+        job = solo.job(c.put_data(toy), 2)
+        fill_disk(filler)
+        acknowledged, refused = submit_until_refused(c, place, job, 0)
+        assert refused.code == 4 and "read only: disk full" in refused.err, refused
+        told = c.json("jobs", "--all")
+        assert told["notice"].startswith("read only: disk full") and "read only" in c.weft("workers").out
+        assert {j["job"] for j in told["jobs"]} == set(acknowledged)
+        for j in acknowledged:
+            assert c.json("status", j)["text"].startswith("read only: disk full")
+            assert "read only" in c.json("why", j)["next"] and c.json("why", j)["events"]
+            assert c.weft("cancel", j).code == 4
+        filler.unlink()
+        wait_until(lambda: c.json("jobs")["notice"] is None)
+        assert {j["job"] for j in c.json("jobs", "--all")["jobs"]} == set(acknowledged)
+        for j in acknowledged:
+            assert c.weft("cancel", j).code == 0
+        assert not c.coordinator.codes, c.logs_text()  # one process all along
+
+
+def test_a_coordinator_that_starts_on_a_full_disk_can_be_read_and_goes_on_by_itself(place, toy):
+    with small_disk(place) as (c, filler):
+        c.start_coordinator()
+        c.wait_ready(0)
+        job = solo.job(c.put_data(toy), 2)
+        acknowledged = [c.submit(job)]
+        c.coordinator.down()  # killed: its log is still to be read
+        (filler.parent / "weft.db-shm").unlink()  # the log's index, as after a power loss
+        fill_disk(filler)
+        c.coordinator.up()
+        wait_until(lambda: c.ready() == 0)
+        acknowledged += submit_until_refused(c, place, job, 0)[0]
+        told = c.json("jobs", "--all")
+        assert {j["job"] for j in told["jobs"]} == set(acknowledged)
+        assert told["notice"].startswith("read only: disk full")
+        filler.unlink()
+        wait_until(lambda: c.json("jobs")["notice"] is None)
+        assert c.weft("cancel", acknowledged[0]).code == 0
+        assert c.coordinator.codes == [-signal.SIGKILL], c.logs_text()
+
+
+def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
+    with small_disk(place) as (c, filler):
+        c.start_coordinator()
+        c.start_worker(0)
+        c.wait_ready()
+        job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=100000))
+        before = c.wait(job, ("RUNNING",), step=3)
+        pids = c.rank_pids()
+        fill_disk(filler)
+        wait_until(lambda: c.json("jobs")["notice"])  # the next checkpoint's row finds no room
+        assert c.rank_pids() == pids
+        filler.unlink()
+        wait_until(lambda: c.json("jobs")["notice"] is None)
+        after = c.wait(job, ("RUNNING",), step=before["step"] + 1)
+        wait_until(lambda: c.status(job)["checkpoint"]["step"] > after["step"])  # saves go on too
+        assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
 
 
 # ---- identities ----------------------------------------------------------------------------------
