@@ -94,7 +94,8 @@ static void make_leader(struct attempt *at, enum leader_state state)
                               .hang_after_ns = j->spec.restart.hang_after,
                               .join_ns = JOIN_S * CLOCK_S,
                               .keep = (int)j->spec.checkpoint.keep,
-                              .keep_every = j->spec.checkpoint.keep_every};
+                              .keep_every = j->spec.checkpoint.keep_every,
+                              .patience_ns = j->spec.checkpoint.patience};
     struct leader_memory m = {.state = state};
     at->leader = leader_new(&c, j->coord->now_ns);
     checkpoint_remember(j, &m);

@@ -73,11 +73,12 @@ struct attempt {
     struct attempt_host *hosts; // in the order of ranks
     struct attempt_rank *ranks;
     struct leader *leader;
-    int64_t deadline_ns; // of the phase; 0: none
-    int64_t grace_ms;    // of STOP
-    char reason[200];    // of STOP
-    bool finished;       // the save of the last step is committed
-    bool final_aborted;  // it could not be written
+    int64_t deadline_ns;  // of the phase; 0: none
+    int64_t grace_ms;     // of STOP
+    char reason[200];     // of STOP
+    bool finished;        // the save of the last step is committed
+    bool final_aborted;   // it could not be written
+    bool out_of_patience; // none could for longer than the job waits
 };
 
 struct place { // of rank i

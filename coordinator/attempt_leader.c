@@ -155,16 +155,23 @@ static void take_commit(struct attempt *at, struct store_entry id)
     attempt_settle(at);
 }
 
-static void take_abort(struct attempt *at, struct store_entry id, const char *why, bool failed)
+// The rows know since when saves fail, over restarts of this process.
+static void take_abort(struct attempt *at, const struct leader_action *a)
 {
     struct job_note n = NOTE(ABORTED);
     struct job_record *j = at->job;
-    n.step = id.step;
-    job_event(j, &n, "checkpoint of step %lld: %s", (long long)id.step, why);
-    if (failed)
-        job_unsaved(j, why);
-    if (id.step >= j->steps && j->state == JOB_RUNNING)
+    n.step = a->id.step;
+    job_event(j, &n, "checkpoint of step %lld: %s", (long long)a->id.step, a->text);
+    if (a->failed)
+        job_unsaved(j, a->text);
+    if (j->state != JOB_RUNNING || a->again)
+        return;
+    if (a->id.step >= j->steps)
         at->final_aborted = true;
+    else if (a->failed && j->coord->now_ns - j->unsaved_ns >= j->spec.checkpoint.patience)
+        at->out_of_patience = true;
+    if (at->out_of_patience)
+        attempt_settle(at);
 }
 
 static void run_attempt(struct attempt *at)
@@ -193,7 +200,7 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         take_report(at->job, a->report);
         return;
     case LEADER_ABORTED:
-        take_abort(at, a->id, a->text, a->failed);
+        take_abort(at, a);
         return;
     case LEADER_COMMITTED:
         take_commit(at, a->id);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "coordinator/attempt_leader.h"
+#include "coordinator/kept_text.h"
 #include "coordinator/queue.h"
 #include "coordinator/recover.h"
 #include "coordinator/tidy.h"
@@ -101,6 +102,22 @@ static void take_fault(struct attempt *at, const struct fault *f)
     stop_now(at);
 }
 
+// The ranks are asked to stop and try to save once more, as when somebody holds the job.
+static void take_impatience(struct attempt *at)
+{
+    struct job_record *j = at->job;
+    struct job_note n = NOTE(HELD);
+    char text[400];
+    at->out_of_patience = false;
+    if (j->state != JOB_RUNNING)
+        return;
+    snprintf(text, sizeof text,
+             "%d saves in a row failed and its patience is over; resume it when there is room: %s",
+             j->unsaved, j->unsaved_why);
+    text_set(&j->goal_why, text);
+    attempt_drain(at, JOB_HELD, &n, text);
+}
+
 // False: it has ended and is no more.
 static bool settle_attempt(struct attempt *at)
 {
@@ -111,6 +128,8 @@ static bool settle_attempt(struct attempt *at)
     if (f)
         take_fault(at, f);
     at->fault = NULL;
+    if (at->out_of_patience)
+        take_impatience(at);
     if (at->phase == PHASE_END && leader_alive(at->leader) == 0 && !attempt_is_over(at)) {
         snprintf(at->reason, sizeof at->reason, "done");
         stop_now(at);

@@ -270,7 +270,7 @@ static void on_suspect(struct leader *l, const struct leader_event *ev, struct l
 static void on_commit_done(struct leader *l, const Weft__Rank__CommitDone *f,
                            struct leader_out *out)
 {
-    saves_commit_done(&l->saves, f, out);
+    saves_commit_done(&l->saves, f, l->now_ns, out);
     if (f->code != ERR_FENCED)
         return;
     struct culprit *x = name_culprit(l, CULPRIT_FENCED, -1, out);
@@ -509,7 +509,9 @@ struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
     struct commit_config saving = {.nranks = c->ranks,
                                    .deadline_ns = LEADER_STILL_S * CLOCK_S,
                                    .keep = c->keep,
-                                   .keep_every = c->keep_every};
+                                   .keep_every = c->keep_every,
+                                   .steps = c->steps,
+                                   .patience_ns = c->patience_ns};
     l->c = *c;
     l->now_ns = now_ns;
     l->join_ns = now_ns + c->join_ns;

@@ -58,6 +58,7 @@ struct leader_config {
     bool stops_by_signal;
     int keep; // checkpoints, as in struct commit_config
     int64_t keep_every;
+    int64_t patience_ns;
 };
 
 // What a leader that was restarted had kept.

@@ -6,8 +6,9 @@
 //   LEADER_RECORDS                        records of checkpoints have changed: a leader that keeps
 //                                         rows makes them durable before anything after this leaves
 //   LEADER_REPORT      report             rank 0 told of a step
-//   LEADER_ABORTED     id, text, failed   this checkpoint was given up, and why; failed: by the
-//                                         storage or who writes to it
+//   LEADER_ABORTED     id, text, failed,  this checkpoint was given up, and why; failed: by the
+//                      again, late        storage or who writes to it; again: the ranks try once
+//                                         more; late: saves fail for longer than it has patience
 //   LEADER_COMMITTED   id                 this checkpoint is committed
 //   LEADER_READY                          all ranks are ready and their plans agree
 //   LEADER_CULPRIT     culprit            the attempt has failed, and who did it
@@ -57,7 +58,7 @@ struct leader_action {
     const Weft__Rank__StepReport *report;
     struct store_entry id;
     const char *text;
-    bool failed;
+    bool failed, again, late;
     const struct culprit *culprit;
 };
 struct leader_out {

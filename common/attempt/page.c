@@ -99,6 +99,12 @@ void page_state(struct progress_page *p, enum rank_state state)
     page_beat(p);
 }
 
+void page_alive(struct progress_page *p)
+{
+    atomic_fetch_add_explicit(&p->ops, 1, memory_order_relaxed);
+    page_beat(p);
+}
+
 void page_step(struct progress_page *p, int64_t step)
 {
     atomic_store_explicit(&p->step, step, memory_order_relaxed);

@@ -74,6 +74,8 @@ static void send_aborted(const struct commit_action *x, struct leader_out *out)
     weft__rank__aborted__init(body);
     body->step = x->id.step;
     body->why = arena_strdup(out->arena, x->text);
+    body->tries = x->tries;
+    body->again = x->again;
     leader_send(out, x->rank, WEFT__RANK__FRAME__BODY_ABORTED)->aborted = body;
 }
 
@@ -106,6 +108,8 @@ static void tell_owner(const struct commit_action *x, struct leader_out *out)
     a->id = x->id;
     a->text = arena_strdup(out->arena, x->text);
     a->failed = x->failed;
+    a->again = x->again;
+    a->late = x->late;
 }
 
 // Deletions go out first: rank 0 carries out what it was ordered before the answer to its last save
@@ -127,23 +131,26 @@ void saves_decide(struct saves *s, struct commit_event *ev, struct leader_out *o
 
 // ---- frames up ----
 
-// Whether the reports of checkpoint `id`'s shards are kept. Only one checkpoint's are at a time:
-// while another one is open this one will be refused, and keeping its reports would drop those of
-// the open one.
-static bool is_kept(const struct saves *s, struct store_entry id)
+// Whether the reports of a try to save `id` are kept. Only one checkpoint's are at a time: while
+// another one is open this one will be refused, and keeping its reports would drop those of the open
+// one.
+static bool is_kept(const struct saves *s, struct store_entry id, int tries)
 {
     const struct commit *c = &s->commit;
     const struct commit_record *known = commit_find(c, id);
-    if (known)
+    if (known && tries == known->tries)
         return known->state <= COMMIT_ORDERED;
+    if (known && (tries < known->tries || known->state == COMMIT_PREPARING))
+        return tries > known->tries;
     return c->open < 0;
 }
 
 static void keep_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f)
 {
-    if (s->shards_step != f->step)
+    if (s->shards_step != f->step || s->shards_tries != f->tries)
         forget_shards(s);
     s->shards_step = f->step;
+    s->shards_tries = f->tries;
     if (s->shards[rank])
         return;
     s->shards[rank] = (Weft__Rank__ShardDone *)(void *)message_copy(&f->base);
@@ -154,21 +161,23 @@ void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int6
                  struct leader_out *out)
 {
     struct store_entry id = {s->commit.epoch, f->step};
-    struct shard_report r = {.rank = rank, .step = f->step, .code = f->code};
+    struct shard_report r = {.rank = rank, .step = f->step, .tries = f->tries, .code = f->code};
     snprintf(r.text, sizeof r.text, "%s", f->text);
     if (!r.code && (f->head_digest.len != DIGEST_BYTES || f->digests.len % DIGEST_BYTES)) {
         r.code = ERR_DATA;
         snprintf(r.text, sizeof r.text, "a report of a shard with digests of a wrong length");
     }
-    if (is_kept(s, id))
+    if (is_kept(s, id, f->tries))
         keep_shard(s, rank, f);
     struct commit_event ev = {.kind = COMMIT_EV_SHARD, .now_ns = now_ns, .id = id, .report = &r};
     saves_decide(s, &ev, out);
 }
 
-void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, struct leader_out *out)
+void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, int64_t now_ns,
+                       struct leader_out *out)
 {
     struct commit_event ev = {.kind = COMMIT_EV_DONE,
+                              .now_ns = now_ns,
                               .id = {s->commit.epoch, f->step},
                               .ok = f->code == 0,
                               .text = f->text};

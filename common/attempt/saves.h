@@ -13,13 +13,15 @@ struct saves {
     struct commit commit;
     Weft__Rank__ShardDone **shards; // [ranks] of one checkpoint, the heap's; null: not in
     int64_t shards_step;            // of which step
+    int shards_tries;               // and try
 };
 
 void saves_init(struct saves *s, const struct commit_config *c);
 void saves_clear(struct saves *s);
 void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int64_t now_ns,
                  struct leader_out *out);
-void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, struct leader_out *out);
+void saves_commit_done(struct saves *s, const Weft__Rank__CommitDone *f, int64_t now_ns,
+                       struct leader_out *out);
 void saves_deleted(struct saves *s, const Weft__Rank__Deleted *f, struct leader_out *out);
 // BAD (id) or EPOCH_END.
 void saves_decide(struct saves *s, struct commit_event *ev, struct leader_out *out);

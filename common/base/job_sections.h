@@ -30,4 +30,5 @@ struct job_checkpoint {
     int64_t keep_every; // steps that this divides stay for ever; 0: none
     const char *dir;    // as given; job_path() resolves it
     bool async;         // written from staging while training goes on
+    int64_t patience;   // ns that saves may fail before training stops
 };

@@ -48,4 +48,11 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .offset = AT(async),
      .def = "true",
      .doc = "write while training goes on"},
+    {.path = "checkpoint.patience",
+     .type = SCHEMA_DURATION,
+     .offset = AT(patience),
+     .def = "24h",
+     .max = 1e8,
+     .doc = "saves may fail for so long, then training stops; the last save is tried again until "
+            "then"},
 };

@@ -76,6 +76,7 @@ static int find_missing_rank(const struct commit *c) // −1: all are in
 struct out {
     struct arena *arena;
     struct commit_actions *actions;
+    int64_t now_ns;
 };
 
 static void add_action(struct out *o, enum commit_action_kind kind, struct store_entry id, int rank,
@@ -92,7 +93,10 @@ static void add_answer(struct out *o, const struct commit_record *r, int rank)
 {
     bool aborted = r->state == COMMIT_ABORTED;
     add_action(o, aborted ? COMMIT_DO_ABORTED : COMMIT_DO_COMMITTED, r->id, rank, r->why);
-    o->actions->v[o->actions->n - 1].failed = aborted && r->failed;
+    struct commit_action *a = &o->actions->v[o->actions->n - 1];
+    a->tries = r->tries;
+    a->failed = aborted && r->failed;
+    a->again = aborted && r->again;
 }
 
 // ---- moves ----
@@ -102,20 +106,44 @@ static void set_state(struct commit_record *r, enum commit_state to)
         [COMMIT_PREPARING] = {[COMMIT_ORDERED] = true, [COMMIT_ABORTED] = true},
         [COMMIT_ORDERED] = {[COMMIT_COMMITTED] = true, [COMMIT_ABORTED] = true},
         [COMMIT_COMMITTED] = {[COMMIT_DELETING] = true},
+        [COMMIT_ABORTED] = {[COMMIT_PREPARING] = true},
         [COMMIT_DELETING] = {[COMMIT_GONE] = true},
     };
     PRE(allowed[r->state][to]);
     r->state = to;
 }
 
+// Whether saves have failed for as long as the job has patience.
+static bool is_over(const struct commit *c, const struct out *o)
+{
+    return o->now_ns - c->failing_ns >= c->config.patience_ns;
+}
+
 static void abort_open(struct commit *c, struct out *o, bool failed, const char *why)
 {
     struct commit_record *r = &c->records[c->open];
+    if (failed && !c->failing_ns)
+        c->failing_ns = o->now_ns;
     set_state(r, COMMIT_ABORTED);
     r->failed = failed;
+    r->again = failed && c->config.steps && r->id.step >= c->config.steps && !is_over(c, o);
     snprintf(r->why, sizeof r->why, "%s", why);
     c->open = -1;
     add_answer(o, r, -1);
+    o->actions->v[o->actions->n - 1].late = failed && is_over(c, o);
+}
+
+// The same save once more.
+static void open_again(struct commit *c, struct commit_record *r, int tries, struct out *o)
+{
+    if (r->state == COMMIT_ABORTED)
+        set_state(r, COMMIT_PREPARING);
+    r->tries = tries;
+    r->failed = r->again = false;
+    r->why[0] = 0;
+    c->open = (int)(r - c->records);
+    c->opened_ns = o->now_ns;
+    forget_reports(c);
 }
 
 static void open_checkpoint(struct commit *c, struct store_entry id, int64_t now_ns, struct out *o)
@@ -189,6 +217,16 @@ static void on_late_report(struct commit *c, const struct shard_report *rep, str
         add_action(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
 
+// All heard it once; this rank repeats its report because it did not.
+static void answer_older_try(struct out *o, const struct commit_record *r,
+                             const struct shard_report *rep)
+{
+    add_action(o, COMMIT_DO_ABORTED, r->id, rep->rank, "an older try");
+    struct commit_action *a = &o->actions->v[o->actions->n - 1];
+    a->tries = rep->tries;
+    a->again = true;
+}
+
 static void on_shard(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     const struct shard_report *rep = ev->report;
@@ -202,7 +240,13 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
         if (r->state == COMMIT_ABORTED)
             return; // every rank has just been answered
     }
-    if (r->state == COMMIT_PREPARING)
+    bool may_open = c->open < 0 || &c->records[c->open] == r;
+    if (rep->tries > r->tries && may_open &&
+        (r->state == COMMIT_ABORTED || r->state == COMMIT_PREPARING))
+        open_again(c, r, rep->tries, o);
+    if (rep->tries < r->tries)
+        answer_older_try(o, r, rep);
+    else if (r->state == COMMIT_PREPARING)
         on_report(c, rep, o);
     else if (r->state != COMMIT_ORDERED)
         add_answer(o, r, rep->rank);
@@ -220,6 +264,7 @@ static void on_done(struct commit *c, const struct commit_event *ev, struct out 
         return;
     }
     set_state(r, COMMIT_COMMITTED);
+    c->failing_ns = 0;
     c->open = -1;
     add_answer(o, r, -1);
     delete_old(c, o);
@@ -277,7 +322,7 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
         [COMMIT_EV_BAD] = on_bad,     [COMMIT_EV_DELETED] = on_deleted,
     };
     PRE(ev->kind < COMMIT_EVENTS);
-    struct out o = {a, out};
+    struct out o = {a, out, ev->now_ns};
     on[ev->kind](c, ev, &o);
 }
 

@@ -19,6 +19,9 @@
 //   6  a shard failed, the deadline passed, or the epoch ended
 //   7  the writer failed
 //
+// The last save of a job is tried again until its saves have failed for `patience_ns`: with a report of
+// a greater try an ABORTED one is PREPARING again. An answer to an older try says so.
+//
 // ORDERED is left only by the writer's answer or by what the next fence lists, because the
 // directory is the truth. The first answer for a step is final; a repeated report gets that answer
 // again. At most one checkpoint is open, that is PREPARING or ORDERED. A DELETING one is never
@@ -45,6 +48,8 @@ struct commit_config {
     int64_t deadline_ns; // from the first report to the last; 0: none
     int keep;            // newest good ones kept, at least 2 whatever it says; 0: all
     int64_t keep_every;  // steps that are multiples of it are kept too; 0: none
+    int64_t steps;       // of the job: its last save is tried again; 0: not known
+    int64_t patience_ns; // how long saves may fail
 };
 
 struct commit_record {
@@ -52,7 +57,9 @@ struct commit_record {
     enum commit_state state;
     bool bad;      // found damaged: counts for nothing in retention
     bool retry;    // DELETING: the order failed, it goes out again
+    int tries;     // how often it was begun before
     bool failed;   // ABORTED, by the storage or who writes to it
+    bool again;    // ABORTED, and all are to try again
     char why[200]; // ABORTED
 };
 
@@ -63,7 +70,8 @@ struct commit {
     struct commit_record *records; // by (epoch, step), ascending
     int open;                      // index of the PREPARING or ORDERED one, −1: none
     int64_t opened_ns;
-    bool *reported; // [nranks] of the open one
+    bool *reported;     // [nranks] of the open one
+    int64_t failing_ns; // when the first save in a row failed; 0: none
 };
 
 enum commit_event_kind {
@@ -94,7 +102,10 @@ struct commit_action {
     enum commit_action_kind kind;
     struct store_entry id;
     int rank;
+    int tries;   // ABORTED: which
     bool failed; // ABORTED: the storage, or who writes to it, failed; else nobody did
+    bool again;  // ABORTED: it is the last save, all try again
+    bool late;   // ABORTED: saves fail for longer than the job has patience
     char text[200];
 };
 struct commit_actions {

@@ -66,7 +66,8 @@ struct manifest {
 struct shard_report {
     int rank;
     int64_t step;
-    int code; // 0, or why the shard failed
+    int tries; // how often this step's save was tried before
+    int code;  // 0, or why the shard failed
     char text[200];
     uint64_t bytes, head_bytes;
     struct hash128 head_digest;

@@ -26,7 +26,7 @@ data:
 optimizer: {{kind: adamw, weight_decay: 0.01, clip_norm: 1.0}}
 schedule: {{kind: warmup_cosine, peak: 1e-2, warmup: 2, end: 1e-4}}
 train: {{steps: {steps}, seed: 7}}
-checkpoint: {{every: {every}, keep: 2, dir: ckpt, async: {asynchronous}}}
+checkpoint: {{every: {every}, keep: 2, dir: ckpt, async: {asynchronous}, patience: {patience}}}
 """
 
 
@@ -91,6 +91,16 @@ class Run:
             proc.kill()
             proc.wait()
 
+    def wait_until(self, what):
+        end = time.monotonic() + WATCHDOG_S
+        while not what():
+            assert time.monotonic() < end and None in [p.poll() for p in self.procs], "in vain:\n" + self.text()
+            time.sleep(0.02)
+
+    def terminate(self):
+        for proc in self.procs:
+            proc.terminate()
+
     def wait_stopped(self, rank=0):
         """Returns once the shim has stopped the rank; false when it ended instead."""
         end = time.monotonic() + WATCHDOG_S
@@ -124,13 +134,13 @@ class Run:
 
 
 class Tiny:
-    def __init__(self, home, data, ranks=2, steps=8, every=2, asynchronous=False, outputs=None):
+    def __init__(self, home, data, ranks=2, steps=8, every=2, asynchronous=False, outputs=None, patience="1h"):
         self.home, self.ranks, self.steps, self.every = pathlib.Path(home), ranks, steps, every
         self.home.mkdir(parents=True, exist_ok=True)
         self.outputs = pathlib.Path(outputs) if outputs else self.home / "out"
         self.job, self.solo, self.ckpt = self.home / "job.yaml", self.home / "solo", self.home / "ckpt"
         self.job.write_text(JOB.format(ranks=ranks, data=data, steps=steps, every=every,
-                                       asynchronous=str(asynchronous).lower()))
+                                       asynchronous=str(asynchronous).lower(), patience=patience))
         os.sync()  # the job file is the user's: it is there whatever happens later
         self.attempts = 0
 

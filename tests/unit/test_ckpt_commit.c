@@ -16,7 +16,8 @@ struct story {
 static void begin_story(struct story *s, int nranks, int keep, int64_t every)
 {
     *s = (struct story){0};
-    struct commit_config config = {nranks, 100, keep, every};
+    struct commit_config config = {
+        .nranks = nranks, .deadline_ns = 100, .keep = keep, .keep_every = every};
     arena_init(&s->a);
     commit_init(&s->c, &config);
     commit_fence(&s->c, 1, NULL, 0);
@@ -44,6 +45,13 @@ static void shard(struct story *s, int64_t step, int rank, int code)
 {
     struct shard_report r = {.rank = rank, .step = step, .code = code};
     snprintf(r.text, sizeof r.text, "no space");
+    feed(s,
+         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+}
+
+static void shard_again(struct story *s, int64_t step, int rank, int tries, int code)
+{
+    struct shard_report r = {.rank = rank, .step = step, .tries = tries, .code = code};
     feed(s,
          (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
 }
@@ -239,6 +247,76 @@ static void a_second_save_while_one_is_open_is_aborted(void **state)
     assert_non_null(strstr(s.acts.v[0].text, "step 10"));
     shard(&s, 10, 1, 0);
     expect(&s, 0, COMMIT_DO_ORDER, 10, 0);
+    end_story(&s);
+}
+
+static void begin_last_save(struct story *s, int64_t patience)
+{
+    begin_story(s, 2, 0, 0);
+    s->c.config.steps = 20;
+    s->c.config.patience_ns = patience;
+    s->now = 1000;
+}
+
+static void the_last_save_is_tried_again_while_there_is_patience(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_last_save(&s, 50);
+    shard(&s, 10, 0, ERR_IO); // it is not the last, but the time counts from here
+    assert_false(s.acts.v[0].again || s.acts.v[0].late);
+    shard(&s, 20, 0, ERR_IO);
+    assert_true(s.acts.v[0].again && !s.acts.v[0].late);
+    s.now += 49;
+    shard_again(&s, 20, 0, 1, 0);
+    shard_again(&s, 20, 1, 1, ERR_IO);
+    expect(&s, 0, COMMIT_DO_ABORTED, 20, -1);
+    assert_true(s.acts.v[0].again);
+    assert_int_equal(s.acts.v[0].tries, 1);
+    s.now++;
+    shard_again(&s, 20, 1, 2, ERR_IO);
+    assert_true(!s.acts.v[0].again && s.acts.v[0].late);
+    end_story(&s);
+}
+
+static void a_save_that_is_tried_again_commits_with_the_shards_of_that_try(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_last_save(&s, 50);
+    shard(&s, 20, 0, 0);
+    shard(&s, 20, 1, ERR_IO);
+    shard_again(&s, 20, 1, 1, 0);
+    shard(&s, 20, 0, 0); // this rank has not heard of the abort: its shard is of the older try
+    assert_int_equal(s.acts.n, 1);
+    expect(&s, 0, COMMIT_DO_ABORTED, 20, 0);
+    assert_true(s.acts.v[0].tries == 0 && s.acts.v[0].again);
+    shard_again(&s, 20, 0, 1, 0);
+    expect(&s, 0, COMMIT_DO_ORDER, 20, 0);
+    done(&s, 20, false); // and the writer fails too
+    assert_true(s.acts.v[0].again && s.acts.v[0].tries == 1);
+    shard_again(&s, 20, 0, 2, 0);
+    shard_again(&s, 20, 1, 2, 0);
+    done(&s, 20, true);
+    expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
+    assert_int_equal(commit_newest(&s.c)->id.step, 20);
+    end_story(&s);
+}
+
+static void patience_begins_anew_with_each_save_that_succeeds(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_last_save(&s, 50);
+    shard(&s, 4, 0, ERR_IO);
+    s.now += 49;
+    save(&s, 6);
+    s.now += 49;
+    shard(&s, 8, 0, ERR_IO);
+    assert_false(s.acts.v[0].late);
+    s.now += 50;
+    shard(&s, 10, 0, ERR_IO);
+    assert_true(s.acts.v[0].late && !s.acts.v[0].again);
     end_story(&s);
 }
 
@@ -578,6 +656,9 @@ int main(void)
         cmocka_unit_test(what_was_ordered_is_decided_by_the_next_fence),
         cmocka_unit_test(a_writer_that_repeats_itself_gets_the_order_again),
         cmocka_unit_test(a_second_save_while_one_is_open_is_aborted),
+        cmocka_unit_test(the_last_save_is_tried_again_while_there_is_patience),
+        cmocka_unit_test(a_save_that_is_tried_again_commits_with_the_shards_of_that_try),
+        cmocka_unit_test(patience_begins_anew_with_each_save_that_succeeds),
         cmocka_unit_test(the_newest_stay_and_multiples_stay_and_the_rest_goes),
         cmocka_unit_test(keep_one_still_keeps_two_and_damaged_ones_do_not_count),
         cmocka_unit_test(a_deletion_that_failed_goes_out_again_and_is_never_restored_from),

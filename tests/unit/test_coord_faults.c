@@ -323,7 +323,7 @@ static void test_a_silent_agent_is_not_a_hang(void **state)
 static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **state)
 {
     struct world *w = *state;
-    const char *job = world_job_alone(w, 1, "");
+    const char *job = world_job_alone(w, 1, "checkpoint: {patience: 0s}\n");
     world_step(w, job, 10);
     world_shard(w, job, 0, 10, 4);
     world_die(w, job, 0, RANK_EXIT_INTERNAL, 0);
@@ -406,6 +406,26 @@ static void test_saves_that_fail_are_told_since_when_until_one_succeeds(void **s
     assert_int_equal(s->unsaved, 0);
     assert_string_equal(s->text, "");
     arena_clear(&a);
+}
+
+static void test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM "checkpoint: {patience: 5m}\n");
+    world_step(w, job, 2);
+    world_shard(w, job, 0, 2, 1);
+    world_pass(w, 200000);
+    world_restart(w); // it remembers since when
+    world_step(w, job, 4);
+    world_shard(w, job, 0, 4, 1);
+    assert_state(w, job, RUNNING);
+    world_pass(w, 100000);
+    world_step(w, job, 6);
+    world_shard(w, job, 0, 6, 1);
+    world_pass(w, 1000);
+    assert_state(w, job, HELD);
+    assert_non_null(strstr(world_told(w, job, "held"), "3 saves in a row failed"));
+    assert_int_equal(world_living(w, job), 0);
 }
 
 static void test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage(void **state)
@@ -492,6 +512,7 @@ int main(void)
         STORY(test_a_folder_is_swept_once_somebody_is_there),
         STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
         STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
+        STORY(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  keep_every: 0\n"
                                           "  dir: ckpt\n"
                                           "  async: true\n"
+                                          "  patience: 24h\n"
                                           "metrics:\n"
                                           "  jsonl: true\n"
                                           "resources:\n"

@@ -107,7 +107,11 @@ static void carry_out(struct solo_leader *l, const struct leader_action *a)
         fail_attempt(l, a->culprit);
         return;
     case LEADER_RECORDS: // the directory is the record
+        return;
     case LEADER_ABORTED: // the writer has logged it
+        if (a->late)
+            ask_to_stop(l, "its checkpoints cannot be saved, and its patience is over");
+        return;
     case LEADER_READY:
         return;
     }
@@ -307,7 +311,8 @@ static void make_leader(struct solo_leader *l)
                               .join_ns = l->c.join_ns,
                               .stops_by_signal = true,
                               .keep = l->c.keep,
-                              .keep_every = l->c.keep_every};
+                              .keep_every = l->c.keep_every,
+                              .patience_ns = l->c.patience_ns};
     l->leader = leader_new(&c, clock_mono_ns());
     tell_leader(l, &(struct leader_event){.kind = LEADER_EV_FENCED,
                                           .epoch = (int64_t)l->at->epoch,

@@ -24,6 +24,7 @@ struct solo_leader_config {
     int64_t steps;                       // of the job; 0: not known
     int keep;                            // checkpoints, as in struct commit_config
     int64_t keep_every;
+    int64_t patience_ns;            // that saves may fail
     const struct store_entry *scan; // what the fence listed; copied
     int nscan;
     int64_t join_ns; // until every rank is here

@@ -58,6 +58,7 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
     weft__rank__shard_done__init(out);
     out->rank = s->rank;
     out->step = s->step;
+    out->tries = s->tries;
     out->code = s->code;
     out->text = frame_text(s->text);
     out->bytes = s->bytes;
@@ -79,6 +80,7 @@ static bool read_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct s
         return false;
     out->rank = f->rank;
     out->step = f->step;
+    out->tries = f->tries;
     out->code = f->code;
     snprintf(out->text, sizeof out->text, "%s", f->text);
     out->bytes = f->bytes;
@@ -111,8 +113,11 @@ bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct lin
         *out = (struct link_event){.kind = LINK_COMMITTED, .step = f->committed->step};
         return true;
     case WEFT__RANK__FRAME__BODY_ABORTED:
-        *out = (struct link_event){
-            .kind = LINK_ABORTED, .step = f->aborted->step, .text = f->aborted->why};
+        *out = (struct link_event){.kind = LINK_ABORTED,
+                                   .step = f->aborted->step,
+                                   .text = f->aborted->why,
+                                   .tries = f->aborted->tries,
+                                   .again = f->aborted->again};
         return true;
     case WEFT__RANK__FRAME__BODY_DELETE:
         *out = (struct link_event){.kind = LINK_DELETE,

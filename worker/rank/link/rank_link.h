@@ -81,13 +81,15 @@ void link_deleted(struct link *l, struct store_entry id, int code);
 enum link_event_kind {
     LINK_COMMIT,    // to the writer (rank 0): snapshot_order_commit(step, reports)
     LINK_COMMITTED, // acknowledged: `step` is durable
-    LINK_ABORTED,   // `step` will not be; `text` says why
+    LINK_ABORTED,   // this try of `step` will not be; `text` says why; again: try it once more
     LINK_DELETE,    // to the writer: retention lets `id` go
 };
 struct link_event {
     enum link_event_kind kind;
     int64_t step;
     const char *text;                   // ABORTED
+    int tries;                          // ABORTED: which one, as in struct shard_report
+    bool again;                         // ABORTED
     int nreports;                       // COMMIT
     const struct shard_report *reports; // COMMIT: of every rank, in rank order
     struct store_entry id;              // DELETE

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/leader.h"
+#include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/job/job.h"
@@ -15,6 +16,7 @@
 // whose leader lives but has forgotten it.
 #define ANSWER_NS (LEADER_STILL_S * CLOCK_S)
 #define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
+enum { AGAIN_FIRST_MS = 1000, AGAIN_MOST_MS = 30000, AGAIN_LOOK_MS = 50 }; // between tries of it
 
 struct saver {
     struct saver_options o;
@@ -69,7 +71,7 @@ static void on_event(void *ctx, const struct link_event *ev)
         snapshot_committed(s->snapshot, ev->step);
         break;
     case LINK_ABORTED:
-        snapshot_aborted(s->snapshot, ev->step, ev->text);
+        snapshot_try_aborted(s->snapshot, ev->step, ev->tries, ev->again, ev->text);
         break;
     case LINK_DELETE:
         snapshot_order_delete(s->snapshot, ev->id);
@@ -294,15 +296,40 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
     return rc;
 }
 
+// All ranks wait as long, so that none begins long before the others. The page shows that this one
+// lives. False: it is no use to try again.
+static bool wait_to_try_again(struct saver *s, int64_t ms)
+{
+    struct progress_page *page = s->o.assignment->page;
+    for (int64_t waited = 0; waited < ms; waited += AGAIN_LOOK_MS) {
+        if (link_lost(s->o.link) || link_stop_requested(s->o.link))
+            return false;
+        clock_sleep_ms(AGAIN_LOOK_MS);
+    }
+    if (page)
+        page_alive(page);
+    return true;
+}
+
+// The ranks hold the state: while the leader has patience the same save is begun anew.
+static int save_until_told(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
+{
+    int64_t wait_ms = AGAIN_FIRST_MS;
+    for (;;) {
+        int rc = begin_save(s, step, samples, e);
+        rc = rc ? rc : wait_all(s, ok, e);
+        if (rc || *ok || !snapshot_again(s->snapshot) || !wait_to_try_again(s, wait_ms))
+            return rc;
+        wait_ms = 2 * wait_ms < AGAIN_MOST_MS ? 2 * wait_ms : AGAIN_MOST_MS;
+    }
+}
+
 int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     struct err why = {0};
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
-    if (!rc)
-        rc = begin_save(s, step, samples, &why);
-    if (!rc)
-        rc = wait_all(s, &ok, &why);
+    rc = rc ? rc : save_until_told(s, step, samples, &ok, &why);
     if (!rc && !ok) {
         // Every rank hears the answer before the first one ends; else that end would look like the
         // cause of the others' ends.

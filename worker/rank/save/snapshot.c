@@ -28,6 +28,7 @@ struct order {
     enum order_kind kind;
     struct store_entry id;
     int64_t samples;              // COMMIT
+    int tries;                    // WRITE
     struct shard_report *reports; // COMMIT: nranks, owned
 };
 
@@ -42,10 +43,13 @@ struct snapshot {
     pthread_cond_t wake, settled;
     struct list queue;
     bool quit, running,
-        staged;        // running: an order is being carried out; staged: the writer's memory
-    int64_t open_step; // −1: none
-    int64_t samples;   // of the newest begin
-    int64_t held_step; // whose write waits for snapshot_staged; −1: none
+        staged;         // running: an order is being carried out; staged: the writer's memory
+    int64_t open_step;  // −1: none
+    int64_t begun_step; // of the newest begin; −1: none
+    int tries;          // how often that step was begun before
+    bool again;         // its abort said so
+    int64_t samples;    // of the newest begin
+    int64_t held_step;  // whose write waits for snapshot_staged; −1: none
     bool last_ok;
     char last_why[200]; // of an abort
 
@@ -191,14 +195,17 @@ static void carry_out_write(struct snapshot *s, const struct order *o)
     struct arena a;
     struct err e = {0};
     arena_init(&a);
-    struct shard_report r = {.rank = s->c.rank, .step = o->id.step, .n = s->deal->n};
+    struct shard_report r = {
+        .rank = s->c.rank, .step = o->id.step, .tries = o->tries, .n = s->deal->n};
+    if (s->answered_step == o->id.step) // that was the answer to an older try
+        s->answered_step = -1;
     r.digests = arena_array(&a, struct hash128, r.n + 1);
     r.code = write_shard(s, o->id, &a, &r, &e);
     if (r.code)
         snprintf(r.text, sizeof r.text, "%s", e.text);
     pthread_mutex_lock(&s->lock);
     s->staged = false;
-    bool wanted = s->open_step == o->id.step; // an aborted one needs no report
+    bool wanted = s->open_step == o->id.step && s->tries == o->tries; // an aborted one needs none
     pthread_mutex_unlock(&s->lock);
     if (wanted)
         s->c.ops.report(s->c.ops.arg, &r);
@@ -325,7 +332,7 @@ int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct 
     PRE(s);
     s->c = *c;
     s->deal = &c->deal->rank[c->rank];
-    s->open_step = s->answered_step = s->held_step = -1;
+    s->open_step = s->begun_step = s->answered_step = s->held_step = -1;
     list_init(&s->queue);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->wake, NULL);
@@ -399,6 +406,13 @@ static int copy_to_staging(struct snapshot *s, struct err *e)
     return 0;
 }
 
+static void push_write(struct snapshot *s, int64_t step)
+{
+    struct order *o = new_order(ORDER_WRITE, make_entry(s, step));
+    o->tries = s->tries;
+    push_locked(s, o);
+}
+
 int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e)
 {
     PRE(step >= 0 && !snapshot_open(s));
@@ -408,13 +422,15 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
         return rc;
     pthread_mutex_lock(&s->lock);
     atomic_store(&s->cancel, false);
-    s->open_step = step;
+    s->tries = step == s->begun_step ? s->tries + 1 : 0;
+    s->again = false;
+    s->open_step = s->begun_step = step;
     s->samples = samples;
     s->staged = true;
     if (s->c.later)
         s->held_step = step;
     else
-        push_locked(s, new_order(ORDER_WRITE, make_entry(s, step)));
+        push_write(s, step);
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
@@ -424,7 +440,7 @@ void snapshot_staged(struct snapshot *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->held_step >= 0 && s->held_step == s->open_step) {
-        push_locked(s, new_order(ORDER_WRITE, make_entry(s, s->held_step)));
+        push_write(s, s->held_step);
     } else if (s->held_step >= 0) {
         s->staged = false;
         pthread_cond_broadcast(&s->settled);
@@ -486,11 +502,12 @@ void snapshot_committed(struct snapshot *s, int64_t step)
         log_info("ckpt", "checkpoint of step %" PRId64 " committed", step);
 }
 
-void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
+static void abort_save(struct snapshot *s, int64_t step, int tries, bool again, const char *why)
 {
     pthread_mutex_lock(&s->lock);
-    bool mine = close_save(s, step, false);
+    bool mine = (tries < 0 || tries == s->tries) && close_save(s, step, false);
     if (mine) {
+        s->again = again;
         snprintf(s->last_why, sizeof s->last_why, "%s", why);
         atomic_store(&s->cancel, true);
         if (s->c.rank == 0)
@@ -498,8 +515,26 @@ void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
     }
     pthread_mutex_unlock(&s->lock);
     if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
-        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted: %s (in %s)", step, why,
-                 s->c.store->path);
+        log_warn("ckpt", "checkpoint of step %" PRId64 " aborted%s: %s (in %s)", step,
+                 again ? ", to be tried again" : "", why, s->c.store->path);
+}
+
+void snapshot_aborted(struct snapshot *s, int64_t step, const char *why)
+{
+    abort_save(s, step, -1, false, why);
+}
+
+void snapshot_try_aborted(struct snapshot *s, int64_t step, int tries, bool again, const char *why)
+{
+    abort_save(s, step, tries, again, why);
+}
+
+bool snapshot_again(const struct snapshot *s)
+{
+    struct snapshot *m = lock_snapshot(s);
+    bool again = m->again;
+    pthread_mutex_unlock(&m->lock);
+    return again;
 }
 
 static bool idle_locked(const struct snapshot *s)

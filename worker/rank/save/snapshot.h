@@ -65,6 +65,8 @@ bool snapshot_open(const struct snapshot *s);
 // the device's failure and comes back; everything of the storage is reported as a failed shard
 // instead.
 int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e);
+// Whether the newest answer was Aborted with the wish that all try the same save again.
+bool snapshot_again(const struct snapshot *s);
 
 // All that the newest begin queued has come. Nothing without one.
 void snapshot_staged(struct snapshot *s);
@@ -75,6 +77,8 @@ void snapshot_order_delete(struct snapshot *s, struct store_entry id);
 // Committed and Aborted. On rank 0 an aborted directory is removed by the thread.
 void snapshot_committed(struct snapshot *s, int64_t step);
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why);
+// The same of one try of `step`: what is said of an older one is left alone.
+void snapshot_try_aborted(struct snapshot *s, int64_t step, int tries, bool again, const char *why);
 
 // Waits until nothing is open: the answer is there and staging is free. ERR_TIMEOUT after
 // `timeout_ns` (0: none). `last_ok`, may be null: whether the newest answer was Committed; `e` says
