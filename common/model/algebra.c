@@ -39,6 +39,15 @@ int as_value(struct builder *b, struct term t)
     return b->failed ? 0 : t.value;
 }
 
+int as_real(struct builder *b, struct term t)
+{
+    int x = as_value(b, t);
+    enum dtype of = b->failed ? DT_F32 : b->g->values[x].dtype;
+    if (of != DT_F32 && of != DT_BF16)
+        build_fail(b, "%s are ids, which have no arithmetic: f32(x) would do", dims_of(b, x));
+    return b->failed ? 0 : x;
+}
+
 int scale_value(struct builder *b, int x, double by)
 {
     if (b->failed || by == 1)
@@ -49,7 +58,7 @@ int scale_value(struct builder *b, int x, double by)
 
 struct term algebra_apply(struct builder *b, enum op op, struct term x)
 {
-    int v = as_value(b, x);
+    int v = as_real(b, x);
     if (b->failed)
         return (struct term){0};
     build_at_like(b, v);
@@ -68,19 +77,43 @@ static struct term operate_numbers(struct builder *b, enum sign sign, const stru
     return term_number(n.value, n.whole);
 }
 
-// A number as a scalar of the graph.
-static int make_constant(struct builder *b, double c)
+// What a value is when ops read it.
+static enum dtype read_dtype(const struct builder *b, int x)
 {
-    int one = graph_one(b->g);
-    graph_at(b->g, POINT_NONE);
-    return c == 1 ? one : scale(b->g, one, (float)c);
+    const struct value *v = &b->g->values[x];
+    bool leaf = v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
+    return leaf && v->dtype == DT_F32 && b->g->compute ? b->g->compute : v->dtype;
+}
+
+// A number as a scalar that ops read beside x.
+static int make_constant(struct builder *b, double c, int x)
+{
+    struct graph *g = b->g;
+    int one = graph_one(g);
+    graph_at(g, POINT_NONE);
+    if (read_dtype(b, x) == DT_F32)
+        return c == 1 ? one : scale(g, one, (float)c);
+    return graph_shaped(g, OP_CAST, 1, &one, one, &(struct op_attr){.scale = (float)c},
+                        read_dtype(b, x));
+}
+
+// Of a value in f32 and one that is not, the latter becomes f32 too.
+static void match_dtypes(struct builder *b, int *x, int *y)
+{
+    struct graph *g = b->g;
+    if (b->failed || g->values[*x].kind != VALUE_TEMP || g->values[*y].kind != VALUE_TEMP ||
+        g->values[*x].dtype == g->values[*y].dtype)
+        return;
+    int *low = g->values[*x].dtype == DT_F32 ? y : x;
+    build_at_like(b, *low);
+    *low = cast(g, *low, DT_F32);
 }
 
 static struct term add_number(struct builder *b, int x, double c)
 {
-    if (c == 0)
+    if (b->failed || c == 0)
         return term_value(x);
-    int k = make_constant(b, fabs(c));
+    int k = make_constant(b, fabs(c), x);
     build_at_like(b, x);
     return term_value(c < 0 ? sub(b->g, x, k) : add(b->g, x, k));
 }
@@ -93,28 +126,27 @@ static struct term multiply_by(struct builder *b, struct term x, double c)
         x.by = (double)(float)(x.by * c);
         return x;
     }
-    return term_value(scale_value(b, as_value(b, x), c));
+    return term_value(scale_value(b, as_real(b, x), c));
 }
 
 // c / x.
 static struct term divide_number(struct builder *b, double c, struct term x)
 {
-    int v = as_value(b, x);
+    int v = as_real(b, x);
     if (b->failed)
         return (struct term){0};
-    int k = make_constant(b, c);
+    int k = make_constant(b, c, v);
     build_at_like(b, v);
-    return term_value(
-        graph_shaped(b->g, OP_DIV, 2, (int[]){k, v}, v, &(struct op_attr){0}, DT_NONE));
+    return term_value(graph_like(b->g, OP_DIV, 2, (int[]){k, v}, v));
 }
 
 static struct term operate_on_number(struct builder *b, enum sign sign, struct term x, double c)
 {
     switch (sign) {
     case SIGN_ADD:
-        return add_number(b, as_value(b, x), c);
+        return add_number(b, as_real(b, x), c);
     case SIGN_SUB:
-        return add_number(b, as_value(b, x), -c);
+        return add_number(b, as_real(b, x), -c);
     case SIGN_MUL:
         return multiply_by(b, x, c);
     case SIGN_DIV:
@@ -128,9 +160,9 @@ static struct term operate_number_on(struct builder *b, enum sign sign, double c
 {
     switch (sign) {
     case SIGN_ADD:
-        return add_number(b, as_value(b, x), c);
+        return add_number(b, as_real(b, x), c);
     case SIGN_SUB:
-        return add_number(b, scale_value(b, as_value(b, x), -1), c);
+        return add_number(b, scale_value(b, as_real(b, x), -1), c);
     case SIGN_MUL:
         return multiply_by(b, x, c);
     case SIGN_DIV:
@@ -152,10 +184,11 @@ static struct term operate_values(struct builder *b, enum sign sign, int x, int 
 {
     static const enum op ops[] = {
         [SIGN_ADD] = OP_ADD, [SIGN_SUB] = OP_SUB, [SIGN_MUL] = OP_MUL, [SIGN_DIV] = OP_DIV};
-    const struct value *vx = &b->g->values[x], *vy = &b->g->values[y];
-    bool narrow = is_among(vy, vx);
     if (b->failed)
         return (struct term){0};
+    match_dtypes(b, &x, &y);
+    const struct value *vx = &b->g->values[x], *vy = &b->g->values[y];
+    bool narrow = is_among(vy, vx);
     if (sign > SIGN_DIV)
         return build_fail(b, "values have + - * / and @ only");
     if (!narrow && !is_among(vx, vy))
@@ -181,7 +214,7 @@ struct term algebra_operator(struct builder *b, enum sign sign, struct term x, s
     } else if (term_has_number(&x)) {
         out = operate_number_on(b, sign, x.number.value, y);
     } else {
-        int vx = as_value(b, x), vy = as_value(b, y);
+        int vx = as_real(b, x), vy = as_real(b, y);
         out = operate_values(b, sign, vx, vy);
     }
     build_check(b);
@@ -282,6 +315,8 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
     }
     if (!shared && !b->failed)
         return tell_no_shared(b, x, w.path, print_written(b, &w));
+    if (b->failed)
+        return 0;
     int weight = param_weight(b, &w, "weight", summed);
     for (int d = 0; d < v.shape.n && weight >= 0; d++) {
         int of = -1;
@@ -359,10 +394,11 @@ struct term algebra_product(struct builder *b, struct term x, struct term y)
         x = y;
         y = other;
     }
-    int v = as_value(b, x);
+    int v = as_real(b, x);
     if (y.kind == TERM_PARAM)
         return term_value(product_with_weight(b, v, y.param, NULL, NULL));
-    int w = as_value(b, y);
+    int w = as_real(b, y);
+    match_dtypes(b, &v, &w);
     if (b->failed)
         return (struct term){0};
     out = multiply_values(b, &x, &y, v, w);
@@ -374,7 +410,7 @@ struct term algebra_product(struct builder *b, struct term x, struct term y)
 
 struct term algebra_rename(struct builder *b, struct term x, const struct expr *e)
 {
-    int v = as_value(b, x);
+    int v = as_real(b, x);
     struct term out = term_value(v);
     if (b->failed)
         return (struct term){0};

@@ -72,7 +72,7 @@ static void read_scaling(struct builder *b, const struct term *arg, struct op_ro
 
 struct term call_rotary(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[X]), positions = input_positions(b);
+    int x = as_real(b, arg[X]), positions = input_positions(b);
     if (b->failed)
         return (struct term){0};
     bool heads = is_of_tokens(b, x, ATTENTION_DIMS);
@@ -146,7 +146,8 @@ static bool check_pair(struct builder *b, const int *in, int qr, int kr)
 
 static struct op_attr read_attention(struct builder *b, const struct term *arg, int64_t width)
 {
-    struct op_attr attr = {.scale = (float)number_or(&arg[SCALE], 1 / sqrt((double)width)),
+    struct op_attr attr = {.scale =
+                               (float)number_or(&arg[SCALE], (double)(1 / sqrtf((float)width))),
                            .window = (int64_t)number_or(&arg[WINDOW], 0),
                            .ahead = number_or(&arg[CAUSAL], 1) == 0,
                            .cap = (float)number_or(&arg[CAP], 0),
@@ -164,7 +165,7 @@ struct term call_attention(struct builder *b, const struct term *arg)
     int in[8], n = 0;
     bool pair = is_given(&arg[QR]) || is_given(&arg[KR]);
     for (; n <= V; n++)
-        in[n] = as_value(b, arg[n]);
+        in[n] = as_real(b, arg[n]);
     if (pair && !(is_given(&arg[QR]) && is_given(&arg[KR])))
         return build_fail(b, "a second pair of scores has both qr and kr");
     if (pair) {
@@ -224,7 +225,7 @@ static int distance(struct builder *b, enum dim key)
 
 struct term call_causal(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[0]);
+    int x = as_real(b, arg[0]);
     if (b->failed)
         return (struct term){0};
     const struct value v = b->g->values[x];

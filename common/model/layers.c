@@ -29,7 +29,7 @@ struct term call_linear(struct builder *b, const struct term *arg)
     struct written_param w;
     struct dimension brings[MAX_DIMS];
     bool over[MAX_DIMS];
-    int n = 0, y = product_with_weight(b, as_value(b, arg[0]), arg[1].param, &w, over);
+    int n = 0, y = product_with_weight(b, as_real(b, arg[0]), arg[1].param, &w, over);
     if (b->failed || number_or(&arg[2], 1) == 0)
         return term_value(y);
     for (int d = 0; d < w.n; d++)
@@ -74,7 +74,7 @@ struct norm {
 
 static struct term make_norm(struct builder *b, const struct term *arg, struct norm norm)
 {
-    int in[3] = {as_value(b, arg[0])}, n = 1;
+    int in[3] = {as_real(b, arg[0])}, n = 1;
     if (b->failed)
         return (struct term){0};
     const struct value v = b->g->values[in[0]];
@@ -132,7 +132,7 @@ bool draw_rate_fits(struct builder *b, double rate)
 
 struct term call_dropout(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[0]);
+    int x = as_real(b, arg[0]);
     double rate = number_or(&arg[1], model_sizes_number(b->sizes, "dropout", -1));
     if (b->failed)
         return (struct term){0};
@@ -150,7 +150,7 @@ struct term call_dropout(struct builder *b, const struct term *arg)
 struct term call_normal(struct builder *b, const struct term *arg)
 {
     static int here;
-    int like = as_value(b, arg[0]);
+    int like = as_real(b, arg[0]);
     if (b->failed || !b->draws.on)
         return term_number(0, true);
     const struct value v = b->g->values[like];

@@ -24,7 +24,7 @@ static bool is_among_dims(const struct term *arg, enum dim dim)
 // Over the dimensions that arg[1] and so on name, or over all; `counted`: how many numbers.
 static struct term make_reduction(struct builder *b, const struct term *arg, double *counted)
 {
-    int x = as_value(b, arg[0]), n = 0;
+    int x = as_real(b, arg[0]), n = 0;
     enum dim keep[MAX_DIMS];
     *counted = 1;
     if (b->failed)
@@ -62,7 +62,7 @@ struct term call_mean(struct builder *b, const struct term *arg)
 
 struct term call_softmax(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[0]);
+    int x = as_real(b, arg[0]);
     if (b->failed)
         return (struct term){0};
     const struct value v = b->g->values[x];
@@ -76,7 +76,7 @@ struct term call_softmax(struct builder *b, const struct term *arg)
 // √x = e^(ln x / 2).
 struct term call_sqrt(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[0]);
+    int x = as_real(b, arg[0]);
     if (b->failed)
         return (struct term){0};
     build_at_like(b, x);
@@ -118,7 +118,7 @@ static struct term mean_of_rows(struct builder *b, int rows)
 
 struct term call_cross_entropy(struct builder *b, const struct term *arg)
 {
-    int logits = as_value(b, arg[0]), ids = as_value(b, arg[1]);
+    int logits = as_real(b, arg[0]), ids = as_value(b, arg[1]);
     if (b->failed || !check_rows(b, logits, ids, "cross_entropy"))
         return (struct term){0};
     graph_at(b->g, b->point ? b->point : POINT_LOGITS);
@@ -130,7 +130,7 @@ struct term call_cross_entropy(struct builder *b, const struct term *arg)
 struct term call_accuracy(struct builder *b, const struct term *arg)
 {
     struct graph *g = b->g;
-    int logits = as_value(b, arg[0]), ids = as_value(b, arg[1]);
+    int logits = as_real(b, arg[0]), ids = as_value(b, arg[1]);
     if (b->failed || !check_rows(b, logits, ids, "accuracy"))
         return (struct term){0};
     const struct value v = g->values[ids];
@@ -149,7 +149,7 @@ struct term call_accuracy(struct builder *b, const struct term *arg)
 
 struct term call_swap(struct builder *b, const struct term *arg)
 {
-    int x = as_value(b, arg[0]);
+    int x = as_real(b, arg[0]);
     struct value v = b->g->values[x];
     if (b->failed)
         return (struct term){0};

@@ -118,3 +118,4 @@ struct term term_value(int value);
 struct term term_sum(int value, int n, const enum dim *keep, double by);
 bool term_has_number(const struct term *t);     // NUMBER or SIZE
 int as_value(struct builder *b, struct term t); // 0 where it failed
+int as_real(struct builder *b, struct term t);  // the same; ids are refused
