@@ -421,6 +421,9 @@ struct term algebra_rename(struct builder *b, struct term x, const struct expr *
         int d = find_dim(&b->g->values[v], from);
         if (d < 0)
             return build_fail(b, "%s has no dimension %s", dims_of(b, v), e->dims[i].name);
+        if (e->dims[i].as && x.kind == TERM_PARAM)
+            return build_fail(b, "a parameter's dimensions are named where it stands: %s = SIZE",
+                              e->dims[i].as);
         if (e->dims[i].as) {
             of.dims[d] = dims_id(b->g->dims, e->dims[i].as);
             renames = true;

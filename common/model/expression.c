@@ -197,6 +197,11 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
         if (!b->failed && !p->last[d] && (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
             build_fail(b, "a dimension of %lld: 1 to %d would do", (long long)p->dims[d].extent,
                        1 << 30);
+        else if (!b->failed && p->dims[d].dim == DIM_SEQ)
+            build_fail(b,
+                       "a parameter along seq, whose order in memory may differ: "
+                       "embed(positions, %s[position = seq, …]) reads it by position",
+                       p->path);
     }
     if (e->init && !b->failed)
         read_init(b, e->init, p);

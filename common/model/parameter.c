@@ -87,6 +87,18 @@ static const char *join_leaf(struct builder *b, const char *path, const char *le
     return arena_printf(b->arena, "%s%s%s", path, *path && *leaf ? "/" : "", leaf);
 }
 
+// Values of the graph that are found by name.
+static bool is_taken(const char *name)
+{
+    static const char *const taken[] = {"tokens",  "positions", "targets", "images",
+                                        "labels",  "step",      "one",     "hyper",
+                                        "control", "metrics",   "loss",    "logits"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (strcmp(name, taken[i]) == 0)
+            return true;
+    return false;
+}
+
 static int new_param(struct builder *b, const char *name, int n, const struct dimension *dims,
                      enum init_kind init, float std)
 {
@@ -119,6 +131,10 @@ int param_make(struct builder *b, const char *path, const char *leaf, int n,
         return -1;
     if (*name == '\0')
         return build_fail(b, "a parameter without a path"), -1;
+    if (is_taken(name))
+        return build_fail(b, "%s is no name for a parameter, weft has such a value: another path",
+                          name),
+               -1;
     if (id >= 0 && !is_same_shape(&b->g->values[id], n, dims))
         return build_fail(b, "%s is a parameter of %s already: other dimensions need another path",
                           name, dims_of(b, id)),

@@ -9,14 +9,41 @@ enum { BATCH = 24, SEQ = 24, VOCAB = 21, PIXELS = 24 };
 
 // Sizes that cuts of 2, 3, 4, 6 and 8 divide where a model has such cuts: gpt2 has 12 heads, llama
 // 8 and 2 for keys, cookbook 8.
-enum { MLP = 1, VAE = 2, GPT2 = 4, LLAMA = 8, COOKBOOK = 16, ATTENTION = 32, MODELS = 6 };
 enum {
-    DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION,
+    MLP = 1,
+    VAE = 2,
+    GPT2 = 4,
+    LLAMA = 8,
+    COOKBOOK = 16,
+    ATTENTION = 32,
+    BY_HAND = 64,
+    MODELS = 7
+};
+enum {
+    DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION | BY_HAND,
     LAYERED = DECODERS | MLP, // a VAE has no stages
     ALL = LAYERED | VAE,
     THIRDS = MLP | VAE | GPT2,
     EIGHTHS = ALL & ~GPT2,
 };
+
+// A program of one's own: attention from products, a mask and a softmax, its heads' products in f32.
+#define BY_HAND_TEXT                                                                          \
+    "sizes\\n  layers = 4\\n  embed = 24\\n  heads = 8\\n  head = 4 like head_dim\\n"         \
+    "  mlp = 48\\n  seq = 24\\n  vocab = 24\\n"                                               \
+    "let attend(q, k, v)\\n"                                                                  \
+    "  s = causal(f32(q){heads*} @ k{seq as key} / sqrt(head))\\n"                            \
+    "  return compute(softmax(s, key) @ v{seq as key, heads*})\\n"                            \
+    "model\\n"                                                                                \
+    "  x = embed(tokens, ids[vocab, embed]) + embed(positions, at[position = seq, embed])\\n" \
+    "  repeat layers\\n"                                                                      \
+    "    h = rmsnorm(x, norm)\\n"                                                             \
+    "    q, k, v = h @ qkv[3, embed, heads, head]\\n"                                         \
+    "    a = attend(q, k, v) @ out[heads, head, embed]\\n"                                    \
+    "    x = x + dropout(a, 0.2) * (2 * gain[embed] ~ ones) + relu(h @ up[embed, mlp]) @ "    \
+    "down[mlp, embed]\\n"                                                                     \
+    "  logits = x @ ids[vocab, embed]\\n"                                                     \
+    "  loss = cross_entropy(logits, targets)\\n"
 
 static const struct model {
     const char *name, *text, *data, *optimizer;
@@ -25,7 +52,7 @@ static const struct model {
     {"mlp", "{program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, ", "",
      NULL},
-    {"vae", "{program: vae, inputs: 24, hidden: [48], latent: 6, activation: gelu}",
+    {"vae", "{program: vae, inputs: 24, hidden: [48, 24], latent: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, ", "", NULL},
     {"gpt2",
      "{program: gpt2, layers: 4, embed: 24, heads: 12, head_dim: 2, mlp: 48, seq: "
@@ -45,6 +72,8 @@ static const struct model {
      "{program: llama, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 48, seq: 24, "
      "vocab: 24}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", attention_build},
+    {"by hand", "{program: ./by_hand.model, text: \"" BY_HAND_TEXT "\"}",
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
 };
 
 #define WEIGHTS "rules: {embed: [fsdp, dp]}, gather: [fsdp, dp]"
@@ -147,7 +176,7 @@ enum { SETTINGS = sizeof settings / sizeof *settings };
 // What the parser, then what the compiler says is returned.
 static inline int compile_setting(struct fixture *f, const struct model *m, const struct setting *s)
 {
-    char text[2000];
+    char text[4000];
     snprintf(text, sizeof text,
              "name: t\nmodel: %s\nmesh: {%s}\ndata: %sbatch: %d}\n"
              "optimizer: {kind: momentum, clip_norm: 0.5%s}\n"

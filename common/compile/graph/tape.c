@@ -39,6 +39,10 @@ void tape_add(struct tape *t, int value, int contribution)
     struct graph *g = t->g;
     int param = find_param(t, value);
     if (param >= 0) {
+        struct value v = g->values[contribution];
+        if (!op_is(g->nodes[v.producer].op, OP_ACCUMULATES) ||
+            !is_own_contribution(t, contribution))
+            contribution = sum(g, contribution, v.shape.n, v.dims, 1, DT_F32);
         graph_contribute(g, t->grad_sum[param], contribution);
         return;
     }
@@ -64,10 +68,11 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
 {
     struct graph *g = t->g;
     struct value v = g->values[value];
-    if (v.shape.n == g->values[cotangent].shape.n)
-        return by == 1 && same_order(&v, &g->values[cotangent])
-                   ? cotangent
-                   : spread(g, cotangent, value, by, tape_dtype(t, value));
+    bool alike = v.shape.n == g->values[cotangent].shape.n;
+    if (alike && by == 1 && same_order(&v, &g->values[cotangent]))
+        return cotangent;
+    if (alike && find_param(t, value) < 0) // a parameter's is made by an op that accumulates
+        return spread(g, cotangent, value, by, tape_dtype(t, value));
     // A norm vector lies along the last dimension, whatever that is called there.
     enum dim dims[MAX_DIMS];
     const struct value *c = &g->values[cotangent];

@@ -5,7 +5,6 @@
 // What a rule makes for an input stands at the input's own activation point.
 #include "common/compile/graph/vjp.h"
 
-
 #include "common/compile/graph/build.h"
 #include "common/op/attention.h"
 
