@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/compile/layout/zigzag.h"
+#include "common/explain/cost.h"
 #include "common/model/builder.h"
 #include "common/model/language/model_facts.h"
 #include "tests/unit/decoder_case.h"
@@ -200,6 +201,37 @@ static void attention_by_hand_is_the_ops_on_every_mesh(void **state)
     }
 }
 
+// ---- what a plan counts ------------------------------------------------------------------------
+
+static double count_flops(const char *text)
+{
+    struct fixture f;
+    struct cost cost;
+    compile_program(&f, text, "dp: 2", "", "");
+    cost_count(&f.c, &f.a, &cost);
+    fixture_clear(&f);
+    return cost.flops_per_step;
+}
+
+// 8 samples of 8 tokens with 4 heads of 4 in 2 layers. For each key that a query sees there are
+// 2·(4 + 4) FLOPs forward, for scores and values, and twice that backward. Of 8 keys a query sees 4
+// on average, all 8 with those ahead, and in a window of 2 its own and, but for the first, one more:
+// the mean is 2 − 2²/16. The second pair has 4 elements beside the 4.
+static void flops_follow_what_queries_see(void **state)
+{
+    const double queries = 3.0 * 2 * 8 * 8 * 4, key = 2 * (4 + 4);
+    const double plain = count_flops(HEAD "    a = attention(q, k, v)\n" TAIL);
+    (void)state;
+    assert_true(count_flops(HEAD "    a = attention(q, k, v, cap = 3)\n" TAIL) == plain);
+    assert_true(count_flops(HEAD "    a = attention(q, k, v, causal = 0)\n" TAIL) - plain ==
+                queries * key * (8 - 4));
+    assert_true(plain - count_flops(HEAD "    a = attention(q, k, v, window = 2)\n" TAIL) ==
+                queries * key * (4 - 1.75));
+    assert_true(count_flops(HEAD "    a = attention(q, k, v, qr = q, kr = sum(k, heads))\n" TAIL) -
+                    plain ==
+                queries * 4 * 2 * 4);
+}
+
 // Steps that the compiler fused are in chains; what stands alone is an op of its own.
 static int count_alone(const struct fixture *f, enum op op)
 {
@@ -234,6 +266,7 @@ int main(void)
         cmocka_unit_test(scalings_of_rotary_are_as_published_where_nothing_is_said),
         cmocka_unit_test(what_attention_cannot_do_is_refused),
         cmocka_unit_test(attention_by_hand_is_the_ops_on_every_mesh),
+        cmocka_unit_test(flops_follow_what_queries_see),
         cmocka_unit_test(caps_masks_and_squares_fuse),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
