@@ -12,9 +12,16 @@ struct work {
     const struct vec *vec;
     int64_t heads, n; // of a row; elements of a head
     struct rotary_series series;
+    double speed[ROTARY_PAIRS_MAX]; // where all heads turn alike
 };
 
-// Turns the heads from `first` to `end` of some rows, which share their frequencies.
+static void fill_speeds(const struct work *w, int64_t first, double *speed)
+{
+    for (int64_t i = 0; i < w->n / 2; i++)
+        speed[i] = rotary_speed(&w->series, first + i);
+}
+
+// Turns the heads from `first` to `last` of some rows, which turn alike.
 static void rotate_heads(const struct work *w, const double *speed, int64_t begin, int64_t end,
                          int64_t first, int64_t last)
 {
@@ -42,14 +49,12 @@ static void rotate_heads(const struct work *w, const double *speed, int64_t begi
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct work *w = arg;
-    const bool sweep = w->call->attr->rotary.sweep;
-    const int64_t alike = sweep ? 1 : w->heads;
     double speed[ROTARY_PAIRS_MAX];
-    for (int64_t h = 0; h < w->heads; h += alike) {
-        int64_t first = sweep ? (w->call->attr->start + h) * (w->n / 2) : 0;
-        for (int64_t i = 0; i < w->n / 2; i++)
-            speed[i] = rotary_speed(&w->series, first + i);
-        rotate_heads(w, speed, begin, end, h, h + alike);
+    if (!w->call->attr->rotary.sweep)
+        rotate_heads(w, w->speed, begin, end, 0, w->heads);
+    for (int64_t h = 0; h < w->heads && w->call->attr->rotary.sweep; h++) {
+        fill_speeds(w, (w->call->attr->start + h) * (w->n / 2), speed);
+        rotate_heads(w, speed, begin, end, h, h + 1);
     }
 }
 
@@ -71,6 +76,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     if (count * w.heads * w.n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
     w.series = rotary_series_of(&c->attr->rotary, w.n);
+    fill_speeds(&w, 0, w.speed);
     pool_for(q->device->pool, count, GRAIN / (w.heads * w.n) + 1, rotate_rows, &w);
     return 0;
 }
