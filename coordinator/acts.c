@@ -13,6 +13,7 @@
 #include "common/model/schema_list.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
+#include "coordinator/job_paths.h"
 #include "coordinator/job_record.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
@@ -47,8 +48,8 @@ void acts_audit(struct coord *c, const struct coord_event *ev)
 }
 
 // Reads the job of the request; `no` gets what is wrong with it.
-static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct job *spec,
-                     struct buf *no)
+static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, struct arena *a,
+                     struct job *spec, struct buf *no)
 {
     struct job_errors errs = {0};
     if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
@@ -57,6 +58,8 @@ static void read_job(const Weft__V1__SubmitRequest *q, struct arena *a, struct j
     else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
         buf_printf(no, "resources.devices: is %lld: a job runs on at most %d devices",
                    (long long)spec->resources.devices, RANK_MAX);
+    else if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
+        job_paths_check(c, spec, no);
 }
 
 void acts_submit(struct coord *c, const struct coord_event *ev)
@@ -73,7 +76,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         return;
     }
     arena_init(&a);
-    read_job(q, &a, &spec, &no);
+    read_job(c, q, &a, &spec, &no);
     if (no.len) {
         out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
         write_audit(c, ev, AUDIT_SUBMIT, "", "refused: the job file is wrong");

@@ -587,6 +587,8 @@ static Weft__V1__Challenge *register_with(struct world *w, int host, const char 
     r.rack = h->rack;
     r.share = h->share;
     r.address = h->address;
+    r.data_root = frame_text(h->data_root ? h->data_root : "");
+    r.checkpoint_root = frame_text(h->checkpoint_root ? h->checkpoint_root : "");
     for (int i = 0; i < h->devices; i++) {
         weft__v1__device__init(&device[i]);
         device[i].index = i;

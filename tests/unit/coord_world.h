@@ -39,7 +39,8 @@ struct world_attempt { // on one host
 struct world_host {
     char id[33], incarnation[33], name[40], rack[16], share[16];
     char address[40];
-    const char *certificate; // whose its streams are; null: none
+    const char *data_root, *checkpoint_root; // null: none
+    const char *certificate;                 // whose its streams are; null: none
     int devices;
     uint64_t conn; // 0: away
     bool stopped;  // says nothing, hears nothing

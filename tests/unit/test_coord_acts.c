@@ -184,6 +184,24 @@ static void test_answers_are_kept_for_a_day(void **state)
     assert_string_not_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
 }
 
+static void test_a_job_whose_paths_leave_every_workers_roots_is_refused(void **state)
+{
+    struct world *w = *state;
+    w->hosts[0].data_root = "/data";
+    w->hosts[0].checkpoint_root = "/ckpt";
+    world_host(w, 0, 1);
+    assert_string_equal(world_submit(w, "out", 1, CALM "checkpoint: {dir: a/../../b}\n"), "");
+    assert_int_equal(w->refused_code, 3); // INVALID_ARGUMENT
+    assert_non_null(strstr(w->refused, "checkpoint.dir: a/../../b leaves the --checkpoint-root"));
+    assert_string_equal(world_submit(w, "away", 1, CALM "checkpoint: {dir: /elsewhere}\n"), "");
+    assert_non_null(strstr(w->refused, "of one it is /ckpt"));
+    assert_string_not_equal(world_submit(w, "in", 1, CALM "checkpoint: {dir: a/../b}\n"), "");
+    assert_string_not_equal(world_submit(w, "beneath", 1, CALM "checkpoint: {dir: /ckpt/b}\n"), "");
+    world_host(w, 1, 1); // without roots: it takes any path
+    assert_string_not_equal(world_submit(w, "there", 1, CALM "checkpoint: {dir: /elsewhere}\n"),
+                            "");
+}
+
 static void test_a_wrong_job_file_is_refused_with_all_that_is_wrong(void **state)
 {
     struct world *w = *state;
@@ -293,6 +311,7 @@ int main(void)
         STORY(test_a_job_that_was_cancelled_before_its_fence_ends_at_once),
         STORY(test_a_repeated_submit_gets_the_first_answer),
         STORY(test_answers_are_kept_for_a_day),
+        STORY(test_a_job_whose_paths_leave_every_workers_roots_is_refused),
         STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
         STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
         STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the paths of a submitted job can lie beneath the workers' roots. Whether the files are
+// there only a worker sees, when the job starts. Inside coordinator/ only.
+#pragma once
+#include "common/base/buf.h"
+#include "common/job/job.h"
+#include "coordinator/coord_state.h"
+
+// Appends a line for each path that leaves every root; nothing while no host is known.
+void job_paths_check(const struct coord *c, const struct job *spec, struct buf *no);
