@@ -169,7 +169,11 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     }
     j->fenced = true;
     j->untidy = TIDY;
-    job_event(j, &n, from ? "goes on from %s" : "begins anew", j->restore);
+    job_event(j, &n,
+              from           ? "goes on from %s"
+              : j->epoch > 1 ? "begins anew"
+                             : "begins",
+              j->restore);
     attempt_enter(at, PHASE_START);
 }
 

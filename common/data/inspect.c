@@ -35,11 +35,26 @@ static void count_classes(struct inspect *in)
         in->histogram[array_int(a, i)]++;
 }
 
+// `weft data prepare` makes bytes as u16 ids, in a file that says nothing of it: one of no known
+// format whose numbers are all those of a byte is taken for that.
+static int open_bytes(struct inspect *in, const char *path)
+{
+    int rc = array_open_raw(&in->array, NULL, path, ARRAY_U16, NULL);
+    for (uint64_t i = 0; !rc && i < in->array.count; i++)
+        if (array_int(&in->array, i) > UINT8_MAX) {
+            array_close(&in->array);
+            return ERR_DATA;
+        }
+    return rc;
+}
+
 int inspect_open(struct inspect *in, const char *path, enum array_type ids, struct err *e)
 {
     *in = (struct inspect){0};
     int rc = ids == ARRAY_TYPE_COUNT ? array_open(&in->array, path, e)
                                      : array_open_raw(&in->array, NULL, path, ids, e);
+    if (rc == ERR_DATA && ids == ARRAY_TYPE_COUNT && !open_bytes(in, path))
+        rc = 0;
     if (rc)
         return rc;
     scan_values(in);

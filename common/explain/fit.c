@@ -252,16 +252,65 @@ static const char *find_fix(struct fitting *f)
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
+// Parameters, gradients and optimiser state do not shrink with the batch.
+static bool state_fits(const struct fitting *f, const struct memory *m)
+{
+    uint64_t state = m->params + m->grads + m->optimizer + m->copies + f->device->libraries;
+    return state <= f->device->memory;
+}
+
+// Halves the batch until the job fits; 0: it cannot be halved so often.
+static int64_t find_batch(const struct fitting *f)
+{
+    for (int64_t batch = f->job->data.batch; batch % 2 == 0;) {
+        struct settings one = {0};
+        batch /= 2;
+        put_setting(&one, arena_printf(f->arena, "data.batch=%lld", (long long)batch));
+        uint64_t need = need_with(f, &one);
+        if (!need || need <= f->device->memory)
+            return need ? batch : 0;
+    }
+    return 0;
+}
+
 // ---- the finding --------------------------------------------------------------------------------
 
-// Finds the largest buffer that can be named to the user; null: there is none.
-static const struct buffer *find_largest(const struct compiled *c)
+// A part of what a device holds: which is the most decides what the message is about.
+struct part {
+    const char *what;
+    uint64_t bytes;
+    enum buffer_kind kind; // whose largest buffer is named: of what follows from parameters, theirs
+};
+enum { PARTS = 6 };
+
+static void list_parts(const struct memory *m, struct part parts[PARTS])
+{
+    const struct part all[PARTS] = {
+        {"params", m->params, BUFFER_PARAM},       {"grads", m->grads, BUFFER_PARAM},
+        {"optimizer", m->optimizer, BUFFER_PARAM}, {"copies", m->copies, BUFFER_PARAM},
+        {"stash", m->stash, BUFFER_STASH},         {"transient", m->transient, BUFFER_TRANSIENT},
+    };
+    memcpy(parts, all, sizeof all);
+}
+
+static struct part find_largest_part(const struct memory *m)
+{
+    struct part parts[PARTS], most;
+    list_parts(m, parts);
+    most = parts[0];
+    for (int i = 1; i < PARTS; i++)
+        most = parts[i].bytes > most.bytes ? parts[i] : most;
+    return most;
+}
+
+// Finds the largest buffer of a kind that can be named to the user; null: there is none.
+static const struct buffer *find_largest(const struct compiled *c, enum buffer_kind kind)
 {
     const struct buffer *most = NULL;
     for (int s = 0; s < c->nstages; s++) {
         const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
         for (int b = 0; b < p->nbuffers; b++)
-            if (p->buffers[b].name && p->buffers[b].kind != BUFFER_WORKSPACE &&
+            if (p->buffers[b].name && p->buffers[b].kind == kind &&
                 (!most || p->buffers[b].bytes > most->bytes))
                 most = &p->buffers[b];
     }
@@ -269,15 +318,13 @@ static const struct buffer *find_largest(const struct compiled *c)
 }
 
 static const char *write_message(const struct fitting *f, const struct memory *m,
-                                 const struct buffer *most, uint64_t need, bool fixed)
+                                 const struct part *part, const struct buffer *most, uint64_t need,
+                                 bool fixed, int64_t batch)
 {
-    const struct {
-        const char *what;
-        uint64_t bytes;
-    } parts[] = {{"params", m->params},       {"grads", m->grads},
-                 {"optimizer", m->optimizer}, {"copies", m->copies},
-                 {"stash", m->stash},         {"transient", m->transient},
-                 {"workspace", m->workspace}, {"libraries", f->device->libraries}};
+    struct part parts[PARTS + 2];
+    list_parts(m, parts);
+    parts[PARTS] = (struct part){"workspace", m->workspace, BUFFER_WORKSPACE};
+    parts[PARTS + 1] = (struct part){"libraries", f->device->libraries, BUFFER_WORKSPACE};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
     buf_bytes(&b, need);
@@ -290,13 +337,20 @@ static const char *write_message(const struct fitting *f, const struct memory *m
         buf_printf(&b, "%s%s ", i ? ", " : ": ", parts[i].what);
         buf_bytes(&b, parts[i].bytes);
     }
-    buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
-    buf_bytes(&b, most->bytes);
+    buf_printf(&b, "; the most is %s", part->what);
+    if (most) {
+        buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
+        buf_bytes(&b, most->bytes);
+    }
     if (!fixed) {
         buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
                      "still be ");
         buf_bytes(&b, f->least);
-        buf_puts(&b, ": more devices would do");
+        if (batch)
+            buf_printf(&b, ": halved until it fits, the batch is data.batch=%lld",
+                       (long long)batch);
+        else
+            buf_puts(&b, " and no smaller batch helps: more devices would do");
     }
     return buf_keep(&b, f->arena);
 }
@@ -312,11 +366,14 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
     f.resolved = buf_keep(&text, a);
     uint64_t need = f.least = count_need(c, d);
     const char *fix = found->errors ? NULL : find_fix(&f); // errors first
-    const struct buffer *most = find_largest(c);
+    bool stuck = !fix && !found->errors;
+    int64_t batch = stuck && state_fits(&f, &c->memory) ? find_batch(&f) : 0;
+    const struct part part = find_largest_part(&c->memory);
+    const struct buffer *most = find_largest(c, part.kind);
     findings_add(found, &(struct finding){.code = FINDING_DOES_NOT_FIT,
-                                          .tensor = most->name,
+                                          .tensor = most ? most->name : part.what,
                                           .waste = need - d->memory,
-                                          .message = write_message(&f, &c->memory, most, need,
-                                                                   fix || found->errors),
+                                          .message = write_message(&f, &c->memory, &part, most,
+                                                                   need, !stuck, batch),
                                           .fix = fix});
 }

@@ -215,7 +215,7 @@ static int tell_end(const struct own_daemon *d, struct err *e)
                    *why ? ": " : "", why, d->log);
 }
 
-int daemons_turn(struct own_daemons *m, struct err *e)
+int daemons_restart(struct own_daemons *m, struct err *e)
 {
     int64_t now = clock_mono_ns();
     reap_children(m);

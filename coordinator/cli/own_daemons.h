@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two daemons of our own: a coordinator and a worker as children of `weft run`.
 //
-//   daemons_start → (wait; daemons_turn) again and again → daemons_drain → daemons_stop
+//   daemons_start → (wait; daemons_restart) again and again → daemons_drain → daemons_stop
 //
 // Both hold the reading end of a lifeline, a pipe: its end of file tells them that we are gone,
 // even by kill -9. A daemon that a signal ended or that exits with 70 is started again, later each
@@ -41,11 +41,11 @@ int daemons_start(struct own_daemons *m, const char *state, const char *kind, in
                   struct err *e);
 // Reaps what has ended and starts it again. ERR_INTERNAL if a daemon is given up; `e` names its
 // log.
-int daemons_turn(struct own_daemons *m, struct err *e);
-// When daemons_turn will have something to start, in monotonic time; 0: nothing.
+int daemons_restart(struct own_daemons *m, struct err *e);
+// When daemons_restart will have something to start, in monotonic time; 0: nothing.
 int64_t daemons_due(const struct own_daemons *m);
 // Asks the worker to save what runs and to end; daemons_drained says whether it has. Meanwhile
-// daemons_turn is called as before.
+// daemons_restart is called as before.
 void daemons_drain(struct own_daemons *m);
 bool daemons_drained(const struct own_daemons *m);
 // Ends both, gently if `grace_ms` allows, and removes the sockets. No process of ours is left.

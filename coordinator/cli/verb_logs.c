@@ -135,7 +135,7 @@ static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
     g->epoch = s->epoch;
 }
 
-static int follow_turn(struct logs *g)
+static int take_follow_event(struct logs *g)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK, unused;
@@ -172,7 +172,7 @@ static int follow_job(struct logs *g, const struct verb *v)
     g->following = true;
     link_stream_open(&g->watch, &g->watch_ask.base);
     do
-        rc = follow_turn(g);
+        rc = take_follow_event(g);
     while (rc < 0 && g->following && !ferror(stdout));
     link_close(&l);
     return rc < 0 && !ferror(stdout) ? read_all(g) : rc;

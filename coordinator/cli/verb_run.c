@@ -30,7 +30,7 @@
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/run_record.h"
 
-enum { STOP_GRACE_MS = 15000, TURN_MS = 100, ASK_S = 2 };
+enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2 };
 
 struct run {
     const struct verb *verb;
@@ -228,7 +228,7 @@ static int wait_for_events(struct run *r, int ms)
     }
     poll(fds, 2, ms);
     take_signals(r);
-    if (!daemons_turn(&r->daemons, &e))
+    if (!daemons_restart(&r->daemons, &e))
         return CLIENT_OK;
     return report_failure(r, &e, "see the log; then run the same command again", CLIENT_AWAY);
 }
@@ -373,7 +373,7 @@ static int watch_job(struct run *r)
         rc = take_updates(r, &req);
         if (rc < 0)
             rc = heed_stops(r, &heeded);
-        if (rc < 0 && wait_for_events(r, TURN_MS))
+        if (rc < 0 && wait_for_events(r, POLL_MS))
             rc = CLIENT_AWAY;
     }
     return rc;

@@ -10,7 +10,7 @@
 #include "coordinator/cli/progress.h"
 
 // Handles one message or failure. Returns an exit code, or -1 to go on.
-static int watch_turn(struct link_stream *s, Weft__V1__JobRequest *req, struct progress *p)
+static int take_watch_event(struct link_stream *s, Weft__V1__JobRequest *req, struct progress *p)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
@@ -53,7 +53,7 @@ int verb_watch(const struct verb *v, const struct args *a)
     req.job = arena_strdup(&l.arena, a->pos[0]);
     link_stream_open(&s, &req.base);
     do
-        rc = watch_turn(&s, &req, &p);
+        rc = take_watch_event(&s, &req, &p);
     while (rc < 0 && !ferror(stdout));
     link_close(&l);
     return rc < 0 ? CLIENT_FAILED : rc;

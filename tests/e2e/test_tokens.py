@@ -79,6 +79,9 @@ def test_inspect_reads_what_prepare_makes(place):
     said = solo.weft("data", "inspect", str(place / "llmc"))
     assert said.code == 0 and "llm.c, u32, shape [4000]" in said.out and "elements from byte 1024" in said.out, said
     without = solo.weft("data", "inspect", str(place / "tokens"))
-    assert without.code == 1 and "--ids" in without.err, without
+    assert without.code == 0 and "raw, u16, shape [20]" in without.out, without  # numbers of bytes: prepared
+    (place / "ids").write_bytes(bytes([1, 2, 3, 4]) * 5)
+    unknown = solo.weft("data", "inspect", str(place / "ids"))
+    assert unknown.code == 1 and "--ids" in unknown.err, unknown
     wrong = solo.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong

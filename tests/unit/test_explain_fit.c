@@ -4,6 +4,7 @@
 #include "common/explain/plan_report.h"
 #include "common/model/language/model_facts.h"
 #include "tests/unit/compile_case.h"
+#include <stdio.h>
 
 static struct device_model read_model(struct arena *a, const char *text, const char *file)
 {
@@ -118,7 +119,8 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     assert_non_null(strstr(one->message, "params 81.4 GiB, grads 81.4 GiB, optimizer 162.8 GiB"));
     // 50304 · 12288 / 8 · 4 bytes: a little more than a layer's mlp/in, 4 · 12288² / 8 · 4.
     assert_string_equal(one->tensor, "embed/tokens");
-    assert_non_null(strstr(one->message, "the largest tensor, embed/tokens, takes 294.8 MiB"));
+    assert_non_null(strstr(
+        one->message, "the most is optimizer; the largest tensor, embed/tokens, takes 294.8 MiB"));
     report_make(&r, &f.job, &f.c, &f.found, &d, &f.a);
     assert_false(r.fits);
     fixture_clear(&f);
@@ -183,6 +185,8 @@ static void too_many_activations_want_more_microbatches(void **state)
     assert_non_null(one);
     assert_non_null(one->fix);
     assert_non_null(strstr(one->fix, "train.microbatches="));
+    assert_non_null(strstr(one->message, "; the most is ")); // and no parameter is named
+    assert_null(strstr(one->tensor, "weight"));
     assert_null(strstr(one->fix, "sharding.rules"));
     fixture_clear(&f);
 }
@@ -200,6 +204,31 @@ static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void
     assert_non_null(strstr(one->message, "it would still be "));
     assert_non_null(strstr(one->message, "more devices would do"));
     fixture_clear(&f);
+}
+
+static void a_smaller_batch_that_fits_is_told_where_no_setting_helps(void **state)
+{
+    struct fixture f, smaller;
+    long long batch = 0;
+    (void)state;
+    compile_text(&f, WIDE, 0);
+    struct device_model d = read_model(&f.a, "tiny:memory=2MiB,libraries=1MiB", NULL);
+    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
+    assert_non_null(one);
+    assert_null(one->fix);
+    const char *at = strstr(one->message, "halved until it fits, the batch is data.batch=");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "halved until it fits, the batch is data.batch=%lld", &batch), 1);
+    fixture_clear(&f);
+    for (int twice = 0; twice < 2; twice++) {
+        char set[40];
+        snprintf(set, sizeof set, "data.batch=%lld", twice ? 2 * batch : batch);
+        const char *const sets[] = {set};
+        assert_int_equal(compile_with(&smaller, WIDE, sets, 1), 0);
+        assert_int_equal(fit_fits(&smaller.c, &d), !twice);
+        fixture_clear(&smaller);
+    }
 }
 
 // Of 16 layers; two and four of them tell what most settings would do.
@@ -342,6 +371,7 @@ int main(void)
             a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier),
         cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
         cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
+        cmocka_unit_test(a_smaller_batch_that_fits_is_told_where_no_setting_helps),
         cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
         cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
