@@ -43,7 +43,7 @@ MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_c
 MODEL_SRC   += model model_check schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
-MODEL_PROGRAMS := gpt2 llama cookbook mlp vae
+MODEL_PROGRAMS := gpt2 llama cookbook mlp vae starter
 
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
@@ -593,7 +593,7 @@ SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
 DOCDIR  := $(PREFIX)/share/doc/weft
 # What is read by who uses weft, not by who changes it; links among them hold where they are installed.
-USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md coordinator/cli/README.md deploy/README.md
+USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md common/model/LANGUAGE.md coordinator/cli/README.md deploy/README.md
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)

@@ -5,33 +5,36 @@
 #include <stdlib.h>
 
 #include "common/explain/cost.h"
+#include "common/model/language/model_program.h"
 
 struct heads {
     int64_t query, key; // heads
     int64_t parts;      // that the query heads are cut into
     axis_set axes;
+    enum dim dim;     // of the key heads
+    const char *size; // of the model, which says how many key heads there are; null: none does
 };
 
-static bool has_key_heads(const struct value *v)
+static bool has_key_heads(const struct heads *h, const struct value *v)
 {
     for (int d = 0; d < v->shape.n; d++)
-        if (v->dims[d] == DIM_KV_HEADS)
+        if (v->dims[d] == h->dim)
             return true;
     return false;
 }
 
 // FLOPs of a step's products that make keys and values and their gradients, on one device that
 // makes them all; what is made again for the backward not counted.
-static double count_key_flops(const struct graph *g, int64_t microbatches)
+static double count_key_flops(const struct heads *h, const struct graph *g, int64_t microbatches)
 {
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         bool keys = false;
         for (int k = 0; k < n->nin; k++)
-            keys |= has_key_heads(&g->values[n->in[k]]);
+            keys |= has_key_heads(h, &g->values[n->in[k]]);
         for (int k = 0; k < n->nout; k++)
-            keys |= has_key_heads(&g->values[n->out[k]]);
+            keys |= has_key_heads(h, &g->values[n->out[k]]);
         if (op_is(n->op, OP_IS_PRODUCT) && keys && !n->again)
             total += cost_node_flops(g, NULL, n);
     }
@@ -39,14 +42,14 @@ static double count_key_flops(const struct graph *g, int64_t microbatches)
 }
 
 // What a device holds of key heads that its query heads do not read: it needs one.
-static uint64_t count_idle_bytes(const struct graph *g, int64_t key)
+static uint64_t count_idle_bytes(const struct heads *h, const struct graph *g)
 {
     uint64_t bytes = 0;
     for (int v = 0; v < g->nvalues; v++)
         if (g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0 &&
-            has_key_heads(&g->values[v]))
+            has_key_heads(h, &g->values[v]))
             bytes += (uint64_t)shape_count(&g->values[v].shape) * dtype_size(g->values[v].dtype);
-    return bytes / (uint64_t)key * (uint64_t)(key - 1);
+    return bytes / (uint64_t)h->key * (uint64_t)(h->key - 1);
 }
 
 // Whether so many key heads divide by the cut, or the cut by them.
@@ -69,39 +72,45 @@ static const char *list_numbers_that_do(const struct heads *h, struct arena *a, 
     return buf_keep(&b, a);
 }
 
+static const char *fix_key_heads(const struct heads *h, int64_t key, struct arena *a)
+{
+    return h->size ? arena_printf(a, "model.%s=%lld", h->size, (long long)key) : NULL;
+}
+
 static void report_wrong_ratio(const struct heads *h, const struct mesh *m, struct findings *f)
 {
     int64_t nearest;
     const char *sizes = list_numbers_that_do(h, f->arena, &nearest);
-    findings_add(f, &(struct finding){
-                        .code = FINDING_KEY_HEADS,
-                        .tensor = point_name(POINT_ATT),
-                        .axes = h->axes,
-                        .message = arena_printf(
-                            f->arena,
-                            "%s: %lld key heads do not go with %lld query heads cut %lld ways "
-                            "(%s): model.kv_heads of %s would do",
-                            point_name(POINT_ATT), (long long)h->key, (long long)h->query,
-                            (long long)h->parts, axis_set_text(m, h->axes, f->arena), sizes),
-                        .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)nearest)});
+    findings_add(
+        f, &(struct finding){.code = FINDING_KEY_HEADS,
+                             .tensor = point_name(POINT_ATT),
+                             .axes = h->axes,
+                             .message = arena_printf(
+                                 f->arena,
+                                 "%s: %lld key heads do not go with %lld query heads cut %lld ways "
+                                 "(%s): %s%s of %s would do",
+                                 point_name(POINT_ATT), (long long)h->key, (long long)h->query,
+                                 (long long)h->parts, axis_set_text(m, h->axes, f->arena),
+                                 h->size ? "model." : "a number", h->size ? h->size : "", sizes),
+                             .fix = fix_key_heads(h, nearest, f->arena)});
 }
 
 static void report_whole(const struct heads *h, const struct job *job, const struct mesh *m,
                          const struct graph *g, struct findings *f)
 {
-    double repeated = count_key_flops(g, job->train.microbatches) * (double)(h->parts - 1);
+    double repeated = count_key_flops(h, g, job->train.microbatches) * (double)(h->parts - 1);
     findings_add(f, &(struct finding){
                         .code = FINDING_KEY_HEADS_WHOLE,
                         .tensor = point_name(POINT_ATT),
                         .axes = h->axes,
-                        .waste = count_idle_bytes(g, h->key),
+                        .waste = count_idle_bytes(h, g),
                         .message = arena_printf(
                             f->arena,
                             "%s: %lld key heads do not divide by %lld (%s): every device makes "
                             "all keys and values, %.4g FLOPs a step are repeated",
                             point_name(POINT_ATT), (long long)h->key, (long long)h->parts,
                             axis_set_text(m, h->axes, f->arena), repeated),
-                        .fix = arena_printf(f->arena, "model.kv_heads=%lld", (long long)h->parts)});
+                        .fix = fix_key_heads(h, h->parts, f->arena)});
 }
 
 void heads_check(const struct sharding *s, const struct job *job, const struct mesh *m,
@@ -114,8 +123,12 @@ void heads_check(const struct sharding *s, const struct job *job, const struct m
             continue;
         const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
         struct spec spec = sharding_spec(s, m, q);
-        struct heads h = {q->shape.dim[HEADS], k->shape.dim[HEADS], dim_parts(m, &spec.dim[HEADS]),
-                          dim_axes(&spec.dim[HEADS])};
+        struct heads h = {
+            q->shape.dim[HEADS],        k->shape.dim[HEADS], dim_parts(m, &spec.dim[HEADS]),
+            dim_axes(&spec.dim[HEADS]), k->dims[HEADS],      NULL};
+        const char *name = dims_name(g->dims, h.dim);
+        if (job->model.read && model_size_find(job->model.read, name) >= 0)
+            h.size = name;
         if (h.key % h.parts == 0)
             continue;
         if (!goes_with_cut(&h, h.key))

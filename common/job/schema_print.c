@@ -126,7 +126,7 @@ static void print_text_programs(struct arena *a, struct buf *to)
         const struct model_program *p;
         struct schema_row *rows;
         int n = read_rows(t, a, &p, &rows);
-        buf_printf(to, "\nmodel.program: %s\n%s\n", t->name, p->heading);
+        buf_printf(to, "\nmodel.program: %s\n%s\n", t->name, model_title(p, a));
         for (int i = 0; i < n; i++)
             print_text_row(&rows[i], a, to);
     }
@@ -138,7 +138,7 @@ static void print_markdown_programs(struct arena *a, struct buf *to)
         const struct model_program *p;
         struct schema_row *rows;
         int n = read_rows(t, a, &p, &rows);
-        buf_printf(to, "\n## `program: %s`\n%s\n\n" MARKDOWN_HEAD, t->name, p->heading);
+        buf_printf(to, "\n## `program: %s`\n%s\n\n" MARKDOWN_HEAD, t->name, model_title(p, a));
         for (int i = 0; i < n; i++)
             print_markdown_row(&rows[i], a, to);
     }
@@ -154,7 +154,7 @@ static void print_json_programs(struct json_out *w)
         int n = read_rows(t, &a, &p, &rows);
         json_object(w, NULL);
         json_str(w, "name", t->name);
-        json_str(w, "doc", p->heading);
+        json_str(w, "doc", model_title(p, &a));
         json_array(w, "keys");
         for (int i = 0; i < n; i++)
             print_json_row(&rows[i], w);

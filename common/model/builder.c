@@ -141,6 +141,16 @@ static enum point find_point(struct builder *b, const char *name)
     return POINT_NONE;
 }
 
+static void tell_names(struct builder *b, const struct stmt *s)
+{
+    for (int i = 0; i < s->nnames && b->run.named && !b->failed; i++)
+        for (int k = b->body; k < b->nbindings; k++) {
+            const struct binding *to = &b->bindings[k];
+            if (strcmp(to->name, s->name[i]) == 0 && to->term.kind == TERM_VALUE)
+                b->run.named(b->run.ctx, s->at.line, to->name, dims_of(b, to->term.value));
+        }
+}
+
 static void run_bind(struct builder *b, const struct stmt *s)
 {
     bool loss = strcmp(s->name[0], "loss") == 0;
@@ -164,6 +174,7 @@ static void run_bind(struct builder *b, const struct stmt *s)
     else
         for (int i = 0; i < s->n && !b->failed; i++)
             bind_one(b, s, i, t[i]);
+    tell_names(b, s);
     b->drawing = false;
     b->point = POINT_NONE;
 }

@@ -11,6 +11,9 @@ struct model_run {
     int64_t step_batch; // of the whole step: what `samples` is
     int64_t seed;       // of all that is drawn
     bool bytes;         // images are bytes, 0 to 255, read as 0 to 1
+    // Or null: is told of each name that a line gives a value, with its dimensions, "[batch, seq]".
+    void (*named)(void *ctx, int line, const char *name, const char *dims);
+    void *ctx;
 };
 
 // Emits the forward part: g->loss, and the sums that are reported as g->parts. A sample program

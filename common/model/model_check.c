@@ -2,9 +2,11 @@
 // A program by itself. See model_check.h.
 #include "common/model/model_check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/explain/cost.h"
+#include "common/model/builder.h"
 #include "common/model/language/model_facts.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
@@ -123,6 +125,48 @@ static void count_cuts(struct model_checked *out, const struct rules *rules, str
     find_uncut(out, rules);
 }
 
+// ---- the names of its lines --------------------------------------------------------------------
+
+struct naming {
+    struct model_checked *out;
+    struct arena *arena;
+};
+
+// A line in a repeat names the same thing in each layer, and mostly of the same dimensions.
+static void keep_named(void *ctx, int line, const char *name, const char *dims)
+{
+    struct naming *n = ctx;
+    struct model_checked *out = n->out;
+    for (int i = 0; i < out->nnamed; i++)
+        if (out->named[i].line == line && strcmp(out->named[i].name, name) == 0 &&
+            strcmp(out->named[i].dims, dims) == 0)
+            return;
+    out->named = arena_grow(n->arena, out->named, sizeof *out->named, out->nnamed, &out->named_cap);
+    out->named[out->nnamed++] = (struct model_named){line, name, dims};
+}
+
+static int by_line(const void *x, const void *y)
+{
+    return ((const struct model_named *)x)->line - ((const struct model_named *)y)->line;
+}
+
+static int name_values(struct model_checked *out, struct arena *a, struct err *e)
+{
+    struct naming naming = {out, a};
+    const struct model_run run = {.kind = PROGRAM_TRAIN,
+                                  .batch = 1,
+                                  .step_batch = 1,
+                                  .bytes = true,
+                                  .named = keep_named,
+                                  .ctx = &naming};
+    struct graph g;
+    graph_init(&g, a, NULL, e);
+    int rc = model_build(&g, out->job.model.sizes, &run);
+    if (out->nnamed)
+        qsort(out->named, (size_t)out->nnamed, sizeof *out->named, by_line);
+    return rc;
+}
+
 int model_check(const char *program, const char *const *sizes, int nsizes, struct arena *a,
                 struct model_checked *out, struct buf *why)
 {
@@ -131,7 +175,10 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     struct err e = {0};
     *out = (struct model_checked){0};
     int rc = make_job(out, program, sizes, nsizes, a, why);
-    if (!rc && (rc = model_compile(&out->job, a, &compiled, NULL, &e)))
+    if (rc)
+        return rc;
+    out->title = model_title(out->job.model.read, a);
+    if ((rc = name_values(out, a, &e)) || (rc = model_compile(&out->job, a, &compiled, NULL, &e)))
         buf_printf(why, "%s\n", e.text);
     if (rc)
         return rc;

@@ -17,6 +17,7 @@ struct model_cut {
 };
 struct model_checked {
     struct job job; // a job of one sample on one device, with this program
+    const char *title;
     int64_t params; // padding included
     double flops;   // of a step of one sample, forward, backward and update
     int nnamed, named_cap, ncuts;

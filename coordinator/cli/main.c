@@ -41,10 +41,13 @@ static const struct verb verbs[] = {
      "what is known of one.",
      0},
     {"schema", "", "every key of a job file", F(MARKDOWN) | F(JSON), 0, 0, verb_schema, NULL, 0},
-    {"model", "list|show NAME|check FILE",
+    {"model", "list|show NAME|check FILE|new NAME",
      "models that come with weft, and what one of your own is", F(SET) | F(JSON), 1, 2, verb_model,
      "list: the programs that come with weft; show: the text of one. check FILE, or one of these\n"
-     "names: parameters, FLOPs, and what each default rule cuts; -s SIZE=VALUE gives a size.",
+     "names: the dimensions of every value with its line, parameters, FLOPs, and what each "
+     "default\n"
+     "rule cuts; -s SIZE=VALUE gives a size. new: writes NAME.model, a small decoder with\n"
+     "comments that trains as it is. common/model/LANGUAGE.md says what may stand in one.",
      0},
     {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},

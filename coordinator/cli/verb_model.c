@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft model: the programs that come with weft, and what a program of one's own is.
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/plain.h"
 #include "common/model/language/model_program.h"
 #include "common/model/model_check.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/verbs.h"
+
+static const char STARTER[] = "starter"; // the program that `new` gives
 
 // Tells what is wrong, if anything is, and clears it. Returns the exit code.
 static int told(struct buf *why, int code)
@@ -36,10 +41,10 @@ static int list_programs(const struct verb *v, const struct args *a, struct buf 
         if (!model_check(text->name, NULL, 0, &arena, &c, &why)) {
             table_add(&t, "%s", text->name);
             table_add(&t, "%s", word_rate((double)c.params, params));
-            table_add(&t, "%s", c.job.model.read->heading);
+            table_add(&t, "%s", c.title);
             json_object(&w, NULL);
             json_str(&w, "name", text->name);
-            json_str(&w, "doc", c.job.model.read->heading);
+            json_str(&w, "doc", c.title);
             json_count(&w, "param_count", c.params);
             json_end(&w);
         }
@@ -56,7 +61,7 @@ static int list_programs(const struct verb *v, const struct args *a, struct buf 
     return told(&why, CLIENT_FAILED);
 }
 
-// ---- show --------------------------------------------------------------------------------------
+// ---- show, new ---------------------------------------------------------------------------------
 
 static const struct model_text *find_text(const char *name)
 {
@@ -89,13 +94,55 @@ static int show_program(const struct verb *v, const struct args *a, struct buf *
     return CLIENT_OK;
 }
 
+// Whether a name may be one: it becomes NAME.model, or is that already.
+static bool is_file_name(const char *name)
+{
+    return *name && *name != '-' && name[strlen(name) - 1] != '/';
+}
+
+static int new_program(const struct verb *v, const struct args *a, struct buf *out)
+{
+    const struct model_text *t = model_text_find(STARTER);
+    const char *name = a->pos[1], *text = t->text;
+    char path[4096];
+    size_t n = strlen(name), left = strlen(text);
+    bool whole = n > 6 && strcmp(name + n - 6, ".model") == 0;
+    if (!is_file_name(name) ||
+        snprintf(path, sizeof path, "%s%s", name, whole ? "" : ".model") >= (int)sizeof path)
+        return usage(v, "new makes a file: new NAME");
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        plain_error("weft model: cannot make %s: %s", path, strerror(errno));
+        return CLIENT_USAGE;
+    }
+    ssize_t done = 1;
+    for (; left && done > 0; text += done, left -= (size_t)done)
+        done = write(fd, text, left);
+    if (close(fd) || left) {
+        plain_error("weft model: cannot write %s: %s", path, strerror(errno));
+        return CLIENT_FAILED;
+    }
+    if (a->json) {
+        struct json_out w;
+        json_print_start(&w, out, true);
+        json_str(&w, "file", path);
+        json_print_end(&w);
+    } else {
+        buf_printf(out,
+                   "%s: a model to change; weft model check %s shows what it is, and a job says "
+                   "model: {program: %s%s}\n",
+                   path, path, strchr(path, '/') ? "" : "./", path);
+    }
+    return CLIENT_OK;
+}
+
 // ---- check -------------------------------------------------------------------------------------
 
 static void print_checked(const struct model_checked *c, struct buf *out)
 {
     char word[WORD_MAX];
     struct table t;
-    buf_printf(out, "%s: %s\n", c->job.model.program, c->job.model.read->heading);
+    buf_printf(out, "%s%s%s\n", c->job.model.program, *c->title ? ": " : "", c->title);
     if (c->nnamed) {
         table_init(&t, ">LINE NAME DIMENSIONS");
         for (int i = 0; i < c->nnamed; i++) {
@@ -126,7 +173,7 @@ static void print_checked_json(const struct model_checked *c, struct buf *out)
     struct json_out w;
     json_print_start(&w, out, true);
     json_str(&w, "program", c->job.model.program);
-    json_str(&w, "doc", c->job.model.read->heading);
+    json_str(&w, "doc", c->title);
     json_count(&w, "param_count", c->params);
     json_double(&w, "flops_per_sample", c->flops);
     json_array(&w, "values");
@@ -194,6 +241,7 @@ static const struct {
     {"list", 1, false, list_programs},
     {"show", 2, false, show_program},
     {"check", 2, true, check_program},
+    {"new", 2, false, new_program},
 };
 
 int verb_model(const struct verb *v, const struct args *a)
@@ -208,5 +256,5 @@ int verb_model(const struct verb *v, const struct args *a)
         put_out(&out);
         return rc;
     }
-    return usage(v, "list, show NAME, or check FILE with any -s SIZE=VALUE");
+    return usage(v, "list, show NAME, check FILE with any -s SIZE=VALUE, or new NAME");
 }

@@ -284,7 +284,7 @@ def test_schema_lists_every_key_with_what_it_means():
     assert all(f"model.program: {p}" in text.out for p in programs)
 
 
-def test_model_list_and_show_give_the_programs_that_come_with_weft():
+def test_model_list_and_show_give_the_programs_that_come_with_weft(tmp_path):
     listed = {p["name"]: p for p in reads("model", "list", "--json")["programs"]}
     # GPT-2 has 124,439,808, and 47 rows that pad its vocabulary.
     assert listed["gpt2"]["param_count"] == 124439808 + 47 * 768
@@ -295,6 +295,9 @@ def test_model_list_and_show_give_the_programs_that_come_with_weft():
         shown = solo.weft("model", "show", name)
         assert shown.code == 0 and "sizes" in shown.out
         assert reads("model", "show", name, "--json") == {"name": name, "text": shown.out}
+        copy = tmp_path / f"{name}.model"
+        copy.write_text(shown.out)
+        assert reads("model", "check", str(copy), "--json")["param_count"] == listed[name]["param_count"]
 
 
 def test_model_check_says_what_a_program_is():
@@ -322,12 +325,29 @@ def test_model_check_says_what_a_program_is():
         (["list", "gpt2"], "list, show NAME"),
         (["show", "gpt2", "-s", "layers=2"], "list, show NAME"),
         (["train"], "list, show NAME"),
+        (["new", "x/"], "new makes a file"),
     ],
     ids=lambda a: " ".join(a) if isinstance(a, list) else "",
 )
 def test_model_is_told_what_is_wrong_with_exit_2(args, says):
     end = solo.weft("model", *args)
     assert end.code == 2 and says in end.err and not end.out, end
+
+
+def test_model_check_tells_errors_as_a_compiler_does(tmp_path):
+    own = tmp_path / "own.model"
+    own.write_text("sizes\n  inputs = 8\n\nmodel\n  h = linear(images, in[_, widht])\n  loss = sum(h) / samples\n")
+    end = solo.weft("model", "check", str(own))
+    assert end.code == 2 and f"{own}:5:" in end.err and "widht" in end.err, end
+
+
+def test_model_new_writes_a_program_that_can_be_checked(tmp_path):
+    made = tmp_path / "mine.model"
+    assert solo.weft("model", "new", str(tmp_path / "mine")).code == 0
+    assert made.read_text().startswith("# ")
+    assert reads("model", "check", str(made), "--json")["param_count"] > 0
+    again = solo.weft("model", "new", str(made))
+    assert again.code == 2 and "File exists" in again.err, again
 
 
 @pytest.fixture(scope="module")

@@ -25,13 +25,26 @@ def test_every_target_a_readme_names_exists(readme):
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
-def test_the_way_from_text_to_a_model_is_as_the_readme_says(tmp_path):
-    """Its commands, in its order, with fewer steps."""
+def commands(heading, tmp_path):
+    """Those that the README gives below a heading, in its order, with fewer steps."""
     readme = (ROOT / "README.md").read_text()
-    block = re.search(r"## From your own data.*?```sh\n(.*?)```", readme, re.S).group(1)
+    block = re.search(rf"^## {heading}.*?```sh\n(.*?)```", readme, re.S | re.M).group(1)
     lines = block.replace("$PWD/build", str(WEFT.parent)).replace("/tmp/book", str(tmp_path / "book"))
-    lines = lines.replace("steps: 300", "steps: 4").replace("every: 100", "every: 2")
+    return lines.replace("steps: 300", "steps: 4").replace("every: 100", "every: 2")
+
+
+def run_commands(lines, tmp_path):
     done = subprocess.run(["bash", "-euc", lines], capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "sample after step 4: " in done.stdout
+    return done.stdout
+
+
+def test_the_way_from_text_to_a_model_and_to_one_of_ones_own_is_as_the_readme_says(tmp_path):
+    said = run_commands(commands("From your own data", tmp_path), tmp_path)
+    assert "sample after step 4: " in said
     assert len(list((tmp_path / "book/ckpt").glob("book-*/step-00000004.e1/COMMIT"))) == 1
+    path = f"export PATH={WEFT.parent}:$PATH; cd book\n"
+    said = run_commands(path + commands("A model of your own", tmp_path), tmp_path)
+    assert "logits  [batch, seq, vocab]" in said
+    assert "sample after step 4: " in said
+    assert len(list((tmp_path / "book/ckpt").glob("mine-*/step-00000004.e1/COMMIT"))) == 1

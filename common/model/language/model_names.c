@@ -12,6 +12,11 @@ const char *model_size_kind_name(enum model_size_kind k)
     return names[k];
 }
 
+const char *model_title(const struct model_program *p, struct arena *a)
+{
+    return arena_printf(a, "%.*s", (int)strcspn(p->heading, "\n"), p->heading);
+}
+
 int model_size_find(const struct model_program *p, const char *name)
 {
     for (int i = 0; i < p->nsizes; i++)

@@ -49,6 +49,8 @@ struct model_program {
 int model_program_read(const char *name, const char *text, size_t len,
                        const struct model_program **out, struct model_errors *errs);
 
+// The first line of the heading: what the model is.
+const char *model_title(const struct model_program *p, struct arena *a);
 // A size by its name: its index, −1: the program has none such.
 int model_size_find(const struct model_program *p, const char *name);
 // The known name that an unknown one probably stands for, or null.
