@@ -72,26 +72,50 @@ static int new_record(struct run *r, const char *hash, struct err *e)
     return record_write(&r->record, e);
 }
 
-// Whether the run was begun with this job by an older weft, which resolved it to other words: the
-// store of its checkpoints has them.
-static bool is_resolved_anew(const struct run *r, const char *hash)
+static bool is_same_mesh(const struct job_mesh *x, const struct job_mesh *y)
+{
+    bool same = x->n == y->n;
+    for (int i = 0; i < x->n && same; i++)
+        same = x->axis[i].size == y->axis[i].size && !strcmp(x->axis[i].name, y->axis[i].name);
+    return same;
+}
+
+// Whether `resolved` is this job as a weft of another schema wrote it. Its words differ then, and
+// so may defaults of the layout that have grown since: the run goes on as it was begun.
+static bool is_resolved_anew(const struct job *job, const char *resolved)
+{
+    struct arena a;
+    struct job before;
+    struct job_errors errs = {0};
+    char ours[32], is[65], was[65];
+    int n = snprintf(ours, sizeof ours, "schema: %d\n", JOB_SCHEMA_VERSION);
+    if (!strncmp(resolved, ours, (size_t)n))
+        return false;
+    arena_init(&a);
+    bool same = !job_parse(&a, &weft_schema, NULL, job->base_dir, resolved, strlen(resolved), NULL,
+                           0, &before, &errs) &&
+                is_same_mesh(&job->mesh, &before.mesh);
+    job_identity(job, is);
+    if (same)
+        job_identity(&before, was);
+    arena_clear(&a);
+    return same && !strcmp(is, was);
+}
+
+// Whether the run was begun with this job by an older weft: the store of its checkpoints tells.
+static bool is_begun_by_older(const struct run *r)
 {
     struct store store = {0};
     struct store_owner owner;
     struct arena a;
-    struct job before;
-    struct job_errors errs = {0};
     struct err e = {0};
-    char is[65] = "";
     arena_init(&a);
-    if (*r->record.store && !store_open(&store, r->record.store, &e) &&
-        !store_read_owner(&store, &a, &owner, &e) &&
-        !job_parse(&a, &weft_schema, NULL, r->base, owner.resolved, strlen(owner.resolved), NULL, 0,
-                   &before, &errs))
-        job_hash(&before, is);
+    bool older = *r->record.store && !store_open(&store, r->record.store, &e) &&
+                 !store_read_owner(&store, &a, &owner, &e) &&
+                 is_resolved_anew(&r->job, owner.resolved);
     store_close(&store);
     arena_clear(&a);
-    return strcmp(is, hash) == 0;
+    return older;
 }
 
 static int open_record(struct run *r)
@@ -110,7 +134,7 @@ static int open_record(struct run *r)
         return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
     if (strcmp(hash, r->record.hash) == 0)
         return CLIENT_OK;
-    if (is_resolved_anew(r, hash)) {
+    if (is_begun_by_older(r)) {
         memcpy(r->record.hash, hash, sizeof r->record.hash);
         return record_write(&r->record, &e)
                    ? report_failure(r, &e, "make the folder writable", CLIENT_FAILED)

@@ -96,3 +96,20 @@ def test_another_job_is_still_refused(old):
 def test_the_old_spelling_of_a_job_file_says_the_new_one(old):
     end = solo.weft("plan", str(old / "llama.yaml"))
     assert end.code == 2 and "models are programs now: write program: llama" in end.err, end
+
+
+def test_a_weft_run_of_an_older_weft_is_known_by_its_store(old):
+    ranks = new_spelling(old, "mlp")
+    assert ranks == 2
+    (store,) = (old / "ckpt").glob("mlp-*")
+    owner = json.loads((store / "OWNER").read_text())
+    record = old / ".weft/mlp/job"
+    record.parent.mkdir(parents=True)
+    record.write_text(
+        f"request {32 * '0'}\nhash {64 * '0'}\njob {owner['job']}\nstate SUCCEEDED\nstore {store}\n"
+    )
+    changed = solo.weft("run", str(old / "mlp.yaml"), "-s", "train.seed=9")
+    assert changed.code == 2 and "the job has changed since it was begun here" in changed.err, changed
+    same = solo.weft("run", str(old / "mlp.yaml"))
+    assert same.code == 0 and str(store) in same.out, same
+    assert f"hash {64 * '0'}" not in record.read_text()
