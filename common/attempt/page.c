@@ -165,10 +165,11 @@ int page_view_same(const struct page_view *a, const struct page_view *b)
 
 void page_view_text(const struct page_view *v, char *out, size_t size)
 {
-    static const char *const phases[] = {"forward", "backward", "update"};
+    static const char *const phases[] = {"forward", "backward", "weights", "update"};
+    enum { UPDATE = sizeof phases / sizeof *phases - 1 };
     char phase[40] = "", coll[120] = "";
-    bool known = v->state == RANK_RUNNING && v->phase >= 0 && v->phase < 3;
-    if (known && v->phase == 2)
+    bool known = v->state == RANK_RUNNING && v->phase >= 0 && v->phase <= UPDATE;
+    if (known && v->phase == UPDATE)
         snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
     else if (known)
         snprintf(phase, sizeof phase, ", %s of microbatch %d", phases[v->phase], v->microbatch);

@@ -16,6 +16,7 @@
 #include "common/compile/program/lower.h"
 #include "common/compile/program/order.h"
 #include "common/compile/program/verify.h"
+#include "common/compile/program/weights.h"
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/stage.h"
 #include "common/model/language/model_facts.h"
@@ -80,6 +81,9 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
     p->build(g, job, kind, batch, job->data.batch);
+    if (p->out->nstages > 1 && g->nlayers != job_layers(job))
+        return err_set(p->err, ERR_INTERNAL, "the model has %d layers where the job counts %d",
+                       g->nlayers, job_layers(job));
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
         optimiser_freeze(g, &job->optimizer);
@@ -99,16 +103,20 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     struct compiled *c = p->out;
     const struct job *job = p->job;
     struct schedule *s = arena_array(p->arena, struct schedule, c->nstages);
+    const struct schedule_of of = {.program = kind,
+                                   .kind = (enum job_pipeline_schedule)job->pipeline.schedule,
+                                   .microbatches =
+                                       kind == PROGRAM_SAMPLE ? 1 : (int)job->train.microbatches,
+                                   .stages = c->nstages,
+                                   .chunks = c->nchunks,
+                                   .layers = c->layers};
     struct schedule_cost cost;
-    int rc = 0, microbatches = kind == PROGRAM_SAMPLE ? 1 : (int)job->train.microbatches;
     c->schedule[kind] = s;
-    for (int i = 0; i < c->nstages && !rc; i++) {
-        schedule_build(&s[i], p->arena, kind, microbatches,
-                       (enum job_pipeline_schedule)job->pipeline.schedule, i, c->nstages);
-        rc = schedule_verify(&s[i], kind, p->err);
-    }
+    int rc = schedule_build(s, p->arena, &of, p->err);
+    for (int i = 0; i < c->nstages && !rc; i++)
+        rc = schedule_verify(&s[i], &of, p->err);
     if (!rc)
-        rc = schedule_simulate(s, c->nstages, c->layers, &cost, p->err);
+        rc = schedule_simulate(s, &of, &cost, p->err);
     if (!rc && kind == PROGRAM_TRAIN)
         c->schedule_cost = cost;
     return rc;
@@ -181,6 +189,8 @@ static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *c
     }
     if (!p->options->as_read)
         order_nodes(cut);
+    if (kind == PROGRAM_TRAIN && c->nstages > 1 && p->job->pipeline.schedule == JOB_ZERO_BUBBLE)
+        weights_split(cut);
     return verify_partitioned(cut, &c->mesh, p->err);
 }
 
@@ -254,10 +264,11 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
 {
     struct pipeline p = {
         .job = job, .build = build, .options = o, .arena = a, .out = out, .dump = dump, .err = e};
-    *out = (struct compiled){.nstages = job_stages(job), .axis = job_pipeline_axis(job)};
+    *out = (struct compiled){
+        .nstages = job_stages(job), .nchunks = job_chunks(job), .axis = job_pipeline_axis(job)};
     out->by_stage = arena_array(a, struct memory, out->nstages);
-    out->layers = arena_array(a, int64_t, out->nstages);
-    for (int i = 0; i < out->nstages; i++)
+    out->layers = arena_array(a, int64_t, out->nstages * out->nchunks);
+    for (int i = 0; i < out->nstages * out->nchunks; i++)
         out->layers[i] = job_stage_layers(job, i);
     mesh_from_job(job, &out->mesh);
     out->sharding = arena_new(a, struct sharding);

@@ -21,7 +21,8 @@ struct compiled {
     struct dims *dims; // the names in all graphs
     int nstages;       // of the pipeline, at most JOB_MAX_STAGES; 1 without one
     int axis;          // of the mesh, along which the stages lie; −1 without a pipeline
-    int64_t *layers;   // of each stage
+    int nchunks;       // of each stage; 1 but for the schedules that pass the stages several times
+    int64_t *layers;   // of chunk c of stage s at c · nstages + s
     struct schedule *schedule[PROGRAM_KINDS]; // one a stage, with its times
     struct schedule_cost schedule_cost;       // of the train program
     int nprograms; // train, eval when the job evaluates, sample when it samples then

@@ -156,10 +156,11 @@ static uint64_t need_with(const struct fitting *f, const struct settings *s)
     return need;
 }
 
-static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_stage)
+static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_place)
 {
-    put_setting(&s, arena_printf(f->arena, "model.layers=%lld",
-                                 (long long)(of_a_stage * job_stages(f->job))));
+    put_setting(&s,
+                arena_printf(f->arena, "model.layers=%lld",
+                             (long long)(of_a_place * job_stages(f->job) * job_chunks(f->job))));
     return need_with(f, &s);
 }
 
@@ -168,7 +169,7 @@ static uint64_t need_with_layers(const struct fitting *f, struct settings s, int
 // estimate: the job has few layers, or the small jobs cannot be compiled.
 static uint64_t need_about(const struct fitting *f, const struct settings *s)
 {
-    int64_t layers = job_stage_layers(f->job, 0); // the most of all stages
+    int64_t layers = job_stage_layers(f->job, 0); // the most of all places
     uint64_t few = layers < LARGE ? 0 : need_with_layers(f, *s, FEW);
     uint64_t more = few ? need_with_layers(f, *s, MORE) : 0;
     return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);

@@ -116,7 +116,7 @@ static const char *ink_at(const struct course *x, int at, int row)
 
 static char phase_letter(const struct program *p, int at)
 {
-    return "FBU"[p->instrs[at].phase];
+    return "FBWU"[p->instrs[at].phase];
 }
 
 static void draw_chart(const struct program *p, const struct course *x, int width, struct buf *out)
@@ -145,8 +145,12 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
     buf_puts(out, "\n ");
     for (int l = 0; l < LAYERS; l++)
         buf_printf(out, " %s %s%s", inks[l], meanings[l], l + 1 < LAYERS ? "," : "\n");
-    buf_puts(out, "  F forward, B backward, U update; to the right: the "
-                  "instructions of a step\n");
+    bool weights = false;
+    for (int i = 0; i < p->ninstrs; i++)
+        weights |= p->instrs[i].phase == PHASE_WEIGHTS;
+    buf_printf(out,
+               "  F forward, B backward, %sU update; to the right: the instructions of a step\n",
+               weights ? "W gradients of weights, " : "");
 }
 
 // ---- at its fullest -----------------------------------------------------------------------------

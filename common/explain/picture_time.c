@@ -11,6 +11,7 @@
 struct line {
     const struct schedule *s;
     double unit;
+    bool chunks; // named behind the microbatch
 };
 
 static int at_unit(const struct line *l, double time)
@@ -25,13 +26,15 @@ static void print_line(const struct line *l, int first, int last, int each, stru
     for (int i = 0; i < l->s->n; i++) {
         const struct slot *t = &l->s->slots[i];
         int begin = at_unit(l, t->start), end = at_unit(l, t->end);
-        char text[16];
+        char text[32];
         if (t->phase == PHASE_UPDATE || end <= first || begin >= last)
             continue;
         for (; at < begin; at++)
             put_padded(out, "·", each);
         end = end < last ? end : last;
-        snprintf(text, sizeof text, "%c%d", t->phase == PHASE_FORWARD ? 'F' : 'B', t->microbatch);
+        int n = snprintf(text, sizeof text, "%c%d", "FBW"[t->phase], t -> microbatch);
+        if (l->chunks)
+            snprintf(text + n, sizeof text - (size_t)n, ".%d", t->chunk);
         put_padded(out, begin < first ? "" : text, (end - at) * each);
         at = end;
     }
@@ -55,8 +58,9 @@ static void print_lines(const struct compiled *c, int microbatches, int width, s
 {
     enum { LABEL = 10 };
     const struct schedule *s = c->schedule[PROGRAM_TRAIN];
-    struct line l = {.unit = shortest_forward(s, c->nstages)};
+    struct line l = {.unit = shortest_forward(s, c->nstages), .chunks = c->nchunks > 1};
     int each = 3 + (microbatches > 10) + (microbatches > 100) + (microbatches > 1000);
+    each += c->nchunks > 1 ? 2 + (c->nchunks > 10) : 0;
     int end = at_unit(&l, c->schedule_cost.makespan);
     int most = (width - LABEL - 4) / each, all = end <= most;
     int head = all ? end : most * 2 / 3, tail = all ? end : end - (most - head - 1);
@@ -77,13 +81,24 @@ static void print_lines(const struct compiled *c, int microbatches, int width, s
     }
 }
 
+static bool has_weights(const struct schedule *s)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->slots[i].phase == PHASE_WEIGHTS)
+            return true;
+    return false;
+}
+
 void picture_schedule(const struct compiled *c, int width, struct buf *out)
 {
     int microbatches = compiled_program(c, PROGRAM_TRAIN, 0)->microbatches;
     buf_printf(out, "a step of %d stage%s and %d microbatch%s, time to the right\n", c->nstages,
                c->nstages > 1 ? "s" : "", microbatches, microbatches > 1 ? "es" : "");
     print_lines(c, microbatches, width, out);
-    buf_puts(out, "F forward, B backward (twice as long), each of a microbatch; "
-                  "U update; · waits\n");
+    buf_puts(out, has_weights(c->schedule[PROGRAM_TRAIN])
+                      ? "F forward, B backward, W gradients of weights, each of a microbatch; "
+                      : "F forward, B backward (twice as long), each of a microbatch; ");
+    buf_puts(out, c->nchunks > 1 ? "2.1: microbatch 2, chunk 1; U update; · waits\n"
+                                 : "U update; · waits\n");
     buf_printf(out, "stages wait %.3g of the time\n", c->schedule_cost.bubble);
 }

@@ -162,8 +162,7 @@ static void json_collectives(const struct report *r, struct json_out *w)
 
 static const char *schedule_name(const struct report *r)
 {
-    static const char *const names[] = {[JOB_1F1B] = "1f1b", [JOB_GPIPE] = "gpipe"};
-    return r->compiled->nstages > 1 ? names[r->job->pipeline.schedule] : NULL;
+    return r->compiled->nstages > 1 ? job_schedule_names[r->job->pipeline.schedule] : NULL;
 }
 
 static void json_pipeline(const struct report *r, struct json_out *w)
@@ -172,8 +171,9 @@ static void json_pipeline(const struct report *r, struct json_out *w)
     json_object(w, "pipeline");
     json_str(w, "schedule", schedule_name(r));
     json_int(w, "stages", c->nstages);
+    json_int(w, "chunks", c->nchunks);
     json_array(w, "layers");
-    for (int s = 0; s < c->nstages; s++)
+    for (int s = 0; s < c->nstages * c->nchunks; s++)
         json_int(w, NULL, c->layers[s]);
     json_end(w);
     json_int(w, "microbatches", compiled_program(c, PROGRAM_TRAIN, 0)->microbatches);
@@ -347,10 +347,13 @@ static void text_pipeline(const struct report *r, struct buf *out)
     if (c->nstages == 1)
         return;
     buf_printf(out, "pipeline: %s over %d stages of ", schedule_name(r), c->nstages);
-    for (int s = 0; s < c->nstages; s++)
+    if (c->nchunks > 1)
+        buf_printf(out, "%d chunks of ", c->nchunks);
+    for (int s = 0; s < c->nstages * c->nchunks; s++)
         buf_printf(out, "%s%lld", s ? ", " : "", (long long)c->layers[s]);
-    buf_printf(out, " layers; bubble %.3g; at most %d microbatches under way on a stage\n",
-               c->schedule_cost.bubble, c->schedule_cost.peak_stash);
+    buf_printf(out, " layers; bubble %.3g; at most %d %smicrobatches under way on a stage\n",
+               c->schedule_cost.bubble, c->schedule_cost.peak_stash,
+               c->nchunks > 1 ? "chunks of " : "");
 }
 
 static void put_collectives(const struct report *r, struct columns *columns, struct buf *out)

@@ -178,7 +178,7 @@ static void find_uneven_stages(const struct compiled *c, const struct job *job, 
     int slowest = 0;
     even.pipeline.stages.n = 0;
     buf_puts(&fix, "pipeline.stages=[");
-    for (int s = 0; s < c->nstages; s++) {
+    for (int s = 0; s < c->nstages * c->nchunks; s++) {
         slowest = c->layers[s] > c->layers[slowest] ? s : slowest;
         most = job_stage_layers(&even, s) > most ? job_stage_layers(&even, s) : most;
         buf_printf(&fix, "%s%lld", s ? ", " : "", (long long)job_stage_layers(&even, s));
@@ -190,9 +190,10 @@ static void find_uneven_stages(const struct compiled *c, const struct job *job, 
                                  .axes = c->mesh.stages,
                                  .message = arena_printf(
                                      a,
-                                     "stage %d has %lld layers where %lld would do: the others "
+                                     "stage %d has %lld layers%s where %lld would do: the others "
                                      "wait for it, the bubble is %.3g",
-                                     slowest, (long long)c->layers[slowest], (long long)most,
+                                     slowest % c->nstages, (long long)c->layers[slowest],
+                                     c->nchunks > 1 ? " in a chunk" : "", (long long)most,
                                      c->schedule_cost.bubble),
                                  .fix = buf_keep(&fix, a)});
     buf_clear(&fix);

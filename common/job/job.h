@@ -23,7 +23,8 @@ enum {
     JOB_MAX_NODES = 10000,   // keys and values
     JOB_MAX_ERRORS = 100,    // reported; the rest are counted
     JOB_MAX_STAGES = 64,
-    JOB_MAX_SIZES = 64, // of a model
+    JOB_MAX_SIZES = 64,  // of a model
+    JOB_MAX_CHUNKS = 64, // of a stage
 };
 
 union job_size { // as its kind says (model_program.h)
@@ -74,10 +75,12 @@ struct job_schedule {             // the first update uses schedule(0), as in op
     int64_t steps, warmup, decay; // linear: steps; cosine: decay, which includes the warm-up
 };
 
-enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE };
+enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE, JOB_INTERLEAVED, JOB_ZERO_BUBBLE, JOB_CIRCULAR };
 struct job_pipeline {
     int schedule;              // enum job_pipeline_schedule
-    struct schema_list stages; // int64_t: how many layers each stage has; none: as equal as can be
+    int64_t chunks;            // of each stage
+    struct schema_list stages; // int64_t: how many layers each stage has, or each chunk, in the
+                               // order of the model; none: as equal as can be
 };
 
 enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
@@ -148,8 +151,12 @@ struct job {
 // default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
-// As pipeline.stages says, else equally, with what is left over on the earliest stages.
-int64_t job_stage_layers(const struct job *job, int stage);
+int job_chunks(const struct job *job); // of each stage, pipeline.chunks; 1 without a pipeline
+int job_layers(const struct job *job); // of the model: where it may be cut into stages
+extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
+// Of chunk c of stage s at place c · stages + s: as pipeline.stages says, else equally, with what is
+// left over at the earliest places.
+int64_t job_stage_layers(const struct job *job, int place);
 
 struct job_error {
     const char *file; // or "-s key=value"

@@ -6,16 +6,21 @@
 #include "common/job/setting.h"
 
 // The usual axes, each with its other names. A rule may use any of them for the one in the mesh.
-static const char *const families[][3] = {
-    {"dp", "data", NULL},    {"fsdp", NULL, NULL},    {"tp", "model", "tensor"},
-    {"cp", "context", NULL}, {"pp", "pipe", "stage"}, {"ep", "expert", NULL},
+enum { NAMES = 4 };
+static const char *const families[][NAMES] = {
+    {"dp", "data"},
+    {"fsdp"},
+    {"tp", "model", "tensor"},
+    {"cp", "context", "sequence"},
+    {"pp", "pipe", "stage", "pipeline"},
+    {"ep", "expert"},
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
 static int find_family(const char *name)
 {
     for (int f = 0; f < FAMILIES; f++)
-        for (int i = 0; i < 3 && families[f][i]; i++)
+        for (int i = 0; i < NAMES && families[f][i]; i++)
             if (strcmp(families[f][i], name) == 0)
                 return f;
     return -1;

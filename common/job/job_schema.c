@@ -202,27 +202,36 @@ static const struct schema_row schedule_rows[] = {
      .doc = "where the cosine ends, the warm-up counted in"},
 };
 
-static const char *const pipeline_kinds[] = {"1f1b", "gpipe", NULL};
 static const struct schema_row pipeline_rows[] = {
     {.path = "pipeline.schedule",
      .type = SCHEMA_ENUM,
      .offset = AT(job_pipeline, schedule),
      .def = "1f1b",
-     .names = pipeline_kinds,
+     .names = job_schedule_names,
      .doc = "how the stages of a mesh axis pp take turns: 1f1b starts a backward as soon as it can "
             "and keeps at most as many microbatches as there are stages; gpipe runs all forwards "
-            "first"},
+            "first; zero_bubble is 1f1b with the gradients of weights made where a stage would "
+            "wait; interleaved (1f1b) and circular (gpipe) pass the stages once for each chunk"},
+    {.path = "pipeline.chunks",
+     .type = SCHEMA_INT,
+     .offset = AT(job_pipeline, chunks),
+     .def = "1",
+     .min = 1,
+     .max = JOB_MAX_CHUNKS,
+     .doc = "runs of layers that each stage has, for interleaved and circular: v chunks make the "
+            "time that stages wait a v-th, and v times as many sends"},
     {.path = "pipeline.stages",
      .type = SCHEMA_INT_LIST,
      .offset = AT(job_pipeline, stages),
      .def = "[]",
      .min = 1,
      .max = 1024,
-     .max_items = JOB_MAX_STAGES,
+     .max_items = 1024,
      .unit = "layers",
      .doc =
-         "of each stage; []: as equal as can be, the remainder earliest. The embedding is on the "
-         "first, the head on the last; an mlp's layers are its linear ones"},
+         "of each stage; []: as equal as can be, the remainder earliest. With chunks: of each "
+         "chunk, in the order of the model. The embedding is on the first, the head on the last; "
+         "an mlp's layers are its linear ones"},
 };
 
 static const char *const remat_kinds[] = {"none", "block", "full", NULL};

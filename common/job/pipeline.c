@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pipeline of a job: which mesh axis its stages lie along, and how many layers each has.
+#include <stdlib.h>
+
 #include "common/job/reading.h"
 #include "common/model/language/model_facts.h"
+
+const char *const job_schedule_names[] = {
+    [JOB_1F1B] = "1f1b",
+    [JOB_GPIPE] = "gpipe",
+    [JOB_INTERLEAVED] = "interleaved",
+    [JOB_ZERO_BUBBLE] = "zero_bubble",
+    [JOB_CIRCULAR] = "circular",
+    NULL,
+};
 
 int job_pipeline_axis(const struct job *job)
 {
@@ -20,12 +31,27 @@ int job_stages(const struct job *job)
     return axis < 0 ? 1 : (int)job->mesh.axis[axis].size;
 }
 
-int64_t job_stage_layers(const struct job *job, int stage)
+static bool has_chunks(const struct job *job)
+{
+    return job->pipeline.schedule == JOB_INTERLEAVED || job->pipeline.schedule == JOB_CIRCULAR;
+}
+
+int job_chunks(const struct job *job)
+{
+    return job_stages(job) > 1 && has_chunks(job) ? (int)job->pipeline.chunks : 1;
+}
+
+int job_layers(const struct job *job)
+{
+    return (int)job->model.facts->layers;
+}
+
+int64_t job_stage_layers(const struct job *job, int place)
 {
     if (job->pipeline.stages.n)
-        return ((const int64_t *)job->pipeline.stages.items)[stage];
-    int64_t layers = job->model.facts->layers, stages = job_stages(job);
-    return layers / stages + (stage < layers % stages);
+        return ((const int64_t *)job->pipeline.stages.items)[place];
+    int64_t layers = job_layers(job), places = job_stages(job) * job_chunks(job);
+    return layers / places + (place < layers % places);
 }
 
 static void check_axis(struct reading *r)
@@ -61,34 +87,101 @@ static const char *print_even_stages(struct reading *r)
     struct job job = *r->job;
     struct buf b = {0};
     job.pipeline.stages.n = 0;
-    for (int s = 0; s < job_stages(&job); s++)
+    for (int s = 0; s < job_stages(&job) * job_chunks(&job); s++)
         buf_printf(&b, "%s%lld", s ? ", " : "[", (long long)job_stage_layers(&job, s));
     buf_puts(&b, "]");
     return buf_keep(&b, r->arena);
+}
+
+// The number of chunks nearest to what the job asks for with which its layers divide; 0: none.
+static int64_t find_even_chunks(const struct job *job)
+{
+    int64_t layers = job_layers(job), stages = job_stages(job), best = 0;
+    for (int64_t c = 2; c * stages <= layers; c++)
+        if (layers % (c * stages) == 0 &&
+            (!best || llabs(c - job->pipeline.chunks) < llabs(best - job->pipeline.chunks)))
+            best = c;
+    return best;
+}
+
+// False after reporting.
+static bool check_chunks(struct reading *r)
+{
+    const struct job *job = r->job;
+    struct reading_row *row = reading_row(r, "pipeline.chunks");
+    const char *schedule = job_schedule_names[job->pipeline.schedule];
+    long long chunks = job->pipeline.chunks, stages = job_stages(job), layers = job_layers(job);
+    long long even = find_even_chunks(job);
+    const char *fix =
+        even ? arena_printf(r->arena, "chunks: %lld would do", even) : "schedule: 1f1b would do";
+    if (!has_chunks(job) && chunks > 1)
+        reading_error(r, row, "a stage has one chunk under %s: schedule: interleaved would do",
+                      schedule);
+    else if (stages == 1 || !has_chunks(job))
+        return true;
+    else if (chunks == 1)
+        reading_error(r, row, "%s passes the stages once for each chunk, and there is one: %s",
+                      schedule, fix);
+    else if (chunks * stages > layers)
+        reading_error(r, row,
+                      "%lld stages of %lld chunks are more than the model's %lld layers: %s",
+                      stages, chunks, layers, fix);
+    else if (!job->pipeline.stages.n && layers % (chunks * stages))
+        reading_error(
+            r, row, "the model's %lld layers do not divide into %lld stages of %lld chunks: %s%s",
+            layers, stages, chunks, even ? fix : "",
+            even ? "" : arena_printf(r->arena, "stages: %s would do", print_even_stages(r)));
+    else
+        return true;
+    return false;
+}
+
+static void check_microbatches(struct reading *r)
+{
+    const struct job *job = r->job;
+    struct reading_row *row = reading_row(r, "train.microbatches");
+    long long have = job->train.microbatches, stages = job_stages(job);
+    long long below = have / stages * stages, above = below + stages;
+    if (stages == 1)
+        return;
+    if (job->pipeline.schedule == JOB_CIRCULAR && have < stages)
+        reading_error(r, row,
+                      "%lld: a circular pipeline of %lld stages has as many under way: at least "
+                      "%lld would do",
+                      have, stages, stages);
+    if (job->pipeline.schedule == JOB_INTERLEAVED && have % stages)
+        reading_error(r, row,
+                      "%lld: interleaved stages pass as many at a time as they are, %lld: %s%lld "
+                      "would do",
+                      have, stages, below ? arena_printf(r->arena, "%lld or ", below) : "", above);
 }
 
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
     if (!r->model_ok ||
-        !READING_OK(r, "mesh", "sharding.rules", "resources.devices", "pipeline.stages"))
+        !READING_OK(r, "mesh", "sharding.rules", "resources.devices", "pipeline.stages",
+                    "pipeline.schedule", "pipeline.chunks", "train.microbatches"))
         return;
     check_axis(r);
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
-    int axis = job_pipeline_axis(job), stages = job_stages(job);
-    int64_t layers = job->model.facts->layers, sum = 0;
+    int axis = job_pipeline_axis(job), stages = job_stages(job), chunks = job_chunks(job);
+    int64_t layers = job_layers(job), sum = 0;
     for (int i = 0; i < given->n; i++)
         sum += ((const int64_t *)given->items)[i];
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))
         return;
+    if (!check_chunks(r))
+        return;
+    check_microbatches(r);
     if (given->n && axis < 0 && given->n != 1)
         reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);
-    else if (given->n && given->n != stages)
-        reading_error(r, row, "names %d stages, the mesh has %d (%s): %s would do", given->n,
-                      stages, axis < 0 ? "no axis pp" : job->mesh.axis[axis].name,
-                      print_even_stages(r));
+    else if (given->n && given->n != stages * chunks)
+        reading_error(r, row, "names %d stages, the mesh has %d%s (%s): %s would do", given->n,
+                      stages, chunks > 1 ? arena_printf(r->arena, " of %d chunks", chunks) : "",
+                      axis < 0 ? "no axis pp" : job->mesh.axis[axis].name, print_even_stages(r));
     else if (given->n && sum != layers)
         reading_error(r, row,
                       "the stages have %lld layers together, the model has %lld: %s would do",

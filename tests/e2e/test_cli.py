@@ -62,7 +62,7 @@ def test_plan_says_by_its_keys_and_types_what_the_design_promises(small):
         assert_shape(m, dict.fromkeys(MEMORY, INT))
     for c in plan["collectives"]:
         assert_shape(c, COLLECTIVE)
-    assert set(plan["pipeline"]) == {"schedule", "stages", "layers", "microbatches", "bubble", "peak_stash"}
+    assert set(plan["pipeline"]) == {"schedule", "stages", "chunks", "layers", "microbatches", "bubble", "peak_stash"}
     assert re.fullmatch(r"[0-9a-f]{64}", plan["hash"])
 
 
@@ -89,7 +89,7 @@ def test_plan_says_the_numbers_one_works_out_by_hand(small):
     assert plan["flops_per_step"] == 3 * 2 * 12 * (4 * 8 + 8 * 3)
     assert plan["utilisation"] == 1
     assert plan["pipeline"] == {
-        "schedule": None, "stages": 1, "layers": [2], "microbatches": 1, "bubble": 0, "peak_stash": 1,
+        "schedule": None, "stages": 1, "chunks": 1, "layers": [2], "microbatches": 1, "bubble": 0, "peak_stash": 1,
     }  # fmt: skip
     assert plan["findings"] == [] and plan["fits"] is True and plan["device_model"] == "cpu"
 

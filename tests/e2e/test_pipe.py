@@ -15,6 +15,10 @@ STAGED = {
     "pp 4": {"mesh": {"pp": 4}, **MICRO},
     "pp 2, one microbatch": {"mesh": {"pp": 2}},
     "uneven stages": {"mesh": {"pp": 2}, "pipeline": {"stages": [1, 3]}, "train": {"microbatches": 2}},
+    "pp 2, zero bubble": {"mesh": {"pp": 2}, "pipeline": {"schedule": "zero_bubble"}, **MICRO},
+    "pp 4, zero bubble": {"mesh": {"pipeline": 4}, "pipeline": {"schedule": "zero_bubble"}, **MICRO},
+    "pp 2, interleaved": {"mesh": {"pp": 2}, "pipeline": {"schedule": "interleaved", "chunks": 2}, **MICRO},
+    "dp 2, pp 2, circular": {"mesh": {"dp": 2, "pp": 2}, "pipeline": {"schedule": "circular", "chunks": 2}, **MICRO},
 }
 
 
@@ -34,6 +38,25 @@ def test_stages_train_to_the_numbers_of_one_device(place, data, layout):
     meshes.assert_same_numbers(one, many, rows=18)
     assert [r["step"] for r in many.metrics() if "eval_loss" in r] == [9, 18]
     assert not many.sockets()
+
+
+FOUR = {"pipeline": {"schedule": "1f1b"}, "mesh": {"pp": 4}, **MICRO}
+HIDDEN = [32, 16, 16, 16, 16, 16, 16]
+DEEP = {"model": {"program": "mlp", "inputs": 64, "hidden": HIDDEN, "classes": 4, "activation": "gelu"}}
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble", "interleaved", "circular"])
+def test_no_schedule_changes_a_bit_of_what_four_stages_train(place, data, schedule):
+    """Eight layers over four stages. Every gradient is a sum over the microbatches in their order. Only their norm
+    adds up stage by stage, and stages of chunks have other layers."""
+    plain = meshes.trained(place, job(data, "mlp", **DEEP), FOUR, "1f1b")
+    chunks = 2 if schedule in ("interleaved", "circular") else 1
+    pipeline = {"pipeline": {"schedule": schedule, "chunks": chunks}}
+    other = meshes.trained(place, job(data, "mlp", **DEEP), {**FOUR, **pipeline}, schedule)
+    if chunks == 1:
+        assert other.losses() == plain.losses()
+    assert [loss[:2] for loss in other.losses()] == [loss[:2] for loss in plain.losses()]
+    assert other.final() == plain.final()
 
 
 @pytest.mark.parametrize("program, mesh", [("gpt2", {"pp": 2, "tp": 2}), ("llama", {"pp": 3})], ids=str)
@@ -103,8 +126,12 @@ def test_a_stage_reserves_the_memory_of_its_own_only(place, data):
 @pytest.mark.parametrize(
     "kind, layout, victim",
     [("mlp", STAGED["pp 2"], 1), ("mlp", STAGED["dp 2, pp 2"], 0),
-     ("gpt2", {"mesh": {"pp": 2, "tp": 2}, **MICRO}, 3)],
-    ids=["pp 2", "dp 2, pp 2", "tied decoder on pp 2, tp 2"],
+     ("gpt2", {"mesh": {"pp": 2, "tp": 2}, **MICRO}, 3),
+     ("mlp", STAGED["pp 2, interleaved"], 0), ("mlp", STAGED["dp 2, pp 2, circular"], 3),
+     ("gpt2", {"mesh": {"pp": 2, "fsdp": 2}, "pipeline": {"schedule": "zero_bubble"}, **MICRO}, 1),
+     ("mlp", STAGED["pp 4, zero bubble"], 2)],
+    ids=["pp 2", "dp 2, pp 2", "tied decoder on pp 2, tp 2", "interleaved", "circular",
+         "tied decoder, zero bubble", "zero bubble on pp 4"],
 )
 def test_killed_a_pipeline_resumes_to_the_same_bits(place, data, kind, layout, victim):
     long = job(data, kind, train={"steps": 120, "seed": 3})

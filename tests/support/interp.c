@@ -320,7 +320,8 @@ void interp_phase(struct interp *x, enum phase phase, int microbatch)
 {
     for (int i = 0; i < x->g->nnodes; i++) {
         const struct node *n = &x->g->nodes[i];
-        if (n->phase != phase ||
+        bool weights = phase == PHASE_BACKWARD && n->phase == PHASE_WEIGHTS;
+        if ((n->phase != phase && !weights) ||
             (n->when == LAST_MICROBATCH && microbatch != x->microbatches - 1) ||
             (n->when == FIRST_MICROBATCH && microbatch != 0))
             continue;

@@ -26,5 +26,5 @@ void interp_feed(struct interp *x, const char *name, const double *whole, int mi
 // Gathers a value from its parts; fails the test when replicas differ. Caller frees.
 double *interp_get(const struct interp *x, const char *name);
 
-// Runs the nodes of one phase (the update ignores the microbatch).
+// Runs the nodes of one phase (the update ignores the microbatch). A backward in two is run whole.
 void interp_phase(struct interp *x, enum phase phase, int microbatch);

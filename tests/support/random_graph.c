@@ -439,7 +439,6 @@ static void deed(struct pool *p)
     static const enum point points[] = {POINT_SEQ, POINT_ATT, POINT_HIDDEN, POINT_LOGITS};
     p->asked = 0;
     graph_scope(p->g, "layers/%d", p->deed / DEEDS_A_LAYER);
-    graph_layer(p->g, p->deed / DEEDS_A_LAYER);
     graph_at(p->g, points[pick(p, 4)]);
     // The newest values come more often, so that graphs grow long and not only wide.
     int i = pick(p, 3) ? p->n - 1 - pick(p, p->n < 3 ? p->n : 3) : pick(p, p->n);
@@ -523,9 +522,12 @@ int random_graph_build(const struct random_graph *r, struct graph *g, int64_t ba
 {
     struct pool p = {.g = g, .r = r, .batch = batch, .draws = draws_init(g, 11, true)};
     begin(&p);
-    for (p.deed = 0; p.deed < r->deeds; p.deed++)
-        if (!(r->drop >> p.deed & 1))
+    for (p.deed = 0; p.deed < DEEDS_MAX; p.deed++) {
+        if (p.deed % DEEDS_A_LAYER == 0)
+            graph_layer(g, p.deed / DEEDS_A_LAYER);
+        if (p.deed < r->deeds && !(r->drop >> p.deed & 1))
             deed(&p);
+    }
     end(&p, step_batch);
     return g->failed;
 }

@@ -28,7 +28,7 @@ LONG = bool(os.environ.get("WEFT_LONG"))
 WATCHDOG = 120.0  # seconds; only a hang takes so long
 BUSY_STEPS = 150
 STATES = ["starting", "ready", "running", "saving", "ended"]
-PHASES = ["forward", "backward", "update"]
+PHASES = ["forward", "backward", "weights", "update"]  # weights: where a schedule has them apart
 
 
 # ---- data ----------------------------------------------------------------------------------------

@@ -127,6 +127,16 @@ static const struct setting {
     {DECODERS, "pp: 2, tp: 2", 2, "", SP, "pipeline: {stages: [3, 1]}\n"},
     {DECODERS, "pp: 2, cp: 2", 2, "", "", ""},
     {DECODERS, "cp: 2, pp: 4", 4, ", remat: block", "", ""},
+    // Other turns of the stages.
+    {LAYERED, "pp: 4", 4, ", remat: block", "", "pipeline: {schedule: zero_bubble}\n"},
+    {LAYERED, "fsdp: 2, pp: 2, tp: 2", 3, "", "", "pipeline: {schedule: zero_bubble}\n"},
+    {LAYERED, "dp: 2, pp: 2", 4, "", "optimizer: [dp]",
+     "pipeline: {schedule: interleaved, chunks: 2}\n"},
+    {LAYERED, "pp: 2, tp: 4", 2, ", remat: block", "",
+     "pipeline: {schedule: interleaved, chunks: 2}\n"},
+    {LAYERED, "pp: 2, fsdp: 2", 3, ", remat: full", "",
+     "pipeline: {schedule: circular, chunks: 2}\n"},
+    {DECODERS, "cp: 2, pp: 2, tp: 2", 2, "", SP, "pipeline: {schedule: circular, chunks: 2}\n"},
     // Three.
     {ALL, "dp: 2, fsdp: 2, tp: 2", 2, ", remat: full", "", ""},
     {DECODERS, "dp: 2, fsdp: 2, tp: 2", 1, ", remat: block", SP, ""},

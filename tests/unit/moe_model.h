@@ -198,6 +198,7 @@ static inline int moe_layer(struct moe_build *b, int x, int n)
 {
     struct graph *g = b->g;
     graph_scope(g, "layers/%d", n);
+    graph_layer(g, n);
     b->at = MOE_PATH("layers/%d", n);
     int y = moe_norm(b, x, "norm1");
     x = add(g, x, moe_attention(b, y));

@@ -26,9 +26,9 @@ static void expect(struct group c, int rank, int n, const int *ranks, const char
     buf_clear(&text);
 }
 
-static struct instr message(enum instr_kind kind, int peer)
+static struct instr message(enum phase phase, enum instr_kind kind, int peer)
 {
-    return (struct instr){.kind = kind, .axis = PP, .peer = peer};
+    return (struct instr){.kind = kind, .phase = phase, .axis = PP, .peer = peer};
 }
 
 static void a_group_is_in_the_order_of_its_axes(void **state)
@@ -48,8 +48,10 @@ static void a_stage_group_shares_all_other_coordinates(void **state)
 
 static void both_sides_of_a_boundary_see_one_group_each_way(void **state)
 {
-    struct instr send_up = message(INSTR_SEND, 2), get_up = message(INSTR_RECV, 1);
-    struct instr send_down = message(INSTR_SEND, 1), get_down = message(INSTR_RECV, 2);
+    struct instr send_up = message(PHASE_FORWARD, INSTR_SEND, 2);
+    struct instr get_up = message(PHASE_FORWARD, INSTR_RECV, 1);
+    struct instr send_down = message(PHASE_BACKWARD, INSTR_SEND, 1);
+    struct instr get_down = message(PHASE_BACKWARD, INSTR_RECV, 2);
     struct group up = group_of(&send_up, 1), down = group_of(&send_down, 2), other;
     (void)state;
     expect(up, 8, 2, (int[]){8, 10}, "pp 1>2");
@@ -59,13 +61,28 @@ static void both_sides_of_a_boundary_see_one_group_each_way(void **state)
     assert_true(group_equal(&up, &other));
     other = group_of(&get_down, 1);
     assert_true(group_equal(&down, &other));
-    struct instr lower = message(INSTR_SEND, 1);
+    struct instr lower = message(PHASE_FORWARD, INSTR_SEND, 1);
     other = group_of(&lower, 0);
     assert_false(group_equal(&up, &other));
     struct instr sum = {
         .kind = INSTR_START, .axis = PP, .stages = 6}; // the same two ranks in another business
     other = group_of(&sum, 1);
     assert_false(group_equal(&up, &other));
+}
+
+// Of two stages each follows the other: forwards go down where a chunk ends, backwards up.
+static void where_the_ring_of_stages_closes_is_a_boundary_of_its_own(void **state)
+{
+    struct instr end = message(PHASE_FORWARD, INSTR_SEND, 0);
+    struct instr back = message(PHASE_BACKWARD, INSTR_SEND, 1);
+    struct instr up = message(PHASE_FORWARD, INSTR_SEND, 1);
+    struct group closing = group_of(&end, 1), opening = group_of(&back, 0),
+                 plain = group_of(&up, 0);
+    (void)state;
+    expect(closing, 2, 2, (int[]){0, 2}, "pp 1>0 closing");
+    expect(opening, 0, 2, (int[]){0, 2}, "pp 0>1 closing");
+    expect(plain, 0, 2, (int[]){0, 2}, "pp 0>1");
+    assert_false(group_equal(&opening, &plain));
 }
 
 static void more_groups_than_a_world_has_communicators_are_refused(void **state)
@@ -87,6 +104,7 @@ int main(void)
         cmocka_unit_test(a_group_is_in_the_order_of_its_axes),
         cmocka_unit_test(a_stage_group_shares_all_other_coordinates),
         cmocka_unit_test(both_sides_of_a_boundary_see_one_group_each_way),
+        cmocka_unit_test(where_the_ring_of_stages_closes_is_a_boundary_of_its_own),
         cmocka_unit_test(more_groups_than_a_world_has_communicators_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

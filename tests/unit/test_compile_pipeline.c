@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelines: stages take turns that come to an end, what crosses between them is what must, and no
-// deal of the layers changes a step. Times, counts and bytes are worked out by hand.
+// Pipelines: what crosses between stages is what must, and no deal of the layers and no schedule
+// changes a step. Counts and bytes are worked out by hand.
 #include "common/compile/program/verify.h"
 #include "common/explain/cost.h"
 #include "tests/unit/decoder_case.h"
@@ -87,6 +87,11 @@ static void a_classifier_cut_into_stages_trains_as_on_one_device(void **state)
         {"pp: 2, fsdp: 2", 2, "", NULL},
         {"tp: 2, pp: 4", 1, "pipeline: {schedule: gpipe}\n", NULL},
         {"data: 2, x: 2", 2, "sharding: {rules: {layers: x}}\n", NULL},
+        {"pp: 2", 4, "pipeline: {schedule: zero_bubble}\n", NULL},
+        {"pp: 4, fsdp: 2", 4, "pipeline: {schedule: zero_bubble}\n", NULL},
+        {"pp: 2", 2, "pipeline: {schedule: interleaved, chunks: 2, stages: [1, 2, 1, 1]}\n", NULL},
+        {"dp: 2, pp: 2", 2, "pipeline: {schedule: circular, chunks: 2, stages: [1, 1, 1, 2]}\n",
+         NULL},
     };
     struct fixture one;
     struct interp whole;
@@ -152,6 +157,21 @@ static void a_decoder_cut_into_stages_trains_as_on_one_device(void **state)
         {"pp: 2, cp: 2", 2, "", NULL},
         {"pp: 2, fsdp: 2", 2, "", ", remat: block"},
         {"dp: 2, pp: 2", 2, "pipeline: {schedule: gpipe}\n", ", remat: full"},
+        {"pp: 2", 4, "pipeline: {schedule: zero_bubble}\n", NULL},
+        {"pp: 4", 4, "pipeline: {schedule: zero_bubble}\n", NULL},
+        {"pp: 2, fsdp: 2, tp: 2", 4, "pipeline: {schedule: zero_bubble}\n", NULL},
+        {"dp: 2, pp: 2", 2, "pipeline: {schedule: zero_bubble}\n", ", remat: full"},
+        {"pp: 2, cp: 2", 2, "pipeline: {schedule: zero_bubble}\n", ", remat: block"},
+        {"dp: 2, pp: 2", 2,
+         "pipeline: {schedule: zero_bubble}\nsharding: {optimizer: [dp], grads: [dp]}\n", NULL},
+        {"pp: 2", 4, "pipeline: {schedule: interleaved, chunks: 2}\n", NULL},
+        {"pp: 2, tp: 2, fsdp: 2", 4, "pipeline: {schedule: interleaved, chunks: 2}\n", NULL},
+        {"dp: 2, pp: 2", 2, "pipeline: {schedule: interleaved, chunks: 2}\n", ", remat: block"},
+        {"pp: 2, cp: 2", 2, "pipeline: {schedule: circular, chunks: 2}\n", NULL},
+        {"pp: 2, fsdp: 2", 4, "pipeline: {schedule: circular, chunks: 2}\n", ", remat: full"},
+        {"dp: 2, pp: 2", 2,
+         "pipeline: {schedule: circular, chunks: 2}\nsharding: {optimizer: [dp], grads: [dp]}\n",
+         NULL},
     };
     (void)state;
     for (int k = 0; k < MODELS; k++) {
@@ -200,150 +220,7 @@ static void an_evaluation_in_stages_counts_what_one_device_counts(void **state)
     fixture_clear(&f);
 }
 
-// ---- turns --------------------------------------------------------------------------------------
-
-enum { SLOTS = 32 };
-struct table {
-    struct arena a;
-    struct schedule stage[4];
-    struct schedule_cost cost;
-    struct err e;
-};
-
-static void table_build(struct table *t, enum job_pipeline_schedule how, int stages, int micro)
-{
-    *t = (struct table){0};
-    for (int s = 0; s < stages; s++)
-        schedule_build(&t->stage[s], &t->a, PROGRAM_TRAIN, micro, how, s, stages);
-}
-
-static int table_run(struct table *t, int stages, const int64_t *layers)
-{
-    for (int s = 0; s < stages; s++)
-        if (schedule_verify(&t->stage[s], PROGRAM_TRAIN, &t->e))
-            return t->e.code;
-    return schedule_simulate(t->stage, stages, layers, &t->cost, &t->e);
-}
-
-// "F0 B0 F1 B1"; the update stands behind it.
-static void stage_write(struct table *t, int stage, const char *text, int micro)
-{
-    struct schedule *s = &t->stage[stage];
-    *s = (struct schedule){.microbatches = micro, .slots = arena_array(&t->a, struct slot, SLOTS)};
-    for (; *text; text += strcspn(text, " "), text += strspn(text, " "))
-        s->slots[s->n++] = (struct slot){.phase = *text == 'F' ? PHASE_FORWARD : PHASE_BACKWARD,
-                                         .microbatch = text[1] - '0'};
-    s->slots[s->n++] = (struct slot){.phase = PHASE_UPDATE, .microbatch = micro - 1};
-}
-
-static void expect_turns(const struct schedule *s, const char *want)
-{
-    char text[4 * SLOTS] = "";
-    for (int i = 0; i < s->n - 1; i++)
-        sprintf(text + strlen(text), "%s%c%d", i ? " " : "",
-                s->slots[i].phase == PHASE_FORWARD ? 'F' : 'B', s->slots[i].microbatch);
-    assert_string_equal(text, want);
-    assert_int_equal(s->slots[s->n - 1].phase, PHASE_UPDATE);
-}
-
-static void one_forward_one_backward_fills_the_stages_behind_first(void **state)
-{
-    struct table t;
-    (void)state;
-    table_build(&t, JOB_1F1B, 3, 4);
-    expect_turns(&t.stage[0], "F0 F1 F2 B0 F3 B1 B2 B3");
-    expect_turns(&t.stage[1], "F0 F1 B0 F2 B1 F3 B2 B3");
-    expect_turns(&t.stage[2], "F0 B0 F1 B1 F2 B2 F3 B3");
-    arena_clear(&t.a);
-    table_build(&t, JOB_1F1B, 3, 1);
-    expect_turns(&t.stage[0], "F0 B0");
-    arena_clear(&t.a);
-}
-
-static void gpipe_runs_all_forwards_first(void **state)
-{
-    struct table t;
-    (void)state;
-    table_build(&t, JOB_GPIPE, 2, 3);
-    expect_turns(&t.stage[0], "F0 F1 F2 B0 B1 B2");
-    expect_turns(&t.stage[1], "F0 F1 F2 B0 B1 B2");
-    arena_clear(&t.a);
-}
-
-static void equal_stages_idle_for_what_the_first_microbatch_takes_to_come_through(void **state)
-{
-    static const int64_t layers[] = {2, 2, 2, 2};
-    static const struct {
-        enum job_pipeline_schedule how;
-        int stages, micro, stash;
-    } cases[] = {
-        {JOB_1F1B, 4, 8, 4}, {JOB_GPIPE, 4, 8, 8}, {JOB_1F1B, 4, 2, 2},  {JOB_GPIPE, 4, 2, 2},
-        {JOB_1F1B, 2, 1, 1}, {JOB_1F1B, 1, 3, 1},  {JOB_GPIPE, 1, 3, 1},
-    };
-    (void)state;
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct table t;
-        int p = cases[c].stages, m = cases[c].micro;
-        table_build(&t, cases[c].how, p, m);
-        assert_int_equal(table_run(&t, p, layers), 0);
-        assert_true(t.cost.makespan == 6.0 * (m + p - 1)); // two layers, forward and backward
-        assert_true(fabs(t.cost.bubble - (p - 1.0) / (m + p - 1)) < 1e-12);
-        assert_int_equal(t.cost.peak_stash, cases[c].stash);
-        arena_clear(&t.a);
-    }
-}
-
-// Layers 1 and 3, two microbatches: the second stage works from 1 to 19 without a break, the first
-// ends its last backward at 21. 24 of 42 are work.
-static void a_slow_stage_makes_the_other_wait(void **state)
-{
-    static const int64_t layers[] = {1, 3};
-    (void)state;
-    for (int how = 0; how < 2; how++) {
-        struct table t;
-        table_build(&t, (enum job_pipeline_schedule)how, 2, 2);
-        assert_int_equal(table_run(&t, 2, layers), 0);
-        assert_true(t.cost.makespan == 21);
-        assert_true(fabs(t.cost.bubble - 3.0 / 7) < 1e-12);
-        assert_true(t.stage[1].slots[0].start == 1 && t.stage[1].slots[3].end == 19);
-        arena_clear(&t.a);
-    }
-}
-
-static void bad_tables_are_refused(void **state)
-{
-    static const int64_t layers[] = {1, 1};
-    static const struct {
-        const char *first, *second, *says;
-        int micro;
-    } cases[] = {
-        {"F0 F1 B0", "F0 B0 F1 B1", "2 forward, 1 backward", 2},
-        {"F0 F1 B0 B1", "F0 B0", "1 forward, 1 backward", 2},
-        {"F1 F0 B0 B1", "F0 B0 F1 B1", "forward of microbatch 1 out of order", 2},
-        {"F0 F1 B1 B0", "F0 F1 B1 B0", "backward of microbatch 1 out of order", 2},
-        {"F0 B0 B1 F1", "F0 B0 F1 B1", "backward of microbatch 1 before its forward", 2},
-        // each alone is fine: the first wants what the second makes after what it wants
-        {"F0 B0 F1 B1", "F0 F1 B0 B1", "deadlock: stage 0 waits for what it needs", 2},
-        // runs only where messages pile up: two lie on their way while both stages send
-        {"F0 F1 F2 F3 B0 B1 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3", "deadlock: stage 0 waits to send",
-         4},
-    };
-    (void)state;
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        struct table t = {0};
-        stage_write(&t, 0, cases[c].first, cases[c].micro);
-        stage_write(&t, 1, cases[c].second, cases[c].micro);
-        assert_int_equal(table_run(&t, 2, layers), ERR_INTERNAL);
-        if (!strstr(t.e.text, cases[c].says))
-            fail_msg("%s", t.e.text);
-        arena_clear(&t.a);
-    }
-    struct table t = {0}; // without the check of each: a microbatch that nobody receives
-    stage_write(&t, 0, "F0 F1 B0 B1", 2);
-    stage_write(&t, 1, "F0 B0", 2);
-    assert_int_equal(schedule_simulate(t.stage, 2, layers, &t.cost, &t.e), ERR_INTERNAL);
-    arena_clear(&t.a);
-}
+// ---- programs -----------------------------------------------------------------------------------
 
 static struct instr *find_instr(struct program *p, enum instr_kind kind, int skip)
 {
@@ -584,11 +461,6 @@ int main(void)
         cmocka_unit_test(a_classifier_cut_into_stages_trains_as_on_one_device),
         cmocka_unit_test(a_decoder_cut_into_stages_trains_as_on_one_device),
         cmocka_unit_test(an_evaluation_in_stages_counts_what_one_device_counts),
-        cmocka_unit_test(one_forward_one_backward_fills_the_stages_behind_first),
-        cmocka_unit_test(gpipe_runs_all_forwards_first),
-        cmocka_unit_test(equal_stages_idle_for_what_the_first_microbatch_takes_to_come_through),
-        cmocka_unit_test(a_slow_stage_makes_the_other_wait),
-        cmocka_unit_test(bad_tables_are_refused),
         cmocka_unit_test(programs_whose_messages_do_not_meet_are_refused),
         cmocka_unit_test(a_classifier_sends_what_leaves_a_stage_and_the_gradient_of_it),
         cmocka_unit_test(every_device_sends_its_own_part),

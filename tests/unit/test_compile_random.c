@@ -25,6 +25,7 @@
 #include "common/compile/program/order.h"
 #include "common/compile/program/schedule.h"
 #include "common/compile/program/verify.h"
+#include "common/compile/program/weights.h"
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/refine.h"
 #include "common/compile/shard/stage.h"
@@ -48,10 +49,10 @@ struct random_case {
     struct job_sharding words; // names the parameters that have specs of their own
     struct job_param_spec entries[PARAMS];
     struct spec specs[PARAMS];
-    struct job job; // its pipeline: what tells a layer's stage
-    int64_t layers[STAGES_MAX];
+    struct job job;         // its pipeline: what tells a layer's stage
+    int64_t layers[LAYERS]; // of each place
     const char *axis_name;
-    int nstages;
+    int nstages, nchunks;
     struct program programs[STAGES_MAX];
     struct memory memory[STAGES_MAX];
     struct arena a;
@@ -76,7 +77,8 @@ static void make_mesh(struct random_case *c)
     }
 }
 
-// In one case of three an axis holds the stages, which have any number of layers each.
+// In one case of three an axis holds the stages, which take turns in any way and have any number of
+// layers in each chunk.
 static void make_stages(struct random_case *c)
 {
     struct job *job = &c->job;
@@ -85,19 +87,24 @@ static void make_stages(struct random_case *c)
     job->sharding.rules[0] = (struct job_rule){.dim = "layers", .axes = {1, &c->axis_name}};
     static const struct model_facts facts = {.layers = LAYERS};
     job->model.facts = &facts;
-    job->pipeline.schedule = ask(c, 5, 1, 2) ? JOB_GPIPE : JOB_1F1B;
-    job->pipeline.stages = (struct schema_list){size, c->layers};
+    job->pipeline.schedule = ask(c, 5, 1, JOB_CIRCULAR + 1);
+    job->pipeline.chunks = 1 + ask(c, 5, 3, LAYERS / size > 0 ? LAYERS / size : 1);
     c->axis_name = c->mesh.axis[axis].name;
-    c->nstages = 1;
+    c->nstages = c->nchunks = 1;
     if (ask(c, 5, 2, 3) || size == 1 || size > STAGES_MAX)
         return;
+    if (job->pipeline.schedule == JOB_INTERLEAVED && MICROBATCHES % size) // no job may ask for it
+        job->pipeline.schedule = JOB_CIRCULAR;
     c->nstages = size;
     c->mesh.stages = (axis_set)(1u << axis);
     job->mesh = (struct job_mesh){1, {{c->axis_name, size}}};
-    for (int s = 0; s < size; s++) {
-        c->layers[s] = 1 + (s < size - 1 ? ask(c, 6, s, left - (size - s) + 1) : left - 1);
+    c->nchunks = job_chunks(job);
+    int places = size * c->nchunks;
+    for (int s = 0; s < places; s++) {
+        c->layers[s] = 1 + (s < places - 1 ? ask(c, 6, s, left - (places - s) + 1) : left - 1);
         left -= (int)c->layers[s];
     }
+    job->pipeline.stages = (struct schema_list){places, c->layers};
 }
 
 // Up to two of the axes in any order, each used once over the whole spec.
@@ -337,14 +344,19 @@ static int check_programs(struct random_case *c, struct graph *cut, struct err *
     struct schedule s[STAGES_MAX];
     struct program *p = c->programs;
     struct schedule_cost cost;
-    int rc = 0;
-    for (int k = 0; k < c->nstages; k++) {
-        schedule_build(&s[k], &c->a, PROGRAM_TRAIN, MICROBATCHES,
-                       (enum job_pipeline_schedule)c->job.pipeline.schedule, k, c->nstages);
+    const struct schedule_of of = {.program = PROGRAM_TRAIN,
+                                   .kind = (enum job_pipeline_schedule)c->job.pipeline.schedule,
+                                   .microbatches = MICROBATCHES,
+                                   .stages = c->nstages,
+                                   .chunks = c->nchunks,
+                                   .layers = c->layers};
+    int rc = schedule_build(s, &c->a, &of, e);
+    for (int k = 0; k < c->nstages && !rc; k++) {
+        rc = schedule_verify(&s[k], &of, e);
         lower_stage(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k]);
         fuse_updates(&p[k]);
     }
-    rc = rc ? rc : schedule_simulate(s, c->nstages, c->layers, &cost, e);
+    rc = rc ? rc : schedule_simulate(s, &of, &cost, e);
     rc = rc ? rc : verify_stages(p, c->nstages, e);
     for (int k = 0; k < c->nstages && !rc; k++) {
         struct program *all[] = {&p[k]};
@@ -369,6 +381,8 @@ static int cut_case(struct random_case *c, struct graph *cut, struct err *e)
     if (!rc) {
         fuse_nodes(cut);
         order_nodes(cut);
+        if (c->job.pipeline.schedule == JOB_ZERO_BUBBLE && c->nstages > 1)
+            weights_split(cut);
         cut->backend = BACKEND_CPU; // its ops ask for little scratch
     }
     rc = rc ? rc : verify_partitioned(cut, &c->mesh, e);

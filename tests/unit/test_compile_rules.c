@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "common/compile/program/schedule.h"
 #include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/partition.h"
 #include "common/op/gemm.h"
@@ -280,27 +279,6 @@ static void labels_become_batched_gemms(void **state)
                                   &(struct shape){3, {3, 2, 5}}, &(struct shape){2, {4, 5}}, &g));
 }
 
-// ---- schedules ---------------------------------------------------------------------------------
-
-static void a_schedule_out_of_order_is_refused(void **state)
-{
-    (void)state;
-    struct arena a = {0};
-    struct schedule s;
-    struct err e = {0};
-    schedule_build(&s, &a, PROGRAM_TRAIN, 3, JOB_1F1B, 0, 1);
-    assert_int_equal(s.n, 7);
-    assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), 0);
-    struct slot keep = s.slots[0];
-    s.slots[0] = s.slots[1];
-    s.slots[1] = keep; // backward before forward
-    assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), ERR_INTERNAL);
-    schedule_build(&s, &a, PROGRAM_TRAIN, 3, JOB_1F1B, 0, 1);
-    s.n--; // no update
-    assert_int_equal(schedule_verify(&s, PROGRAM_TRAIN, &e), ERR_INTERNAL);
-    arena_clear(&a);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -318,7 +296,6 @@ int main(void)
         cmocka_unit_test(a_free_cut_that_nobody_wants_is_gathered_when_the_operand_is_cheaper),
         cmocka_unit_test(a_free_cut_stays_where_nothing_is_wanted),
         cmocka_unit_test(labels_become_batched_gemms),
-        cmocka_unit_test(a_schedule_out_of_order_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

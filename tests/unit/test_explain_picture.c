@@ -225,6 +225,37 @@ static void a_stage_waits_for_its_neighbours(void **state)
            "stages wait 0.2 of the time\n");
 }
 
+// Two stages of two layers. Under zero_bubble each slot is as long as a forward: stage 0 waits a slot
+// for B0, stage 1 one for F0.
+static void a_backward_in_two_is_drawn_in_two(void **state)
+{
+    (void)state;
+    expect(
+        draw_pipeline(PICTURE_SCHEDULE, 80, "zero_bubble", 2),
+        "a step of 2 stages and 4 microbatches, time to the right\n"
+        "stage 0   │F0 F1 ·  B0 W0 F2 B1 W1 F3 B2 W2 B3 W3 │ U\n"
+        "stage 1   │·  F0 B0 F1 B1 W0 F2 B2 W1 F3 B3 W2 W3 │ U\n"
+        "F forward, B backward, W gradients of weights, each of a microbatch; U update; · waits\n"
+        "stages wait 0.0769 of the time\n");
+}
+
+// A layer a chunk: stage 0 is through with F0.1 at 3 and waits for its backward from 5 to 6. The last
+// backward ends at 27, of which each stage works 24.
+static void chunks_are_named_behind_their_microbatch(void **state)
+{
+    (void)state;
+    expect(
+        draw_pipeline(PICTURE_SCHEDULE, 160, "interleaved, chunks: 2", 2),
+        "a step of 2 stages and 4 microbatches, time to the right\n"
+        "stage 0   │F0.0 F1.0 F0.1 F1.1 F2.0 ·    B0.1      F3.0 B1.1      F2.1 B0.0"
+        "      F3.1 B1.0      ·    B2.1      ·    B3.1      B2.0      B3.0      │ U\n"
+        "stage 1   │·    F0.0 F1.0 F0.1 B0.1      F1.1 B1.1      F2.0 B0.0      F3.0"
+        " B1.0      F2.1 B2.1      F3.1 B3.1      B2.0      B3.0      ·    ·    │ U\n"
+        "F forward, B backward (twice as long), each of a microbatch; 2.1: microbatch 2, chunk 1; "
+        "U update; · waits\n"
+        "stages wait 0.111 of the time\n");
+}
+
 static void a_long_schedule_keeps_its_beginning_and_its_end(void **state)
 {
     (void)state;
@@ -366,6 +397,8 @@ int main(void)
         cmocka_unit_test(gradient_accumulation_is_forward_and_backward_in_turn),
         cmocka_unit_test(a_model_without_layers_has_a_schedule_too),
         cmocka_unit_test(a_stage_waits_for_its_neighbours),
+        cmocka_unit_test(a_backward_in_two_is_drawn_in_two),
+        cmocka_unit_test(chunks_are_named_behind_their_microbatch),
         cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
         cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
         cmocka_unit_test(layers_are_told_apart_by_their_stage),

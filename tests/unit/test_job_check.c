@@ -315,6 +315,83 @@ static void test_stages_hold_the_models_layers(void **state)
                   "axis, these are 2\n");
 }
 
+static void test_axes_are_known_by_what_they_are_for(void **state)
+{
+    static const char *const names[] = {"pp", "tp", "cp", "ep"};
+    struct job_case c;
+    (void)state;
+    case_valid(&c, NAME_LINE "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n" DATA_LINE
+                             "train: {steps: 10}\n"
+                             "mesh: {pipeline: 2, tensor: 2, sequence: 2, expert: 2}\n");
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(job_axis_find(&c.job.mesh, names[i]), i);
+    assert_int_equal(job_pipeline_axis(&c.job), 0);
+    case_clear(&c);
+}
+
+// Twelve layers, a batch of 24.
+#define DEEP(mesh, pipeline, microbatches)                                                   \
+    NAME_LINE "model: {program: mlp, inputs: 4, hidden: [8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8], " \
+              "classes: 3}\n"                                                                \
+              "data: {train: {images: x, labels: y}, batch: 24}\n"                           \
+              "train: {steps: 10, microbatches: " microbatches "}\n"                         \
+              "mesh: {" mesh "}\n"                                                           \
+              "pipeline: {" pipeline "}\n"
+
+static void test_chunks_of_stages_divide_the_layers(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {DEEP("pp: 4", "chunks: 2", "4"), "job.yaml:6:20: pipeline.chunks: a stage has one chunk "
+                                          "under 1f1b: schedule: interleaved would do\n"},
+        {DEEP("pp: 4", "schedule: interleaved", "4"),
+         "job.yaml:6:11: pipeline.chunks: interleaved passes the stages once for each chunk, and "
+         "there is one: "
+         "chunks: 3 would do\n"},
+        {DEEP("pp: 4", "schedule: circular, chunks: 4", "4"),
+         "job.yaml:6:40: pipeline.chunks: 4 stages of 4 chunks are more than the model's 12 "
+         "layers: "
+         "chunks: 3 would do\n"},
+        {DEEP("pp: 4", "schedule: circular, chunks: 2", "4"),
+         "job.yaml:6:40: pipeline.chunks: the model's 12 layers do not divide into 4 stages of 2 "
+         "chunks: chunks: 3 would do\n"},
+        {DEEP("pp: 5", "schedule: circular, chunks: 2", "6"),
+         "job.yaml:6:40: pipeline.chunks: the model's 12 layers do not divide into 5 stages of 2 "
+         "chunks: stages: [2, 2, 1, 1, 1, 1, 1, 1, 1, 1] would do\n"},
+        {DEEP("pp: 4", "schedule: interleaved, chunks: 3", "6"),
+         "job.yaml:4:34: train.microbatches: 6: interleaved stages pass as many at a time as they "
+         "are, 4: 4 or 8 would do\n"},
+        {DEEP("pp: 4", "schedule: circular, chunks: 3", "2"),
+         "job.yaml:4:34: train.microbatches: 2: a circular pipeline of 4 stages has as many under "
+         "way: at least 4 would do\n"},
+        {DEEP("pp: 2", "schedule: circular, chunks: 2, stages: [3, 9]", "4"),
+         "job.yaml:6:51: pipeline.stages: names 2 stages, the mesh has 2 of 2 chunks (pp): "
+         "[3, 3, 3, 3] would do\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_errors(cases[i].text, cases[i].says);
+}
+
+static void test_chunks_lie_round_the_ring_of_stages(void **state)
+{
+    static const int64_t layers[] = {3, 2, 3, 4};
+    struct job_case c;
+    (void)state;
+    case_valid(&c,
+               DEEP("pipeline: 2", "schedule: interleaved, chunks: 2, stages: [3, 2, 3, 4]", "4"));
+    assert_int_equal(job_stages(&c.job), 2);
+    assert_int_equal(job_chunks(&c.job), 2);
+    for (int place = 0; place < 4; place++)
+        assert_int_equal(job_stage_layers(&c.job, place), layers[place]);
+    case_clear(&c);
+    // without stages there is nothing that has chunks
+    case_valid(&c, DEEP("dp: 2", "schedule: interleaved, chunks: 5", "4"));
+    assert_int_equal(job_chunks(&c.job), 1);
+    case_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +417,9 @@ int main(void)
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),
+        cmocka_unit_test(test_axes_are_known_by_what_they_are_for),
+        cmocka_unit_test(test_chunks_of_stages_divide_the_layers),
+        cmocka_unit_test(test_chunks_lie_round_the_ring_of_stages),
         cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);

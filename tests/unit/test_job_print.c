@@ -47,6 +47,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  gather: [fsdp]\n"
                                           "pipeline:\n"
                                           "  schedule: 1f1b\n"
+                                          "  chunks: 1\n"
                                           "  stages: []\n"
                                           "precision:\n"
                                           "  compute: f32\n"

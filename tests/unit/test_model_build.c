@@ -97,7 +97,7 @@ static void paths_stand_under_repeats_and_scopes(void **state)
     find_param(&c, "layers/1/moe/shared/out/bias");
     find_param(&c, "layers/1/layers/1/scale");
     assert_string_equal(c.g.scopes[find_op(&c, OP_RELU)->scope], "layers/0");
-    assert_int_equal(c.g.scope_layers[find_op(&c, OP_RELU)->scope], 0);
+    assert_int_equal(find_op(&c, OP_RELU)->layer, 0);
     assert_string_equal(c.g.scopes[c.g.nodes[c.g.nnodes - 1].scope], "head");
     model_case_clear(&c);
 }

@@ -53,7 +53,7 @@ static void differentiate_node(struct tape *t, const struct node *n)
     if (g->failed || cot < 0 || !tape_needs(t, n->out[0]))
         return;
     g->scope = n->scope;
-    g->stage = n->stage;
+    g->place = n->place;
     t->at = n;
     g->failed = vjp_apply(t, n, cot);
 }

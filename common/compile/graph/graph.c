@@ -10,7 +10,7 @@
 
 const char *phase_name(enum phase p)
 {
-    static const char *const names[PHASE_COUNT] = {"forward", "backward", "update"};
+    static const char *const names[PHASE_COUNT] = {"forward", "backward", "weights", "update"};
     return names[p];
 }
 
@@ -33,22 +33,19 @@ void graph_scope(struct graph *g, const char *fmt, ...)
     for (g->scope = 0; g->scope < g->nscopes; g->scope++)
         if (strcmp(g->scopes[g->scope], name) == 0)
             return;
-    int cap = g->scopes_cap; // both arrays grow alike
     g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
-    g->scope_layers =
-        arena_grow(g->arena, g->scope_layers, sizeof *g->scope_layers, g->nscopes, &cap);
-    g->scope_layers[g->nscopes] = -1;
     g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
-}
-
-void graph_layer(struct graph *g, int64_t n)
-{
-    g->scope_layers[g->scope] = n;
 }
 
 void graph_at(struct graph *g, enum point p)
 {
     g->point = p;
+}
+
+void graph_layer(struct graph *g, int64_t n)
+{
+    g->layer = (int)n;
+    g->nlayers = g->nlayers > g->layer ? g->nlayers : g->layer + 1;
 }
 
 static int new_value(struct graph *g)
@@ -281,7 +278,8 @@ static int make_op(struct graph *g, const struct op_args *a)
                      .nin = a->nin,
                      .nout = op_outputs(a->op) < 0 ? a->nout : op_outputs(a->op),
                      .scope = g->scope,
-                     .stage = g->stage,
+                     .layer = g->layer,
+                     .place = g->place,
                      .phase = g->phase,
                      .when = g->when};
     if (a->attr)
@@ -310,7 +308,7 @@ static int find_copy(const struct graph *g, int value)
 {
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (n->op == OP_CAST && n->kind == NODE_OP && n->in[0] == value && n->stage == g->stage)
+        if (n->op == OP_CAST && n->kind == NODE_OP && n->in[0] == value && n->place == g->place)
             return n->out[0];
     }
     return -1;

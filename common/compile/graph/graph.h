@@ -17,7 +17,8 @@
 #include "common/op/op.h"
 #include "common/op/point.h"
 
-enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
+// WEIGHTS: the part of the backward that makes weights' gradients, where a schedule has it apart.
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_WEIGHTS, PHASE_UPDATE, PHASE_COUNT };
 const char *phase_name(enum phase p);
 
 enum value_kind {
@@ -70,10 +71,13 @@ struct node {
     axis_set owner;           // counts at coordinate 0 of these axes only: elsewhere its scale is 0
     int nin, in[OP_MAX_IN];
     int nout, out[OP_MAX_OUT];
-    int scope;       // index into scopes
-    int stage;       // where it stands in the pipeline; SEND: the sender
-    int peer;        // SEND: the receiver
-    uint64_t stages; // of the partitioned graph: those that run it, a bit each
+    int scope; // index into scopes
+    int layer; // of the model, from 0; what stands outside of layers is with the one before
+    int place; // on the way through the pipeline: chunk · stages + stage
+    // Of the partitioned graph, set by stage.c:
+    int stage, chunk;     // where it stands; SEND: the sender
+    int peer, peer_chunk; // SEND: the receiver
+    uint64_t stages;      // those that run it, a bit each
     enum phase phase;
     enum node_when when;
     bool again; // a forward node that the backward runs once more (remat.h)
@@ -107,13 +111,13 @@ struct graph {
     struct node *nodes;
     struct sum *sums;
     const char **scopes;
-    int64_t *scope_layers; // of each scope: which layer of the model it is, from 0; −1: none
     int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
     // What the next node gets.
-    int scope, stage;
+    int scope, layer, place;
     enum phase phase;
     enum point point;
     enum node_when when;
+    int nlayers; // of the model, so far
     // Of activations, and of the reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
     bool tf32; // products may read f32 so (op_attr)
@@ -133,11 +137,12 @@ void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err 
 
 // Context of what follows.
 void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// The scope is the model's layer n, which a pipeline's stages count.
-void graph_layer(struct graph *g, int64_t n);
 // What lies between two points takes the next point's spec: a model calls this before the ops that
 // lead there.
 void graph_at(struct graph *g, enum point p);
+// The model's layer n begins, counted from 0 over the whole of it: a pipeline may be cut here, and only
+// where a layer begins. What comes before the first is with it.
+void graph_layer(struct graph *g, int64_t n);
 
 // Leaves. Dimensions come as arrays of n names and sizes.
 int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,

@@ -43,7 +43,7 @@ static bool is_kept_for(const struct remat *r, int value, const struct node *rea
         is_decision(g, value))
         return true;
     if (r->mode == JOB_REMAT_FULL)
-        return made_by->stage != reader->stage;
+        return made_by->place != reader->place;
     return r->outside[value] || strcmp(g->scopes[made_by->scope], "embed") == 0;
 }
 

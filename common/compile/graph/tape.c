@@ -50,7 +50,7 @@ void tape_add(struct tape *t, int value, int contribution)
     c->value = arena_grow(g->arena, c->value, sizeof *c->value, c->n, &c->cap);
     c->value[c->n++] = contribution;
     c->scope = g->scope;
-    c->stage = g->stage;
+    c->place = g->place;
     g->values[contribution].open = is_own_contribution(t, contribution);
 }
 
@@ -95,7 +95,7 @@ void tape_settle(struct tape *t, int value)
         return;
     }
     g->scope = c->scope;
-    g->stage = c->stage;
+    g->place = c->place;
     graph_at(g, g->values[value].point);
     for (int k = 1; k < c->n && !g->failed; k++) {
         int both[2] = {t->cot[value], c->value[k]};

@@ -9,7 +9,7 @@
 
 struct terms {
     int n, cap, *value;
-    int scope, stage; // of the last to contribute
+    int scope, place; // of the last to contribute
 };
 
 struct tape {

@@ -15,7 +15,8 @@ struct group group_of(const struct instr *i, int stage)
         return (struct group){.kind = GROUP_BOUNDARY,
                               .axis = i->axis,
                               .stages = (uint64_t)1 << from | (uint64_t)1 << to,
-                              .up = from < to};
+                              .up = from < to,
+                              .closing = (from < to) != (i->phase == PHASE_FORWARD)};
     if (i->stages)
         return (struct group){.kind = GROUP_STAGES, .axis = i->axis, .stages = i->stages};
     return (struct group){.kind = GROUP_AXES, .axes = i->group};
@@ -27,7 +28,8 @@ bool group_equal(const struct group *a, const struct group *b)
         return false;
     if (a->kind == GROUP_AXES)
         return dim_equal(&a->axes, &b->axes);
-    return a->axis == b->axis && a->stages == b->stages && a->up == b->up;
+    return a->axis == b->axis && a->stages == b->stages && a->up == b->up &&
+           a->closing == b->closing;
 }
 
 int group_size(const struct group *g, const struct mesh *m)
@@ -58,7 +60,8 @@ void group_print(const struct group *g, const struct mesh *m, struct buf *out)
     buf_printf(out, "%s ", m->axis[g->axis].name);
     if (g->kind == GROUP_BOUNDARY) {
         int low = __builtin_ctzll(g->stages), high = 63 - __builtin_clzll(g->stages);
-        buf_printf(out, "%d>%d", g->up ? low : high, g->up ? high : low);
+        buf_printf(out, "%d>%d%s", g->up ? low : high, g->up ? high : low,
+                   g->closing ? " closing" : "");
         return;
     }
     const char *sep = "";

@@ -5,7 +5,8 @@
 //   axes      START          the ranks that differ on an ordered list of mesh axes
 //   stages    START          those of some stages of a pipeline that share all other coordinates
 //   boundary  SEND, RECV     the two on both sides of a stage boundary, one group each way: the
-//                            lower stage's rank comes first
+//                            lower stage's rank comes first. The boundary at which the ring of
+//                            stages closes is another, also between the same two of two
 #pragma once
 #include "common/compile/program/program.h"
 
@@ -14,7 +15,7 @@ struct group {
     struct dim_cut axes; // AXES
     int axis;            // the pipeline's, for the other two
     uint64_t stages;     // a bit each
-    bool up;             // BOUNDARY: from the lower stage to the higher
+    bool up, closing;    // BOUNDARY: from the lower stage to the higher; of the ring's ends
 };
 
 struct group group_of(const struct instr *i, int stage); // stage: of the program
@@ -22,7 +23,7 @@ bool group_equal(const struct group *a, const struct group *b);
 int group_size(const struct group *g, const struct mesh *m);
 // Its ranks in the order of their coordinates in it, as `rank` sees it; their number.
 int group_ranks(const struct group *g, const struct mesh *m, int rank, int *out);
-// "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1". Groups of one rank that differ have different names.
+// "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1", "pp 3>0 closing". Groups of one rank that differ have different names.
 void group_print(const struct group *g, const struct mesh *m, struct buf *out);
 // ERR_LIMIT: the programs of a rank, one of each kind, use more than COMMUNICATORS groups.
 int group_check(struct program *const *programs, int n, struct err *e);

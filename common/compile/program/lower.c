@@ -6,6 +6,7 @@
 
 #include "common/compile/graph/optable.h"
 #include "common/compile/layout/reshard_blocks.h"
+#include "common/compile/program/sharing.h"
 
 // The copy that brings what a collective delivered into the output of its reshard.
 struct unpack {
@@ -15,6 +16,10 @@ struct unpack {
     struct op_block block;
 };
 
+struct nodes {
+    int n, cap, *at;
+};
+
 struct lowering {
     const struct graph *g;
     const struct mesh *mesh;
@@ -22,16 +27,19 @@ struct lowering {
     struct arena *arena;
     struct arena maps; // what is needed while lowering
     int microbatches, stage, axis;
-    int *root;      // value → the value whose buffer it shares
-    int *last_read; // root → the last node of a microbatch that reads it
-    int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
-    int *buffer;    // root · microbatches + m → buffer, −1
-    int workspace;  // buffer, −1 before an op wants one
+    struct sharing sharing;
+    int *buffer;                             // root · microbatches + m → buffer, −1
+    int workspace;                           // buffer, −1 before an op wants one
     int pending[COLLECTIVES_OPEN], npending; // started and not waited for, in order
     int *open, nopen, open_cap;              // the same of sends and receives
     struct unpack *unpacks;                  // results of collectives that nobody read yet
     int nunpacks, unpacks_cap;
     int scope, nscopes; // of the last op; how often that has changed
+    const struct schedule *schedule;
+    struct nodes *runs,
+        *receives;             // of a phase and chunk, in the graph's order: nodes of this stage,
+                               // and sends to it
+    int *receiving, nreceived; // slots by when their receives start; how many have been started
 };
 
 const char *program_name(enum program_kind k)
@@ -68,118 +76,6 @@ void program_rows(const struct program *p, int rank, int64_t *first, int64_t *co
 const struct op_attr *program_attr(const struct program *p, const struct instr *i)
 {
     return i->attr ? i->attr : &p->graph->nodes[i->node].attr;
-}
-
-// Whether this stage runs a node.
-static bool runs_here(const struct lowering *l, const struct node *n)
-{
-    return n->stages >> l->stage & 1;
-}
-
-// ---- which values share a buffer ---------------------------------------------------------------
-
-static void find_roots(struct lowering *l)
-{
-    const struct graph *g = l->g;
-    for (int v = 0; v < g->nvalues; v++)
-        l->root[v] = v;
-    for (int s = 0; s < g->nsums; s++)
-        for (int c = 0, first = 1; c < g->sums[s].n; c++) {
-            int v = g->sums[s].contrib[c];
-            l->root[v] = g->sums[s].value;
-            l->first_of[v] = first ? 1 : 2;
-            first &= !runs_here(l, &g->nodes[g->values[v].producer]);
-        }
-    // Aliases point at what was there before them; follow each to its end.
-    for (int v = 0; v < g->nvalues; v++) {
-        int r = v;
-        while (g->values[r].alias >= 0 || l->root[r] != r)
-            r = g->values[r].alias >= 0 ? g->values[r].alias : l->root[r];
-        l->root[v] = r;
-    }
-}
-
-static void find_last_reads(struct lowering *l)
-{
-    for (int v = 0; v < l->g->nvalues; v++)
-        l->last_read[v] = -1;
-    for (int n = 0; n < l->g->nnodes; n++)
-        for (int k = 0; k < l->g->nodes[n].nin && runs_here(l, &l->g->nodes[n]); k++)
-            l->last_read[l->root[l->g->nodes[n].in[k]]] = n;
-}
-
-static struct shape local_shape(const struct lowering *l, int value)
-{
-    const struct value *v = &l->g->values[value];
-    return spec_local(&v->spec, l->mesh, &v->shape);
-}
-
-static bool outlives_microbatch(enum value_kind k)
-{
-    return k != VALUE_TEMP;
-}
-
-// Whether all microbatches share the value's buffer.
-static bool is_shared(const struct lowering *l, int root)
-{
-    const struct value *v = &l->g->values[root];
-    return outlives_microbatch(v->kind) ||
-           (v->producer >= 0 && l->g->nodes[v->producer].when == FIRST_MICROBATCH);
-}
-
-static bool same_labels(const struct node *n, int in, int out)
-{
-    return memcmp(n->attr.label[in], n->attr.label[n->nin + out], sizeof n->attr.label[in]) == 0;
-}
-
-// A value's root, once roots have been joined: chains are cut short on the way.
-static int root_of(struct lowering *l, int v)
-{
-    while (l->root[l->root[v]] != l->root[v])
-        l->root[v] = l->root[l->root[v]];
-    return l->root[v];
-}
-
-// Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
-// it reads last, once, and in the same order.
-static bool may_cover(struct lowering *l, int node, int input, int output)
-{
-    const struct graph *g = l->g;
-    const struct node *n = &g->nodes[node];
-    int in = root_of(l, n->in[input]), out = n->out[output];
-    struct shape a = local_shape(l, n->in[input]), b = local_shape(l, out);
-    bool free = l->root[out] == out && g->values[in].kind == VALUE_TEMP &&
-                l->last_read[in] == node && shape_equal(&a, &b) &&
-                g->values[in].dtype == g->values[out].dtype && !is_shared(l, in) &&
-                same_labels(n, input, output);
-    for (int k = 0; k < n->nin && free; k++)
-        free = k == input || root_of(l, n->in[k]) != in;
-    return free;
-}
-
-// An elementwise op writes over its first input, a fused one each output over some input, where
-// that may be. The choice is made on the graph, so it holds for every microbatch.
-static void find_in_place(struct lowering *l)
-{
-    const struct graph *g = l->g;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        if (!runs_here(l, n) || n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ||
-            (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
-            continue;
-        int inputs = op_is(n->op, OP_IS_FUSED) ? n->nin : 1;
-        for (int o = 0; o < n->nout; o++)
-            for (int k = 0; k < inputs; k++) {
-                if (!may_cover(l, i, k, o))
-                    continue;
-                int in = root_of(l, n->in[k]);
-                l->root[n->out[o]] = in;
-                l->last_read[in] = l->last_read[n->out[o]];
-                break;
-            }
-    }
-    for (int v = 0; v < g->nvalues; v++)
-        l->root[v] = root_of(l, v);
 }
 
 // ---- buffers -----------------------------------------------------------------------------------
@@ -224,9 +120,9 @@ static int make_buffer(struct lowering *l, int root, int m)
                          .name = name_buffer(l, v),
                          .kind = choose_buffer_kind(v),
                          .source = v->kind,
-                         .persistent = outlives_microbatch(v->kind),
+                         .persistent = v->kind != VALUE_TEMP,
                          .dtype = v->dtype,
-                         .shape = local_shape(l, root),
+                         .shape = sharing_shape(&l->sharing, root),
                          .copies = v->kind == VALUE_INPUT ? l->microbatches : 1,
                          .first = p->ninstrs,
                          .last = p->ninstrs};
@@ -245,11 +141,11 @@ static int buffer_of(struct lowering *l, int root, int m)
 // frozen), and comes first: what is gathered of the copy bears the same name (program_find).
 static struct view view_of(struct lowering *l, int value, int m)
 {
-    int root = l->root[value];
+    int root = l->sharing.root[value];
     enum value_kind kind = l->g->values[root].kind;
     if (kind == VALUE_COPY)
         buffer_of(l, l->g->values[root].of, 0);
-    int b = buffer_of(l, root, is_shared(l, root) ? 0 : m);
+    int b = buffer_of(l, root, sharing_all_microbatches(&l->sharing, root) ? 0 : m);
     struct buffer *buf = &l->p->buffers[b];
     buf->last = l->p->ninstrs;
     struct view v = {.buffer = b};
@@ -353,15 +249,25 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
     emit_instr(l, &i);
 }
 
-// Starts what the slot receives from its neighbours. This is done when the slot before it begins,
-// so that the data travels while that one computes, and so that two neighbours that will send to
-// each other are both ready to receive and neither send blocks (schedule.h).
-static void start_receives(struct lowering *l, const struct slot *slot)
+static struct nodes *find_nodes(const struct lowering *l, struct nodes *of, enum phase phase,
+                                int chunk)
 {
-    for (int i = 0; i < l->g->nnodes; i++) {
-        const struct node *n = &l->g->nodes[i];
-        if (n->kind == NODE_SEND && n->peer == l->stage && n->phase == slot->phase)
-            start_sendrecv(l, n, slot->microbatch, INSTR_RECV);
+    return &of[(int)phase * l->schedule->chunks + chunk];
+}
+
+// Starts what slots receive from their neighbours. This is done when the slot `at` begins, before
+// the one that needs it, so that the data travels while others compute, and so that two neighbours
+// that will send to each other are both ready to receive and neither send blocks (schedule.h).
+static void start_receives(struct lowering *l, int at)
+{
+    const struct schedule *s = l->schedule;
+    for (; l->nreceived < s->n; l->nreceived++) {
+        const struct slot *t = &s->slots[l->receiving[l->nreceived]];
+        const struct nodes *sends = find_nodes(l, l->receives, t->phase, t->chunk);
+        if (t->receive > at)
+            return;
+        for (int k = 0; k < sends->n; k++)
+            start_sendrecv(l, &l->g->nodes[sends->at[k]], t->microbatch, INSTR_RECV);
     }
 }
 
@@ -461,8 +367,9 @@ static void unpack_at(struct lowering *l, int at)
 static void unpack_value(struct lowering *l, int value, int m)
 {
     for (int i = 0; i < l->nunpacks; i++)
-        if (l->root[l->unpacks[i].value] == l->root[value] &&
-            (l->unpacks[i].i.microbatch == m || is_shared(l, l->root[value])))
+        if (l->sharing.root[l->unpacks[i].value] == l->sharing.root[value] &&
+            (l->unpacks[i].i.microbatch == m ||
+             sharing_all_microbatches(&l->sharing, l->sharing.root[value])))
             unpack_at(l, i--);
 }
 
@@ -499,8 +406,8 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
         start_collective(l, n, i);
         return;
     }
-    int in = l->root[n->in[0]];
-    struct shape shape = local_shape(l, n->in[0]);
+    int in = l->sharing.root[n->in[0]];
+    struct shape shape = sharing_shape(&l->sharing, n->in[0]);
     struct reshard_blocks t = reshard_blocks_of(&n->step, l->mesh, &shape);
     size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
     if (!t.payload) {
@@ -511,7 +418,8 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
     bool exchange = n->step.kind == RESHARD_ALL_TO_ALL;
     // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
     bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
-    bool dead = (spent || !is_shared(l, in)) && l->last_read[in] == i.node;
+    bool dead =
+        (spent || !sharing_all_microbatches(&l->sharing, in)) && l->sharing.last_read[in] == i.node;
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
@@ -533,7 +441,8 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
 
 static struct tensor operand_of(const struct lowering *l, int value)
 {
-    return (struct tensor){.dtype = l->g->values[value].dtype, .shape = local_shape(l, value)};
+    return (struct tensor){.dtype = l->g->values[value].dtype,
+                           .shape = sharing_shape(&l->sharing, value)};
 }
 
 // One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
@@ -566,12 +475,11 @@ static int workspace_for(struct lowering *l, const struct node *n)
 static void emit_node(struct lowering *l, int node, int m)
 {
     const struct node *n = &l->g->nodes[node];
-    if (!runs_here(l, n) || (n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
+    if ((n->when == LAST_MICROBATCH && m != l->microbatches - 1) ||
         (n->when == FIRST_MICROBATCH && m != 0))
         return;
     if (n->kind == NODE_SEND) {
-        if (n->stage == l->stage)
-            start_sendrecv(l, n, m, INSTR_SEND);
+        start_sendrecv(l, n, m, INSTR_SEND);
         return;
     }
     struct instr i = {.node = node,
@@ -600,7 +508,7 @@ static void emit_node(struct lowering *l, int node, int m)
         i.in[k] = view_of(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
         i.out[k] = view_of(l, n->out[k], m);
-    int contribution = l->first_of[n->out[0]];
+    int contribution = l->sharing.first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;
     if (n->kind != NODE_OP) {
@@ -615,26 +523,57 @@ static void mark_stash(struct program *p)
 {
     for (int b = 0; b < p->nbuffers; b++) {
         struct buffer *buf = &p->buffers[b];
-        if (buf->persistent || p->instrs[buf->first].phase != PHASE_FORWARD)
-            continue;
-        if (p->instrs[buf->last].phase == PHASE_BACKWARD)
+        enum phase made = p->instrs[buf->first].phase, read = p->instrs[buf->last].phase;
+        if (!buf->persistent && made < read && read != PHASE_UPDATE)
             buf->kind = BUFFER_STASH;
     }
 }
 
+static void add_node(struct lowering *l, struct nodes *to, int node)
+{
+    to->at = arena_grow(&l->maps, to->at, sizeof *to->at, to->n, &to->cap);
+    to->at[to->n++] = node;
+}
+
+// A slot looks only at what it runs and receives.
+static void list_nodes(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    l->runs = arena_array(&l->maps, struct nodes, PHASE_COUNT * l->schedule->chunks);
+    l->receives = arena_array(&l->maps, struct nodes, PHASE_COUNT * l->schedule->chunks);
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        bool sends = n->kind == NODE_SEND;
+        if (sends && n->peer == l->stage)
+            add_node(l, find_nodes(l, l->receives, n->phase, n->peer_chunk), i);
+        if (sends ? n->stage == l->stage : n->stages >> l->stage & 1)
+            add_node(l, find_nodes(l, l->runs, n->phase, n->chunk), i);
+    }
+}
+
+static void list_receives(struct lowering *l)
+{
+    const struct schedule *s = l->schedule;
+    int *end = arena_array(&l->maps, int, s->n + 1); // of those that start in each slot or before
+    l->receiving = arena_array(&l->maps, int, s->n);
+    for (int i = 0; i < s->n; i++)
+        end[s->slots[i].receive + 1]++;
+    for (int i = 1; i <= s->n; i++)
+        end[i] += end[i - 1];
+    for (int i = s->n - 1; i >= 0; i--)
+        l->receiving[--end[s->slots[i].receive + 1]] = i;
+}
+
 static void init_lowering(struct lowering *l)
 {
-    size_t n = (size_t)l->g->nvalues;
+    size_t n = (size_t)l->g->nvalues * (size_t)l->microbatches;
     l->workspace = l->scope = -1;
-    l->root = arena_array(&l->maps, int, n);
-    l->last_read = arena_array(&l->maps, int, n);
-    l->first_of = arena_array(&l->maps, int, n);
-    l->buffer = arena_array(&l->maps, int, n *(size_t)l->microbatches);
-    for (size_t i = 0; i < n * (size_t)l->microbatches; i++)
+    l->buffer = arena_array(&l->maps, int, n);
+    for (size_t i = 0; i < n; i++)
         l->buffer[i] = -1;
-    find_roots(l);
-    find_last_reads(l);
-    find_in_place(l);
+    list_nodes(l);
+    list_receives(l);
+    sharing_find(&l->sharing, l->g, l->mesh, l->stage, &l->maps);
 }
 
 void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
@@ -647,10 +586,11 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                          .p = out,
                          .arena = a,
                          .microbatches = s->microbatches,
+                         .schedule = s,
                          .stage = stage,
                          .axis = m->stages ? __builtin_ctz(m->stages) : -1};
     init_lowering(&l);
-    start_receives(&l, &s->slots[0]);
+    start_receives(&l, -1);
     for (int i = 0; i < s->n; i++) {
         struct slot slot = s->slots[i];
         emit_instr(&l, &(struct instr){.kind = INSTR_MARK,
@@ -659,12 +599,11 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                                        .stage = stage,
                                        .phase = slot.phase,
                                        .microbatch = slot.microbatch});
-        if (i + 1 < s->n)
-            start_receives(&l, &s->slots[i + 1]);
+        start_receives(&l, i);
         end_sends(&l, &slot);
-        for (int n = 0; n < g->nnodes; n++)
-            if (g->nodes[n].phase == slot.phase)
-                emit_node(&l, n, slot.microbatch);
+        const struct nodes *runs = find_nodes(&l, l.runs, slot.phase, slot.chunk);
+        for (int k = 0; k < runs->n; k++)
+            emit_node(&l, runs->at[k], slot.microbatch);
         unpack_old(&l, 0);
     }
     while (l.npending)

@@ -5,7 +5,7 @@
 // with its own lifetime. A contribution is written straight into its sum's buffer, adding to it
 // from the second on. An elementwise op writes over an input that nobody reads afterwards. A
 // collective starts where its node stands and is waited for before the first instruction that
-// touches its buffer; so do sends and receives between stages, but a receive starts a slot early.
+// touches its buffer; so do sends and receives between stages, but a receive starts slots early.
 // Where nodes stand is order.h's business.
 #pragma once
 #include "common/compile/program/program.h"

@@ -2,106 +2,215 @@
 // Schedules. See schedule.h.
 #include "common/compile/program/schedule.h"
 
-static void add_slot(struct schedule *s, enum phase phase, int microbatch)
+// ---- the tables ---------------------------------------------------------------------------------
+
+// What makes one kind of schedule another.
+struct recipe {
+    int group;  // so many microbatches pass all chunks before the next ones begin
+    int ahead;  // forwards before the first backward
+    int behind; // backwards before the first slot for weights; −1: backwards include them
+};
+
+static struct recipe find_recipe(const struct schedule_of *of, int stage)
 {
-    s->slots[s->n++] = (struct slot){.phase = phase, .microbatch = microbatch};
+    int stages_behind = of->stages - 1 - stage, all = of->microbatches * of->chunks;
+    struct recipe r = {.group = of->microbatches, .ahead = stages_behind, .behind = -1};
+    switch (of->stages > 1 ? of->kind : JOB_1F1B) {
+    case JOB_1F1B:
+        break;
+    case JOB_GPIPE:
+    case JOB_CIRCULAR:
+        r.ahead = all;
+        break;
+    case JOB_INTERLEAVED:
+        r.group = of->stages;
+        r.ahead = 2 * stages_behind + (of->chunks - 1) * of->stages;
+        break;
+    case JOB_ZERO_BUBBLE:
+        r.behind = stage;
+        break;
+    }
+    if (of->program != PROGRAM_TRAIN || r.ahead > all)
+        r.ahead = all;
+    return r;
 }
 
-void schedule_build(struct schedule *s, struct arena *a, enum program_kind kind, int microbatches,
-                    enum job_pipeline_schedule how, int stage, int nstages)
+// The k-th forward of a stage; the k-th backward is that of the same microbatch in the chunk as far
+// from the last as this one is from the first.
+static struct slot find_slot_at(const struct schedule_of *of, int group, int k, enum phase phase)
 {
-    *s = (struct schedule){.microbatches = microbatches};
-    s->slots = arena_array(a, struct slot, 2 * microbatches + 1);
-    bool train = kind == PROGRAM_TRAIN;
-    int ahead = nstages - 1 - stage; // forwards before the first backward's own
-    if (!train || (how == JOB_GPIPE && nstages > 1) || ahead > microbatches)
-        ahead = microbatches;
-    for (int m = 0; m < microbatches + ahead; m++) {
-        if (m < microbatches)
-            add_slot(s, PHASE_FORWARD, m);
-        if (train && m >= ahead)
-            add_slot(s, PHASE_BACKWARD, m - ahead);
-    }
-    add_slot(s, PHASE_UPDATE, microbatches - 1);
+    int first = k / (group * of->chunks) * group, left = of->microbatches - first;
+    int size = left < group ? left : group, at = k - first * of->chunks;
+    int chunk = at / size;
+    return (struct slot){.phase = phase,
+                         .microbatch = first + at % size,
+                         .chunk = phase == PHASE_FORWARD ? chunk : of->chunks - 1 - chunk};
 }
 
-int schedule_verify(const struct schedule *s, enum program_kind kind, struct err *e)
+static void build_stage(struct schedule *s, struct arena *a, const struct schedule_of *of,
+                        int stage)
 {
-    int done[PHASE_COUNT] = {0};
-    for (int i = 0; i < s->n; i++) {
-        struct slot t = s->slots[i];
-        bool update = t.phase == PHASE_UPDATE;
-        if (!update && t.microbatch != done[t.phase])
-            return err_set(e, ERR_INTERNAL, "schedule: %s of microbatch %d out of order",
-                           phase_name(t.phase), t.microbatch);
-        if (t.phase == PHASE_BACKWARD && t.microbatch >= done[PHASE_FORWARD])
-            return err_set(e, ERR_INTERNAL,
-                           "schedule: backward of microbatch %d before its forward", t.microbatch);
-        done[t.phase]++;
-        if (update && i != s->n - 1)
-            return err_set(e, ERR_INTERNAL, "schedule: the update is not the last slot");
+    struct recipe r = find_recipe(of, stage);
+    int all = of->microbatches * of->chunks, weights = 0;
+    bool train = of->program == PROGRAM_TRAIN;
+    *s = (struct schedule){.slots = arena_array(a, struct slot, 3 * all + 1),
+                           .microbatches = of->microbatches,
+                           .chunks = of->chunks};
+    for (int k = 0; k < all + r.ahead; k++) {
+        int back = k - r.ahead;
+        if (k < all)
+            s->slots[s->n++] = find_slot_at(of, r.group, k, PHASE_FORWARD);
+        if (train && back >= 0)
+            s->slots[s->n++] = find_slot_at(of, r.group, back, PHASE_BACKWARD);
+        if (train && r.behind >= 0 && back >= r.behind)
+            s->slots[s->n++] = find_slot_at(of, r.group, weights++, PHASE_WEIGHTS);
     }
-    int backward = kind == PROGRAM_TRAIN ? s->microbatches : 0;
-    if (done[PHASE_FORWARD] != s->microbatches || done[PHASE_BACKWARD] != backward ||
-        done[PHASE_UPDATE] != 1)
-        return err_set(e, ERR_INTERNAL, "schedule: %d forward, %d backward, %d update slots",
-                       done[PHASE_FORWARD], done[PHASE_BACKWARD], done[PHASE_UPDATE]);
+    while (train && r.behind >= 0 && weights < all)
+        s->slots[s->n++] = find_slot_at(of, r.group, weights++, PHASE_WEIGHTS);
+    s->slots[s->n++] = (struct slot){.phase = PHASE_UPDATE, .microbatch = of->microbatches - 1};
+    for (int i = 0; i < s->n; i++)
+        s->slots[i].receive = i - 1;
+}
+
+// ---- one stage ----------------------------------------------------------------------------------
+
+static bool has_phase(const struct schedule_of *of, enum phase phase)
+{
+    bool weights = of->kind == JOB_ZERO_BUBBLE && of->stages > 1;
+    return phase == PHASE_FORWARD ||
+           (of->program == PROGRAM_TRAIN && (phase == PHASE_BACKWARD || weights));
+}
+
+// `done`: of each phase and chunk, how many microbatches have had it.
+static int check_slot(const struct schedule_of *of, int *const *done, const struct slot *t,
+                      struct err *e)
+{
+    static const enum phase needs[] = {
+        [PHASE_BACKWARD] = PHASE_FORWARD, [PHASE_WEIGHTS] = PHASE_BACKWARD};
+    if (t->chunk < 0 || t->chunk >= of->chunks)
+        return err_set(e, ERR_INTERNAL, "schedule: chunk %d of %d", t->chunk, of->chunks);
+    if (t->microbatch != done[t->phase][t->chunk])
+        return err_set(e, ERR_INTERNAL, "schedule: %s of microbatch %d out of order",
+                       phase_name(t->phase), t->microbatch);
+    if (t->phase != PHASE_FORWARD && t->microbatch >= done[needs[t->phase]][t->chunk])
+        return err_set(e, ERR_INTERNAL, "schedule: %s of microbatch %d before its %s",
+                       phase_name(t->phase), t->microbatch, phase_name(needs[t->phase]));
+    done[t->phase][t->chunk]++;
     return 0;
+}
+
+int schedule_verify(const struct schedule *s, const struct schedule_of *of, struct err *e)
+{
+    struct arena scratch = {0};
+    int *done[PHASE_UPDATE], rc = 0, updates = 0;
+    for (int p = 0; p < PHASE_UPDATE; p++)
+        done[p] = arena_array(&scratch, int, of->chunks);
+    for (int i = 0; i < s->n && !rc; i++) {
+        const struct slot *t = &s->slots[i];
+        updates += t->phase == PHASE_UPDATE;
+        if (t->phase != PHASE_UPDATE)
+            rc = check_slot(of, done, t, e);
+        else if (i != s->n - 1)
+            rc = err_set(e, ERR_INTERNAL, "schedule: the update is not the last slot");
+        if (!rc && t->receive >= i)
+            rc = err_set(e, ERR_INTERNAL, "schedule: slot %d receives in slot %d", i, t->receive);
+    }
+    for (int p = 0; p < PHASE_UPDATE && !rc; p++)
+        for (int c = 0; c < of->chunks && !rc; c++) {
+            int want = has_phase(of, (enum phase)p) ? of->microbatches : 0;
+            if (done[p][c] != want || updates != 1)
+                rc =
+                    err_set(e, ERR_INTERNAL, "schedule: %d %s slots of chunk %d for %d, %d updates",
+                            done[p][c], phase_name((enum phase)p), c, want, updates);
+        }
+    arena_clear(&scratch);
+    return rc;
 }
 
 // ---- all stages together ------------------------------------------------------------------------
 
-struct running {   // one stage
-    int at;        // the slot it is in
-    bool computed; // and sending
-    double free;   // when it has computed what it has so far
+struct running {             // one stage
+    int at;                  // the slot it is in
+    bool computed;           // and sending
+    double free;             // when it has computed what it has so far
+    int *slot[PHASE_UPDATE]; // chunk · microbatches + microbatch → slot; past the end: none
 };
 struct run {
     struct schedule *s;
-    int nstages;
-    const int64_t *layers;
+    const struct schedule_of *of;
     struct running *stage;
+    bool buffered; // no send waits for its receiver
 };
 
-static int find_slot(const struct schedule *s, enum phase phase, int microbatch)
+static void find_slots(struct run *r, struct arena *scratch)
 {
-    for (int i = 0; i < s->n; i++)
-        if (s->slots[i].phase == phase && s->slots[i].microbatch == microbatch)
-            return i;
-    return s->n;
+    int all = r->of->microbatches * r->of->chunks;
+    r->stage = arena_array(scratch, struct running, r->of->stages);
+    for (int i = 0; i < r->of->stages; i++) {
+        const struct schedule *s = &r->s[i];
+        for (int p = 0; p < PHASE_UPDATE; p++) {
+            r->stage[i].slot[p] = arena_array(scratch, int, all);
+            for (int k = 0; k < all; k++)
+                r->stage[i].slot[p][k] = s->n;
+        }
+        for (int k = 0; k < s->n; k++) {
+            const struct slot *t = &s->slots[k];
+            if (t->phase != PHASE_UPDATE)
+                r->stage[i].slot[t->phase][t->chunk * r->of->microbatches + t->microbatch] = k;
+        }
+    }
 }
 
-// Returns the stage that a slot receives from (`from`) or sends to; −1: none.
-static int find_other_stage(const struct run *r, int stage, enum phase phase, bool from)
+// The slot on the other side of a boundary, and its stage.
+struct other {
+    int stage, at;
+};
+
+// Returns what a slot receives from (`from`) or sends to; stage −1: none.
+static struct other find_other(const struct run *r, int stage, const struct slot *t, bool from)
 {
-    if (phase == PHASE_UPDATE)
-        return -1;
-    int to = stage + ((phase == PHASE_FORWARD) == from ? -1 : 1);
-    return to < r->nstages ? to : -1;
+    const struct schedule_of *of = r->of;
+    int step = (t->phase == PHASE_FORWARD) == from ? -1 : 1;
+    int place = t->chunk * of->stages + stage + step;
+    if ((t->phase != PHASE_FORWARD && t->phase != PHASE_BACKWARD) || place < 0 ||
+        place >= of->stages * of->chunks)
+        return (struct other){.stage = -1};
+    struct other o = {.stage = place % of->stages};
+    o.at = r->stage[o.stage].slot[t->phase][place / of->stages * of->microbatches + t->microbatch];
+    return o;
 }
 
 // Returns the time at which a slot's input was computed by its sender; below 0: not yet.
 static double find_ready_time(const struct run *r, int stage, const struct slot *t)
 {
-    int from = find_other_stage(r, stage, t->phase, true);
-    if (from < 0)
+    struct other from = find_other(r, stage, t, true);
+    if (from.stage < 0)
         return 0;
-    int at = find_slot(&r->s[from], t->phase, t->microbatch);
-    const struct running *sender = &r->stage[from];
-    bool sent = at < sender->at || (at == sender->at && sender->computed);
-    return sent ? r->s[from].slots[at].end : -1;
+    const struct running *sender = &r->stage[from.stage];
+    bool sent = from.at < sender->at || (from.at == sender->at && sender->computed);
+    return sent ? r->s[from.stage].slots[from.at].end : -1;
 }
 
 static bool can_send(const struct run *r, int stage, const struct slot *t)
 {
-    int to = find_other_stage(r, stage, t->phase, false);
-    int at = to < 0 ? 0 : find_slot(&r->s[to], t->phase, t->microbatch);
-    return to < 0 || (at < r->s[to].n && at <= r->stage[to].at + 1);
+    struct other to = find_other(r, stage, t, false);
+    if (to.stage < 0)
+        return true;
+    const struct schedule *s = &r->s[to.stage];
+    return to.at < s->n && (r->buffered || s->slots[to.at].receive <= r->stage[to.stage].at);
+}
+
+static double find_cost(const struct schedule_of *of, int stage, const struct slot *t)
+{
+    int64_t layers = of->layers[t->chunk * of->stages + stage];
+    double each = (double)(layers ? layers : 1);
+    if (t->phase == PHASE_BACKWARD && !has_phase(of, PHASE_WEIGHTS))
+        return 2 * each;
+    return t->phase == PHASE_UPDATE ? 0 : each;
 }
 
 static bool advance_stage(struct run *r, int stage)
 {
-    static const int cost[PHASE_COUNT] = {1, 2, 0};
     struct running *now = &r->stage[stage];
     if (now->at == r->s[stage].n)
         return false;
@@ -111,8 +220,7 @@ static bool advance_stage(struct run *r, int stage)
         if (from < 0)
             return false;
         t->start = from > now->free ? from : now->free;
-        int64_t layers = r->layers[stage] ? r->layers[stage] : 1;
-        now->free = t->end = t->start + cost[t->phase] * (double)layers;
+        now->free = t->end = t->start + find_cost(r->of, stage, t);
         return now->computed = true;
     }
     if (!can_send(r, stage, t))
@@ -120,18 +228,6 @@ static bool advance_stage(struct run *r, int stage)
     now->at++;
     now->computed = false;
     return true;
-}
-
-static int find_stash_peak(const struct schedule *s)
-{
-    int now = 0, peak = 0;
-    for (int i = 0; i < s->n; i++) {
-        now += s->slots[i].phase == PHASE_FORWARD    ? 1
-               : s->slots[i].phase == PHASE_BACKWARD ? -1
-                                                     : 0;
-        peak = now > peak ? now : peak;
-    }
-    return peak;
 }
 
 static int report_deadlock(const struct run *r, int stage, struct err *e)
@@ -143,31 +239,120 @@ static int report_deadlock(const struct run *r, int stage, struct err *e)
                    phase_name(t->phase), t->microbatch);
 }
 
-int schedule_simulate(struct schedule *s, int nstages, const int64_t *layers,
+static int run_all(struct run *r, struct err *e)
+{
+    for (bool advanced = true; advanced;) {
+        advanced = false;
+        for (int i = 0; i < r->of->stages; i++)
+            while (advance_stage(r, i))
+                advanced = true;
+    }
+    for (int i = 0; i < r->of->stages; i++)
+        if (r->stage[i].at < r->s[i].n)
+            return report_deadlock(r, i, e);
+    return 0;
+}
+
+static int find_stash_peak(const struct schedule *s, const struct schedule_of *of)
+{
+    enum phase last = has_phase(of, PHASE_WEIGHTS) ? PHASE_WEIGHTS : PHASE_BACKWARD;
+    int now = 0, peak = 0;
+    for (int i = 0; i < s->n; i++) {
+        now += s->slots[i].phase == PHASE_FORWARD ? 1 : s->slots[i].phase == last ? -1 : 0;
+        peak = now > peak ? now : peak;
+    }
+    return peak;
+}
+
+// What one stage sends to another in one phase is received in the order in which it is sent.
+static int check_streams(const struct run *r, struct err *e)
+{
+    for (int i = 0; i < r->of->stages; i++) {
+        const struct slot *last[PHASE_UPDATE] = {NULL};
+        for (int k = 0; k < r->s[i].n; k++) {
+            const struct slot *t = &r->s[i].slots[k];
+            struct other to = find_other(r, i, t, false);
+            if (to.stage < 0 || to.at == r->s[to.stage].n)
+                continue;
+            const struct slot *end = &r->s[to.stage].slots[to.at], *before = last[t->phase];
+            if (before && (before > end || before->receive > end->receive))
+                return err_set(e, ERR_INTERNAL,
+                               "schedule: stage %d takes %s of microbatch %d in another order than "
+                               "stage %d sends it",
+                               to.stage, phase_name(t->phase), t->microbatch, i);
+            last[t->phase] = end;
+        }
+    }
+    return 0;
+}
+
+int schedule_simulate(struct schedule *stages, const struct schedule_of *of,
                       struct schedule_cost *out, struct err *e)
 {
     struct arena scratch = {0};
-    struct run r = {s, nstages, layers, arena_array(&scratch, struct running, nstages)};
+    struct run r = {.s = stages, .of = of};
     double busy = 0;
-    int rc = 0;
+    find_slots(&r, &scratch);
     *out = (struct schedule_cost){0};
-    for (bool advanced = true; advanced;) {
-        advanced = false;
-        for (int i = 0; i < nstages; i++)
-            while (advance_stage(&r, i))
-                advanced = true;
-    }
-    for (int i = 0; i < nstages && !rc; i++) {
-        int stash = find_stash_peak(&s[i]);
-        if (r.stage[i].at < s[i].n)
-            rc = report_deadlock(&r, i, e);
+    int rc = check_streams(&r, e);
+    rc = rc ? rc : run_all(&r, e);
+    for (int i = 0; i < of->stages && !rc; i++) {
+        int stash = find_stash_peak(&stages[i], of);
         out->makespan = r.stage[i].free > out->makespan ? r.stage[i].free : out->makespan;
         out->peak_stash = stash > out->peak_stash ? stash : out->peak_stash;
-        for (int k = 0; k < s[i].n; k++)
-            busy += s[i].slots[k].end - s[i].slots[k].start;
+        for (int k = 0; k < stages[i].n; k++)
+            busy += stages[i].slots[k].end - stages[i].slots[k].start;
     }
     if (!rc && out->makespan > 0)
-        out->bubble = 1 - busy / (nstages * out->makespan);
+        out->bubble = 1 - busy / (of->stages * out->makespan);
+    arena_clear(&scratch);
+    return rc;
+}
+
+// ---- receives -----------------------------------------------------------------------------------
+
+// The last slot before `at` that begins earlier than `time`; −1: none.
+static int find_slot_before(const struct schedule *s, int at, double time)
+{
+    while (--at >= 0 && s->slots[at].start >= time)
+        ;
+    return at;
+}
+
+// Starts each receive before its message is there, as it is if nobody waits for a receiver: then
+// nobody does. At the very moment would be too late: two stages that send to each other would both
+// wait for the other's next slot. Messages of one stream are received as they are sent.
+static void place_receives(struct run *r, int stage)
+{
+    int first[PHASE_UPDATE];
+    for (int p = 0; p < PHASE_UPDATE; p++)
+        first[p] = INT32_MAX;
+    for (int i = r->s[stage].n - 1; i >= 0; i--) {
+        const struct slot *t = &r->s[stage].slots[i];
+        struct other to = find_other(r, stage, t, false);
+        if (to.stage < 0)
+            continue;
+        struct slot *end = &r->s[to.stage].slots[to.at];
+        end->receive = find_slot_before(&r->s[to.stage], to.at, t->end);
+        if (end->receive > first[t->phase])
+            end->receive = first[t->phase];
+        first[t->phase] = end->receive;
+    }
+}
+
+int schedule_build(struct schedule *stages, struct arena *a, const struct schedule_of *of,
+                   struct err *e)
+{
+    struct arena scratch = {0};
+    struct run r = {.s = stages, .of = of, .buffered = true};
+    for (int i = 0; i < of->stages; i++)
+        build_stage(&stages[i], a, of, i);
+    if (of->kind == JOB_1F1B || of->kind == JOB_GPIPE || of->stages == 1)
+        return 0; // a slot ahead is early enough
+    find_slots(&r, &scratch);
+    int rc = run_all(&r, e);
+    for (int i = 0; i < of->stages && !rc; i++)
+        place_receives(&r, i);
     arena_clear(&scratch);
     return rc;
 }

@@ -108,7 +108,8 @@ static struct spec apply_step(const struct reshard_step *m, struct spec s)
 static bool reads_partial(const struct graph *g, const struct node *n, axis_set partial)
 {
     const struct spec *made = &g->values[n->out[0]].spec;
-    bool rounded = n->op == OP_CAST && n->phase == PHASE_BACKWARD && g->reduce == DT_BF16 &&
+    bool backward = n->phase == PHASE_BACKWARD || n->phase == PHASE_WEIGHTS;
+    bool rounded = n->op == OP_CAST && backward && g->reduce == DT_BF16 &&
                    g->values[n->out[0]].dtype == DT_BF16;
     bool alike = n->op == OP_ADD;
     for (int k = 0; k < n->nin; k++)
@@ -118,8 +119,9 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
 }
 
 // A stage may read only what it has: leaves, what it made itself, and what was sent to it before.
-static int check_stages(const struct graph *g, struct err *e)
+static int check_stages(const struct graph *g, const struct mesh *m, struct err *e)
 {
+    int nstages = mesh_product(m, m->stages);
     uint64_t *has = arena_array(g->arena, uint64_t, g->nvalues);
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
@@ -135,7 +137,8 @@ static int check_stages(const struct graph *g, struct err *e)
             has[n->out[k]] = n->stages;
         if (n->kind != NODE_SEND)
             continue;
-        if (n->nin != 1 || n->nout || (n->peer - n->stage != 1 && n->stage - n->peer != 1))
+        int up = (n->stage + 1) % nstages, down = (n->stage + nstages - 1) % nstages;
+        if (n->nin != 1 || n->nout || (n->peer != up && n->peer != down))
             return BAD("node %d sends from stage %d to stage %d", i, n->stage, n->peer);
         has[n->in[0]] |= (uint64_t)1 << n->peer;
     }
@@ -220,7 +223,7 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
         if (n->kind == NODE_OP && !rc)
             rc = check_sums(g, i, e);
     }
-    return rc ? rc : check_stages(g, e);
+    return rc ? rc : check_stages(g, m, e);
 }
 
 // ---- programs ----------------------------------------------------------------------------------

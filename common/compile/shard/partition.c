@@ -115,7 +115,7 @@ static int emit_step(struct pass *p, int id, const struct reshard_step *step, en
                      .nout = 1,
                      .out = {made},
                      .scope = g->scope,
-                     .stage = g->stage,
+                     .place = g->place,
                      .phase = g->phase,
                      .when = when};
     graph_node(g, &n);
@@ -502,7 +502,7 @@ static int emit_cotangent_sum(struct pass *p, const struct node *n)
 static int emit_node(struct pass *p, const struct node *n)
 {
     p->to->scope = n->scope;
-    p->to->stage = n->stage;
+    p->to->place = n->place;
     p->to->phase = n->phase;
     return n->sums_cotangent ? emit_cotangent_sum(p, n) : emit_op(p, n);
 }
@@ -531,8 +531,6 @@ static int begin_walk(struct pass *p)
     p->to->nscopes = from->nscopes;
     p->to->scopes =
         arena_dup(p->to->arena, from->scopes, sizeof *from->scopes * (size_t)from->nscopes);
-    p->to->scope_layers = arena_dup(p->to->arena, from->scope_layers,
-                                    sizeof *from->scope_layers * (size_t)from->nscopes);
     return 0;
 }
 

@@ -2,41 +2,31 @@
 // Stages of a pipeline. See stage.h.
 #include "common/compile/shard/stage.h"
 
-// The stage of layer n; beyond the last layer: the last.
-static int stage_of(const struct job *job, int64_t n)
+static int find_place(const struct job *job, int64_t layer)
 {
-    int last = job_stages(job) - 1, stage = 0;
-    for (int64_t end = job_stage_layers(job, 0); stage < last && n >= end;)
-        end += job_stage_layers(job, ++stage);
-    return stage;
+    int last = job_stages(job) * job_chunks(job) - 1, place = 0;
+    for (int64_t end = job_stage_layers(job, 0); place < last && layer >= end;)
+        end += job_stage_layers(job, ++place);
+    return place;
 }
 
 void stages_assign(struct graph *g, const struct job *job)
 {
-    int stage = 0;
-    bool inside = false; // at or behind the first layer
-    for (int i = 0; i < g->nnodes; i++) {
-        struct node *n = &g->nodes[i];
-        int64_t layer = g->scope_layers[n->scope];
-        bool is_layer = layer >= 0;
-        inside |= is_layer;
-        if (is_layer)
-            stage = stage_of(job, layer);
-        else if (inside)
-            stage = job_stages(job) - 1;
-        n->stage = stage;
-    }
+    for (int i = 0; i < g->nnodes; i++)
+        g->nodes[i].place = find_place(job, g->nodes[i].layer);
 }
 
 // ---- who runs what ------------------------------------------------------------------------------
 
 struct cut {
     struct graph *g;
-    uint64_t all;   // stages
-    uint64_t *read; // value → stages whose forward or backward reads it
-    int *root;      // value → the one whose buffer it shares by alias
-    bool *part;     // value → of a gradient that several stages have a part of
-    int *summed;    // such a value → its version after the sum over the stages, −1
+    int nstages;
+    uint64_t all;      // stages
+    uint64_t *read;    // value → stages whose forward or backward reads it
+    int *first, *last; // value → the first and the last place where that happens
+    int *root;         // value → the one whose buffer it shares by alias
+    bool *part;        // value → of a gradient that several stages have a part of
+    int *summed;       // such a value → its version after the sum over the stages, −1
     struct node *old;
     int nold;
     struct err *err;
@@ -55,6 +45,17 @@ static uint64_t stage_bit(int stage)
 static int lowest_stage(uint64_t stages)
 {
     return __builtin_ctzll(stages);
+}
+
+static int chunk_at(const struct cut *c, int place)
+{
+    return place / c->nstages;
+}
+
+static void place_node(const struct cut *c, struct node *n)
+{
+    n->stage = n->place % c->nstages;
+    n->chunk = in_update(n) ? 0 : chunk_at(c, n->place);
 }
 
 static void find_roots(struct cut *c)
@@ -81,8 +82,12 @@ static void find_readers(struct cut *c)
             continue;
         if (n->when == FIRST_MICROBATCH)
             stages = c->read[n->out[0]];
-        for (int k = 0; k < n->nin; k++)
-            c->read[n->in[k]] |= stages;
+        for (int k = 0; k < n->nin; k++) {
+            int v = n->in[k];
+            c->first[v] = c->read[v] && c->first[v] < n->place ? c->first[v] : n->place;
+            c->last[v] = c->last[v] > n->place ? c->last[v] : n->place;
+            c->read[v] |= stages;
+        }
     }
 }
 
@@ -143,31 +148,38 @@ static const char *name_send(const struct graph *g, const struct node *made_by, 
                         point_name(v->point));
 }
 
-static void add_send(struct cut *c, struct node like, const char *what, int value, int to)
+// From one place to the next or the one before; the stage there may have the value already.
+static void add_send(struct cut *c, const struct node *made_by, int value, int from, int to)
 {
-    like.kind = NODE_SEND;
-    like.what = what;
-    like.nin = 1;
-    like.in[0] = value;
-    like.nout = 0;
-    like.peer = to;
-    like.stages = stage_bit(like.stage) | stage_bit(to);
-    c->g->values[value].stages |= stage_bit(to);
-    graph_node(c->g, &like);
+    struct graph *g = c->g;
+    int peer = to % c->nstages;
+    if (g->values[value].stages & stage_bit(peer))
+        return;
+    g->values[value].stages |= stage_bit(peer);
+    struct node n = *made_by;
+    n.kind = NODE_SEND;
+    n.what = name_send(g, made_by, value);
+    n.nin = 1;
+    n.in[0] = value;
+    n.nout = 0;
+    n.place = from;
+    place_node(c, &n);
+    n.peer = peer;
+    n.peer_chunk = chunk_at(c, to);
+    n.stages = stage_bit(n.stage) | stage_bit(peer);
+    graph_node(g, &n);
 }
 
-// From its stage up to the last that reads it, and down to the first.
+// From its place up to the last that reads it, and down to the first.
 static void add_sends(struct cut *c, const struct node *made_by, int value)
 {
-    uint64_t beyond = c->read[value] & ~made_by->stages;
-    if (!beyond || in_update(made_by))
+    const uint64_t *have = &c->g->values[value].stages;
+    if (in_update(made_by) || !(c->read[value] & ~*have))
         return;
-    const char *what = name_send(c->g, made_by, value);
-    struct node at = *made_by;
-    for (at.stage = made_by->stage; beyond >> at.stage > 1; at.stage++)
-        add_send(c, at, what, value, at.stage + 1);
-    for (at.stage = made_by->stage; beyond & (stage_bit(at.stage) - 1); at.stage--)
-        add_send(c, at, what, value, at.stage - 1);
+    for (int at = made_by->place; at < c->last[value] && c->read[value] & ~*have; at++)
+        add_send(c, made_by, value, at, at + 1);
+    for (int at = made_by->place; at > c->first[value] && c->read[value] & ~*have; at--)
+        add_send(c, made_by, value, at, at - 1);
 }
 
 static bool is_one_stage(uint64_t stages)
@@ -248,12 +260,16 @@ static void rebuild_nodes(struct cut *c)
 
 int stages_cut(struct graph *g, int nstages, struct err *e)
 {
-    struct cut c = {.g = g, .err = e};
+    struct cut c = {.g = g, .nstages = nstages, .err = e};
     c.all = nstages < 64 ? stage_bit(nstages) - 1 : ~(uint64_t)0;
     c.read = arena_array(g->arena, uint64_t, g->nvalues);
+    c.first = arena_array(g->arena, int, g->nvalues);
+    c.last = arena_array(g->arena, int, g->nvalues);
     c.root = arena_array(g->arena, int, g->nvalues);
     c.part = arena_array(g->arena, bool, g->nvalues);
     c.summed = arena_array(g->arena, int, g->nvalues);
+    for (int i = 0; i < g->nnodes; i++)
+        place_node(&c, &g->nodes[i]);
     find_roots(&c);
     find_readers(&c);
     place_leaves(&c);

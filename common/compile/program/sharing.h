@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which values share a buffer on a stage: contributions lie in their sum's, an alias in that of what
+// it changes, and an elementwise op writes over an input that nobody reads afterwards. Found on the
+// graph, so that it holds for every microbatch.
+#pragma once
+#include "common/compile/graph/graph.h"
+
+struct sharing {
+    const struct graph *g; // borrowed, as is the mesh
+    const struct mesh *mesh;
+    int stage;
+    int *root;      // value → the value whose buffer it shares
+    int *last_read; // root → the last node of a microbatch that reads it
+    int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
+};
+
+void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m, int stage,
+                  struct arena *a);
+// Whether all microbatches share the value's buffer.
+bool sharing_all_microbatches(const struct sharing *s, int root);
+struct shape sharing_shape(const struct sharing *s, int value); // local
