@@ -60,17 +60,24 @@ struct term call_mean(struct builder *b, const struct term *arg)
 
 // ---- rows --------------------------------------------------------------------------------------
 
+// The op is over the last dimension: another one is brought there, and back.
 struct term call_softmax(struct builder *b, const struct term *arg)
 {
-    int x = as_real(b, arg[0]);
+    int x = as_real(b, arg[0]), n = 0;
     if (b->failed)
         return (struct term){0};
     const struct value v = b->g->values[x];
-    if (v.shape.n == 0 || v.dims[v.shape.n - 1] != arg[1].dim.dim)
-        return build_fail(b, "softmax is over the last dimension, and %s ends in another than %s",
-                          dims_of(b, x), dims_name(b->g->dims, arg[1].dim.dim));
+    enum dim order[MAX_DIMS];
+    if (find_dim(&v, arg[1].dim.dim) < 0)
+        return build_fail(b, "%s has no dimension %s to take the softmax over", dims_of(b, x),
+                          dims_name(b->g->dims, arg[1].dim.dim));
+    for (int d = 0; d < v.shape.n; d++)
+        if (v.dims[d] != arg[1].dim.dim)
+            order[n++] = v.dims[d];
+    order[n] = arg[1].dim.dim;
+    x = permute_value(b, x, order);
     build_at_like(b, x);
-    return term_value(apply(b->g, OP_SOFTMAX, x));
+    return term_value(permute_value(b, apply(b->g, OP_SOFTMAX, x), v.dims));
 }
 
 // √x = e^(ln x / 2).

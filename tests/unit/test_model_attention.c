@@ -151,6 +151,9 @@ static const struct {
      HEAD SCORES "    s = 2 * tanh(s / 2)\n    a = softmax(causal(s), key)" MIXED TAIL},
     {HEAD "    a = attention(q, k, v, causal = 0)\n" TAIL,
      HEAD SCORES "    a = softmax(s, key)" MIXED TAIL},
+    // A softmax over a dimension that is not the last.
+    {HEAD "    e = exp(k)\n    a = v * (e / sum(e, seq))\n" TAIL,
+     HEAD "    a = v * softmax(k, seq)\n" TAIL},
 };
 
 // Two steps of training from the same parameters.
