@@ -2,6 +2,7 @@
 // Host ids and certificates; see binding.h.
 #include "coordinator/binding.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int make_room(struct db *db, const struct binding *b, const char **hosts, int n,
@@ -22,24 +23,28 @@ static int make_room(struct db *db, const struct binding *b, const char **hosts,
     return err_set(e, ERR_LIMIT,
                    "the certificate '%s' is for %d host%s at a time, and host %.8s has it: join "
                    "this one with a token of its own, or issue a certificate with --hosts",
-                   b->certificate, b->most, b->most == 1 ? "" : "s", hosts[0]);
+                   b->name, b->most, b->most == 1 ? "" : "s", hosts[0]);
 }
 
 int binding_make(struct db *db, const struct binding *b, struct err *e)
 {
-    char owner[RPC_NAME_MAX];
+    struct db_owner owner, new = {0};
     const char **hosts;
     struct arena a;
-    int n, rc = db_owner(db, b->host, owner, e);
-    if (rc || !strcmp(owner, b->certificate))
+    int n, rc = db_owner(db, b->host, &owner, e);
+    if (rc)
         return rc;
-    if (*owner)
+    if (owner.name[0] && strcmp(owner.name, b->name) != 0)
         return err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'", b->host,
-                       b->certificate);
+                       b->name);
+    if (owner.name[0] && !strcmp(owner.print, b->print))
+        return 0;
     arena_init(&a);
-    rc = db_owned(db, b->certificate, &a, &hosts, &n, e);
+    rc = db_owned(db, b->print, &a, &hosts, &n, e);
     if (!rc && n >= b->most)
         rc = make_room(db, b, hosts, n, e);
     arena_clear(&a);
-    return rc ? rc : db_bind(db, b->host, b->certificate, e);
+    snprintf(new.name, sizeof new.name, "%s", b->name);
+    snprintf(new.print, sizeof new.print, "%s", b->print);
+    return rc ? rc : db_bind(db, b->host, &new, e);
 }

@@ -189,9 +189,12 @@ static int prepare_all(struct db *s, struct err *e)
     rc = rc ? rc
             : prepare_sql(s, &s->events, e, "SELECT %s FROM event WHERE job = ? ORDER BY seq",
                           buf_str(&names));
-    rc = rc ? rc : prepare_sql(s, &s->bound, e, "SELECT certificate FROM bound WHERE host = ?");
-    rc = rc ? rc : prepare_sql(s, &s->bind, e, "INSERT INTO bound(host, certificate) VALUES(?, ?)");
-    rc = rc ? rc : prepare_sql(s, &s->owned, e, "SELECT host FROM bound WHERE certificate = ?");
+    rc = rc ? rc
+            : prepare_sql(s, &s->bound, e, "SELECT certificate, print FROM bound WHERE host = ?");
+    rc = rc ? rc
+            : prepare_sql(s, &s->bind, e,
+                          "INSERT OR REPLACE INTO bound(host, certificate, print) VALUES(?, ?, ?)");
+    rc = rc ? rc : prepare_sql(s, &s->owned, e, "SELECT host FROM bound WHERE print = ?");
     rc = rc ? rc : prepare_sql(s, &s->unbind, e, "DELETE FROM bound WHERE host = ?");
     buf_clear(&names);
     return rc;
@@ -414,24 +417,27 @@ int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err 
     return rc;
 }
 
-int db_owner(struct db *s, const char *host, char owner[RPC_NAME_MAX], struct err *e)
+int db_owner(struct db *s, const char *host, struct db_owner *out, struct err *e)
 {
-    *owner = 0;
+    *out = (struct db_owner){0};
     sqlite3_bind_text(s->bound, 1, host, -1, SQLITE_TRANSIENT);
     int rc = sqlite3_step(s->bound);
-    if (rc == SQLITE_ROW)
-        snprintf(owner, RPC_NAME_MAX, "%s", (const char *)sqlite3_column_text(s->bound, 0));
+    if (rc == SQLITE_ROW) {
+        snprintf(out->name, sizeof out->name, "%s", (const char *)sqlite3_column_text(s->bound, 0));
+        snprintf(out->print, sizeof out->print, "%s",
+                 (const char *)sqlite3_column_text(s->bound, 1));
+    }
     sqlite3_reset(s->bound);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
-int db_owned(struct db *s, const char *certificate, struct arena *a, const char ***out, int *n,
+int db_owned(struct db *s, const char *print, struct arena *a, const char ***out, int *n,
              struct err *e)
 {
     int rc, cap = 0;
     *out = NULL;
     *n = 0;
-    sqlite3_bind_text(s->owned, 1, certificate, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_text(s->owned, 1, print, -1, SQLITE_TRANSIENT);
     while ((rc = sqlite3_step(s->owned)) == SQLITE_ROW) {
         *out = arena_grow(a, *out, sizeof **out, *n, &cap);
         (*out)[(*n)++] = arena_strdup(a, (const char *)sqlite3_column_text(s->owned, 0));
@@ -440,10 +446,11 @@ int db_owned(struct db *s, const char *certificate, struct arena *a, const char 
     return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
-int db_bind(struct db *s, const char *host, const char *certificate, struct err *e)
+int db_bind(struct db *s, const char *host, const struct db_owner *owner, struct err *e)
 {
     sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
-    sqlite3_bind_text(s->bind, 2, certificate, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_text(s->bind, 2, owner->name, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_text(s->bind, 3, owner->print, -1, SQLITE_TRANSIENT);
     return finish_statement(s, s->bind, e);
 }
 

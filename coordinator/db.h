@@ -31,11 +31,14 @@ int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, stru
 int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
 
 // Which host ids each certificate has used; binding.h says what follows. Each in a transaction of
-// its own. The owner of an id that nobody has is "".
-int db_owner(struct db *s, const char *host, char owner[RPC_NAME_MAX], struct err *e);
-int db_owned(struct db *s, const char *certificate, struct arena *a, const char ***out, int *n,
+// its own.
+struct db_owner {                       // of a host id; empty: nobody
+    char name[RPC_NAME_MAX], print[65]; // of the certificate
+};
+int db_owner(struct db *s, const char *host, struct db_owner *out, struct err *e);
+int db_owned(struct db *s, const char *print, struct arena *a, const char ***out, int *n,
              struct err *e);
-int db_bind(struct db *s, const char *host, const char *certificate, struct err *e);
+int db_bind(struct db *s, const char *host, const struct db_owner *owner, struct err *e);
 int db_unbind(struct db *s, const char *host, struct err *e);
 
 // Readers for clients.

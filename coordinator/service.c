@@ -65,7 +65,8 @@ struct host_conn { // a worker's stream; `user` of its call
     struct list link;
     uint64_t call;
     char cert[RPC_NAME_MAX]; // whose certificate; "": without TLS
-    int hosts;               // for how many hosts that is
+    char print[65];          // its fingerprint
+    int hosts;               // for how many hosts it is
     char host[64];           // the id it speaks for; "": not said yet
     bool over;               // its stream was ended by us
     char name[RPC_NAME_MAX]; // as it registered
@@ -277,6 +278,7 @@ static void on_attach(struct service *s, struct rpc_event *ev)
     PRE(c != NULL);
     c->call = ev->call;
     snprintf(c->cert, sizeof c->cert, "%s", ev->peer->name);
+    snprintf(c->print, sizeof c->print, "%s", ev->peer->print);
     c->hosts = ev->peer->hosts;
     list_append(&s->conns, &c->link);
     rpc_set_user(s->o.rpc, ev->call, c);
@@ -309,7 +311,8 @@ static void take_place(void *ctx, const char *host)
 static int know_host(struct newcomer *n, struct host_conn *c, const char *host, struct err *e)
 {
     const struct binding b = {.host = host,
-                              .certificate = c->cert,
+                              .name = c->cert,
+                              .print = c->print,
                               .most = c->hosts,
                               .gives_way = gives_way,
                               .gone = take_place,

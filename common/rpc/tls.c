@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RELOAD_S = 1 };
+#include "common/base/hash.h"
+
+enum { RELOAD_S = 1, CERT_TEXT_MAX = 16 << 10 };
 
 bool tls_wanted(const struct rpc_tls *t)
 {
@@ -140,7 +142,7 @@ static enum rpc_role parse_role(const char *name)
 
 void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
 {
-    char role[32], hosts[16];
+    char role[32], hosts[16], pem[CERT_TEXT_MAX];
     char *address = grpc_call_get_peer(call);
     *p = (struct rpc_peer){.role = tls ? RPC_NONE : RPC_LOCAL};
     snprintf(p->address, sizeof p->address, "%s", address);
@@ -153,6 +155,8 @@ void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
         p->role = parse_role(role);
     else
         p->name[0] = 0;
+    if (p->role && find_property(auth, GRPC_X509_PEM_CERT_PROPERTY_NAME, "", pem, sizeof pem))
+        sha256_hex(pem, strlen(pem), p->print);
     if (p->role == RPC_WORKER)
         p->hosts =
             find_property(auth, GRPC_PEER_URI_PROPERTY_NAME, "weft:hosts:", hosts, sizeof hosts)

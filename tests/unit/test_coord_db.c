@@ -359,6 +359,7 @@ static void a_full_disk_fails_the_transaction_and_keeps_the_rest(void **state)
 
 struct fleet { // who of a certificate's hosts gives way
     const char *away;
+    const char *print; // of the certificate; null: its name stands for it
     char gone[40];
 };
 
@@ -377,7 +378,8 @@ static void note_gone(void *ctx, const char *host)
 static int bind_host(struct place *p, struct fleet *f, const char *host, const char *certificate,
                      int most, struct err *e)
 {
-    const struct binding b = {host, certificate, most, is_away, note_gone, f};
+    const struct binding b = {
+        host, certificate, f->print ? f->print : certificate, most, is_away, note_gone, f};
     return binding_make(p->db, &b, e);
 }
 
@@ -412,6 +414,11 @@ static void a_certificate_has_no_more_hosts_than_it_says(void **state)
     f.away = NULL;
     assert_int_equal(bind_host(p, &f, "aaaa", "one", 1, &e), ERR_LIMIT); // the place is taken
     assert_int_equal(bind_host(p, &f, "aaaa", "two", 1, &e), 0);         // and the id is free
+    f.print = "another of that name"; // two machines are called the same, or it was renewed
+    assert_int_equal(bind_host(p, &f, "cccc", "one", 1, &e), 0);
+    f.print = "renewed";
+    assert_int_equal(bind_host(p, &f, "bbbb", "one", 1, &e), 0);
+    assert_int_equal(bind_host(p, &f, "dddd", "one", 1, &e), ERR_LIMIT);
 }
 
 static void the_cluster_s_id_is_kept_beside_the_database(void **state)

@@ -134,6 +134,31 @@ static void a_peer_is_named_by_its_certificate(void **state)
     while (ev.kind != RPC_CALL);
     assert_int_equal(ev.peer->role, RPC_WORKER);
     assert_string_equal(ev.peer->name, "worker");
+    assert_int_equal(strlen(ev.peer->print), 64);
+    assert_int_equal(ev.peer->hosts, 1);
+    rpc_event_clear(&ev);
+    rpc_close(t.p.client_rpc);
+    room_close(&t);
+}
+
+static void a_fleets_certificate_says_for_how_many_hosts_it_is(void **state)
+{
+    struct room t;
+    struct err e = {0};
+    (void)state;
+    room_open(&t);
+    must(tls_ca_issue(t.dir, &(struct tls_issue){"worker", "fleet", 1, 40}, t.dir, &e), &e);
+    assert_int_equal(tls_ca_issue(t.dir, &(struct tls_issue){"client", "x", 1, 40}, t.dir, &e),
+                     ERR_INVALID);
+    present(&t, t.dir, "worker");
+    pair_dial(&t.p);
+    call_attach(&t.p, false);
+    struct rpc_event ev;
+    do
+        ev = next_event(t.p.server_rpc);
+    while (ev.kind != RPC_CALL);
+    assert_string_equal(ev.peer->name, "fleet");
+    assert_int_equal(ev.peer->hosts, 40);
     rpc_event_clear(&ev);
     rpc_close(t.p.client_rpc);
     room_close(&t);
@@ -229,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_role_calls_what_its_rows_allow_and_nothing_else),
         cmocka_unit_test(a_peer_is_named_by_its_certificate),
+        cmocka_unit_test(a_fleets_certificate_says_for_how_many_hosts_it_is),
         cmocka_unit_test(a_certificate_of_another_authority_gets_nowhere),
         cmocka_unit_test(a_server_of_another_name_is_not_trusted),
         cmocka_unit_test(a_plain_client_gets_nowhere),
