@@ -170,12 +170,38 @@ static void a_caller_that_has_left_counts_again(void **state)
     close(p.listener);
 }
 
+// The guard spells a peer's address itself, to compare it with those of callers.
+static void a_callers_address_is_spelled_as_the_guard_spells_it(void **state)
+{
+    static const char *const listen[] = {"127.0.0.1:0", "[::1]:0"};
+    static const char *const heads[] = {"ipv4:127.0.0.1:", "ipv6:%5B::1%5D:"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pair p = {0};
+        struct err e = {0};
+        must(rpc_open(&p.server_rpc, &e), &e);
+        p.serve = (struct rpc_server_options){
+            .address = listen[i], .methods = methods, .nmethods = NMETHODS};
+        if (rpc_serve(p.server_rpc, &p.serve, &p.server, p.bound, sizeof p.bound, &e)) {
+            rpc_close(p.server_rpc); // a machine without IPv6
+            continue;
+        }
+        pair_dial(&p);
+        call_act(&p, "x");
+        struct rpc_event ev = expect_event(p.server_rpc, RPC_CALL);
+        assert_memory_equal(ev.peer->address, heads[i], strlen(heads[i]));
+        rpc_event_clear(&ev);
+        pair_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_too_many_the_ones_of_the_crowded_host_go),
         cmocka_unit_test(nobody_new_comes_in_before_the_crowd_is_gone),
         cmocka_unit_test(a_caller_that_has_left_counts_again),
+        cmocka_unit_test(a_callers_address_is_spelled_as_the_guard_spells_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,6 +114,14 @@ static bool was_stopped(const struct process *p, int rc, const struct page_view 
     return link_stop_requested(p->link) && (gave_up || (waited && at->state < RANK_RUNNING));
 }
 
+// A system call that fails for want of something says so only where nothing more is known: that a
+// peer was waited for in vain is not the machine's fault.
+static int find_exit_code(int rc, const struct err *e)
+{
+    int code = rank_exit_code(rc);
+    return code == RANK_EXIT_INTERNAL && e->of_host ? RANK_EXIT_HOST : code;
+}
+
 // The exit code of what happened; a lost peer's message becomes the leader's, which names it.
 static int choose_exit_code(struct process *p, int rc, enum train_end end, struct err *e)
 {
@@ -123,7 +131,7 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
         return end == TRAIN_DRAINED ? RANK_EXIT_DRAINED : RANK_EXIT_DONE;
     if (page)
         page_read(page, &at);
-    int code = e->of_host ? RANK_EXIT_HOST : rank_exit_code(rc);
+    int code = find_exit_code(rc, e);
     if (was_stopped(p, rc, &at))
         return RANK_EXIT_DRAINED;
     bool fenced = rc == ERR_FENCED; // that names its cause
@@ -151,7 +159,7 @@ int process_train(struct process *p, const struct process_options *o, struct err
     int rc = link_open(&lo, &p->link, e);
     if (rc) {
         log_error("rank", "%s", e->text);
-        return e->of_host ? RANK_EXIT_HOST : rank_exit_code(rc);
+        return find_exit_code(rc, e);
     }
     rc = complete_assignment(p, o, e);
     if (!rc)
