@@ -201,6 +201,10 @@ const struct job_param_group *job_group_of(const struct job_optimizer *optimizer
 // is left out. 0: an override gives it, or nothing does. `path` ends at `len`.
 int job_line(const struct job *job, const char *path, size_t len);
 
+// Appends the keys whose settings differ, "train.steps, data.batch"; a key that one of the jobs does
+// not have is one of them.
+void job_differences(const struct job *one, const struct job *other, struct buf *keys);
+
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);
 

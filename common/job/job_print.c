@@ -71,6 +71,33 @@ void job_print(const struct job *job, struct buf *to)
     print_rows(job, true, to);
 }
 
+// The setting of a row as it is printed; "" where the job has none.
+static void print_setting(const struct job *job, int i, struct buf *to)
+{
+    size_t offset = 0;
+    const struct schema_row *row = schema_row(job->schema, i, &offset);
+    const void *field = (const char *)job + offset;
+    if (when_holds(job->schema, job, row) && !is_absent(row, field))
+        setting_types[row->type].print(row, field, to);
+}
+
+void job_differences(const struct job *one, const struct job *other, struct buf *keys)
+{
+    struct buf a = {0}, b = {0};
+    size_t unused;
+    for (int i = 0; i < schema_rows(one->schema); i++) {
+        buf_reset(&a);
+        buf_reset(&b);
+        print_setting(one, i, &a);
+        print_setting(other, i, &b);
+        if (strcmp(buf_str(&a), buf_str(&b)) != 0)
+            buf_printf(keys, "%s%s", keys->len ? ", " : "",
+                       schema_row(one->schema, i, &unused)->path);
+    }
+    buf_clear(&a);
+    buf_clear(&b);
+}
+
 static void hash_rows(const struct job *job, bool with_layout, char hex[65])
 {
     struct buf text = {0};

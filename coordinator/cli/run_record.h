@@ -7,6 +7,8 @@
 //   state   its last known state's name
 //   store   its checkpoint folder
 //
+// Beside it lies `resolved`, the job as it was begun, so that a change can be named.
+//
 // The folder is locked for a run's life (.weft/NAME/lock, which holds the pid).
 #pragma once
 #include <stdbool.h>

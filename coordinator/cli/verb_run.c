@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
@@ -69,7 +70,26 @@ static int new_record(struct run *r, const char *hash, struct err *e)
 {
     request_random(r->record.request);
     memcpy(r->record.hash, hash, sizeof r->record.hash);
-    return record_write(&r->record, e);
+    int rc = folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, e);
+    return rc ? rc : record_write(&r->record, e);
+}
+
+static void tell_changes(const struct run *r, struct err *e)
+{
+    enum { LARGEST = 1 << 20 };
+    struct arena a = {0};
+    struct job before;
+    struct job_errors errs = {0};
+    struct buf keys = {0};
+    char *text = arena_array(&a, char, LARGEST);
+    err_set(e, ERR_INVALID, "the job has changed since it was begun here");
+    if (!folder_read(r->record.dir, "resolved", text, LARGEST, NULL) &&
+        !job_parse(&a, &weft_schema, NULL, r->base, text, strlen(text), NULL, 0, &before, &errs)) {
+        job_differences(&before, &r->job, &keys);
+        err_set(e, ERR_INVALID, "the job has changed since it was begun here: %s", buf_str(&keys));
+    }
+    buf_clear(&keys);
+    arena_clear(&a);
 }
 
 static bool is_same_mesh(const struct job_mesh *x, const struct job_mesh *y)
@@ -140,7 +160,7 @@ static int open_record(struct run *r)
                    ? report_failure(r, &e, "make the folder writable", CLIENT_FAILED)
                    : CLIENT_OK;
     }
-    err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+    tell_changes(r, &e);
     return report_failure(r, &e,
                           "undo the change, or start over with --new (the old state is kept aside)",
                           CLIENT_USAGE);

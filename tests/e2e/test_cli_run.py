@@ -114,6 +114,9 @@ def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
     bin.write_job(31)
     refused = bin.run()
     assert refused.code == 2 and "--new" in refused.err and not refused.out, refused
+    assert "since it was begun here: train.steps\n" in refused.err, refused
+    twice = bin.run("-s", "data.batch=24")
+    assert "since it was begun here: data.batch, train.steps\n" in twice.err, twice
     assert "was finished" in bin.run("-s", "train.steps=30").err  # the same job again
     assert len(bin.lines("told")) == 1
     assert bin.run("--new").code == 0
