@@ -55,13 +55,18 @@ def assert_unharmed(c, job, calm):
     assert c.coordinator.starts == 1 and [w.starts for w in c.workers] == [1] * len(c.workers), c.logs_text()
 
 
-def ports(c):
-    """host:port of what the coordinator listens on besides its socket: gRPC's and HTTP's."""
+def own_ports(c):
+    """host:port of what the coordinator listens on besides its socket, as far as it does by now."""
     own = set()
     for fd in os.listdir(f"/proc/{c.coordinator.pid}/fd"):
         with contextlib.suppress(OSError):
             own.add(os.readlink(f"/proc/{c.coordinator.pid}/fd/{fd}"))
-    found = [f"127.0.0.1:{p}" for p, inode in cluster.listening(c.coordinator.pid).items() if f"socket:[{inode}]" in own]
+    return [f"127.0.0.1:{p}" for p, inode in cluster.listening(c.coordinator.pid).items() if f"socket:[{inode}]" in own]
+
+
+def ports(c):
+    """gRPC's and HTTP's."""
+    found = own_ports(c)
     assert len(found) == 2, found
     return found
 
@@ -245,3 +250,46 @@ def test_workers_that_crowd_in_at_once_are_all_served(place, toy):
         c.succeed(job)
     finally:
         c.kill_all()
+
+
+# ---- whose certificate it is ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def with_tls(place):
+    """A coordinator that serves TLS alone, on any free port, and the folder of its authority."""
+    tls = place / "tls"
+    subprocess.run([cluster.COORDINATOR, "init", "--tls", tls], check=True, capture_output=True)
+    c = cluster.Cluster(place, start=False, lease="2s")
+    c.address = "127.0.0.1:0"
+    c.start_coordinator("--tls", str(tls))
+    end = time.monotonic() + solo.WATCHDOG
+    while not own_ports(c):
+        assert time.monotonic() < end, c.logs_text()
+        time.sleep(0.02)
+    (c.address,) = own_ports(c)
+    c.env = {"WEFT_COORDINATOR": c.address, "WEFT_TLS": str(tls)}
+    c.wait_ready(0)
+    yield c
+    c.kill_all()
+
+
+def test_one_certificate_is_for_one_host_at_a_time(with_tls, place):
+    issue = [cluster.COORDINATOR, "issue", "--tls", place / "tls", "--role", "worker"]
+    subprocess.run([*issue, "--out", place / "mine", "w0"], check=True, capture_output=True)
+    subprocess.run([*issue, "--hosts", "2", "--out", place / "fleet", "fleet"], check=True, capture_output=True)
+    first = with_tls.start_worker(0, "--tls", str(place / "mine"))
+    with_tls.wait_ready(1)
+    second = with_tls.start_worker(1, "--tls", str(place / "mine"))
+    end = time.monotonic() + solo.WATCHDOG
+    while "is for 1 host at a time" not in second.text():
+        assert time.monotonic() < end, second.text()
+        time.sleep(0.02)
+    assert [w["name"] for w in with_tls.json("workers")["workers"]] == ["w0"]
+    first.stop()  # its machine is set up anew, say: another id may use the certificate now
+    while [(w["name"], w["state"]) for w in with_tls.json("workers")["workers"]] != [("w1", "ready")]:
+        assert time.monotonic() < end, with_tls.logs_text()
+        time.sleep(0.02)
+    for i in (2, 3):
+        with_tls.start_worker(i, "--tls", str(place / "fleet"))
+    with_tls.wait_ready(3)
