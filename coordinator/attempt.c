@@ -190,7 +190,6 @@ void attempt_begin(struct job_record *j, const struct place *places)
     j->not_before_ms = 0;
     j->not_before_ns = 0;
     j->since_ckpt_ms = 0;
-    job_saved(j);
     move_to_starting(at);
     attempt_enter(at, PHASE_WRITE);
 }

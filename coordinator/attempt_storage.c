@@ -12,6 +12,16 @@
 
 enum { TOLD_MAX = 16 }; // of what is not used
 
+// Without room nothing is wrong with the job: it waits until there is some.
+static void wait_for_room(struct attempt *at, const struct attempt_host *h, const char *why)
+{
+    struct fault f = {
+        .kind = FAULT_OUTSIDE, .event = EVENT_FAILED, .rank = -1, .host = host_name(h->host)};
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
+    job_unsaved(at->job, why);
+    attempt_fault(at, &f);
+}
+
 static void fail_storage(struct attempt *at, const struct attempt_host *h, const char *why,
                          bool config)
 {
@@ -169,6 +179,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     }
     j->fenced = true;
     j->untidy = TIDY;
+    job_saved(j);
     job_event(j, &n,
               from           ? "goes on from %s"
               : j->epoch > 1 ? "begins anew"
@@ -190,6 +201,10 @@ void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1_
         return;
     if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
         fence_again(at, h, d->greatest);
+        return;
+    }
+    if (!d->ok && d->full) {
+        wait_for_room(at, h, d->why);
         return;
     }
     if (!d->ok) {

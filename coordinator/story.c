@@ -33,32 +33,6 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = r->eval_accuracy;
 }
 
-static char *explain_wait(const struct job_record *j, struct arena *a)
-{
-    const struct coord *c = j->coord;
-    const char *kind = job_device_kind(j->kind);
-    const struct job_record *other = job_find(c, j->behind);
-    switch (j->wait) {
-    case WAIT_NEW:
-        return arena_strdup(a, "waits for its turn");
-    case WAIT_BACKOFF:
-        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere",
-                            (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren);
-    case WAIT_NEVER:
-        return shortage_explain(j, a);
-    case WAIT_DEVICES:
-        return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
-                            kind, j->ranks == 1 ? "" : "s");
-    case WAIT_COMING:
-        return arena_strdup(a, "first in line: waits for jobs that are stopping");
-    case WAIT_BEHIND:
-        return arena_printf(a, "waits behind %s (%.8s, priority %lld), which is first in line",
-                            other ? other->name : "another job", j->behind,
-                            (long long)(other ? other->priority : 0));
-    }
-    return arena_strdup(a, "");
-}
-
 static const char *print_age(int64_t ns, struct arena *a)
 {
     int64_t s = ns / CLOCK_S;
@@ -74,6 +48,33 @@ static char *explain_unsaved(const struct job_record *j, struct arena *a)
     return arena_printf(a, "not saved for %s, %d save%s failed: %s",
                         print_age(j->coord->now_ns - j->unsaved_ns, a), j->unsaved,
                         j->unsaved == 1 ? "" : "s", j->unsaved_why);
+}
+
+static char *explain_wait(const struct job_record *j, struct arena *a)
+{
+    const struct coord *c = j->coord;
+    const char *kind = job_device_kind(j->kind);
+    const struct job_record *other = job_find(c, j->behind);
+    switch (j->wait) {
+    case WAIT_NEW:
+        return arena_strdup(a, "waits for its turn");
+    case WAIT_BACKOFF:
+        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%s",
+                            (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren,
+                            j->unsaved ? "; " : "", explain_unsaved(j, a));
+    case WAIT_NEVER:
+        return shortage_explain(j, a);
+    case WAIT_DEVICES:
+        return arena_printf(a, "first in line: waits for %d %s device%s that others hold", j->ranks,
+                            kind, j->ranks == 1 ? "" : "s");
+    case WAIT_COMING:
+        return arena_strdup(a, "first in line: waits for jobs that are stopping");
+    case WAIT_BEHIND:
+        return arena_printf(a, "waits behind %s (%.8s, priority %lld), which is first in line",
+                            other ? other->name : "another job", j->behind,
+                            (long long)(other ? other->priority : 0));
+    }
+    return arena_strdup(a, "");
 }
 
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.

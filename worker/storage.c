@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -328,6 +329,14 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
 };
 
+static bool has_no_room(const char *mount)
+{
+    enum { LEAST_BYTES = 1 << 20 };
+    struct statvfs v;
+    return !statvfs(mount, &v) &&
+           (v.f_bavail * v.f_frsize < LEAST_BYTES || (v.f_files && !v.f_favail));
+}
+
 static void explain_failure(struct act *t, int rc, const struct err *e)
 {
     char mount[PATH_MAX];
@@ -335,6 +344,7 @@ static void explain_failure(struct act *t, int rc, const struct err *e)
     mount_point(*t->answer.store ? store : (t->s->root ? t->s->root : t->ask->base_dir), mount,
                 sizeof mount);
     t->answer.config = rc == ERR_EXISTS || rc == ERR_INVALID;
+    t->answer.full = rc == ERR_IO && has_no_room(mount);
     t->answer.why = arena_printf(&t->arena, "host %s cannot %s %s (mounted at %s): %s", t->s->name,
                                  acts[t->ask->op].what, store, mount, e->text);
 }

@@ -308,6 +308,7 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
     d.greatest = fence && w->fences[0] > s->epoch ? w->fences[0] : 0;
     d.why = frame_text(w->storage_fails);
     d.config = w->storage_config;
+    d.full = w->storage_full;
     d.store = frame_text("/ckpt/it");
     d.committed = list;
     if (fence && d.ok) {

@@ -76,7 +76,7 @@ struct world {
     const char *storage_fails;
     int tidied; // folders of jobs that have ended
     uint64_t tidied_epoch;
-    bool storage_config;
+    bool storage_config, storage_full;
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];
     int refused_code, starts, fenced_out, stops;

@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 // clang-format on
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -258,6 +260,25 @@ static void a_damaged_checkpoint_is_listed_as_bad_with_the_reason(void **state)
     let_go(m);
 }
 
+static void a_file_system_without_room_is_told_as_such(void **state)
+{
+    struct rig *r = *state;
+    char filler[200], zeros[4096] = {0};
+    if (mount("weft-test", r->root, "tmpfs", 0, "size=64k"))
+        skip(); // that takes rights
+    snprintf(filler, sizeof filler, "%s/filler", r->root);
+    int fd = open(filler, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    while (write(fd, zeros, sizeof zeros) > 0)
+        ;
+    close(fd);
+    Weft__V1__StorageDone *m = act(r, r->a, OP(WRITE));
+    bool ok = m->ok, full = m->full, config = m->config;
+    let_go(m);
+    assert_int_equal(umount2(r->root, MNT_DETACH), 0);
+    assert_true(!ok && full && !config);
+}
+
 static void a_folder_of_another_job_is_a_matter_of_configuration(void **state)
 {
     struct rig *r = *state;
@@ -317,6 +338,7 @@ int main(void)
         STORY(an_ended_job_s_folder_is_swept_of_what_was_being_written),
         STORY(a_folder_that_is_gone_is_not_made_again_to_be_swept),
         STORY(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
+        STORY(a_file_system_without_room_is_told_as_such),
         STORY(a_folder_of_another_job_is_a_matter_of_configuration),
         STORY(a_folder_outside_of_the_root_is_refused),
         STORY(without_a_root_a_folder_starts_at_the_jobs_own),

@@ -428,6 +428,29 @@ static void test_training_stops_when_saves_fail_for_longer_than_the_job_has_pati
     assert_int_equal(world_living(w, job), 0);
 }
 
+static void test_a_job_that_starts_on_a_full_disk_waits_for_room(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    w->storage_fails = "no space left on device";
+    w->storage_full = true;
+    const char *job = world_job_alone(w, 1, "restart: {backoff: [1s, 8s], hang_after: 2h}\n");
+    world_pass(w, 20000);
+    assert_state(w, job, QUEUED);
+    int tries = world_events(w, job, "placed");
+    assert_true(tries > 2 && tries < 10); // each wait is twice as long as the one before
+    const Weft__V1__JobStatus *s = coord_status(w->c, job, &a, NULL);
+    assert_non_null(strstr(s->text, "no space left on device"));
+    assert_int_equal(s->unsaved, tries);
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+    w->storage_fails = NULL;
+    world_pass(w, 10000);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(coord_status(w->c, job, &a, NULL)->unsaved, 0);
+    arena_clear(&a);
+}
+
 static void test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage(void **state)
 {
     struct world *w = *state;
@@ -513,6 +536,7 @@ int main(void)
         STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
         STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
         STORY(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
+        STORY(test_a_job_that_starts_on_a_full_disk_waits_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
