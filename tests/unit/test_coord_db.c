@@ -511,6 +511,27 @@ static void a_restart_reads_a_few_rows_a_job_whatever_its_story(void **state)
     sqlite3_reset_auto_extension();
 }
 
+// Then a decider finds the place of each at the end of its lists.
+static int expect_greater_seq(void *ctx, const Weft__Rows__Write *w, struct err *e)
+{
+    uint64_t *last = ctx;
+    (void)e;
+    assert_true(w->job->seq > *last);
+    *last = w->job->seq;
+    return 0;
+}
+
+static void jobs_come_in_the_order_of_submission(void **state)
+{
+    struct place *p = *state;
+    struct err e = {0};
+    uint64_t last = 0;
+    reopen(p);
+    put_waiting_jobs(p, 8, 4); // as texts the ids of 10 and 11 are less than those of 8 and 9
+    assert_int_equal(db_load(p->db, expect_greater_seq, &last, &e), 0);
+    assert_true(last > 0);
+}
+
 static void the_cost_of_a_change_does_not_grow_with_the_jobs(void **state)
 {
     struct place *p = *state;
@@ -571,6 +592,7 @@ int main(void)
         CASE(the_cluster_s_id_is_kept_beside_the_database),
         CASE(its_files_are_its_owners_alone),
         CASE(a_restart_reads_a_few_rows_a_job_whatever_its_story),
+        CASE(jobs_come_in_the_order_of_submission),
         CASE(the_cost_of_a_change_does_not_grow_with_the_jobs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
