@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long the compiler takes, and the memory it needs: a plan as `weft plan` makes it (parse,
-// compile, verify, report) and the compile that every rank does at its start.
+// compile, verify, report), the compile that every rank does at its start, and what a program
+// alone takes: its text read and its graph built.
 //
 //   bench_compile [RUNS]
 //
@@ -22,28 +23,42 @@
 
 enum { RUNS_MAX = 1000 };
 
+enum work {
+    BUILD,   // the program read and its training graph built, nothing more
+    COMPILE, // what a rank does
+    PLAN,    // and the report
+};
+
 static const struct {
     const char *what, *text;
-    bool report;
+    enum work work;
 } cases[] = {
+    {"read and build: llama 405B, 126 layers",
+     "name: b\nmodel: {program: llama, size: 405b}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",
+     BUILD},
+    {"read and build: the same in bf16",
+     "name: b\nmodel: {program: llama, size: 405b}\nprecision: {compute: bf16}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",
+     BUILD},
     {"plan: llama 405B, 126 layers, 4,096 devices {dp: 8, fsdp: 64, tp: 8}",
      "name: b\nmodel: {program: llama, size: 405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 4096}\ntrain: {steps: 1}\n",
-     true},
+     PLAN},
     {"plan: the same with 8 microbatches",
      "name: b\nmodel: {program: llama, size: 405b}\nmesh: {dp: 8, fsdp: 64, tp: 8}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 4096}\n"
      "train: {steps: 1, microbatches: 8}\n",
-     true},
+     PLAN},
     {"compile: gpt2 124M, {dp: 2}",
      "name: b\nmodel: {program: gpt2}\nmesh: {dp: 2}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",
-     false},
+     COMPILE},
     {"compile: gpt2 124M, {dp: 2, fsdp: 2, tp: 2}, 4 microbatches",
      "name: b\nmodel: {program: gpt2}\nmesh: {dp: 2, fsdp: 2, tp: 2}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 64}\n"
      "train: {steps: 1, microbatches: 4}\n",
-     false},
+     COMPILE},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -64,6 +79,16 @@ static double cpu_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+static void build_alone(const struct job *job, struct arena *a)
+{
+    struct graph g;
+    struct err e = {0};
+    graph_init(&g, a, NULL, &e);
+    g.compute = job->precision.compute == JOB_BF16 ? DT_BF16 : DT_F32;
+    if (model_build_job(&g, job, PROGRAM_TRAIN, job->data.batch, job->data.batch))
+        die("build", e.text);
+}
+
 static struct times run(int at)
 {
     struct arena a = {0};
@@ -79,9 +104,11 @@ static struct times run(int at)
     const char *text = cases[at].text;
     if (job_parse(&a, &weft_schema, "bench", NULL, text, strlen(text), NULL, 0, &job, &errs))
         die(cases[at].what, errs.items[0].message);
-    if (model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e))
+    if (cases[at].work == BUILD)
+        build_alone(&job, &a);
+    else if (model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e))
         die(cases[at].what, e.text);
-    if (cases[at].report) {
+    if (cases[at].work == PLAN) {
         report_make(&r, &job, &c, &found, device_model_find("cpu"), &a);
         report_text(&r, &out);
     }
