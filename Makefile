@@ -39,11 +39,11 @@ EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs: what job reading may use too, the lowest first.
 MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names reckon model_sizes model_program model_facts model_dims)
-MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_calls reductions functions expression builder
+MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   += model model_check schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
-MODEL_PROGRAMS := gpt2 llama cookbook mlp vae starter
+MODEL_PROGRAMS := gpt2 llama mixtral cookbook mlp vae starter
 
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)

@@ -94,6 +94,11 @@ static void unpack_stack(struct builder *b, const struct stmt *s, struct term t)
     int x = as_value(b, t);
     if (b->failed)
         return;
+    if (t.kind == TERM_VALUE && t.nvalues == s->nnames) {
+        for (int i = 0; i < s->nnames; i++)
+            bind_name(b, s->name[i], term_value(x + i));
+        return;
+    }
     const struct value v = b->g->values[x];
     if (v.shape.n == 0 || v.dims[0] != DIM_QKV || v.shape.dim[0] != s->nnames ||
         s->nnames > OP_MAX_OUT) {

@@ -43,6 +43,11 @@ struct term call_causal(struct builder *b, const struct term *arg);
 struct term call_dropout(struct builder *b, const struct term *arg);
 struct term call_normal(struct builder *b, const struct term *arg);
 
+struct term call_top(struct builder *b, const struct term *arg);
+struct term call_slots(struct builder *b, const struct term *arg);
+struct term call_dispatch(struct builder *b, const struct term *arg);
+struct term call_combine(struct builder *b, const struct term *arg);
+
 struct term call_sum(struct builder *b, const struct term *arg);
 struct term call_mean(struct builder *b, const struct term *arg);
 struct term call_softmax(struct builder *b, const struct term *arg);

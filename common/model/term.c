@@ -72,9 +72,23 @@ static const struct {
     {DIM_VOCAB, POINT_LOGITS}, {DIM_CLASSES, POINT_LOGITS},
 };
 
+// Places of experts: by groups, or by experts.
+static enum point find_expert_point(struct builder *b, int n, const enum dim *dims)
+{
+    bool dealt = false, hidden = false;
+    for (int d = 0; d < n; d++) {
+        dealt |= dims[d] == DIM_EXPERT;
+        hidden |= is_like(b, dims[d], DIM_MLP);
+    }
+    if (!dealt)
+        return POINT_NONE;
+    return dims[0] == DIM_GROUP ? POINT_SLOTS : hidden ? POINT_EXPERT_HIDDEN : POINT_EXPERT;
+}
+
 void build_at(struct builder *b, int n, const enum dim *dims)
 {
-    enum point p = n ? POINT_SEQ : POINT_NONE;
+    enum point dealt = find_expert_point(b, n, dims);
+    enum point p = dealt ? dealt : n ? POINT_SEQ : POINT_NONE;
     for (size_t i = 0; i < sizeof points / sizeof *points && p == POINT_SEQ; i++)
         for (int d = 0; d < n; d++)
             p = is_like(b, dims[d], points[i].dim) ? points[i].point : p;

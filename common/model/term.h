@@ -45,6 +45,7 @@ struct term {
     int size;                          // WORD
     const struct written_param *param; // PARAM
     int value;                         // VALUE, SUM
+    int nvalues;                       // VALUE: so many outputs of one op, from this one on
     int nkeep;                         // SUM: the dimensions that stay
     enum dim keep[MAX_DIMS];
     double by;  // SUM

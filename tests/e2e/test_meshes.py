@@ -17,6 +17,7 @@ OWN_NAMES = {
 }
 SEQUENCE = {"mesh": {"fsdp": 2, "tp": 2}, "sharding": {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}}
 
+EXPERTS_SEQUENCE = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
 ZERO_2 = {"optimizer": ["dp"], "grads": ["dp"]}
 
 RESUMED = {
@@ -34,8 +35,16 @@ RESUMED = {
     "llama on pp 3, cp 2": ("llama", {"mesh": {"pp": 3, "cp": 2}, **MICRO}),
     "gpt2 on dp 2, pp 2, ZeRO-2": ("gpt2", {"mesh": {"dp": 2, "pp": 2}, "sharding": ZERO_2, **MICRO}),
     "gpt2 on data 2, model 2, remat": ("gpt2", {"mesh": {"data": 2, "model": 2}, "train": {"remat": "block"}}),
+    "mixtral on ep 2": ("mixtral", {"mesh": {"ep": 2}, **MICRO}),
+    "mixtral on ep 4": ("mixtral", {"mesh": {"ep": 4}}),
+    "mixtral on dp 2, ep 2": ("mixtral", {"mesh": {"dp": 2, "ep": 2}, **MICRO}),
+    "mixtral on ep 2, tp 2": ("mixtral", {"mesh": {"ep": 2, "tp": 2}}),
+    "mixtral, sequence parallel": ("mixtral", {"mesh": {"ep": 2, "tp": 2}, "sharding": EXPERTS_SEQUENCE}),
+    "mixtral on fsdp 2, ep 2, remat": ("mixtral", {"mesh": {"fsdp": 2, "ep": 2}, "train": {"remat": "full"}}),
+    "mixtral on cp 2, ep 2": ("mixtral", {"mesh": {"cp": 2, "ep": 2}}),
+    "mixtral on dp 2, pp 2, ep 2": ("mixtral", {"mesh": {"dp": 2, "pp": 2, "ep": 2}, **MICRO}),
 }  # fmt: skip
-RESUMED_SAMPLE = ["uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
+RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
 
 LAYOUTS = {
     "one device": {"mesh": {"dp": 1}},

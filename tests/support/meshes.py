@@ -14,6 +14,8 @@ DECODER = {"layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab
 DECODERS = {
     "gpt2": {**DECODER, "program": "gpt2"},  # its head is the embedding
     "llama": {**DECODER, "program": "llama", "layers": 3, "kv_heads": 2, "mlp": 64, "theta": 1000.0},
+    "mixtral": {**DECODER, "program": "mixtral", "kv_heads": 2, "mlp": 32, "theta": 1000.0, "experts": 4,
+                "capacity": 1.0},  # half of the choices are dropped
 }
 
 

@@ -17,7 +17,8 @@ enum {
     COOKBOOK = 16,
     ATTENTION = 32,
     BY_HAND = 64,
-    MODELS = 7
+    MIXTRAL = 128,
+    MODELS = 8
 };
 enum {
     DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION | BY_HAND,
@@ -74,6 +75,10 @@ static const struct model {
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", attention_build},
     {"by hand", "{program: ./by_hand.model, text: \"" BY_HAND_TEXT "\"}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
+    {"mixtral",
+     "{program: mixtral, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 24, seq: "
+     "24, vocab: 21, vocab_multiple: 24, theta: 50, experts: 4, capacity: 1}",
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
 };
 
 #define WEIGHTS "rules: {embed: [fsdp, dp]}, gather: [fsdp, dp]"
@@ -107,6 +112,17 @@ static const struct setting {
     {LAYERED, "pp: 4", 4, "", "", "pipeline: {schedule: gpipe}\n"},
     {LAYERED, "pp: 2, dp: 2", 2, ", fuse: false, remat: full", "", ""},
     {LAYERED, "pp: 2", 4, ", remat: full", "", "pipeline: {stages: [1, 3]}\n"},
+    // Experts: a quarter of the choices find a place at most twice over.
+    {MIXTRAL, "ep: 2", 2, "", "", ""},
+    {MIXTRAL, "ep: 4", 1, ", remat: block", "", ""},
+    {MIXTRAL, "dp: 2, ep: 2", 1, "", "", ""},
+    {MIXTRAL, "ep: 2, tp: 2", 2, "", "", ""},
+    {MIXTRAL, "ep: 2, tp: 2", 1, ", remat: full", SP, ""},
+    {MIXTRAL, "fsdp: 2, ep: 2", 3, ", fuse: false", "", ""},
+    {MIXTRAL, "cp: 3, ep: 2", 1, "", "", ""},
+    {MIXTRAL, "dp: 2, ep: 2, tp: 2", 1, "", "optimizer: [dp], rules: {expert: ep}", ""},
+    {MIXTRAL, "pp: 2, ep: 2", 2, ", remat: block", "", ""},
+    {MIXTRAL, "dp: 2, pp: 2, ep: 2", 3, "", "", "pipeline: {schedule: gpipe}\n"},
     // Pairs.
     {ALL, "dp: 2, fsdp: 2", 2, "", "", ""},
     {ALL, "fsdp: 3, dp: 2", 1, "", "", ""},

@@ -76,6 +76,70 @@ static void a_number_as_dimension_is_one_product_and_several_values(void **state
     model_case_clear(&c);
 }
 
+// Scores choose, places are dealt, tokens go there and back: each call is its op, at its point.
+#define ROUTED(lines)                                                               \
+    SIZES "  experts = 4\nmodel\n  x = embed(tokens, embed.tokens[vocab, embed])\n" \
+          "  s = sigmoid(f32(x) @ router[embed, router = experts])\n" lines         \
+          "  loss = cross_entropy(x @ embed.tokens[vocab, embed], targets)\n"
+
+static void experts_are_calls_and_a_starred_name(void **state)
+{
+    static const char whole[] = ROUTED(
+        "  w, id = top(s, 2, bias = balance)\n"
+        "  slot, chosen = slots(id, w, experts, 2, 1, bias = balance, rate = 0.5)\n"
+        "  e = swap(dispatch(x, slot))\n"
+        "  e = gelu(e @ in[expert* = experts, embed, mlp]) @ out[expert* = experts, mlp, embed]\n"
+        "  x = x + combine(swap(e), slot, w)\n");
+    struct model_case c;
+    (void)state;
+    build(&c, whole, PROGRAM_TRAIN);
+    const struct node *slots = find_op(&c, OP_SLOTS);
+    assert_int_equal(slots->attr.slots.capacity, 3); // 6 tokens, twice as many places, 4 experts
+    assert_int_equal(c.g.values[find_op(&c, OP_DISPATCH)->out[0]].point, POINT_SLOTS);
+    assert_int_equal(c.g.values[find_op(&c, OP_GELU)->out[0]].point, POINT_EXPERT_HIDDEN);
+    assert_int_equal(c.g.values[find_op(&c, OP_COMBINE)->out[0]].point, POINT_SEQ);
+    assert_true(find_param(&c, "balance")->frozen);
+    assert_int_equal(c.g.nbalances, 1);
+    assert_int_equal(c.g.nparts, 2);
+    assert_string_equal(c.g.parts[0].name, "expert_tokens");
+    assert_int_equal(c.g.parts[0].count, 4);
+    model_case_clear(&c);
+    build(&c, whole, PROGRAM_EVAL); // nothing is dropped
+    assert_int_equal(find_op(&c, OP_SLOTS)->attr.slots.capacity, 6);
+    assert_int_equal(c.g.nbalances, 0);
+    model_case_clear(&c);
+}
+
+static void what_no_router_gives_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {ROUTED("  w, id = top(x, 2)\n"), "scores have [batch, seq, embed]"},
+        {ROUTED("  w, id = top(s, 5)\n"), "5 of 4 are asked for"},
+        {ROUTED("  w, id = top(s, 2)\n  p, n = slots(w, w, experts, 2)\n"),
+         "slots deals what top chose"},
+        {ROUTED("  w, id = top(s, 2)\n  e = dispatch(x, id)\n"), "places are what slots gives"},
+        {ROUTED("  w, id = top(s, 2)\n  p, n = slots(id, w, experts, 0.1)\n"),
+         "an expert of 4 has no place for any of a group's 6 tokens"},
+        {ROUTED("  w, id = top(s, 2)\n  p, n = slots(id, w, experts, 2, 7)\n"),
+         "is no whole number of groups of 7"},
+        {ROUTED("  w, id = top(s, 2)\n  p, n = slots(id, w, experts, 2)\n"
+                "  x = x + combine(dispatch(x, p){group as batch}, p, w)\n"),
+         "are combined: [group, expert, capacity, embed] would do"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct model_case c;
+        const char *text = cases[i].text;
+        if (!model_case_build(&c, text, strlen(text), PROGRAM_TRAIN))
+            fail_msg("taken: %s", text);
+        if (!strstr(c.e.text, cases[i].says))
+            fail_msg("%s", c.e.text);
+        model_case_clear(&c);
+    }
+}
+
 static void paths_stand_under_repeats_and_scopes(void **state)
 {
     static const char text[] =
@@ -269,6 +333,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_path_is_one_parameter),
         cmocka_unit_test(a_number_as_dimension_is_one_product_and_several_values),
+        cmocka_unit_test(experts_are_calls_and_a_starred_name),
+        cmocka_unit_test(what_no_router_gives_is_refused),
         cmocka_unit_test(paths_stand_under_repeats_and_scopes),
         cmocka_unit_test(weights_are_born_as_the_text_says),
         cmocka_unit_test(names_tell_points_and_biases),

@@ -98,9 +98,13 @@ static int add_buffer(struct lowering *l)
     return p->nbuffers++;
 }
 
-// Data is read in every cut that is asked for, each a buffer of its own: its cut is in its name.
+// Data is read in every cut that is asked for, each a buffer of its own: its cut is in its name. What
+// a program adds up beside gradients is its own as well: a stage that adds nothing to an
+// evaluation's loss must not find there what it added to the training's.
 static const char *name_buffer(const struct lowering *l, const struct value *v)
 {
+    if (v->kind == VALUE_SUM && v->of < 0 && l->p->kind != PROGRAM_TRAIN)
+        return arena_printf(l->arena, "%s %s", program_name(l->p->kind), v->name);
     if (v->kind != VALUE_INPUT || !spec_axes(&v->spec))
         return v->name;
     struct buf text = {0};

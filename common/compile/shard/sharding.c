@@ -113,9 +113,9 @@ static enum point point_asked(const struct sharding *s, const struct value *v)
 // A point's spec cuts the features of tokens, not what a router or a latent has in their place.
 static void drop_other_features(const struct value *v, struct spec *s)
 {
-    for (int d = 2; d < v->shape.n; d++)
-        if (v->dims[d] == DIM_ROUTER || v->dims[d] == DIM_CHOICE || v->dims[d] == DIM_LATENT ||
-            v->dims[d] == DIM_ROTARY)
+    for (int d = 1; d < v->shape.n; d++)
+        if (v->dims[d] == DIM_ROUTER || v->dims[d] == DIM_CHOICE ||
+            (d > 1 && (v->dims[d] == DIM_LATENT || v->dims[d] == DIM_ROTARY)))
             s->dim[d] = (struct dim_cut){0};
 }
 

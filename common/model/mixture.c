@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of a mixture of experts: who chooses whom, who gets a place, there and back. See
+// functions.h; what the ops mean is in compile/graph/experts.h.
+#include "common/compile/graph/build.h"
+#include "common/compile/graph/experts.h"
+#include "common/model/functions.h"
+#include "common/model/model_inputs.h"
+#include "common/model/parameter.h"
+
+static bool is_router_like(struct builder *b, int x)
+{
+    const struct value *v = &b->g->values[x];
+    bool fine = !b->failed && v->dtype == DT_F32 && v->shape.n == 3 && v->dims[0] == DIM_BATCH &&
+                v->dims[1] == DIM_SEQ && v->dims[2] == DIM_ROUTER;
+    if (!b->failed && !fine)
+        build_fail(b,
+                   "scores have %s: [batch, seq, router] in f32 would do, as of linear(f32(x), "
+                   "router[embed, router = experts])",
+                   dims_of(b, x));
+    return fine;
+}
+
+// The bias that follows the experts' loads; −1: none is asked for.
+static int find_bias(struct builder *b, const struct term *arg, int64_t experts)
+{
+    const struct dimension along = {.dim = DIM_ROUTER, .extent = experts};
+    return arg->kind == TERM_NOTHING ? -1
+                                     : param_make(b, arg->param->path, "", 1, &along, INIT_ZERO, 0);
+}
+
+struct term call_top(struct builder *b, const struct term *arg)
+{
+    int s = as_value(b, arg[0]), ids, by = -1;
+    if (!is_router_like(b, s))
+        return (struct term){0};
+    int64_t experts = b->g->values[s].shape.dim[2];
+    int bias = find_bias(b, &arg[2], experts);
+    if (b->failed)
+        return (struct term){0};
+    build_at_like(b, s);
+    if (bias >= 0)
+        by = add(b->g, s, bias);
+    struct term w =
+        term_value(experts_top(b->g, s, by, DIM_CHOICE, (int64_t)arg[1].number.value, &ids));
+    w.nvalues = 2;
+    return w;
+}
+
+// How often each expert was chosen, and the share of choices that found no place, of a layer.
+static int report_loads(struct builder *b, const struct experts_dealing *how, int chosen,
+                        int64_t choices)
+{
+    struct graph *g = b->g;
+    const enum dim router = DIM_ROUTER;
+    if (b->run.kind == PROGRAM_SAMPLE || g->failed)
+        return 0;
+    graph_at(g, POINT_NONE);
+    int load = sum(g, chosen, 1, &router, 1 / (float)how->group, DT_NONE);
+    int part = graph_report(g, "expert_tokens", load);
+    graph_at(g, POINT_SEQ);
+    int places = spread(g, graph_one(g), chosen, (float)how->capacity, DT_F32);
+    int over = apply(g, OP_RELU, sub(g, chosen, places));
+    graph_at(g, POINT_NONE);
+    double all = (double)b->run.step_batch * (double)how->group * (double)choices *
+                 (double)model_sizes_whole(b->sizes, "seq", 1);
+    graph_report(g, "expert_dropped", sum(g, over, 0, NULL, (float)(1 / all), DT_NONE));
+    return part;
+}
+
+struct term call_slots(struct builder *b, const struct term *arg)
+{
+    enum { IDS, WEIGHTS, EXPERTS, CAPACITY, GROUP, BIAS, RATE };
+    int ids = as_value(b, arg[IDS]), w = as_value(b, arg[WEIGHTS]), at = input_positions(b), chosen;
+    if (b->failed)
+        return (struct term){0};
+    const struct value v = b->g->values[ids];
+    if (v.dtype != DT_I32 || v.shape.n != 3 || v.dims[2] != DIM_CHOICE)
+        return build_fail(b, "slots deals what top chose: w, id = top(scores, choices)");
+    bool training = b->run.kind == PROGRAM_TRAIN;
+    struct experts_dealing how = {
+        .group = training && arg[GROUP].kind != TERM_NOTHING ? (int64_t)arg[GROUP].number.value : 1,
+        .experts = (int64_t)arg[EXPERTS].number.value,
+        .dim = DIM_ROUTER};
+    how.capacity = experts_capacity(how.group * v.shape.dim[1], how.experts,
+                                    training ? arg[CAPACITY].number.value : 0);
+    build_at_like(b, ids);
+    struct term slot = term_value(experts_slots(b->g, &how, ids, w, at, &chosen));
+    slot.nvalues = 2;
+    build_check(b);
+    if (b->failed)
+        return (struct term){0};
+    int part = report_loads(b, &how, chosen, v.shape.dim[2]);
+    int bias = find_bias(b, &arg[BIAS], how.experts);
+    if (!b->failed && bias >= 0 && training)
+        graph_balance(b->g, bias, part,
+                      arg[RATE].kind == TERM_NOTHING ? 0.001f : (float)arg[RATE].number.value);
+    return slot;
+}
+
+// Slots are what `slots` made: they know how they were dealt.
+static bool is_dealt(struct builder *b, int slot)
+{
+    int made_by = b->failed ? -1 : b->g->values[slot].producer;
+    bool fine = made_by >= 0 && b->g->nodes[made_by].op == OP_SLOTS;
+    if (!b->failed && !fine)
+        build_fail(b,
+                   "places are what slots gives: slot, chosen = slots(id, w, experts, capacity)");
+    return fine;
+}
+
+struct term call_dispatch(struct builder *b, const struct term *arg)
+{
+    int x = as_value(b, arg[0]), slot = as_value(b, arg[1]);
+    if (!is_dealt(b, slot))
+        return (struct term){0};
+    if (b->g->values[x].shape.n != 3)
+        return build_fail(b, "%s are dispatched: [batch, seq, embed] would do", dims_of(b, x));
+    const enum dim dims[] = {DIM_GROUP, DIM_EXPERT, DIM_CAPACITY};
+    build_at(b, 3, dims);
+    return term_value(experts_dispatch(b->g, x, slot));
+}
+
+struct term call_combine(struct builder *b, const struct term *arg)
+{
+    int y = as_value(b, arg[0]), slot = as_value(b, arg[1]), w = as_value(b, arg[2]);
+    if (!is_dealt(b, slot))
+        return (struct term){0};
+    const struct value v = b->g->values[y];
+    if (v.shape.n != 4 || v.dims[0] != DIM_GROUP || v.dims[1] != DIM_EXPERT)
+        return build_fail(b, "%s are combined: [group, expert, capacity, embed] would do",
+                          dims_of(b, y));
+    const enum dim dims[] = {DIM_BATCH, DIM_SEQ, v.dims[3]};
+    build_at(b, 3, dims);
+    return term_value(experts_combine(b->g, y, slot, w));
+}
