@@ -271,6 +271,8 @@ static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
     if (observe_devices(w->rank, "cuda", 0, &w->arena, &d, &n, &why)) {
         if (f->cuda_devices > 0)
             return err_set(e, ERR_INVALID, "--cuda-devices %d: %s", f->cuda_devices, why.text);
+        if (!w->c.agent.ndevices)
+            return err_set(e, ERR_INVALID, "this host offers no device: %s", why.text);
         log_info("worker", "offers no GPU: %s", why.text);
         return 0;
     }

@@ -197,10 +197,8 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
         p->eval_loss = s->eval_loss;
     }
     snprintf(p->text, sizeof p->text, "%s", s->text);
-    if (moved) {
+    if (moved)
         p->eta_step = -1;
-        p->speed = 0;
-    }
     return changed;
 }
 
