@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts as real rank processes: killed and started again they end with the same bits, and a checkpoint
 of one mesh is the very same tensors on any other. make check-long runs the whole tables."""
+import math
+
 import meshes
 import pytest
 import solo
@@ -129,3 +131,21 @@ def test_a_checkpoint_is_the_same_tensors_on_another_mesh(place, origin, first, 
     on.finish()
     meshes.assert_same_numbers(run, on, rows=18)
     assert on.final() != tensors
+
+
+EXPERTS_MOVES = {"ep 2": {"ep": 2}, "ep 4": {"ep": 4}, "dp 2, tp 2": {"dp": 2, "tp": 2}}
+
+
+@pytest.mark.parametrize("then", EXPERTS_MOVES if solo.LONG else ["dp 2, tp 2"])
+def test_a_checkpoint_of_experts_goes_on_across_ep_dp_and_tp(place, data, then):
+    """Each expert of a checkpoint finds the device that has it on another mesh: the loss goes on as it did."""
+    job = long_job(data, "mixtral")
+    job["train"]["steps"] = 18
+    run = meshes.trained(place, job, {"mesh": {"dp": 2, "ep": 2}})
+    tokens = [row["expert_tokens"] for row in run.metrics()]
+    assert all(sum(layer) == 8 * 32 * 2 for row in tokens for layer in row)
+    run.forget(12)
+    on = meshes.moved(run, place / "on", job, {"mesh": EXPERTS_MOVES[then]})
+    on.finish()
+    meshes.assert_same_numbers(run, on, rows=18, tolerance=1e-3)
+    assert math.isclose(run.metrics()[12]["loss"], on.metrics()[12]["loss"], rel_tol=2e-5)
