@@ -321,7 +321,7 @@ def test_model_check_says_what_a_program_is():
         (["check", "gpt2", "-s", "layers=0"], "model.layers: 0 is too small"),
         (["check", "gpt2", "-s", "layer=2"], "did you mean model.layers?"),
         (["check", "./none.model"], "none.model: No such file"),
-        (["show", "gpt3"], "no program 'gpt3' comes with weft: it has gpt2"),
+        (["show", "gpt7"], "no program 'gpt7' comes with weft: it has gpt2"),
         (["list", "gpt2"], "list, show NAME"),
         (["show", "gpt2", "-s", "layers=2"], "list, show NAME"),
         (["train"], "list, show NAME"),

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# make check-peers: weft beside JAX and safetensors, live. In a pinned environment from PyPI (made
+# make check-peers: weft beside JAX, transformers and safetensors, live. In a pinned environment from PyPI (made
 # once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
 #   1 the goldens are made anew and compared with the committed ones
 #   2 the parity test runs on the new ones
@@ -31,6 +31,8 @@ echo "1 goldens"
 "$python" $here/jax_decoder.py --compare "$scratch/golden" $here/golden
 "$python" $here/jax_vae.py "$scratch/golden"
 "$python" $here/jax_vae.py --compare "$scratch/golden" $here/golden
+"$python" $here/transformers_models.py "$scratch/golden"
+"$python" $here/transformers_models.py --compare "$scratch/golden" $here/golden
 
 echo "2 parity"
 WEFT_GOLDEN="$scratch/golden" "$build/tests/parity/test_jax" >"$scratch/log" 2>&1 || {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parity with JAX: weft's models on one device against goldens that JAX and optax wrote
-// (jax_mlp.py, jax_decoder.py and jax_vae.py say how). Everything from the job's text to the
+// (jax_mlp.py, jax_decoder.py and jax_vae.py say how), and that transformers wrote of published
+// models (transformers_models.py). Everything from the job's text to the
 // updated parameters is weft's own path: job, compiler, exec, CPU backend. Only the step loop is
 // the test's.
 //
@@ -470,6 +471,14 @@ static struct param decoders[] = {
     {"llama", "sgd", 2, 1e-5},   {"cookbook", "sgd", 1, 1e-5},   {"cookbook", "sgd", 2, 1e-5},
     {"gpt2", "frozen", 1, 1e-4}, {"llama", "frozen", 2, 1e-4},   {"cookbook", "frozen", 1, 1e-4},
 };
+// By transformers_models.py: the first step alone.
+static struct param published[] = {
+    {"hf_gpt2", "sgd", 1, 0},   {"hf_gpt3", "sgd", 1, 0},    {"hf_llama2", "sgd", 1, 0},
+    {"hf_llama3", "sgd", 1, 0}, {"hf_mistral", "sgd", 1, 0}, {"hf_qwen2", "sgd", 1, 0},
+    {"hf_qwen3", "sgd", 1, 0},  {"hf_gemma2", "sgd", 1, 0},  {"hf_nanochat", "sgd", 1, 0},
+    {"hf_palm", "sgd", 1, 0},   {"hf_gemma2", "sgd", 2, 0},  {"hf_qwen2", "sgd", 2, 0},
+};
+enum { PUBLISHED = sizeof published / sizeof *published };
 static struct param drawing[] = {
     {"vae", "adamw", 1, 1e-4},     {"vae", "adamw", 2, 1e-4},   {"dropout", "adamw", 1, 1e-4},
     {"dropout", "adamw", 2, 1e-4}, {"vae", "sgd", 1, 1e-5},     {"vae", "sgd", 2, 1e-5},
@@ -481,7 +490,10 @@ enum { PARAMS = sizeof params / sizeof *params, CASES = 4 }; // the first CASES:
 
 int main(void)
 {
-    enum { TESTS = 3 * CASES + PARAMS + 2 * DECODER_CASES + DECODERS + DRAWING_CASES + DRAWING };
+    enum {
+        TESTS =
+            3 * CASES + PARAMS + 2 * DECODER_CASES + DECODERS + DRAWING_CASES + DRAWING + PUBLISHED
+    };
     struct CMUnitTest tests[TESTS + 1];
     char names[TESTS][120];
     int n = 0;
@@ -501,6 +513,8 @@ int main(void)
          DECODERS},
         {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, drawing,
          DRAWING_CASES},
+        {"first loss and gradients are transformers'", first_loss_and_gradients_are_jaxs, published,
+         PUBLISHED},
         {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, drawing, DRAWING},
         {"in bf16 loss and gradients are JAX's, rounded",
          in_bf16_loss_and_gradients_are_jaxs_rounded, params, CASES},

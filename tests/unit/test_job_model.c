@@ -195,8 +195,8 @@ static void what_is_wrong_with_an_own_program_is_told_with_its_file(void **state
         {"sizes\n  width = 3\nmodel\n  loss = \xff\n", "./mine.model",
          "/mine.model:4:10: byte 0xff is not UTF-8: save the file as UTF-8\n"},
         {NULL, "./mine.model", "/mine.model: No such file or directory\n"},
-        {NULL, "gpt3",
-         "job.yaml:4:18: model.program: 'gpt3' does not come with weft: did you mean "
+        {NULL, "gpt7",
+         "job.yaml:4:18: model.program: 'gpt7' does not come with weft: did you mean "
          "gpt2?\n"},
         {NULL, "./", "model.program: cannot read "},
     };
@@ -299,6 +299,7 @@ static const struct {
      "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n",
      "  program: llama\n  size: 1b\n  layers: 2\n  embed: 4\n  heads: 2\n  kv_heads: 1\n"
      "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: 10000\n"
+     "  stretch: 1\n  length: 8192\n"
      "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n"},
     {"  kind: decoder\n  preset: cookbook\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
      "  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  dropout: 0\n"
