@@ -98,6 +98,7 @@ static inline int attention_layer(struct attention_build *b, int residual)
     struct op_attr attr = l->attr;
     int in[8], n = 3;
     graph_scope(b->g, "layers/%d", b->n);
+    graph_layer(b->g, b->n);
     int x = attention_norm(b, residual);
     graph_at(b->g, POINT_ATT);
     in[0] = attention_linear(b, x, "q", 2, (enum dim[]){DIM_HEADS, DIM_HEAD_DIM});
