@@ -473,10 +473,21 @@ static struct param decoders[] = {
 };
 // By transformers_models.py: the first step alone.
 static struct param published[] = {
-    {"hf_gpt2", "sgd", 1, 0},   {"hf_gpt3", "sgd", 1, 0},    {"hf_llama2", "sgd", 1, 0},
-    {"hf_llama3", "sgd", 1, 0}, {"hf_mistral", "sgd", 1, 0}, {"hf_qwen2", "sgd", 1, 0},
-    {"hf_qwen3", "sgd", 1, 0},  {"hf_gemma2", "sgd", 1, 0},  {"hf_nanochat", "sgd", 1, 0},
-    {"hf_palm", "sgd", 1, 0},   {"hf_gemma2", "sgd", 2, 0},  {"hf_qwen2", "sgd", 2, 0},
+    {"hf_gpt2", "sgd", 1, 0},
+    {"hf_gpt3", "sgd", 1, 0},
+    {"hf_llama2", "sgd", 1, 0},
+    {"hf_llama3", "sgd", 1, 0},
+    {"hf_mistral", "sgd", 1, 0},
+    {"hf_qwen2", "sgd", 1, 0},
+    {"hf_qwen3", "sgd", 1, 0},
+    {"hf_gemma2", "sgd", 1, 0},
+    {"hf_nanochat", "sgd", 1, 0},
+    {"hf_palm", "sgd", 1, 0},
+    {"hf_mixtral", "sgd", 1, 0},
+    {"hf_deepseek-v2-lite", "sgd", 1, 0},
+    {"hf_deepseek-v2-lite", "sgd", 2, 0},
+    {"hf_gemma2", "sgd", 2, 0},
+    {"hf_qwen2", "sgd", 2, 0},
 };
 enum { PUBLISHED = sizeof published / sizeof *published };
 static struct param drawing[] = {

@@ -10,6 +10,7 @@ what the library itself computes in f32) from f32 weights that are larger than t
 and caps do something. What is stored has weft's paths and layouts: reading a weight and its gradient is one function.
 PaLM has no class there: palm() writes its equations out.
 """
+import math
 import pathlib
 import sys
 
@@ -22,7 +23,7 @@ LAYERS, EMBED, HEADS, KV_HEADS, HEAD_DIM, MLP, SEQ, BATCH, VOCAB, PADDED = 3, 16
 ROPE = {"rope_type": "default", "rope_theta": 30.0}
 SHARED = dict(hidden_size=EMBED, intermediate_size=MLP, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
               num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM, vocab_size=VOCAB, max_position_embeddings=SEQ,
-              rope_parameters=ROPE, tie_word_embeddings=False, attn_implementation="eager", pad_token_id=None)
+              rope_parameters=ROPE, tie_word_embeddings=False, attn_implementation="eager", experts_implementation="eager", pad_token_id=None)
 SIZES = dict(layers=LAYERS, embed=EMBED, heads=HEADS, head_dim=HEAD_DIM, mlp=MLP, seq=SEQ, vocab=VOCAB, vocab_multiple=PADDED)
 LLAMA_SIZES = dict(SIZES, kv_heads=KV_HEADS, theta=30.0)
 GPT = dict(n_embd=EMBED, n_head=HEADS, n_layer=LAYERS, n_inner=MLP, n_positions=SEQ, vocab_size=VOCAB,
@@ -45,6 +46,20 @@ CASES = {
                 "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "tie_word_embeddings": True}),
     "nanochat": ("nanochat", dict(LLAMA_SIZES, logit_cap=3.0), "NanoChat",
                  dict(SHARED, rms_norm_eps=1e-6, final_logit_softcapping=3.0)),
+    "mixtral": ("mixtral", dict(LLAMA_SIZES, experts=5, choices=2, capacity=0, balance=0), "Mixtral",
+                dict(SHARED, rms_norm_eps=1e-5, num_local_experts=5, num_experts_per_tok=2)),
+    "deepseek-v2-lite": (
+        "deepseek-v2-lite",
+        dict(SIZES, rotary=4, value=5, latent=7, narrow=6, experts=5, choices=2, capacity=0, balance=0, theta=30.0,
+             stretch=4.0, length=6, gain=0.0707 * math.log(4) + 1),
+        "DeepseekV2",
+        {**SHARED, "head_dim": 4, "num_key_value_heads": HEADS, "rms_norm_eps": 1e-6, "q_lora_rank": None, "kv_lora_rank": 7,
+         "qk_nope_head_dim": HEAD_DIM, "qk_rope_head_dim": 4, "v_head_dim": 5, "n_routed_experts": 5, "num_experts_per_tok": 2,
+         "n_shared_experts": 2, "moe_intermediate_size": 6, "first_k_dense_replace": 1, "routed_scaling_factor": 1.0,
+         "topk_method": "greedy", "norm_topk_prob": False, "n_group": None, "topk_group": None,
+         "mlp_layer_types": ["dense"] + ["sparse"] * (LAYERS - 1),
+         "rope_parameters": {"rope_type": "yarn", "rope_theta": 30.0, "factor": 4.0, "mscale": 0.707, "mscale_all_dim": 0.707,
+                             "beta_fast": 32, "beta_slow": 1, "original_max_position_embeddings": 6}}),
     "palm": ("palm", dict(SIZES, theta=30.0), None, None),
 }
 
@@ -78,6 +93,44 @@ def read_gpt2(get, _):
     return out | {f"norm/{part}": get(f"transformer.ln_f.{part}") for part in ("weight", "bias")}
 
 
+def read_experts(get, at, h):
+    """Theirs has gate and up in one tensor [experts, 2 · hidden, embed]."""
+    both = get(f"{h}.mlp.experts.gate_up_proj").swapaxes(1, 2)
+    half = both.shape[-1] // 2
+    return {f"{at}/moe/router/weight": get(f"{h}.mlp.gate.weight").T, f"{at}/moe/gate/weight": both[..., :half],
+            f"{at}/moe/up/weight": both[..., half:],
+            f"{at}/moe/out/weight": get(f"{h}.mlp.experts.down_proj").swapaxes(1, 2)}
+
+
+def read_hidden(get, at, h, names):
+    return {f"{at}/{ours}/weight": get(f"{h}.{theirs}.weight").T for ours, theirs in names}
+
+
+GATED = [("gate", "gate_proj"), ("up", "up_proj"), ("out", "down_proj")]
+
+
+def read_deepseek(get, _):
+    out = {"embed/tokens": padded(get("model.embed_tokens.weight")), "head/weight": padded(get("lm_head.weight")).T,
+           "norm/weight": get("model.norm.weight")}
+    for n in range(LAYERS):
+        at, h = f"layers/{n}", f"model.layers.{n}"
+        q = cut(get(f"{h}.self_attn.q_proj.weight"), HEADS)
+        down = get(f"{h}.self_attn.kv_a_proj_with_mqa.weight").T
+        kv = cut(get(f"{h}.self_attn.kv_b_proj.weight"), HEADS)
+        out |= {f"{at}/attn/q/weight": q[..., :HEAD_DIM], f"{at}/attn/q/rotary/weight": q[..., HEAD_DIM:],
+                f"{at}/attn/down/weight": down[:, :-4], f"{at}/attn/k/rotary/weight": down[:, -4:],
+                f"{at}/attn/norm/weight": get(f"{h}.self_attn.kv_a_layernorm.weight"),
+                f"{at}/attn/k/weight": kv[..., :HEAD_DIM], f"{at}/attn/v/weight": kv[..., HEAD_DIM:],
+                f"{at}/attn/out/weight": get(f"{h}.self_attn.o_proj.weight").T.reshape(HEADS, -1, EMBED),
+                f"{at}/norm1/weight": get(f"{h}.input_layernorm.weight"),
+                f"{at}/norm2/weight": get(f"{h}.post_attention_layernorm.weight")}
+        if n == 0:
+            out |= read_hidden(get, f"{at}/mlp", f"{h}.mlp", GATED)
+        else:
+            out |= read_experts(get, at, h) | read_hidden(get, f"{at}/moe/shared", f"{h}.mlp.shared_experts", GATED)
+    return out
+
+
 NORMS = {"Gemma2": ["input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"],
          "NanoChat": []}
 
@@ -103,9 +156,11 @@ def read_llama(get, kind):
             for x in "qk":
                 out[f"{at}/attn/{x}/norm/weight"] = get(f"{h}.self_attn.{x}_norm.weight")
         out[f"{at}/attn/out/weight"] = get(f"{h}.self_attn.o_proj.weight").T.reshape(HEADS, -1, EMBED)
-        for ours, theirs in {"NanoChat": [("in", "fc1"), ("out", "fc2")]}.get(
-                kind, [("gate", "gate_proj"), ("up", "up_proj"), ("out", "down_proj")]):
-            out[f"{at}/mlp/{ours}/weight"] = get(f"{h}.mlp.{theirs}.weight").T
+        if kind == "Mixtral":
+            out |= read_experts(get, at, h)
+        else:
+            names = [("in", "fc1"), ("out", "fc2")] if kind == "NanoChat" else GATED
+            out |= read_hidden(get, f"{at}/mlp", f"{h}.mlp", names)
         for k, name in enumerate(NORMS.get(kind, NORMS["Gemma2"][:2])):
             out[f"{at}/norm{k + 1}/weight"] = norm(f"{h}.{name}.weight")
     return out if kind == "NanoChat" else out | {"norm/weight": norm("model.norm.weight")}
@@ -143,7 +198,7 @@ def by_transformers(kind, settings, tokens, targets, generator):
         del born
         return params[name].grad.numpy() if name in params else None
 
-    read = read_gpt2 if kind == "GPT2" else read_llama
+    read = {"GPT2": read_gpt2, "DeepseekV2": read_deepseek}.get(kind, read_llama)
     return read(weight, kind), read(grad, kind), loss.item()
 
 
