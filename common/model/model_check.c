@@ -150,7 +150,7 @@ static int by_line(const void *x, const void *y)
     return ((const struct model_named *)x)->line - ((const struct model_named *)y)->line;
 }
 
-static int name_values(struct model_checked *out, struct arena *a, struct err *e)
+static int build_forward(struct model_checked *out, struct arena *a, struct err *e)
 {
     struct naming naming = {out, a};
     const struct model_run run = {.kind = PROGRAM_TRAIN,
@@ -159,11 +159,29 @@ static int name_values(struct model_checked *out, struct arena *a, struct err *e
                                   .bytes = true,
                                   .named = keep_named,
                                   .ctx = &naming};
-    struct graph g;
-    graph_init(&g, a, NULL, e);
-    int rc = model_build(&g, out->job.model.sizes, &run);
+    struct graph *g = arena_alloc(a, sizeof *g);
+    graph_init(g, a, NULL, e);
+    int rc = model_build(g, out->job.model.sizes, &run);
     if (out->nnamed)
         qsort(out->named, (size_t)out->nnamed, sizeof *out->named, by_line);
+    out->g = g;
+    return rc;
+}
+
+int model_look(const char *program, const char *const *sizes, int nsizes, struct arena *a,
+               struct model_checked *out, struct buf *why)
+{
+    struct err e = {0};
+    *out = (struct model_checked){0};
+    int rc = make_job(out, program, sizes, nsizes, a, why);
+    if (rc)
+        return rc;
+    out->title = model_title(out->job.model.read, a);
+    rc = build_forward(out, a, &e);
+    if (rc)
+        buf_printf(why, "%s\n", e.text);
+    else
+        count_params(out);
     return rc;
 }
 
@@ -173,19 +191,16 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     struct compiled compiled;
     struct cost cost;
     struct err e = {0};
-    *out = (struct model_checked){0};
-    int rc = make_job(out, program, sizes, nsizes, a, why);
+    int rc = model_look(program, sizes, nsizes, a, out, why);
     if (rc)
         return rc;
-    out->title = model_title(out->job.model.read, a);
-    if ((rc = name_values(out, a, &e)) || (rc = model_compile(&out->job, a, &compiled, NULL, &e)))
+    if ((rc = model_compile(&out->job, a, &compiled, NULL, &e))) {
         buf_printf(why, "%s\n", e.text);
-    if (rc)
         return rc;
+    }
     out->g = compiled.global[PROGRAM_TRAIN];
     cost_count(&compiled, a, &cost);
     out->flops = cost.flops_per_step;
-    count_params(out);
     if (out->params)
         count_cuts(out, &compiled.sharding->rules, a);
     return 0;

@@ -38,7 +38,7 @@ static int list_programs(const struct verb *v, const struct args *a, struct buf 
     for (const struct model_text *text = model_texts; text->name && !why.len; text++) {
         struct arena arena = {0};
         struct model_checked c;
-        if (!model_check(text->name, NULL, 0, &arena, &c, &why)) {
+        if (!model_look(text->name, NULL, 0, &arena, &c, &why)) {
             table_add(&t, "%s", text->name);
             table_add(&t, "%s", word_rate((double)c.params, params));
             table_add(&t, "%s", c.title);
