@@ -12,11 +12,11 @@
 // All are f · (share + (1 − share) / factor) for a share that is linear in p or in f, held between
 // 0 and 1.
 #pragma once
-#include "common/op/op.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "common/op/op.h"
 
 struct rotary_series {
     double theta, elements, octaves, factor;
