@@ -503,9 +503,9 @@ tested: all tests
 gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
 	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(CUDA_RUNS:%=$(BUILD)/tests/%)
 
-## make gpu-bench    ops and GPT-2 beside PyTorch and JAX, where a GPU is; one file in tests/bench/results
+## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
 gpu-bench: all $(GPU_BENCH)
-	$(Q)sh tests/bench/gpu/run.sh "$(BUILD)" tests/bench/results
+	$(Q)sh tests/bench/gpu/lease.sh 1,3,4 "$(BUILD)" tests/bench/results
 
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle

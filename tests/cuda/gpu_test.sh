@@ -16,6 +16,9 @@
 #       sanitize      the programs under compute-sanitizer, memcheck and racecheck, where that is
 #                     installed; WEFT_SANITIZE=1 adds it
 #   GPU_TEST_ONLY     of the programs those with this in their names
+#   GPU_TEST_FROM     goes on at the program of this name, or at models or faults
+#   GPU_TEST_STOP     1: what follows a program in which the device itself failed is not begun: one
+#                     such failure explains the others
 #   GPU_TEST_SECONDS  for all of it (3600); what does not fit is LEFT OUT, which is a failure
 #   GPU_TEST_LOG      a file that gets all that was said; what is printed is short
 set -u
@@ -29,7 +32,9 @@ parts=${GPU_TEST_PART:-ops models faults}
 limit=900 ends=$(($(date +%s) + ${GPU_TEST_SECONDS:-3600}))
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-passed=0 failed=""
+passed=0 failed="" from=${GPU_TEST_FROM:-} broken=""
+# Those whose shapes are a real model's; they come first.
+real="test_huge test_linears test_transformer test_numerics"
 
 skip() {
     echo "SKIPPED: no GPU: $1"
@@ -47,6 +52,13 @@ gist() {
 run() { # NAME COMMAND...
     name=$1
     shift
+    [ "$name" = "$from" ] && from=""
+    [ -z "$from" ] || return 0
+    if [ -n "$broken" ]; then
+        [ "$broken" = told ] || echo "STOPPED: the device failed in $broken; GPU_TEST_FROM=$name goes on behind it"
+        broken=told
+        return
+    fi
     left=$((ends - $(date +%s)))
     if [ "$left" -lt 5 ]; then
         echo "LEFT OUT  $name: no time is left (GPU_TEST_SECONDS)"
@@ -67,11 +79,21 @@ run() { # NAME COMMAND...
         echo "FAILED  $name (exit $rc)"
         gist | sed 's/^/        /'
         failed="$failed $name"
+        [ "${GPU_TEST_STOP:-0}" = 1 ] && grep -aq 'cuda device [0-9]*: .*(cudaError' "$log" && broken=$name
     fi
+    return 0
 }
 
 has_part() {
     case " $parts " in *" $1 "*) return 0 ;; *) return 1 ;; esac
+}
+
+# One a line: those of real shapes first.
+ordered() { # PROGRAM...
+    for name in $real; do
+        printf '%s\n' "$@" | grep "/$name\$"
+    done
+    printf '%s\n' "$@" | grep -v "/\($(echo "$real" | sed 's/ /\\|/g')\)\$"
 }
 
 # The programs that were asked for, NAME-SUFFIX behind PREFIX...
@@ -83,7 +105,7 @@ each() { # SUFFIX PREFIX... -- PROGRAM...
         shift
     done
     shift
-    for program in "$@"; do
+    for program in $(ordered "$@"); do
         case $(basename "$program") in *"${GPU_TEST_ONLY:-}"*) run "$(basename "$program")$suffix" $prefix "$program" ;; esac
     done
 }
@@ -124,6 +146,7 @@ has_part ops && each "" -- "$@"
 has_part models && models
 has_part faults && run "faults" "${PYTHON:-python3}" "$here/models.py" faults "$rank"
 has_part sanitize && sanitize "$@"
+[ -z "$from" ] || failed="$failed $from" # a name that nothing here has
 [ -n "$failed" ] && echo "failed:$failed"
 echo "gpu-test: $passed passed, $(echo "$failed" | wc -w) failed"
 [ -z "$failed" ]

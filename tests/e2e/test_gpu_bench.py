@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU benchmark's driver, at a size for laptops on the CUDA backend's emulated twin, with an interpreter in the
+"""The stages for a lent GPU, at a size for laptops on the CUDA backend's emulated twin, with an interpreter in the
 peers' place that says what the test wants: the result's rows have to follow from it by hand."""
 import os
 import pathlib
@@ -10,7 +10,7 @@ import sys
 import pytest
 import solo
 
-BENCH = solo.REPO / "tests/bench/gpu/bench.py"
+LEASE = solo.REPO / "tests/bench/gpu/lease.sh"
 EMULATED = solo.BUILD / "tests/cuda"
 pytestmark = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 
@@ -21,6 +21,8 @@ TOKEN_FLOPS = 6 * N + 6 * 2 * 32 * 16  # = 211200
 RATES = {"bf16": 2e9, "tf32": 1e9, "f32": 0.5e9, "bytes": 4e9}  # FLOP/s, bytes/s
 PEER = """#!/bin/sh
 case "$*" in
+-c*) exit 0 ;;
+*"bench.py "*) exec {python} "$@" ;;
 *peer_torch*) echo "ModuleNotFoundError: No module named 'torch'" >&2; exit 1 ;;
 *"--mode plain"*) echo "W: a warning" >&2; echo "RESOURCE_EXHAUSTED: Out of memory while trying" >&2; echo "last" >&2; exit 1 ;;
 *) echo '{{"library": "jax 1.2", "ms": [40, 10, 20, 30, 15], "loss": 5.5, "gib": 1.5, "parameters": {n}, "ready_s": 7}}' ;;
@@ -29,14 +31,14 @@ esac
 
 
 class Ended:
-    def __init__(self, place, *args, n=N, env=None):
+    def __init__(self, place, stage, *args, n=N, env=None):
         fake = place / "python"
-        fake.write_text(PEER.format(n=n))
+        fake.write_text(PEER.format(n=n, python=sys.executable))
         fake.chmod(0o755)
         rates = ",".join(f"{x / 1e12:.6f}" for x in RATES.values())
-        p = subprocess.run([sys.executable, BENCH, solo.BUILD, place / "out", "--tiny", "--python", fake, "--rates", rates,
-                            "--warm", "1", "--steps", "2", *args], check=False, text=True, timeout=600,
-                           env={**os.environ, "WEFT_BACKEND_DIR": str(EMULATED), **(env or {})},
+        p = subprocess.run(["sh", LEASE, stage, solo.BUILD, place / "out", *(["--tiny", "--rates", rates, "--warm", "1", "--steps", "2"] if
+                            stage != "2" else []), *args], check=False, text=True, timeout=600,
+                           env={**os.environ, "WEFT_BACKEND_DIR": str(EMULATED), "PYTHON": str(fake), **(env or {})},
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.code, self.said = p.returncode, p.stdout
         results = [*pathlib.Path(place / "out").glob("*-gpu-*.txt")]
@@ -50,29 +52,47 @@ class Ended:
 
 
 def test_every_contestant_is_a_row_by_the_stated_formulas(place):
-    end = Ended(place)
+    end = Ended(place, "3")
     assert end.code == 0, end.said
     text = end.text
     assert f"N {N}; a token is 6N + 6LCT = {TOKEN_FLOPS} FLOPs" in text
     assert re.search(r"^# commit +\S+$", text, re.M) and re.search(r"^# hardware .*emulated", text, re.M)
     assert re.search(r"^PyTorch +FAILED: ModuleNotFoundError: No module named 'torch'$", text, re.M)
+    assert re.search(r"^PyTorch, autotuned +FAILED: ModuleNotFoundError", text, re.M)
     assert re.search(r"^JAX +FAILED: out of memory: RESOURCE_EXHAUSTED", text, re.M)
-    # Sorted: 10 15 20 30 40 ms. 32 tokens in 20 ms are 1600 a second; the tenth part is the first, nine tenths the last.
+    assert re.search(r"^llm.c +FAILED: no sources were carried along", text, re.M)
+    # Sorted, twice: 10 15 20 30 40 ms. 32 tokens in 20 ms are 1600 a second; the tenth part is the first, nine tenths the last.
     peer = next(line for line in text.splitlines() if line.startswith("JAX, forwards again"))
     turns, p50, p10, p90, tokens, mfu, gib, ready, loss = peer.split()[3:12]
-    assert (turns, float(p50), float(p10), float(p90), int(tokens)) == ("1", 20, 10, 40, 1600)
+    assert (turns, float(p50), float(p10), float(p90), int(tokens)) == ("2", 20, 10, 40, 1600)
     assert mfu == f"{100 * 1600 * TOKEN_FLOPS / RATES['bf16']:.2f}%"
     assert (gib, ready, loss) == ("1.5", "7.0", "5.5000")
-    weft = next(line for line in text.splitlines() if line.startswith("weft")).split()
-    assert weft[1] == "1" and float(weft[3]) <= float(weft[2]) <= float(weft[4]), weft
-    assert re.search(r"^weft, any order +1 +[0-9.]+", text, re.M)
+    weft = next(line for line in text.splitlines() if line.startswith("weft, any order")).split()[2:]
+    assert weft[1] == "3" and float(weft[3]) <= float(weft[2]) <= float(weft[4]), weft
     assert 5.2 < float(weft[9]) < 5.8  # ln 256 = 5.55: it has hardly begun to learn
     assert "DIFFERS" not in text
 
 
-def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
-    end = Ended(place, "--parts", "ops-tiny")
+def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
+    sources = place / "llm.c"
+    sources.mkdir()
+    (sources / "train_gpt2.cu").write_text("its source")
+    (place / "says").write_text(f"| num_parameters        | {N}   |\ndevice memory usage: 2048 MiB / 81000 MiB\n" + "".join(
+        f"step    {k}/3 | loss 5.{k}00000 (+0.10z)| norm 2.5000 (-1.20z)| lr 3.00e-04 | {ms:.2f} ms | 1.0% bf16 MFU | 99 tok/s\n"
+        for k, ms in ((1, 900), (2, 20), (3, 40))))
+    (sources / "Makefile").write_text(f"train_gpt2cu: train_gpt2.cu\n\tprintf '#!/bin/sh\\ncat {place}/says\\n' >$@\n\tchmod +x $@\n")
+    end = Ended(place, "3", "--llmc", sources)
     assert end.code == 0, end.said
+    turns, p50, _, _, tokens, _, gib, _, loss = next(line for line in end.text.splitlines() if line.startswith("llm.c ")).split()[1:10]
+    # Each turn's first step only warms; of 20 20 40 40 ms the middle is 30.
+    assert (turns, float(p50), int(tokens), gib, loss) == ("2", 30, 1067, "2.0", "5.3000") and "DIFFERS" not in end.text
+    assert list(sources.glob("*cu")) == [sources / "train_gpt2.cu"]  # built in a copy
+
+
+def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
+    end = Ended(place, "1")
+    assert end.code == 0, end.said
+    assert re.search(r"^weft, any order +1 +[0-9.]+", end.text, re.M) and re.search(r"^weft +1 +[0-9.]+", end.text, re.M)
     # The way up, 32 rows of 32 to 128, with bias and gelu: bf16 in and out, and what gelu was given is kept.
     dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
     flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
@@ -93,26 +113,42 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
 
 
 def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
-    end = Ended(place, "--budget", "1")
+    end = Ended(place, "1", "--budget", "1")
     assert end.code == 0, end.said
-    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take 60 s", end.text, re.M)) == 5
+    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [36]0 s", end.text, re.M)) == 3
     assert "turns" not in end.text
 
 
 def test_a_peer_that_trains_another_model_is_told_of(place):
-    end = Ended(place, "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
+    end = Ended(place, "4", "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
     assert end.code == 0, end.said
     assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}\]", end.text, re.M)
 
 
 def test_a_rank_that_cannot_train_fails_the_run_and_says_why(place):
-    end = Ended(place, "--parts", "tiny", env={"WEFT_FAKE_CUDA": "oom:1"})
+    end = Ended(place, "1", "--parts", "tiny", env={"WEFT_FAKE_CUDA": "oom:1"})
     assert end.code == 1, end.said
     assert re.search(r"^weft +FAILED: out of memory: .*", end.text, re.M), end.text
 
 
 def test_without_a_gpu_it_says_so_and_only_fails_if_one_is_required(place):
     scene = {"WEFT_FAKE_CUDA": "nodevice"}
-    end = Ended(place, env=scene)
+    end = Ended(place, "1", env=scene)
     assert end.code == 0 and "SKIPPED: no GPU: " in end.said and "no NVIDIA device" in end.said, end.said
-    assert Ended(place, env={**scene, "WEFT_REQUIRE_GPU": "1"}).code == 1
+    assert Ended(place, "1", env={**scene, "WEFT_REQUIRE_GPU": "1"}).code == 1
+
+
+def test_llama_trains_as_the_formula_counts_it(place):
+    end = Ended(place, "4", "--parts", "tiny-llama")
+    assert end.code == 0, end.said
+    # Two layers: q, out, and half as many heads of keys and values; three products of 64; two norms. One norm, two tables.
+    parts = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64 + 2 * 32) + 32 + 2 * 256 * 32
+    assert "Llama tiny-llama: batch 2, 16 tokens" in end.text
+    assert f"N {parts}; a token is 6(N - VC) + 6LCT = {6 * (parts - 256 * 32) + 6 * 2 * 32 * 16} FLOPs" in end.text
+    assert re.search(r"^weft, any order +2 +[0-9.]+", end.text, re.M) and "DIFFERS" not in end.text, end.text
+
+
+def test_op_tests_of_real_shapes_come_first_and_go_on_at_a_name(place):
+    end = Ended(place, "2", "--from", "test_transformer", env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
+    assert end.code == 0, end.said
+    assert re.search(r"^ok +test_transformer +[0-9]+ cases", (place / "out/gpu-test.txt").read_text(), re.M), end.said

@@ -65,6 +65,17 @@ def test_one_part_and_one_program_can_be_run_alone(bundle):
     assert end.returncode == 0 and end.stdout.endswith("gpu-test: 1 passed, 0 failed\n"), end.stdout
 
 
+def test_it_stops_where_the_device_failed_and_goes_on_from_a_name(bundle):
+    one, last = program(bundle, "test_one", GOOD), program(bundle, "test_last", GOOD)
+    huge = program(bundle, "test_huge", "echo 'cuda device 0: launch: an illegal memory access was encountered (cudaErrorIllegalAddress)'; exit 1")
+    end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_STOP="1")
+    assert end.returncode == 1 and "test_last" not in end.stdout, end.stdout
+    assert re.search(r"^FAILED  test_huge .*^STOPPED: the device failed in test_huge; GPU_TEST_FROM=test_one goes on", end.stdout, re.M | re.S), end.stdout
+    end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_FROM="test_last")
+    assert end.returncode == 0 and end.stdout.endswith("gpu-test: 1 passed, 0 failed\n"), end.stdout
+    assert gpu_test(bundle, one, GPU_TEST_PART="ops", GPU_TEST_FROM="test_on").returncode == 1
+
+
 @pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 def test_recorded_trainings_are_held_against_the_cpus_losses(bundle):
     command = ["/usr/bin/python3", CUDA / "models.py", "make", bundle / "models"]

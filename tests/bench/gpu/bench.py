@@ -1,23 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the GPU benchmark within a budget of time and writes one result file. See run.sh; Python's own library suffices.
+"""Runs stages of the GPU benchmark within a budget of time and writes one result file. See lease.sh; Python's own
+library suffices.
 
-    bench.py BUNDLE OUT [--budget SECONDS] [--parts NAME,..] [--python FILE] [--rates BF16,TF32,F32,BYTES]
-             [--device cuda|cpu] [--tiny]
+    bench.py BUNDLE OUT [--stage N,..] [--budget SECONDS] [--parts NAME,..] [--python FILE] [--llmc FOLDER]
+             [--rates BF16,TF32,F32,BYTES] [--device cuda|cpu] [--tiny]
 
-BUNDLE is `make gpu-bundle`'s folder, or a build's. What is to be done stands in ORDER, the most important first; what
+BUNDLE is `make gpu-bundle`'s folder, or a build's. What is to be done stands in STAGES, the most important first; what
 is not expected to fit into the time that is left is left out, and the result says so. A contestant that fails is a
-row that says why. The result is written anew after each turn, so that who is cut off has what came before.
-Contestants take turns, each in a process of its own, so that each has the device's memory to itself.
+row that says why. The result is written anew after each turn and each op, so that who is cut off has what came before.
+Contestants take turns, each in a process of its own, so that each has the device's memory to itself. What compilers
+and choices keep on disk is empty at first and stays until the end, so that a second turn is a warm one.
+
+A call of ours that a library was to serve and did not (FELL_BACK) is counted, and fails the run: such a time says
+nothing of the design.
 
 A fraction is of the vendor's dense rates, or of --rates (TFLOP/s, TB/s); of a device without either none is given.
---tiny is for a try where no GPU is.
+--tiny runs the very stages at the sizes of TINY, for a try where no GPU is.
 """
 import argparse
 import datetime
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import statistics
@@ -26,7 +32,7 @@ import sys
 import tempfile
 import time
 
-from sizes import BETAS, CLIP, DECAY, LR, SIZES, write_tokens
+from sizes import BETAS, CLIP, DECAY, LR, SIZES, TINY, write_tokens
 
 HERE = pathlib.Path(__file__).resolve().parent
 # FLOP/s of a dtype's products without sparsity, bytes/s of memory; by what the device's name holds.
@@ -35,9 +41,9 @@ RATES = {
     "H100": {"bf16": 989e12, "tf32": 494.7e12, "f32": 66.9e12, "bytes": 3.35e12},
     "A100": {"bf16": 312e12, "tf32": 156e12, "f32": 19.5e12, "bytes": 2.039e12},
 }
-JOB = """name: gpt2
+JOB = """name: bench
 model:
-  {{program: gpt2, layers: {s.layers}, embed: {s.embed}, heads: {s.heads}, seq: {s.seq}, vocab: {s.vocab}, vocab_multiple: 128}}
+  {{program: {s.program}, layers: {s.layers}, embed: {s.embed}, heads: {s.heads}, {s.keys}seq: {s.seq}, vocab: {s.vocab}, vocab_multiple: 128}}
 mesh: {{dp: 1}}
 data: {{format: tokens, train: {{tokens: {tokens}}}, batch: {batch}}}
 optimizer: {{kind: adamw, betas: [{b1}, {b2}], weight_decay: {decay}, clip_norm: {clip}}}
@@ -47,25 +53,27 @@ train: {{steps: {steps}}}
 restart: {{hang_after: 300s}}
 resources: {{devices: 1, kind: {kind}}}
 """
-# Part, what, seconds it is expected to take; a second turn is expected to take what the first took.
-ORDER = [
-    ("124m", "weft", 60), ("124m", "PyTorch", 150), ("124m", "JAX", 120),
-    ("ops-124m", "bf16", 60),
-    ("1558m", "weft", 75), ("1558m", "PyTorch", 210), ("1558m", "JAX", 180),
-    ("124m", "weft", 60), ("124m", "PyTorch", 150), ("124m", "JAX", 120),
-    ("ops-1558m", "bf16", 90),
-    ("1558m", "weft", 75), ("1558m", "PyTorch", 210), ("1558m", "JAX", 180),
-    ("124m", "weft, any order", 60),
-    ("124m", "PyTorch, flash", 120),
-    ("ops-124m", "tf32", 60), ("ops-124m", "f32", 60),
-]  # fmt: skip
-TINY = [
-    ("tiny", "weft", 60), ("tiny", "PyTorch", 60), ("tiny", "JAX", 60), ("tiny", "weft, any order", 60),
-    ("ops-tiny", "bf16", 60),
-]  # fmt: skip
+# Part, what, seconds it is expected to take; a second turn is expected to take what the first took. Stage 2 is of tests:
+# lease.sh.
+STAGES = {
+    "1": [("ops-124m", "bf16", 60), ("124m", "weft, any order", 30), ("124m", "weft", 30)],
+    "3": [
+        ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
+        ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
+        ("124m", "JAX", 90), ("124m", "weft, any order", 30), ("124m", "JAX", 90),
+    ],
+    "4": [
+        ("1558m", "weft, any order", 60), ("1558m", "PyTorch", 150), ("llama-1b", "weft, any order", 60), ("llama-1b", "PyTorch", 120),
+        ("1558m", "weft, any order", 60), ("1558m", "PyTorch", 150), ("llama-1b", "weft, any order", 60), ("llama-1b", "PyTorch", 120),
+        ("1558m", "JAX", 180), ("ops-1558m", "bf16", 90), ("ops-llama-1b", "bf16", 90),
+    ],
+}  # fmt: skip
+BUDGETS = {"1": 150, "3": 560, "4": 560}  # seconds
+FELL_BACK = re.compile(r"our own kernels serve it|the library declined")  # what kernels/cuda logs of it
 WEFT = {"weft": "true", "weft, any order": "false"}  # precision.deterministic
 PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
     "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
+    "PyTorch, autotuned": ("peer_torch.py", ["--attention", "cudnn", "--mode", "autotune"], None, None),
     "PyTorch, flash": ("peer_torch.py", ["--attention", "flash"], None, "PyTorch, eager"),
     "PyTorch, eager": ("peer_torch.py", ["--attention", "flash", "--mode", "eager"], None, None),
     "JAX": ("peer_jax.py", ["--mode", "plain"], "JAX, forwards again", "JAX, xla"),
@@ -82,19 +90,26 @@ def options():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("bundle", type=pathlib.Path)
     a.add_argument("out", type=pathlib.Path)
-    a.add_argument("--budget", type=float, default=1200)
+    a.add_argument("--stage", type=lambda text: text.split(","), default=[*STAGES], help="some of " + ", ".join(STAGES))
+    a.add_argument("--budget", type=float, help="seconds; what is not given: the stages' own")
+    a.add_argument("--llmc", type=pathlib.Path, help="llm.c's sources, built where this runs")
     a.add_argument("--parts", type=lambda text: text.split(","))
     a.add_argument("--python", default="python3", help="an interpreter with torch and jax")
     a.add_argument("--rates", type=lambda text: dict(zip(RATES["H200"], (1e12 * float(x) for x in text.split(",")))))
     a.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     a.add_argument("--tiny", action="store_true")
-    a.add_argument("--batch-124m", type=int, default=SIZES["124m"].batch)
-    a.add_argument("--batch-1558m", type=int, default=SIZES["1558m"].batch)
+    for size in TINY:
+        a.add_argument(f"--batch-{size}", type=int, help=f"samples a step, {SIZES[size].batch}")
     a.add_argument("--warm", type=int, default=10)
     a.add_argument("--steps", type=int, default=20)
     o = a.parse_args()
-    known = list(dict.fromkeys(part for part, _, _ in (TINY if o.tiny else ORDER)))
-    o.parts = o.parts or known
+    unknown = [n for n in o.stage if n not in STAGES]
+    if unknown:
+        a.error(f"no stage is called {unknown[0]}: {', '.join(STAGES)}")
+    o.order = [(tiny(part) if o.tiny else part, what, expected) for n in o.stage for part, what, expected in STAGES[n]]
+    o.budget = o.budget if o.budget is not None else sum(BUDGETS[n] for n in o.stage)
+    known = list(dict.fromkeys(part for part, _, _ in o.order))
+    o.all_parts, o.parts = not o.parts, o.parts or known
     unknown = [p for p in o.parts if p not in known]
     if unknown:
         a.error(f"no part is called {unknown[0]}: {', '.join(known)}")
@@ -102,6 +117,11 @@ def options():
         a.error("at least one step of each kind")
     o.bundle, o.out = o.bundle.resolve(), o.out.resolve()
     return o
+
+
+def tiny(part):
+    size = part.removeprefix("ops-")
+    return part.replace(size, TINY[size])
 
 
 # ---- processes -----------------------------------------------------------------------------------
@@ -124,6 +144,11 @@ def reason(text):
     return ("out of memory: " if memory else "") + said[:200]
 
 
+def fallen(text):
+    """The lines that tell of a call that the libraries did not serve."""
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if FELL_BACK.search(line)))
+
+
 class Runner:
     """Starts programs, keeps what they say in OUT's log, and ends those that take too long."""
 
@@ -137,27 +162,37 @@ class Runner:
         # CUDA's libraries for us alone: the peers know their own (tests/cuda/libraries.sh).
         ours = os.environ.get("WEFT_LIBRARIES")
         self.weft_env = {"WEFT_BACKEND_DIR": str(o.bundle), **self.env, **({"LD_LIBRARY_PATH": ours} if ours else {})}
+        self.fell_back = []  # by the program that ran last
         cache.mkdir()
 
     def keep(self, command, text):
         with open(self.log, "a") as log:
             log.write(f"== {' '.join(map(str, command))}\n{text}\n")
 
-    def run(self, command, limit, env):
-        """What it printed; its errors and a bad end are one."""
-        try:
-            p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=subprocess.PIPE,
-                                 stderr=subprocess.PIPE, text=True, start_new_session=True)
-        except OSError as e:
-            raise Failed(f"cannot start {command[0]}: {e.strerror}", "") from None
-        try:
-            out, err = p.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(p.pid, signal.SIGKILL)
-            out, err = p.communicate()
-            self.keep(command, out + err)
-            raise Failed(f"not done after {limit:.0f} s", out) from None
+    def run(self, command, limit, env, watch=None):
+        """What it printed; its errors and a bad end are one. watch() is shown each second what came so far."""
+        said = [self.scratch / "stdout", self.scratch / "stderr"]
+        ends, late = time.monotonic() + limit, False
+        with open(said[0], "wb") as out, open(said[1], "wb") as err:
+            try:
+                p = subprocess.Popen(command, env=env, cwd=self.scratch, stdout=out, stderr=err, start_new_session=True)
+            except OSError as e:
+                raise Failed(f"cannot start {command[0]}: {e.strerror}", "") from None
+            while p.poll() is None and not late:
+                late = time.monotonic() >= ends
+                try:
+                    p.wait(timeout=min(1, max(0.01, ends - time.monotonic())))
+                except subprocess.TimeoutExpired:
+                    if watch:
+                        watch(said[0].read_text(errors="replace"))
+            if p.poll() is None:
+                os.killpg(p.pid, signal.SIGKILL)
+                p.wait()
+        out, err = (f.read_text(errors="replace") for f in said)
         self.keep(command, out + err)
+        self.fell_back = fallen(err)
+        if late and p.returncode:
+            raise Failed(f"not done after {limit:.0f} s", out)
         if p.returncode:
             raise Failed(reason(err or out), out)
         return out
@@ -183,10 +218,10 @@ class Weft:
                                    fixed=fixed, kind=self.o.device))
         return path
 
-    def ops(self, job, limit, *extra):
+    def ops(self, job, limit, *extra, watch=None):
         command = [self.runner.program("bench/bench_ops", "tests/bench/gpu/bench_ops"),
                    "--cache", self.runner.scratch / "cache/weft", *extra, job]
-        return self.runner.run(command, limit, self.runner.weft_env)
+        return self.runner.run(command, limit, self.runner.weft_env, watch)
 
     def turn(self, size, batch, limit):
         """Trains until enough steps have their rows, then it is killed: the checkpoint at the end is not asked for."""
@@ -206,11 +241,12 @@ class Weft:
             said.seek(0)
             text = said.read() + "".join(f.read_text() for f in sorted(place.glob("logs/*.log")))
         self.runner.keep(command, text)
+        fell_back = fallen(text)
         shutil.rmtree(place.parent, ignore_errors=True)
         if len(rows) < wanted:
             raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s", "")
         about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about"))}
-        counted = rows[self.o.warm : wanted]
+        counted, self.runner.fell_back = rows[self.o.warm : wanted], fell_back
         return {"library": "weft, " + about["device"][2], "ms": [r["step_ms"] for r in counted], "loss": counted[-1]["loss"],
                 "gib": int(about["about"][1]) / 2**30, "parameters": int(about["about"][0]), "ready_s": first}
 
@@ -256,6 +292,49 @@ class Peer:
         return json.loads(self.runner.run(command, limit, self.runner.env).splitlines()[-1])
 
 
+class LlmC:
+    """llm.c's trainer, built from sources that lie elsewhere: they are no part of this project. Its milliseconds are
+    those of the device between a step's events; what its host does between two steps is not in them."""
+
+    def __init__(self, runner, o, name):
+        self.runner, self.o, self.name = runner, o, name
+        self.folder = runner.scratch / "llmc"
+
+    def build(self, limit):
+        sources = self.o.llmc
+        if not sources or not (sources / "train_gpt2.cu").exists():
+            raise Failed(f"{sources} has no train_gpt2.cu" if sources else "no sources were carried along (--llmc)", "")
+        if (self.folder / "train_gpt2cu").exists():
+            return
+        shutil.copytree(sources, self.folder, dirs_exist_ok=True)
+        cudnn = (self.folder / "cudnn-frontend/include").exists()
+        self.runner.run(["make", "-C", self.folder, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", f"USE_CUDNN={int(cudnn)}"],
+                        limit, self.runner.weft_env)
+
+    def turn(self, size, batch, limit):
+        began, s = time.monotonic(), SIZES[size]
+        self.build(limit)
+        tokens = self.runner.scratch / f"{s.vocab}.bin"
+        # It divides by how many steps lie between validations; one batch of it comes first and last, beside the timing.
+        told = {"i": tokens, "j": tokens, "e": f"d{s.layers}", "b": batch, "t": s.seq, "x": self.o.warm + self.o.steps, "l": LR,
+                "c": DECAY, "r": 0, "v": 10**6, "s": 0, "h": 0, "m": 1}
+        command = [self.folder / "train_gpt2cu", *(str(x) for key, value in told.items() for x in (f"-{key}", value))]
+        started = time.monotonic()
+        said = self.runner.run(command, limit - (started - began), self.runner.weft_env)
+        steps = re.findall(r"^step .*?loss +([0-9.]+).*?([0-9.]+) ms", said, re.M)[self.o.warm :]
+        mib = re.search(r"device memory usage: +([0-9]+) MiB", said)
+        parts = re.search(r"num_parameters *[|:] *([0-9]+)", said)
+        ms = [float(x) for _, x in steps]
+        attention = "cuDNN" if (self.folder / "cudnn-frontend/include").exists() else "its own attention"
+        return {"library": f"llm.c with {attention}, bf16 parameters over f32 masters", "ms": ms, "loss": float(steps[-1][0]),
+                "gib": int(mib[1]) / 1024 if mib else 0, "parameters": int(parts[1]),
+                "ready_s": time.monotonic() - started - sum(ms) / 1000}
+
+
+def contestant(runner, o, who):
+    return (Weft if who in WEFT else LlmC if who == "llm.c" else Peer)(runner, o, who)
+
+
 # ---- the result ----------------------------------------------------------------------------------
 
 
@@ -264,7 +343,7 @@ class Result:
         self.o, self.rates, self.hardware = o, rates, hardware
         self.began = datetime.datetime.now(datetime.timezone.utc)
         self.commit = commit_of(o.bundle)
-        parts = "" if o.parts == list(dict.fromkeys(p for p, _, _ in ORDER)) else "-" + "-".join(o.parts)
+        parts = "".join(f"-{x}" for x in (o.stage if o.all_parts else o.parts))
         self.path = o.out / f"{self.began:%Y-%m-%d}-{self.commit}-gpu{parts}.txt"
         self.libraries, self.models, self.ops, self.notes = {}, {}, {}, []
 
@@ -289,16 +368,16 @@ class Result:
     def model_lines(self, size, batch, rows):
         s = SIZES[size]
         yield ""
-        yield (f"GPT-2 {size}: batch {batch}, {s.seq} tokens, bf16 over f32 parameters, vocabulary {s.vocab} padded to "
-               f"{s.padded}, head tied, AdamW, decay {DECAY}, clip {CLIP}")
-        yield (f"N {s.parameters}; a token is 6N + 6LCT = {s.token_flops} FLOPs; MFU of "
+        yield (f"{s.name} {size}: batch {batch}, {s.seq} tokens, bf16 over f32 parameters, vocabulary {s.vocab} padded to "
+               f"{s.padded}, AdamW, decay {DECAY}, clip {CLIP}")
+        yield (f"N {s.parameters}; a token is {s.formula} = {s.token_flops} FLOPs; MFU of "
                f"{rate_text(self.rates, 'bf16')}; {self.o.warm} steps before {self.o.steps} that count, a turn; "
                "ms between the ends of two steps")
         yield (f"{'':22} {'turns':>5} {'p50 ms':>9} {'p10':>9} {'p90':>9} {'tokens/s':>10} {'MFU':>7} {'GiB':>6} "
                f"{'ready s':>8} {'loss':>8}  of each turn, p50 ms")
         for who, turns in rows.items():
             yield from self.contestant_lines(s, batch, who, turns)
-        yield "GiB: weft's arena; PyTorch's allocator and JAX's at most. Loss: of the last step; each draws its own weights."
+        yield "GiB: weft's arena; PyTorch's allocator and JAX's at most; llm.c's device. Loss: of the last step; each draws its own weights."
 
     def contestant_lines(self, s, batch, who, turns):
         good = [t for t in turns if isinstance(t, dict)]
@@ -317,7 +396,7 @@ class Result:
     def op_lines(self, part, dtype, batch, rows):
         step = sum(r["calls"] * r["p50"] for r in rows)
         yield ""
-        yield (f"Ops of GPT-2 {part[4:]}'s step, {dtype}, batch {batch}: us a call, alone; the limit is the later of "
+        yield (f"Ops of {SIZES[part[4:]].name} {part[4:]}'s step, {dtype}, batch {batch}: us a call, alone; the limit is the later of "
                f"FLOPs at {rate_text(self.rates, dtype)} and bytes at {rate_text(self.rates, 'bytes')}")
         yield (f"{'op':58} {'dtype':5} {'calls':>5} {'p50 us':>10} {'p10':>10} {'p90':>10} {'TFLOP/s':>9} {'GB/s':>8} "
                f"{'of limit':>8} {'of step':>8}")
@@ -391,7 +470,7 @@ class Bench:
         self.took, self.lost = {}, {}
 
     def batch(self, size):
-        return {"124m": self.o.batch_124m, "1558m": self.o.batch_1558m}.get(size, SIZES[size].batch)
+        return getattr(self.o, "batch_" + size.replace("-", "_"), None) or SIZES[size].batch
 
     def ops(self, part, dtype, limit):
         size = part[4:]
@@ -400,27 +479,32 @@ class Bench:
         tiny = ["--runs", "3", "--run-ms", "0", "--square", "32"] if self.o.tiny else []
         failed = []
         try:
-            lines = fields(self.weft.ops(job, limit, *tiny))
+            text = self.weft.ops(job, limit, *tiny, watch=lambda text: self.op_rows(part, dtype, batch, text))
         except Failed as e:  # what came before counts
-            lines, failed = fields(e.args[1]), [f"FAILED  {part} {dtype}: {e.args[0]}"]
+            text, failed = e.args[1], [f"FAILED  {part} {dtype}: {e.args[0]}"]
+        self.op_rows(part, dtype, batch, text)
+        lines = fields(text)
+        self.result.notes += failed + [f"FAILED  {part} {dtype}: {line[1]}: {line[2]}" for line in lines if line[0] == "failed"]
+        self.result.libraries.update({"weft, " + line[3]: True for line in lines if line[0] == "device"})
+
+    def op_rows(self, part, dtype, batch, text):
         keys = ["name", "dtype", "calls", "p50", "p10", "p90", "flops", "bytes", "how"]
-        rows = [dict(zip(keys, line[1:])) for line in lines if line[0] == "op" and len(line) > len(keys)]
+        lines = (line.split("\t") for line in text.splitlines(keepends=True) if line.endswith("\n"))
+        rows = [dict(zip(keys, [x.strip() for x in line[1:]])) for line in lines if line[0] == "op" and len(line) > len(keys)]
         for r in rows:
             r.update({k: float(r[k]) for k in ("p50", "p10", "p90", "flops", "bytes")}, calls=int(r["calls"]),
                      graph=r["how"] == "graph")
         if rows:
             self.result.ops[part, dtype, batch] = rows
-        self.result.notes += failed + [f"FAILED  {part} {dtype}: {line[1]}: {line[2]}" for line in lines if line[0] == "failed"]
-        self.result.libraries.update({"weft, " + line[3]: True for line in lines if line[0] == "device"})
+            self.result.write()
 
     def train(self, size, who, limit):
         """What to try in its place, if it failed."""
         batch = self.batch(size)
-        contestant = (Weft if who in WEFT else Peer)(self.runner, self.o, who)
         try:
-            self.result.trained(size, batch, who, contestant.turn(size, batch, limit))
+            self.result.trained(size, batch, who, contestant(self.runner, self.o, who).turn(size, batch, limit))
             return None
-        except (Failed, ValueError, KeyError, IndexError) as e:
+        except (Failed, ValueError, KeyError, IndexError, TypeError) as e:
             why = e.args[0] if isinstance(e, Failed) else f"what it said cannot be read: {e!r}"
             self.result.failed(size, batch, who, why)
             self.lost[size, who] = instead_of(who, why)
@@ -435,17 +519,18 @@ class Bench:
         if expected > left:
             self.result.notes.append(f"LEFT OUT  {part} {what}: expected to take {expected:.0f} s, {left:.0f} were left")
             return None
-        began, instead = time.monotonic(), None
-        limit = min(left, 3 * expected + 30)
+        began, instead, self.runner.fell_back = time.monotonic(), None, []
         if part.startswith("ops-"):
-            self.ops(part, what, limit)
+            self.ops(part, what, min(left, 1.5 * expected))  # the rows that came in time count
         else:
-            instead = self.train(part, what, limit)
+            instead = self.train(part, what, min(left, 3 * expected + 30))
+        fell = self.runner.fell_back
+        self.result.notes += [f"FELL BACK  {part} {what}: {len(fell)}:", *(f"    {line[:200]}" for line in fell)] if fell else []
         self.took[part, what] = time.monotonic() - began
         return instead
 
     def all(self):
-        for part, what, expected in TINY if self.o.tiny else ORDER:
+        for part, what, expected in self.o.order:
             if part not in self.o.parts:
                 continue
             while what:
@@ -478,8 +563,8 @@ def main():
         bench.all()
     print(result.path.read_text(), end="")
     print(f"written to {result.path}")
-    failed = [who for _, who in bench.lost if who not in PEERS]
-    return 1 if failed or any(n.startswith("FAILED") for n in result.notes) else 0
+    failed = [who for _, who in bench.lost if who in WEFT]
+    return 1 if failed or any(n.startswith(("FAILED", "FELL BACK")) for n in result.notes) else 0
 
 
 if __name__ == "__main__":

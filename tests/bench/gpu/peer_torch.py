@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 training in PyTorch as it is fastest without code of one's own; see peer.py for the arguments.
+"""GPT-2 and Llama training in PyTorch as it is fastest without code of one's own; see peer.py for the arguments.
 
 torch.compile over model and loss, bf16 autocast over f32 parameters, the fused AdamW, scaled_dot_product_attention by
 cuDNN or flash, gradients set to none, the norm clipped on the device, pinned batches.
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import peer
-from sizes import BETAS, CLIP, DECAY, EPS, LR, NORM_EPS, SIZES, STD
+from sizes import BETAS, CLIP, DECAY, EPS, LR, NORM_EPS, SIZES, STD, THETA
 
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 MODES = {"compile": {}, "autotune": {"mode": "max-autotune-no-cudagraphs"}, "eager": None}
@@ -58,12 +58,62 @@ class Model(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+class LlamaBlock(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        c, self.heads, self.kv_heads = size.embed, size.heads, size.kv_heads
+        self.norm1, self.norm2 = nn.RMSNorm(c, eps=NORM_EPS), nn.RMSNorm(c, eps=NORM_EPS)
+        shared = c // self.heads * self.kv_heads
+        self.q, self.kv, self.out = nn.Linear(c, c, bias=False), nn.Linear(c, 2 * shared, bias=False), nn.Linear(c, c, bias=False)
+        self.gate_up, self.down = nn.Linear(c, 2 * size.mlp, bias=False), nn.Linear(size.mlp, c, bias=False)
+
+    def forward(self, x, turn):
+        batch, seq, c = x.shape
+        y = self.norm1(x)
+        q = turned(self.q(y).view(batch, seq, self.heads, -1), turn).transpose(1, 2)
+        k, v = self.kv(y).view(batch, seq, 2, self.kv_heads, -1).unbind(2)
+        k, v = turned(k, turn).transpose(1, 2), v.transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, seq, c))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+def turned(x, turn):
+    """Rotary positions: the two halves of a head are the parts of complex numbers."""
+    cos, sin = turn
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+class Llama(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(size.padded, size.embed), nn.Linear(size.embed, size.padded, bias=False)
+        self.blocks = nn.ModuleList(LlamaBlock(size) for _ in range(size.layers))
+        self.norm = nn.RMSNorm(size.embed, eps=NORM_EPS)
+        half = size.embed // size.heads // 2
+        angle = torch.outer(torch.arange(size.seq), THETA ** (-torch.arange(half) / half))[:, None, :]
+        self.register_buffer("cos", angle.cos().to(torch.bfloat16))
+        self.register_buffer("sin", angle.sin().to(torch.bfloat16))
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, std=STD)
+
+    def forward(self, ids, targets):
+        x = self.tokens(ids).to(torch.bfloat16)
+        for block in self.blocks:
+            x = block(x, (self.cos, self.sin))
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
 class Trainer:
     def __init__(self, args):
         self.device = torch.device("cpu" if args.cpu else "cuda")
         self.batches = peer.batches(numpy, args)
         self.backend = contextlib.nullcontext if args.cpu else lambda: sdpa_kernel(BACKENDS[args.attention])
-        self.model = Model(SIZES[args.size]).to(self.device)
+        size = SIZES[args.size]
+        self.model = {"gpt2": Model, "llama": Llama}[size.program](size).to(self.device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY,
                                            fused=True)
         compiler = MODES[args.mode]

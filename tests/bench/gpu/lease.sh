@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What to do with a GPU that is lent for half an hour: four stages, in this order, each one command and
+# each useful if it is cut.
+#
+#   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what bench.py takes]
+#
+#   1  150 s   the device; each op of GPT-2 124M's step in bf16, with its choice of an algorithm; 124M
+#              with any order of sums, then deterministic
+#   2  560 s   the tests of ops, real shapes first, until the device fails; trainings, resume, faults.
+#              --from NAME goes on at a program, or at "models" or "faults"
+#   3  560 s   124M beside torch.compile, with and without max-autotune, llm.c and JAX, in turns
+#   4  560 s   1558M and Llama 1B at 4096 tokens beside PyTorch and JAX
+#
+# Several, with commas between, are one after the other. BUNDLE: build/gpu-bundle, or a build. OUT gets
+# DATE-COMMIT-gpu-STAGE.txt, ready for tests/bench/results, and of stage 2 gpu-test.txt, both written
+# again after each line, and logs of all that was said. $PYTHON (python3) has torch and jax; a peer that
+# is not there is a row that says so. llm.c is built here, from sources that were carried along in
+# FOLDER (with cuDNN if cudnn-frontend lies in them). Without a GPU it says so and succeeds;
+# WEFT_REQUIRE_GPU=1 makes that a failure.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+if [ -e "$here/../libraries.sh" ]; then # in a bundle
+    tests=$(cd "$here/.." && pwd)
+else
+    tests=$(cd "$here/../../cuda" && pwd)
+fi
+. "$tests/libraries.sh"
+export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
+[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,19p' "$0" && exit 2; }
+stages=$1 bundle=$(cd "$2" && pwd)
+mkdir -p "$3"
+out=$(cd "$3" && pwd)
+shift 3
+if [ "${1:-}" = --from ]; then
+    export GPU_TEST_FROM="$2"
+    shift 2
+fi
+
+tested() {
+    export GPU_TEST_SECONDS="${GPU_TEST_SECONDS:-560}" GPU_TEST_LOG="$out/gpu-test-log.txt" GPU_TEST_STOP=1
+    programs=$(ls "$bundle"/tests/test_* "$bundle"/tests/ops/test_* 2>/dev/null | grep -v '\.[a-z]*$\|/test_backend$')
+    { sh "$tests/gpu_test.sh" "${WEFT_BACKEND_DIR:-$bundle}" "$bundle/weft-rank" $programs || touch "$out/failed"; } |
+        tee "$out/gpu-test.txt"
+    [ ! -e "$out/failed" ] || { rm "$out/failed" && return 1; }
+}
+
+failed=0
+for stage in $(echo "$stages" | tr , ' '); do
+    if [ "$stage" = 2 ]; then
+        tested || failed=1
+    else
+        "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || failed=1
+    fi
+done
+exit $failed
