@@ -28,7 +28,7 @@ COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layo
 COMPILE_SRC += graph/graph graph/op_experts graph/experts graph/optable graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/fuse program/copies
-COMPILE_SRC += program/order program/weights program/schedule program/sharing program/lower program/group program/memory_plan program/verify program/dump
+COMPILE_SRC += program/order program/weights program/schedule program/sharing program/lower program/group program/occupancy program/memory_plan program/verify program/dump
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 

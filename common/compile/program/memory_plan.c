@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/map.h"
+#include "common/compile/program/occupancy.h"
 
 static uint64_t align_up(uint64_t n)
 {
@@ -70,95 +71,19 @@ static int larger_first(const void *x, const void *y)
     return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-// An index of what is placed in a region. The program is divided into spans of instructions, and a
-// buffer is entered, sorted by offset, in each span in which it lives. Only buffers that share a
-// span with a new one can be in its way.
-struct placed {
-    uint64_t offset, end; // aligned
-    int first, last;
-};
-struct span {
-    struct placed *placed;
-    int n, cap, next; // next: where take_next_placed() goes on
-};
-enum { SPANS = 128 };
-struct spans {
-    struct span *span;
-    int length; // of a span, in instructions
-};
-
-// Walks over spans `from` to `to` together by rising offset. Returns null at the end. A buffer
-// comes once for each of these spans in which it lives.
-static const struct placed *take_next_placed(struct spans *s, int from, int to)
-{
-    struct span *lowest = NULL;
-    for (int i = from; i <= to; i++) {
-        struct span *at = &s->span[i];
-        if (at->next < at->n &&
-            (!lowest || at->placed[at->next].offset < lowest->placed[lowest->next].offset))
-            lowest = at;
-    }
-    return lowest ? &lowest->placed[lowest->next++] : NULL;
-}
-
-// Returns the lowest offset from `base` on at which `buf` overlaps no placed buffer that lives at
-// the same time.
-static uint64_t find_lowest_gap(struct spans *s, const struct buffer *buf, uint64_t base)
-{
-    uint64_t at = base, bytes = align_up(buf->bytes);
-    int from = buf->first / s->length, to = buf->last / s->length;
-    for (int i = from; i <= to; i++)
-        s->span[i].next = 0;
-    for (const struct placed *p; (p = take_next_placed(s, from, to)) && p->offset < at + bytes;)
-        if (p->end > at && p->first <= buf->last && buf->first <= p->last)
-            at = p->end;
-    return at;
-}
-
-static void insert_sorted(struct span *s, const struct buffer *buf, struct arena *a)
-{
-    int low = 0, high = s->n;
-    while (low < high) {
-        int mid = low + (high - low) / 2;
-        if (s->placed[mid].offset < buf->offset)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    s->placed = arena_grow(a, s->placed, sizeof *s->placed, s->n, &s->cap);
-    memmove(s->placed + low + 1, s->placed + low, sizeof *s->placed * (size_t)(s->n - low));
-    s->placed[low] =
-        (struct placed){buf->offset, buf->offset + align_up(buf->bytes), buf->first, buf->last};
-    s->n++;
-}
-
-// With more than SPANS spans, a buffer that lives long would have to be entered in too many of
-// them; with fewer, a buffer that lives shortly would have to be compared with too many others.
-static struct spans make_spans(const struct program *p, struct arena *a)
-{
-    struct spans s = {.length = p->ninstrs / SPANS + 1};
-    s.span = arena_array(a, struct span, SPANS + 1);
-    return s;
-}
-
 // Buffers are placed by size, the largest first, which packs closely. In a program of very many
 // buffers those that live for most of the step (such as copies of parameters in the compute dtype)
-// go before all others, because later each would be compared with nearly every one of them.
+// go before all others: what they leave between them is filled by what lives shortly.
 enum { VERY_MANY = 10000 };
 static bool lasts_long(const struct program *p, const struct buffer *b)
 {
     return p->nbuffers > VERY_MANY && b->last - b->first > p->ninstrs / 2;
 }
 
-static void place_temporaries(struct program *p, const uint64_t base[REGION_COUNT],
-                              uint64_t end[REGION_COUNT])
+// Lists the temporaries in the order in which they are placed. Returns their number.
+static int order_temporaries(struct program *p, struct buffer **order)
 {
-    struct arena scratch = {0};
-    struct buffer **order = arena_array(&scratch, struct buffer *, p->nbuffers);
-    struct spans spans[REGION_COUNT];
     int n = 0, lasting = 0;
-    for (int r = 0; r < REGION_COUNT; r++)
-        spans[r] = make_spans(p, &scratch);
     for (int half = 0; half < 2; half++) {
         for (int b = 0; b < p->nbuffers; b++)
             if (!p->buffers[b].persistent && lasts_long(p, &p->buffers[b]) == !half)
@@ -167,15 +92,25 @@ static void place_temporaries(struct program *p, const uint64_t base[REGION_COUN
     }
     qsort(order, (size_t)lasting, sizeof *order, larger_first);
     qsort(order + lasting, (size_t)(n - lasting), sizeof *order, larger_first);
+    return n;
+}
+
+static void place_temporaries(struct program *p, const uint64_t base[REGION_COUNT],
+                              uint64_t end[REGION_COUNT])
+{
+    struct arena scratch = {0};
+    struct buffer **order = arena_array(&scratch, struct buffer *, p->nbuffers);
+    struct occupancy taken[REGION_COUNT];
+    int n = order_temporaries(p, order);
+    for (int r = 0; r < REGION_COUNT; r++)
+        occupancy_init(&taken[r], order, n, &scratch);
     for (int i = 0; i < n; i++) {
         struct buffer *buf = order[i];
-        struct spans *s = &spans[buf->region];
-        buf->offset = find_lowest_gap(s, buf, base[buf->region]);
-        for (int k = buf->first / s->length; k <= buf->last / s->length; k++)
-            insert_sorted(&s->span[k], buf, &scratch);
-        uint64_t stop = buf->offset + align_up(buf->bytes);
-        if (stop > end[buf->region])
-            end[buf->region] = stop;
+        uint64_t bytes = align_up(buf->bytes);
+        buf->offset = occupancy_find(&taken[buf->region], buf, base[buf->region], bytes);
+        occupancy_add(&taken[buf->region], buf, bytes);
+        if (buf->offset + bytes > end[buf->region])
+            end[buf->region] = buf->offset + bytes;
     }
     arena_clear(&scratch);
 }
