@@ -43,7 +43,7 @@ MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_c
 MODEL_SRC   += model model_check schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
-MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
+MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
 
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)

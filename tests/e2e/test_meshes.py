@@ -22,6 +22,13 @@ SEQUENCE = {"mesh": {"fsdp": 2, "tp": 2}, "sharding": {"activations": {"act_seq"
 EXPERTS_SEQUENCE = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
 ZERO_2 = {"optimizer": ["dp"], "grads": ["dp"]}
 
+# As its own system cuts (microbatch, batch, sequence): on pp, dp and tp, with weights cut on dp too.
+JAXFORMER_CUTS = {
+    "mesh": {"dp": 2, "pp": 2, "tp": 2},
+    "sharding": {"rules": {"embed": "dp"}, "gather": ["dp"], **EXPERTS_SEQUENCE},
+    **MICRO,
+}
+
 RESUMED = {
     "dp 3": ("mlp", {"mesh": {"dp": 3}}),
     "tp 4": ("mlp", {"mesh": {"tp": 4}}),
@@ -45,8 +52,10 @@ RESUMED = {
     "mixtral on fsdp 2, ep 2, remat": ("mixtral", {"mesh": {"fsdp": 2, "ep": 2}, "train": {"remat": "full"}}),
     "mixtral on cp 2, ep 2": ("mixtral", {"mesh": {"cp": 2, "ep": 2}}),
     "mixtral on dp 2, pp 2, ep 2": ("mixtral", {"mesh": {"dp": 2, "pp": 2, "ep": 2}, **MICRO}),
+    "jaxformer on dp 2, pp 2, tp 2": ("jaxformer", JAXFORMER_CUTS),
 }  # fmt: skip
-RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
+RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "jaxformer on dp 2, pp 2, tp 2",
+                  "uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
 
 LAYOUTS = {
     "one device": {"mesh": {"dp": 1}},
@@ -149,3 +158,20 @@ def test_a_checkpoint_of_experts_goes_on_across_ep_dp_and_tp(place, data, then):
     on.finish()
     meshes.assert_same_numbers(run, on, rows=18, tolerance=1e-3)
     assert math.isclose(run.metrics()[12]["loss"], on.metrics()[12]["loss"], rel_tol=2e-5)
+
+
+def test_a_small_jaxformer_on_its_three_axes_trains_as_one_device_does(place, data):
+    """Latent attention and experts with drops: the loss, its two parts and the gradients are the same until a
+    score that rounding moves crosses another one."""
+    job = long_job(data, "jaxformer")
+    job["train"]["steps"] = 12
+    one = meshes.trained(place, job, {"mesh": {"dp": 1}}, "one")
+    many = meshes.trained(place, job, JAXFORMER_CUTS, "many")
+    meshes.assert_same_numbers(one, many, rows=12)
+    for a, b in zip(one.metrics(), many.metrics()):
+        assert a["expert_tokens"] == b["expert_tokens"] and a["expert_dropped"] == b["expert_dropped"], (a, b)
+        assert max(a["expert_dropped"]) > 0.4
+        assert len(a["balance"]) == 2 and min(a["balance"]) > 0.005  # of a layer: 0.01 if experts are chosen alike
+        assert math.isclose(a["loss"], a["cross_entropy"] + sum(a["balance"]), rel_tol=1e-6)
+        assert math.isclose(a["cross_entropy"], b["cross_entropy"], rel_tol=2e-5)
+        assert math.isclose(sum(a["balance"]), sum(b["balance"]), rel_tol=2e-5)

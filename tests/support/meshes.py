@@ -16,6 +16,8 @@ DECODERS = {
     "llama": {**DECODER, "program": "llama", "layers": 3, "kv_heads": 2, "mlp": 64, "theta": 1000.0},
     "mixtral": {**DECODER, "program": "mixtral", "kv_heads": 2, "mlp": 32, "theta": 1000.0, "experts": 4,
                 "capacity": 1.0},  # half of the choices are dropped
+    "jaxformer": {**DECODER, "program": "jaxformer", "blocks": 2, "layers_per_block": 2, "latent": 12, "rotary": 8,
+                  "layers": 4, "mlp": 32, "experts": 4, "capacity": 1.0, "balance": 0.01, "dropout": 0.1},
 }
 
 

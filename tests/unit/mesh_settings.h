@@ -3,6 +3,7 @@
 // compile them: those that run whole programs, and those that look at the ops they are made of.
 #pragma once
 #include "tests/unit/attention_model.h"
+#include "tests/unit/by_hand_model.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 24, SEQ = 24, VOCAB = 21, PIXELS = 24 };
@@ -18,7 +19,8 @@ enum {
     ATTENTION = 32,
     BY_HAND = 64,
     MIXTRAL = 128,
-    MODELS = 8
+    JAXFORMER = 256,
+    MODELS = 9
 };
 enum {
     DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION | BY_HAND,
@@ -27,24 +29,6 @@ enum {
     THIRDS = MLP | VAE | GPT2,
     EIGHTHS = ALL & ~GPT2,
 };
-
-// A program of one's own: attention from products, a mask and a softmax, its heads' products in f32.
-#define BY_HAND_TEXT                                                                          \
-    "sizes\\n  layers = 4\\n  embed = 24\\n  heads = 8\\n  head = 4 like head_dim\\n"         \
-    "  mlp = 48\\n  seq = 24\\n  vocab = 24\\n"                                               \
-    "let attend(q, k, v)\\n"                                                                  \
-    "  s = causal(f32(q){heads*} @ k{seq as key} / sqrt(head))\\n"                            \
-    "  return compute(softmax(s, key) @ v{seq as key, heads*})\\n"                            \
-    "model\\n"                                                                                \
-    "  x = embed(tokens, ids[vocab, embed]) + embed(positions, at[position = seq, embed])\\n" \
-    "  repeat layers\\n"                                                                      \
-    "    h = rmsnorm(x, norm)\\n"                                                             \
-    "    q, k, v = h @ qkv[3, embed, heads, head]\\n"                                         \
-    "    a = attend(q, k, v) @ out[heads, head, embed]\\n"                                    \
-    "    x = x + dropout(a, 0.2) * (2 * gain[embed] ~ ones) + relu(h @ up[embed, mlp]) @ "    \
-    "down[mlp, embed]\\n"                                                                     \
-    "  logits = x @ ids[vocab, embed]\\n"                                                     \
-    "  loss = cross_entropy(logits, targets)\\n"
 
 static const struct model {
     const char *name, *text, *data, *optimizer;
@@ -78,6 +62,11 @@ static const struct model {
     {"mixtral",
      "{program: mixtral, layers: 4, embed: 24, heads: 8, kv_heads: 2, head_dim: 4, mlp: 24, seq: "
      "24, vocab: 21, vocab_multiple: 24, theta: 50, experts: 4, capacity: 1}",
+     "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
+    {"jaxformer",
+     "{program: jaxformer, blocks: 2, layers_per_block: 2, embed: 24, heads: 4, head_dim: 6, "
+     "latent: 10, rotary: 4, mlp: 24, experts: 4, capacity: 1, balance: 0.01, seq: 24, vocab: 21, "
+     "vocab_multiple: 24, dropout: 0.2}",
      "{format: tokens, train: {tokens: t}, eval: {tokens: t}, ", "", NULL},
 };
 
@@ -123,6 +112,16 @@ static const struct setting {
     {MIXTRAL, "dp: 2, ep: 2, tp: 2", 1, "", "optimizer: [dp], rules: {expert: ep}", ""},
     {MIXTRAL, "pp: 2, ep: 2", 2, ", remat: block", "", ""},
     {MIXTRAL, "dp: 2, pp: 2, ep: 2", 3, "", "", "pipeline: {schedule: gpipe}\n"},
+    // Latent attention, with rotary positions and without, and experts in every second layer.
+    {JAXFORMER, "dp: 2, pp: 2, tp: 2", 2, "", "", ""},
+    {JAXFORMER, "dp: 2, pp: 2, tp: 2", 3, ", remat: block", "rules: {embed: dp}, gather: [dp], " SP,
+     ""},
+    {JAXFORMER, "ep: 4", 2, "", "", ""},
+    {JAXFORMER, "dp: 2, ep: 2, tp: 2", 1, ", remat: full", SP, ""},
+    {JAXFORMER, "cp: 3, ep: 2", 1, "", "", ""},
+    {JAXFORMER, "fsdp: 2, pp: 2, ep: 2", 3, "", "", ""},
+    {JAXFORMER, "dp: 2, pp: 2", 4, "", "optimizer: [dp]",
+     "pipeline: {schedule: circular, chunks: 2}\n"},
     // Pairs.
     {ALL, "dp: 2, fsdp: 2", 2, "", "", ""},
     {ALL, "fsdp: 3, dp: 2", 1, "", "", ""},

@@ -38,13 +38,14 @@ static void every_example_plans_or_is_refused_as_it_says(void **state)
         int rc = load(&f, at->d_name, NULL, 0);
         if (rc != (refused ? ERR_INVALID : 0) || !f.c.whole)
             fail_msg("%s: %d %s", at->d_name, rc, f.e.text);
-        if (!refused && f.found.n)
-            fail_msg("%s: %s", at->d_name, f.found.items[0].message);
+        for (int i = 0; i < f.found.n && !refused; i++)
+            if (strcmp(finding_severity(f.found.items[i].code), "note") != 0)
+                fail_msg("%s: %s", at->d_name, f.found.items[i].message);
         files++;
         fixture_clear(&f);
     }
     closedir(d);
-    assert_true(files >= 14);
+    assert_true(files >= 15);
 }
 
 // ---- shards ------------------------------------------------------------------------------------
@@ -252,6 +253,38 @@ static void four_stages_hold_a_layer_each_and_send_its_output(void **state)
     fixture_clear(&f);
 }
 
+// Forty layers of latent attention with rotary keys and a hidden layer, eight without and with experts, each with a
+// bias wherever there is a weight; one table for embedding and head. A token passes two experts of a layer's 16.
+static void
+jaxformer_has_the_parameters_that_are_published_and_sends_a_residual_between_stages(void **state)
+{
+    enum { C = 768, V = 100352, LATENT = 128, TURNED = 128, HEADS = 12, M = 4 * C };
+    enum {
+        ATTENTION = 2 * (C + 1) * LATENT + 3 * (LATENT + 1) * C + (C + 1) * C,
+        ROTARY = (2 * LATENT + 1) * TURNED * (1 + HEADS),
+        HIDDEN = (C + 1) * M + (M + 1) * C,
+        ROUTING = (C + 1) * 16 + (C + 1) * 2 * C, // and the shared maps
+        NORMS = 4 * C
+    };
+    const int64_t active = (int64_t)V * C + 48 * (ATTENTION + NORMS) + 40 * (ROTARY + HIDDEN) +
+                           8 * (ROUTING + 2 * HIDDEN) + 2 * C;
+    struct fixture f;
+    struct cost cost;
+    uint64_t sent = 0;
+    (void)state;
+    assert_int_equal(load(&f, "jaxformer.yaml", NULL, 0), 0);
+    cost_count(&f.c, &f.a, &cost);
+    assert_int_equal(cost.params_active, active);
+    assert_int_equal(cost.params, active + 8 * 14 * (int64_t)HIDDEN);
+    assert_int_equal(cost.params / 1000000, 949);
+    for (int i = 0; i < cost.ncollectives; i++)
+        if (cost.collectives[i].send && cost.collectives[i].phase == PHASE_FORWARD)
+            sent += cost.collectives[i].bytes;
+    // 256 samples over 8, 1024 tokens over 2, in bf16.
+    assert_int_equal(sent, 256 / 8 * (1024 / 2) * C * 2);
+    fixture_clear(&f);
+}
+
 // Four layers of 12·256² + 13·256 parameters. Two lie on a stage; of each, tp halves the matrices
 // and the biases of what is cut (3·256 and 4·256), not norms and output biases (6·256).
 static void a_gpt_in_three_dimensions_holds_half_of_its_stages_layers(void **state)
@@ -339,6 +372,8 @@ int main(void)
         cmocka_unit_test(fully_sharded_gathers_for_each_reading_pass_and_scatters_each_gradient),
         cmocka_unit_test(a_vae_cut_on_model_reduces_where_its_hidden_layers_are_contracted),
         cmocka_unit_test(four_stages_hold_a_layer_each_and_send_its_output),
+        cmocka_unit_test(
+            jaxformer_has_the_parameters_that_are_published_and_sends_a_residual_between_stages),
         cmocka_unit_test(a_gpt_in_three_dimensions_holds_half_of_its_stages_layers),
         cmocka_unit_test(at_the_programs_sizes_fsdp_with_tensor_is_refused_naming_the_heads),
         cmocka_unit_test(weights_on_data_are_refused_with_two_ways_out),
