@@ -292,32 +292,75 @@ static int gather_summed(struct builder *b, int x, const struct written_param *w
     return permute_value(b, x, order);
 }
 
+// x with the names that are starred in the weight in front: they number the products.
+static int lead_with_kept(struct builder *b, int x, const struct written_param *w)
+{
+    const struct value v = b->g->values[x];
+    enum dim order[MAX_DIMS];
+    int n = 0;
+    for (int d = 0; d < w->n; d++)
+        if (w->star[d])
+            order[n++] = w->dims[d].dim;
+    int kept = n;
+    for (int d = 0; d < v.shape.n; d++) {
+        bool starred = false;
+        for (int i = 0; i < kept; i++)
+            starred = starred || order[i] == v.dims[d];
+        if (!starred)
+            order[n++] = v.dims[d];
+    }
+    return permute_value(b, x, order);
+}
+
+// A product y of operand x as its reader writes it: first what x's dimensions left, in x's order.
+static int follow_operand(struct builder *b, int y, int x)
+{
+    const struct value v = b->g->values[x], made = b->g->values[y];
+    enum dim order[MAX_DIMS];
+    int n = 0;
+    if (made.dims[0] == DIM_QKV)
+        return y; // a stack, soon taken apart
+    for (int d = 0; d < v.shape.n; d++)
+        if (find_dim(&made, v.dims[d]) >= 0)
+            order[n++] = v.dims[d];
+    for (int d = 0; d < made.shape.n; d++)
+        if (find_dim(&v, made.dims[d]) < 0)
+            order[n++] = made.dims[d];
+    return permute_value(b, y, order);
+}
+
 // A stack leads the output, then come the operand's dimensions, then the weight's.
 int product_with_weight(struct builder *b, int x, const struct written_param *written,
                         struct written_param *made, bool *over)
 {
     bool summed[MAX_DIMS] = {false};
     enum dim out[MAX_DIMS * 2];
-    int n = 0, shared = 0;
+    int n = 0, shared = 0, kept = 0;
     if (b->failed)
         return 0;
     struct written_param w = param_fill(b, written, x);
-    const struct value v = b->g->values[x];
+    const struct value given = b->g->values[x];
     for (int d = 0; d < w.n; d++) {
-        bool has = find_dim(&v, w.dims[d].dim) >= 0;
+        bool has = find_dim(&given, w.dims[d].dim) >= 0;
         if (w.star[d] && !has)
             build_fail(b, "%s is starred in %s and %s lacks it",
                        dims_name(b->g->dims, w.dims[d].dim), w.path, dims_of(b, x));
+        if (w.star[d] && d > kept)
+            build_fail(b, "starred dimensions lead a weight: %s[%s*, …] would do", w.path,
+                       dims_name(b->g->dims, w.dims[d].dim));
         summed[d] = has && !w.star[d];
         shared += summed[d];
+        kept += has && w.star[d];
         if (w.dims[d].dim == DIM_QKV && !has)
             out[n++] = DIM_QKV;
     }
-    if (!shared && !b->failed)
+    if (!shared && !kept && !b->failed)
         return tell_no_shared(b, x, w.path, print_written(b, &w));
     if (b->failed)
         return 0;
-    int weight = param_weight(b, &w, "weight", summed);
+    int weight = param_weight(b, &w, "weight", summed), operand = x;
+    x = lead_with_kept(b, x, &w);
+    const struct value v = b->g->values[x];
     for (int d = 0; d < v.shape.n && weight >= 0; d++) {
         int of = -1;
         for (int i = 0; i < w.n; i++)
@@ -340,7 +383,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
     build_at(b, n, out);
     int y = graph_matmul_as(b->g, x, weight, n, out, b->drawing ? DT_F32 : DT_NONE);
     build_check(b);
-    return y;
+    return b->failed || !kept ? y : follow_operand(b, y, operand);
 }
 
 // Of two values: kept dimensions lead both, so that they are a batch of products.

@@ -76,6 +76,34 @@ static void a_number_as_dimension_is_one_product_and_several_values(void **state
     model_case_clear(&c);
 }
 
+// Nothing is summed over then: each feature of an image times its row of the weight. The operand's
+// dimensions stay where they were, the weight's follow.
+static void a_starred_name_alone_is_a_product_for_each(void **state)
+{
+    static const char text[] =
+        SIZES "model\n  x = embed(tokens, embed.tokens[vocab, embed])\n"
+              "  x = x @ spread[embed*, stream = 3]\n"
+              "  loss = cross_entropy(mean(x, stream) @ embed.tokens[vocab, embed], targets)\n";
+    static const int64_t want[] = {6, 8, 3};
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    const struct value *w = find_param(&c, "spread/weight"), *out = NULL;
+    for (int i = 0; i < c.g.nvalues; i++)
+        if (c.g.values[i].shape.n == 4 && c.g.values[i].dims[1] == DIM_SEQ)
+            out = &c.g.values[i];
+    assert_int_equal(w->shape.n, 2);
+    assert_non_null(out);
+    for (int d = 0; d < 3; d++)
+        assert_int_equal(out->shape.dim[d + 1], want[d]);
+    model_case_clear(&c);
+    static const char behind[] = SIZES "model\n  h = images @ a[mlp, inputs*]\n"
+                                       "  loss = sum(h) / samples\n";
+    assert_true(model_case_build(&c, behind, strlen(behind), PROGRAM_TRAIN) != 0);
+    assert_non_null(strstr(c.e.text, "starred dimensions lead a weight: a[inputs*, …] would do"));
+    model_case_clear(&c);
+}
+
 // Scores choose, places are dealt, tokens go there and back: each call is its op, at its point.
 #define ROUTED(lines)                                                               \
     SIZES "  experts = 4\nmodel\n  x = embed(tokens, embed.tokens[vocab, embed])\n" \
@@ -334,6 +362,7 @@ int main(void)
         cmocka_unit_test(one_path_is_one_parameter),
         cmocka_unit_test(a_number_as_dimension_is_one_product_and_several_values),
         cmocka_unit_test(experts_are_calls_and_a_starred_name),
+        cmocka_unit_test(a_starred_name_alone_is_a_product_for_each),
         cmocka_unit_test(what_no_router_gives_is_refused),
         cmocka_unit_test(paths_stand_under_repeats_and_scopes),
         cmocka_unit_test(weights_are_born_as_the_text_says),
