@@ -137,7 +137,7 @@ UNIT_BASE    := err arena buf plain list map log rand hash json stream root fold
 UNIT_MODEL   := model_language model_build model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
-UNIT_COMPILE += explain_experts compile_experts compile_experts_moved explain_picture explain_fit explain_examples compile_order compile_meshes compile_fuse_rows compile_fuse compile_copies compile_group
+UNIT_COMPILE += explain_experts compile_experts compile_experts_moved explain_picture explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse compile_copies compile_group
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake
@@ -470,7 +470,7 @@ $(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a tests/support/lat
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=tests/support/late.map -o $@ \
 	    $(filter %.o %.a,$^) -ldl -lm
-$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_rank_transport $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
+$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_compile_own $(BUILD)/tests/unit/test_rank_transport $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

@@ -201,7 +201,7 @@ enum { SETTINGS = sizeof settings / sizeof *settings };
 // What the parser, then what the compiler says is returned.
 static inline int compile_setting(struct fixture *f, const struct model *m, const struct setting *s)
 {
-    char text[4000];
+    char text[16000];
     snprintf(text, sizeof text,
              "name: t\nmodel: %s\nmesh: {%s}\ndata: %sbatch: %d}\n"
              "optimizer: {kind: momentum, clip_norm: 0.5%s}\n"

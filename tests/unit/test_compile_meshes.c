@@ -1,207 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every model over every mesh: real programs with the CPU backend, a thread a rank, on the
-// communicator that checks order and deadlock. Two steps of training are those of one device in
-// double precision with one microbatch and nothing remade: loss and norm, momenta (which are the
-// gradients of both steps), parameters; and so is an evaluation. What is dropped and which noise is
-// drawn shows in all of them.
+// Every model over every mesh is the model of one device (mesh_case.h says in what). What is dropped
+// and which noise is drawn shows in all of it.
 //
-// Besides the table random settings: those may be refused, and hold if they are not. Every fourth
-// runs on the device that keeps its memory and its time to itself (tests/support/late.c), where
-// steps are replayed and collectives staged, or the device's own; with WEFT_LATE=1 all do.
+// Besides the table random settings: those may be refused, and hold if they are not. With
+// WEFT_LATE=1 all run on the device that keeps its memory and its time to itself.
 //
 //   test_compile_meshes                    a fixed part of both; WEFT_LONG=1 all of it
 //   test_compile_meshes MODEL [SETTING]    those whose words are in the model's name and the mesh
-#include "tests/ops/rig.h"
-#include "tests/support/device_transport.h"
-#include "tests/support/rank_threads.h"
-#include "tests/unit/mesh_settings.h"
-
-enum { STEPS = 2 };
-
-// ---- data --------------------------------------------------------------------------------------
-
-static struct {
-    double images[BATCH * PIXELS], labels[BATCH];
-    double tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
-} batch;
-static const double one = 1, hyper[HYPER_SLOTS] = {0.01, 10, 1000}, control[CONTROL_SLOTS];
-static const struct whole_tensor data[] = {
-    {"images", batch.images},   {"labels", batch.labels},       {"tokens", batch.tokens},
-    {"targets", batch.targets}, {"positions", batch.positions}, {"one", &one},
-    {"hyper", hyper},           {"control", control},           {NULL, NULL},
-};
-
-static void fill(double *to, int n, int below, uint32_t stream)
-{
-    struct rand_site site = {.seed = 11, .stream = stream};
-    for (int i = 0; i < n; i++)
-        to[i] = floor(below * (double)rand_uniform(&site, (uint64_t)i));
-}
-
-static int make_data(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    fill(batch.images, BATCH * PIXELS, 256, 1);
-    fill(batch.labels, BATCH, 6, 2);
-    fill(batch.tokens, BATCH * SEQ, VOCAB, 3);
-    fill(batch.targets, BATCH * SEQ, VOCAB, 4);
-    for (int i = 0; i < BATCH * SEQ; i++)
-        batch.positions[i] = i % SEQ;
-    return 0;
-}
-
-// ---- one device --------------------------------------------------------------------------------
-
-static struct reference {
-    bool made;
-    struct fixture f;
-    struct interp start, trained, evaluated;
-    double largest; // momentum of all
-} references[MODELS][2];
-
-static void feed(struct interp *x, int step)
-{
-    const double count = step;
-    for (int v = 0; v < x->g->nvalues; v++) {
-        const struct value *val = &x->g->values[v];
-        if (val->kind != VALUE_INPUT && val->kind != VALUE_SCALAR)
-            continue;
-        const struct whole_tensor *d = data;
-        while (d->name && strcmp(d->name, val->name) != 0)
-            d++;
-        assert_true(d->name || !strcmp(val->name, "step"));
-        interp_set(x, val->name, d->name ? d->whole : &count);
-    }
-}
-
-static void evaluate(struct reference *r)
-{
-    struct interp *x = &r->evaluated;
-    interp_init(x, r->f.c.global[PROGRAM_EVAL], NULL, 1);
-    for (int v = 0; v < x->g->nvalues; v++)
-        if (x->g->values[v].kind == VALUE_PARAM) {
-            const char *name = x->g->values[v].name;
-            interp_set(x, name, r->trained.value[interp_find(&r->trained, name)]);
-        }
-    feed(x, 0);
-    interp_phase(x, PHASE_FORWARD, 0);
-    interp_phase(x, PHASE_UPDATE, 0);
-}
-
-static bool in_bf16(const struct setting *s)
-{
-    return strstr(s->more, "bf16") != NULL;
-}
-
-static struct reference *reference_of(int model, bool half)
-{
-    const struct setting alone = {ALL, "dp: 1", 1,
-                                  "",  "",      half ? "precision: {compute: bf16}\n" : ""};
-    struct reference *r = &references[model][half];
-    if (r->made)
-        return r;
-    if (compile_setting(&r->f, &models[model], &alone))
-        fail_msg("%s: %s", models[model].name, r->f.e.text);
-    interp_init(&r->start, r->f.c.global[PROGRAM_TRAIN], NULL, 1);
-    set_params(&r->start);
-    interp_init(&r->trained, r->f.c.global[PROGRAM_TRAIN], NULL, 1);
-    set_params(&r->trained);
-    for (int s = 0; s < STEPS; s++) {
-        feed(&r->trained, s);
-        for (enum phase p = 0; p < PHASE_COUNT; p++)
-            interp_phase(&r->trained, p, 0);
-    }
-    evaluate(r);
-    const struct graph *g = r->trained.g;
-    for (int v = 0; v < g->nvalues; v++)
-        for (int64_t i = 0;
-             g->values[v].kind == VALUE_STATE && i < shape_count(&g->values[v].shape); i++)
-            r->largest = fmax(r->largest, fabs(r->trained.value[v][i]));
-    r->made = true;
-    return r;
-}
-
-static int forget_references(void **state)
-{
-    (void)state;
-    for (int k = 0; k < MODELS * 2; k++) {
-        struct reference *r = &references[k / 2][k % 2];
-        if (!r->made)
-            continue;
-        interp_clear(&r->start);
-        interp_clear(&r->trained);
-        interp_clear(&r->evaluated);
-        fixture_clear(&r->f);
-    }
-    return 0;
-}
-
-// ---- the table ---------------------------------------------------------------------------------
-
-// Differences are told in units of the tensor's largest element, or of a thousandth of all: some
-// gradients (of a biased qkv's keys) are zero but for rounding.
-static int compare_ranks(const struct rank_threads *ranks, const struct reference *r, double rtol,
-                         struct err *e)
-{
-    const struct interp *want = &r->trained;
-    int rc = rank_threads_compare(ranks, PROGRAM_TRAIN, "metrics",
-                                  want->value[interp_find(want, "metrics")], rtol, rtol, e);
-    for (int v = 0; v < want->g->nvalues && !rc; v++) {
-        const struct value *val = &want->g->values[v];
-        double most = 1e-3 * r->largest;
-        if (val->alias >= 0 || (val->kind != VALUE_PARAM && val->kind != VALUE_STATE))
-            continue;
-        for (int64_t i = 0; i < shape_count(&val->shape); i++)
-            most = fmax(most, fabs(want->value[v][i]));
-        rc = rank_threads_compare(ranks, PROGRAM_TRAIN, val->name, want->value[v], 0, rtol * most,
-                                  e);
-    }
-    want = &r->evaluated;
-    return rc ? rc
-              : rank_threads_compare(ranks, PROGRAM_EVAL, "metrics",
-                                     want->value[interp_find(want, "metrics")], rtol, rtol, e);
-}
+#include "tests/unit/mesh_case.h"
 
 static const char *only_model, *only_mesh;
-static bool only_late;
+static struct reference references[MODELS][2];
 
-// The late device's collectives by turns: staged by the hosts, beside the computation, within it.
-static const struct transport *choose_transport(const struct compiled *c, int turn)
+static int forget_all(void **state)
 {
-    if (turn % 3 == 0)
-        return &host_transport;
-    return turn % 3 == 1 || c->nstages > 1 ? &event_transport : &inline_transport;
-}
-
-enum verdict { HOLDS, REFUSED, FAILS };
-
-// Refused: the job asks for what cannot be, and is told so.
-static enum verdict try_setting(int model, const struct setting *s)
-{
-    struct reference *r = reference_of(model, in_bf16(s));
-    struct fixture f;
-    struct err e = {0};
-    static int tried;
-    bool late = ++tried % 4 == 0 || only_late;
-    struct rank_threads ranks = {
-        .compiled = &f.c, .start = &r->start, .data = data, .steps = STEPS, .late = late};
-    int rc = compile_setting(&f, &models[model], s);
-    if (late)
-        ranks.transport = choose_transport(&f.c, tried);
-    if (rc)
-        e = f.e;
-    else {
-        rc = rank_threads_run(&ranks, &e);
-        rc = rc ? rc : compare_ranks(&ranks, r, in_bf16(s) ? 0.06 : 1e-5, &e);
-        rank_threads_clear(&ranks);
-    }
-    enum verdict verdict = rc == 0 ? HOLDS : f.e.code == ERR_INVALID ? REFUSED : FAILS;
-    if (verdict == FAILS || (rc && s->models))
-        printf("%s on {%s}%s, microbatches: %d%s, {%s} %s: %s\n", models[model].name, s->mesh,
-               late ? " late" : "", s->microbatches, s->train, s->sharding, s->more, e.text);
-    fixture_clear(&f);
-    return verdict;
+    (void)state;
+    forget_references(references[0], MODELS * 2);
+    return 0;
 }
 
 static void every_model_on_every_mesh_is_the_model_of_one_device(void **state)
@@ -215,7 +30,7 @@ static void every_model_on_every_mesh_is_the_model_of_one_device(void **state)
                 (only_model && !strstr(models[m].name, only_model)) ||
                 (only_mesh && !strstr(settings[s].mesh, only_mesh)))
                 continue;
-            bad += try_setting(m, &settings[s]) != HOLDS;
+            bad += try_setting(&models[m], references[m], &settings[s]) != HOLDS;
             ran++;
         }
     if (bad)
@@ -286,7 +101,7 @@ static void what_no_table_names_is_refused_or_the_model_of_one_device(void **sta
     for (uint32_t seed = 1; seed <= count && !only_model; seed++) {
         struct random_setting r;
         int model = random_setting(&r, seed);
-        verdicts[try_setting(model, &r.setting)]++;
+        verdicts[try_setting(&models[model], references[model], &r.setting)]++;
     }
     if (verdicts[FAILS])
         fail_msg("%d of %u fail", verdicts[FAILS], count);
@@ -303,5 +118,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_model_on_every_mesh_is_the_model_of_one_device),
         cmocka_unit_test(what_no_table_names_is_refused_or_the_model_of_one_device),
     };
-    return cmocka_run_group_tests(tests, make_data, forget_references);
+    return cmocka_run_group_tests(tests, make_data, forget_all);
 }

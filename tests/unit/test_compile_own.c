@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models of one's own, tests/unit/programs: none is like a program that comes with weft, and each
+// on every mesh of the table is the model of one device (mesh_case.h says in what).
+//
+//   test_compile_own                    a fixed part; WEFT_LONG=1 all of it
+//   test_compile_own MODEL [SETTING]    those whose words are in the model's name and the mesh
+#include "tests/unit/mesh_case.h"
+
+#define IMAGES \
+    "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, "
+#define ALONE  "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, "
+#define TOKENS "{format: tokens, train: {tokens: t}, eval: {tokens: t}, "
+#define OWN(name, data)                                                           \
+    {                                                                             \
+#name, "{program: ./tests/unit/programs/" #name ".model}", data, "", NULL \
+    }
+
+// What a program has, and so what its meshes may have. One that compares the samples of a batch with
+// each other is another model with other microbatches.
+enum { ANY = 1, LAYERS = 2, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
+
+static const struct own {
+    struct model model;
+    unsigned has;
+} owns[] = {
+    {OWN(parallel, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(hyper, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(encoder, IMAGES), ANY | LAYERS},
+    {OWN(towers, TOKENS), ANY | SEQUENCE | WHOLE_BATCH},
+    {OWN(mixer, IMAGES), ANY | LAYERS},
+    {OWN(unet, ALONE), ANY | LAYERS},
+    {OWN(tied, ALONE), ANY},
+    {OWN(by_hand, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(multiquery, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(capped, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
+    {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
+};
+enum { OWNS = sizeof owns / sizeof *owns };
+
+// The first member says what a program must have for the mesh.
+static const struct setting meshes[] = {
+    {ANY, "dp: 4", 1, "", "", ""},
+    {ANY, "fsdp: 3", 2, ", remat: full", "", ""},
+    {ANY, "tp: 4", 1, "", "", ""},
+    {ANY, "tp: 2", 3, ", remat: block", "", ""},
+    {ANY, "dp: 2, tp: 2", 2, "", "grads: [dp], optimizer: [dp]", ""},
+    {ANY, "fsdp: 2, tp: 2", 1, ", fuse: false", "", ""},
+    {ANY, "dp: 2, fsdp: 2", 3, "", "optimizer: [dp]", ""},
+    {ANY, "fsdp: 2, tp: 4", 1, ", remat: block", "", ""},
+    {SEQUENCE, "tp: 4", 2, "", SP, ""},
+    {SEQUENCE, "cp: 3", 1, "", "", ""},
+    {SEQUENCE, "cp: 2, tp: 2", 2, ", remat: block", SP, ""},
+    {SEQUENCE, "dp: 2, cp: 2", 1, "", "optimizer: [dp, cp]", ""},
+    {LAYERS, "pp: 2", 3, ", remat: block", "", ""},
+    {LAYERS, "pp: 4, dp: 2", 4, "", "", ""},
+    {LAYERS, "pp: 2, fsdp: 2, tp: 2", 2, ", remat: full", "", ""},
+    {LAYERS | SEQUENCE, "pp: 2, cp: 2", 2, "", "", "pipeline: {schedule: gpipe}\n"},
+    {EXPERTS, "ep: 4", 1, "", "", ""},
+    {EXPERTS, "dp: 2, ep: 2", 2, ", remat: block", "", ""},
+    {EXPERTS, "ep: 2, tp: 2", 1, "", SP, ""},
+    {EXPERTS, "pp: 2, ep: 2", 2, "", "", ""},
+};
+enum { MESHES = sizeof meshes / sizeof *meshes };
+
+static const char *only_model, *only_mesh;
+static struct reference references[OWNS][2];
+
+static int forget_all(void **state)
+{
+    (void)state;
+    forget_references(references[0], OWNS * 2);
+    return 0;
+}
+
+static bool may_run(const struct own *own, const struct setting *on)
+{
+    return !(on->models & ~own->has) && (!only_model || strstr(own->model.name, only_model)) &&
+           (!only_mesh || strstr(on->mesh, only_mesh));
+}
+
+// Decoders take long: without WEFT_LONG each has every other mesh of its own, which are 8 at least.
+static bool is_due(const struct own *own, int s)
+{
+    return getenv("WEFT_LONG") || only_model || !(own->has & SEQUENCE) || own->has & WHOLE_BATCH ||
+           s % 2 == (int)(own - owns) % 2;
+}
+
+static void each_model_on_each_mesh_is_the_model_of_one_device(void **state)
+{
+    (void)state;
+    int bad = 0, ran = 0;
+    for (int m = 0; m < OWNS; m++) {
+        int of_model = 0;
+        for (int s = 0; s < MESHES; s++) {
+            if (!may_run(&owns[m], &meshes[s]) || !is_due(&owns[m], s))
+                continue;
+            struct setting on = meshes[s];
+            if (owns[m].has & WHOLE_BATCH)
+                on.microbatches = 1;
+            bad += try_setting(&owns[m].model, references[m], &on) != HOLDS;
+            of_model++;
+        }
+        ran += of_model;
+        if (of_model < 8 && !only_model && !only_mesh)
+            fail_msg("%s ran on %d meshes", owns[m].model.name, of_model);
+    }
+    if (bad)
+        fail_msg("%d of %d fail", bad, ran);
+    assert_true(ran > 0);
+}
+
+// In double precision: two steps of each are the same but for rounding, and so is an evaluation.
+static void attention_written_out_is_the_op_of_weft(void **state)
+{
+    static const struct model fused = {
+        "fused", "{program: ./tests/unit/programs/by_hand.model, how: fused}", TOKENS, "", NULL};
+    struct reference whole[2] = {0};
+    (void)state;
+    const struct own *by_hand = owns;
+    while (strcmp(by_hand->model.name, "by_hand") != 0)
+        by_hand++;
+    const struct reference *hand = reference_of(references[by_hand - owns], &by_hand->model, false);
+    const struct reference *op = reference_of(whole, &fused, false);
+    const struct graph *g = op->trained.g;
+    int params = 0;
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_PARAM && g->values[v].alias < 0) {
+            compare(&op->trained, &hand->trained, g->values[v].name);
+            params++;
+        }
+    compare(&op->trained, &hand->trained, "metrics");
+    compare(&op->evaluated, &hand->evaluated, "metrics");
+    assert_true(params > 4);
+    forget_references(whole, 2);
+}
+
+int main(int argc, char **argv)
+{
+    only_model = argc > 1 ? argv[1] : NULL;
+    only_mesh = argc > 2 ? argv[2] : NULL;
+    only_late = getenv("WEFT_LATE") != NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_written_out_is_the_op_of_weft),
+        cmocka_unit_test(each_model_on_each_mesh_is_the_model_of_one_device),
+    };
+    return cmocka_run_group_tests(tests, make_data, forget_all);
+}
