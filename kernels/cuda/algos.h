@@ -26,7 +26,7 @@ struct algo {
     double us; // 0: not timed
 };
 struct algos { // algos_init first
-    char owner[160];
+    char owner[384];
     struct algo *line; // sorted by key
     int n, cap;
 };

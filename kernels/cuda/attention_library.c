@@ -212,6 +212,8 @@ int attention_open(struct device *d, struct err *e)
     if (!d->attention)
         return err_set(e, ERR_NOMEM, "no memory for a device");
     d->attention->lacking = cudnn_load(&d->attention->api);
+    if (!d->switches[SWITCH_LIBRARY_ATTENTION])
+        d->attention->lacking = "WEFT_CUDA_LIBRARY_ATTENTION=0 asks for them";
     size_t v = d->attention->lacking ? 0 : d->attention->api.GetVersion();
     if (v)
         snprintf(version, sizeof version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);

@@ -93,7 +93,8 @@ int device_open(const struct device_options *o, struct device **out, struct err 
     list_init(&d->streams);
     list_init(&d->events);
     list_init(&d->graphs);
-    int rc = device_bind(d, e);
+    int rc = switches_read(d->switches, e);
+    rc = rc ? rc : device_bind(d, e);
     rc = rc ? rc : read_properties(d, e);
     rc = rc ? rc : open_libraries(d, e);
     if (!rc && o->cache)

@@ -16,11 +16,13 @@ extern "C" {
 #include "common/base/list.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cuda/switches.h"
 
 struct device {
     int ordinal;
     bool deterministic;
     bool guard; // WEFT_CUDA_GUARD: zones around every allocation are checked at sync and close
+    int switches[SWITCH_COUNT];
     char model[64];
     int major, minor;   // compute capability
     int processors;     // streaming multiprocessors

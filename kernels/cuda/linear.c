@@ -212,7 +212,7 @@ static int linear_of(struct stream_q *q, const struct op_call *c, struct linear 
     int rc = product_of(c, &attr, place_product(c), &l->bare, e);
     l->fused = l->bare;
     l->fused.to = c->out[0].dtype;
-    l->fits = !rc && match_epilogue(c, &l->fused);
+    l->fits = !rc && q->device->switches[SWITCH_EPILOGUES] && match_epilogue(c, &l->fused);
     return rc;
 }
 

@@ -21,8 +21,7 @@
 #include "kernels/cuda/layout.h"
 
 enum {
-    CANDIDATES = 32, // that the library is asked for
-    FINALISTS = 6,   // of them, timed with care: the fastest in one run each
+    CANDIDATES = SWITCH_CANDIDATES_MOST, // that the library is asked for
     KEY_SIZE = 320,
     WORDS = 8,
     CHOICE_SIZE = WORDS * 16 + 1
@@ -60,13 +59,14 @@ const char *gemm_version(void)
 int gemm_open(struct device *d, struct err *e)
 {
     struct gemm_state *s = calloc(1, sizeof *s);
-    char owner[160];
+    char owner[384], switches[SWITCHES_SIZE];
     if (!s)
         return err_set(e, ERR_NOMEM, "no memory for a device's products");
     d->gemm = s;
-    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s%s", d->model, d->major,
-             d->minor, d->processors, gemm_version(),
-             d->deterministic ? "" : ", not deterministic");
+    switches_print(d->switches, switches);
+    snprintf(owner, sizeof owner, "%s, sm_%d%d, %d processors, cublaslt %s%s%s", d->model, d->major,
+             d->minor, d->processors, gemm_version(), d->deterministic ? "" : ", not deterministic",
+             switches);
     algos_init(&s->imported, owner);
     algos_init(&s->settled, owner);
     algos_init(&s->disk, owner);
@@ -232,8 +232,9 @@ static int find_candidates(struct device *d, const struct product *p, struct pla
     plan->n = plan->at = 0;
     if (rc)
         return rc;
-    cublasStatus_t said = cublasLtMatmulAlgoGetHeuristic(d->gemm->lt, &l->op, &l->a, &l->b, &l->d,
-                                                         &l->d, &f.p, CANDIDATES, r, &n);
+    cublasStatus_t said =
+        cublasLtMatmulAlgoGetHeuristic(d->gemm->lt, &l->op, &l->a, &l->b, &l->d, &l->d, &f.p,
+                                       d->switches[SWITCH_CANDIDATES], r, &n);
     if (said != CUBLAS_STATUS_SUCCESS && !is_unsuited(said))
         return layout_check("cublasLtMatmulAlgoGetHeuristic", said, e);
     for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
@@ -266,6 +267,15 @@ static bool take_choice(struct gemm_state *s, const struct product *p, struct pl
         return false;
     plan->n = 1;
     return true;
+}
+
+// A product as asked, with no more scratch than an algorithm may have here.
+static struct product limited(const struct device *d, const struct product *asked)
+{
+    struct product p = *asked;
+    size_t most = (size_t)d->switches[SWITCH_SCRATCH] << 20;
+    p.workspace_bytes = p.workspace_bytes < most ? p.workspace_bytes : most;
+    return p;
 }
 
 static int get_plan(struct device *d, const struct product *p, struct plan **out, struct err *e)
@@ -356,20 +366,22 @@ static int run_plan(struct stream_q *q, const struct product *p, struct plan *pl
                    gemm_version(), plan->key);
 }
 
-int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e)
+int product_run(struct stream_q *q, const struct product *asked, bool *ran, struct err *e)
 {
+    const struct product p = limited(q->device, asked);
     struct plan *plan;
-    int rc = get_plan(q->device, p, &plan, e);
-    rc = rc ? rc : run_plan(q, p, plan, ran, e);
+    int rc = get_plan(q->device, &p, &plan, e);
+    rc = rc ? rc : run_plan(q, &p, plan, ran, e);
     if (!rc && !plan->settled)
         settle_plan(q->device->gemm, plan);
     return rc;
 }
 
-void product_drop(struct stream_q *q, const struct product *p)
+void product_drop(struct stream_q *q, const struct product *asked)
 {
+    const struct product p = limited(q->device, asked);
     struct plan *plan;
-    if (get_plan(q->device, p, &plan, NULL))
+    if (get_plan(q->device, &p, &plan, NULL))
         return;
     plan->n = plan->at = 0;
     settle_plan(q->device->gemm, plan);
@@ -459,7 +471,8 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
 {
     struct trial t = {q, p, plan};
     int best = 0, rc = sort_candidates(q, p, plan, e);
-    plan->n = plan->n < FINALISTS ? plan->n : FINALISTS;
+    int finalists = q->device->switches[SWITCH_FINALISTS];
+    plan->n = plan->n < finalists ? plan->n : finalists;
     for (plan->at = 0; plan->at < plan->n && !rc; plan->at++) {
         double now;
         rc = product_stopwatch(q, run_trial, &t, &now, e);
@@ -499,6 +512,8 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
         rc = find_fastest(q, p, plan, &us, e);
     if (!rc)
         rc = run_plan(q, p, plan, &ran, e);
+    if (!rc && !ran)
+        log_warn("cuda", "%s: the library declined what follows the product", plan->key);
     if (rc || !ran || !time)
         return rc;
     print_choice(&plan->algo[plan->at], choice);
@@ -507,21 +522,22 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
     return 0;
 }
 
-int product_tune(struct stream_q *q, const struct product *p, bool time, enum product_choice *how,
-                 struct err *e)
+int product_tune(struct stream_q *q, const struct product *asked, bool time,
+                 enum product_choice *how, struct err *e)
 {
+    const struct product p = limited(q->device, asked);
     struct gemm_state *s = q->device->gemm;
     struct plan *plan;
     bool found = false;
-    int rc = get_plan(q->device, p, &plan, e);
+    int rc = get_plan(q->device, &p, &plan, e);
     *how = PRODUCT_KNOWN;
     if (!rc && !plan->settled) {
-        rc = try_table(q, p, plan, &s->imported, &found, e);
+        rc = try_table(q, &p, plan, &s->imported, &found, e);
         if (!rc && !found && time)
-            rc = try_table(q, p, plan, &s->disk, &found, e);
+            rc = try_table(q, &p, plan, &s->disk, &found, e);
         if (!rc && !found) {
             *how = time ? PRODUCT_TIMED : PRODUCT_KNOWN;
-            rc = choose_algorithm(q, p, plan, time, e);
+            rc = choose_algorithm(q, &p, plan, time, e);
         }
         if (!rc)
             settle_plan(s, plan);

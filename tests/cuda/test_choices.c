@@ -192,6 +192,57 @@ static void choices_that_may_vary_never_reach_a_deterministic_device(void **stat
     buf_clear(&strict);
 }
 
+// A device under switches is another owner: it finds its own in the folder where others' lie, and
+// others refuse its text.
+static void switches_are_obeyed_and_their_choices_never_mix(void **state)
+{
+    static const struct {
+        const char *name, *value, *owner;
+        int offset, want, usual;
+    } cases[] = {
+        {"WEFT_CUDA_CANDIDATES", "5", "cublaslt 13.1.0, WEFT_CUDA_CANDIDATES=5\n", 0, ANYWHERE,
+         ALIGNED},
+        {"WEFT_CUDA_SCRATCH", "0", "cublaslt 13.1.0, WEFT_CUDA_SCRATCH=0\n", 1, ANYWHERE, SPLIT},
+    };
+    struct buf usual = {0}, text = {0};
+    struct rig r;
+    struct err e = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct choosing how = {
+            .cache = folder, .time = true, .scratch = SCRATCH, .offset = cases[i].offset};
+        assert_int_equal(choice(&how, &usual), cases[i].usual);
+        setenv(cases[i].name, cases[i].value, 1);
+        assert_int_equal(choice(&how, &text), cases[i].want);
+        device_open(&r, NULL, true);
+        assert_int_equal(r.backend->choice->read(r.device, buf_str(&usual), &e), ERR_UNSUPPORTED);
+        r.backend->device.close(r.device);
+        unsetenv(cases[i].name);
+        assert_non_null(strstr(buf_str(&text), cases[i].owner));
+        assert_int_equal(choice(&how, &text), cases[i].usual);
+    }
+    buf_clear(&usual);
+    buf_clear(&text);
+}
+
+static void a_switch_that_is_no_number_of_its_range_opens_no_device(void **state)
+{
+    static const char *const bad[] = {"0", "33", "8x", "many"};
+    struct rig r = {0};
+    (void)state;
+    device_open(&r, NULL, true);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const struct device_options o = {.deterministic = true};
+        struct device *d = NULL;
+        struct err e = {0};
+        setenv("WEFT_CUDA_CANDIDATES", bad[i], 1);
+        assert_int_equal(r.backend->device.open(&o, &d, &e), ERR_INVALID);
+        assert_non_null(strstr(e.text, "takes a number from 1 to 32"));
+    }
+    unsetenv("WEFT_CUDA_CANDIDATES");
+    r.backend->device.close(r.device);
+}
+
 static void another_devices_choices_are_refused(void **state)
 {
     struct rig r;
@@ -253,6 +304,8 @@ int main(void)
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
         CASE(choices_that_may_vary_never_reach_a_deterministic_device),
+        CASE(switches_are_obeyed_and_their_choices_never_mix),
+        CASE(a_switch_that_is_no_number_of_its_range_opens_no_device),
         CASE(another_devices_choices_are_refused),
         CASE(choices_that_make_no_sense_here_are_settled_anew),
     };

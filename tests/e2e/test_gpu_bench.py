@@ -152,3 +152,10 @@ def test_op_tests_of_real_shapes_come_first_and_go_on_at_a_name(place):
     end = Ended(place, "2", "--from", "test_transformer", env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
     assert end.code == 0, end.said
     assert re.search(r"^ok +test_transformer +[0-9]+ cases", (place / "out/gpu-test.txt").read_text(), re.M), end.said
+
+
+def test_own_attention_is_no_fall_back_where_a_switch_asks_for_it(place):
+    end = Ended(place, "1", "--parts", "tiny", env={"WEFT_CUDA_LIBRARY_ATTENTION": "0"})
+    assert end.code == 0 and "# switch    WEFT_CUDA_LIBRARY_ATTENTION=0" in end.text and "FELL BACK" not in end.text, end.said
+    log = (place / "out/gpu-bench-log.txt").read_text()
+    assert "our own kernels serve it: WEFT_CUDA_LIBRARY_ATTENTION=0" in log

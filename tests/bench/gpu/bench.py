@@ -69,7 +69,8 @@ STAGES = {
     ],
 }  # fmt: skip
 BUDGETS = {"1": 150, "3": 560, "4": 560}  # seconds
-FELL_BACK = re.compile(r"our own kernels serve it|the library declined")  # what kernels/cuda logs of it
+# What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
+FELL_BACK = re.compile(r"(our own kernels serve it|the library declined)(?!.*WEFT_CUDA_)")
 WEFT = {"weft": "true", "weft, any order": "false"}  # precision.deterministic
 PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
     "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
@@ -360,6 +361,7 @@ class Result:
             *(f"# hardware  {line}" for line in self.hardware),
             f"# libraries {'; '.join(self.libraries) or 'none was asked'}; Python {sys.version.split()[0]}",
             f"# load      {' '.join(f'{x:.2f}' for x in os.getloadavg())} at the end",
+            *(f"# switch    {key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("WEFT_CUDA_")),
             "# command   " + " ".join(["bench.py BUNDLE OUT", *sys.argv[3:]]),
             f"# took      {(datetime.datetime.now(datetime.timezone.utc) - self.began).total_seconds():.0f} s "
             f"of {self.o.budget:.0f}",

@@ -17,7 +17,8 @@
 # again after each line, and logs of all that was said. $PYTHON (python3) has torch and jax; a peer that
 # is not there is a row that says so. llm.c is built here, from sources that were carried along in
 # FOLDER (with cuDNN if cudnn-frontend lies in them). Without a GPU it says so and succeeds;
-# WEFT_REQUIRE_GPU=1 makes that a failure.
+# WEFT_REQUIRE_GPU=1 makes that a failure. WEFT_CUDA_* (kernels/README.md) are choices to sweep; the
+# result says which were set.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 if [ -e "$here/../libraries.sh" ]; then # in a bundle

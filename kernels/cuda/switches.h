@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What may be chosen otherwise on a device, to find out by trial what is fastest: environment
+// variables WEFT_CUDA_NAME, read once when the device opens.
+//
+//   LIBRARY_ATTENTION  0: our own kernels serve every call of attention
+//   EPILOGUES          0: what follows a product is a kernel of its own
+//   CANDIDATES         algorithms that cuBLASLt is asked for, for each product
+//   FINALISTS          of them those that are timed with care
+//   SCRATCH            MiB of it, at most, that an algorithm of a product may have
+//
+// A trained number may depend on them, so they are part of the owner of choices (algos.h): what was
+// chosen under others is another device's.
+#pragma once
+#include "common/base/err.h"
+
+enum cuda_switch {
+    SWITCH_LIBRARY_ATTENTION,
+    SWITCH_EPILOGUES,
+    SWITCH_CANDIDATES,
+    SWITCH_FINALISTS,
+    SWITCH_SCRATCH,
+    SWITCH_COUNT
+};
+enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 192 }; // the text of them all has room in it
+
+// Fails where a variable is no number of its range.
+int switches_read(int value[SWITCH_COUNT], struct err *e);
+// ", WEFT_CUDA_NAME=N" of each that is not as usual.
+void switches_print(const int value[SWITCH_COUNT], char to[SWITCHES_SIZE]);
