@@ -79,7 +79,7 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train trainer inputs feed evaluate sampling choice algorithms giveup)
+RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms giveup)
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join solo status spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 

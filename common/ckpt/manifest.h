@@ -3,7 +3,8 @@
 // which seals it.
 //
 // COMMIT is the SHA-256 of MANIFEST.json as 64 hex digits and a newline. A manifest is valid if and
-// only if every key below is there and no other, files are unique, every slice lies inside its file
+// only if every key below is there and no other (`resolved`, `changes` and numerics.deterministic may be
+// missing: an older weft did not write them), files are unique, every slice lies inside its file
 // behind the head, slices of a file do not overlap and leave no hole, and the slices of a tensor
 // cover it exactly. Integers over 2^53 travel as strings (seed).
 #pragma once
@@ -46,6 +47,10 @@ struct manifest_file {
     uint64_t bytes, head_bytes;
     struct hash128 head_digest;
 };
+struct manifest_change { // of the job, while its training went on
+    int64_t step;        // that was restored: what follows was done with the changed job
+    const char *what;    // "train.steps from 20 to 40"
+};
 struct manifest {
     const char *cluster, *job, *name, *job_hash, *run; // ids and hashes are strings
     int64_t epoch, step;                               // steps completed
@@ -56,6 +61,9 @@ struct manifest {
     int naxes;
     struct manifest_axis *mesh;
     struct manifest_numerics numerics;
+    const char *resolved; // the job's text; null in manifests of an older weft
+    int nchanges;
+    const struct manifest_change *changes; // oldest first
     int nfiles;
     struct manifest_file *files;
     int ntensors;

@@ -62,6 +62,16 @@ static void write_run(struct json_out *w, const struct manifest *m)
     json_str(w, "algorithms", m->numerics.algorithms);
     json_bool(w, "deterministic", m->numerics.deterministic);
     json_end(w);
+    if (m->resolved)
+        json_str(w, "resolved", m->resolved);
+    json_array(w, "changes");
+    for (int i = 0; i < m->nchanges; i++) {
+        json_object(w, NULL);
+        json_int(w, "step", m->changes[i].step);
+        json_str(w, "what", m->changes[i].what);
+        json_end(w);
+    }
+    json_end(w);
 }
 
 static void write_tensor(struct json_out *w, const struct manifest *m,
@@ -115,9 +125,18 @@ void manifest_write(const struct manifest *m, struct buf *out)
 }
 
 // ---- reading: fields ----
-// A row of a closed object: every key must be there, and no other may be. Only a BOOL_OR may be
-// missing; the field then keeps what it held.
-enum field_type { FIELD_STR, FIELD_INT, FIELD_BOOL_OR, FIELD_HASH, FIELD_U64_TEXT, FIELD_OTHER };
+// A row of a closed object: every key must be there, and no other may be. Only a BOOL_OR, a STR_OR
+// or an OTHER_OR may be missing; the field then keeps what it held.
+enum field_type {
+    FIELD_STR,
+    FIELD_STR_OR,
+    FIELD_INT,
+    FIELD_BOOL_OR,
+    FIELD_HASH,
+    FIELD_U64_TEXT,
+    FIELD_OTHER,
+    FIELD_OTHER_OR
+};
 struct field {
     const char *key;
     enum field_type type;
@@ -142,6 +161,9 @@ static int read_field(const struct json *o, const struct field *f, void *base, s
     int rc;
     if (f->type == FIELD_OTHER)
         return json_get(o, f->key) ? 0 : err_set(e, ERR_DATA, "'%s' is missing", f->key);
+    bool may_miss = f->type == FIELD_STR_OR || f->type == FIELD_OTHER_OR;
+    if (f->type == FIELD_OTHER_OR || (may_miss && !json_get(o, f->key)))
+        return 0;
     if (f->type == FIELD_BOOL_OR)
         return read_bool(o, f->key, to, e);
     if (f->type == FIELD_INT) {
@@ -155,7 +177,7 @@ static int read_field(const struct json *o, const struct field *f, void *base, s
     rc = json_get_str(o, f->key, &text, e);
     if (rc)
         return rc;
-    if (f->type == FIELD_STR) {
+    if (f->type == FIELD_STR || f->type == FIELD_STR_OR) {
         *(const char **)to = text;
     } else if (f->type == FIELD_HASH) {
         if (hash128_parse(text, to))
@@ -220,10 +242,12 @@ static const struct field run_fields[] = {
     AT(manifest, "seed", FIELD_U64_TEXT, seed),
     AT(manifest, "samples", FIELD_INT, samples),
     AT(manifest, "optimizer", FIELD_STR, optimizer),
+    AT(manifest, "resolved", FIELD_STR_OR, resolved),
     {"version", FIELD_OTHER, 0},
     {"parent", FIELD_OTHER, 0},
     {"mesh", FIELD_OTHER, 0},
     {"numerics", FIELD_OTHER, 0},
+    {"changes", FIELD_OTHER_OR, 0},
     {"files", FIELD_OTHER, 0},
     {"tensors", FIELD_OTHER, 0},
 };
@@ -235,6 +259,10 @@ static const struct field numerics_fields[] = {
     AT(manifest_numerics, "threads", FIELD_INT, threads),
     AT(manifest_numerics, "algorithms", FIELD_STR, algorithms),
     AT(manifest_numerics, "deterministic", FIELD_BOOL_OR, deterministic),
+};
+static const struct field change_fields[] = {
+    AT(manifest_change, "step", FIELD_INT, step),
+    AT(manifest_change, "what", FIELD_STR, what),
 };
 static const struct field parent_fields[] = {
     AT(manifest, "epoch", FIELD_INT, parent_epoch),
@@ -278,6 +306,23 @@ static int read_mesh(struct arena *a, const struct json *top, struct manifest *m
     return 0;
 }
 
+static int read_changes(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
+{
+    const struct json *list;
+    if (!json_get(top, "changes"))
+        return 0;
+    if (json_get_array(top, "changes", &list, e))
+        return ERR_DATA;
+    struct manifest_change *changes = arena_array(a, struct manifest_change, list->count + 1);
+    m->changes = changes;
+    for (const struct json *o = list->first; o; o = o->next)
+        if (READ(o, change_fields, &changes[m->nchanges++], e)) {
+            err_wrap(e, "change %d", m->nchanges - 1);
+            return ERR_DATA;
+        }
+    return 0;
+}
+
 static int read_run(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
 {
     int64_t version;
@@ -301,7 +346,7 @@ static int read_run(struct arena *a, const struct json *top, struct manifest *m,
         err_wrap(e, "numerics");
         return ERR_DATA;
     }
-    return read_mesh(a, top, m, e);
+    return read_changes(a, top, m, e) ? ERR_DATA : read_mesh(a, top, m, e);
 }
 
 // A file's name becomes a path, so it must be a plain name of a shard and nothing else.

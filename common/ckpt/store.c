@@ -222,6 +222,22 @@ static int write_owner(struct store *s, const struct store_owner *owner, struct 
     return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
 
+// Replaces OWNER where the same job's text has changed. Who looks meanwhile sees one or the other.
+static int replace_owner(struct store *s, const struct store_owner *owner, struct err *e)
+{
+    struct buf text = {0};
+    char loose[STORE_NAME_MAX];
+    print_owner(owner, &text);
+    store_fresh_name(STORE_LOOSE, "OWNER", loose);
+    int rc = durable_write_file(s->fd, loose, text.data, text.len, e);
+    if (!rc && renameat(s->fd, loose, s->fd, "OWNER"))
+        rc = err_errno(e, ERR_IO, "cannot replace OWNER");
+    if (rc)
+        unlinkat(s->fd, loose, 0);
+    buf_clear(&text);
+    return rc;
+}
+
 static int ensure_owner(struct store *s, const struct store_owner *owner, struct err *e)
 {
     if (!faccessat(s->fd, "OWNER", F_OK, 0))
@@ -229,7 +245,8 @@ static int ensure_owner(struct store *s, const struct store_owner *owner, struct
     return errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
 }
 
-static int check_owner(struct store *s, const struct store_owner *want, struct err *e)
+// With `renews` the owner's text becomes today's.
+static int check_owner(struct store *s, const struct store_owner *want, bool renews, struct err *e)
 {
     struct arena a;
     struct store_owner is = {0};
@@ -238,6 +255,8 @@ static int check_owner(struct store *s, const struct store_owner *want, struct e
     if (!rc && (strcmp(is.cluster, want->cluster) != 0 || strcmp(is.job, want->job) != 0))
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
+    if (!rc && renews && strcmp(is.resolved, want->resolved) != 0)
+        rc = replace_owner(s, want, e);
     arena_clear(&a);
     if (rc)
         return rc;
@@ -274,7 +293,7 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
     rc = rc ? rc : make_dir(root, path, e);
     rc = rc ? rc : store_open_beneath(s, root, path, e);
     rc = rc ? rc : ensure_owner(s, owner, e);
-    rc = rc ? rc : check_owner(s, owner, e);
+    rc = rc ? rc : check_owner(s, owner, true, e);
     if (rc)
         store_close(s);
     return rc;
@@ -291,7 +310,7 @@ int store_find_beneath(struct store *s, const char *root, const char *dir,
     if (is_missing(root, path))
         return err_set(e, ERR_NOTFOUND, "there is no %s", path);
     rc = store_open_beneath(s, root, path, e);
-    rc = rc ? rc : check_owner(s, owner, e);
+    rc = rc ? rc : check_owner(s, owner, false, e);
     if (rc)
         store_close(s);
     return rc;

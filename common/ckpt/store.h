@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory of one job's checkpoints, DIR/NAME-<id8>/, and every durable act in it.
 //
-//   OWNER                   cluster id, job id, resolved job; appears whole, once
+//   OWNER                   cluster id, job id, resolved job; appears whole, and is replaced whole
+//                           when the job goes on with another text
 //   epoch-E                 the fence: the id of the attempt that made it
 //   .tmp-step-00000200.e3   a checkpoint being written
 //   step-00000200.e3        a committed one; never changes
@@ -32,7 +33,8 @@ struct store_entry {
     int64_t epoch, step;
 };
 
-// Makes (durably) DIR and the job's directory, or finds it; ERR_EXISTS: it belongs to another job.
+// Makes (durably) DIR and the job's directory, or finds it and gives its OWNER this text of the job;
+// ERR_EXISTS: it belongs to another job.
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e);
 // An existing job's directory by its own path; no owner is checked, nothing is made.
 int store_open(struct store *s, const char *path, struct err *e);

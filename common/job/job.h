@@ -187,9 +187,10 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without mesh, sharding, pipeline, resources, train.microbatches, train.remat, train.fuse
-// and precision.deterministic. Jobs of one identity train to the same numbers but for rounding, and
-// one may continue from the other's checkpoint.
+// The same without what may change while a training goes on: mesh, sharding, pipeline, resources,
+// restart, metrics, eval, schedule, precision.deterministic, of `train` all but the seed, of
+// `checkpoint` all but its folder. Jobs of one identity are one training: one may continue from the
+// other's checkpoint.
 void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
@@ -204,6 +205,10 @@ int job_line(const struct job *job, const char *path, size_t len);
 // Appends the keys whose settings differ, "train.steps, data.batch"; a key that one of the jobs does
 // not have is one of them.
 void job_differences(const struct job *one, const struct job *other, struct buf *keys);
+// Only those of the identity: none, and one job may continue from the other's checkpoint.
+void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys);
+// The same with the settings: "train.steps from 20 to 40, schedule.value from 1e-3 to 1e-4".
+void job_changes(const struct job *before, const struct job *now, struct buf *text);
 
 // `rel` against the job file's folder; an absolute path stays as it is.
 const char *job_path(const struct job *job, struct arena *a, const char *rel);

@@ -28,28 +28,39 @@ static bool is_absent(const struct schema_row *row, const void *field)
     return row->optional && text && !*(const char *const *)field;
 }
 
-// Keys that say where and how a job runs. They are left out of its identity: with others of them it
-// learns the same but for rounding.
-static const char *const layout_keys[] = {"mesh",
-                                          "sharding",
-                                          "pipeline",
-                                          "resources",
-                                          "train.microbatches",
-                                          "train.remat",
-                                          "train.fuse",
-                                          "precision.deterministic"};
+// Keys that may change while a training goes on: where and how it runs, how long and at which
+// learning rate. What is learnt, from which data and in which order, is the job's identity.
+// checkpoint.dir is a part of that, since a run looks there for what it goes on from.
+static const char *const free_keys[] = {"mesh",
+                                        "sharding",
+                                        "pipeline",
+                                        "resources",
+                                        "restart",
+                                        "metrics",
+                                        "eval",
+                                        "schedule",
+                                        "train.steps",
+                                        "train.microbatches",
+                                        "train.remat",
+                                        "train.fuse",
+                                        "precision.deterministic",
+                                        "checkpoint.every",
+                                        "checkpoint.keep",
+                                        "checkpoint.keep_every",
+                                        "checkpoint.async",
+                                        "checkpoint.patience"};
 
-static bool is_layout_key(const char *path)
+static bool is_free_key(const char *path)
 {
-    for (size_t i = 0; i < sizeof layout_keys / sizeof *layout_keys; i++) {
-        size_t n = strlen(layout_keys[i]);
-        if (!strncmp(path, layout_keys[i], n) && (path[n] == '.' || !path[n]))
+    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
+        size_t n = strlen(free_keys[i]);
+        if (!strncmp(path, free_keys[i], n) && (path[n] == '.' || !path[n]))
             return true;
     }
     return false;
 }
 
-static void print_rows(const struct job *job, bool with_layout, struct buf *to)
+static void print_rows(const struct job *job, bool with_free, struct buf *to)
 {
     const char *before = "";
     for (int i = 0; i < schema_rows(job->schema); i++) {
@@ -57,7 +68,7 @@ static void print_rows(const struct job *job, bool with_layout, struct buf *to)
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
         if (!when_holds(job->schema, job, row) || is_absent(row, field) ||
-            (!with_layout && is_layout_key(row->path)))
+            (!with_free && is_free_key(row->path)))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
         setting_types[row->type].print(row, field, to);
@@ -71,37 +82,82 @@ void job_print(const struct job *job, struct buf *to)
     print_rows(job, true, to);
 }
 
-// The setting of a row as it is printed; "" where the job has none.
-static void print_setting(const struct job *job, int i, struct buf *to)
+// The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
+// so a key is looked up in each job's schema.
+static void print_setting(const struct job *job, const char *path, struct buf *to)
 {
-    size_t offset = 0;
-    const struct schema_row *row = schema_row(job->schema, i, &offset);
-    const void *field = (const char *)job + offset;
-    if (when_holds(job->schema, job, row) && !is_absent(row, field))
-        setting_types[row->type].print(row, field, to);
+    buf_reset(to);
+    for (int i = 0; i < schema_rows(job->schema); i++) {
+        size_t offset = 0;
+        const struct schema_row *row = schema_row(job->schema, i, &offset);
+        const void *field = (const char *)job + offset;
+        if (strcmp(row->path, path) != 0)
+            continue;
+        if (when_holds(job->schema, job, row) && !is_absent(row, field))
+            setting_types[row->type].print(row, field, to);
+        return;
+    }
 }
 
-void job_differences(const struct job *one, const struct job *other, struct buf *keys)
+static bool has_key(const struct schema *schema, const char *path)
+{
+    size_t unused;
+    for (int i = 0; i < schema_rows(schema); i++)
+        if (!strcmp(schema_row(schema, i, &unused)->path, path))
+            return true;
+    return false;
+}
+
+enum said { SAY_KEYS, SAY_IDENTITY_KEYS, SAY_SETTINGS };
+
+static void print_difference(const struct job *before, const struct job *now, const char *path,
+                             enum said said, struct buf *to)
 {
     struct buf a = {0}, b = {0};
-    size_t unused;
-    for (int i = 0; i < schema_rows(one->schema); i++) {
-        buf_reset(&a);
-        buf_reset(&b);
-        print_setting(one, i, &a);
-        print_setting(other, i, &b);
-        if (strcmp(buf_str(&a), buf_str(&b)) != 0)
-            buf_printf(keys, "%s%s", keys->len ? ", " : "",
-                       schema_row(one->schema, i, &unused)->path);
+    print_setting(before, path, &a);
+    print_setting(now, path, &b);
+    if (strcmp(buf_str(&a), buf_str(&b)) && !(said == SAY_IDENTITY_KEYS && is_free_key(path))) {
+        buf_printf(to, "%s%s", to->len ? ", " : "", path);
+        if (said == SAY_SETTINGS)
+            buf_printf(to, " from %s to %s", a.len ? buf_str(&a) : "none",
+                       b.len ? buf_str(&b) : "none");
     }
     buf_clear(&a);
     buf_clear(&b);
 }
 
-static void hash_rows(const struct job *job, bool with_layout, char hex[65])
+static void print_differences(const struct job *before, const struct job *now, enum said said,
+                              struct buf *to)
+{
+    size_t unused;
+    for (int i = 0; i < schema_rows(before->schema); i++)
+        print_difference(before, now, schema_row(before->schema, i, &unused)->path, said, to);
+    for (int i = 0; i < schema_rows(now->schema); i++) {
+        const char *path = schema_row(now->schema, i, &unused)->path;
+        if (!has_key(before->schema, path))
+            print_difference(before, now, path, said, to);
+    }
+}
+
+void job_differences(const struct job *one, const struct job *other, struct buf *keys)
+{
+    print_differences(one, other, SAY_KEYS, keys);
+}
+
+void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys)
+{
+    print_differences(one, other, SAY_IDENTITY_KEYS, keys);
+}
+
+void job_changes(const struct job *before, const struct job *now, struct buf *text)
+{
+    print_differences(before, now, SAY_SETTINGS, text);
+}
+
+static void hash_rows(const struct job *job, bool with_free, char hex[65])
 {
     struct buf text = {0};
-    print_rows(job, with_layout, &text);
+    print_rows(job, with_free, &text);
     sha256_hex(buf_str(&text), text.len, hex);
     buf_clear(&text);
 }

@@ -114,7 +114,7 @@ static bool is_resolved_anew(const struct job *job, const char *resolved)
     arena_init(&a);
     bool same = !job_parse(&a, &weft_schema, NULL, job->base_dir, resolved, strlen(resolved), NULL,
                            0, &before, &errs) &&
-                is_same_mesh(&job->mesh, &before.mesh);
+                is_same_mesh(&job->mesh, &before.mesh) && job->train.steps == before.train.steps;
     job_identity(job, is);
     if (same)
         job_identity(&before, was);

@@ -125,32 +125,85 @@ static void expect_same_hash(const char *one, const char *other, bool same)
     case_clear(&b);
 }
 
-// What a run learns is the same on another mesh; with another seed it is not.
-static void test_the_layout_is_no_part_of_the_identity(void **state)
+// A training may go on elsewhere, longer, at another rate; with another seed it is another training.
+static void test_what_may_change_while_a_training_goes_on_is_no_part_of_the_identity(void **state)
 {
     static const char *const alike[] = {
-        VALID "mesh: {tp: 2}\n", VALID "precision: {deterministic: false}\n",
+        VALID "mesh: {tp: 2}\n",
+        VALID "precision: {deterministic: false}\n",
         VALID "mesh: {dp: 4}\nsharding: {rules: {batch: dp}}\n",
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 20}\n",
+        VALID "schedule: {kind: linear, init: 0.1}\n",
+        VALID "checkpoint: {every: 5, keep: 7, keep_every: 10, async: false, patience: 1h}\n",
+        VALID "restart: {budget: 9}\n",
+        VALID "metrics: {jsonl: false}\n",
         NAME_LINE MODEL_LINE DATA_LINE "resources: {devices: 2}\n"
                                        "train: {steps: 10, microbatches: 2}\n"};
     struct job_case one, other;
     char x[65], y[65];
     (void)state;
     case_valid(&one, VALID);
-    job_identity(&one.job, x);
     for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
+        struct buf keys = {0};
         case_valid(&other, alike[i]);
+        job_identity(&one.job, x);
         job_identity(&other.job, y);
         assert_string_equal(x, y);
+        job_identity_differences(&one.job, &other.job, &keys);
+        assert_string_equal(buf_str(&keys), "");
         job_hash(&one.job, x);
         job_hash(&other.job, y);
         assert_string_not_equal(x, y);
-        job_identity(&one.job, x);
         case_clear(&other);
     }
-    case_valid(&other, NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 10, seed: 2}\n");
+    case_clear(&one);
+}
+
+static void expect_another_training(const char *text, const char *expected_keys)
+{
+    struct job_case one, other;
+    struct buf keys = {0};
+    char x[65], y[65];
+    case_valid(&one, VALID);
+    case_valid(&other, text);
+    job_identity(&one.job, x);
     job_identity(&other.job, y);
     assert_string_not_equal(x, y);
+    job_identity_differences(&one.job, &other.job, &keys);
+    assert_string_equal(buf_str(&keys), expected_keys);
+    buf_clear(&keys);
+    case_clear(&other);
+    case_clear(&one);
+}
+
+static void test_another_training_is_told_by_its_keys_alone(void **state)
+{
+    (void)state;
+    expect_another_training(NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 20, seed: 2}\n",
+                            "train.seed");
+    expect_another_training(VALID "checkpoint: {dir: elsewhere, every: 5}\n", "checkpoint.dir");
+    expect_another_training(VALID "optimizer: {weight_decay: 0.5}\nmesh: {dp: 2}\n",
+                            "optimizer.weight_decay");
+    // Models have keys of their own: each is compared with its namesake, wherever it stands.
+    expect_another_training(NAME_LINE "model: {program: vae, inputs: 4, hidden: [8]}\n"
+                                      "data: {train: {images: x}, batch: 12}\n" TRAIN_LINE,
+                            "model.program, model.classes, data.train.labels, model.latent");
+}
+
+static void test_changes_are_told_with_the_settings_of_both(void **state)
+{
+    struct job_case one, other;
+    struct buf text = {0};
+    (void)state;
+    case_valid(&one, VALID);
+    case_valid(&other, NAME_LINE MODEL_LINE DATA_LINE
+               "train: {steps: 20}\nschedule: {kind: linear, init: 0.5}\n");
+    job_changes(&one.job, &other.job, &text);
+    assert_string_equal(buf_str(&text),
+                        "schedule.kind from constant to linear, schedule.value from 0.001 to none, "
+                        "schedule.init from none to 0.5, schedule.end from none to 0, "
+                        "schedule.steps from none to 20, train.steps from 10 to 20");
+    buf_clear(&text);
     case_clear(&other);
     case_clear(&one);
 }
@@ -373,7 +426,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_resolved_job_says_every_value),
         cmocka_unit_test(test_the_hash_is_of_the_resolved_text),
-        cmocka_unit_test(test_the_layout_is_no_part_of_the_identity),
+        cmocka_unit_test(test_what_may_change_while_a_training_goes_on_is_no_part_of_the_identity),
+        cmocka_unit_test(test_another_training_is_told_by_its_keys_alone),
+        cmocka_unit_test(test_changes_are_told_with_the_settings_of_both),
         cmocka_unit_test(test_spelling_and_order_do_not_change_the_hash_but_values_do),
         cmocka_unit_test(test_text_of_any_kind_prints_and_reads_back),
         cmocka_unit_test(test_any_valid_job_prints_to_itself),

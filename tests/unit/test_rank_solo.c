@@ -310,10 +310,10 @@ static void another_job_is_refused_until_it_is_said_to_be_new(void **state)
 {
     (void)state;
     assert_int_equal(run("out", NULL, short_run), 0);
-    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=21", NULL}), 78);
-    assert_says("out", "belongs to another job");
-    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.steps=21", "--new", NULL}), 0);
-    assert_says("run/metrics.jsonl", "\"step\":21,");
+    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.seed=21", NULL}), 78);
+    assert_says("out", "belongs to another job, which differs in train.seed (");
+    assert_int_equal(run("out", NULL, (const char *[]){"-s", "train.seed=21", "--new", NULL}), 0);
+    assert_says("run/metrics.jsonl", "\"step\":20,");
     assert_says("run/old-1/metrics.jsonl", "\"step\":20,");
     assert_says("run/logs/rank-0000.log", "the old state is in");
 }
@@ -327,7 +327,7 @@ static void the_same_job_on_another_mesh_goes_on(void **state)
                                           "resources.devices=1", NULL}),
                      0);
     assert_says("out", "done after 20 steps");
-    assert_says("run/logs/rank-0000.log", "goes on in another layout, on 1 ranks");
+    assert_says("run/logs/rank-0000.log", "on 1 ranks with a changed job: mesh from");
 }
 
 static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **state)

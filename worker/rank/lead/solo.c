@@ -175,53 +175,94 @@ static bool has_value(const char *text, const char *key, const char *want)
     return text_value(text, key, value, sizeof value) && !strcmp(value, want);
 }
 
-// Whether DIR is of the job with this identity. An older weft resolved a job to other words, and so
-// to another identity: then its job.yaml beside the id tells.
-static bool is_of_job(const struct solo *s, const char *id, const char *identity)
+// The job that DIR is of, as job.yaml beside the id tells. An older weft resolved it to other words,
+// so it is read again and compared key by key.
+static bool read_job_before(const struct solo *s, struct arena *a, struct job *before)
+{
+    struct job_errors errs = {0};
+    char *text = arena_array(a, char, JOB_MAX_BYTES);
+    return !folder_read(s->dir, "job.yaml", text, JOB_MAX_BYTES, NULL) &&
+           !job_parse(a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, before, &errs);
+}
+
+static void tell_changes(const char *id, const struct job *before, const struct job *now,
+                         struct buf *changes)
+{
+    char identity[65];
+    job_identity(before, identity);
+    job_changes(before, now, changes);
+    if (!has_value(id, "identity", identity))
+        buf_printf(changes, "%sresolved by another version of weft", changes->len ? "; " : "");
+}
+
+// Whether DIR, with this id, is of a job that this one may continue. `changes` gets what differs;
+// when it may not continue, the keys that make it another training.
+static bool may_continue(const struct solo *s, const char *id, struct buf *changes)
 {
     struct arena a;
     struct job before;
-    struct job_errors errs = {0};
-    char is[65] = "";
-    if (has_value(id, "identity", identity))
-        return true;
+    char identity[65];
+    job_identity(&s->job, identity);
+    bool same = has_value(id, "identity", identity);
     arena_init(&a);
-    char *text = arena_array(&a, char, JOB_MAX_BYTES);
-    if (!folder_read(s->dir, "job.yaml", text, JOB_MAX_BYTES, NULL) &&
-        !job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs))
-        job_identity(&before, is);
+    if (read_job_before(s, &a, &before)) {
+        job_identity_differences(&before, &s->job, changes);
+        same = !changes->len;
+        if (same)
+            tell_changes(id, &before, &s->job, changes);
+    }
     arena_clear(&a);
-    return strcmp(is, identity) == 0;
+    return same;
 }
 
-// Reads DIR/id, or makes it; another job is refused.
+static int refuse_job(const struct solo *s, const char *keys, struct err *e)
+{
+    return err_set(e, ERR_EXISTS,
+                   "%s belongs to another job%s%s (compare %s/job.yaml); use --new to start afresh",
+                   s->dir, *keys ? ", which differs in " : "", keys, s->dir);
+}
+
+// Reads DIR/id, or makes it; another job is refused. A job that is this one but for what may change
+// is noted in s->changes, and DIR is written when its checkpoint is known.
 static int settle_id(const struct solo_options *o, struct solo *s, struct assignment *a,
                      struct err *e)
 {
-    char text[TEXT_MAX], identity[65];
+    char text[TEXT_MAX];
+    struct buf changes = {0};
     int rc = folder_read(s->dir, "id", text, sizeof text, e);
     if (rc == ERR_NOTFOUND)
         return new_id(s, a, e);
     if (rc)
         return rc;
+    if (o->fresh) {
+        rc = move_aside(s, e);
+        return rc ? rc : new_id(s, a, e);
+    }
     bool whole = text_value(text, "job", a->job_id, sizeof a->job_id) &&
                  text_value(text, "cluster", a->cluster_id, sizeof a->cluster_id) &&
                  text_value(text, "run", a->run_id, sizeof a->run_id);
-    job_identity(&s->job, identity);
-    if (whole && is_of_job(s, text, identity) && !o->fresh) {
-        if (has_value(text, "hash", a->job_hash))
-            return 0;
-        bool older = !has_value(text, "identity", identity);
-        log_info("solo", "the run goes on in another layout, on %d ranks%s", a->ranks,
-                 older ? "; its job was resolved by another version of weft" : "");
-        return write_id(s, a, e);
-    }
-    if (!o->fresh)
-        return err_set(e, ERR_EXISTS,
-                       "%s belongs to another job (compare %s/job.yaml); use --new to start afresh",
-                       s->dir, s->dir);
-    rc = move_aside(s, e);
-    return rc ? rc : new_id(s, a, e);
+    if (!whole || !may_continue(s, text, &changes))
+        rc = refuse_job(s, buf_str(&changes), e);
+    else if (!has_value(text, "hash", a->job_hash))
+        s->changes = arena_strdup(&a->arena, buf_str(&changes));
+    buf_clear(&changes);
+    return rc;
+}
+
+// The job has changed since DIR was written: it goes on so, unless it is to end before the step that
+// it has come to.
+static int settle_changes(struct solo *s, const struct assignment *a, struct err *e)
+{
+    if (a->restore && a->restore_step > s->job.train.steps)
+        return err_set(e, ERR_INVALID,
+                       "train.steps: is %lld, and %s has come to step %lld already; give at least "
+                       "that many, or use --new to start afresh",
+                       (long long)s->job.train.steps, s->dir, (long long)a->restore_step);
+    if (!s->changes)
+        return 0;
+    log_info("solo", "the run goes on from step %lld on %d ranks with a changed job: %s",
+             (long long)a->restore_step, a->ranks, s->changes);
+    return write_id(s, a, e);
 }
 
 // ---- the epoch ----
@@ -390,7 +431,7 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     a->host = s->host;
     if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)) ||
         (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
-        (rc = choose_checkpoint(s, a, e)))
+        (rc = choose_checkpoint(s, a, e)) || (rc = settle_changes(s, a, e)))
         return rc;
     s->finished = a->restore && a->restore_step >= s->job.train.steps;
     if ((rc = store_state(s, a, e)) || s->finished)
@@ -481,42 +522,30 @@ static bool stop_pending(void)
     return !sigpending(&set) && (sigismember(&set, SIGTERM) == 1 || sigismember(&set, SIGINT) == 1);
 }
 
-// Whether DIR says that this very job is done and nobody leads it.
-static bool says_finished(const struct solo *s, const char *identity)
+// Whether DIR says that this job is done, to as many steps as it has now, and nobody leads it.
+static bool says_finished(const struct solo *s)
 {
-    char text[TEXT_MAX];
-    return !folder_read(s->dir, "id", text, sizeof text, NULL) && is_of_job(s, text, identity) &&
-           !folder_read(s->dir, "state", text, sizeof text, NULL) &&
-           has_value(text, "finished", "1");
+    char text[TEXT_MAX], steps[24];
+    struct buf changes = {0};
+    snprintf(steps, sizeof steps, "%lld", (long long)s->job.train.steps);
+    bool ours = !folder_read(s->dir, "state", text, sizeof text, NULL) &&
+                has_value(text, "finished", "1") && has_value(text, "step", steps) &&
+                !folder_read(s->dir, "id", text, sizeof text, NULL) &&
+                may_continue(s, text, &changes);
+    buf_clear(&changes);
+    return ours;
 }
 
-int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns, int *fd,
-              bool *finished, struct err *e)
+static int wait_for_leader(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
+                           int *fd, bool *finished, struct err *e)
 {
-    struct arena a;
-    struct job job;
-    const char *text;
-    char hash[65], identity[65];
     struct err last = {0};
     int64_t say_ns = clock_mono_ns() + SILENT_S * CLOCK_S;
-    memset(s, 0, sizeof *s);
-    s->lock_fd = s->unix_fd = s->tcp_fd = -1;
-    *finished = false;
-    solo_host(o, s->host, sizeof s->host);
-    arena_init(&a);
-    int rc = solo_job(o, &a, &job, &text, hash, NULL, e);
-    int ranks = rc ? 0 : (int)job.resources.devices;
-    if (!rc)
-        job_identity(&job, identity);
-    arena_clear(&a);
-    if (!rc && o->rank >= ranks)
-        rc = err_set(e, ERR_INVALID, "the job's mesh has %d devices: no rank %d", ranks, o->rank);
-    if (rc || (rc = open_dir(o, s, e)))
-        return rc;
+    int ranks = (int)s->job.resources.devices, rc;
     for (;;) {
         if ((rc = try_join(o->rank, ranks, s, fd, &last)) != ERR_PEER && rc != ERR_TIMEOUT)
             break;
-        if ((*finished = !o->fresh && says_finished(s, identity)))
+        if ((*finished = !o->fresh && says_finished(s)))
             return 0;
         if (stop_pending())
             return err_set(e, ERR_ABORTED, "asked to stop before rank 0 was there");
@@ -532,5 +561,29 @@ int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns,
     }
     if (rc)
         *e = last;
+    return rc;
+}
+
+int solo_find(const struct solo_options *o, struct solo *s, int64_t deadline_ns, int *fd,
+              bool *finished, struct err *e)
+{
+    struct arena a;
+    const char *text;
+    char hash[65];
+    memset(s, 0, sizeof *s);
+    s->lock_fd = s->unix_fd = s->tcp_fd = -1;
+    *finished = false;
+    solo_host(o, s->host, sizeof s->host);
+    arena_init(&a);
+    int rc = solo_job(o, &a, &s->job, &text, hash, NULL, e);
+    if (!rc && o->rank >= s->job.resources.devices)
+        rc = err_set(e, ERR_INVALID, "the job's mesh has %lld devices: no rank %d",
+                     (long long)s->job.resources.devices, o->rank);
+    if (!rc)
+        rc = open_dir(o, s, e);
+    if (!rc)
+        rc = wait_for_leader(o, s, deadline_ns, fd, finished, e);
+    s->job = (struct job){0}; // it lay in the arena
+    arena_clear(&a);
     return rc;
 }

@@ -39,7 +39,8 @@ struct solo {
     struct store store;
     struct store_entry *scan; // good committed checkpoints; the attempt's arena
     int nscan;
-    bool finished; // the last step's checkpoint is there: nothing to do
+    const char *changes; // how the job differs from the one that DIR was of; null: it does not
+    bool finished;       // the last step's checkpoint is there: nothing to do
 };
 
 // Parses and checks the job, whatever rank. `violations` (may be null) gets all of them, a line

@@ -17,7 +17,9 @@ struct saver_options {
     const struct mesh *mesh;
     const struct backend *backend;
     struct device *device;
-    const char *algorithms; // the record of algorithms_agree
+    const char *algorithms;                // the record of algorithms_agree
+    const struct manifest_change *changes; // of the job, until now
+    int nchanges;
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);

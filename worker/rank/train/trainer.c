@@ -255,8 +255,10 @@ static int restore_state(struct trainer *t, struct err *e)
     int rc = open_checkpoint(t, &store, &load, e);
     if (!rc)
         rc = state_restore(&t->state, &load, e);
-    if (!rc)
+    if (!rc) {
         warn_of_determinism(t, &load.manifest.numerics);
+        job_history_read(&t->history, &t->arena, &load.manifest, t->job, t->assignment->job_hash);
+    }
     load_close(&load);
     store_close(&store);
     if (rc)
@@ -323,7 +325,9 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .mesh = &t->compiled.mesh,
                                                 .backend = t->exec_options.backend,
                                                 .device = t->device,
-                                                .algorithms = buf_str(&t->algorithms)},
+                                                .algorithms = buf_str(&t->algorithms),
+                                                .changes = t->history.changes,
+                                                .nchanges = t->history.n},
                         &saver, e);
     if (rc)
         return rc;

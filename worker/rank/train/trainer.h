@@ -9,6 +9,7 @@
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/save/saver.h"
 #include "worker/rank/train/evaluate.h"
+#include "worker/rank/train/job_history.h"
 #include "worker/rank/train/sampling.h"
 #include "worker/rank/train/train.h"
 
@@ -49,10 +50,11 @@ struct trainer {
     struct feed *feed;
     struct evaluation evaluation;
     struct sampling sampling;
-    struct buf algorithms;    // as agreed; empty where there is no choice
-    struct buf *texts;        // the samples of the newest evaluation
-    int64_t said_ns;          // when the log last said where it stands
-    const char **sample_text; // the same, as the metrics row takes them
+    struct job_history history; // until now; the arena's
+    struct buf algorithms;      // as agreed; empty where there is no choice
+    struct buf *texts;          // the samples of the newest evaluation
+    int64_t said_ns;            // when the log last said where it stands
+    const char **sample_text;   // the same, as the metrics row takes them
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0

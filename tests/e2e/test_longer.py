@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that goes on with other settings: trained longer, at another rate, in another layout. What would
+make it another training is refused."""
+import pytest
+import solo
+
+LONGER = {"train__steps": 40, "schedule__value": 0.01, "checkpoint__every": 20}
+
+
+def by_hand(place, data):
+    """A run of 40 steps at the first rate that is cut off at step 20 and goes on at the second."""
+    run = solo.train(place, solo.job(data, 1, train__steps=40, checkpoint__every=20), "byhand")
+    run.forget(20)
+    run.carry_on_as(solo.job(data, 1, **LONGER))
+    run.finish()
+    return run
+
+
+def assert_went_on(run, place, data):
+    newest = run.checkpoints()[-1]
+    assert newest.step == 40 and newest.manifest["parent"]["step"] == 20
+    (change,) = newest.manifest["changes"]
+    assert change["step"] == 20
+    assert "train.steps from 20 to 40" in change["what"] and "schedule.value from 0.05 to 0.01" in change["what"]
+    hand = by_hand(place, data)
+    assert newest.tensors() == hand.final()
+    return hand
+
+
+def test_a_solo_run_is_trained_longer_at_another_rate(place, toy):
+    run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
+    run.carry_on_as(solo.job(toy, 1, **LONGER))
+    run.finish()
+    hand = assert_went_on(run, place, toy)
+    assert run.losses() == hand.losses() and len(run.losses()) == 40
+    assert "goes on from step 20" in run.log(0)
+    run.carry_on_as(solo.job(toy, 1, **{**LONGER, "train__steps": 45}))  # the first change is still told
+    run.finish()
+    assert [c["step"] for c in run.checkpoints()[-1].manifest["changes"]] == [20, 40]
+
+
+def test_all_ranks_of_a_finished_run_are_trained_longer_on_another_mesh(place, toy):
+    run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
+    run.carry_on_as(solo.job(toy, 2, **LONGER))
+    run.finish()
+    assert len(run.losses()) == 40 and run.checkpoints()[-1].manifest["mesh"] == {"dp": 2}
+
+
+ANOTHER = {
+    "seed": ({"train__seed": 4}, "train.seed"),
+    "model": ({"model__hidden": [32, 8]}, "model.hidden"),
+    "data": ({"data__batch": 48}, "data.batch"),
+    "folder and model": ({"model__activation": "relu", "name": "other"}, "name, model.activation"),
+}
+
+
+@pytest.mark.parametrize("changes, keys", ANOTHER.values(), ids=ANOTHER)
+def test_another_training_is_refused_by_solo_naming_its_keys(place, toy, changes, keys):
+    run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
+    run.carry_on_as(solo.job(toy, 1, **LONGER, **changes))
+    end = run.run()
+    assert end.code == 78 and f"differs in {keys} (" in end.err and "--new" in end.err, end
+    assert run.checkpoints()[-1].step == 20
+
+
+def test_fewer_steps_than_are_done_are_refused_and_nothing_changes(place, toy):
+    run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
+    before = (run.dir / "job.yaml").read_text()
+    run.carry_on_as(solo.job(toy, 1, train__steps=10))
+    end = run.run()
+    assert end.code == 78 and "train.steps: is 10" in end.err and "step 20 already" in end.err, end
+    assert (run.dir / "job.yaml").read_text() == before
