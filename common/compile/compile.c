@@ -211,13 +211,19 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     return lower_program(p, kind, cut);
 }
 
+// The text of one program at a time, since those of all stages may be very long together.
 static void hash_programs(struct compiled *c)
 {
+    struct sha256 sum;
     struct buf text = {0};
+    sha256_init(&sum);
     for (int i = 0; i < c->nprograms; i++)
-        for (int k = 0; k < c->nstages; k++)
+        for (int k = 0; k < c->nstages; k++) {
+            buf_reset(&text);
             dump_program(compiled_program(c, (enum program_kind)i, k), &text);
-    sha256_hex(text.data, text.len, c->hash);
+            sha256_update(&sum, text.data, text.len);
+        }
+    sha256_final_hex(&sum, c->hash);
     buf_clear(&text);
 }
 

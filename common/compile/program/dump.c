@@ -143,13 +143,37 @@ static void put_views(const struct program *p, const struct view *v, int n, stru
     }
 }
 
-static void put_instr(const struct program *p, const struct instr *i, struct buf *out)
+// The attributes of nodes that have been printed, by their place in the text.
+struct printed {
+    size_t at, len;
+};
+
+// A node's attributes are the same in every microbatch: they are printed once, then copied.
+static void put_attr_again(const struct program *p, const struct instr *i, struct printed *printed,
+                           struct buf *out)
+{
+    struct printed one = {.at = out->len};
+    if (i->attr) {
+        put_attr(i->attr, i, out);
+    } else if (printed[i->node].len) {
+        one = printed[i->node];
+        buf_reserve(out, one.len);
+        buf_append(out, out->data + one.at, one.len);
+    } else {
+        put_attr(program_attr(p, i), i, out);
+        one.len = out->len - one.at;
+        printed[i->node] = one;
+    }
+}
+
+static void put_instr(const struct program *p, const struct instr *i, struct printed *printed,
+                      struct buf *out)
 {
     static const char *const kinds[] = {"op", "start", "wait", "mark", "send", "recv"};
     buf_printf(out, "%s %s m%d", kinds[i->kind], phase_name(i->phase), i->microbatch);
     if (i->kind == INSTR_OP) {
         buf_printf(out, " %s%s owner=%x", op_name(i->op), i->accumulate ? "+" : "", i->owner);
-        put_attr(program_attr(p, i), i, out);
+        put_attr_again(p, i, printed, out);
         if (i->with)
             buf_printf(out, " with %d", i->with);
     }
@@ -186,6 +210,9 @@ void dump_program(const struct program *p, struct buf *out)
             buf_printf(out, " %lld", (long long)buf->shape.dim[d]);
         buf_putc(out, '\n');
     }
+    struct arena scratch = {0};
+    struct printed *printed = arena_array(&scratch, struct printed, p->graph->nnodes);
     for (int i = 0; i < p->ninstrs; i++)
-        put_instr(p, &p->instrs[i], out);
+        put_instr(p, &p->instrs[i], printed, out);
+    arena_clear(&scratch);
 }

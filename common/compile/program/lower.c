@@ -160,12 +160,15 @@ static struct view view_of(struct lowering *l, int value, int m)
 
 // ---- instructions ------------------------------------------------------------------------------
 
-static struct instr *emit_instr(struct lowering *l, const struct instr *i)
+// Keeps a copy of the views, which may be the caller's own.
+static void emit_instr(struct lowering *l, const struct instr *i)
 {
     struct program *p = l->p;
     p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
-    p->instrs[p->ninstrs] = *i;
-    return &p->instrs[p->ninstrs++];
+    struct instr *at = &p->instrs[p->ninstrs++];
+    *at = *i;
+    at->in = arena_dup(l->arena, i->in, sizeof *i->in * (size_t)i->nin);
+    at->out = arena_dup(l->arena, i->out, sizeof *i->out * (size_t)i->nout);
 }
 
 static void wait_oldest(struct lowering *l)
@@ -200,7 +203,7 @@ static void wait_sendrecv(struct lowering *l, int at)
         if (!same_stream(&w, &p->instrs[l->open[at]]))
             continue;
         bool last = i == at;
-        struct view *touched = w.kind == INSTR_SEND ? w.in : w.out;
+        const struct view *touched = w.kind == INSTR_SEND ? w.in : w.out;
         p->buffers[touched[0].buffer].last = p->ninstrs;
         w.kind = INSTR_WAIT;
         w.start = l->open[i];
@@ -247,7 +250,7 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
     l->p->buffers[v.buffer].region = REGION_SHARED;
     i.nin = sends;
     i.nout = !sends;
-    *(sends ? i.in : i.out) = v;
+    i.in = i.out = &v;
     l->open = arena_grow(&l->maps, l->open, sizeof *l->open, l->nopen, &l->open_cap);
     l->open[l->nopen++] = l->p->ninstrs;
     emit_instr(l, &i);
@@ -354,8 +357,8 @@ static void emit_copy(struct lowering *l, struct instr i, struct view from, stru
     i.kind = INSTR_OP;
     i.op = OP_COPY;
     i.attr = attr;
-    i.in[0] = from;
-    i.out[0] = to;
+    i.in = &from;
+    i.out = &to;
     emit_instr(l, &i);
 }
 
@@ -433,8 +436,8 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
     got = send;
     if (exchange)
         got = t.unpacked ? view_of(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
-    i.in[0] = send;
-    i.out[0] = got;
+    i.in = &send;
+    i.out = &got;
     start_collective(l, n, i);
     if (!t.unpacked)
         unpack_later(l, &(struct unpack){.i = i,
@@ -486,6 +489,7 @@ static void emit_node(struct lowering *l, int node, int m)
         start_sendrecv(l, n, m, INSTR_SEND);
         return;
     }
+    struct view in[OP_MAX_IN] = {{0}}, out[OP_MAX_OUT] = {{0}};
     struct instr i = {.node = node,
                       .phase = n->phase,
                       .microbatch = m,
@@ -493,6 +497,8 @@ static void emit_node(struct lowering *l, int node, int m)
                       .op = n->op,
                       .nin = n->nin,
                       .nout = n->nout,
+                      .in = in,
+                      .out = out,
                       .owner = n->owner};
     if (n->kind == NODE_OP && n->scope != l->scope) {
         l->scope = n->scope;
@@ -509,9 +515,9 @@ static void emit_node(struct lowering *l, int node, int m)
     for (int k = 0; k < n->nout && !staged; k++)
         wait_for_buffer(l, view_of(l, n->out[k], m).buffer, true);
     for (int k = 0; k < n->nin; k++)
-        i.in[k] = view_of(l, n->in[k], m);
+        in[k] = view_of(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
-        i.out[k] = view_of(l, n->out[k], m);
+        out[k] = view_of(l, n->out[k], m);
     int contribution = l->sharing.first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     i.workspace = -1;

@@ -55,7 +55,7 @@ struct instr {
     int microbatch, stage;
     enum op op;
     int nin, nout;
-    struct view in[OP_MAX_IN], out[OP_MAX_OUT];
+    const struct view *in, *out;
     int workspace; // buffer, −1 for none
     int with;      // OP: so many instructions behind it may run in the same call (fuse.h)
     bool accumulate;
