@@ -31,6 +31,8 @@ echo "1 goldens"
 "$python" $here/jax_decoder.py --compare "$scratch/golden" $here/golden
 "$python" $here/jax_vae.py "$scratch/golden"
 "$python" $here/jax_vae.py --compare "$scratch/golden" $here/golden
+"$python" $here/jax_jaxformer.py "$scratch/golden"
+"$python" $here/jax_jaxformer.py --compare "$scratch/golden" $here/golden
 "$python" $here/transformers_models.py "$scratch/golden"
 "$python" $here/transformers_models.py --compare "$scratch/golden" $here/golden
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parity with JAX: weft's models on one device against goldens that JAX and optax wrote
-// (jax_mlp.py, jax_decoder.py and jax_vae.py say how), and that transformers wrote of published
+// (jax_mlp.py, jax_decoder.py, jax_vae.py and jax_jaxformer.py say how), and that transformers wrote of published
 // models (transformers_models.py). Everything from the job's text to the
 // updated parameters is weft's own path: job, compiler, exec, CPU backend. Only the step loop is
 // the test's.
@@ -395,11 +395,12 @@ static void expect_trained(struct rig *r, struct golden *g, const char *name, vo
         return;
     }
     // What moves all scores of a query alike has no gradient: Adam makes steps of its rounding.
-    bool keys = strstr(name, "/qkv/bias") && r->job.optimizer.kind == JOB_ADAMW;
-    for (int third = 0; third < (keys ? 3 : 1); third++) {
-        int64_t part = keys ? n / 3 : n, at = third * part;
+    bool adam = r->job.optimizer.kind == JOB_ADAMW;
+    int parts = adam && strstr(name, "/qkv/bias") ? 3 : adam && strstr(name, "/kv/bias") ? 2 : 1;
+    for (int piece = 0, keys = parts - 2; piece < parts; piece++) {
+        int64_t part = n / parts, at = piece * part;
         double moved = distance(want + at, start + at, part);
-        if (keys && third == 1)
+        if (piece == keys)
             continue;
         assert_true(moved > 0);
         expect_near(name, distance(got + at, want + at, part),
@@ -471,6 +472,12 @@ static struct param decoders[] = {
     {"llama", "sgd", 2, 1e-5},   {"cookbook", "sgd", 1, 1e-5},   {"cookbook", "sgd", 2, 1e-5},
     {"gpt2", "frozen", 1, 1e-4}, {"llama", "frozen", 2, 1e-4},   {"cookbook", "frozen", 1, 1e-4},
 };
+static struct param experts[] = {
+    {"jaxformer", "adamw", 1, 1e-4},
+    {"jaxformer", "adamw", 2, 1e-4},
+    {"jaxformer_hidden", "adamw", 1, 1e-4},
+};
+enum { EXPERTS = sizeof experts / sizeof *experts };
 // By transformers_models.py: the first step alone.
 static struct param published[] = {
     {"hf_gpt2", "sgd", 1, 0},
@@ -502,8 +509,8 @@ enum { PARAMS = sizeof params / sizeof *params, CASES = 4 }; // the first CASES:
 int main(void)
 {
     enum {
-        TESTS =
-            3 * CASES + PARAMS + 2 * DECODER_CASES + DECODERS + DRAWING_CASES + DRAWING + PUBLISHED
+        TESTS = 3 * CASES + PARAMS + 2 * DECODER_CASES + DECODERS + DRAWING_CASES + DRAWING +
+                PUBLISHED + 2 * EXPERTS
     };
     struct CMUnitTest tests[TESTS + 1];
     char names[TESTS][120];
@@ -527,6 +534,8 @@ int main(void)
         {"first loss and gradients are transformers'", first_loss_and_gradients_are_jaxs, published,
          PUBLISHED},
         {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, drawing, DRAWING},
+        {"first loss and gradients are JAX's", first_loss_and_gradients_are_jaxs, experts, EXPERTS},
+        {"twenty steps end where optax ends", twenty_steps_end_where_optax_ends, experts, EXPERTS},
         {"in bf16 loss and gradients are JAX's, rounded",
          in_bf16_loss_and_gradients_are_jaxs_rounded, params, CASES},
         {"in bf16 loss and gradients are JAX's, rounded",
