@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of the user's own as a job: its text travels with the job, and from there on no file is needed."""
 import json
+import pathlib
+import shutil
 
 import cluster
+import meshes
 import pytest
 import solo
 
@@ -113,3 +116,39 @@ def test_a_finding_names_a_size_only_where_the_program_has_it(place, keys, fix):
     assert plan.code == 0, plan
     (found,) = (f for f in json.loads(plan.out)["findings"] if "key heads" in f["message"])
     assert found["fix"] == fix
+
+
+HYPER = pathlib.Path(__file__).parents[1] / "unit" / "programs" / "hyper.model"
+ON = [{"mesh": {"dp": 2, "tp": 2}}, {"mesh": {"pp": 2, "cp": 2}, "train": {"microbatches": 2}}]
+
+
+def streams(place, steps):
+    meshes.put_text(place)
+    shutil.copy(HYPER, place / "hyper.model")
+    made = meshes.decoder("gpt2")
+    made["model"] = {"program": "./hyper.model", "layers": 2, "seq": 32, "vocab": 256}
+    made["train"]["steps"] = steps
+    return made
+
+
+@pytest.mark.parametrize("layout", ON, ids=str)
+def test_streams_mixed_by_matrices_resume_to_the_same_bits(place, layout):
+    made = streams(place, 60)
+    calm = meshes.trained(place, made, layout, "calm")
+    run = meshes.run_in(place, made, layout, "killed")
+    parent = run.start()
+    assert run.wait_until(run.saved(1, 10), parent), "it ended before it could be killed"
+    solo.kill_pid(run.pids()[1])
+    assert parent.wait().code not in (0, 75)
+    run.finish()
+    assert run.losses() == calm.losses()
+    assert run.final() == calm.final()
+
+
+def test_check_and_plan_tell_of_a_model_of_ones_own(place):
+    made = streams(place, 1)
+    check = solo.weft("model", "check", str(place / "hyper.model"))
+    assert check.code == 0 and "[batch, seq, embed, stream]" in check.out, check
+    (place / "job.json").write_text(json.dumps(meshes.laid_out(made, ON[0])))
+    plan = solo.weft("plan", str(place / "job.json"))
+    assert plan.code == 0 and "layers/0/mlp/write" in plan.out, plan
