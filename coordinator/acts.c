@@ -62,6 +62,112 @@ static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, st
         job_paths_check(c, spec, no);
 }
 
+static void answer_submit(struct coord *c, const struct coord_event *ev, const struct job_record *j)
+{
+    V1_NEW(SubmitReply, submit_reply, reply);
+    reply.job = frame_text(j->id);
+    reply.name = frame_text(j->name);
+    write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
+    request_answer(c, ev->call, ev->submit->request_id, &ev->submit->base, &reply.base);
+}
+
+static void start_job(struct coord *c, const struct coord_event *ev, const struct job *spec)
+{
+    struct job_record *j = job_create(c, spec, NULL, ev->who, ev->submit->base_dir);
+    struct job_note n = NOTE(SUBMITTED);
+    job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
+             ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, job_device_kind(j->kind),
+             j->ranks == 1 ? "" : "s", (long long)j->steps);
+    answer_submit(c, ev, j);
+}
+
+// ---- a job that goes on with another text ----
+
+// `changes` gets what differs; an error says why the job cannot go on so.
+static int compare_texts(const struct job_record *j, const struct job *spec, struct buf *changes,
+                         struct err *e)
+{
+    struct arena a;
+    struct job before;
+    struct job_errors errs = {0};
+    struct buf keys = {0};
+    arena_init(&a);
+    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0,
+                       &before, &errs);
+    if (rc) {
+        rc = job_errors_err(&errs, e);
+    } else {
+        job_identity_differences(&before, spec, &keys);
+        job_changes(&before, spec, changes);
+    }
+    if (keys.len)
+        rc = err_set(e, ERR_REFUSED,
+                     "it would be another training, which differs in %s: undo that, or submit it "
+                     "as a new job (`weft run`: --new)",
+                     buf_str(&keys));
+    buf_clear(&keys);
+    arena_clear(&a);
+    return rc;
+}
+
+static int check_steps(const struct job_record *j, const struct job *spec, struct err *e)
+{
+    bool done = j->state == JOB_SUCCEEDED && spec->train.steps == j->committed_step;
+    if (spec->train.steps >= j->committed_step && !done)
+        return 0;
+    return err_set(e, ERR_REFUSED,
+                   "train.steps: is %lld, and it has come to step %lld already: give more",
+                   (long long)spec->train.steps, (long long)j->committed_step);
+}
+
+static int check_change(const struct job_record *j, const Weft__V1__SubmitRequest *q, struct err *e)
+{
+    if (j->found[0])
+        return err_set(e, ERR_REFUSED,
+                       "it was found again and nobody has adopted it: `weft adopt` it first");
+    if (j->state != JOB_HELD && !job_state_ended(j->state))
+        return err_set(e, ERR_REFUSED, "it has not ended: `weft hold` it first");
+    if (!j->base_dir[0] != !q->base_dir[0])
+        return err_set(e, ERR_REFUSED, "`weft run` and `weft submit` continue their own jobs only");
+    return 0;
+}
+
+static int change_job(struct job_record *j, const struct coord_event *ev, const struct job *spec,
+                      struct err *e)
+{
+    struct buf changes = {0};
+    struct job_note n = NOTE(CHANGED);
+    n.step = j->committed_step;
+    int rc = check_change(j, ev->submit, e);
+    rc = rc ? rc : compare_texts(j, spec, &changes, e);
+    rc = rc ? rc : check_steps(j, spec, e);
+    if (!rc) {
+        job_change(j, spec);
+        text_set(&j->base_dir, ev->submit->base_dir);
+        recover_forgive(j);
+        job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s, from step %lld: %s",
+                 ev->who && ev->who[0] ? ev->who : "somebody", (long long)(n.step < 0 ? 0 : n.step),
+                 changes.len ? buf_str(&changes) : "nothing differs");
+    }
+    buf_clear(&changes);
+    return rc;
+}
+
+static void continue_job(struct coord *c, const struct coord_event *ev, const struct job *spec)
+{
+    struct err e = {0}, why = {0};
+    struct job_record *j = job_of(c, ev->submit->continues, &e);
+    if (j && change_job(j, ev, spec, &why))
+        err_set(&e, ERR_REFUSED, "cannot continue %s: %s", j->name, why.text);
+    if (e.code) {
+        write_audit(c, ev, AUDIT_SUBMIT, ev->submit->continues, e.text);
+        out_refuse(c, ev->call, e.code == ERR_NOTFOUND ? CODE_NOT_FOUND : CODE_PRECONDITION,
+                   e.text);
+        return;
+    }
+    answer_submit(c, ev, j);
+}
+
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit;
@@ -84,16 +190,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         arena_clear(&a);
         return;
     }
-    struct job_record *j = job_create(c, &spec, NULL, ev->who, q->base_dir);
-    struct job_note n = NOTE(SUBMITTED);
-    job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
-             ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, job_device_kind(j->kind),
-             j->ranks == 1 ? "" : "s", (long long)j->steps);
-    V1_NEW(SubmitReply, submit_reply, reply);
-    reply.job = j->id;
-    reply.name = j->name;
-    write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
-    request_answer(c, ev->call, q->request_id, &q->base, &reply.base);
+    (q->continues[0] ? continue_job : start_job)(c, ev, &spec);
     arena_clear(&a);
 }
 

@@ -35,7 +35,7 @@ static const struct {
                          [JOB_FAILED] = true,
                          [JOB_CANCELLED] = true}},
     [JOB_HELD] = {TIME_HELD, {[JOB_QUEUED] = true, [JOB_CANCELLED] = true}},
-    [JOB_SUCCEEDED] = {TIME_KINDS, {0}, .ended = true},
+    [JOB_SUCCEEDED] = {TIME_KINDS, {[JOB_QUEUED] = true}, .ended = true},
     [JOB_FAILED] = {TIME_FAILED, {[JOB_QUEUED] = true}, .ended = true},
     [JOB_CANCELLED] = {TIME_CANCELLED, {[JOB_QUEUED] = true}, .ended = true},
 };
@@ -283,35 +283,52 @@ int job_spec(struct job_record *j, struct err *e)
     return rc;
 }
 
-struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
-                              const char *owner, const char *base_dir)
+// The job's text and what the columns have of it.
+static void set_text(struct job_record *j, const struct job *spec)
 {
-    struct job_record *j = job_new(c);
     struct buf resolved = {0};
-    if (known_id)
-        snprintf(j->id, sizeof j->id, "%s", known_id);
-    else
-        coord_new_id(c, j->id);
     job_print(spec, &resolved);
     job_hash(spec, j->job_hash);
-    text_set(&j->name, spec->name);
-    text_set(&j->owner, owner);
     text_set(&j->resolved, buf_str(&resolved));
-    text_set(&j->base_dir, base_dir);
-    j->seq = c->next_seq++;
-    j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
-    j->counted_ns = c->now_ns;
+    buf_clear(&resolved);
     j->priority = spec->resources.priority;
     j->ranks = (int)spec->resources.devices;
     j->kind = spec->resources.kind;
     j->max_hosts = (int)spec->resources.hosts;
     j->steps = spec->train.steps;
+    take_spec(j, spec);
+}
+
+struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
+                              const char *owner, const char *base_dir)
+{
+    struct job_record *j = job_new(c);
+    if (known_id)
+        snprintf(j->id, sizeof j->id, "%s", known_id);
+    else
+        coord_new_id(c, j->id);
+    text_set(&j->name, spec->name);
+    text_set(&j->owner, owner);
+    text_set(&j->base_dir, base_dir);
+    j->seq = c->next_seq++;
+    j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
+    j->counted_ns = c->now_ns;
+    set_text(j, spec);
     c->meta_dirty = true;
     job_add(j);
     coord_new_id(c, j->run_id);
-    take_spec(j, spec);
-    buf_clear(&resolved);
     return j;
+}
+
+void job_change(struct job_record *j, const struct job *spec)
+{
+    PRE(!j->attempt && !j->in_queue);
+    clear_spec(j);
+    text_set(&j->mesh, "");
+    j->want = (struct place_want){0};
+    free(j->log_hosts); // as many as it had ranks
+    j->log_hosts = NULL;
+    set_text(j, spec);
 }
 
 // ---- time ----

@@ -8,7 +8,7 @@
 //             │  │        │ ├────────┼───────────┘            │
 //             │  │        │ └────────┴─────► RECOVERING(goal) ┴─► HELD · FAILED · CANCELLED
 //             │  │        └────────────────────────┘ (goal STARTING)
-//             │  └── resume ── HELD · FAILED · CANCELLED
+//             │  └── resume ── HELD · FAILED · CANCELLED;  continue ── these and SUCCEEDED
 //             └──────────────► HELD · CANCELLED
 //
 // A held job may be cancelled too. DRAINING and RECOVERING wait until no process of the attempt
@@ -150,6 +150,8 @@ void jobs_enter_queue(struct coord *c); // once, after a restart: those that wai
 // null: a new one.
 struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
                               const char *owner, const char *base_dir);
+// The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
+void job_change(struct job_record *j, const struct job *spec);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job

@@ -99,6 +99,7 @@ static bool is_same_request(const struct planned *a, const struct planned *b)
     return is_same_user(a, b) && *a->submit->request_id &&
            strcmp(a->submit->request_id, b->submit->request_id) == 0 &&
            strcmp(a->submit->base_dir, b->submit->base_dir) == 0 &&
+           strcmp(a->submit->continues, b->submit->continues) == 0 &&
            strcmp(a->submit->resolved, b->submit->resolved) == 0;
 }
 

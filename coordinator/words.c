@@ -15,7 +15,7 @@ static const char *const events[EVENT_KINDS] = {
     [EVENT_PREEMPTED] = "preempted", [EVENT_DRAINED] = "drained",     [EVENT_WAITS] = "waits",
     [EVENT_QUEUED] = "queued",       [EVENT_HELD] = "held",           [EVENT_RESUMED] = "resumed",
     [EVENT_CANCELLED] = "cancelled", [EVENT_SUCCEEDED] = "succeeded", [EVENT_FOUND] = "found",
-    [EVENT_ADOPTED] = "adopted",     [EVENT_PASSED] = "passed over",
+    [EVENT_ADOPTED] = "adopted",     [EVENT_PASSED] = "passed over",  [EVENT_CHANGED] = "changed",
 };
 static const char *const times[TIME_KINDS] = {
     [TIME_QUEUED] = "queued",         [TIME_STARTING] = "starting",

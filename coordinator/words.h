@@ -47,6 +47,7 @@ enum event_kind {
     EVENT_SUCCEEDED,
     EVENT_FOUND,   // its folder was found after a lost database
     EVENT_ADOPTED, // a person took a found job as theirs
+    EVENT_CHANGED, // it goes on with another text
     EVENT_KINDS
 };
 

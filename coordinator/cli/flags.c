@@ -62,6 +62,9 @@ static const struct flag_row {
     [FLAG_DEVICE_FILE] = {"--device-file", NULL, "FILE",
                           "more device models, one a line: NAME:memory=80GB,flops=989e12", IS_TEXT,
                           offsetof(struct args, device_file)},
+    [FLAG_CONTINUE] = {"--continue", NULL, "JOB",
+                       "a job that has ended or is held goes on with this file's settings", IS_TEXT,
+                       offsetof(struct args, continues)},
 };
 
 const char *flag_name(enum flag f)

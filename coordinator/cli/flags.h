@@ -27,6 +27,7 @@ enum flag {
     FLAG_IDS,
     FLAG_SHOW,
     FLAG_DEVICE_FILE,
+    FLAG_CONTINUE,
     FLAGS
 };
 #define FLAG_BIT(f) (1u << (f))
@@ -36,7 +37,7 @@ enum { ARGS_MAX_SET = 256, ARGS_MAX = 1024 };
 struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
-    const char *tokenizer, *ids, *show, *device_file;
+    const char *tokenizer, *ids, *show, *device_file, *continues;
     int rank;  // -1 for all
     int lines; // the last so many; 0 for all
     int epoch; // of one attempt; 0 for all

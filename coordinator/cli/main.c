@@ -22,15 +22,18 @@ static const struct verb verbs[] = {
      F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops; the same command goes "
      "on.\n"
-     "A second Ctrl-C stops at once. A changed job is refused unless --new.",
+     "A second Ctrl-C stops at once. With another model, seed or data it is refused unless --new.",
      0},
-    {"submit", "JOB.yaml", "give a job to the coordinator", REMOTE | F(SET) | F(REQUEST), 1, 1,
-     verb_submit,
+    {"submit", "JOB.yaml", "give a job to the coordinator",
+     REMOTE | F(SET) | F(REQUEST) | F(CONTINUE), 1, 1, verb_submit,
      "A submit that was killed may be repeated: it leads to one job. Its request id is kept until "
      "the\n"
      "answer was printed, in $XDG_STATE_HOME/weft/submit (or ~/.local/state/weft/submit), for 23 "
      "h.\n"
-     "With --request the id is yours.",
+     "With --request the id is yours. --continue trains a job longer, at another rate, elsewhere; "
+     "with "
+     "another\n"
+     "model, seed or data it is refused.",
      0},
     {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
      F(SET) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,

@@ -41,6 +41,7 @@ struct run {
     struct buf resolved;
     char base[4096];
     struct record record;
+    bool changed; // the job goes on with another text than it was begun with
     struct own_daemons daemons;
     struct link link;
     struct link_stream stream;
@@ -74,68 +75,65 @@ static int new_record(struct run *r, const char *hash, struct err *e)
     return rc ? rc : record_write(&r->record, e);
 }
 
-static void tell_changes(const struct run *r, struct err *e)
-{
-    enum { LARGEST = 1 << 20 };
-    struct arena a = {0};
-    struct job before;
-    struct job_errors errs = {0};
-    struct buf keys = {0};
-    char *text = arena_array(&a, char, LARGEST);
-    err_set(e, ERR_INVALID, "the job has changed since it was begun here");
-    if (!folder_read(r->record.dir, "resolved", text, LARGEST, NULL) &&
-        !job_parse(&a, &weft_schema, NULL, r->base, text, strlen(text), NULL, 0, &before, &errs)) {
-        job_differences(&before, &r->job, &keys);
-        err_set(e, ERR_INVALID, "the job has changed since it was begun here: %s", buf_str(&keys));
-    }
-    buf_clear(&keys);
-    arena_clear(&a);
-}
-
-static bool is_same_mesh(const struct job_mesh *x, const struct job_mesh *y)
-{
-    bool same = x->n == y->n;
-    for (int i = 0; i < x->n && same; i++)
-        same = x->axis[i].size == y->axis[i].size && !strcmp(x->axis[i].name, y->axis[i].name);
-    return same;
-}
-
-// Whether `resolved` is this job as a weft of another schema wrote it. Its words differ then, and
-// so may defaults of the layout that have grown since: the run goes on as it was begun.
-static bool is_resolved_anew(const struct job *job, const char *resolved)
-{
-    struct arena a;
-    struct job before;
-    struct job_errors errs = {0};
-    char ours[32], is[65], was[65];
-    int n = snprintf(ours, sizeof ours, "schema: %d\n", JOB_SCHEMA_VERSION);
-    if (!strncmp(resolved, ours, (size_t)n))
-        return false;
-    arena_init(&a);
-    bool same = !job_parse(&a, &weft_schema, NULL, job->base_dir, resolved, strlen(resolved), NULL,
-                           0, &before, &errs) &&
-                is_same_mesh(&job->mesh, &before.mesh) && job->train.steps == before.train.steps;
-    job_identity(job, is);
-    if (same)
-        job_identity(&before, was);
-    arena_clear(&a);
-    return same && !strcmp(is, was);
-}
-
-// Whether the run was begun with this job by an older weft: the store of its checkpoints tells.
-static bool is_begun_by_older(const struct run *r)
+// The job as it was begun here. Beside older records it lies only in the store of its checkpoints.
+static bool read_job_before(const struct run *r, struct arena *a, struct job *before)
 {
     struct store store = {0};
-    struct store_owner owner;
+    struct store_owner owner = {0};
+    struct job_errors errs = {0};
+    struct err e = {0};
+    char *kept = arena_array(a, char, JOB_MAX_BYTES);
+    const char *text = kept;
+    if (folder_read(r->record.dir, "resolved", kept, JOB_MAX_BYTES, NULL)) {
+        bool found = *r->record.store && !store_open(&store, r->record.store, &e) &&
+                     !store_read_owner(&store, a, &owner, &e);
+        store_close(&store);
+        if (!found)
+            return false;
+        text = owner.resolved;
+    }
+    return !job_parse(a, &weft_schema, NULL, r->base, text, strlen(text), NULL, 0, before, &errs);
+}
+
+// The record is of a job with another text: it goes on with this one, unless that would be another
+// training or would end before the step that it has come to. A finished job goes on only to more
+// steps.
+static int take_change(struct run *r, const struct job *before, struct err *e)
+{
+    struct buf keys = {0};
+    bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
+    int64_t steps = r->job.train.steps;
+    job_identity_differences(before, &r->job, &keys);
+    int rc = 0;
+    if (keys.len)
+        rc = err_set(e, ERR_INVALID,
+                     "this is another training than was begun here, which differs in %s",
+                     buf_str(&keys));
+    else if (done && steps < before->train.steps)
+        rc = err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
+                     (long long)steps, (long long)before->train.steps);
+    buf_clear(&keys);
+    r->changed = !rc && (!done || steps > before->train.steps);
+    if (r->changed)
+        r->record.state[0] = 0;
+    return rc;
+}
+
+static int compare_record(struct run *r)
+{
     struct arena a;
+    struct job before;
     struct err e = {0};
     arena_init(&a);
-    bool older = *r->record.store && !store_open(&store, r->record.store, &e) &&
-                 !store_read_owner(&store, &a, &owner, &e) &&
-                 is_resolved_anew(&r->job, owner.resolved);
-    store_close(&store);
+    int rc = read_job_before(r, &a, &before)
+                 ? take_change(r, &before, &e)
+                 : err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
     arena_clear(&a);
-    return older;
+    return rc ? report_failure(
+                    r, &e,
+                    "undo the change, or start over with --new (the old state is kept aside)",
+                    CLIENT_USAGE)
+              : CLIENT_OK;
 }
 
 static int open_record(struct run *r)
@@ -152,18 +150,7 @@ static int open_record(struct run *r)
         return report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
     if (!r->record.there && new_record(r, hash, &e))
         return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
-    if (strcmp(hash, r->record.hash) == 0)
-        return CLIENT_OK;
-    if (is_begun_by_older(r)) {
-        memcpy(r->record.hash, hash, sizeof r->record.hash);
-        return record_write(&r->record, &e)
-                   ? report_failure(r, &e, "make the folder writable", CLIENT_FAILED)
-                   : CLIENT_OK;
-    }
-    tell_changes(r, &e);
-    return report_failure(r, &e,
-                          "undo the change, or start over with --new (the old state is kept aside)",
-                          CLIENT_USAGE);
+    return strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
 }
 
 static void print_places(const struct run *r)
@@ -310,6 +297,8 @@ static int submit_job(struct run *r)
     req.request_id = r->record.request;
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
+    if (r->changed)
+        req.continues = r->record.job;
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED)
         return link_explain(&r->link, code, e.text);
@@ -318,28 +307,54 @@ static int submit_job(struct run *r)
     snprintf(r->record.job, sizeof r->record.job, "%s",
              ((const Weft__V1__SubmitReply *)(const void *)m)->job);
     link_free(m);
-    return record_write(&r->record, &e) ? report_failure(r, &e, "make room", CLIENT_FAILED)
-                                        : CLIENT_OK;
+    job_hash(&r->job, r->record.hash);
+    if (folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, &e) ||
+        record_write(&r->record, &e))
+        return report_failure(r, &e, "make room", CLIENT_FAILED);
+    return CLIENT_OK;
 }
 
-static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
+static int act_on_job(struct run *r, Weft__V1__Verb verb, enum rpc_code *code, struct err *e)
 {
     Weft__V1__ActRequest req;
     char id[ID_LEN], why[] = "weft run was called again";
     ProtobufCMessage *m = NULL;
-    enum rpc_code code;
-    struct err e = {0};
     weft__v1__act_request__init(&req);
     request_random(id);
     req.request_id = id;
-    req.verb = WEFT__V1__VERB__RESUME;
+    req.verb = verb;
     req.target = r->record.job;
     req.why = why;
-    plain_error("it was %s (%s): queued again", word_state(s->state), s->text);
-    int rc = ask_coordinator(r, LINK_ACT, &req.base, &m, &code, &e);
+    int rc = ask_coordinator(r, LINK_ACT, &req.base, &m, code, e);
     if (!rc)
         link_free(m);
+    return rc;
+}
+
+static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
+{
+    enum rpc_code code;
+    struct err e = {0};
+    plain_error("it was %s (%s): queued again", word_state(s->state), s->text);
+    int rc = act_on_job(r, WEFT__V1__VERB__RESUME, &code, &e);
     return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
+}
+
+// A refusal is no fault here: it may have ended meanwhile, and its state is asked again.
+static int hold_job(struct run *r)
+{
+    enum rpc_code code;
+    struct err e = {0};
+    int rc = act_on_job(r, WEFT__V1__VERB__HOLD, &code, &e);
+    return rc == CLIENT_REFUSED ? CLIENT_OK : rc;
+}
+
+static int change_job(struct run *r)
+{
+    request_random(r->record.request);
+    int rc = submit_job(r);
+    r->changed = rc != CLIENT_OK;
+    return rc;
 }
 
 // Takes up a job that an earlier run has submitted: the coordinator may not know it (its database
@@ -354,16 +369,42 @@ static int take_up_job(struct run *r)
     req.job = r->record.job;
     int rc = ask_coordinator(r, LINK_STATUS, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND) {
+        r->changed = false;
         request_random(r->record.request);
         return submit_job(r);
     }
     if (rc)
         return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
-    if (job_ended(s->state) == CLIENT_FAILED)
+    bool failed = job_ended(s->state) == CLIENT_FAILED;
+    if (r->changed)
+        rc = job_ended(s->state) >= 0 ? change_job(r) : hold_job(r);
+    else if (failed)
         rc = resume_job(r, s);
     link_free(m);
     return rc;
+}
+
+// A request that was begun with another text is not repeated with this one.
+static int begin_job(struct run *r)
+{
+    if (r->changed)
+        request_random(r->record.request);
+    r->changed = false;
+    return submit_job(r);
+}
+
+// Until nothing of it runs: only then does it get another text.
+static int take_up_until_settled(struct run *r)
+{
+    for (;;) {
+        int rc = take_up_job(r);
+        if (rc || !r->changed)
+            return rc;
+        rc = wait_for_events(r, POLL_MS);
+        if (rc || r->stops)
+            return rc ? rc : CLIENT_INTERRUPTED;
+    }
 }
 
 // ---- watching ----
@@ -436,7 +477,7 @@ static int run_job(struct run *r)
     else if (link_dial(&r->link, r->verb, r->daemons.address, "", &e))
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     if (!rc)
-        rc = r->record.job[0] ? take_up_job(r) : submit_job(r);
+        rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
     if (!rc) {
         rc = watch_job(r);
         remember_state(r);

@@ -56,7 +56,20 @@ static int choose_request(struct request *r, const struct verb *v, const struct 
     return CLIENT_OK;
 }
 
-static int send_submit(struct link *l, const char *resolved, struct request *r, bool json)
+// The same job file as a new job and as what another goes on with are two requests.
+static int remember_request(struct request *r, const struct verb *v, const struct args *a,
+                            const char *address, const char *resolved)
+{
+    struct buf text = {0};
+    buf_printf(&text, "%s%s%s", resolved, a->continues ? "continues " : "",
+               a->continues ? a->continues : "");
+    int rc = choose_request(r, v, a, address, buf_str(&text));
+    buf_clear(&text);
+    return rc;
+}
+
+static int send_submit(struct link *l, const char *resolved, struct request *r,
+                       const struct args *a)
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *reply;
@@ -67,10 +80,13 @@ static int send_submit(struct link *l, const char *resolved, struct request *r, 
     buf_puts(&job, resolved);
     req.request_id = text;
     req.resolved = job.data;
+    char continues[300] = "";
+    snprintf(continues, sizeof continues, "%s", a->continues ? a->continues : "");
+    req.continues = continues;
     int rc = link_ask(l, LINK_SUBMIT, &req.base, &reply);
     buf_clear(&job);
     if (!rc) {
-        print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, json);
+        print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, a->json);
         link_free(reply);
     }
     if (rc != CLIENT_AWAY) // a refusal is an answer too
@@ -89,9 +105,9 @@ int verb_submit(const struct verb *v, const struct args *a)
     if (!rc)
         rc = link_open(&l, v, a);
     if (!rc)
-        rc = choose_request(&r, v, a, l.address, buf_str(&resolved));
+        rc = remember_request(&r, v, a, l.address, buf_str(&resolved));
     if (!rc)
-        rc = send_submit(&l, buf_str(&resolved), &r, a->json);
+        rc = send_submit(&l, buf_str(&resolved), &r, a);
     link_close(&l);
     buf_clear(&resolved);
     arena_clear(&arena);

@@ -111,13 +111,15 @@ def test_a_run_says_where_all_is_and_the_next_that_its_result_is_gone(bin):
 
 def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
     assert bin.run().code == 0
-    bin.write_job(31)
-    refused = bin.run()
+    refused = bin.run("-s", "data.batch=24")
     assert refused.code == 2 and "--new" in refused.err and not refused.out, refused
-    assert "since it was begun here: train.steps\n" in refused.err, refused
-    twice = bin.run("-s", "data.batch=24")
-    assert "since it was begun here: data.batch, train.steps\n" in twice.err, twice
-    assert "was finished" in bin.run("-s", "train.steps=30").err  # the same job again
+    assert "which differs in data.batch\n" in refused.err, refused
+    twice = bin.run("-s", "data.batch=24", "-s", "train.seed=2", "-s", "train.steps=31")
+    assert "which differs in data.batch, train.seed\n" in twice.err, twice
+    fewer = bin.run("-s", "train.steps=29")
+    assert fewer.code == 2 and "train.steps: is 29, and it has come to step 30" in fewer.err, fewer
+    assert "was finished" in bin.run().err  # the same job again
+    bin.write_job(31)
     assert len(bin.lines("told")) == 1
     assert bin.run("--new").code == 0
     first, second = bin.lines("told")

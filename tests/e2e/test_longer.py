@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that goes on with other settings: trained longer, at another rate, in another layout. What would
 make it another training is refused."""
+import json
+
+import cluster
 import pytest
 import solo
 
@@ -70,3 +73,48 @@ def test_fewer_steps_than_are_done_are_refused_and_nothing_changes(place, toy):
     end = run.run()
     assert end.code == 78 and "train.steps: is 10" in end.err and "step 20 already" in end.err, end
     assert (run.dir / "job.yaml").read_text() == before
+
+
+# ---- weft run, and a served job ------------------------------------------------------------------
+
+
+def test_weft_run_trains_longer_at_another_rate(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    run.carry_on_as(solo.job(toy, 1, train__seed=4, **LONGER))
+    refused = solo.weft("run", str(run.file))
+    assert refused.code == 2 and "differs in train.seed\n" in refused.err and "--new" in refused.err, refused
+    run.carry_on_as(solo.job(toy, 1, **LONGER))
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0, end
+    assert_went_on(run, place, toy)
+    again = solo.weft("run", str(run.file))
+    assert again.code == 0 and "finished" in again.out, again
+
+
+@pytest.fixture
+def one(place):
+    c = cluster.Cluster(place)
+    yield c
+    c.kill_all()
+
+
+def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place, toy):
+    data = one.put_data(toy)
+    job = one.submit(solo.job(data, 1, train__steps=20))
+    one.succeed(job)
+    for changes, words in (({"train__seed": 4}, "differs in train.seed"), ({"train__steps": 10}, "step 20 already")):
+        text = solo.Run(place, solo.job(data, 1, **{**LONGER, **changes}), "refused")
+        text.job["checkpoint"]["dir"] = "."
+        text.file.write_text(json.dumps(text.job))
+        end = one.weft("submit", str(text.file), "--continue", job)
+        assert end.code == 4 and words in end.err, end
+    assert one.status(job)["state"] == "SUCCEEDED"
+    assert one.submit(solo.job(data, 1, **LONGER), "--continue", job) == job
+    done = one.succeed(job)
+    assert done["step"] == done["steps"] == 40
+    (changed,) = (e for e in one.events(job) if e["kind"] == "changed")
+    assert changed["step"] == 20 and "train.steps from 20 to 40" in changed["text"], changed
+    newest = solo.checkpoints_of(one.store(job))[-1]
+    assert newest.manifest["changes"][0]["step"] == 20
+    assert newest.tensors() == by_hand(place, toy).final()

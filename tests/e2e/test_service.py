@@ -201,7 +201,7 @@ def test_run_trains_here_and_says_where_everything_is(place, toy):
     shutil.rmtree(max(store.glob("step-*")))
     gone = solo.weft("run", str(run.file))
     assert gone.code == 1 and "its result is gone" in gone.err and str(store) in gone.err, gone
-    run.job["train"]["steps"] = 31
+    run.job["train"]["seed"] = 31
     run.save_job(run.job)
     changed = solo.weft("run", str(run.file))
     assert changed.code == 4 or changed.code == 2, changed
