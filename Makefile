@@ -477,7 +477,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
-tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/tests/weft-rank-double \
+tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordinator $(BUILD)/tests/weft-rank-double \
         $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED) $(GPU_BENCH)
 
 # A bare machine is brought what the tests need first; then make reads this file again, with a compiler.

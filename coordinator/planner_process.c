@@ -146,7 +146,8 @@ void planner_process_kill(struct planner_process *p)
 
 static void limit_memory(int64_t memory)
 {
-#ifndef __SANITIZE_ADDRESS__ // which needs terabytes of addresses
+#if !defined __SANITIZE_ADDRESS__ && \
+    !defined __SANITIZE_THREAD__ // they take terabytes of addresses
     const struct rlimit l = {(rlim_t)memory, (rlim_t)memory}, no_core = {0, 0};
     (void)setrlimit(RLIMIT_AS, &l);
     (void)setrlimit(RLIMIT_CORE, &no_core);
