@@ -59,9 +59,8 @@ RECIPES = {
     "an elementwise op": [
         "common/op/ops.def", "kernels/cpu/vec.c", "kernels/cuda/elementwise.cu",
     ],
-    "a model (and its new file)": [
-        "Makefile", "common/job/job.h", "common/model/model.c", "common/model/model.h",
-        "common/model/model_schema.c",
+    "a model (its new file, and KEYS.md)": [
+        "Makefile",
     ],
     "a job key (and KEYS.md)": [
         "common/job/job.h", "common/job/job_schema.c",
