@@ -190,6 +190,17 @@ static bool put_outputs(const struct fuse *fuse, const struct form *f, int a, in
     return to->nout > 0;
 }
 
+// Whether the product can lie, before the steps run over it, in the output that the kernels put it
+// into: its own, if it is one, else the first. A product of f32 is not made in a narrower dtype.
+static bool has_room_for_product(const struct graph *g, const struct node *n,
+                                 const struct op_chain *chain)
+{
+    int place = 0;
+    for (int k = 0; k < n->nout; k++)
+        place = chain->out[k] == 0 ? k : place;
+    return dtype_size(g->values[n->out[place]].dtype) >= dtype_size(g->values[n->in[0]].dtype);
+}
+
 static bool make_node(const struct fuse *fuse, const struct form *f, int a, int b, struct node *to)
 {
     struct graph *g = fuse->g;
@@ -207,7 +218,8 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
     for (int k = 0; k < 2 && f->product; k++)
         product_input(g, product, k, name, to);
     put_inputs(f, to);
-    if (!put_outputs(fuse, f, a, b, &chain, to))
+    if (!put_outputs(fuse, f, a, b, &chain, to) ||
+        (f->product && !has_room_for_product(g, to, &chain)))
         return false;
     for (int k = 0; k < to->nout; k++)
         for (int d = 0; d < dims; d++)
