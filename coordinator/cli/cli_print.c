@@ -291,7 +291,10 @@ void put_out(struct buf *out)
 void complain(const struct verb *v, const char *what, const char *where, const char *todo)
 {
     struct buf out = {0};
-    plain_line(&out, "weft %s: %s", v->name, what);
+    plain_line(&out, "weft %s: %.*s", v->name, (int)strcspn(what, "\n"), what);
+    for (const char *more = strchr(what, '\n'); more; more = strchr(more + 1, '\n'))
+        if (more[1]) // further violations; no text can begin a line of its own
+            plain_line(&out, "    %.*s", (int)strcspn(more + 1, "\n"), more + 1);
     if (where)
         plain_line(&out, "  where: %s", where);
     plain_line(&out, "  to do: %s", todo);

@@ -129,10 +129,14 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
 
 def test_data_outside_the_root_is_refused(one, toy):
     j = solo.job(toy, 2)  # absolute paths, not beneath the data root
-    job = one.submit(j)
-    failed = one.wait(job, ("FAILED",))
-    assert failed["exit"] == 1
-    assert "root" in one.why(job)
+    path = one.place / "outside.yaml"
+    path.write_text(json.dumps(j))
+    refused = one.weft("submit", str(path))
+    assert refused.code == 2
+    lines = refused.err.splitlines()
+    assert lines[0].startswith("weft submit: data.train.images: ") and "leaves the --data-root" in lines[0], refused
+    assert lines[1].startswith("    data.train.labels: "), refused
+    assert not one.json("jobs", "--all")["jobs"]
 
 
 def test_a_bad_job_fails_with_a_diagnosis_and_no_restart(one, toy):
