@@ -19,11 +19,12 @@ static const char *name_of(const struct value *v)
     return v->name ? v->name : "a value";
 }
 
-// Operands of these dtypes, inputs first.
+// Operands of these `count` dtypes, inputs first.
 static int want_dtypes(const struct graph *g, const struct node *n, const enum dtype *want,
-                       struct err *e)
+                       int count, struct err *e)
 {
-    for (int k = 0; k < n->nin + n->nout; k++) {
+    PRE(n->nin + n->nout == count);
+    for (int k = 0; k < count; k++) {
         enum dtype t = operand_of(g, n, k)->dtype;
         if (t != want[k])
             return err_set(e, ERR_INTERNAL, "%s: operand %d is %s, not %s", op_name(n->op), k,
@@ -48,7 +49,8 @@ int experts_infer_topk(const struct graph *g, const struct node *n, struct err *
     if (!grad && n->nin > 1 &&
         (n->nin > 2 || !shape_equal(&input_of(g, n, 1)->shape, &wide->shape)))
         return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s", name_of(wide));
-    return want_dtypes(g, n, grad ? up : down + (n->nin == 1), e);
+    return grad ? want_dtypes(g, n, up, 3, e)
+                : want_dtypes(g, n, down + (n->nin == 1), n->nin == 1 ? 3 : 4, e);
 }
 
 int experts_infer_slots(const struct graph *g, const struct node *n, struct err *e)
@@ -62,7 +64,7 @@ int experts_infer_slots(const struct graph *g, const struct node *n, struct err 
         c.out[k].shape = g->values[n->out[k]].shape;
     if (!route_of(&c, &route) || route.capacity < 1 || route.capacity > INT32_MAX / route.experts)
         return err_set(e, ERR_INTERNAL, "slots: operands disagree about the groups");
-    return want_dtypes(g, n, want, e);
+    return want_dtypes(g, n, want, 5, e);
 }
 
 static size_t workspace_slots(const struct node *n, const struct shape *in, const struct shape *out,
@@ -112,8 +114,8 @@ int experts_infer_dispatch(const struct graph *g, const struct node *n, struct e
                        name_of(places), name_of(tokens));
     if (t != DT_F32 && t != DT_BF16)
         return err_set(e, ERR_INTERNAL, "%s: rows of %s", op_name(n->op), dtype_name(t));
-    return n->nin == 3 ? want_dtypes(g, n, want, e)
-                       : want_dtypes(g, n, (const enum dtype[]){t, DT_I32, made}, e);
+    return n->nin == 3 ? want_dtypes(g, n, want, 4, e)
+                       : want_dtypes(g, n, (const enum dtype[]){t, DT_I32, made}, 3, e);
 }
 
 void experts_place_dispatch(const struct graph *g, const struct node *n, const struct op_at *at,

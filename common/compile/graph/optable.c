@@ -347,8 +347,8 @@ static double flops_attention(const struct node *n, const struct shape *in, cons
     struct attention_operands o;
     PRE(!attention_operands(n->op, n->nin, &o));
     int64_t r = o.qr < 0 ? 0 : in[o.qr].dim[ATT_WIDTH], d = in[o.q].dim[ATT_WIDTH];
-    double pairs =
-        (double)(shape_count(&in[o.q]) / d) * attention_seen(&n->attr, in[o.k].dim[ATT_SEQ]);
+    int64_t queries = shape_count(&in[o.q]) / d;
+    double pairs = (double)queries * attention_seen(&n->attr, in[o.k].dim[ATT_SEQ]);
     (void)out;
     return (n->op == OP_ATTENTION ? 2 : 4) * pairs * (double)(d + r + in[o.v].dim[ATT_WIDTH]);
 }

@@ -16,6 +16,7 @@
 // whose leader lives but has forgotten it.
 #define ANSWER_NS (LEADER_STILL_S * CLOCK_S)
 #define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
+enum { ABORT_PAUSE_MS = 300 };   // the same, where the barrier cannot be waited for
 enum { AGAIN_FIRST_MS = 1000, AGAIN_MOST_MS = 30000, AGAIN_LOOK_MS = 50 }; // between tries of it
 
 struct saver {
@@ -336,8 +337,10 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     if (!rc && !ok) {
         // Every rank hears the answer before the first one ends; else that end would look like the
         // cause of the others' ends.
-        (void)link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
-                           NULL);
+        // A rank that is asked to stop waits at no barrier: the others get time for their answer.
+        if (link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
+                         NULL))
+            clock_sleep_ms(ABORT_PAUSE_MS);
         return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
                        (long long)step, why.text);
     }
