@@ -65,6 +65,7 @@ static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, st
 static void answer_submit(struct coord *c, const struct coord_event *ev, const struct job_record *j)
 {
     V1_NEW(SubmitReply, submit_reply, reply);
+    PRE(j != NULL);
     reply.job = frame_text(j->id);
     reply.name = frame_text(j->name);
     write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");

@@ -25,8 +25,6 @@ struct order { // what goes down the socket; the texts lie in the memory file, o
     uint64_t base_len, text_len;
 };
 
-extern char **environ;
-
 // ---- the coordinator's side ----
 
 static int spawn_process(struct planner_process *p, const char *program, int socket, struct err *e)

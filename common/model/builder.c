@@ -59,9 +59,8 @@ static void run_report(struct builder *b, const struct stmt *s)
     if (s->n && s->n != s->nnames)
         build_fail(b, "%d values for %d names", s->n, s->nnames);
     for (int i = 0; i < s->nnames && !b->failed; i++) {
-        struct term t;
         const struct expr name = {.kind = EXPR_PATH, .at = s->at, .name = s->name[i]};
-        t = evaluate(b, s->n ? s->value[i] : &name);
+        const struct term t = evaluate(b, s->n ? s->value[i] : &name);
         if (!b->failed)
             add_report(b, s->name[i], t);
     }
@@ -167,6 +166,7 @@ static void run_bind(struct builder *b, const struct stmt *s)
         build_fail(b, "more than %d values in a line", MODEL_MAX_LIST);
         return;
     }
+    PRE(s->n > 0);
     b->point = s->point ? find_point(b, s->point) : POINT_NONE;
     b->drawing = logits && b->run.kind == PROGRAM_SAMPLE;
     for (int i = 0; i < s->n && !b->failed; i++)

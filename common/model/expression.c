@@ -407,7 +407,7 @@ static struct term compare_word(struct builder *b, const struct expr *e, const s
 
 static struct term evaluate_operator(struct builder *b, const struct expr *e)
 {
-    struct term x = evaluate(b, e->arg[0]), y = {0};
+    struct term x = evaluate(b, e->arg[0]), y;
     b->at = e;
     if (b->failed)
         return x;

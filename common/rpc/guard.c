@@ -77,7 +77,7 @@ static bool print_peer(const struct sockaddr_storage *a, struct stranger *out)
 
 static bool is_of_server(const struct guard *g, int fd)
 {
-    struct sockaddr_storage a;
+    struct sockaddr_storage a = {0};
     socklen_t size = sizeof a;
     if (getsockname(fd, (struct sockaddr *)&a, &size))
         return false;

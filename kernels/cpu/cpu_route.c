@@ -169,7 +169,7 @@ int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
                         .scratch = c->workspace};
     static const enum dtype want[] = {DT_I32, DT_F32, DT_I32};
     int rc = op_want(c, &c->out[0], DT_I32, e);
-    for (int k = 0; k < c->nin && !rc; k++)
+    for (int k = 0; k < 3 && !rc; k++)
         rc = op_want(c, &c->in[k], want[k], e);
     if (rc)
         return rc;

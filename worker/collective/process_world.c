@@ -197,6 +197,7 @@ static void share_cores(struct world *w)
             threads += w->peers[i].page->threads;
             CPU_OR(&all, &all, &w->peers[i].page->cpus);
         }
+    PRE(ranks > 0); // this one
     w->yield = ranks > CPU_COUNT(&all);
     if (w->yield)
         w->spin = SPIN_YIELD;

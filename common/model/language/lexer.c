@@ -141,7 +141,7 @@ static void read_number(struct lexer *l)
     text[len] = '\0';
     t->number = strtod(text, &end);
     t->whole = strspn(text, "0123456789") == (size_t)len;
-    if (*end || text[1] == 'x' || text[1] == 'X')
+    if (*end || (len > 1 && (text[1] == 'x' || text[1] == 'X')))
         t->kind = TOKEN_WORD;
     else if (!(t->number < 1e300))
         model_error_at(l->errs, t->at, "%s is too large a number", text);
