@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/map.h"
+#include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
 
 const char *collective_row_name(const struct collective_row *r)
@@ -100,37 +101,6 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     map_clear(&known);
 }
 
-// An op's operands as one device sees them; `m` null: whole.
-struct shapes {
-    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
-};
-
-static void find_shapes(const struct graph *g, const struct mesh *m, const struct node *n,
-                        struct shapes *s)
-{
-    for (int k = 0; k < n->nin + n->nout; k++) {
-        const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-        struct shape *to = k < n->nin ? &s->in[k] : &s->out[k - n->nin];
-        *to = m ? spec_local(&v->spec, m, &v->shape) : v->shape;
-    }
-}
-
-double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n)
-{
-    struct shapes s;
-    if (n->kind != NODE_OP || !op_row(n->op)->flops)
-        return 0;
-    find_shapes(g, m, n, &s);
-    return op_row(n->op)->flops(n, s.in, s.out);
-}
-
-double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n)
-{
-    struct shapes s;
-    find_shapes(g, m, n, &s);
-    return op_bytes(g, n, s.in, s.out);
-}
-
 // The router that deals tokens to experts, null: there is none. The layers are alike.
 static const struct node *find_router(const struct graph *g)
 {
@@ -179,7 +149,7 @@ static double count_idle(const struct graph *g)
     for (int i = 0; i < g->nnodes && !all_filled; i++) {
         const struct node *n = &g->nodes[i];
         if (n->phase == PHASE_FORWARD && has_dim(&g->values[n->out[0]], DIM_CAPACITY))
-            idle += (1 - filled) * cost_node_flops(g, NULL, n);
+            idle += (1 - filled) * node_flops(g, NULL, n);
     }
     return idle;
 }
@@ -190,7 +160,7 @@ static double count_flops(const struct graph *g, const struct mesh *m, bool forw
     double total = 0;
     for (int i = 0; i < g->nnodes; i++) {
         if (!g->nodes[i].again && (!forward_only || g->nodes[i].phase == PHASE_FORWARD))
-            total += cost_node_flops(g, m, &g->nodes[i]);
+            total += node_flops(g, m, &g->nodes[i]);
     }
     return total;
 }
@@ -200,7 +170,7 @@ static double count_traffic(const struct program *p)
     double bytes = 0;
     for (int i = 0; i < p->ninstrs; i++)
         if (p->instrs[i].kind == INSTR_OP)
-            bytes += cost_node_bytes(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node]);
+            bytes += node_bytes(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node]);
     return bytes;
 }
 

@@ -32,9 +32,6 @@ struct cost {
 
 const char *collective_row_name(const struct collective_row *r); // "all_reduce", "send"
 
-// One node's, on one device of the mesh (null: whole).
-double cost_node_flops(const struct graph *g, const struct mesh *m, const struct node *n);
-double cost_node_bytes(const struct graph *g, const struct mesh *m, const struct node *n); // op's
 // Of one step's inputs on a device: whole samples, as it reads them.
 uint64_t cost_batch_bytes(const struct program *p);
 // Bytes of gradients, or of optimiser state, that a device does not hold because they are cut

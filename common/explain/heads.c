@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "common/explain/cost.h"
+#include "common/compile/graph/node_work.h"
 #include "common/model/language/model_program.h"
 
 struct heads {
@@ -36,7 +36,7 @@ static double count_key_flops(const struct heads *h, const struct graph *g, int6
         for (int k = 0; k < n->nout; k++)
             keys |= has_key_heads(h, &g->values[n->out[k]]);
         if (op_is(n->op, OP_IS_PRODUCT) && keys && !n->again)
-            total += cost_node_flops(g, NULL, n);
+            total += node_flops(g, NULL, n);
     }
     return total * (double)microbatches;
 }

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
 #include "common/explain/cost.h"
 #include "common/explain/fixes.h"
@@ -32,7 +33,7 @@ static axis_set find_repeated_axes(const struct program *p)
             continue;
         const struct spec *out = &g->values[n->out[0]].spec;
         axis_set split = spec_axes(out) | out->partial_sum;
-        double flops = cost_node_flops(g, &p->mesh, n);
+        double flops = node_flops(g, &p->mesh, n);
         all += flops;
         for (int a = 0; a < p->mesh.n; a++)
             on[a] += split >> a & 1 ? 0 : flops;
@@ -156,7 +157,7 @@ static const char *fix_weight_cut(const struct compiled *c, const struct job *jo
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
         const struct spec *out = &g->values[n->out[0]].spec;
-        double flops = n->kind == NODE_OP ? cost_node_flops(g, &c->mesh, n) : 0;
+        double flops = n->kind == NODE_OP ? node_flops(g, &c->mesh, n) : 0;
         bool split = (spec_axes(out) | out->partial_sum) & axes;
         for (int k = 0; flops > most && !split && k < n->nin; k++) {
             const struct value *v = find_param(g, n->in[k]);

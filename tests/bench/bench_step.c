@@ -20,9 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
 #include "common/data/sampler.h"
-#include "common/explain/cost.h"
 #include "common/job/lr.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
@@ -170,7 +170,7 @@ static int rows_make(struct bench *b, const struct program *p, struct row *rows)
         add(&rows[at].spent, (struct spent){0}, b->spent[k]);
         rows[at].bytes += bytes_of(p, i);
         if (i->kind == INSTR_OP && !i->attr)
-            rows[at].flops += cost_node_flops(p->graph, &p->mesh, &p->graph->nodes[i->node]);
+            rows[at].flops += node_flops(p->graph, &p->mesh, &p->graph->nodes[i->node]);
     }
     return n;
 }

@@ -27,8 +27,8 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
-#include "common/explain/cost.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "common/op/chain.h"
@@ -130,7 +130,7 @@ static struct unit unit_make(struct bench *b, const struct instr *i)
     for (int k = 0; k < u.n; k++) {
         const struct node *n = &b->program->graph->nodes[i[k].node];
         bind(b, &i[k], &u.attrs[k], &u.calls[k]);
-        u.flops += cost_node_flops(b->program->graph, NULL, n);
+        u.flops += node_flops(b->program->graph, NULL, n);
         u.bytes += call_bytes(&u.calls[k]);
     }
     return u;

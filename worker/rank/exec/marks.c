@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "common/explain/cost.h"
+#include "common/compile/graph/node_work.h"
 
 enum {
     LOOK_MS = 50, // well below the shortest restart.hang_after
@@ -47,8 +47,8 @@ static double share_of_work(const struct program *p, const struct instr *i)
     if (i->kind != INSTR_OP)
         return 0;
     const struct node *n = &p->graph->nodes[i->node];
-    return cost_node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
-           cost_node_bytes(p->graph, &p->mesh, n) / MOST_BYTES;
+    return node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
+           node_bytes(p->graph, &p->mesh, n) / MOST_BYTES;
 }
 
 void marks_plan(const struct program *p, int *begins)
