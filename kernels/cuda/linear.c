@@ -249,7 +249,7 @@ static int compare_ways(struct linear *l, struct err *e)
     int rc = product_stopwatch(l->q, run_fused, l, &fused, e);
     rc = rc ? rc : product_stopwatch(l->q, run_apart, l, &apart, e);
     if (!rc && apart < fused)
-        product_drop(l->q, &l->fused);
+        product_drop(l->q, &l->fused, fused, apart);
     return rc;
 }
 

@@ -336,7 +336,10 @@ static int device_asked(struct stream_q *q, struct err *e)
 static bool has_declined(struct stream_q *q, cublasStatus_t rc)
 {
     bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
-    return is_unsuited(rc) || (broke && !device_asked(q, NULL));
+    bool declined = is_unsuited(rc) || (broke && !device_asked(q, NULL));
+    if (declined)
+        (void)cudaGetLastError(); // what its start left behind is not the next launch's error
+    return declined;
 }
 
 // Turns a failed launch into an error. If the device has failed its own error is reported, since it
@@ -377,12 +380,14 @@ int product_run(struct stream_q *q, const struct product *asked, bool *ran, stru
     return rc;
 }
 
-void product_drop(struct stream_q *q, const struct product *asked)
+void product_drop(struct stream_q *q, const struct product *asked, double us, double apart)
 {
     const struct product p = limited(q->device, asked);
     struct plan *plan;
     if (get_plan(q->device, &p, &plan, NULL))
         return;
+    log_info("cuda", "%s: a kernel of its own behind the product is faster: %.1f, not %.1f us",
+             plan->key, apart, us);
     plan->n = plan->at = 0;
     settle_plan(q->device->gemm, plan);
     algos_put(&q->device->gemm->disk, plan->key, NONE, 0);
@@ -391,7 +396,15 @@ void product_drop(struct stream_q *q, const struct product *asked)
 
 // ---- timing ------------------------------------------------------------------------------------
 
-enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000 };
+// MOST_US: of a product's first runs, by the device's clock. Candidates come best first: what is
+// not reached by then is slower, or too slow to be tried for all of a program's products.
+enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000, MOST_US = 500000 };
+
+// How often a round runs what takes so long once.
+static int runs_of(double us)
+{
+    return us > 0 && us * MOST_RUNS > ROUND_US ? (int)(ROUND_US / us) + 1 : MOST_RUNS;
+}
 
 static int time_round(struct stream_q *q, int runs, int (*run)(void *ctx, struct err *e), void *ctx,
                       double *us, struct err *e)
@@ -414,11 +427,10 @@ int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), 
     double once = 0;
     int rc = run(ctx, e); // what is loaded or made at the first run is not timed
     rc = rc ? rc : time_round(q, 1, run, ctx, &once, e);
-    int runs = once > 0 && once * MOST_RUNS > ROUND_US ? (int)(ROUND_US / once) + 1 : MOST_RUNS;
     *us = 0;
     for (int i = 0; i < ROUNDS && !rc; i++) {
         double now;
-        rc = time_round(q, runs, run, ctx, &now, e);
+        rc = time_round(q, runs_of(once), run, ctx, &now, e);
         *us = i == 0 || now < *us ? now : *us;
     }
     return rc;
@@ -436,14 +448,15 @@ static int run_trial(void *ctx, struct err *e)
     return ran_or_why(t->q, launch_product(t->q, t->p, t->plan), e);
 }
 
-// Times one run of each candidate, and sorts them by it. Those that decline are left out.
+// Times one run of each candidate, and sorts them by it: us[i] is what algo[i] took. Those that
+// decline are left out, and those behind the budget.
 static int sort_candidates(struct stream_q *q, const struct product *p, struct plan *plan,
-                           struct err *e)
+                           double us[CANDIDATES], struct err *e)
 {
     struct trial t = {q, p, plan};
-    double us[CANDIDATES], now;
+    double now, spent = 0;
     int n = plan->n, sorted = 0;
-    for (plan->at = 0; plan->at < n; plan->at++) {
+    for (plan->at = 0; plan->at < n && spent < MOST_US; plan->at++) {
         cublasStatus_t said = launch_product(q, p, plan); // the first run loads the kernel
         if (has_declined(q, said))
             continue;
@@ -459,29 +472,35 @@ static int sort_candidates(struct stream_q *q, const struct product *p, struct p
         }
         us[i] = now;
         plan->algo[i] = algo;
+        spent += 2 * now;
     }
     plan->n = sorted;
     return 0;
 }
 
 // The fastest candidate becomes the only one. Among so many the clock's luck would decide, so the
-// few that were fastest in one run are timed again with more.
+// few that were fastest in one run are timed again with more. They take turns: a device that grows
+// warm under the load clocks lower, and that must not count against those that come late.
 static int find_fastest(struct stream_q *q, const struct product *p, struct plan *plan, double *us,
                         struct err *e)
 {
     struct trial t = {q, p, plan};
-    int best = 0, rc = sort_candidates(q, p, plan, e);
+    double once[CANDIDATES], best[CANDIDATES];
+    int fastest = 0, rc = sort_candidates(q, p, plan, once, e);
     int finalists = q->device->switches[SWITCH_FINALISTS];
     plan->n = plan->n < finalists ? plan->n : finalists;
-    for (plan->at = 0; plan->at < plan->n && !rc; plan->at++) {
-        double now;
-        rc = product_stopwatch(q, run_trial, &t, &now, e);
-        if (!rc && (plan->at == 0 || now < *us)) {
-            best = plan->at;
-            *us = now;
+    for (int round = 0; round < ROUNDS && !rc; round++)
+        for (plan->at = 0; plan->at < plan->n && !rc; plan->at++) {
+            double now;
+            rc = time_round(q, runs_of(once[plan->at]), run_trial, &t, &now, e);
+            if (round == 0 || now < best[plan->at])
+                best[plan->at] = now;
         }
-    }
-    plan->algo[0] = plan->algo[best];
+    for (int i = 1; i < plan->n && !rc; i++)
+        fastest = best[i] < best[fastest] ? i : fastest;
+    if (plan->n && !rc)
+        *us = best[fastest];
+    plan->algo[0] = plan->algo[fastest];
     plan->n = plan->n > 0;
     plan->at = 0;
     return rc;

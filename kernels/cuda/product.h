@@ -58,8 +58,8 @@ enum product_choice {
 // that runs. Queues and waits; out, aux and scratch are written.
 int product_tune(struct stream_q *q, const struct product *p, bool time, enum product_choice *how,
                  struct err *e);
-// Chooses none for p's key: the caller has a faster way.
-void product_drop(struct stream_q *q, const struct product *p);
+// Chooses none for p's key: the caller has a way that takes `apart` µs instead of `us`.
+void product_drop(struct stream_q *q, const struct product *p, double us, double apart);
 // Queues the product. *ran false: there is no algorithm, and nothing was queued.
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e);
 

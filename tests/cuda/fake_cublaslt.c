@@ -12,11 +12,11 @@
 // Its algorithms are in a table. They differ in what they ask for, in how they round (parts of a
 // split sum are added one after the other, operands may be read with fewer bits) and in the time
 // they say they took. Some are proposed and decline when run, or cannot be started, as real ones
-// do.
+// do; the runtime then has an error to tell.
 //
 // WEFT_FAKE_CUDA (fake_runtime.c) may say lt_without:N (algorithm N is not there any more), lt_bare
 // (no kernel for any epilogue), lt_refuses_ends (they are invalid), lt_slow_ends (those kernels are
-// slow), lt_none (nothing proposed).
+// slow), lt_slow:N (all take N times as long), lt_none (nothing proposed).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -571,8 +571,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
         return CUBLAS_STATUS_INVALID_VALUE;
     if (bytes && (!fake_memory_where(scratch, bytes, &where) || where != FAKE_DEVICE))
         undefined("the workspace is not memory of the device");
-    if (r->says != CUBLAS_STATUS_SUCCESS)
+    if (r->says != CUBLAS_STATUS_SUCCESS) {
+        fake_error(cudaErrorInvalidConfiguration); // of a launch, which the runtime remembers
         return r->says;
+    }
     check_memory(&j);
     return fake_enqueue(stream, lt_run, &j, sizeof j, "cublasLtMatmul") == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS

@@ -90,6 +90,8 @@ static void the_clock_decides_among_what_may_be_used(void **state)
         {{.time = false, .scratch = SCRATCH}, ANYWHERE}, // the first that runs
         {{.time = false, .scratch = SCRATCH, .whatever = true}, INPLACE},
         {{.time = true, .scratch = SCRATCH, .scene = "lt_without:46"}, SPLIT},
+        // The first that runs took all the time that a product has: the others are not tried.
+        {{.time = true, .scratch = SCRATCH, .scene = "lt_slow:20000"}, ANYWHERE},
     };
     struct buf text = {0};
     (void)state;
@@ -99,6 +101,33 @@ static void the_clock_decides_among_what_may_be_used(void **state)
             fail_msg("case %zu chose %d, not %d", i, got, cases[i].want);
     }
     buf_clear(&text);
+}
+
+// What was proposed and could not be started left an error with CUDA's runtime. The next kernel of
+// ours is no product: whoever takes that error for its own fails a device that is well.
+static void a_candidate_that_declined_fails_nobody_else(void **state)
+{
+    static const struct op_attr twice = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
+    struct op_call scale = {.op = OP_SCALE, .attr = &twice, .nin = 1, .nout = 1};
+    struct arena a = {0};
+    struct rig_case c;
+    (void)state;
+    for (int time = 0; time < 2; time++) {
+        struct rig r;
+        struct placed p;
+        struct err e = {0};
+        scene("lt_without:44"); // without time, too, the two that decline come first
+        device_open(&r, NULL, true);
+        product_case(&c, &a, "ik,kj->ij", even, DT_F32, DT_F32);
+        place_case(&r, &p, &c, NULL, SCRATCH);
+        tune(&r, &p, time);
+        scale.in[0] = scale.out[0] = (struct tensor){p.call.out[0].data, DT_F32, {1, {16 * 24}}};
+        if (r.backend->op.run[OP_SCALE](r.q, &scale, &e))
+            fail_msg("%s", e.text);
+        release(&r, &p);
+        r.backend->device.close(r.device);
+    }
+    arena_clear(&a);
 }
 
 static void what_was_timed_is_remembered_on_disk(void **state)
@@ -300,6 +329,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, with_folder, without_folder)
     const struct CMUnitTest tests[] = {
         CASE(the_clock_decides_among_what_may_be_used),
+        CASE(a_candidate_that_declined_fails_nobody_else),
         CASE(what_was_timed_is_remembered_on_disk),
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),

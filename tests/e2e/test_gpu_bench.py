@@ -154,6 +154,21 @@ def test_op_tests_of_real_shapes_come_first_and_go_on_at_a_name(place):
     assert re.search(r"^ok +test_transformer +[0-9]+ cases", (place / "out/gpu-test.txt").read_text(), re.M), end.said
 
 
+@pytest.mark.parametrize("scene, why, step", [
+    ("lt_bare", "the library declined what follows the product", 3),  # of the two layers' alike products one each
+    ("dnn_stuck", "our own kernels serve it: ", 2)])
+def test_who_falls_back_is_counted_and_fails_the_run(place, scene, why, step):
+    """The library has no kernel for what follows a product; or none of its engines for attention starts."""
+    end = Ended(place, "1", env={"WEFT_FAKE_CUDA": scene})
+    assert end.code == 1, end.said
+    for part in ("ops-tiny bf16", "tiny weft, any order", "tiny weft"):
+        count = re.search(rf"^FELL BACK  {part}: (\d+):$", end.text, re.M)
+        assert count and int(count[1]) >= step, (part, end.text)
+        told = end.text[count.end() :].splitlines()[1 : 1 + int(count[1])]
+        assert all(line.startswith("    ") and why in line for line in told), told
+    assert re.search(r"^weft +1 +[0-9.]+", end.text, re.M)  # its rows are there all the same
+
+
 def test_own_attention_is_no_fall_back_where_a_switch_asks_for_it(place):
     end = Ended(place, "1", "--parts", "tiny", env={"WEFT_CUDA_LIBRARY_ATTENTION": "0"})
     assert end.code == 0 and "# switch    WEFT_CUDA_LIBRARY_ATTENTION=0" in end.text and "FELL BACK" not in end.text, end.said
