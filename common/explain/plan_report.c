@@ -7,6 +7,7 @@
 #include "common/base/plain.h"
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
+#include "common/explain/plan_table.h"
 #include "common/model/language/model_facts.h"
 
 static bool is_param(const struct buffer *b)
@@ -254,59 +255,38 @@ static void put_stages(const struct report *r, uint64_t stages, struct buf *out)
     }
 }
 
-// Columns as wide as their widest cell: rows are gone through twice, and the first time, with no
-// `out`, their cells are measured.
-struct columns {
-    int widest[4];
-};
-
-static void put_cell(struct columns *c, int column, const char *text, struct buf *out)
-{
-    int width = text_columns(text);
-    if (out)
-        buf_printf(out, "  %s%*s", text, c->widest[column] - width, "");
-    else if (width > c->widest[column])
-        c->widest[column] = width;
-}
-
-static void text_param(const struct report *r, const struct program *p, const struct buffer *b,
-                       struct columns *columns, struct buf *out)
+static void add_param(const struct report *r, const struct program *p, const struct buffer *b,
+                      struct plan_table *t)
 {
     const struct value *v = &p->graph->values[b->value];
-    struct buf shape = {0}, spec = {0};
+    struct buf shape = {0}, spec = {0}, tail = {0};
     for (int d = 0; d < v->shape.n; d++)
         buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)v->shape.dim[d]);
     spec_print(&v->spec, &p->mesh, v->shape.n, &spec);
-    put_cell(columns, 0, v->name, out);
-    put_cell(columns, 1, buf_str(&shape), out);
-    put_cell(columns, 2, buf_str(&spec), out);
-    if (out) {
-        buf_puts(out, "  ");
-        buf_bytes(out, b->bytes);
-        buf_puts(out, " a device");
-        put_stages(r, v->stages, out);
-        buf_putc(out, '\n');
-    }
+    buf_bytes(&tail, b->bytes);
+    buf_puts(&tail, " a device");
+    put_stages(r, v->stages, &tail);
+    plan_table_add(t, (const char *[PLAN_CELLS]){v->name, buf_str(&shape), buf_str(&spec)},
+                   buf_str(&tail));
     buf_clear(&shape);
     buf_clear(&spec);
-}
-
-static void put_params(const struct report *r, struct columns *columns, struct buf *out)
-{
-    for (int s = 0; s < r->compiled->nstages; s++) {
-        const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
-        for (int i = 0; i < p->nbuffers; i++)
-            if (is_param(&p->buffers[i]) && is_first_with(value_of(r->compiled, &p->buffers[i]), s))
-                text_param(r, p, &p->buffers[i], columns, out);
-    }
+    buf_clear(&tail);
 }
 
 static void text_params(const struct report *r, struct buf *out)
 {
-    struct columns columns = {0};
+    struct arena a = {0};
+    struct plan_table t = {.arena = &a, .name = 0};
+    for (int s = 0; s < r->compiled->nstages; s++) {
+        const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
+        for (int i = 0; i < p->nbuffers; i++)
+            if (is_param(&p->buffers[i]) && is_first_with(value_of(r->compiled, &p->buffers[i]), s))
+                add_param(r, p, &p->buffers[i], &t);
+    }
     buf_puts(out, "parameters\n");
-    put_params(r, &columns, NULL);
-    put_params(r, &columns, out);
+    plan_table_print(&t, out);
+    plan_table_clear(&t);
+    arena_clear(&a);
 }
 
 // How many bytes fewer a device holds because gradients or optimiser state are cut further than
@@ -356,34 +336,34 @@ static void text_pipeline(const struct report *r, struct buf *out)
                c->nchunks > 1 ? "chunks of " : "");
 }
 
-static void put_collectives(const struct report *r, struct columns *columns, struct buf *out)
+static void add_collective(const struct report *r, const struct collective_row *c,
+                           struct plan_table *t)
 {
-    for (int i = 0; i < r->cost.ncollectives; i++) {
-        const struct collective_row *c = &r->cost.collectives[i];
-        struct buf axes = {0};
-        axis_set_print(&r->compiled->mesh, c->axes, &axes);
-        put_cell(columns, 0, collective_row_name(c), out);
-        put_cell(columns, 1, buf_str(&axes), out);
-        put_cell(columns, 2, phase_name(c->phase), out);
-        put_cell(columns, 3, c->tensor, out);
-        buf_clear(&axes);
-        if (!out)
-            continue;
-        buf_printf(out, "  ×%-4lld sends ", (long long)c->count);
-        buf_bytes(out, c->bytes);
-        put_stages(r, c->stages, out);
-        buf_putc(out, '\n');
-    }
+    struct buf axes = {0}, tail = {0};
+    axis_set_print(&r->compiled->mesh, c->axes, &axes);
+    buf_printf(&tail, "×%-4lld sends ", (long long)c->count);
+    buf_bytes(&tail, c->bytes);
+    put_stages(r, c->stages, &tail);
+    plan_table_add(t,
+                   (const char *[PLAN_CELLS]){collective_row_name(c), buf_str(&axes),
+                                              phase_name(c->phase), c->tensor},
+                   buf_str(&tail));
+    buf_clear(&axes);
+    buf_clear(&tail);
 }
 
 static void text_collectives(const struct report *r, struct buf *out)
 {
-    struct columns columns = {0};
+    struct arena a = {0};
+    struct plan_table t = {.arena = &a, .name = 3};
     buf_puts(out, "collectives a step, a device\n");
     if (r->cost.ncollectives == 0)
         buf_puts(out, "  none\n");
-    put_collectives(r, &columns, NULL);
-    put_collectives(r, &columns, out);
+    for (int i = 0; i < r->cost.ncollectives; i++)
+        add_collective(r, &r->cost.collectives[i], &t);
+    plan_table_print(&t, out);
+    plan_table_clear(&t);
+    arena_clear(&a);
 }
 
 static int find_word(const char *text, int n, const char *word)
