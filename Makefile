@@ -115,6 +115,7 @@ CUDA_CU     += block
 CUDA_CU     += update
 CUDA_CU     += attention
 CUDA_CU     += reduce
+CUDA_CU     += sqnorm
 CUDA_CU     += rows
 CUDA_CU     += norm
 CUDA_CU     += rotary

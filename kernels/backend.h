@@ -143,8 +143,8 @@ struct backend_ops {
     // A hole is found by backend_check() at start. Scratch lies in call->workspace, within the cap
     // that the compiler's op table declares.
     const backend_op *run; // [OP_COUNT]
-    // Optional, and so is each: n calls of one op in one go, in whatever order. None writes what
-    // another reads.
+    // Optional, and so is each: n calls of one op in one go, with the bits of one after the other.
+    // None writes what another reads, but SQNORMs, which add to one scalar. Their scratch is one.
     const backend_many *run_many; // [OP_COUNT]
 };
 

@@ -24,17 +24,19 @@ static const backend_op ops[OP_COUNT] = {
 #include "common/op/ops.def"
 };
 
-static int run_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+static int run_many(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
     int rc = device_bind(q->device, e);
     q->last = calls->op;
     q->any = true;
-    return rc ? rc : op_updates(q, calls, n, e);
+    if (rc)
+        return rc;
+    return calls->op == OP_SQNORM ? op_sqnorms(q, calls, n, e) : op_updates(q, calls, n, e);
 }
 
 static const backend_many many[OP_COUNT] = {
 #define OP(id, name, nin, nout, kernel, whole, traits) \
-    [OP_##id] = (OP_IS_UPDATE & (traits)) ? run_updates : NULL,
+    [OP_##id] = (OP_IS_UPDATE & (traits)) || OP_##id == OP_SQNORM ? run_many : NULL,
 #include "common/op/ops.def"
 };
 

@@ -134,6 +134,7 @@ int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SUM and SQNORM.
+// SUM.
 //
 // Every input is read once, 2 or 4 bytes for one addition: bound by memory. Sums of four or eight
-// numbers are kept in double from there on, as there are few conversions a cycle (SQNORM's products
-// are in double too: small gradients' squares are no f32), in an order that depends on shapes
-// alone. Two kernels, because neighbours in a warp must read neighbours in memory:
+// numbers are kept in double from there on, as there are few conversions a cycle, in an order that
+// depends on shapes alone. Two kernels, because neighbours in a warp must read neighbours in memory:
 //
 //   columns   the innermost dimension stays: a block has up to 256 columns, its threads share the
 //             rows; many rows are cut in parts (parts_of_rows), added up by the same kernel. Bias
@@ -220,15 +219,10 @@ struct runs {
     struct loops kept, reduced;
     int64_t results, n, size, chunks; // n: elements of a result; size: of a chunk
     int team;
-    bool fits, square;
+    bool fits;
     double *partial; // [results][chunks]; null: one chunk is all
     struct sink out;
 };
-
-DEVICE double term_of(const struct runs *c, float x)
-{
-    return c->square ? (double)x * (double)x : (double)x;
-}
 
 // A thread's share of the elements [begin, end) of the run at `base`: packs, then what is left.
 DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, int64_t end,
@@ -239,14 +233,10 @@ DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, 
     for (int64_t i = lane * LANES; i < packs; i += c->team * LANES) {
         float v[LANES];
         pack_load(v, c->x, c->type, base + begin + i, LANES);
-        if (c->square)
-            for (int k = 0; k < LANES; k++)
-                sum += term_of(c, v[k]);
-        else
-            sum += (double)pack_sum(v, LANES);
+        sum += (double)pack_sum(v, LANES);
     }
     for (int64_t i = begin + packs + lane; i < end; i += c->team)
-        sum += term_of(c, load_f32(c->x, c->type, base + i));
+        sum += (double)load_f32(c->x, c->type, base + i);
     return sum;
 }
 
@@ -345,24 +335,6 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
     r.kept = kept;
     r.reduced = reduced;
     r.n = loops_count(&reduced, reduced.n);
-    r.out = sink_of(c, c->attr->scale);
-    return sum_runs(q, c, &r, e);
-}
-
-// Scale 0: another rank counts this part; what lies here may not even be a number.
-int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
-{
-    struct runs r;
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
-    if (rc)
-        return rc;
-    memset(&r, 0, sizeof r);
-    r.n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
-    r.reduced.n = 1;
-    r.reduced.extent[0] = r.n;
-    r.reduced.stride[IN][0] = 1;
-    r.square = true;
     r.out = sink_of(c, c->attr->scale);
     return sum_runs(q, c, &r, e);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The updates of many parameters in one call: each as it would be alone, bit by bit. And the copy
-// in bf16 that an update may write: what a cast of the new parameter would be.
+// in bf16 that an update may write: what a cast of the new parameter would be. And the norm of many
+// gradients in one call.
 #include "tests/ops/everywhere.h"
 
 // More than one launch takes, of lengths around what a thread or a block gets.
@@ -289,6 +290,89 @@ static void take_results(struct rig_case *c, double *const *out, int64_t n)
         memcpy(c->in[k ? k + 1 : 0].v, out[k], (size_t)n * sizeof(double));
 }
 
+// ---- the squares of many gradients -------------------------------------------------------------
+
+// More than one launch takes; lengths around a chunk's, one that has several, and places that no
+// 16 bytes begin at.
+enum { SQUARES = 170, ROOM = OP_CHUNKS * sizeof(double) };
+static const int64_t square_lengths[] = {1, 8192, 3, 8193, 770, 40001, 12, 2048};
+
+static int64_t square_length(int k)
+{
+    return square_lengths[(size_t)k % (sizeof square_lengths / sizeof *square_lengths)];
+}
+
+// Every fifth counts elsewhere; what lies there is no number.
+static float square_scale(int k)
+{
+    return k % 5 ? 1 : 0;
+}
+
+static double fill_squares(float *v)
+{
+    double want = 0;
+    for (int k = 0; k < SQUARES; v += square_length(k++))
+        for (int64_t i = 0; i < square_length(k); i++) {
+            v[i] = square_scale(k) == 0 ? NAN : (float)((i * 37 + k) % 101 - 50) * 0x1p-70f;
+            want += square_scale(k) == 0 ? 0 : (double)v[i] * (double)v[i];
+        }
+    return want;
+}
+
+// The scalar that all calls add to, by calls one by one or in a row, with so much scratch.
+static float add_squares(const struct rig *r, char *memory, bool row, size_t room)
+{
+    static struct op_call call[SQUARES];
+    static struct op_attr attr[SQUARES];
+    struct err e = {0};
+    char *scratch = rig_memory(r, NULL, room), *at = memory;
+    struct tensor to = vector(&at, 1);
+    float sum = -1;
+    int rc = 0;
+    to.shape.n = 0;
+    for (int k = 0; k < SQUARES; k++) {
+        attr[k] = (struct op_attr){.scale = square_scale(k)};
+        call[k] = (struct op_call){.op = OP_SQNORM, .attr = &attr[k], .nin = 1, .nout = 1};
+        call[k].in[0] = vector(&at, square_length(k));
+        call[k].out[0] = to;
+        call[k].accumulate = k > 0;
+        call[k].workspace = scratch;
+        call[k].workspace_bytes = room;
+    }
+    if (row)
+        rc = r->backend->op.run_many[OP_SQNORM](r->q, call, SQUARES, &e);
+    for (int k = 0; k < SQUARES && !row && !rc; k++)
+        rc = r->backend->op.run[OP_SQNORM](r->q, &call[k], &e);
+    if (rc)
+        fail_msg("%s", e.text);
+    rig_read(r, &sum, to.data, sizeof sum);
+    rig_free(r, scratch);
+    return sum;
+}
+
+static void the_squares_of_many_gradients_have_the_bits_of_each_alone(void **state)
+{
+    (void)state;
+    size_t n = 1;
+    for (int k = 0; k < SQUARES; k++)
+        n += (size_t)square_length(k);
+    float *v = calloc(n, sizeof *v);
+    assert_non_null(v);
+    double want = fill_squares(v + 1);
+    for (int r = 0; r < nrigs; r++) {
+        char *memory = rig_memory(&rigs[r], v, n * sizeof *v);
+        float alone = add_squares(&rigs[r], memory, false, ROOM);
+        if (!(fabs((double)alone - want) < 1e-5 * want))
+            fail_msg("%s: %g, not %g", rigs[r].info.isa, (double)alone, want);
+        for (size_t room = ROOM; room <= 16 * ROOM && rigs[r].backend->op.run_many[OP_SQNORM];
+             room *= 4)
+            if (add_squares(&rigs[r], memory, true, room) != alone)
+                fail_msg("%s: in a row they differ from alone", rigs[r].info.isa);
+        rig_free(&rigs[r], memory);
+    }
+    free(v);
+}
+
 // Gradients have one sign, so that errors of the updates add up and those of rounding do not.
 static void train_beside_doubles(const struct rig *r, enum op op, double beta1, double beta2)
 {
@@ -358,6 +442,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_updates_at_once_have_the_bits_of_each_alone),
+        cmocka_unit_test(the_squares_of_many_gradients_have_the_bits_of_each_alone),
         cmocka_unit_test(a_copy_has_the_bits_of_a_cast_of_the_new_parameter),
         cmocka_unit_test(a_copy_is_near_the_references),
         cmocka_unit_test(a_decay_near_one_is_kept),

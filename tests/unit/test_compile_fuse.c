@@ -316,20 +316,22 @@ static void a_broken_fused_node_is_refused(void **state)
     fixture_clear(&f);
 }
 
-// ---- updates ----
+// ---- rows of calls ----
 
-// The longest row of updates that are one call, and how many updates there are.
-static void expect_updates(const char *job, int updates, int longest)
+// The longest row of an op's instructions that are one call, and how many of them there are.
+static void expect_row(const char *job, enum op op, int count, int longest)
 {
     struct fixture f;
     int n = 0, most = 0;
     compile_text(&f, job, 0);
     const struct program *p = f.c.program[PROGRAM_TRAIN];
     for (int i = 0; i < p->ninstrs; i++) {
-        n += p->instrs[i].kind == INSTR_OP && p->instrs[i].op == OP_ADAM;
-        most = p->instrs[i].with > most ? p->instrs[i].with : most;
+        const struct instr *in = &p->instrs[i];
+        bool of = in->kind == INSTR_OP && in->op == op;
+        n += of;
+        most = of && in->with > most ? in->with : most;
     }
-    assert_int_equal(n, updates);
+    assert_int_equal(n, count);
     assert_int_equal(most + (most > 0), longest);
     fixture_clear(&f);
 }
@@ -339,9 +341,16 @@ static void expect_updates(const char *job, int updates, int longest)
 static void all_parameters_are_updated_in_one_call(void **state)
 {
     (void)state;
-    expect_updates(decoder_text(models[GPT2], "dp: 2", 1, ""), 2 + 2 * 12 + 2, 28);
-    expect_updates(decoder_text(models[GPT2], "tp: 2", 1, ""), 28, 28);
-    expect_updates(decoder_text(models[GPT2], "dp: 2", 1, "optimizer: [dp]"), 28, 0);
+    expect_row(decoder_text(models[GPT2], "dp: 2", 1, ""), OP_ADAM, 2 + 2 * 12 + 2, 28);
+    expect_row(decoder_text(models[GPT2], "tp: 2", 1, ""), OP_ADAM, 28, 28);
+    expect_row(decoder_text(models[GPT2], "dp: 2", 1, "optimizer: [dp]"), OP_ADAM, 28, 0);
+}
+
+static void the_norm_of_all_gradients_is_one_call(void **state)
+{
+    (void)state;
+    expect_row(decoder_text(models[GPT2], "dp: 1", 1, ""), OP_SQNORM, 28, 28);
+    expect_row(decoder_text(models[GPT2], "dp: 1", 2, ""), OP_SQNORM, 28, 28);
 }
 
 int main(void)
@@ -357,6 +366,7 @@ int main(void)
         cmocka_unit_test(a_plan_counts_the_same_work_and_less_traffic),
         cmocka_unit_test(a_broken_fused_node_is_refused),
         cmocka_unit_test(all_parameters_are_updated_in_one_call),
+        cmocka_unit_test(the_norm_of_all_gradients_is_one_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

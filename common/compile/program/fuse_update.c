@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets updates of parameters that follow each other in a program run in one call.
+// Lets updates of parameters that follow each other in a program run in one call, and so the squares
+// of gradients that are added to one norm.
 //
 // They do not become one node of the graph, because the parameters have different places and shapes
 // and their groups may have different hyperparameters. The instructions stay as they are; the first
 // says how many behind it a backend may run in the same call (backend.h, `many`). An update writes
 // only its own parameter and state, and reads nothing that another of them writes, so the bits are
-// the same in whatever order they run.
+// the same in whatever order they run. Squares are added in the order of the instructions.
 #include "common/compile/program/fuse.h"
 
-static bool is_update(const struct instr *i)
+static bool is_of_row(const struct instr *i)
 {
-    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is(i->op, OP_IS_UPDATE);
+    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE &&
+           (op_is(i->op, OP_IS_UPDATE) || i->op == OP_SQNORM);
+}
+
+// Whether `next` may run in the call that began with `first`.
+static bool goes_with(const struct instr *first, const struct instr *next)
+{
+    if (!is_of_row(next) || next->op != first->op)
+        return false;
+    return first->op != OP_SQNORM ||
+           (next->accumulate && next->out[0].buffer == first->out[0].buffer);
 }
 
 void fuse_updates(struct program *p)
 {
     for (int i = 0, end; i < p->ninstrs; i = end) {
         struct instr *first = &p->instrs[i];
-        for (end = i + 1; is_update(first) && end < p->ninstrs; end++)
-            if (!is_update(&p->instrs[end]) || p->instrs[end].op != first->op)
+        for (end = i + 1; is_of_row(first) && end < p->ninstrs; end++)
+            if (!goes_with(first, &p->instrs[end]))
                 break;
         first->with = end - i - 1;
     }

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// SQNORM, of one tensor or of many in a row: the gradients' norm.
+//
+// Every gradient is read once, 4 bytes for a product and an addition in double (small gradients'
+// squares are no f32): bound by memory. A block has a chunk of a tensor, at least CHUNK elements of
+// it, and leaves a double; one block then adds up each tensor's doubles, a warp for each tensor,
+// and adds their sums in the order of the calls, as f32, to the scalar that all calls write. So a
+// row of calls costs two launches for every RANGES of them, and its bits are those of the calls
+// one by one. They depend on the tensors' lengths alone.
+#include <string.h>
+
+#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/team.h"
+
+enum { THREADS = 256, CHUNK = 8192, AHEAD = 4, RANGES = 160, ADDERS = 1024 };
+
+// One call's tensor; its chunks are the blocks up to `end`.
+struct range {
+    const float *x;
+    int64_t n;
+    int end;
+    float scale;
+};
+struct ranges {
+    double *partial; // a double for each block
+    int n;
+    struct range range[RANGES];
+};
+
+// Elements of a chunk: as few as leave at most OP_CHUNKS chunks.
+HOST_DEVICE int64_t chunk_of(int64_t n)
+{
+    int64_t size = ((n + OP_CHUNKS - 1) / OP_CHUNKS + LANES - 1) / LANES * LANES;
+    return size < CHUNK ? (int64_t)CHUNK : size;
+}
+
+HOST_DEVICE int chunks_of(int64_t n)
+{
+    int64_t size = chunk_of(n);
+    return n > size ? (int)((n + size - 1) / size) : 1;
+}
+
+DEVICE double add_squares(double sum, const float v[LANES])
+{
+    for (int k = 0; k < LANES; k++)
+        sum += (double)v[k] * (double)v[k];
+    return sum;
+}
+
+// A thread's share of x's first n elements: packs, then what is left.
+DEVICE double sum_squares(const float *x, int64_t n)
+{
+    const int64_t packs = pack_aligned(x) ? n / LANES * LANES : 0, step = THREADS * LANES;
+    int64_t i = (int64_t)threadIdx.x * LANES;
+    double sum = 0;
+    for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
+        float v[AHEAD][LANES];
+        UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            pack_load(v[k], x, DT_F32, i + k * step, LANES);
+        UNROLL
+        for (int k = 0; k < AHEAD; k++)
+            sum = add_squares(sum, v[k]);
+    }
+    for (; i < packs; i += step) {
+        float v[LANES];
+        pack_load(v, x, DT_F32, i, LANES);
+        sum = add_squares(sum, v);
+    }
+    for (i = packs + threadIdx.x; i < n; i += THREADS)
+        sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+KERNEL(THREADS) squares_kernel(struct ranges r)
+{
+    __shared__ double part[WARP];
+    const int block = (int)blockIdx.x;
+    int low = 0, high = r.n - 1; // the first range that ends behind this block
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (r.range[middle].end > block)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    const struct range *here = &r.range[low];
+    const int64_t size = chunk_of(here->n);
+    const int64_t begin = (block - (low ? r.range[low - 1].end : 0)) * size;
+    const int64_t left = here->n - begin;
+    double sum = block_sum_f64(sum_squares(here->x + begin, left < size ? left : size), part);
+    if (threadIdx.x == 0)
+        r.partial[block] = sum;
+}
+
+KERNEL(ADDERS) squares_add_kernel(struct ranges r, float *to, bool accumulate)
+{
+    __shared__ float part[RANGES];
+    const int lane = threadIdx.x % WARP;
+    for (int k = threadIdx.x / WARP; k < r.n; k += ADDERS / WARP) {
+        double sum = 0;
+        for (int i = (k ? r.range[k - 1].end : 0) + lane; i < r.range[k].end; i += WARP)
+            sum += r.partial[i];
+        sum = warp_sum_f64(sum);
+        if (lane == 0)
+            part[k] = (float)(sum * (double)r.range[k].scale);
+    }
+    __syncthreads();
+    if (threadIdx.x)
+        return;
+    float sum = accumulate ? to[0] + part[0] : part[0];
+    for (int k = 1; k < r.n; k++)
+        sum += part[k];
+    to[0] = sum;
+}
+
+static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct ranges *r,
+                         bool accumulate, struct err *e)
+{
+    LAUNCH(squares_kernel, (unsigned)r->range[r->n - 1].end, THREADS, 0, q->stream, *r);
+    LAUNCH(squares_add_kernel, 1, ADDERS, 0, q->stream, *r, (float *)c->out[0].data, accumulate);
+    return op_launched(q, c, e);
+}
+
+static int check_squares(const struct op_call *c, const struct op_call *first, struct err *e)
+{
+    int rc = op_want(c, &c->in[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (!rc && (c->out[0].data != first->out[0].data || (c != first && !c->accumulate)))
+        rc = op_refuse(c, e, "calls in a row add to one scalar");
+    return rc;
+}
+
+// Scale 0: another rank counts this part; what lies here may not even be a number.
+static void add_range(struct ranges *r, const struct op_call *c)
+{
+    const int before = r->n ? r->range[r->n - 1].end : 0;
+    struct range *to = &r->range[r->n++];
+    to->x = (const float *)c->in[0].data;
+    to->n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
+    to->end = before + chunks_of(to->n);
+    to->scale = c->attr->scale;
+}
+
+// Room for a double of each chunk is in the scratch, which serves all the calls: of one at least,
+// else of as many as there is room for.
+static bool has_room(const struct ranges *r, const struct op_call *first)
+{
+    const size_t used = r->n ? (size_t)r->range[r->n - 1].end : 0;
+    return r->n < RANGES && (used + OP_CHUNKS) * sizeof(double) <= first->workspace_bytes;
+}
+
+int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    struct ranges r;
+    bool accumulate = calls->accumulate;
+    int rc = 0;
+    memset(&r, 0, sizeof r);
+    r.partial = (double *)calls->workspace;
+    for (int k = 0; k < n && !rc; k++) {
+        rc = check_squares(&calls[k], calls, e);
+        if (!rc && r.n && !has_room(&r, calls)) {
+            rc = launch_ranges(q, calls, &r, accumulate, e);
+            accumulate = true;
+            r.n = 0;
+        }
+        if (!rc)
+            add_range(&r, &calls[k]);
+    }
+    PRE(rc || (size_t)r.range[r.n - 1].end * sizeof(double) <= calls->workspace_bytes);
+    return rc ? rc : launch_ranges(q, calls, &r, accumulate, e);
+}
+
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    return op_sqnorms(q, c, 1, e);
+}
