@@ -515,6 +515,8 @@ BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
 gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
+	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
+	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
 	$(Q)sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
 
 # The same objects, linked to find their libraries beside themselves.

@@ -485,7 +485,7 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
                         struct err *e)
 {
     struct trial t = {q, p, plan};
-    double once[CANDIDATES], best[CANDIDATES];
+    double once[CANDIDATES], best[CANDIDATES] = {0};
     int fastest = 0, rc = sort_candidates(q, p, plan, once, e);
     int finalists = q->device->switches[SWITCH_FINALISTS];
     plan->n = plan->n < finalists ? plan->n : finalists;

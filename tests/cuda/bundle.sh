@@ -43,5 +43,5 @@ chmod 755 "$bundle/gpu-test"
 size=$(du -sb "$bundle" | cut -f1)
 glibc=$(for f in "$bundle/weft-rank" "$bundle"/*.so "$bundle"/tests/test_* "$bundle"/lib/*; do objdump -T "$f"; done 2>/dev/null |
     grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
-echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test; sh bench/lease.sh 1 . OUT"
+echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test; sh bench/lease.sh 1 . OUT; sh relink.sh TREE"
 [ "$size" -lt "$most" ] || { echo "over $((most >> 20)) MiB"; exit 1; }

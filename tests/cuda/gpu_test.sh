@@ -8,15 +8,16 @@
 # Without a GPU it says so and succeeds; WEFT_REQUIRE_GPU=1 makes that a failure. A GPU that is there
 # and cannot be opened is a failure, never a skip.
 #
-#   GPU_TEST_PART     some of these, with blanks between; default: ops models faults
+#   GPU_TEST_PART     some of these, with blanks between; default: ops real models faults
 #       ops           the programs: each op, gradients, parity
+#       real          GPT-2 124M in the ways that have to come to one thing (models.py)
 #       models        trainings against the losses that the CPU had (models.py; in the tree
 #                     tests/e2e/test_cuda.py), several ranks on the one GPU, kill -9 and again
 #       faults        no memory, no device (models.py)
 #       sanitize      the programs under compute-sanitizer, memcheck and racecheck, where that is
 #                     installed; WEFT_SANITIZE=1 adds it
 #   GPU_TEST_ONLY     of the programs those with this in their names
-#   GPU_TEST_FROM     goes on at the program of this name, or at models or faults
+#   GPU_TEST_FROM     goes on at the program of this name, or at real, models or faults
 #   GPU_TEST_STOP     1: what follows a program in which the device itself failed is not begun: one
 #                     such failure explains the others
 #   GPU_TEST_SECONDS  for all of it (3600); what does not fit is LEFT OUT, which is a failure
@@ -27,7 +28,7 @@ shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/libraries.sh"
 export WEFT_BACKEND_DIR="$libraries" LD_LIBRARY_PATH="$weft_libraries"
-parts=${GPU_TEST_PART:-ops models faults}
+parts=${GPU_TEST_PART:-ops real models faults}
 [ "${WEFT_SANITIZE:-0}" = 1 ] && parts="$parts sanitize"
 limit=900 ends=$(($(date +%s) + ${GPU_TEST_SECONDS:-3600}))
 log=$(mktemp)
@@ -143,6 +144,7 @@ fi
 echo "gpu-test: $(cat "$log")"
 export WEFT_RIG=cuda
 has_part ops && each "" -- "$@"
+has_part real && run "real" "${PYTHON:-python3}" "$here/models.py" real "$rank"
 has_part models && models
 has_part faults && run "faults" "${PYTHON:-python3}" "$here/models.py" faults "$rank"
 has_part sanitize && sanitize "$@"

@@ -5,11 +5,16 @@ memory or a device. Python's own library suffices for what runs there.
 
     models.py make FOLDER           here, with a built tree: jobs, their data, and the CPU's losses (WEFT_BUILD)
     models.py check FOLDER RANK     there: RANK is weft-rank; WEFT_BACKEND_DIR says where libweft_cuda.so is
+    models.py real RANK
     models.py faults RANK
 
 check: 50 steps of every kind of model in f32 and bf16; meshes of several ranks on the one device; the same training
 again, and killed and begun again, which have to come to the same bits. Tolerances are tests/e2e/test_cuda.py's, whose
 trainings these are. GPU_TEST_ONLY: those trainings alone that have this in their names.
+
+real: 20 steps of GPT-2 124M in bf16, 16 samples of 1024: attention by the library takes several turns over its scratch.
+What one device may do in several ways has to come to one thing: ops fused and apart, sums in order and in any order, the
+library's attention and our own. GPU_TEST_TINY=1: at a size for laptops.
 """
 import contextlib
 import ctypes
@@ -75,8 +80,11 @@ class Training:
         self.command = [rank, "--solo", place / "run", "--job", job, "-s", f"checkpoint.dir={place / 'ckpt'}", *more]
         self.env = {**os.environ, **(env or {})}
 
-    def start(self):
-        return subprocess.Popen(self.command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def start(self, to=subprocess.PIPE):
+        return subprocess.Popen(self.command, env=self.env, stdout=to, stderr=subprocess.STDOUT, text=True)
+
+    def logs(self):
+        return "".join(f.read_text() for f in sorted(self.place.glob("run/logs/*.log")))
 
     def run(self):
         """Exit code and all that was said."""
@@ -86,7 +94,7 @@ class Training:
         except subprocess.TimeoutExpired:
             p.kill()
             return None, f"not done after {LIMIT} s"
-        return p.returncode, said + "".join(f.read_text() for f in sorted(self.place.glob("run/logs/*.log")))
+        return p.returncode, said + self.logs()
 
     def finish(self):
         code, said = self.run()
@@ -168,6 +176,88 @@ def check(folder, rank):
     return all(good)
 
 
+# ---- there: a model's own size -------------------------------------------------------------------
+
+REAL = {"layers": 12, "embed": 768, "heads": 12, "seq": 1024, "vocab": 50257, "vocab_multiple": 128}
+REAL_TINY = {"layers": 2, "embed": 32, "heads": 2, "seq": 16, "vocab": 250, "vocab_multiple": 128}
+REAL_STEPS = 4 if os.environ.get("GPU_TEST_TINY") == "1" else 20
+REAL_TOLERANCE = {"loss": 5e-3, "grad_norm": 5e-2}  # relative, of every step
+WAYS = {  # what is set, which switch is in the environment; each is held against the first
+    "in order": ({}, {}),
+    "in order, again": ({}, {}),  # to the same bits
+    "ops apart": ({"train.fuse": "false"}, {}),
+    "own attention": ({}, {"WEFT_CUDA_LIBRARY_ATTENTION": "0"}),
+    "any order": ({"precision.deterministic": "false"}, {}),
+    "any order, ops apart": ({"precision.deterministic": "false", "train.fuse": "false"}, {}),
+}
+
+
+def real_job(place):
+    """The job's file. It has many more steps than are looked at: the checkpoint at its end is not asked for."""
+    here = pathlib.Path(__file__).resolve().parent
+    sys.path[:0] = [str(here / "bench"), str(here.parent / "bench/gpu")]
+    import sizes
+
+    tiny = os.environ.get("GPU_TEST_TINY") == "1"
+    model = REAL_TINY if tiny else REAL
+    sizes.write_tokens(place / "tokens.bin", next(s for s in sizes.SIZES.values() if s.vocab == model["vocab"]))
+    job = {"name": "real", "mesh": {"dp": 1}, "resources": {"kind": "cuda"}, "model": {"program": "gpt2", **model},
+           "data": {"format": "tokens", "train": {"tokens": "tokens.bin"}, "batch": 2 if tiny else 16},
+           "optimizer": {"kind": "adamw", "weight_decay": 0.1, "clip_norm": 1.0}, "schedule": {"kind": "constant", "value": 3e-4},
+           "precision": {"compute": "bf16"}, "restart": {"hang_after": "DURATION"}, "train": {"steps": 100000}}
+    (place / "job.yaml").write_text(json.dumps(job).replace('"DURATION"', "120s"))
+    return place / "job.yaml"
+
+
+def first_steps(rank, job, place, settings, env):
+    """The rows of the first steps. Whoever falls back on a kernel that was not asked for has failed."""
+    import bench
+
+    place.mkdir()
+    t = Training(rank, job, place, *(x for name, value in settings.items() for x in ("-s", f"{name}={value}")), env=env)
+    ends = time.monotonic() + LIMIT
+    with open(place / "said", "w+") as said:
+        p = t.start(said)
+        while p.poll() is None and len(t.rows()) < REAL_STEPS and time.monotonic() < ends:
+            time.sleep(0.05)
+        p.kill()
+        p.wait()
+        said.seek(0)
+        text = said.read() + t.logs()
+    rows = t.rows()[:REAL_STEPS]
+    assert len(rows) == REAL_STEPS, f"{len(rows)} steps, then exit {p.returncode}: {bench.reason(text)}"
+    fell = bench.fallen(text)
+    assert not fell, f"FELL BACK: {fell[0][:300]}"
+    return rows
+
+
+def same_rows(rows, first):
+    """How far the worst is off, in parts of what is allowed."""
+    worst = 0
+    for row, want in zip(rows, first):
+        for name, tolerance in REAL_TOLERANCE.items():
+            off = abs(row[name] - want[name]) / abs(want[name]) / tolerance
+            assert off <= 1, f"step {row['step']}: {name} is {row[name]}, not {want[name]}"
+            worst = max(worst, off)
+    return worst
+
+
+def real(rank):
+    with tempfile.TemporaryDirectory() as scratch:
+        job, rows, only = real_job(pathlib.Path(scratch)), {}, os.environ.get("GPU_TEST_ONLY", "")
+
+        def way(name, place):
+            rows[name] = first_steps(rank, job, place / "way", *WAYS[name])
+            first = rows["in order"]
+            assert first[-1]["loss"] < first[0]["loss"], "nothing is learned"
+            if name == "in order, again":
+                assert numbers(rows[name]) == numbers(first), "the same training again had other numbers"
+            return f"{REAL_STEPS} steps, loss {rows[name][-1]['loss']:.4f}, {same_rows(rows[name], first):.2f} of the tolerance"
+
+        return all([report(f"real size, {name}", lambda place, name=name: way(name, place))
+                    for name in WAYS if only in name or name == "in order"])
+
+
 # ---- there: faults -------------------------------------------------------------------------------
 
 JOB = """{"name": "faults", "mesh": {"dp": 1}, "resources": {"kind": "cuda"},
@@ -225,7 +315,7 @@ def main():
         hog(int(rest[0]))
     else:
         paths = [pathlib.Path(x).resolve() for x in rest]
-        sys.exit(not {"check": check, "faults": faults}[what](*paths))
+        sys.exit(not {"check": check, "real": real, "faults": faults}[what](*paths))
 
 
 if __name__ == "__main__":
