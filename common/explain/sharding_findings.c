@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 #include <string.h>
 
+#include "common/compile/graph/experts.h"
 #include "common/explain/fixes.h"
 
 struct teller {
@@ -314,14 +315,14 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
     buf_clear(&axes);
 }
 
-// How tokens are dealt to the experts whose places a value holds; null: it holds none.
-static const struct op_slots *find_dealing(const struct teller *t, const struct value *v)
+// What deals tokens to the experts whose places a value holds; null: it holds none.
+static const struct node *find_dealing(const struct teller *t, const struct value *v)
 {
     const struct graph *g = t->graph;
     for (const struct value *at = v; at->producer >= 0;) {
         const struct node *n = &g->nodes[at->producer];
         if (n->op == OP_DISPATCH)
-            return &n->attr.slots;
+            return &g->nodes[g->values[n->in[1]].producer];
         at = &g->values[n->in[0]];
     }
     return NULL;
@@ -338,7 +339,7 @@ static int64_t find_group(int64_t group, int64_t groups, int64_t parts)
 
 static void tell_groups(const struct teller *t, const struct fact *f, struct finding *one)
 {
-    const struct op_slots *s = find_dealing(t, value_of(t, f));
+    const struct op_slots *s = &find_dealing(t, value_of(t, f))->attr.slots;
     int64_t would = find_group(s->group, f->size, f->parts);
     one->message =
         TEXT(t,
@@ -349,14 +350,23 @@ static void tell_groups(const struct teller *t, const struct fact *f, struct fin
     one->fix = TEXT(t, "model.group=%lld", (long long)would);
 }
 
+// "capacity=1 gives 2 and capacity=2 gives 4".
 static void tell_places(const struct teller *t, const struct fact *f, struct finding *one)
 {
-    one->message =
-        TEXT(t,
-             "%s: %lld slots an expert do not divide by %lld (%s): a capacity that gives %s "
-             "would do",
-             one->tensor, (long long)f->size, (long long)f->parts, axes_text(t, f->axes),
-             sizes_text(t, f->size, f->parts));
+    const struct node *n = find_dealing(t, value_of(t, f));
+    const struct op_slots *s = &n->attr.slots;
+    int64_t tokens = s->group * t->graph->values[n->in[0]].shape.dim[1];
+    int64_t below = f->size / f->parts * f->parts, above = below + f->parts;
+    const char *would = TEXT(t, "capacity=%.9g gives %lld",
+                             experts_factor(tokens, s->experts, above), (long long)above);
+    if (below)
+        would = TEXT(t, "capacity=%.9g gives %lld and %s",
+                     experts_factor(tokens, s->experts, below), (long long)below, would);
+    one->message = TEXT(t,
+                        "%s: %lld slots an expert, for %lld tokens of a group and %lld experts, do "
+                        "not divide by %lld (%s): %s",
+                        one->tensor, (long long)f->size, (long long)tokens, (long long)s->experts,
+                        (long long)f->parts, axes_text(t, f->axes), would);
 }
 
 static void tell_indivisible(const struct teller *t, const struct fact *f)

@@ -46,14 +46,45 @@ struct term call_top(struct builder *b, const struct term *arg)
     return w;
 }
 
-// How often each expert was chosen, and the share of choices that found no place, of a layer.
-static int report_loads(struct builder *b, const struct experts_dealing *how, int chosen,
-                        int64_t choices)
+// The scores that a node of `top` has chosen by, as each token's shares, whose sum is 1. Scores that may be
+// below 0 have their softmax's.
+static int make_shares(struct graph *g, int ids)
+{
+    int s = g->nodes[g->values[ids].producer].in[0], by = g->values[s].producer;
+    enum op made_by = by < 0 || g->nodes[by].kind != NODE_OP ? OP_ADD : g->nodes[by].op;
+    if (made_by == OP_SOFTMAX)
+        return s;
+    if (made_by != OP_SIGMOID && made_by != OP_SOFTPLUS && made_by != OP_EXP)
+        return apply(g, OP_SOFTMAX, s);
+    const enum dim token[] = {DIM_BATCH, DIM_SEQ};
+    int total = sum(g, s, 2, token, 1, DT_NONE);
+    return graph_like(g, OP_DIV, 2, (int[]){s, total}, s);
+}
+
+// A layer's −Σ p ln p, the mean over the step's tokens, of shares p: 0 for a router that is sure, ln n
+// for one that does not tell n experts apart. A share of 0 adds 0.
+static int make_entropy(struct graph *g, int shares, double tokens)
+{
+    graph_at(g, POINT_NONE);
+    int least = scale(g, graph_one(g), 1e-30f);
+    graph_at(g, POINT_SEQ);
+    int bits = mul(g, shares, apply(g, OP_LOG, add(g, shares, least)));
+    graph_at(g, POINT_NONE);
+    return sum(g, bits, 0, NULL, (float)(-1 / tokens), DT_NONE);
+}
+
+// What every layer of experts tells: how often each was chosen, the share of choices that found no
+// place, and of the router n · Σ over n experts of (share of choices · mean share of scores), a mean
+// over groups, which is 1 where experts are chosen alike and up to n, and its entropy. Returns the
+// part of the first.
+static int report_loads(struct builder *b, const struct experts_dealing *how, int ids, int chosen)
 {
     struct graph *g = b->g;
     const enum dim router = DIM_ROUTER;
     if (b->run.kind == PROGRAM_SAMPLE || g->failed)
         return 0;
+    double choices = (double)g->values[ids].shape.dim[2], seq = (double)g->values[ids].shape.dim[1];
+    double tokens = (double)b->run.step_batch * seq;
     graph_at(g, POINT_NONE);
     int load = sum(g, chosen, 1, &router, 1 / (float)how->group, DT_NONE);
     int part = graph_report(g, "expert_tokens", load);
@@ -61,9 +92,14 @@ static int report_loads(struct builder *b, const struct experts_dealing *how, in
     int places = spread(g, graph_one(g), chosen, (float)how->capacity, DT_F32);
     int over = apply(g, OP_RELU, sub(g, chosen, places));
     graph_at(g, POINT_NONE);
-    double all = (double)b->run.step_batch * (double)how->group * (double)choices *
-                 (double)model_sizes_whole(b->sizes, "seq", 1);
+    double all = tokens * choices * (double)how->group;
     graph_report(g, "expert_dropped", sum(g, over, 0, NULL, (float)(1 / all), DT_NONE));
+    graph_at(g, POINT_SEQ);
+    int shares = make_shares(g, ids), both = mul(g, shares, chosen);
+    graph_at(g, POINT_NONE);
+    double by = (double)how->experts / (choices * tokens * seq * (double)how->group);
+    graph_report(g, "expert_balance", sum(g, both, 0, NULL, (float)by, DT_NONE));
+    graph_report(g, "router_entropy", make_entropy(g, shares, tokens));
     return part;
 }
 
@@ -74,7 +110,8 @@ struct term call_slots(struct builder *b, const struct term *arg)
     if (b->failed)
         return (struct term){0};
     const struct value v = b->g->values[ids];
-    if (v.dtype != DT_I32 || v.shape.n != 3 || v.dims[2] != DIM_CHOICE)
+    bool chosen_by_top = v.producer >= 0 && b->g->nodes[v.producer].op == OP_TOPK;
+    if (!chosen_by_top || v.dtype != DT_I32 || v.shape.n != 3 || v.dims[2] != DIM_CHOICE)
         return build_fail(b, "slots deals what top chose: w, id = top(scores, choices)");
     bool training = b->run.kind == PROGRAM_TRAIN;
     struct experts_dealing how = {
@@ -89,7 +126,7 @@ struct term call_slots(struct builder *b, const struct term *arg)
     build_check(b);
     if (b->failed)
         return (struct term){0};
-    int part = report_loads(b, &how, chosen, v.shape.dim[2]);
+    int part = report_loads(b, &how, ids, chosen);
     int bias = find_bias(b, &arg[BIAS], how.experts);
     if (!b->failed && bias >= 0 && training)
         graph_balance(b->g, bias, part,

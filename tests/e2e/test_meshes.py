@@ -4,6 +4,7 @@ of one mesh is the very same tensors on any other. make check-long runs the whol
 import math
 
 import meshes
+import numpy
 import pytest
 import solo
 
@@ -53,8 +54,11 @@ RESUMED = {
     "mixtral on cp 2, ep 2": ("mixtral", {"mesh": {"cp": 2, "ep": 2}}),
     "mixtral on dp 2, pp 2, ep 2": ("mixtral", {"mesh": {"dp": 2, "pp": 2, "ep": 2}, **MICRO}),
     "jaxformer on dp 2, pp 2, tp 2": ("jaxformer", JAXFORMER_CUTS),
+    "balanced by a bias, on dp 2, ep 2": ("biased", {"mesh": {"dp": 2, "ep": 2}, **MICRO}),
+    "balanced by a bias, on pp 2, ep 2": ("biased", {"mesh": {"pp": 2, "ep": 2}, **MICRO}),
+    "balanced by a bias, on ep 2, tp 2": ("biased", {"mesh": {"ep": 2, "tp": 2}, "sharding": EXPERTS_SEQUENCE}),
 }  # fmt: skip
-RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "jaxformer on dp 2, pp 2, tp 2",
+RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "balanced by a bias, on dp 2, ep 2", "jaxformer on dp 2, pp 2, tp 2",
                   "uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
 
 LAYOUTS = {
@@ -153,6 +157,8 @@ def test_a_checkpoint_of_experts_goes_on_across_ep_dp_and_tp(place, data, then):
     run = meshes.trained(place, job, {"mesh": {"dp": 2, "ep": 2}})
     tokens = [row["expert_tokens"] for row in run.metrics()]
     assert all(sum(layer) == 8 * 32 * 2 for row in tokens for layer in row)
+    assert all(0 < layer < math.log(4) for row in run.metrics() for layer in row["router_entropy"])
+    assert all(0.9 < layer < 4 for row in run.metrics() for layer in row["expert_balance"])
     run.forget(12)
     on = meshes.moved(run, place / "on", job, {"mesh": EXPERTS_MOVES[then]})
     on.finish()
@@ -175,3 +181,43 @@ def test_a_small_jaxformer_on_its_three_axes_trains_as_one_device_does(place, da
         assert math.isclose(a["loss"], a["cross_entropy"] + sum(a["balance"]), rel_tol=1e-6)
         assert math.isclose(a["cross_entropy"], b["cross_entropy"], rel_tol=2e-5)
         assert math.isclose(sum(a["balance"]), sum(b["balance"]), rel_tol=2e-5)
+
+
+BIASED = {
+    "ep 2": {"mesh": {"ep": 2}, **MICRO},
+    "dp 2, tp 2": {"mesh": {"dp": 2, "tp": 2}},
+    "fsdp 2, ep 2": {"mesh": {"fsdp": 2, "ep": 2}},
+    "cp 2, ep 2": {"mesh": {"cp": 2, "ep": 2}},
+    "pp 2": {"mesh": {"pp": 2}, **MICRO},
+}
+
+
+@pytest.mark.parametrize("mesh", BIASED if solo.LONG else ["ep 2"])
+def test_the_bias_of_experts_has_the_same_bits_on_every_mesh(place, data, mesh):
+    """It moves by whole rates, as whole numbers of choices say: as long as rounding moves no score across
+    another, nothing of the mesh is in it. From 0 on it is what the rows of metrics tell."""
+    job = long_job(data, "biased")
+    job["train"]["steps"] = 6
+    one = meshes.trained(place, job, {"mesh": {"dp": 1}}, "one")
+    many = meshes.trained(place, job, BIASED[mesh], "many")
+    assert [r["expert_tokens"] for r in one.metrics()] == [r["expert_tokens"] for r in many.metrics()]
+    mean = 8 * 32 * 2 / 4  # choices of an expert in a step
+    for layer in range(2):
+        want = numpy.zeros(4, numpy.float32)
+        for row in one.metrics():
+            want += numpy.float32(0.01) * numpy.sign(mean - numpy.array(row["expert_tokens"][layer])).astype(numpy.float32)
+        for run in (one, many):
+            assert (run.checkpoints()[-1].numbers()[f"layers/{layer}/moe/busy"] == want).all()
+    assert (want != 0).any()
+
+
+def test_a_router_whose_scores_are_no_numbers_ends_the_job_as_any_such_loss(place, data):
+    """Every token still has its experts, each chosen once at most, and the run its reason."""
+    job = long_job(data, "mixtral")
+    job |= {"optimizer": {"kind": "adamw", "weight_decay": 1.0}, "schedule": {"kind": "constant", "value": 1e6}}
+    run = meshes.run_in(place, job, {"mesh": {"ep": 2}})
+    end = run.run()
+    assert end.code == 65 and "not finite for 10 steps in a row" in end.err, end
+    last = run.metrics()[-1]
+    assert last["loss"] is None and last["router_entropy"] == [None, None]
+    assert last["expert_tokens"] == [[8 * 32, 8 * 32, 0, 0]] * 2  # of equals the first ones

@@ -66,11 +66,17 @@ struct dealing {
     int64_t seq, choices;
 };
 
+// A weight in 4,096ths, from 0 to 1; a NaN is 0.
+static double key_of(double weight)
+{
+    double units = floor(4096 * weight + 0.5);
+    return units > 4096 ? 4096 : units > 0 ? units : 0;
+}
+
 // Whether token a comes before token b of the same group.
 static bool is_before(const struct dealing *d, int64_t a, int64_t b)
 {
-    double key_a = floor(4096 * d->weights[a * d->choices] + 0.5);
-    double key_b = floor(4096 * d->weights[b * d->choices] + 0.5);
+    double key_a = key_of(d->weights[a * d->choices]), key_b = key_of(d->weights[b * d->choices]);
     if (key_a != key_b)
         return key_a > key_b;
     if (a / d->seq != b / d->seq)

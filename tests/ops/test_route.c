@@ -133,6 +133,38 @@ static void places_go_by_choice_then_weight_then_position(void **state)
     }
 }
 
+// What a router of NaNs gives: all rows, or some. Experts and places are still ones that there are, the
+// bytes around each operand stay, and the rows that come back are NaN for who was weighed by one.
+static void a_router_of_nans_writes_where_any_other_does(void **state)
+{
+    static const struct dealt d = {4, 33, 5, 2, 2, 9, 3};
+    (void)state;
+    for (int every = 1; every <= 3; every += 2) {
+        struct arena a = {0};
+        struct rig_case top, deal, back;
+        int64_t ext[26] = {[8] = d.b * d.s, [9] = d.experts, [10] = d.k};
+        double *chosen[OP_MAX_OUT], *slots[OP_MAX_OUT];
+        rig_case(&top, &a, OP_TOPK, "ij->ik", ext);
+        rig_fill(&top.in[0], 1, 0, 1);
+        for (int64_t i = 0; i < shape_count(&top.in[0].shape); i++)
+            top.in[0].v[i] = i / d.experts % every ? top.in[0].v[i] : NAN;
+        rig_reference(&top, &a, chosen);
+        slots_case(&deal, &a, &d);
+        deal.in[0].v = chosen[1];
+        deal.in[1].v = chosen[0];
+        rig_reference(&deal, &a, slots);
+        case_of(&back, &a, OP_COMBINE, "gecm,bsk,bsk->bsm", &d);
+        back.in[1].v = slots[0];
+        back.in[2].v = chosen[0];
+        for (int k = 0; k < OP_MAX_IN + OP_MAX_OUT; k++)
+            top.shift[k] = deal.shift[k] = back.shift[k] = 1;
+        run_everywhere(&top, "of NaNs", 0, 0);
+        run_everywhere(&deal, "of NaNs", 0, 0);
+        run_everywhere(&back, "of NaNs", 1e-6, 1e-6);
+        arena_clear(&a);
+    }
+}
+
 // Worked by hand: two experts of two places; four tokens all choose expert 0 first, expert 1 second.
 // The best two by weight get 0's places; tokens 0 and 2 tie, and 2 stands before 0.
 static void four_tokens_of_which_two_find_a_place(void **state)
@@ -291,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_greatest_of_a_row_come_first_and_of_equals_the_earlier),
         cmocka_unit_test(a_nan_is_chosen_before_any_number),
+        cmocka_unit_test(a_router_of_nans_writes_where_any_other_does),
         cmocka_unit_test(places_go_by_choice_then_weight_then_position),
         cmocka_unit_test(four_tokens_of_which_two_find_a_place),
         cmocka_unit_test(what_is_chosen_too_often_is_biased_down_and_the_rest_up),

@@ -9,6 +9,7 @@ import shutil
 import numpy
 import solo
 
+PROGRAMS = pathlib.Path(__file__).parents[1] / "unit" / "programs"
 LICENCES = pathlib.Path("/usr/share/common-licenses")
 DECODER = {"layers": 2, "embed": 32, "heads": 4, "seq": 32, "vocab": 250, "vocab_multiple": 256}
 DECODERS = {
@@ -16,6 +17,7 @@ DECODERS = {
     "llama": {**DECODER, "program": "llama", "layers": 3, "kv_heads": 2, "mlp": 64, "theta": 1000.0},
     "mixtral": {**DECODER, "program": "mixtral", "kv_heads": 2, "mlp": 32, "theta": 1000.0, "experts": 4,
                 "capacity": 1.0},  # half of the choices are dropped
+    "biased": {"program": str(PROGRAMS / "biased.model"), "layers": 2, "embed": 32, "seq": 32, "vocab": 256},
     "jaxformer": {**DECODER, "program": "jaxformer", "blocks": 2, "layers_per_block": 2, "latent": 12, "rotary": 8,
                   "layers": 4, "mlp": 32, "experts": 4, "capacity": 1.0, "balance": 0.01, "dropout": 0.1},
 }

@@ -24,8 +24,8 @@ enum {
 };
 enum {
     DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION | BY_HAND,
-    LAYERED = DECODERS | MLP, // a VAE has no stages
-    ALL = LAYERED | VAE,
+    LAYERED = DECODERS | MLP | VAE,
+    ALL = LAYERED,
     THIRDS = MLP | VAE | GPT2,
     EIGHTHS = ALL & ~GPT2,
 };
@@ -37,7 +37,7 @@ static const struct model {
     {"mlp", "{program: mlp, inputs: 24, hidden: [48, 24, 48], classes: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i, labels: l}, eval: {images: i, labels: l}, ", "",
      NULL},
-    {"vae", "{program: vae, inputs: 24, hidden: [48, 24], latent: 6, activation: gelu}",
+    {"vae", "{program: vae, inputs: 24, hidden: [24, 24, 24], latent: 6, activation: gelu}",
      "{format: npy, dtype: u8, train: {images: i}, eval: {images: i}, ", "", NULL},
     {"gpt2",
      "{program: gpt2, layers: 4, embed: 24, heads: 12, head_dim: 2, mlp: 48, seq: "

@@ -36,6 +36,7 @@ static const struct own {
     {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
+    {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
 };
 enum { OWNS = sizeof owns / sizeof *owns };

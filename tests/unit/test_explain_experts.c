@@ -35,6 +35,7 @@ static bool has_finding(const struct moe *m, const char *mesh, const char *shard
 static void sizes_that_do_not_fit_the_mesh_are_told_with_what_would(void **state)
 {
     static const struct moe pairs = {6, 2, 0, 2, 1.5, 0, 0.01, 2, 0};
+    static const struct moe sevens = {7, 2, 0, 1, 2.5, 0, 0.01, 2, 0};
     static const struct moe fours = {6, 2, 0, 4, 1.5, 0, 0.01, 2, 0};
     char fix[200];
     (void)state;
@@ -47,7 +48,14 @@ static void sizes_that_do_not_fit_the_mesh_are_told_with_what_would(void **state
     assert_string_equal(fix, "model.group=1");
     expect_finding(&fours, "dp: 2", "", FINDING_INDIVISIBLE, "group=3 would do", fix);
     expect_finding(&usual, "cp: 2", "", FINDING_INDIVISIBLE,
-                   "3 slots an expert do not divide by 2 (cp): a capacity that gives 2 or 4", fix);
+                   "3 slots an expert, for 12 tokens of a group and 6 experts, do not divide by 2 "
+                   "(cp): capacity=1 gives 2 and capacity=2 gives 4",
+                   fix);
+    // ⌊12·2/7⌋ = 3, ⌊12·4/7⌋ = 6.
+    expect_finding(&sevens, "cp: 3", "", FINDING_INDIVISIBLE,
+                   "4 slots an expert, for 12 tokens of a group and 7 experts, do not divide by 3 "
+                   "(cp): capacity=2 gives 3 and capacity=4 gives 6",
+                   fix);
 }
 
 static void a_group_that_leaves_samples_over_is_refused(void **state)
@@ -63,22 +71,30 @@ static void a_group_that_leaves_samples_over_is_refused(void **state)
     fixture_clear(&f);
     moe = scarce;
     assert_int_equal(compile_moe(&f, moe_text("dp: 1", 1, "", "")), ERR_INVALID);
-    assert_non_null(strstr(f.e.text,
-                           "an expert of 6 has no place for any of a group's 12 tokens; a "
-                           "capacity of 1 or more would give it one"));
+    assert_non_null(strstr(f.e.text, "an expert of 6 has no place for any of a group's 12 tokens; "
+                                     "capacity=0.5 gives it one"));
     fixture_clear(&f);
 }
 
-// The same axes in another order compute the same; each exchange would gather what stands behind.
+// The same axes in another order compute the same; each exchange would gather what stands behind. The
+// tokens in their places are [12 groups, 6 experts, 3 places, 12 wide] of 4 bytes, 10368 in all.
+//
+//   [ep, dp]         gather dp to a half: 2592; exchange halves of it: 2592; and as much back
+//   [dp, ep]         exchange half of a quarter: 1296, and back
+//   expert [ep, tp]  gather tp to a half: 2/3 of 5184; exchange halves of it: 2592; and back
+//   expert [tp, ep]  exchange half of a sixth: 864, and back
 static void the_axis_of_experts_comes_last(void **state)
 {
     char fix[200], text[400];
     (void)state;
     expect_finding(&usual, "dp: 2, ep: 2", "rules: {batch: [ep, dp]}", FINDING_EXPERT_ORDER,
-                   "sharding.rules.batch: ep deals tokens to experts and is not last", fix);
+                   "sharding.rules.batch: ep deals tokens to experts and is not last: what stands "
+                   "behind it is gathered for each exchange, 10.1 KiB a layer, microbatch and "
+                   "direction instead of 2.5 KiB; ",
+                   fix);
     assert_string_equal(fix, "sharding.rules.batch=[dp, ep]");
     expect_finding(&usual, "ep: 2, tp: 3", "rules: {expert: [ep, tp]}", FINDING_EXPERT_ORDER,
-                   "sharding.rules.expert: ep", fix);
+                   "exchange, 11.8 KiB a layer, microbatch and direction instead of 1.7 KiB", fix);
     assert_string_equal(fix, "sharding.rules.expert=[tp, ep]");
     snprintf(text, sizeof text, "rules: {expert: %s}", strchr(fix, '=') + 1);
     assert_false(has_finding(&usual, "ep: 2, tp: 3", text, FINDING_EXPERT_ORDER));

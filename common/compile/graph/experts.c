@@ -2,7 +2,7 @@
 // The ops of experts as a model writes them. See experts.h.
 #include "common/compile/graph/experts.h"
 
-#include <string.h>
+#include <math.h>
 
 int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *ids)
 {
@@ -33,6 +33,17 @@ int64_t experts_capacity(int64_t tokens, int64_t experts, double factor)
     return factor > 0 ? (int64_t)((double)tokens * factor / (double)experts) : tokens;
 }
 
+double experts_factor(int64_t tokens, int64_t experts, int64_t places)
+{
+    double exact = (double)places * (double)experts / (double)tokens;
+    for (double unit = 1; unit < 1e9; unit *= 10) {
+        double short_one = ceil(exact * unit) / unit;
+        if (experts_capacity(tokens, experts, short_one) == places)
+            return short_one;
+    }
+    return exact;
+}
+
 // "1, 2, 3 or 6": what would divide a microbatch's samples.
 static const char *list_divisors(struct graph *g, int64_t n)
 {
@@ -54,10 +65,9 @@ static int check_dealing(struct graph *g, const struct experts_dealing *how, con
     if (how->capacity < 1)
         return err_set(g->err, ERR_INVALID,
                        "capacity: an expert of %lld has no place for any of a group's %lld tokens; "
-                       "a capacity of %lld or more would give it one",
+                       "capacity=%.9g gives it one",
                        (long long)how->experts, (long long)(how->group * v->shape.dim[1]),
-                       (long long)((how->experts + how->group * v->shape.dim[1] - 1) /
-                                   (how->group * v->shape.dim[1])));
+                       experts_factor(how->group * v->shape.dim[1], how->experts, 1));
     return 0;
 }
 

@@ -19,6 +19,8 @@ int experts_top(struct graph *g, int x, int by, enum dim dim, int64_t k, int *id
 // The capacity of an expert in a group: ⌊tokens of it · factor / experts⌋, or with a factor of 0 all
 // of them, so that nothing is dropped.
 int64_t experts_capacity(int64_t tokens, int64_t experts, double factor);
+// A factor of few digits that makes `places` the capacity.
+double experts_factor(int64_t tokens, int64_t experts, int64_t places);
 
 // How tokens are dealt: groups of so many samples, experts, places of each; `dim` is the experts'
 // dimension where they are counted. *chosen: [batch, dim]. Fails where the samples of a microbatch
