@@ -2,7 +2,8 @@
 // The model section of a job. See job_model.h.
 //
 // A program is one that comes with weft, by its name, or a text of the user's own: a file beside the
-// job, which is read once, where the job file is. From then on its text is a key of the resolved job.
+// job, which is read once, where the job file is. From then on its text is a key of the resolved job:
+// of a program that comes with weft too, since a later weft may have another text of that name.
 #include "common/job/job_model.h"
 
 #include <string.h>
@@ -26,8 +27,9 @@ static const struct schema_row rows[] = {
      .type = SCHEMA_TEXT,
      .offset = AT(text),
      .optional = true,
-     .doc = "the text of a program of your own; weft puts it here when it reads the file, so that "
-            "the resolved job needs no other"},
+     .doc =
+         "the program's text; weft puts it here when it reads the job file, so that the resolved "
+         "job needs no other, and a later weft goes on with the same model"},
 };
 
 const struct schema_table job_model_schema = {rows, sizeof rows / sizeof *rows,
@@ -98,7 +100,7 @@ static const char *read_own(struct reading *r, const struct tree_node *at, const
         tree_error(&r->errors, at, "model.program", "%s: larger than the %d KiB a program may be",
                    path, MODEL_MAX_BYTES >> 10);
     else if (text_check_program(name_source(r, path), buf_str(&content), content.len, &r->errors))
-        text = text_lines(r->arena, buf_str(&content));
+        text = arena_strdup(r->arena, buf_str(&content));
     buf_clear(&content);
     return text;
 }
@@ -138,21 +140,22 @@ int model_rows(const struct model_program *p, struct arena *a, struct schema_row
     return p->nsizes;
 }
 
-// A schema like `from` whose model section has the rows of this program too. What a size is without
-// a setting the program says, not the row.
+// A schema like `from` whose model section has the rows of this program too, between its name and its
+// text. What a size is without a setting the program says, not the row.
 static const struct schema *add_sizes(struct reading *r, const struct schema *from,
                                       const struct model_program *p)
 {
     struct schema_row *sizes;
-    int own = job_model_schema.n, n = model_rows(p, r->arena, &sizes);
+    int own = job_model_schema.n, n = model_rows(p, r->arena, &sizes), at = 0;
     struct schema_row *all = arena_array(r->arena, struct schema_row, own + n);
-    for (int i = 0; i < own; i++)
-        all[i] = job_model_schema.rows[i];
-    for (int i = 0; i < n; i++) {
-        all[own + i] = sizes[i];
-        all[own + i].derived = p->sizes[i].written;
-        all[own + i].def = NULL;
+    all[at++] = rows[0];
+    for (int i = 0; i < n; i++, at++) {
+        all[at] = sizes[i];
+        all[at].derived = p->sizes[i].written;
+        all[at].def = NULL;
     }
+    for (int i = 1; i < own; i++)
+        all[at++] = rows[i];
     struct schema_table *model = arena_new(r->arena, struct schema_table);
     *model = (struct schema_table){all, own + n, job_model_schema.section};
     const struct schema_table **tables =
@@ -182,24 +185,26 @@ static void tell_errors(struct reading *r, const struct model_errors *errs)
         tree_error_at(&r->errors, source, 0, 0, "%d more errors", errs->more);
 }
 
+// The text that stands beside the program's name; one that an override names has none there.
+static const char *take_text(struct tree_node *section, const struct tree_node *program)
+{
+    const struct tree_node *text = tree_get(section, "text");
+    if (text && program->source != text->source && program->source->index)
+        tree_drop(section, "text");
+    return find_word(section, "text");
+}
+
 void open_model(struct reading *r)
 {
     struct job_model *m = &r->job->model;
-    const struct tree_node *section = tree_get(r->root, "model");
+    struct tree_node *section = tree_get(r->root, "model");
     if (!section || section->kind != TREE_MAP || !(m->program = find_word(section, "program")))
         return;
     const struct tree_node *at = tree_get(section, "program");
-    const char *own = find_word(section, "text"), *text = NULL;
-    bool path = is_path(m->program);
-    if (own && !path)
-        tree_error_key(&r->errors, tree_get(section, "text"), "model.text",
-                       "is for a program of your own, whose name is a path such as ./%.60s.model",
-                       m->program);
-    else if (own)
-        text = text_lines(r->arena, own);
-    else
-        text = path ? read_own(r, at, m->program) : find_text(r, at, m->program);
-    m->text = path ? text : NULL;
+    const char *text = take_text(section, at);
+    if (!text)
+        text = is_path(m->program) ? read_own(r, at, m->program) : find_text(r, at, m->program);
+    m->text = text = text ? text_lines(r->arena, text) : NULL;
     struct model_errors errs = {.arena = r->arena};
     if (text && !model_program_read(m->program, text, strlen(text), &m->read, &errs))
         r->job->schema = r->schema = add_sizes(r, r->schema, m->read);

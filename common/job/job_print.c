@@ -4,6 +4,7 @@
 
 #include "common/base/hash.h"
 #include "common/job/reading.h"
+#include "common/model/language/model_program.h"
 
 // Opens the sections of `path` that `before` was not in; returns the key's name.
 static const char *open_sections(const char *path, const char *before, struct buf *to)
@@ -60,6 +61,16 @@ static bool is_free_key(const char *path)
     return false;
 }
 
+// A setting in words that are equal where it means the same: of a program's text the comments say
+// nothing of what is learnt.
+static void print_meaning(const struct schema_row *row, const void *field, struct buf *to)
+{
+    if (row->type == SCHEMA_TEXT)
+        model_text_print_bare(*(const char *const *)field, to);
+    else
+        setting_types[row->type].print(row, field, to);
+}
+
 static void print_rows(const struct job *job, bool with_free, struct buf *to)
 {
     const char *before = "";
@@ -71,7 +82,10 @@ static void print_rows(const struct job *job, bool with_free, struct buf *to)
             (!with_free && is_free_key(row->path)))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
-        setting_types[row->type].print(row, field, to);
+        if (with_free)
+            setting_types[row->type].print(row, field, to);
+        else
+            print_meaning(row, field, to);
         buf_putc(to, '\n');
         before = row->path;
     }
@@ -82,18 +96,23 @@ void job_print(const struct job *job, struct buf *to)
     print_rows(job, true, to);
 }
 
+enum said { SAY_KEYS, SAY_IDENTITY_KEYS, SAY_SETTINGS };
+
 // The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
 // so a key is looked up in each job's schema.
-static void print_setting(const struct job *job, const char *path, struct buf *to)
+static void print_setting(const struct job *job, const char *path, enum said said, struct buf *to)
 {
-    buf_reset(to);
     for (int i = 0; i < schema_rows(job->schema); i++) {
         size_t offset = 0;
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
         if (strcmp(row->path, path) != 0)
             continue;
-        if (when_holds(job->schema, job, row) && !is_absent(row, field))
+        if (!when_holds(job->schema, job, row) || is_absent(row, field))
+            return;
+        if (said == SAY_IDENTITY_KEYS)
+            print_meaning(row, field, to);
+        else
             setting_types[row->type].print(row, field, to);
         return;
     }
@@ -108,17 +127,15 @@ static bool has_key(const struct schema *schema, const char *path)
     return false;
 }
 
-enum said { SAY_KEYS, SAY_IDENTITY_KEYS, SAY_SETTINGS };
-
 static void print_difference(const struct job *before, const struct job *now, const char *path,
                              enum said said, struct buf *to)
 {
     struct buf a = {0}, b = {0};
-    print_setting(before, path, &a);
-    print_setting(now, path, &b);
+    print_setting(before, path, said, &a);
+    print_setting(now, path, said, &b);
     if (strcmp(buf_str(&a), buf_str(&b)) && !(said == SAY_IDENTITY_KEYS && is_free_key(path))) {
         buf_printf(to, "%s%s", to->len ? ", " : "", path);
-        if (said == SAY_SETTINGS)
+        if (said == SAY_SETTINGS && !strchr(buf_str(&a), '\n') && !strchr(buf_str(&b), '\n'))
             buf_printf(to, " from %s to %s", a.len ? buf_str(&a) : "none",
                        b.len ? buf_str(&b) : "none");
     }

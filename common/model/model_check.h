@@ -15,14 +15,20 @@ struct model_cut {
     double params;          // the share of all parameters that have this dimension
     int tensors;            // how many these are
 };
+// A size that no rule cuts, though it is a multiple of one that a rule does cut.
+struct model_unlike {
+    int line;
+    const char *name, *written, *like; // "inner", "2 * mlp", "mlp"
+};
 struct model_checked {
     struct job job; // a job of one sample on one device, with this program
     const char *title;
     int64_t params; // padding included
     double flops;   // of a step of one sample, forward, backward and update
-    int nnamed, named_cap, ncuts;
+    int nnamed, named_cap, ncuts, nunlike;
     struct model_named *named;
     struct model_cut *cuts;
+    struct model_unlike *unlike;
     double uncut;          // the share of the parameters that no default rule cuts
     const char *most;      // the largest parameter among them, or null
     const struct graph *g; // the forward, the gradient and the update

@@ -166,6 +166,10 @@ static void print_checked(const struct model_checked *c, struct buf *out)
     if (c->most)
         buf_printf(out, "no rule cuts %.3g %% of the parameters; the largest of them is %s\n",
                    100 * c->uncut, c->most);
+    for (int i = 0; i < c->nunlike; i++)
+        buf_printf(out, "warning: line %d: no rule cuts %s = %s: `like %s` would, as it cuts %s\n",
+                   c->unlike[i].line, c->unlike[i].name, c->unlike[i].written, c->unlike[i].like,
+                   c->unlike[i].like);
 }
 
 static void print_checked_json(const struct model_checked *c, struct buf *out)
@@ -215,6 +219,15 @@ static void print_checked_json(const struct model_checked *c, struct buf *out)
     json_end(&w);
     json_double(&w, "uncut", c->uncut);
     json_str(&w, "uncut_most", c->most);
+    json_array(&w, "unlike");
+    for (int i = 0; i < c->nunlike; i++) {
+        json_object(&w, NULL);
+        json_count(&w, "line", c->unlike[i].line);
+        json_str(&w, "size", c->unlike[i].name);
+        json_str(&w, "like", c->unlike[i].like);
+        json_end(&w);
+    }
+    json_end(&w);
     json_print_end(&w);
 }
 

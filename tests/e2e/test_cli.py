@@ -297,7 +297,8 @@ def test_model_list_and_show_give_the_programs_that_come_with_weft(tmp_path):
         assert reads("model", "show", name, "--json") == {"name": name, "text": shown.out}
         copy = tmp_path / f"{name}.model"
         copy.write_text(shown.out)
-        assert reads("model", "check", str(copy), "--json")["param_count"] == listed[name]["param_count"]
+        checked = reads("model", "check", str(copy), "--json")
+        assert checked["param_count"] == listed[name]["param_count"] and checked["unlike"] == []
 
 
 def test_model_check_says_what_a_program_is():
@@ -313,6 +314,30 @@ def test_model_check_says_what_a_program_is():
     assert checked["uncut_most"] == "layers/0/norm1/weight"
     text = solo.weft("model", "check", "gpt2").out
     assert "124M parameters (124475904)" in text
+
+
+def test_model_check_warns_of_a_size_that_no_rule_cuts_and_a_multiple_of_one_that_is_cut(tmp_path):
+    program = tmp_path / "mine.model"
+    text = """sizes
+  inputs = 8
+  mlp    = 6
+  shared = 2 * mlp          # a multiple of what a rule cuts
+  third  = mlp / 3          # this too
+  scale  = 5 * mlp          # no dimension
+  apart  = 12               # a number of its own
+  tidy   = 3 * mlp like mlp # as it should be
+model
+  h = relu(images @ a[_, shared]) @ b[shared, third] @ c[third, apart] @ d[apart, tidy]
+  loss = sum(h) / scale / samples
+"""
+    program.write_text(text)
+    unlike = [(u["line"], u["size"], u["like"]) for u in reads("model", "check", str(program), "--json")["unlike"]]
+    assert unlike == []  # nothing has the dimension mlp itself, so nothing is cut beside them
+    program.write_text(text.replace("d[apart, tidy]", "d[apart, tidy] @ e[tidy, mlp]"))
+    unlike = [(u["line"], u["size"], u["like"]) for u in reads("model", "check", str(program), "--json")["unlike"]]
+    assert unlike == [(4, "shared", "mlp"), (5, "third", "mlp")]
+    shown = solo.weft("model", "check", str(program))
+    assert "warning: line 4: no rule cuts shared = 2 * mlp: `like mlp` would" in shown.out
 
 
 @pytest.mark.parametrize(

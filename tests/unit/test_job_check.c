@@ -219,8 +219,8 @@ static void test_labels_act_where_the_model_reads_them(void **state)
     (void)state;
     expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2, classes: 3}\n"
                   "data: {train: {images: i, labels: l}, batch: 4}\n" TRAIN_LINE,
-                  "job.yaml:2:58: model.classes: unknown key: model has program, text, inputs, "
-                  "hidden, latent, activation\n"
+                  "job.yaml:2:58: model.classes: unknown key: model has program, inputs, "
+                  "hidden, latent, activation, text\n"
                   "job.yaml:3:35: data.train.labels: acts only where the model reads labels: "
                   "program vae does not\n");
 }

@@ -229,12 +229,95 @@ static void a_resolved_job_opens_no_file(void **state)
     arena_clear(&a);
 }
 
-static void a_text_belongs_to_a_program_of_ones_own(void **state)
+// ---- programs that come with weft, of another version ------------------------------------------
+
+// What another weft resolved, whose gpt2 has `now` where this one's has `was`.
+static void read_other_version(struct job_case *c, const char *was, const char *now)
 {
+    struct job_case ours;
+    struct buf text = {0};
+    case_valid(&ours, HEAD "  {program: gpt2}\n");
+    const char *at = strstr(buf_str(&ours.text), was);
+    assert_non_null(at);
+    buf_append(&text, buf_str(&ours.text), (size_t)(at - buf_str(&ours.text)));
+    buf_printf(&text, "%s%s", now, at + strlen(was));
+    case_valid(c, buf_str(&text));
+    assert_string_equal(buf_str(&c->text), buf_str(&text));
+    buf_clear(&text);
+    case_clear(&ours);
+}
+
+static void expect_same_training(const struct job *other, bool same)
+{
+    struct job_case ours;
+    struct buf differ = {0};
+    char x[65], y[65];
+    case_valid(&ours, HEAD "  {program: gpt2}\n");
+    job_identity(&ours.job, x);
+    job_identity(other, y);
+    assert_int_equal(strcmp(x, y) == 0, same);
+    job_identity_differences(&ours.job, other, &differ);
+    assert_string_equal(buf_str(&differ), same ? "" : "model.text");
+    job_hash(&ours.job, x);
+    job_hash(other, y);
+    assert_string_not_equal(x, y);
+    buf_clear(&differ);
+    case_clear(&ours);
+}
+
+static void a_resolved_job_keeps_the_text_of_the_weft_that_resolved_it(void **state)
+{
+    struct job_case c;
     (void)state;
-    expect_refusal(HEAD "  {program: gpt2, text: \"x\"}\n",
-                   "job.yaml:5:19: model.text: is for a program of your own, whose name is a path "
-                   "such as ./gpt2.model\n");
+    read_other_version(&c, "gelu(linear(", "relu(linear(");
+    assert_non_null(strstr(c.job.model.read->text, "h = relu(linear("));
+    expect_same_training(&c.job, false);
+    case_clear(&c);
+}
+
+static void another_comment_is_no_other_training(void **state)
+{
+    struct job_case c;
+    (void)state;
+    read_other_version(&c, "# tokens of a sample", "# length of a sample");
+    expect_same_training(&c.job, true);
+    case_clear(&c);
+    read_other_version(&c, "\n    sizes\n", "\n\n    sizes\n      # All of them.\n");
+    expect_same_training(&c.job, true);
+    case_clear(&c);
+}
+
+static void a_job_resolved_without_a_text_has_todays(void **state)
+{
+    struct job_case c, without;
+    struct buf text = {0};
+    (void)state;
+    case_valid(&c, HEAD "  {program: gpt2}\n");
+    const char *at = strstr(buf_str(&c.text), "  text: |2\n"), *end = strstr(at, "\nmesh:");
+    buf_append(&text, buf_str(&c.text), (size_t)(at - buf_str(&c.text)));
+    buf_puts(&text, end + 1);
+    case_valid(&without, buf_str(&text));
+    assert_string_equal(buf_str(&without.text), buf_str(&c.text));
+    case_clear(&without);
+    case_clear(&c);
+    buf_clear(&text);
+}
+
+static void an_override_of_the_program_leaves_the_text_behind(void **state)
+{
+    struct job_case c;
+    static const char *const set[] = {"model.program=llama"};
+    static const char text[] = HEAD "  {program: gpt2, width: 3, text: \"sizes\\n  width = 8\\n  "
+                                    "seq = 4\\n  vocab = 9\\nmodel\\n"
+                                    "  loss = sum(f32(tokens))\\n\"}\n";
+    (void)state;
+    case_valid(&c, text);
+    assert_int_equal(model_sizes_whole(c.job.model.sizes, "width", 0), 3);
+    case_clear(&c);
+    assert_int_equal(case_read(&c, text, strlen(text), set, 1), ERR_INVALID);
+    assert_non_null(
+        strstr(buf_str(&c.text), "job.yaml:5:19: model.width: unknown key: model has "));
+    case_clear(&c);
 }
 
 static void rules_may_cut_the_dimensions_that_a_program_names(void **state)
@@ -352,7 +435,10 @@ int main(void)
         cmocka_unit_test(line_ends_tabs_and_blank_ends_do_not_change_what_travels),
         cmocka_unit_test(what_is_wrong_with_an_own_program_is_told_with_its_file),
         cmocka_unit_test(a_resolved_job_opens_no_file),
-        cmocka_unit_test(a_text_belongs_to_a_program_of_ones_own),
+        cmocka_unit_test(a_resolved_job_keeps_the_text_of_the_weft_that_resolved_it),
+        cmocka_unit_test(another_comment_is_no_other_training),
+        cmocka_unit_test(a_job_resolved_without_a_text_has_todays),
+        cmocka_unit_test(an_override_of_the_program_leaves_the_text_behind),
         cmocka_unit_test(rules_may_cut_the_dimensions_that_a_program_names),
         cmocka_unit_test(the_old_keys_lead_to_the_program),
         cmocka_unit_test(a_resolved_job_of_schema_1_is_the_job_that_it_was),

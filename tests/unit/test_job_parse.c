@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys and values of a job file: what each type takes, what is refused and in which words;
 // overrides.
+#include "common/model/language/model_program.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ static void test_a_short_job_gets_every_default(void **state)
     const struct job *j = &c.job;
     assert_string_equal(j->name, "tiny");
     assert_string_equal(j->model.program, "mlp");
-    assert_null(j->model.text);
+    assert_string_equal(j->model.text, model_text_find("mlp")->text);
     assert_int_equal(j->mesh.n, 1);
     assert_string_equal(j->mesh.axis[0].name, "dp");
     assert_int_equal(j->mesh.axis[0].size, 1);

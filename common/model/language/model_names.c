@@ -33,6 +33,19 @@ const char *model_size_suggest(const struct model_program *p, const char *name)
     return suggest(name, known, p->nsizes);
 }
 
+void model_text_print_bare(const char *text, struct buf *to)
+{
+    while (*text) {
+        size_t line = strcspn(text, "\n"), n = strcspn(text, "#\n");
+        while (n && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+            n--;
+        buf_append(to, text, n);
+        if (n)
+            buf_putc(to, '\n');
+        text += line + (text[line] == '\n');
+    }
+}
+
 const struct model_text *model_text_find(const char *name)
 {
     for (const struct model_text *t = model_texts; t->name; t++)
