@@ -148,7 +148,7 @@ UNIT_COORD   := coord_db coord_found coord_planner coord_service coord_run coord
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
-SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT)
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears route chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
@@ -430,6 +430,8 @@ $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(COORD_LIBS)
 $(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
+
+$(BUILD)/tests/unit/test_log_order: $(BUILD)/obj/coordinator/cli/log_order.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/log.h"
 #include "coordinator/client_error.h"
 
 enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
@@ -263,7 +264,9 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
         lines.host = frame_text(host);
         lines.text = c->text;
         lines.epoch = c->epoch;
+        lines.ends_at = c->ends_at;
         if (c->text.len && rpc_send(s->rpc, t->call, &lines.base, NULL)) {
+            log_info("streams", "job=%s a reader of its logs is too slow and is cut off", t->job);
             rpc_finish(s->rpc, t->call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
             tail_stop(s, t);
         } else if (c->end) {

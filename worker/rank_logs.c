@@ -24,7 +24,6 @@ struct follower {
     int rank;       // −1: all
     uint64_t epoch; // 0: all
     char *job;
-    size_t left_out; // bytes, since the last note about that
 };
 struct logs {
     char *jobs;
@@ -35,10 +34,35 @@ struct logs {
 
 // ---- files ----
 
+// The file that was full last, and its number; 0: none was.
+static int64_t find_full(const char *path, char *out, size_t size)
+{
+    char dir[4400];
+    struct dirent *it;
+    int64_t newest = 0;
+    snprintf(dir, sizeof dir, "%s", path);
+    char *name = strrchr(dir, '/');
+    PRE(name != NULL);
+    *name++ = 0;
+    size_t len = strlen(name);
+    DIR *d = opendir(dir);
+    while (d && (it = readdir(d))) {
+        char *end;
+        if (strncmp(it->d_name, name, len) || it->d_name[len] != '.')
+            continue;
+        long long n = strtoll(it->d_name + len + 1, &end, 10);
+        newest = !*end && n > newest ? n : newest;
+    }
+    if (d)
+        closedir(d);
+    snprintf(out, size, "%s.%lld", path, (long long)newest);
+    return newest;
+}
+
 int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t epoch, int rank,
                   struct err *e)
 {
-    char dir[4300];
+    char dir[4300], full[4500];
     struct stat st;
     memset(f, 0, sizeof *f);
     f->fd = -1;
@@ -52,33 +76,41 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
     if (f->fd < 0)
         return err_errno(e, ERR_IO, "cannot open %s", f->path);
     f->size = fstat(f->fd, &st) ? 0 : st.st_size;
+    f->full = find_full(f->path, full, sizeof full);
     f->epoch = epoch;
     return 0;
 }
 
 static void rotate_file(struct log_file *f)
 {
-    char old[4500];
-    snprintf(old, sizeof old, "%s.1", f->path);
-    (void)rename(f->path, old);
+    char full[4500], older[4500];
+    snprintf(older, sizeof older, "%s.%lld", f->path, (long long)f->full);
+    snprintf(full, sizeof full, "%s.%lld", f->path, (long long)f->full + 1);
+    if (rename(f->path, full))
+        return; // it stays full until it can be
+    if (f->full)
+        (void)unlink(older);
     close(f->fd);
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     f->size = 0;
+    f->full++;
 }
 
-void log_file_append(struct log_file *f, const char *text, size_t len)
+size_t log_file_append(struct log_file *f, const char *text, size_t len)
 {
-    while (len > 0 && f->fd >= 0) {
-        size_t room = (size_t)(LOG_FILE_MAX - f->size), n = len < room ? len : room;
-        ssize_t wrote = n ? write(f->fd, text, n) : 0;
-        if (wrote < 0)
-            return; // a full disk takes lines, never a rank
-        f->size += wrote;
-        text += wrote;
-        len -= (size_t)wrote;
+    size_t done = 0;
+    while (done < len && f->fd >= 0) {
         if (f->size >= LOG_FILE_MAX)
             rotate_file(f);
+        size_t room = f->size < LOG_FILE_MAX ? (size_t)(LOG_FILE_MAX - f->size) : 0,
+               n = len - done < room ? len - done : room;
+        ssize_t wrote = n && f->fd >= 0 ? write(f->fd, text + done, n) : 0;
+        if (wrote <= 0)
+            break; // a full disk takes lines, never a rank
+        f->size += wrote;
+        done += (size_t)wrote;
     }
+    return done;
 }
 
 void log_file_close(struct log_file *f)
@@ -91,14 +123,14 @@ void log_file_close(struct log_file *f)
 
 // ---- tails ----
 
-// The last `max` bytes of a file, in front of what is in `out`.
-static void read_end(const char *path, size_t max, struct buf *out)
+// The last `max` bytes of a file, in front of what is in `out`. Returns the file's size.
+static int64_t read_end(const char *path, size_t max, struct buf *out)
 {
-    struct stat st;
+    struct stat st = {0};
     struct buf b = {0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return;
+        return 0;
     if (!fstat(fd, &st) && max > 0) {
         size_t size = (size_t)st.st_size, n = size < max ? size : max;
         buf_reserve(&b, n + 1);
@@ -110,6 +142,7 @@ static void read_end(const char *path, size_t max, struct buf *out)
     }
     buf_clear(&b);
     close(fd);
+    return st.st_size;
 }
 
 static size_t start_of_last(const struct buf *b, int lines)
@@ -123,18 +156,15 @@ static size_t start_of_last(const struct buf *b, int lines)
     return at;
 }
 
-void log_tail(const char *path, int lines, size_t max, struct buf *out)
+int64_t log_tail(const char *path, int lines, size_t max, struct buf *out)
 {
-    char old[4500];
+    char full[4500];
     struct buf b = {0};
-    snprintf(old, sizeof old, "%s.1", path);
-    read_end(path, max, &b);
-    bool cut = b.len >= max;
-    if (b.len < max) {
-        size_t had = b.len;
-        read_end(old, max - b.len, &b);
-        cut = b.len - had >= max - had;
-    }
+    int64_t nfull = find_full(path, full, sizeof full);
+    int64_t end = nfull * LOG_FILE_MAX + read_end(path, max, &b);
+    if (b.len < max)
+        (void)read_end(full, max - b.len, &b);
+    bool cut = (int64_t)b.len < end;
     size_t at = lines > 0 ? start_of_last(&b, lines) : 0;
     if (cut && at == 0) { // begins in the middle of a line
         const char *nl = memchr(buf_str(&b), '\n', b.len);
@@ -142,6 +172,7 @@ void log_tail(const char *path, int lines, size_t max, struct buf *out)
     }
     buf_append(out, buf_str(&b) + at, b.len - at);
     buf_clear(&b);
+    return end;
 }
 
 // ---- folders ----
@@ -247,13 +278,11 @@ void logs_free(struct logs *l)
 struct source { // of lines, and who asked for them
     uint64_t ask, epoch;
     int rank;
+    int64_t end; // position behind the last of them
 };
 
-// How many bytes were left out.
-static size_t send_text(struct logs *l, const struct source *from, char *text, size_t len,
-                        bool must)
+static void send_text(struct logs *l, const struct source *from, char *text, size_t len, bool must)
 {
-    size_t left_out = 0;
     while (len > 0) {
         size_t n = len;
         if (n > CHUNK_MAX) { // whole lines, if they are not longer
@@ -267,11 +296,11 @@ static size_t send_text(struct logs *l, const struct source *from, char *text, s
         c.epoch = from->epoch;
         c.text.data = (uint8_t *)text;
         c.text.len = n;
-        left_out += l->say(l->ctx, &c, must) ? 0 : n;
         text += n;
         len -= n;
+        c.ends_at = from->end - (int64_t)len;
+        (void)l->say(l->ctx, &c, must);
     }
-    return left_out;
 }
 
 struct allowance { // what may still be sent of a rank: newer attempts have taken their part
@@ -307,13 +336,12 @@ static int count_lines(const struct buf *b)
 static void send_tail(struct tails *t, const char *path, int rank, uint64_t epoch)
 {
     struct allowance *a = find_allowance(t, rank);
-    const struct source from = {t->ask->ask, epoch, rank};
+    struct source from = {t->ask->ask, epoch, rank, 0};
     struct buf b = {0};
     if (a->bytes == 0 || (t->ask->lines > 0 && a->lines <= 0))
         return;
-    log_tail(path, a->lines, a->bytes, &b);
-    if (b.len)
-        (void)send_text(t->logs, &from, b.data, b.len, true);
+    from.end = log_tail(path, a->lines, a->bytes, &b);
+    send_text(t->logs, &from, b.data, b.len, true);
     a->lines -= t->ask->lines > 0 ? count_lines(&b) : 0;
     a->bytes -= b.len < a->bytes ? b.len : a->bytes;
     buf_clear(&b);
@@ -377,32 +405,20 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
     l->say(l->ctx, &last, true);
 }
 
-// A gap is announced before what comes next.
-static void send_to_follower(struct logs *l, struct follower *f, const struct source *from,
-                             char *text, size_t len)
-{
-    char note[100];
-    if (f->left_out) {
-        int n = snprintf(note, sizeof note, "[weft: %zu bytes left out, they came too fast]\n",
-                         f->left_out);
-        if (send_text(l, from, note, (size_t)n, false)) {
-            f->left_out += len;
-            return;
-        }
-    }
-    f->left_out = send_text(l, from, text, len, false);
-}
-
-static void send_to_followers(struct logs *l, const char *job, int rank, uint64_t epoch, char *text,
+// Sends the first `len` bytes of what waits in f->line, with which the log ends.
+static void send_to_followers(struct logs *l, const char *job, int rank, struct log_file *f,
                               size_t len)
 {
+    const int64_t end = f->full * LOG_FILE_MAX + f->size - (int64_t)(f->line.len - len);
     list_for_each (it, &l->followers) {
-        struct follower *f = list_entry(it, struct follower, link);
-        const struct source from = {f->ask, epoch, rank};
-        if (len && !strcmp(f->job, job) && (f->rank < 0 || f->rank == rank) &&
-            (!f->epoch || f->epoch == epoch))
-            send_to_follower(l, f, &from, text, len);
+        struct follower *to = list_entry(it, struct follower, link);
+        const struct source from = {to->ask, f->epoch, rank, end};
+        if (!strcmp(to->job, job) && (to->rank < 0 || to->rank == rank) &&
+            (!to->epoch || to->epoch == f->epoch))
+            send_text(l, &from, f->line.data, len, false);
     }
+    f->line.len -= len;
+    memmove(f->line.data, f->line.data + len, f->line.len);
 }
 
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
@@ -413,13 +429,12 @@ void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f
     size_t whole = nl ? (size_t)(nl - f->line.data) + 1 : 0;
     if (!whole && f->line.len > LINE_MAX_BYTES)
         whole = f->line.len;
-    send_to_followers(l, job, rank, f->epoch, f->line.data, whole);
-    memmove(f->line.data, f->line.data + whole, f->line.len - whole);
-    f->line.len -= whole;
+    if (whole)
+        send_to_followers(l, job, rank, f, whole);
 }
 
 void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f)
 {
-    send_to_followers(l, job, rank, f->epoch, f->line.data, f->line.len);
-    buf_reset(&f->line);
+    if (f->line.len)
+        send_to_followers(l, job, rank, f, f->line.len);
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks print: files of bounded size that rotate, their tails, and people who follow them.
 //
-//   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines
-//                       rank-0003.log.1  those before: at most LOG_FILE_MAX bytes each
+//   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines: at most LOG_FILE_MAX bytes
+//                       rank-0003.log.7  the LOG_FILE_MAX before; it is the seventh that was full,
+//                                        and those before it are gone
+//
+// So every byte of a rank's log of an epoch has a position, counted from the log's beginning, which
+// the names and sizes of the files tell. Whoever reads a log twice knows by it what is new, and what
+// was left out.
 //
 // Tails are read from the files, of all epochs or of one. A follower gets what is appended from then on, in whole lines,
 // over any number of epochs. All of it happens on the loop's thread: the files are small and local.
@@ -25,27 +30,30 @@ struct log_file {
     int fd; // −1: cannot be written; what is printed is then lost
     char path[4400];
     int64_t size;
+    int64_t full; // files before this one
     uint64_t epoch;
     struct buf line; // of an unfinished line: followers get whole ones
 };
 // Opens (continues) JOBS/<job>.e<epoch>/rank-RRRR.log, made as needed.
 int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_t epoch, int rank,
                   struct err *e);
-void log_file_append(struct log_file *f, const char *text, size_t len); // best effort
+// Returns how many bytes the log now has; what a full disk does not take is lost.
+size_t log_file_append(struct log_file *f, const char *text, size_t len);
 void log_file_close(struct log_file *f);
-// The last `lines` (0: all) of what is kept, at most `max` bytes, whole lines.
-void log_tail(const char *path, int lines, size_t max, struct buf *out);
+// The last `lines` (0: all) of what is kept, at most `max` bytes, whole lines. Returns the position
+// behind them.
+int64_t log_tail(const char *path, int lines, size_t max, struct buf *out);
 // Removes the oldest jobs' folders beyond LOG_JOBS_KEPT.
 void log_trim(const char *jobs);
 
 struct logs;
-// False: what a rank prints came faster than it can be sent, and is left out; the follower learns
-// how much. What `must` be sent (a tail, an end) is never left out.
+// False: what a rank prints came faster than it can be sent, and is left out; the positions of what
+// comes next tell how much. What `must` be sent (a tail, an end) is never left out.
 typedef bool logs_say(void *ctx, const Weft__V1__LogChunk *chunk, bool must);
 struct logs *logs_new(const char *jobs, logs_say *say, void *ctx);
 void logs_free(struct logs *l); // null is fine
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);
-// `text` was appended to a rank's log: followers get the whole lines of it.
+// A rank's log now ends with `text`: followers get the whole lines of it.
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len);
 void logs_flush(struct logs *l, const char *job, int rank, struct log_file *f); // no more comes

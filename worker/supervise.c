@@ -329,8 +329,8 @@ static bool take_text(struct proc *p) // false: nothing now
     char text[16384];
     ssize_t n = p->pipe >= 0 ? read(p->pipe, text, sizeof text) : -1;
     if (n > 0) {
-        log_file_append(&p->log, text, (size_t)n);
-        logs_appended(p->s->c.logs, p->job, p->rank, &p->log, text, (size_t)n);
+        size_t kept = log_file_append(&p->log, text, (size_t)n);
+        logs_appended(p->s->c.logs, p->job, p->rank, &p->log, text, kept);
         return true;
     }
     if (n == 0) { // nobody can write there any more

@@ -213,6 +213,8 @@ enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 2000 };
 
 void link_stream_open(struct link_stream *s, const ProtobufCMessage *request)
 {
+    if (s->call)
+        rpc_cancel(s->link->rpc, s->call);
     s->heard = false;
     s->call = rpc_call(s->link->channel, &methods[s->method], request, 0, false, NULL);
 }

@@ -72,7 +72,7 @@ enum link_said {
     LINK_END,     // the coordinator ended it in order
     LINK_FAILED,  // it broke (code, text) and will not be opened again
 };
-// Opens the call. The request may change from one call to the next.
+// Opens the call, in place of one that is open. The request may change from one call to the next.
 void link_stream_open(struct link_stream *s, const ProtobufCMessage *request);
 // Waits for one event. `request` is what to ask if the stream has to be opened again. If `patient`,
 // a coordinator that was never reached is waited for too; else the first failure is LINK_FAILED.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines in the order of their times; see log_order.h.
+// Lines, each once, in the order of their times; see log_order.h.
 #include "coordinator/cli/log_order.h"
 
 #include <stdlib.h>
@@ -9,9 +9,8 @@ enum { RANKS_MAX = 1 << 16, RANKS_MORE = 64 };
 
 static struct log_rank *find_rank(struct log_order *o, int rank)
 {
-    static struct log_rank nowhere;
     if (rank < 0 || rank >= RANKS_MAX)
-        return &nowhere;
+        return NULL;
     if (rank >= o->nranks) {
         int n = rank + RANKS_MORE;
         struct log_rank *more = arena_array(&o->arena, struct log_rank, n);
@@ -28,40 +27,66 @@ static bool has_stamp(const char *line, size_t len)
     return len > LOG_STAMP && line[4] == '-' && line[10] == 'T' && line[LOG_STAMP - 1] == 'Z';
 }
 
-// Returns whether the line was not shown in an earlier reading.
-static bool take_time(struct log_rank *r, const char *line, size_t len)
+static struct log_source *find_source(struct log_rank *r, uint64_t epoch)
 {
-    if (has_stamp(line, len))
-        memcpy(r->at, line, LOG_STAMP);
-    if (strcmp(r->at, r->newest) > 0)
-        memcpy(r->newest, r->at, sizeof r->newest);
-    return !r->until[0] || strcmp(r->at, r->until) > 0;
+    for (int i = 0; i < r->n; i++)
+        if (r->sources[i].epoch == epoch)
+            return &r->sources[i];
+    return NULL;
 }
 
-static void add_line(struct log_order *o, const Weft__V1__LogLines *m, const struct log_rank *r,
-                     const char *host, const char *line, size_t len)
+// `start`: where the text begins that came first of it.
+static struct log_source *add_source(struct log_order *o, struct log_rank *r, uint64_t epoch,
+                                     int64_t start)
+{
+    r->sources = arena_grow(&o->arena, r->sources, sizeof *r->sources, r->n, &r->cap);
+    r->sources[r->n] = (struct log_source){.epoch = epoch, .shown = start};
+    return &r->sources[r->n++];
+}
+
+static void add_line(struct log_order *o, const Weft__V1__LogLines *m, const struct log_source *s,
+                     int64_t left_out, const char *line, size_t len)
 {
     o->lines = arena_grow(&o->lines_arena, o->lines, sizeof *o->lines, o->n, &o->cap);
     struct log_line *l = &o->lines[o->n];
     *l = (struct log_line){
-        .order = o->n++, .rank = m->rank, .epoch = m->epoch, .host = host, .len = len};
-    memcpy(l->stamp, r->at, sizeof l->stamp);
-    l->text = arena_printf(&o->lines_arena, "%.*s", (int)len, line);
-    l->len = strlen(l->text);
+        .order = o->n++, .rank = m->rank, .epoch = m->epoch, .left_out = left_out};
+    memcpy(l->stamp, s->at, sizeof l->stamp);
+    l->host = arena_strdup(&o->lines_arena, m->host);
+    l->text = arena_dup(&o->lines_arena, line, len);
+    l->len = len;
+}
+
+static void add_lines(struct log_order *o, const Weft__V1__LogLines *m, struct log_source *s,
+                      int64_t left_out, const char *at, const char *end)
+{
+    for (size_t len; at < end; at += len + 1, left_out = 0) {
+        const char *nl = memchr(at, '\n', (size_t)(end - at));
+        len = (size_t)((nl ? nl : end) - at);
+        if (has_stamp(at, len))
+            memcpy(s->at, at, LOG_STAMP);
+        add_line(o, m, s, left_out, at, len);
+    }
 }
 
 void log_order_add(struct log_order *o, const Weft__V1__LogLines *m)
 {
+    const char *text = (const char *)m->text.data, *end = text + m->text.len;
+    const int64_t start = m->ends_at - (int64_t)m->text.len;
     struct log_rank *r = find_rank(o, m->rank);
-    const char *host = arena_strdup(&o->lines_arena, m->host);
-    const char *at = (const char *)m->text.data, *end = at ? at + m->text.len : at;
-    while (at < end) {
-        const char *nl = memchr(at, '\n', (size_t)(end - at));
-        size_t len = (size_t)((nl ? nl : end) - at);
-        if (take_time(r, at, len))
-            add_line(o, m, r, host, at, len);
-        at += len + 1;
+    if (!r || !m->text.len || (o->some && m->epoch < r->first))
+        return;
+    struct log_source *s = find_source(r, m->epoch);
+    if (!s)
+        s = add_source(o, r, m->epoch, o->some && !o->again ? start : 0);
+    if (!m->ends_at) { // an older worker: nobody knows where it lies
+        add_lines(o, m, s, 0, text, end);
+        return;
     }
+    const int64_t had = s->shown - start;
+    s->shown = had > (int64_t)m->text.len ? s->shown : m->ends_at;
+    if (had < (int64_t)m->text.len)
+        add_lines(o, m, s, had < 0 ? -had : 0, text + (had > 0 ? had : 0), end);
 }
 
 static int earlier_first(const void *a, const void *b)
@@ -89,10 +114,11 @@ bool log_order_again(struct log_order *o)
     bool any = false;
     for (int i = 0; i < o->nranks; i++) {
         struct log_rank *r = &o->ranks[i];
-        memcpy(r->until, r->newest, sizeof r->until);
-        r->at[0] = 0;
-        any = any || r->until[0];
+        any = any || r->n;
+        for (int j = 0; j < r->n && !o->again; j++)
+            r->first = j == 0 || r->sources[j].epoch < r->first ? r->sources[j].epoch : r->first;
     }
+    o->again = o->again || any;
     return any;
 }
 

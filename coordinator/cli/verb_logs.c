@@ -3,8 +3,9 @@
 //
 // Two streams are open then: a watch of the job says where it stands, and the lines come by the
 // other. Lines are read anew, from the start of what is kept, when the job has a new epoch (other
-// hosts have its logs), when the coordinator was away, and at the job's end; log_order.h passes over
-// those that were shown. The reading after the job's end is the last, and complete.
+// hosts have its logs), when the coordinator was away or cut us off because we read too slowly, and at
+// the job's end; log_order.h passes over those that were shown. The reading after the job's end is the
+// last, and complete.
 #include <stdio.h>
 #include <string.h>
 
@@ -29,16 +30,21 @@ static void show_line(const struct logs *g, const struct log_line *l)
 {
     struct buf out = {0};
     struct json_out w;
+    char mark[24] = "";
+    if (g->args->rank < 0)
+        snprintf(mark, sizeof mark, "[%d] ", l->rank);
     if (g->args->json) {
         json_print_start(&w, &out, false);
         json_count(&w, "rank", l->rank);
         json_text(&w, "host", l->host);
         json_uint(&w, "epoch", l->epoch);
         json_strn(&w, "text", l->text, l->len);
+        json_int(&w, "left_out", l->left_out);
         json_print_end(&w);
     } else {
-        if (g->args->rank < 0)
-            buf_printf(&out, "[%d] ", l->rank);
+        if (l->left_out)
+            buf_printf(&out, "%s[weft: %lld bytes left out]\n", mark, (long long)l->left_out);
+        buf_puts(&out, mark);
         buf_append(&out, l->text, l->len);
         buf_putc(&out, '\n');
     }
@@ -180,7 +186,7 @@ static int follow_job(struct logs *g, const struct verb *v)
 
 int verb_logs(const struct verb *v, const struct args *a)
 {
-    struct logs g = {.args = a};
+    struct logs g = {.args = a, .order = {.some = a->lines > 0}};
     struct link l = {0};
     int rc = link_open(&l, v, a);
     if (rc)

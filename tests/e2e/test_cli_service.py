@@ -317,6 +317,13 @@ def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):
     assert desk.weft("logs", "nosuch", "-f").code == 4
 
 
+def test_followed_logs_give_up_the_call_before_when_they_are_read_anew(desk):
+    """Else it stays open at the coordinator, unread. This job ends when that call was given up."""
+    end = desk.start("moves").weft("logs", "small", "-f")
+    assert end.code == 0, end
+    assert end.out.count("[0] 2026") == 2 and end.out.count("[1] 2026") == 1, end
+
+
 def test_followed_logs_outlive_the_coordinator(desk):
     p = desk.start("break").popen("logs", "small", "-f")
     assert p.stdout.readline()

@@ -2,6 +2,7 @@
 """Peers that misbehave: whoever reads nothing, says nothing or says nonsense, the daemons stay up, others
 are served, and the job ends in the bits of an undisturbed run."""
 import contextlib
+import json
 import os
 import random
 import resource
@@ -42,6 +43,13 @@ def on_tcp(place):
     c.wait_ready()
     yield c
     c.kill_all()
+
+
+def wait_until(what):
+    end = time.monotonic() + solo.WATCHDOG
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def submit(c, noise, **changes):
@@ -111,6 +119,40 @@ def test_readers_that_never_read_slow_nobody(one, noise):
         p.communicate()
     for r in raw:
         r.close()
+
+
+def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one, noise):
+    """It stands still until the coordinator has cut it, and all the time the rank prints lines without a time. Then
+    every byte of the log was shown, once, or counted as left out."""
+    job = submit(one, noise, train__steps=1000000)
+    one.wait(job, ("RUNNING",), step=2)
+    shown = one.place / "shown"
+    reader = subprocess.Popen([solo.WEFT, "logs", job, "-f", "--json"], stdin=subprocess.DEVNULL,
+                              stdout=open(shown, "wb"), stderr=subprocess.STDOUT, env={**os.environ, **one.env})
+    wait_until(lambda: shown.stat().st_size > 0)
+    reader.send_signal(signal.SIGSTOP)
+    n = 0
+    with open(f"/proc/{one.rank_pids()[0]}/fd/1", "wb", buffering=0) as out:
+        end = time.monotonic() + solo.WATCHDOG
+        while "is cut off" not in one.coordinator.text():
+            for _ in range(16):
+                out.write(b"".join(b"line %09d %s\n" % (n + i, b"x" * 984) for i in range(64)))
+                n += 64
+            assert time.monotonic() < end
+        out.write(b"the last word\n")
+        reader.send_signal(signal.SIGCONT)
+        wait_until(lambda: b'"the last word"' in shown.read_bytes())
+    assert one.weft("cancel", job).code == 0
+    assert reader.wait(solo.WATCHDOG) == 0
+    rows = [json.loads(line) for line in shown.read_text().splitlines()]
+    for rank in range(2):
+        logs = sorted((one.place / "worker-0" / "jobs").glob(f"*.e1/rank-000{rank}.log*"))
+        full = int(logs[1].suffix[1:]) if logs[1:] else 0
+        came = sum(r["left_out"] + len(r["text"].encode()) + 1 for r in rows if r["rank"] == rank)
+        assert came == full * (4 << 20) + logs[0].stat().st_size, logs
+    assert sum(r["left_out"] for r in rows) > 0
+    numbers = [int(r["text"][5:14]) for r in rows if r["text"].startswith("line ")]
+    assert numbers == sorted(set(numbers))
 
 
 def test_a_thousand_connections_that_say_nothing(on_tcp, noise, calm):

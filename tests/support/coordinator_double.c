@@ -6,9 +6,9 @@
 //   coordinator-double ADDRESS LOG [WORD…]
 //
 // LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
-// "break" dies after three updates of a Watch; "apart" has a
-// second host, and only that one an address; "hostile" puts
-// what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
+// "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
+// "moves" has another attempt once logs are followed, and ends when that call was given up; "hostile"
+// puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,8 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 
 enum { UPDATES = 5, STEPS = 30 };
 static struct script {
-    bool mute, breaks, hostile, apart;
+    bool mute, breaks, hostile, apart, moves;
+    uint64_t watch, first_logs; // `moves`: the calls
     Weft__Rows__JobState end;
     const char *log;
     struct rpc *rpc;
@@ -249,8 +250,24 @@ static void add_sample(Weft__V1__WatchUpdate *u)
     u->report = &report;
 }
 
+static void say_status(uint64_t call, int64_t step, uint64_t epoch)
+{
+    Weft__V1__WatchUpdate u;
+    Weft__V1__JobStatus s;
+    weft__v1__watch_update__init(&u);
+    fill_status(&s, step);
+    s.epoch = epoch;
+    u.status = &s;
+    rpc_send(script.rpc, call, &u.base, NULL);
+}
+
 static void on_watch(const struct rpc_event *ev)
 {
+    if (script.moves) {
+        script.watch = ev->call;
+        say_status(ev->call, 1, 2);
+        return;
+    }
     for (int i = 1; i <= UPDATES; i++) {
         Weft__V1__WatchUpdate u;
         Weft__V1__JobStatus s;
@@ -288,11 +305,22 @@ static void on_logs(const struct rpc_event *ev)
         m.host = host_name;
         m.text.data = (uint8_t *)text;
         m.text.len = strlen(text);
+        m.ends_at = (int64_t)m.text.len;
         if ((q->rank < 0 || q->rank == rank) && (!q->epoch || q->epoch == m.epoch))
             rpc_send(script.rpc, ev->call, &m.base, NULL);
     }
     if (!q->follow) // a true one never ends those
         rpc_finish(script.rpc, ev->call, RPC_OK, "");
+    else if (script.moves && !script.first_logs) {
+        script.first_logs = ev->call;
+        say_status(script.watch, 2, 3);
+    }
+}
+
+static void on_closed(uint64_t call)
+{
+    if (call && call == script.first_logs)
+        say_status(script.watch, STEPS, 3);
 }
 
 static void (*const answers[METHODS])(const struct rpc_event *ev) = {
@@ -346,6 +374,8 @@ static void take_word(const char *word)
         poison_texts();
     else if (strcmp(word, "apart") == 0)
         script.apart = true;
+    else if (strcmp(word, "moves") == 0)
+        script.moves = true;
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)
@@ -376,6 +406,8 @@ int main(int argc, char **argv)
         while (rpc_next(script.rpc, &ev)) {
             if (ev.kind == RPC_CALL)
                 answer(&ev);
+            else if (ev.kind == RPC_CLOSED)
+                on_closed(ev.call);
             rpc_event_clear(&ev);
         }
         rpc_wait(script.rpc, -1);

@@ -31,8 +31,9 @@ struct rig {
     int code[SLOTS], signal[SLOTS];
     char last[SLOTS][2000];
     struct page_view page[SLOTS];
-    struct buf heard; // by a follower
-    bool lags;        // the way to it is full
+    struct buf heard;             // by a follower
+    int64_t heard_from, heard_to; // positions of what it heard last
+    bool lags;                    // the way to it is full
 };
 
 static void on_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
@@ -61,6 +62,10 @@ static bool on_chunk(void *ctx, const Weft__V1__LogChunk *c, bool must)
     struct rig *r = ctx;
     if (r->lags && !must)
         return false;
+    if (c->text.len) {
+        r->heard_from = c->ends_at - (int64_t)c->text.len;
+        r->heard_to = c->ends_at;
+    }
     buf_append(&r->heard, c->text.data, c->text.len);
     if (c->end)
         buf_puts(&r->heard, "<end>");
@@ -335,14 +340,19 @@ static void a_flood_of_lines_stays_within_two_files(void **state)
     struct rig *r = *state;
     char path[140];
     struct stat st;
+    int full = 0;
     start(r, 0, "flood 24 say last exit 0");
     until(r, &r->ended[0]);
     assert_int_equal(r->code[0], 0);
     snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size <= LOG_FILE_MAX);
-    strcat(path, ".1");
-    assert_true(stat(path, &st) || st.st_size <= LOG_FILE_MAX);
+    for (int n = 1; n <= 7; n++) { // of those that were full the newest is kept
+        snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log.%d", r->dir, n);
+        full += !stat(path, &st);
+        assert_true(st.st_size <= LOG_FILE_MAX);
+    }
+    assert_in_range(full, 0, 1); // what the rank could not print while nobody read is not there
 }
 
 static void appending_rotates_and_keeps_the_newest(void **state)
@@ -365,7 +375,7 @@ static void appending_rotates_and_keeps_the_newest(void **state)
     log_tail(f.path, 2, 1 << 20, &b);
     assert_memory_equal(b.data, "line 12287", 10);
     assert_string_equal(b.data + 1024, "the end\n");
-    snprintf(path, sizeof path, "%s.1", f.path);
+    snprintf(path, sizeof path, "%s.3", f.path);
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_size <= LOG_FILE_MAX);
     assert_int_equal(stat(f.path, &st), 0);
@@ -389,6 +399,11 @@ static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
     assert_int_equal(r->code[0], 0);
 }
 
+static void print(struct rig *r, struct log_file *f, const char *text)
+{
+    logs_appended(r->logs, "j", 0, f, text, log_file_append(f, text, strlen(text)));
+}
+
 static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void **state)
 {
     struct rig *r = *state;
@@ -407,15 +422,15 @@ static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void 
     logs_ask(r->logs, &ask);
     assert_string_equal(buf_str(&r->heard), "two\nthree\n");
     buf_reset(&r->heard);
-    logs_appended(r->logs, "j", 0, &f, "fo", 2);
+    print(r, &f, "fo");
     assert_int_equal(r->heard.len, 0);
-    logs_appended(r->logs, "j", 0, &f, "ur\nfi", 5);
+    print(r, &f, "ur\nfi");
     assert_string_equal(buf_str(&r->heard), "four\n");
     logs_appended(r->logs, "other", 0, &f, "ve\n", 3);
     assert_string_equal(buf_str(&r->heard), "four\n");
     ask.stop = true;
     logs_ask(r->logs, &ask);
-    logs_appended(r->logs, "j", 0, &f, "six\n", 4);
+    print(r, &f, "six\n");
     assert_string_equal(buf_str(&r->heard), "four\n");
     log_file_close(&f);
 }
@@ -453,7 +468,7 @@ static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
     assert_string_equal(buf_str(&r->heard), "a2\nb2\n<end>");
 }
 
-static void a_follower_is_told_how_much_came_too_fast_for_it(void **state)
+static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
 {
     struct rig *r = *state;
     Weft__V1__LogAsk ask;
@@ -468,15 +483,66 @@ static void a_follower_is_told_how_much_came_too_fast_for_it(void **state)
     ask.follow = true;
     r->lags = true;
     logs_ask(r->logs, &ask);
-    logs_appended(r->logs, "j", 0, &f, "two\n", 4);
-    logs_appended(r->logs, "j", 0, &f, "three\n", 6);
+    print(r, &f, "two\n");
+    print(r, &f, "three\n");
     assert_string_equal(buf_str(&r->heard), "one\n"); // a tail is whole
+    assert_int_equal(r->heard_to, 4);
     r->lags = false;
-    logs_appended(r->logs, "j", 0, &f, "four\n", 5);
-    logs_appended(r->logs, "j", 0, &f, "five\n", 5);
-    assert_string_equal(buf_str(&r->heard),
-                        "one\n[weft: 10 bytes left out, they came too fast]\nfour\nfive\n");
+    print(r, &f, "four\nfi");
+    assert_string_equal(buf_str(&r->heard), "one\nfour\n");
+    assert_int_equal(r->heard_from, 14);
+    assert_int_equal(r->heard_to, 19);
+    print(r, &f, "ve\n");
+    assert_string_equal(buf_str(&r->heard), "one\nfour\nfive\n");
+    assert_int_equal(r->heard_from, 19);
     log_file_close(&f);
+}
+
+// Appends `n` bytes of lines of 64, each of which says where it begins.
+static void append_positions(struct log_file *f, int64_t from, int64_t n)
+{
+    char line[65];
+    for (int64_t at = from; at < from + n; at += 64) {
+        snprintf(line, sizeof line, "%-63lld\n", (long long)at);
+        assert_int_equal(log_file_append(f, line, 64), 64);
+    }
+}
+
+// What the tail that was heard says of where it begins is true.
+static void assert_tail_ends_at(struct rig *r, int64_t end)
+{
+    struct buf b = {0};
+    char path[200];
+    snprintf(path, sizeof path, "%s/jobs/j.e1/rank-0000.log", r->dir);
+    assert_int_equal(log_tail(path, 2, 1 << 20, &b), end);
+    assert_int_equal(b.len, 128);
+    assert_int_equal(atoll(b.data), end - 128);
+    buf_reset(&b);
+    assert_int_equal(log_tail(path, 0, 1 << 20, &b), end);
+    assert_int_equal(atoll(b.data), end - (int64_t)b.len);
+    assert_in_range(b.len, (1 << 20) - 64, 1 << 20);
+    buf_clear(&b);
+}
+
+static void positions_go_on_over_full_files_and_a_worker_s_restart(void **state)
+{
+    struct rig *r = *state;
+    char dir[100], path[200];
+    struct log_file f;
+    int64_t at = 0;
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    for (int i = 0; i < 4; i++) {
+        static const int64_t more[] = {LOG_FILE_MAX, 64, 3 * LOG_FILE_MAX, 640};
+        assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
+        append_positions(&f, at, more[i]);
+        log_file_close(&f);
+        at += more[i];
+        assert_tail_ends_at(r, at);
+    }
+    for (int n = 1; n <= 5; n++) { // one full file is kept
+        snprintf(path, sizeof path, "%s/j.e1/rank-0000.log.%d", dir, n);
+        assert_int_equal(access(path, F_OK), n == 4 ? 0 : -1);
+    }
 }
 
 static void whoever_does_not_follow_is_told_the_end(void **state)
@@ -512,7 +578,8 @@ int main(int argc, char **argv)
         STORY(a_rank_ends_though_nobody_reads_what_it_prints),
         STORY(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
         STORY(logs_are_of_all_attempts_or_of_the_one_that_is_named),
-        STORY(a_follower_is_told_how_much_came_too_fast_for_it),
+        STORY(positions_tell_a_follower_what_came_too_fast_for_it),
+        STORY(positions_go_on_over_full_files_and_a_worker_s_restart),
         STORY(whoever_does_not_follow_is_told_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
