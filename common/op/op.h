@@ -134,7 +134,7 @@ struct op_attr {
     // the outputs. An op that broadcasts, contracts or reduces reads all it needs from here.
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;         // how many loop indices there are, from 0
-    float scale;           // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION
+    float scale;           // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION, ROW_LOSS_BOTH
     float clip_norm;       // CLIP; 0: none
     double beta1, beta2;   // optimisers (average.h)
     float eps, decay;      // optimisers; NORM: eps

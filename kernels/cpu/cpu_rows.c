@@ -89,6 +89,19 @@ static void row_loss_grad(const struct work *w, int64_t r)
         ((float *)output_at(w, r))[id] += *f32_in(w, 4, r);
 }
 
+// The last output may be x itself, which is in the cache when it is read the second time.
+static void row_loss_both(const struct work *w, int64_t r)
+{
+    const float *x = f32_in(w, 0, r);
+    float c = w->call->attr->scale * *f32_in(w, 2, r), *to = out_at(w, 3, r);
+    int64_t id = id_in(w, 1, r) - w->call->attr->start;
+    row_loss(w, r);
+    w->vec->row_exp_mul(to, x, w->n, *(float *)out_at(w, 0, r), c / *(float *)out_at(w, 1, r));
+    memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
+    if (id >= 0 && id < w->whole)
+        to[id] -= c;
+}
+
 // The output may be x itself. A row of −∞ alone sums up to nothing.
 static void softmax_row(const struct work *w, int64_t r)
 {
@@ -137,6 +150,7 @@ static const struct rows_op {
     [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
     [OP_ROW_LOSS] = {row_loss, 0, {DT_F32, DT_I32}, DT_F32},
     [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0, {DT_F32, DT_F32, DT_F32, DT_I32, DT_F32}, DT_F32},
+    [OP_ROW_LOSS_BOTH] = {row_loss_both, 0, {DT_F32, DT_I32, DT_F32}, DT_F32},
 };
 
 static void run_slice(void *arg, int64_t begin, int64_t end)
@@ -173,7 +187,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         return widen_run(q, c, op_rows, e);
     const struct rows_op *op = &table[c->op];
     const struct shape *wide = &loops_tensor(c, op->wide)->shape;
-    const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5};
+    const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5, 6};
     int rc = 0;
     for (int k = 0; k < c->nout && !rc; k++)
         rc = op_want(c, &c->out[k], op->out, e);

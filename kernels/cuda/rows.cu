@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops over rows: SOFTMAX and its gradient; the parts of cross-entropy, one by one (ROW_MAX, ROW_SUM_EXP, ROW_EXP_MUL, PICK,
-// PICK_GRAD, ROW_ARGMAX) and fused (ROW_LOSS, ROW_LOSS_GRAD).
+// PICK_GRAD, ROW_ARGMAX) and fused (ROW_LOSS, ROW_LOSS_GRAD, ROW_LOSS_BOTH).
 //
 // Each reads a row of logits once, 2 or 4 bytes for an exponential at most, and those that make
 // rows write it once: bound by memory, if little more than an exponential is computed for them. A row belongs to a warp, or to a block from 1024 elements
 // on. ROW_LOSS reads once what its three parts would read thrice: a thread keeps the maximum so far
-// and the sum of exponentials beside it, scaled again whenever the maximum grows. Sums are in
-// double from eight elements on. What is one value a row may have the row dimensions in any order,
+// and the sum of exponentials beside it, scaled again whenever the maximum grows. ROW_LOSS_BOTH goes
+// back over the row at once, from its end, and writes the gradient in its place: what a processor's
+// one or two blocks have just read, 100 KB of bf16 a row of GPT-2's, lies in its caches still, so
+// that memory sees each logit once and its gradient once. Sums are in double from eight elements on. What is one value a row may have the row dimensions in any order,
 // or lack some. Ids count from attr.start; one outside the row picks 0 and is given no gradient.
 #include <string.h>
 
@@ -15,6 +17,7 @@
 #include "kernels/cuda/walk.h"
 
 enum { THREADS = 256, WARP_ROWS = 1024, MOST_BLOCKS = 0x7fffffff, NOWHERE = 0x7fffffff };
+enum { LOSS_THREADS = 512 }; // many for a row, so that few rows are under way at once
 
 struct rows {
     struct loops at;                // operands: inputs, then outputs
@@ -22,9 +25,10 @@ struct rows {
     int team;
     const void *in[5];
     enum dtype in_type[5];
-    void *out[3];
-    enum dtype out_type[3];
+    void *out[4];
+    enum dtype out_type[4];
     int nin;
+    float scale;
 };
 
 // Rows of a thread's team, one after the other.
@@ -281,63 +285,107 @@ DEVICE void add_exps(const struct rows *c, struct pack p, struct exps *s, float 
     }
 }
 
-DEVICE void row_loss(const struct rows *c, struct pack p)
+// What the first pass over a row finds; the first thread of the row puts it down.
+struct loss_row {
+    float max, sum;
+};
+
+DEVICE struct loss_row loss_of(const struct rows *c, struct pack p, int64_t row, int64_t base)
 {
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
     const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
+    const float picked = threadIdx.x % c->team ? 0 : pick_of(c, row, base);
+    struct loss_row l;
+    struct exps s;
+    s.max = -INFINITY;
+    s.sum = 0;
+    for (int at = first; at < c->n; at += AHEAD * step) {
+        float v[AHEAD][LANES];
+        load_ahead(c, p, v, base, at);
+        add_exps(c, p, &s, v);
+    }
+    l.max = team_max(s.max, c->team, part);
+    const struct row_exp of = row_exp_of(c, p, l.max);
+    // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
+    double sum = c->n ? s.sum * (double)exp_of(&of, s.max) : 0;
+    l.sum = (float)team_sum_f64(sum, c->team, part_sum);
+    put_value(c, 0, row, l.max);
+    put_value(c, 1, row, l.sum);
+    put_value(c, 2, row, picked);
+    return l;
+}
+
+DEVICE void row_loss(const struct rows *c, struct pack p)
+{
     EACH_ROW(c, row)
     {
-        const int64_t base = place_of(c, 0, row);
-        struct exps s;
-        s.max = -INFINITY;
-        s.sum = 0;
-        for (int at = first; at < c->n; at += AHEAD * step) {
-            float v[AHEAD][LANES];
-            load_ahead(c, p, v, base, at);
-            add_exps(c, p, &s, v);
+        loss_of(c, p, row, place_of(c, 0, row));
+    }
+}
+
+struct loss_grad {
+    float max, g, h; // e^(x − max)·g, and h more at the id
+    int id;          // −1: none
+};
+
+// A row's gradient to output k, from its end: that is what was read last.
+DEVICE void grad_of(const struct rows *c, struct pack p, const struct loss_grad *l, int64_t base,
+                    int k, int64_t to)
+{
+    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
+    const struct row_exp of = row_exp_of(c, p, l->max);
+    const int turn = AHEAD * step, turns = ((int)c->whole + turn - 1) / turn;
+    for (int at = first + (turns - 1) * turn; at >= 0; at -= turn) {
+        float v[AHEAD][LANES];
+        load_ahead(c, p, v, base, at);
+        UNROLL
+        for (int i = 0; i < AHEAD; i++) {
+            const int here = at + i * step;
+            if (here >= c->whole)
+                break;
+            for (int j = 0; j < p.wide; j++) // padding is −∞: it gets no gradient
+                v[i][j] = exp_of(&of, v[i][j]) * l->g;
+            if ((unsigned)(l->id - here) < (unsigned)p.wide)
+                for (int j = 0; j < p.wide; j++) // rounded as the parts apart are
+                    v[i][j] = here + j == l->id ? __fadd_rn(v[i][j], l->h) : v[i][j];
+            pack_store(c->out[k], pack_type(p, c->out_type[k]), to + here, p.wide, v[i]);
         }
-        float max = team_max(s.max, c->team, part);
-        const struct row_exp of = row_exp_of(c, p, max);
-        // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
-        double sum = c->n ? s.sum * (double)exp_of(&of, s.max) : 0;
-        sum = team_sum_f64(sum, c->team, part_sum);
-        put_value(c, 0, row, max);
-        put_value(c, 1, row, (float)sum);
-        put_value(c, 2, row, threadIdx.x % c->team ? 0 : pick_of(c, row, base));
     }
 }
 
 DEVICE void row_loss_grad(const struct rows *c, struct pack p)
 {
-    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     EACH_ROW(c, row)
     {
-        const int64_t base = place_of(c, 0, row), to = place_of(c, 5, row);
-        const int id = (int)element_of(c, 3, row); // −1: none
-        const struct row_exp of = row_exp_of(c, p, value_of(c, 1, row));
-        const float g = value_of(c, 2, row), h = value_of(c, 4, row);
-        for (int at = first; at < c->whole; at += AHEAD * step) {
-            float v[AHEAD][LANES];
-            load_ahead(c, p, v, base, at);
-            UNROLL
-            for (int i = 0; i < AHEAD; i++) {
-                const int here = at + i * step;
-                if (here >= c->whole)
-                    break;
-                for (int k = 0; k < p.wide; k++) // padding is −∞: it gets no gradient
-                    v[i][k] = exp_of(&of, v[i][k]) * g;
-                if ((unsigned)(id - here) < (unsigned)p.wide)
-                    for (int k = 0; k < p.wide; k++) // rounded as the parts apart are
-                        v[i][k] = here + k == id ? __fadd_rn(v[i][k], h) : v[i][k];
-                store_row(c, p, to + here, v[i]);
-            }
-        }
+        struct loss_grad l;
+        l.id = (int)element_of(c, 3, row);
+        l.max = value_of(c, 1, row);
+        l.g = value_of(c, 2, row);
+        l.h = value_of(c, 4, row);
+        grad_of(c, p, &l, place_of(c, 0, row), 0, place_of(c, 5, row));
     }
 }
 
-VARIANTS(THREADS, row_loss, rows)
-VARIANTS(THREADS, row_loss_grad, rows)
+DEVICE void row_loss_both(const struct rows *c, struct pack p)
+{
+    EACH_ROW(c, row)
+    {
+        const int64_t base = place_of(c, 0, row);
+        const float cotangent = c->scale * value_of(c, 2, row);
+        const struct loss_row loss = loss_of(c, p, row, base);
+        struct loss_grad l;
+        l.id = (int)element_of(c, 1, row);
+        l.max = loss.max;
+        l.g = cotangent / loss.sum;
+        l.h = -cotangent;
+        grad_of(c, p, &l, base, 3, place_of(c, 6, row));
+    }
+}
+
+VARIANTS(LOSS_THREADS, row_loss, rows)
+VARIANTS(LOSS_THREADS, row_loss_grad, rows)
+VARIANTS(LOSS_THREADS, row_loss_both, rows)
 
 // ---- softmax -----------------------------------------------------------------------------------
 
@@ -408,9 +456,15 @@ VARIANTS(THREADS, softmax_grad, rows)
 
 // ---- the ops -----------------------------------------------------------------------------------
 
+static int threads_of(enum op op)
+{
+    bool loss = op == OP_ROW_LOSS || op == OP_ROW_LOSS_GRAD || op == OP_ROW_LOSS_BOTH;
+    return loss ? (int)LOSS_THREADS : (int)THREADS;
+}
+
 static void launch_rows(cudaStream_t stream, enum op op, int wide, const struct rows *c)
 {
-    const unsigned grid = launch_blocks(c->count, THREADS / c->team, MOST_BLOCKS);
+    const unsigned grid = launch_blocks(c->count, threads_of(op) / c->team, MOST_BLOCKS);
     if (op == OP_ROW_MAX)
         LAUNCH_VARIANT(row_max, wide, grid, THREADS, stream, *c);
     else if (op == OP_ROW_SUM_EXP)
@@ -428,9 +482,11 @@ static void launch_rows(cudaStream_t stream, enum op op, int wide, const struct 
     else if (op == OP_SOFTMAX_GRAD)
         LAUNCH_VARIANT(softmax_grad, wide, grid, THREADS, stream, *c);
     else if (op == OP_ROW_LOSS)
-        LAUNCH_VARIANT(row_loss, wide, grid, THREADS, stream, *c);
+        LAUNCH_VARIANT(row_loss, wide, grid, LOSS_THREADS, stream, *c);
+    else if (op == OP_ROW_LOSS_GRAD)
+        LAUNCH_VARIANT(row_loss_grad, wide, grid, LOSS_THREADS, stream, *c);
     else
-        LAUNCH_VARIANT(row_loss_grad, wide, grid, THREADS, stream, *c);
+        LAUNCH_VARIANT(row_loss_both, wide, grid, LOSS_THREADS, stream, *c);
 }
 
 // Which operand has whole rows, which input is ids (−1: none).
@@ -441,7 +497,7 @@ static const struct rows_op {
     {OP_ROW_MAX, 0, -1},      {OP_ROW_SUM_EXP, 0, -1},  {OP_ROW_EXP_MUL, 0, -1},
     {OP_PICK, 0, 1},          {OP_PICK_GRAD, 2, 0},     {OP_ROW_ARGMAX, 0, -1},
     {OP_ROW_LOSS, 0, 1},      {OP_ROW_LOSS_GRAD, 0, 3}, {OP_SOFTMAX, 0, -1},
-    {OP_SOFTMAX_GRAD, 0, -1},
+    {OP_SOFTMAX_GRAD, 0, -1}, {OP_ROW_LOSS_BOTH, 0, 1},
 };
 
 static int want_dtypes(const struct op_call *c, const struct rows_op *op, struct err *e)
@@ -485,7 +541,7 @@ static int64_t not_padding(const struct op_call *c, int64_t n)
 
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    static const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5};
+    static const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5, 6};
     const struct rows_op *op = table;
     struct rows r;
     int wide = 0; // none that is rows: of one element
@@ -502,11 +558,12 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     r.n = not_padding(c, r.whole);
     r.start = c->attr->start;
     r.nin = c->nin;
+    r.scale = c->attr->scale;
     if (!loops_over(c, op->wide, shape->n - 1, -1, index, c->nin + c->nout, &r.at) ||
         !covers_operands(c, &r, &wide))
         return op_refuse(c, e, "operands disagree about the rows");
     r.count = loops_count(&r.at, r.at.n);
-    r.team = r.whole <= WARP_ROWS ? (int)WARP : (int)THREADS;
+    r.team = r.whole <= WARP_ROWS ? (int)WARP : threads_of(c->op);
     for (int k = 0; k < c->nin; k++) {
         r.in[k] = c->in[k].data;
         r.in_type[k] = c->in[k].dtype;

@@ -378,6 +378,22 @@ static void row_loss(const struct call *c)
     part(c, OP_PICK, (int[]){0, 1}, 2, 4, &c->out[2]);
 }
 
+static void row_loss_both(const struct call *c)
+{
+    const struct ref_tensor *x = &c->in[0];
+    int64_t n = x->shape.dim[x->shape.n - 1], rows = shape_count(&x->shape) / n;
+    double cotangent = (double)c->attr->scale * c->in[2].v[0];
+    part(c, OP_ROW_MAX, (int[]){0}, 1, 3, &c->out[0]);
+    part(c, OP_ROW_SUM_EXP, (int[]){0, 3}, 2, 4, &c->out[1]);
+    part(c, OP_PICK, (int[]){0, 1}, 2, 5, &c->out[2]);
+    for (int64_t i = 0; i < rows * n; i++) {
+        int64_t r = i / n, id = i % n + c->attr->start;
+        bool padding = c->attr->limit && id >= c->attr->limit;
+        double share = padding ? 0 : exp(x->v[i] - c->out[0].v[r]) / c->out[1].v[r];
+        c->out[3].v[i] = cotangent * (share - (id == (int64_t)c->in[1].v[r]));
+    }
+}
+
 // The second part is added to the first.
 static void two_added(const struct call *c)
 {
@@ -558,6 +574,7 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_NORM_GRAD_ADD] = two_added,
     [OP_ROW_LOSS] = row_loss,
     [OP_ROW_LOSS_GRAD] = two_added,
+    [OP_ROW_LOSS_BOTH] = row_loss_both,
     [OP_COPY] = block_copy,
     [OP_SQNORM] = sqnorm,
     [OP_METRICS] = metrics,

@@ -105,7 +105,7 @@ static enum dtype dtype_in(enum op op, int k)
         [OP_EQUAL] = 3,      [OP_PICK] = 2,          [OP_PICK_GRAD] = 1, [OP_EMBED] = 1,
         [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2,        [OP_DROPOUT] = 6,   [OP_NORMAL] = 1,
         [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1, [OP_SLOTS] = 5,
-        [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2};
+        [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,  [OP_ROW_LOSS_BOTH] = 2};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
@@ -281,17 +281,20 @@ static void operand_free(const struct rig *r, const struct tensor *t, int shift)
 }
 
 // The input that output k is written over: p, then m, v behind the gradient; of a chain the first,
-// the third.
-static int input_of(int output)
+// the third; the loss's gradient over the logits.
+static int input_of(const struct rig_case *c, int output)
 {
-    return output ? output + 1 : 0;
+    return output && c->op != OP_ROW_LOSS_BOTH ? output + 1 : 0;
 }
 
-// Of several outputs only those of an update all lie over inputs, and a chain's first two.
+// Of several outputs only those of an update all lie over inputs, a chain's first two, and the last
+// of the loss.
 static bool over_input(const struct rig_case *c, int output)
 {
     bool update = op_is(c->op, OP_IS_UPDATE) && output < op_outputs(c->op);
     bool chain = c->op == OP_CHAIN && output == 1;
+    if (c->op == OP_ROW_LOSS_BOTH)
+        return c->in_place && output == 3;
     return c->in_place && (output == 0 || update || chain);
 }
 
@@ -318,12 +321,12 @@ void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
     for (int k = 0; k < c->nin; k++)
         call.in[k] = upload(r, &c->in[k], c->shift[k]);
     for (int k = 0; k < c->nout; k++)
-        call.out[k] =
-            over_input(c, k) ? call.in[input_of(k)] : upload(r, &c->start[k], c->shift[c->nin + k]);
+        call.out[k] = over_input(c, k) ? call.in[input_of(c, k)]
+                                       : upload(r, &c->start[k], c->shift[c->nin + k]);
     if (r->backend->op.run[c->op](r->q, &call, &e) || r->backend->stream.sync(r->q, &e))
         fail_msg("%s", e.text);
     for (int k = 0; k < c->nout; k++) {
-        int shift = c->shift[over_input(c, k) ? input_of(k) : c->nin + k];
+        int shift = c->shift[over_input(c, k) ? input_of(c, k) : c->nin + k];
         out[k] = download(r, &call.out[k], shift, a);
         if (!over_input(c, k))
             operand_free(r, &call.out[k], shift);

@@ -112,6 +112,52 @@ static void padding_takes_no_part_in_the_loss(void **state)
     }
 }
 
+// Logits, ids and the gradient's dtype are alike in the whole and in its parts.
+static void both_as_parts(const struct rig *r, enum dtype t, int64_t n, bool in_place)
+{
+    struct arena a = {0};
+    struct rig_case both, loss, grad;
+    double *whole[OP_MAX_OUT], *first[OP_MAX_OUT], *second[OP_MAX_OUT];
+    int64_t ext[26];
+    letters(ext, (struct extents){19, n, 1, 1});
+    rig_case(&both, &a, OP_ROW_LOSS_BOTH, "ij,i,->i,i,i,ij", ext);
+    rig_case(&loss, &a, OP_ROW_LOSS, "ij,i->i,i,i", ext);
+    rig_case(&grad, &a, OP_ROW_LOSS_GRAD, "ij,i,i,i,i->ij", ext);
+    both.in[0].dtype = both.start[3].dtype = loss.in[0].dtype = t;
+    grad.in[0].dtype = grad.start[0].dtype = t;
+    fill(&both, -3, 3);
+    rig_fill(&both.in[1], 7, -1, (double)n + 1);
+    both.attr.scale = 0.37f;
+    both.attr.limit = loss.attr.limit = grad.attr.limit = n - n / 5;
+    both.in_place = in_place;
+    loss.in[0] = grad.in[0] = both.in[0];
+    loss.in[1] = grad.in[3] = both.in[1];
+    rig_run(r, &both, &a, whole);
+    rig_run(r, &loss, &a, first);
+    grad.in[1].v = first[0];
+    const float cotangent = 0.37f * (float)both.in[2].v[0];
+    for (int i = 0; i < 19; i++) {
+        grad.in[2].v[i] = (double)(cotangent / (float)first[1][i]);
+        grad.in[4].v[i] = (double)-cotangent;
+    }
+    rig_run(r, &grad, &a, second);
+    for (int k = 0; k < 3; k++)
+        same_bits("a row's loss", whole[k], first[k], 19);
+    same_bits("its gradient", whole[3], second[0], 19 * n);
+    arena_clear(&a);
+}
+
+// Rows of a warp, of a block, and of several turns of it.
+static void a_loss_and_its_gradient_have_the_bits_of_both_apart(void **state)
+{
+    static const int64_t lengths[] = {1, 13, 1000, 1032, 4101, 20008};
+    (void)state;
+    for (int r = 0; r < nrigs; r++)
+        for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+            for (int t = 0; t < 4; t++)
+                both_as_parts(&rigs[r], t % 2 ? DT_BF16 : DT_F32, lengths[k], t / 2);
+}
+
 // A rank whose part of the vocabulary is all padding gives no gradient but to ids.
 static void a_part_of_padding_alone_has_no_exponential(void **state)
 {
@@ -245,6 +291,7 @@ int main(void)
         cmocka_unit_test(a_norms_gradient_is_added_to_what_came_before),
         cmocka_unit_test(one_pass_has_the_bits_of_two),
         cmocka_unit_test(padding_takes_no_part_in_the_loss),
+        cmocka_unit_test(a_loss_and_its_gradient_have_the_bits_of_both_apart),
         cmocka_unit_test(a_part_of_padding_alone_has_no_exponential),
         cmocka_unit_test(the_sum_follows_a_maximum_wherever_it_stands),
         cmocka_unit_test(what_is_no_number_reaches_the_sum),

@@ -109,6 +109,8 @@ static const struct row {
     {OP_ADD_NORM, "ij,ij,j,j->ij,ij", {{-3, 5}, {-3, 5}, UNIT, UNIT}, 1e-5, 2e-6, false},
     {OP_ROW_LOSS, "ij,i->i,i,i", {{-9, 9}, {-1, 12}}, 2e-6, 0, false},
     {OP_ROW_LOSS, "kij,ki->ki,ki,ki", {{-90, 9}, {-1, 12}}, 1e-5, 0, false},
+    {OP_ROW_LOSS_BOTH, "ij,i,->i,i,i,ij", {{-9, 9}, {-1, 12}, UNIT}, 2e-6, 1e-7, true},
+    {OP_ROW_LOSS_BOTH, "kij,ki,->ki,ki,ki,kij", {{-9, 9}, {-1, 12}, UNIT}, 2e-6, 1e-7, true},
     {OP_ROW_LOSS_GRAD,
      "ij,i,i,i,i->ij",
      {{-9, 9}, {9, 10}, UNIT, {-1, 12}, UNIT},

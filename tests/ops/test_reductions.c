@@ -91,6 +91,8 @@ static const struct row {
     {OP_ROW_ARGMAX, "ij->i", 1, 0, 0},
     {OP_ROW_LOSS, "ij,i->i,i,i", 0, 3e-6, 0},
     {OP_ROW_LOSS, "ij,i->i,i,i", 1, 3e-6, 0},
+    {OP_ROW_LOSS_BOTH, "ij,i,->i,i,i,ij", 0, 3e-6, 1e-6},
+    {OP_ROW_LOSS_BOTH, "ij,i,->i,i,i,ij", 65, 0x1p-7, 1e-6},
     {OP_ROW_LOSS_GRAD, "ij,i,i,i,i->ij", 0, 3e-6, 1e-6},
     {OP_ROW_LOSS_GRAD, "ij,i,i,i,i->ij", 33, 0x1p-7, 1e-6},
     {OP_NORM, "ij->ij", 0, 1e-5, 4e-6},
@@ -350,6 +352,7 @@ static void a_second_run_has_the_bits_of_the_first(void **state)
         {OP_EMBED_GRAD, "i,ij->kj", {3000, 70, 50, 1}},
         {OP_NORM_WEIGHT_GRAD, "ij,ij->j", {3000, 70, 1, 1}},
         {OP_ROW_LOSS, "ij,i->i,i,i", {5, 9001, 1, 1}},
+        {OP_ROW_LOSS_BOTH, "ij,i,->i,i,i,ij", {5, 9001, 1, 1}},
         {OP_NORM, "ij->ij", {5, 9001, 1, 1}},
     };
     (void)state;

@@ -26,32 +26,33 @@ enum { GPT2, LLAMA, COOKBOOK, DROPOUT };
 // others' are added to the residual's. Cookbook's norms' gradients each go on to two places.
 //
 // A boundary of stages lies between a sum and the next layer's norm. Parts of a vocabulary cut over
-// tp are maxima, sums and picks of their own, reduced one by one; their gradient is of a part.
+// tp are maxima, sums and picks of their own, reduced one by one; their gradient is of a part. Of a
+// whole one loss and gradient are one.
 static const struct {
     const char *what;
     int model;
     const char *mesh, *sharding, *train;
-    int microbatches, add_norm, norm_grad_add, row_loss, row_loss_grad;
+    int microbatches, add_norm, norm_grad_add, loss_both, loss_grad;
 } counts[] = {
-    {"gpt2", GPT2, "dp: 1", "", "", 1, 1, 4, 1, 1},
-    {"llama", LLAMA, "dp: 1", "", "", 1, 0, 4, 1, 1},
-    {"cookbook", COOKBOOK, "dp: 1", "", "", 1, 0, 0, 1, 1},
-    {"dropout", DROPOUT, "dp: 1", "", "", 1, 5, 4, 1, 1},
-    {"microbatches", DROPOUT, "dp: 2", "", "", 2, 5, 4, 1, 1},
-    {"cut parameters", DROPOUT, "fsdp: 4", "", "", 1, 5, 4, 1, 1},
+    {"gpt2", GPT2, "dp: 1", "", "", 1, 1, 4, 1, 0},
+    {"llama", LLAMA, "dp: 1", "", "", 1, 0, 4, 1, 0},
+    {"cookbook", COOKBOOK, "dp: 1", "", "", 1, 0, 0, 1, 0},
+    {"dropout", DROPOUT, "dp: 1", "", "", 1, 5, 4, 1, 0},
+    {"microbatches", DROPOUT, "dp: 2", "", "", 2, 5, 4, 1, 0},
+    {"cut parameters", DROPOUT, "fsdp: 4", "", "", 1, 5, 4, 1, 0},
     {"a cut vocabulary", GPT2, "tp: 2", "", "", 1, 1, 4, 0, 1},
     {"a cut vocabulary", LLAMA, "dp: 2, tp: 2", "", "", 1, 4, 4, 0, 1},
     {"a cut vocabulary", COOKBOOK, "tp: 4", "", "", 1, 4, 0, 0, 1},
-    {"a vocabulary left whole", LLAMA, "tp: 2", "rules: {vocab: []}", "", 1, 4, 4, 1, 1},
+    {"a vocabulary left whole", LLAMA, "tp: 2", "rules: {vocab: []}", "", 1, 4, 4, 1, 0},
     // Norm and sum are both cut along the sequence; what moves is the product before and the norm
     // behind.
     {"cut sequences", LLAMA, "dp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}", "", 1, 4,
      4, 0, 1},
-    {"context", DROPOUT, "cp: 2", "", "", 1, 5, 4, 1, 1},
-    {"two stages", DROPOUT, "pp: 2", "", "", 2, 4, 4, 1, 1},
+    {"context", DROPOUT, "cp: 2", "", "", 1, 5, 4, 1, 0},
+    {"two stages", DROPOUT, "pp: 2", "", "", 2, 4, 4, 1, 0},
     // The sum within a layer and the norm behind it are made again; what enters a layer is kept,
     // its norm alone made again.
-    {"made again", DROPOUT, "dp: 1", "", ", remat: block", 1, 7, 4, 1, 1},
+    {"made again", DROPOUT, "dp: 1", "", ", remat: block", 1, 7, 4, 1, 0},
     {"not fused", DROPOUT, "tp: 2", "", ", fuse: false", 1, 0, 0, 0, 0},
 };
 
@@ -72,13 +73,14 @@ static void each_model_has_as_many_as_it_should(void **state)
                                  counts[i].sharding, counts[i].train),
                      0);
         const struct graph *g = f.c.program[PROGRAM_TRAIN]->graph;
-        const int got[] = {count(g, OP_ADD_NORM), count(g, OP_NORM_GRAD_ADD), count(g, OP_ROW_LOSS),
-                           count(g, OP_ROW_LOSS_GRAD)};
-        const int want[] = {counts[i].add_norm, counts[i].norm_grad_add, counts[i].row_loss,
-                            counts[i].row_loss_grad};
+        const int got[] = {count(g, OP_ADD_NORM), count(g, OP_NORM_GRAD_ADD),
+                           count(g, OP_ROW_LOSS_BOTH), count(g, OP_ROW_LOSS_GRAD)};
+        const int want[] = {counts[i].add_norm, counts[i].norm_grad_add, counts[i].loss_both,
+                            counts[i].loss_grad};
+        assert_int_equal(count(g, OP_ROW_LOSS), 0);
         if (memcmp(got, want, sizeof got) != 0)
-            fail_msg("%s: %d sums with norms, not %d; %d gradients with sums, not %d; %d losses, "
-                     "not %d; %d of their gradients, not %d",
+            fail_msg("%s: %d sums with norms, not %d; %d gradients with sums, not %d; %d losses "
+                     "with gradients, not %d; %d gradients alone, not %d",
                      counts[i].what, got[0], want[0], got[1], want[1], got[2], want[2], got[3],
                      want[3]);
         fixture_clear(&f);
@@ -193,26 +195,29 @@ static void a_sum_of_parts(struct graph *g)
 }
 static void a_loss_of_a_part_of_the_vocabulary(struct graph *g)
 {
-    const struct node *n = node_of(g, OP_ROW_LOSS);
+    const struct node *n = node_of(g, OP_ROW_LOSS_BOTH);
     dim_append(&g->values[n->in[0]].spec.dim[2], 0);
 }
 static void a_loss_without_a_pick(struct graph *g)
 {
-    node_of(g, OP_ROW_LOSS)->nout = 2;
+    node_of(g, OP_ROW_LOSS_BOTH)->nout = 2;
 }
 static void ids_for_a_maximum(struct graph *g)
 {
-    struct node *n = node_of(g, OP_ROW_LOSS_GRAD);
-    n->in[1] = n->in[3];
+    g->values[node_of(g, OP_ROW_LOSS_BOTH)->out[0]].dtype = DT_I32;
 }
 static void a_maximum_for_ids(struct graph *g)
 {
-    struct node *n = node_of(g, OP_ROW_LOSS_GRAD);
-    n->in[3] = n->in[1];
+    g->values[node_of(g, OP_ROW_LOSS_BOTH)->in[1]].dtype = DT_F32;
+}
+static void a_cotangent_for_each_row(struct graph *g)
+{
+    struct node *n = node_of(g, OP_ROW_LOSS_BOTH);
+    n->in[2] = n->in[1];
 }
 static void rows_of_another_order(struct graph *g)
 {
-    swap_labels(node_of(g, OP_ROW_LOSS), 1);
+    swap_labels(node_of(g, OP_ROW_LOSS_BOTH), 1);
 }
 
 // Batch, sequence and width are all 8, so that nothing but its meaning is wrong with a swap.
@@ -234,6 +239,7 @@ static const struct ill {
     ILL(a_loss_without_a_pick, "2 outputs"),
     ILL(ids_for_a_maximum, "is i32, not f32"),
     ILL(a_maximum_for_ids, "is f32, not i32"),
+    ILL(a_cotangent_for_each_row, "has not the loops"),
     ILL(rows_of_another_order, "has not the loops"),
 };
 

@@ -22,7 +22,7 @@ static const struct value *input_of(const struct graph *g, const struct node *n,
 static int want_dtype(const struct graph *g, const struct node *n, int k, enum dtype t,
                       struct err *e)
 {
-    const struct value *v = input_of(g, n, k);
+    const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
     if (v->dtype == t)
         return 0;
     return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op), name_value(v),
@@ -37,12 +37,10 @@ static bool is_float(enum dtype t)
 // The output has the dtype of the operand it is made like.
 static int want_outputs(const struct graph *g, const struct node *n, enum dtype t, struct err *e)
 {
-    for (int k = 0; k < n->nout; k++)
-        if (g->values[n->out[k]].dtype != t)
-            return err_set(e, ERR_INTERNAL, "%s: %s is %s, not %s", op_name(n->op),
-                           name_value(&g->values[n->out[k]]),
-                           dtype_name(g->values[n->out[k]].dtype), dtype_name(t));
-    return 0;
+    int rc = 0;
+    for (int k = 0; k < n->nout && !rc; k++)
+        rc = want_dtype(g, n, n->nin + k, t, e);
+    return rc;
 }
 
 // Operands from `first` on are of one float dtype, which is returned; DT_NONE: they are not.
@@ -208,22 +206,21 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
     return rc ? rc : infer_float(g, n, e);
 }
 
-// One number or id a row in, and out; all but the row itself f32.
+// One number or id a row in, and out, all f32 but the row itself and the gradient's, which is the
+// last; the one cotangent of ROW_LOSS_BOTH is a scalar.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
 {
-    int dims = input_of(g, n, 0)->shape.n;
-    bool grad = n->op == OP_ROW_LOSS_GRAD;
+    int dims = input_of(g, n, 0)->shape.n, last = n->nin + n->nout - 1;
+    bool grad = n->op == OP_ROW_LOSS_GRAD, both = n->op == OP_ROW_LOSS_BOTH;
     if (n->nin != op_inputs(n->op) || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
     enum dtype t = want_one_float(g, n, 0, 1, e);
-    int rc = t ? want_outputs(g, n, grad ? t : DT_F32, e) : ERR_INTERNAL;
-    rc = rc || grad ? rc : want_whole(g, n, e);
-    for (int k = 1; k < n->nin + n->nout && !rc; k++) {
-        bool row = grad && k == n->nin;
-        rc = want_loops(g, n, k, 0, row ? dims : dims - 1, e);
-        if (!rc && k < n->nin)
-            rc = want_dtype(g, n, k, k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
+    int rc = !t ? ERR_INTERNAL : grad ? 0 : want_whole(g, n, e);
+    for (int k = 1; k <= last && !rc; k++) {
+        bool row = k == last && (grad || both), scalar = both && k == 2;
+        rc = want_loops(g, n, k, 0, row ? dims : scalar ? 0 : dims - 1, e);
+        rc = rc ? rc : want_dtype(g, n, k, row ? t : k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
     }
     return rc;
 }
@@ -606,6 +603,7 @@ static const struct op_row table[OP_COUNT] = {
     [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused},
     [OP_ROW_LOSS] = {.infer = infer_row_loss, .rows = 1},
     [OP_ROW_LOSS_GRAD] = {.infer = infer_row_loss, .rows = 1},
+    [OP_ROW_LOSS_BOTH] = {.infer = infer_row_loss, .rows = 1},
     [OP_SQNORM] = {.infer = infer_f32, .workspace = {workspace_chunks, workspace_chunks}},
     [OP_METRICS] = {.infer = infer_f32},
     [OP_CLIP] = {.infer = infer_f32},

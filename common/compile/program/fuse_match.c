@@ -37,16 +37,22 @@ static bool can_fuse(const struct fuse *f, const struct node *n)
     return n->kind == NODE_OP && !n->owner && n->nout && !touches_pinned(f, n);
 }
 
-static bool run_together(const struct node *a, const struct node *b)
+static bool run_alike(const struct fuse *f, const struct node *a, const struct node *b)
 {
-    return a->phase == b->phase && a->when == b->when && a->stage == b->stage &&
-           a->stages == b->stages && a->again == b->again;
+    return a->when == b->when && a->stage == b->stage && a->stages == b->stages &&
+           a->again == b->again && can_fuse(f, a) && can_fuse(f, b);
 }
 
 bool fuse_beside(const struct fuse *f, int a, int b)
 {
     const struct node *x = &f->g->nodes[a], *y = &f->g->nodes[b];
-    return run_together(x, y) && can_fuse(f, x) && can_fuse(f, y);
+    return x->phase == y->phase && run_alike(f, x, y);
+}
+
+bool fuse_across(const struct fuse *f, int a, int b)
+{
+    const struct node *x = &f->g->nodes[a], *y = &f->g->nodes[b];
+    return x->phase == PHASE_FORWARD && y->phase == PHASE_BACKWARD && run_alike(f, x, y);
 }
 
 int fuse_near(const struct fuse *f, int node, int k)

@@ -19,6 +19,7 @@ typedef int fuse_fn(struct fuse *f, int node);
 fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
 fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
+fuse_fn fuse_row_loss_both;                // behind the other two
 
 // Returns the node that makes input k if the two may be fused, else −1. They must have one scope,
 // run on the same stages and in the same phase and microbatches, and all values that they touch
@@ -28,6 +29,8 @@ int fuse_producer(const struct fuse *f, int node, int k);
 // conditions hold for two nodes of which neither needs to read the other.
 int fuse_near(const struct fuse *f, int node, int k);
 bool fuse_beside(const struct fuse *f, int a, int b);
+// The same conditions, but that a is of the forward and b of the backward.
+bool fuse_across(const struct fuse *f, int a, int b);
 // Whether operands j and k (outputs count on from the inputs) run over the same loops.
 bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.

@@ -4,7 +4,9 @@
 // these ROW_LOSS_GRAD, cut or not. See fuse.h.
 //
 // That gradient may be written over the logits, since it is the last to read them: of three tensors
-// of their size one remains.
+// of their size one remains. Where every row's loss has one cotangent, known before there is a
+// loss, both become ROW_LOSS_BOTH, in the forward: a row is read the second time while it is in a
+// cache. What the forward then leaves for the backward is the gradient, in the logits' place.
 #include <string.h>
 
 #include "common/compile/program/fuse_match.h"
@@ -110,5 +112,100 @@ int fuse_row_loss_grad(struct fuse *f, int node)
         put_loss_grad(f, exp, pick, node);
         return -1;
     }
+    return -1;
+}
+
+// The parts of a whole loss: rows and their gradient; the cotangent of every row's loss, scale · a
+// scalar; that over the sum, and its negative.
+enum { LOSS, GRAD, COTANGENT, OVER, NEGATIVE, PARTS };
+
+static int maker_of(const struct fuse *f, int value)
+{
+    return f->g->values[value].producer;
+}
+
+static bool is_made_by(const struct fuse *f, int value, enum op op)
+{
+    int at = maker_of(f, value);
+    return at >= 0 && is_op(f, at, op);
+}
+
+static bool same_rows(const struct graph *g, int a, int b)
+{
+    const struct value *x = &g->values[a], *y = &g->values[b];
+    return shape_equal(&x->shape, &y->shape) && spec_equal(&x->spec, &y->spec);
+}
+
+// Finds the parts of which `node` is the gradient, each of its operands made by the one it names.
+static bool find_parts(const struct fuse *f, int node, int part[PARTS])
+{
+    const struct graph *g = f->g;
+    const struct node *grad = &g->nodes[node];
+    if (!is_op(f, node, OP_ROW_LOSS_GRAD) || !is_made_by(f, grad->in[1], OP_ROW_LOSS) ||
+        !is_made_by(f, grad->in[2], OP_DIV) || !is_made_by(f, grad->in[4], OP_SCALE))
+        return false;
+    part[GRAD] = node;
+    part[LOSS] = maker_of(f, grad->in[1]);
+    part[OVER] = maker_of(f, grad->in[2]);
+    part[NEGATIVE] = maker_of(f, grad->in[4]);
+    const struct node *over = &g->nodes[part[OVER]];
+    part[COTANGENT] = is_made_by(f, over->in[0], OP_SCALE) ? maker_of(f, over->in[0]) : -1;
+    return part[COTANGENT] >= 0;
+}
+
+// Whether the parts are of one loss, and made of a scalar of the step.
+static bool parts_match(const struct fuse *f, const int part[PARTS])
+{
+    const struct graph *g = f->g;
+    const struct node *n[PARTS];
+    for (int k = 0; k < PARTS; k++)
+        n[k] = &g->nodes[part[k]];
+    const struct value *one = &g->values[n[COTANGENT]->in[0]];
+    int c = n[COTANGENT]->out[0], m = n[LOSS]->out[0];
+    return n[GRAD]->in[0] == n[LOSS]->in[0] && n[GRAD]->in[1] == m &&
+           n[GRAD]->in[3] == n[LOSS]->in[1] && n[GRAD]->attr.limit == n[LOSS]->attr.limit &&
+           n[OVER]->in[1] == n[LOSS]->out[1] && n[NEGATIVE]->in[0] == c &&
+           n[NEGATIVE]->attr.scale == -1 && one->kind == VALUE_SCALAR && one->shape.n == 0 &&
+           fuse_same_loops(n[OVER], 0, 2) && fuse_same_loops(n[OVER], 1, 2) &&
+           fuse_same_loops(n[NEGATIVE], 0, 1) && same_rows(g, c, m) &&
+           same_rows(g, n[OVER]->out[0], m) && same_rows(g, n[NEGATIVE]->out[0], m);
+}
+
+// Whether nobody else reads what goes away, and the logits' buffer is free for the gradient.
+static bool parts_are_alone(const struct fuse *f, const int part[PARTS])
+{
+    const struct graph *g = f->g;
+    int x = g->nodes[part[LOSS]].in[0];
+    bool alone = g->values[x].kind == VALUE_TEMP && maker_of(f, x) >= 0 &&
+                 !fuse_kept(f, x, part[LOSS], part[GRAD]) &&
+                 !fuse_kept(f, g->nodes[part[COTANGENT]].out[0], part[OVER], part[NEGATIVE]) &&
+                 is_only_reader(f, part[OVER], part[GRAD]) &&
+                 is_only_reader(f, part[NEGATIVE], part[GRAD]);
+    for (int k = GRAD; k < PARTS && alone; k++)
+        alone = fuse_across(f, part[LOSS], part[k]);
+    return alone;
+}
+
+static void put_both(struct fuse *f, const int part[PARTS])
+{
+    struct graph *g = f->g;
+    const struct node *loss = &g->nodes[part[LOSS]], *c = &g->nodes[part[COTANGENT]];
+    struct node made = *loss;
+    made.op = OP_ROW_LOSS_BOTH;
+    made.in[made.nin++] = c->in[0];
+    made.out[made.nout++] = g->nodes[part[GRAD]].out[0];
+    made.attr.scale = c->attr.scale;
+    const int last = made.nin + made.nout - 1; // the scalar's labels are never looked at
+    for (int k = 2; k <= last; k++)
+        memcpy(made.attr.label[k], loss->attr.label[k < last], sizeof made.attr.label[k]);
+    for (int k = GRAD; k < PARTS; k++)
+        fuse_put(f, part[LOSS], part[k], part[LOSS], &made);
+}
+
+int fuse_row_loss_both(struct fuse *f, int node)
+{
+    int part[PARTS];
+    if (find_parts(f, node, part) && parts_match(f, part) && parts_are_alone(f, part))
+        put_both(f, part);
     return -1;
 }

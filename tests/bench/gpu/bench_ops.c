@@ -150,6 +150,7 @@ static int64_t ids_below(const struct op_call *c, int k)
     case OP_PICK:
     case OP_ROW_LOSS:
     case OP_ROW_LOSS_GRAD:
+    case OP_ROW_LOSS_BOTH:
         return x->dim[x->n - 1];
     default:
         return 0;
