@@ -108,8 +108,7 @@ static void fence_host(struct coord *c, struct host *host, enum fence_reason rea
     const char *why = fence_word(reason);
     memcpy(f.host, host->id, ID_LEN);
     memcpy(f.incarnation, host->incarnation, ID_LEN);
-    fence_add(c, &f);
-    row_write_fence(c, &f);
+    fence_write(c, &f);
     if (host->conn)
         send_fenced(c, host->conn, why, reason);
     host->conn = 0;

@@ -10,7 +10,8 @@
 #include "coordinator/attempt_leader.h"
 #include "coordinator/kept_text.h"
 
-enum { TOLD_MAX = 16 }; // of what is not used
+enum { TOLD_MAX = 16 };     // of what is not used
+enum { SCAN_MAX = 100000 }; // checkpoints of one job, the newest
 
 // Without room nothing is wrong with the job: it waits until there is some.
 static void wait_for_room(struct attempt *at, const struct attempt_host *h, const char *why)
@@ -57,7 +58,9 @@ static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
     for (int i = 0; i < n; i++)
         if (!kept || ascending(&scan[kept - 1], &scan[i]))
             scan[kept++] = scan[i];
-    return kept;
+    if (kept > SCAN_MAX)
+        memmove(scan, scan + kept - SCAN_MAX, SCAN_MAX * sizeof *scan);
+    return kept > SCAN_MAX ? SCAN_MAX : kept;
 }
 
 // ---- what is there and not used ----

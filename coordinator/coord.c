@@ -26,7 +26,11 @@
 #include "coordinator/tidy.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
-enum { HEARTBEAT_S = 2, EVENTS_KEPT = 2000 }; // unless the configuration says
+enum {
+    HEARTBEAT_S = 2,
+    EVENTS_KEPT = 2000,
+    REQUESTS_KEPT = 200000
+}; // unless the configuration says
 enum { ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
 
 struct waiting_checkpoint { // of a job that may not have been loaded yet
@@ -50,6 +54,8 @@ struct coord *coord_new(const struct coord_config *config)
         c->config.keep_ended_ms = (int64_t)ENDED_KEPT_DAYS * DAY_MS;
     if (!c->config.keep_events)
         c->config.keep_events = EVENTS_KEPT;
+    if (!c->config.keep_requests)
+        c->config.keep_requests = REQUESTS_KEPT;
     snprintf(c->cluster, sizeof c->cluster, "%s", config->cluster ? config->cluster : "");
     snprintf(c->boot, sizeof c->boot, "%s", config->boot ? config->boot : "");
     c->config.cluster = c->config.boot = NULL; // borrowed for this call only

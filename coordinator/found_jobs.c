@@ -2,9 +2,11 @@
 // Jobs found again; see found_jobs.h.
 #include "coordinator/found_jobs.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/attempt/life.h"
+#include "common/base/log.h"
 #include "common/model/schema_list.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
@@ -13,10 +15,12 @@
 #include "coordinator/row_codec.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
+enum { CHECKPOINTS_MAX = 10000 };        // of one job that was found
+enum { UNADOPTED_MAX = 10 * FOUND_MAX }; // of all hosts: who lies can fill no more
 
 void found_ask(struct coord *c, struct host *host)
 {
-    if (!c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
+    if (host->told || !c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
         return;
     if (!host->checkpoint_root || !host->checkpoint_root[0])
         return;
@@ -37,6 +41,35 @@ static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
             step = f->committed[i]->step;
         }
     return step;
+}
+
+static int compare_checkpoints(const void *a, const void *b)
+{
+    const Weft__Rows__Checkpoint *x = *(Weft__Rows__Checkpoint *const *)a,
+                                 *y = *(Weft__Rows__Checkpoint *const *)b;
+    return store_entry_compare((struct store_entry){(int64_t)x->epoch, x->step},
+                               (struct store_entry){(int64_t)y->epoch, y->step});
+}
+
+// Each once, the oldest first.
+static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
+{
+    size_t n = f->n_committed;
+    Weft__Rows__Checkpoint **sorted =
+        arena_array(j->coord->out->arena, Weft__Rows__Checkpoint *, n + 1);
+    memcpy(sorted, f->committed, n * sizeof(void *));
+    qsort(sorted, n, sizeof *sorted, compare_checkpoints);
+    for (size_t i = 0; i < n; i++) {
+        struct checkpoint_record k;
+        if (i && !compare_checkpoints(&sorted[i - 1], &sorted[i]))
+            continue;
+        row_read_checkpoint(sorted[i], &k);
+        k.state = COMMIT_COMMITTED;
+        k.t_ms = j->coord->wall_ms;
+        k.why[0] = 0; // it is committed: nothing is to be explained
+        checkpoint_load(j, &k);
+        row_write_checkpoint(j, &k);
+    }
 }
 
 static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
@@ -61,15 +94,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     struct job_note held = NOTE(HELD);
     text_set(&j->goal_why, unknown);
     job_move(j, JOB_HELD, JOB_NONE, &held, "%s", unknown);
-    for (size_t i = 0; i < f->n_committed; i++) {
-        struct checkpoint_record k;
-        row_read_checkpoint(f->committed[i], &k);
-        k.state = COMMIT_COMMITTED;
-        k.t_ms = c->wall_ms;
-        k.why[0] = 0; // it is committed: nothing is to be explained
-        checkpoint_load(j, &k);
-        row_write_checkpoint(j, &k);
-    }
+    take_checkpoints(j, f);
 }
 
 // Could what the host says be true?
@@ -79,7 +104,7 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
         if (f->committed[i]->epoch > f->epoch ||
             !store_entry_ok(f->committed[i]->epoch, f->committed[i]->step))
             return false;
-    return id_is_valid(f->job) && f->epoch <= EPOCH_MAX;
+    return id_is_valid(f->job) && f->epoch <= EPOCH_MAX && f->n_committed <= CHECKPOINTS_MAX;
 }
 
 // Several hosts may see one folder, and then they tell the same. A person who adopts the job must
@@ -97,6 +122,14 @@ static void compare(struct job_record *j, const struct host *host, const Weft__V
                   "the folder, compare OWNER there before you adopt it",
                   n.host, (unsigned long long)f->epoch,
                   strcmp(hash, j->job_hash) ? "another" : "the same");
+}
+
+static int count_unadopted(const struct coord *c)
+{
+    int n = 0;
+    list_for_each (it, &c->jobs)
+        n += list_entry(it, struct job_record, link)->found[0] != 0;
+    return n;
 }
 
 static void take_job(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f)
@@ -117,12 +150,17 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
     arena_clear(&a);
 }
 
-// One answer a question: what nobody asked for is not heard.
+// One answer a question, and none after a good one: what nobody asked for is not heard.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
 {
     if (!host->find || host->find != host->conn)
         return;
     host->find = 0;
-    for (size_t i = 0; i < d->n_found && i < FOUND_MAX; i++)
+    host->told = d->ok;
+    int room = UNADOPTED_MAX - count_unadopted(c);
+    for (size_t i = 0; i < d->n_found && i < FOUND_MAX && (int)i < room; i++)
         take_job(c, host, d->found[i]);
+    if ((int)d->n_found > room)
+        log_warn("found", "host %s tells of %zu jobs, and %d that were found wait to be adopted",
+                 host_name(host), d->n_found, UNADOPTED_MAX - room);
 }

@@ -13,6 +13,8 @@
 // For how long a fenced incarnation is remembered. A process that comes back later is still stopped,
 // by the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
+// Of each host its newest: nobody has more lives at a time but who lies.
+enum { FENCED_MAX = 64 };
 // A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
 enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
 
@@ -107,6 +109,38 @@ static void free_fence(struct coord *c, struct fenced *f)
     free(f);
 }
 
+// Null: none of this host is fenced.
+static struct fenced *find_oldest_fence(const struct coord *c, const char *host, int *count)
+{
+    struct fenced *oldest = NULL;
+    *count = 0;
+    list_for_each (it, &c->fences) {
+        struct fenced *f = list_entry(it, struct fenced, link);
+        if (strcmp(f->host, host) != 0)
+            continue;
+        oldest = oldest && oldest->t_ms <= f->t_ms ? oldest : f;
+        ++*count;
+    }
+    return oldest;
+}
+
+static void keep_newest_fences(struct coord *c, const char *host, int keep)
+{
+    struct fenced *f;
+    int n;
+    while ((f = find_oldest_fence(c, host, &n)) && n > keep) {
+        row_erase_fence(c, f);
+        free_fence(c, f);
+    }
+}
+
+void fence_write(struct coord *c, const struct fenced *f)
+{
+    fence_add(c, f);
+    row_write_fence(c, f);
+    keep_newest_fences(c, f->host, FENCED_MAX);
+}
+
 void hosts_free(struct coord *c)
 {
     list_for_each (it, &c->hosts)
@@ -128,6 +162,7 @@ void host_forget(struct coord *c, const char *id)
     struct host *h = host_find(c, id);
     if (!h || !coord_host_gives_way(c, id))
         return;
+    keep_newest_fences(c, id, 0);
     row_erase_host(c, h);
     free_host(c, h);
 }

@@ -37,6 +37,7 @@ struct host {
     bool leaving;  // its worker was asked to stop
     uint64_t conn; // its stream; 0: away
     uint64_t find; // the stream on which it was asked for lost jobs and has not answered; 0: none
+    bool told;     // it has answered: it is not asked again
     int64_t heard_ns;
     int nattempts;    // that have a rank on it
     int troubles;     // ranks that its disk, memory, device or somebody on it ended, lately
@@ -85,7 +86,8 @@ void host_touch(struct coord *c, struct host *h);            // its row is to be
 int64_t host_trouble(struct coord *c, struct host *h);
 bool host_is_avoided(const struct coord *c, const struct host *h);
 
-void fence_add(struct coord *c, const struct fenced *f); // no row is written
+void fence_add(struct coord *c, const struct fenced *f);   // from a row
+void fence_write(struct coord *c, const struct fenced *f); // and its row
 const struct fenced *fence_find(const struct coord *c, const char *host, const char *incarnation);
 
 void hosts_started(struct coord *c); // all rows are in

@@ -112,7 +112,7 @@ void requests_trim(struct coord *c)
 {
     list_for_each (it, &c->answered) {
         struct request *q = list_entry(it, struct request, link);
-        if (c->wall_ms - q->t_ms < keep_ms)
+        if ((int)c->requests.n <= c->config.keep_requests && c->wall_ms - q->t_ms < keep_ms)
             return;
         row_erase_request(c, q);
         forget_request(c, q);

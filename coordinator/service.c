@@ -12,6 +12,7 @@
 #include "common/rpc/tls_ca.h"
 #include "coordinator/binding.h"
 #include "coordinator/client_error.h"
+#include "coordinator/ids.h"
 #include "coordinator/streams.h"
 
 // ---- which role may call which method: a role that is not named may not ----
@@ -317,9 +318,11 @@ static int know_host(struct newcomer *n, struct host_conn *c, const char *host, 
                               .gives_way = gives_way,
                               .gone = take_place,
                               .ctx = n};
+    if (!id_is_valid(host))
+        return err_set(e, ERR_FENCED, "that is no greeting of a worker");
     if (*c->host)
         return strcmp(c->host, host) ? err_set(e, ERR_FENCED, "a stream speaks for one host") : 0;
-    int rc = *host && *c->cert ? binding_make(n->s->o.db, &b, e) : 0;
+    int rc = *c->cert ? binding_make(n->s->o.db, &b, e) : 0;
     if (!rc)
         snprintf(c->host, sizeof c->host, "%s", host);
     return rc;

@@ -17,6 +17,8 @@ struct entry {   // of a key: put, waited for, or both
     bool *waits; // [ranks]
 };
 
+enum { ENTRY = 160 }; // bytes of an entry with its places in the heap and the map
+
 struct barrier {
     struct list link;
     int64_t seq, deadline_ns; // 0: none
@@ -88,13 +90,21 @@ static void answer_waiting(const struct board *b, const struct entry *en, const 
             send_value(out, r, key, en->value, "", false);
 }
 
+static bool take_room(struct board *b, size_t bytes)
+{
+    if (bytes > BOARD_BYTES_MAX - b->bytes)
+        return false;
+    b->bytes += bytes;
+    return true;
+}
+
 // The entry of a key, made if it is new; null with the reason when it may not be.
 static struct entry *find_entry(struct board *b, const char *key, const char **refused)
 {
     struct entry *en = map_get(&b->keys, key);
     if (en)
         return en;
-    if (strlen(key) >= BOARD_KEY_MAX || b->keys.n >= BOARD_KEYS_MAX) {
+    if (strlen(key) >= BOARD_KEY_MAX || !take_room(b, ENTRY + strlen(key) + (size_t)b->ranks)) {
         *refused = "the key is too long, or there are too many";
         return NULL;
     }
@@ -113,6 +123,8 @@ void board_put(struct board *b, int rank, const Weft__Rank__KvPut *f, struct lea
     struct entry *en = find_entry(b, f->key, &refused);
     if (en && strlen(f->value) >= BOARD_VALUE_MAX) {
         refused = "the value is too long";
+    } else if (en && !en->value && !take_room(b, strlen(f->value))) {
+        refused = "there are too many values";
     } else if (en && !en->value) {
         en->value = strdup(f->value);
         PRE(en->value != NULL);
@@ -192,7 +204,7 @@ static void finish_barrier(struct board *b, struct barrier *bar, const char *fai
                            struct leader_out *out)
 {
     bar->done = true;
-    bar->failed = strdup(failed);
+    bar->failed = strndup(failed, BOARD_VALUE_MAX); // who brings it back may say anything
     PRE(bar->failed != NULL);
     for (int r = 0; r < b->ranks; r++)
         if (bar->here[r])
@@ -276,7 +288,7 @@ static void compare_plans(struct board *b)
 void board_ready(struct board *b, int rank, const char *plan_hash, struct leader_out *out)
 {
     if (!b->plans[rank]) {
-        b->plans[rank] = strdup(plan_hash);
+        b->plans[rank] = strndup(plan_hash, BOARD_KEY_MAX);
         PRE(b->plans[rank] != NULL);
         b->ready++;
     }
@@ -298,7 +310,7 @@ static void recall_value(struct board *b, const char *key, const char *value,
 {
     const char *refused;
     struct entry *en = find_entry(b, key, &refused);
-    if (!en || en->value)
+    if (!en || en->value || strlen(value) >= BOARD_VALUE_MAX || !take_room(b, strlen(value)))
         return;
     en->value = strdup(value);
     PRE(en->value != NULL);
@@ -329,7 +341,7 @@ void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out
         return;
     case WEFT__RANK__FRAME__BODY_READY_DONE:
         if (!b->agreed)
-            b->agreed = strdup(f->ready_done->failed);
+            b->agreed = strndup(f->ready_done->failed, BOARD_VALUE_MAX);
         return;
     default:
         return;

@@ -14,8 +14,9 @@
 #include "common/base/list.h"
 #include "common/base/map.h"
 
-enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096, BOARD_KEYS_MAX = 1 << 20 };
-enum { BOARD_BARRIERS_MAX = 1024 }; // remembered; ranks are never further apart than a few
+enum { BOARD_KEY_MAX = 256, BOARD_VALUE_MAX = 4096 };
+enum { BOARD_BYTES_MAX = 64 << 20 }; // of all keys with what is kept of each
+enum { BOARD_BARRIERS_MAX = 1024 };  // remembered; ranks are never further apart than a few
 enum { BOARD_WHERE = 500 };
 
 // "rank 2 on host b (starting, …)" into out.
@@ -26,6 +27,7 @@ struct board {
     const void *ctx;
     int ranks;
     struct map keys;
+    size_t bytes;         // of them
     struct list barriers; // the oldest first
     int nbarriers;
     char **plans; // [ranks]; null: not ready

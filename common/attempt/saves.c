@@ -10,7 +10,7 @@
 #include "common/attempt/leader_act.h"
 #include "common/attempt/message.h"
 
-enum { DIGEST_BYTES = 16 };
+enum { DIGEST_BYTES = 16, REPORT_MAX = 4 << 20 }; // of a report of a shard; a slice takes 16
 
 void saves_init(struct saves *s, const struct commit_config *c)
 {
@@ -167,7 +167,10 @@ void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int6
         r.code = ERR_DATA;
         snprintf(r.text, sizeof r.text, "a report of a shard with digests of a wrong length");
     }
-    if (is_kept(s, id, f->tries))
+    if (weft__rank__shard_done__get_packed_size(f) > REPORT_MAX) {
+        r.code = ERR_DATA;
+        snprintf(r.text, sizeof r.text, "a report of a shard of over %d bytes", REPORT_MAX);
+    } else if (is_kept(s, id, f->tries))
         keep_shard(s, rank, f);
     struct commit_event ev = {.kind = COMMIT_EV_SHARD, .now_ns = now_ns, .id = id, .report = &r};
     saves_decide(s, &ev, out);

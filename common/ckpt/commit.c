@@ -10,6 +10,9 @@
 #include "common/base/protocol_rule.h"
 
 enum { KEEP_LEAST = 2 };
+enum {
+    DEAD_MAX = 1000
+}; // records of what was aborted or deleted, the newest steps; who lies makes many
 
 const char *commit_state_name(enum commit_state s)
 {
@@ -38,6 +41,30 @@ static struct commit_record *get_record(const struct commit *c, struct store_ent
     bool there;
     int i = find_index(c, id, &there);
     return there ? &c->records[i] : NULL;
+}
+
+static bool is_dead(const struct commit_record *r)
+{
+    return r->state == COMMIT_ABORTED || r->state == COMMIT_GONE;
+}
+
+// Forgets the oldest dead records beyond the limit.
+static void forget_dead(struct commit *c)
+{
+    int dead = 0, kept = 0, open = c->open;
+    for (int i = 0; i < c->n; i++)
+        dead += is_dead(&c->records[i]);
+    if (dead <= DEAD_MAX)
+        return;
+    for (int i = 0; i < c->n; i++) {
+        if (is_dead(&c->records[i]) && dead-- > DEAD_MAX)
+            continue;
+        if (i == c->open)
+            open = kept;
+        c->records[kept++] = c->records[i];
+    }
+    c->n = kept;
+    c->open = open;
 }
 
 static int insert_record(struct commit *c, struct store_entry id, enum commit_state state)
@@ -324,6 +351,7 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
     PRE(ev->kind < COMMIT_EVENTS);
     struct out o = {a, out, ev->now_ns};
     on[ev->kind](c, ev, &o);
+    forget_dead(c);
 }
 
 // ---- life ----

@@ -8,7 +8,7 @@ import pytest
 import solo
 
 RANKS = 3
-ROUNDS = 30 if solo.LONG else 6
+SEEDS = solo.seeds(6, 30)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def draw_moment(rng, run, victim):
     return f"step {step}, {phase}", run.at(victim, step=step, phase=phase)
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undisturbed, seed):
     rng = random.Random(seed)
     run = solo.Run(place, solo.busy_job(noise, RANKS), "killed")
@@ -109,7 +109,7 @@ def test_the_parent_ends_with_the_code_of_the_culprit(place, noise, undisturbed,
     assert_ends_undisturbed(run, undisturbed)
 
 
-@pytest.mark.parametrize("turn", range(30 if solo.LONG else 6))
+@pytest.mark.parametrize("turn", SEEDS)
 def test_killed_while_the_last_checkpoint_opens_nobody_waits_in_vain(place, noise, turn):
     run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=60), "last")
     ranks = [run.start_rank(r) for r in range(RANKS)]

@@ -16,7 +16,7 @@ import cluster
 import pytest
 import solo
 
-ROUNDS = 30 if solo.LONG else 4
+SEEDS = solo.seeds(4, 30)
 STEPS = 300
 
 
@@ -61,7 +61,7 @@ def assert_calm(c, job, calm):
 # ---- kill -9 -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
     rng = random.Random(seed)
     job = submit(two, noise)
@@ -92,7 +92,7 @@ def calm_short(tmp_path_factory, noise):
     return run.final()
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_any_moment_of_its_life(two, noise, calm_short, seed):
     """Also before the first step, while the last checkpoint is written, and all of it at once."""
     rng = random.Random(1000 + seed)
@@ -112,7 +112,7 @@ def test_killed_at_any_moment_of_its_life(two, noise, calm_short, seed):
     out.end()
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise, calm_short, seed):
     """Each act is answered, and at that very moment the coordinator dies."""
     rng = random.Random(seed)
@@ -137,7 +137,7 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
     assert_calm(one, job, calm_short)
 
 
-@pytest.mark.parametrize("seed", range(10 if solo.LONG else 2))
+@pytest.mark.parametrize("seed", solo.seeds(2, 10))
 def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
     """A job of higher priority takes the devices; both end in their own bits."""
     rng = random.Random(seed)
@@ -155,11 +155,11 @@ def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, c
 
 def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
     """Each with a request of its own, repeated until it is answered, while the coordinator dies again and again."""
-    rng = random.Random(5)
+    rng = random.Random(5 + solo.SEED)
     path = one.place / "many.yaml"
     path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="many", train__steps=5), "checkpoint": {"dir": "."}}))
     jobs = []
-    for i in range(ROUNDS * 3):
+    for i in range(len(SEEDS) * 3):
         p = one.popen("submit", str(path), "--request", f"{i + 1:032x}", "--json")
         time.sleep(rng.random() * 0.04)
         one.coordinator.kill()
@@ -225,7 +225,7 @@ def test_a_killed_reader_changes_nothing(one, noise, calm):
     assert done["restarts"] == 0
 
 
-@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_submit_killed_at_any_moment_leaves_no_job_or_one(one, toy, seed):
     rng = random.Random(seed)
     path = one.place / "maybe.yaml"

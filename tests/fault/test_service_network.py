@@ -143,7 +143,7 @@ def test_a_worker_cut_off_from_its_coordinator(wired, noise, calm, how, longer):
         assert any("w1" in (e["host"] or e["text"]) and "not heard" in e["text"] for e in wired.events(job)), wired.why(job)
 
 
-@pytest.mark.parametrize("seed", range(10 if solo.LONG else 1))
+@pytest.mark.parametrize("seed", solo.seeds(1, 10))
 def test_a_cable_that_comes_and_goes(wired, noise, calm, seed):
     """Cut and healed at any moment, from the job's first on, in any direction, for any time."""
     rng = random.Random(seed)

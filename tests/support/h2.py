@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Just enough of HTTP/2 and gRPC to misbehave: a connection that sends what no client of ours would, and
 reads only when it is told to."""
+import pathlib
 import socket
+import ssl
 import struct
+import time
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -128,3 +131,83 @@ class Connection:
 
     def close(self):
         self.s.close()
+
+
+class Client(Connection):
+    """Over TLS, with the certificate in a folder (none: without one): many calls at once, of which it knows
+    what came and which have ended."""
+
+    def __init__(self, address, folder):
+        super().__init__(address)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        if folder:
+            (key,) = pathlib.Path(folder).glob("*.key")
+            context.load_cert_chain(key.with_suffix(".pem"), key)
+        self.s = context.wrap_socket(self.s)
+        self.came, self.over, self.lost = {}, set(), False
+        self.greet()
+
+    def say(self, message):
+        """One message more of the newest call, as far as the windows go; false: they are shut, or all is over."""
+        raw = b"\0" + struct.pack(">I", len(message)) + message
+        end = time.monotonic() + 30
+        for i in range(0, len(raw), 16384):
+            part = raw[i:i + 16384]
+            while min(self.window.values()) < len(part):
+                if self.stream in self.over or self.lost or time.monotonic() > end:
+                    return False
+                self.listen(0.1)
+            self.window = {k: v - len(part) for k, v in self.window.items()}
+            self.send(frame(DATA, 0, self.stream, part))
+        return True
+
+    def listen(self, seconds):
+        """Reads once, if anything comes within that time."""
+        self.s.settimeout(max(seconds, 0.001))
+        try:
+            got = self.s.recv(65536)
+            self.lost |= not got
+            self.unread += got
+        except TimeoutError:
+            return
+        except OSError:
+            self.lost = True
+        self.s.settimeout(30)
+        while len(self.unread) >= 9:
+            size = int.from_bytes(self.unread[:3], "big")
+            if len(self.unread) < 9 + size:
+                break
+            kind, flags, stream = self.unread[3], self.unread[4], int.from_bytes(self.unread[5:9], "big")
+            body, self.unread = self.unread[9:9 + size], self.unread[9 + size:]
+            self.take(kind, flags, stream, body)
+
+    def take(self, kind, flags, stream, body):
+        if kind == WINDOW_UPDATE and stream in (0, self.stream):
+            self.window["stream" if stream else "connection"] += int.from_bytes(body, "big")
+        elif kind in (SETTINGS, PING) and not flags & ACK:
+            self.send(frame(kind, ACK, 0, body if kind == PING else b""))
+            for i in range(0, len(body) - 5 if kind == SETTINGS else 0, 6):
+                if int.from_bytes(body[i:i + 2], "big") == INITIAL_WINDOW:
+                    self.initial = int.from_bytes(body[i + 2:i + 6], "big")
+                    self.window["stream"] += self.initial - 65535
+        elif kind == DATA:
+            self.came[stream] = self.came.get(stream, b"") + body
+            more = struct.pack(">I", len(body))
+            if body:
+                self.send(frame(WINDOW_UPDATE, 0, 0, more) + frame(WINDOW_UPDATE, 0, stream, more))
+        if kind == GOAWAY:
+            self.lost = True
+        if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
+            self.over.add(stream)
+
+    def messages(self, stream):
+        """Those that are whole, taken."""
+        raw, found = self.came.get(stream, b""), []
+        while len(raw) >= 5 and len(raw) >= 5 + int.from_bytes(raw[1:5], "big"):
+            size = 5 + int.from_bytes(raw[1:5], "big")
+            found.append(raw[5:size])
+            raw = raw[size:]
+        self.came[stream] = raw
+        return found

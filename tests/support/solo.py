@@ -25,10 +25,16 @@ REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", REPO / "build"))
 RANK, WEFT = str(BUILD / "weft-rank"), str(BUILD / "weft")
 LONG = bool(os.environ.get("WEFT_LONG"))
+SEED = int(os.environ.get("WEFT_SEED", 0))
 WATCHDOG = 120.0  # seconds; only a hang takes so long
 BUSY_STEPS = 150
 STATES = ["starting", "ready", "running", "saving", "ended"]
 PHASES = ["forward", "backward", "weights", "update"]  # weights: where a schedule has them apart
+
+
+def seeds(few, many):
+    """Of a storm: from WEFT_SEED on, so many, or WEFT_ROUNDS."""
+    return range(SEED, SEED + int(os.environ.get("WEFT_ROUNDS", many if LONG else few)))
 
 
 # ---- data ----------------------------------------------------------------------------------------

@@ -49,6 +49,12 @@ static void deliver(struct table *t)
     t->out.n = 0;
 }
 
+static void forget_said(struct table *t)
+{
+    arena_clear(&t->arena);
+    t->out = (struct leader_out){.arena = &t->arena};
+}
+
 static void where(const void *ctx, int rank, char *out, size_t size)
 {
     (void)ctx;
@@ -193,6 +199,40 @@ static void test_open_deadlines_are_extended(void **state)
     end(&t);
 }
 
+// A rank's worker may lie: what it puts, asks for and brings back is kept within bounds.
+static void test_keys_and_values_take_a_bounded_room(void **state)
+{
+    (void)state;
+    struct table t;
+    static char value[BOARD_VALUE_MAX], huge[1 << 20];
+    begin(&t);
+    memset(value, 'v', sizeof value - 1);
+    memset(huge, 'h', sizeof huge - 1);
+    put(&t, 0, "first", "kept");
+    for (int i = 0; !t.rank[1].refused; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "key %d", i);
+        assert_true(i < BOARD_BYTES_MAX / BOARD_VALUE_MAX);
+        put(&t, 1, key, value);
+        forget_said(&t);
+    }
+    for (int i = 0; !t.rank[2].refused; i++) {
+        char key[40];
+        snprintf(key, sizeof key, "nobody puts %d", i);
+        assert_true(i < 100);
+        get(&t, 2, key);
+        forget_said(&t);
+    }
+    get(&t, 0, "first");
+    assert_string_equal(t.rank[0].text, "kept");
+    FRAME_BODY(ready, ReadyDone, ready_done);
+    ready.failed = huge;
+    FRAME(f, READY_DONE, ready_done, &ready);
+    board_recall(&t.b, &f, &t.out);
+    assert_int_equal(strlen(t.b.agreed), BOARD_VALUE_MAX);
+    end(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_another_value_than_the_one_brought_is_refused),
         cmocka_unit_test(test_an_agreement_brought_answers_those_that_still_ask),
         cmocka_unit_test(test_open_deadlines_are_extended),
+        cmocka_unit_test(test_keys_and_values_take_a_bounded_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

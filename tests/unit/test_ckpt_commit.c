@@ -644,6 +644,24 @@ static void random_schedules_keep_the_invariants(void **state)
     print_message("%d checkpoints committed in 4000 schedules\n", committed);
 }
 
+// Who lies reports shards of any steps; a run of a million saves must not carry them all either.
+static void of_saves_that_came_to_nothing_the_newest_are_known(void **state)
+{
+    (void)state;
+    struct story s;
+    begin_story(&s, 1, 2, 0);
+    save(&s, 5);
+    for (int64_t step = 5000; step < 10000; step++)
+        shard(&s, step, 0, 1);
+    save(&s, 10000);
+    assert_int_equal(s.c.n, 1002);
+    assert_null(commit_find(&s.c, id(1, 8000)));
+    assert_int_equal(commit_find(&s.c, id(1, 9999))->state, COMMIT_ABORTED);
+    assert_int_equal(commit_find(&s.c, id(1, 5))->state, COMMIT_COMMITTED);
+    assert_int_equal(commit_newest(&s.c)->id.step, 10000);
+    end_story(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -662,6 +680,7 @@ int main(void)
         cmocka_unit_test(the_newest_stay_and_multiples_stay_and_the_rest_goes),
         cmocka_unit_test(keep_one_still_keeps_two_and_damaged_ones_do_not_count),
         cmocka_unit_test(a_deletion_that_failed_goes_out_again_and_is_never_restored_from),
+        cmocka_unit_test(of_saves_that_came_to_nothing_the_newest_are_known),
         cmocka_unit_test(random_schedules_keep_the_invariants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

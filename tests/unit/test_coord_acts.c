@@ -270,6 +270,20 @@ static void test_old_events_make_room(void **state)
     assert_int_equal(n, 500);
 }
 
+// Who asks for many things in a day fills nothing.
+static void test_of_many_answers_the_newest_are_kept(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "it", 1, "");
+    for (int i = 0; i < 400; i++)
+        assert_true(world_act(w, i % 2 ? VERB(RESUME) : VERB(HOLD), job));
+    world_pass(w, 61000);
+    int n = 0;
+    for (int i = 0; i < w->nrows; i++)
+        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_REQUEST;
+    assert_int_equal(n, 300);
+}
+
 static void test_an_ended_job_is_forgotten_in_the_end(void **state)
 {
     struct world *w = *state;
@@ -317,6 +331,7 @@ int main(void)
         STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
         STORY(test_old_events_make_room),
+        STORY(test_of_many_answers_the_newest_are_kept),
         STORY(test_an_ended_job_is_forgotten_in_the_end),
         STORY(test_every_mutating_call_is_audited),
     };

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/life.h"
 #include "coordinator/coord.h"
 
 static const char cluster[] = "0123456789abcdef0123456789abcdef";
@@ -141,14 +142,22 @@ static void attach(struct rig *r, const char *root)
     attach_as(r, 1, "alpha", root);
 }
 
+// An answer to FIND that lists nothing yet.
+#define NEW_UP(up, done)                          \
+    Weft__V1__Up up;                              \
+    Weft__V1__StorageDone done;                   \
+    weft__v1__up__init(&up);                      \
+    weft__v1__storage_done__init(&done);          \
+    done.op = WEFT__V1__STORAGE_OP__STORAGE_FIND; \
+    done.ok = true;                               \
+    up.body_case = WEFT__V1__UP__BODY_STORAGE;    \
+    up.storage = &done
+
 static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
 {
-    Weft__V1__Up up;
-    Weft__V1__StorageDone done;
+    NEW_UP(up, done);
     Weft__V1__FoundJob found, *list[] = {&found};
-    Weft__Rows__Checkpoint ckpt, *ckpts[] = {&ckpt};
-    weft__v1__up__init(&up);
-    weft__v1__storage_done__init(&done);
+    Weft__Rows__Checkpoint ckpt, *ckpts[] = {&ckpt, &ckpt};
     weft__v1__found_job__init(&found);
     weft__rows__checkpoint__init(&ckpt);
     ckpt.epoch = 3;
@@ -158,14 +167,10 @@ static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
     found.resolved = frame_text(resolved);
     found.store = frame_text("/ckpt/lost-aaaabbbb");
     found.epoch = epoch;
-    found.n_committed = 1;
+    found.n_committed = 2; // told twice
     found.committed = ckpts;
-    done.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;
-    done.ok = true;
     done.n_found = 1;
     done.found = list;
-    up.body_case = WEFT__V1__UP__BODY_STORAGE;
-    up.storage = &done;
     say(r, &up);
 }
 
@@ -252,6 +257,49 @@ static void an_answer_that_nobody_asked_for_makes_no_jobs(void **state)
     tell(r, lost_job, 4, 60);
     tell(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60); // and it was asked once
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
+    arena_clear(&a);
+}
+
+static void a_host_that_has_told_is_not_asked_again(void **state)
+{
+    struct rig *r = *state;
+    struct arena a = {0};
+    begin(r, cluster, NULL);
+    for (int i = 0; i < 3; i++) {
+        char job[33];
+        snprintf(job, sizeof job, "%032x", (unsigned)i);
+        attach(r, "/ckpt");
+        tell(r, job, 4, 60);
+    }
+    assert_int_equal(r->asked, 1);
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
+    arena_clear(&a);
+}
+
+// What one host tells of, as often as there are hosts: nobody has adopted any of it.
+static void jobs_that_wait_to_be_adopted_are_limited(void **state)
+{
+    struct rig *r = *state;
+    struct arena a = {0};
+    static Weft__V1__FoundJob jobs[FOUND_MAX], *list[FOUND_MAX];
+    static char ids[FOUND_MAX][33];
+    begin(r, cluster, NULL);
+    for (int h = 0; h < 12; h++) {
+        NEW_UP(up, done);
+        for (int i = 0; i < FOUND_MAX; i++) {
+            weft__v1__found_job__init(&jobs[i]);
+            snprintf(ids[i], sizeof ids[i], "%032x", (unsigned)(h * FOUND_MAX + i));
+            jobs[i].job = ids[i];
+            jobs[i].name = frame_text("lost");
+            jobs[i].resolved = frame_text(resolved);
+            list[i] = &jobs[i];
+        }
+        done.n_found = FOUND_MAX;
+        done.found = list;
+        attach_as(r, 1 + h, "alpha", "/ckpt");
+        say(r, &up);
+    }
+    assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 10 * FOUND_MAX);
     arena_clear(&a);
 }
 
@@ -378,6 +426,8 @@ int main(void)
         CASE(nobody_is_asked_by_a_new_cluster_or_one_that_lost_nothing),
         CASE(what_cannot_be_is_not_believed),
         CASE(an_answer_that_nobody_asked_for_makes_no_jobs),
+        CASE(a_host_that_has_told_is_not_asked_again),
+        CASE(jobs_that_wait_to_be_adopted_are_limited),
         CASE(a_found_job_goes_on_only_after_somebody_adopted_it),
         CASE(a_found_job_never_has_the_name_of_one_that_a_person_made),
         CASE(of_two_found_jobs_of_a_name_neither_has_it),

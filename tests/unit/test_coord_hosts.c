@@ -90,6 +90,24 @@ static void test_incarnations_fenced_long_ago_are_forgotten(void **state)
     assert_int_equal(fenced_rows(w), 1);
 }
 
+// Each new life fences the one before: who begins one after the other fills nothing.
+static void test_of_a_host_s_many_lives_the_newest_are_remembered(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    char last[33];
+    for (int i = 0; i < 150; i++) {
+        strcpy(last, w->hosts[0].incarnation);
+        world_reborn(w, 0);
+    }
+    assert_int_equal(fenced_rows(w), 64);
+    world_crash(w);
+    int out = w->fenced_out;
+    strcpy(w->hosts[0].incarnation, last);
+    world_attach(w, 0);
+    assert_int_equal(w->fenced_out, out + 1);
+}
+
 static void test_of_two_twins_the_first_is_fenced(void **state)
 {
     struct world *w = *state;
@@ -277,6 +295,7 @@ int main(void)
         STORY(test_a_fenced_incarnation_is_never_accepted_again),
         STORY(test_a_host_that_is_fenced_was_seen_when_it_was_heard_last),
         STORY(test_incarnations_fenced_long_ago_are_forgotten),
+        STORY(test_of_a_host_s_many_lives_the_newest_are_remembered),
         STORY(test_of_two_twins_the_first_is_fenced),
         STORY(test_a_worker_that_restarts_proves_that_its_ranks_are_gone),
         STORY(test_a_reconnect_changes_nothing),
