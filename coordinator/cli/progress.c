@@ -172,6 +172,21 @@ static void show_event(struct progress *p, const Weft__Rows__Event *e)
     buf_clear(&line);
 }
 
+// In a line of its own: the one that shows the job may have no room for why.
+static void show_unsaved(struct progress *p, const Weft__V1__JobStatus *s)
+{
+    char since[WORD_MAX];
+    struct buf line = {0};
+    if (s->unsaved && !p->unsaved) {
+        plain_line(&line, "not saved since %s: %s", word_time(s->unsaved_since_ms, since),
+                   s->unsaved_why);
+        clear_live_line(p);
+        plain_put(stdout, buf_str(&line), line.len);
+    }
+    p->unsaved = s->unsaved > 0;
+    buf_clear(&line);
+}
+
 // Returns whether the state, or what is said about it, has changed.
 static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
 {
@@ -237,6 +252,8 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
         return;
     if (u->event)
         show_event(p, u->event);
+    if (u->status)
+        show_unsaved(p, u->status);
     if (u->report && u->report->n_samples)
         show_samples(p, u->report);
     int64_t every = (p->live ? LIVE_MS : PLAIN_MS) * CLOCK_MS;

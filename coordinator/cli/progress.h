@@ -18,7 +18,7 @@ struct progress {
     double speed; // of late: of tokens where the model has such, else of samples
     bool tokens;
     char text[600]; // why it waits, how it ended; "" while there is nothing to say
-    bool reported, evaluated;
+    bool reported, evaluated, unsaved;
     int64_t shown_ns, said_step; // of the last line of steps
     int64_t eta_ns, eta_step;    // when and at which step counting began; -1 if not yet
 };

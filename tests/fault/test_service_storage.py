@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint storage without room: status, jobs and watch say so, and since when, until there is room again."""
+import contextlib
+import os
+import subprocess
+import time
+
+import cluster
+import pytest
+import solo
+
+
+@pytest.fixture
+def small(place, tmpfs):
+    """A cluster whose checkpoint root is a disk of 64 MB, and a file that fills it."""
+    tmpfs(place / "ckpt", "size=64m")
+    c = cluster.Cluster(place)
+    yield c, c.ckpt / "filler"
+    c.kill_all()
+
+
+def fill(filler):
+    with open(filler, "ab", buffering=0) as f, contextlib.suppress(OSError):
+        while f.write(b"x" * 4096):
+            pass
+
+
+def wait_until(what):
+    end = time.monotonic() + solo.WATCHDOG
+    while not (found := what()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+class Watch:
+    def __init__(self, c, job, path):
+        self.path = path
+        self.p = subprocess.Popen([solo.WEFT, "watch", job], stdin=subprocess.DEVNULL, stdout=open(path, "wb"),
+                                  env={**os.environ, **c.env})
+
+    def line_with(self, word):
+        return wait_until(lambda: [line for line in self.path.read_text().splitlines()[:-1] if word in line])[0]
+
+
+def row_of(c, job):
+    return next(line for line in c.weft("jobs").out.splitlines() if line.startswith(job[:12]))
+
+
+@pytest.mark.mounts
+def test_storage_without_room_is_said_everywhere_until_there_is_room(small, noise, place):
+    c, filler = small
+    job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=1000000))
+    wait_until(lambda: c.status(job)["checkpoint"])
+    told = c.weft("status", job).out + row_of(c, job)
+    assert c.status(job)["unsaved"] is None and "not saved" not in told
+    watch = Watch(c, job, place / "early")
+    before = time.time()
+    fill(filler)
+    first = wait_until(lambda: c.status(job)["unsaved"])
+    assert before <= first["since"] <= time.time() and "No space left on device" in first["why"]
+    later = wait_until(lambda: (u := c.status(job)["unsaved"])["saves"] > first["saves"] and u)
+    assert later["since"] == first["since"] and later["seconds"] >= first["seconds"]
+    c.coordinator.kill()
+    c.coordinator.wait_start(2)
+    wait_until(lambda: c.weft("status", job).code == 0)
+    c.wait(job, ("RUNNING",))
+    assert c.status(job)["unsaved"]["since"] == first["since"]
+    told = c.weft("status", job).out
+    assert "not saved   since " in told and "No space left on device" in told, told
+    assert "not saved for " in row_of(c, job) and "No space left on device" in row_of(c, job)
+    late = Watch(c, job, place / "late")  # whoever comes only now is told too
+    for w in (watch, late):
+        assert "No space left on device" in w.line_with("not saved since ")
+    saved = c.status(job)["checkpoint"]["step"]
+    filler.unlink()
+    wait_until(lambda: c.status(job)["checkpoint"]["step"] > saved)
+    assert c.status(job)["unsaved"] is None
+    assert "not saved" not in c.weft("status", job).out + row_of(c, job)
+    last = Watch(c, job, place / "last")
+    assert "not saved" not in last.line_with("RUNNING")
+    assert c.weft("cancel", job).code == 0
+    for w in (watch, late, last):
+        w.p.wait(solo.WATCHDOG)
+        assert "not saved" not in w.path.read_text().splitlines()[-1]
+    assert "not saved" not in last.path.read_text()
