@@ -15,6 +15,8 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/log_order.h"
 
+enum { FEWER = 8192, CUT_SOON_S = 60 };
+
 struct logs {
     const struct args *args;
     struct log_order order;
@@ -23,7 +25,9 @@ struct logs {
     Weft__V1__JobRequest watch_ask;
     bool following, started; // started: the stream of lines was opened
     uint64_t epoch;
-    char job[64]; // its id once that is known, since a name may mean another job later
+    int fewer;      // lines of each rank that the reading got which was cut off last
+    int64_t cut_ns; // when it was; 0: none
+    char job[64];   // its id once that is known, since a name may mean another job later
 };
 
 static void show_line(const struct logs *g, const struct log_line *l)
@@ -70,6 +74,17 @@ static void restart_reading(struct logs *g, bool following)
     g->ask.follow = following;
 }
 
+// We were cut off because we read too slowly. Where the last lines of all ranks are too many for us
+// alone, we would read those of the first ranks for ever: so the next reading gets fewer of each.
+static int fewer_lines(struct logs *g)
+{
+    int64_t now = clock_mono_ns();
+    bool soon = g->cut_ns && now - g->cut_ns < CUT_SOON_S * CLOCK_S;
+    g->fewer = soon ? (g->fewer + 1) / 2 : FEWER;
+    g->cut_ns = now;
+    return g->fewer;
+}
+
 // ---- reading lines ----
 
 static int take_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
@@ -88,6 +103,8 @@ static int take_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
             if (!g->following)
                 return CLIENT_AWAY;
             restart_reading(g, true);
+            if (*code == RPC_RESOURCE_EXHAUSTED && g->lines.heard)
+                g->ask.lines = fewer_lines(g);
             return -1;
         case LINK_END:
             if (!g->following)

@@ -324,6 +324,14 @@ def test_followed_logs_give_up_the_call_before_when_they_are_read_anew(desk):
     assert end.out.count("[0] 2026") == 2 and end.out.count("[1] 2026") == 1, end
 
 
+def test_who_is_cut_off_again_and_again_reads_fewer_lines(desk):
+    """Else, of more ranks than it can read in time, it would for ever read the first."""
+    end = desk.start("cuts").weft("logs", "small", "-f")
+    assert end.code == 0 and end.out.count("[0] 2026") == 2 and end.out.count("[1] 2026") == 1, end
+    asked = [int(told.split()[1]) for told in desk.told()]
+    assert asked[0] == 0 and asked[1] > asked[2] > asked[3] > 0, asked
+
+
 def test_followed_logs_outlive_the_coordinator(desk):
     p = desk.start("break").popen("logs", "small", "-f")
     assert p.stdout.readline()

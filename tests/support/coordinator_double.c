@@ -7,8 +7,9 @@
 //
 // LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
 // "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
-// "moves" has another attempt once logs are followed, and ends when that call was given up; "hostile"
-// puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
+// "moves" has another attempt once logs are followed, and ends when that call was given up; "cuts"
+// cuts off who follows logs, three times, then ends the job, and LOG gets how many lines were asked for
+// each time; "hostile" puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 
 enum { UPDATES = 5, STEPS = 30 };
 static struct script {
-    bool mute, breaks, hostile, apart, moves;
+    bool mute, breaks, hostile, apart, moves, cuts;
+    int ncut;
     uint64_t watch, first_logs; // `moves`: the calls
     Weft__Rows__JobState end;
     const char *log;
@@ -263,7 +265,7 @@ static void say_status(uint64_t call, int64_t step, uint64_t epoch)
 
 static void on_watch(const struct rpc_event *ev)
 {
-    if (script.moves) {
+    if (script.moves || script.cuts) {
         script.watch = ev->call;
         say_status(ev->call, 1, 2);
         return;
@@ -284,6 +286,17 @@ static void on_watch(const struct rpc_event *ev)
             return; // goes on when the process is killed
     }
     rpc_finish(script.rpc, ev->call, RPC_OK, "");
+}
+
+static void cut_off(uint64_t call, int lines)
+{
+    char told[20];
+    snprintf(told, sizeof told, "%d", lines);
+    note("lines", told);
+    if (script.ncut++ < 3)
+        rpc_finish(script.rpc, call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
+    else
+        say_status(script.watch, STEPS, 2);
 }
 
 static void on_logs(const struct rpc_event *ev)
@@ -311,6 +324,8 @@ static void on_logs(const struct rpc_event *ev)
     }
     if (!q->follow) // a true one never ends those
         rpc_finish(script.rpc, ev->call, RPC_OK, "");
+    else if (script.cuts)
+        cut_off(ev->call, q->lines);
     else if (script.moves && !script.first_logs) {
         script.first_logs = ev->call;
         say_status(script.watch, 2, 3);
@@ -376,6 +391,8 @@ static void take_word(const char *word)
         script.apart = true;
     else if (strcmp(word, "moves") == 0)
         script.moves = true;
+    else if (strcmp(word, "cuts") == 0)
+        script.cuts = true;
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)
