@@ -47,6 +47,18 @@ def test_the_numbers_are_those_of_a_solo_run(one, place, toy):
     assert one.final(job) == run.final()
 
 
+def test_a_job_whose_data_is_not_there_fails_at_once_and_says_which_path_and_where(one, toy):
+    data = one.put_data(toy)
+    missing = solo.job(data, 2)
+    missing["data"]["train"] = {key: "nowhere/" + path for key, path in missing["data"]["train"].items()}
+    job = one.submit(missing)
+    failed = one.wait(job)
+    assert failed["state"] == "FAILED" and failed["restarts"] == 0, one.why(job)
+    for told in (failed["text"], one.weft("status", job).out, one.weft("jobs", "--all").out, one.why(job)):
+        assert "cannot open nowhere/" in told and "No such file" in told and "w0" in told, told
+        assert str(one.data) in told, told
+
+
 def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
     first = one.submit(long_job(one, noise))
     one.wait(first, ("RUNNING",), step=1)
