@@ -139,9 +139,8 @@ def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one,
                 out.write(b"".join(b"line %09d %s\n" % (n + i, b"x" * 984) for i in range(64)))
                 n += 64
             assert time.monotonic() < end
-        out.write(b"the last word\n")
         reader.send_signal(signal.SIGCONT)
-        wait_until(lambda: b'"the last word"' in shown.read_bytes())
+        wait_until(lambda: out.write(b"the last word\n") and b'"the last word"' in shown.read_bytes())
     assert one.weft("cancel", job).code == 0
     assert reader.wait(solo.WATCHDOG) == 0
     rows = [json.loads(line) for line in shown.read_text().splitlines()]
