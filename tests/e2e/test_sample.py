@@ -6,6 +6,7 @@ import math
 import pathlib
 import subprocess
 
+import meshes
 import numpy
 import pytest
 import solo
@@ -169,3 +170,56 @@ def test_who_runs_it_reads_the_text_and_so_does_a_program(place, periodic):
     assert told[-1]["prompt"] == "the quick " and told[0]["prompt"] is None
     again = solo.weft("run", str(place / "job.yaml"), "--new")
     assert again.code == 0 and " tokens/s" in again.out and "  0 tokens/s" not in again.out and "sample after step 80: the quick brown fox " in again.out, again
+
+
+# ---- JAXformer's own system, small ---------------------------------------------------------------
+
+# (microbatch, batch, sequence) cut on pp, dp and tp, weights on dp too; two blocks of two layers a stage, in turns.
+AS_PUBLISHED = {
+    "mesh": {"dp": 2, "pp": 2, "tp": 2},
+    "sharding": {"rules": {"embed": "dp"}, "gather": ["dp"], "activations": {"act_seq": ["batch", ["seq", "tp"]]}},
+    "pipeline": {"schedule": "circular", "chunks": 2},
+    "optimizer": {"kind": "adamw", "betas": [0.9, 0.999], "weight_decay": 1e-4, "clip_norm": 1.0},
+    "schedule": {"kind": "warmup_cosine", "init": 0, "peak": 6e-3, "warmup": 5, "decay": 30, "end": 6e-5},
+    "checkpoint": {"dir": "ckpt", "every": 5, "keep": 9},
+}
+
+
+def jaxformer(tokens, **changes):
+    sample = {"prompt": "This ", "tokens": 12, "temperature": 1.0, "top_k": 20, "count": 2}
+    made = {**job(tokens, {}, sample), **AS_PUBLISHED}
+    made["model"] = {**meshes.DECODERS["jaxformer"], "blocks": 4, "layers": 8, "vocab": 128, "vocab_multiple": 128}
+    made["train"] = {"steps": 30, "seed": 3, "microbatches": 2}
+    made["eval"]["every"] = 5
+    return {**made, **changes}
+
+
+def test_a_small_jaxformer_tells_its_losses_apart_and_samples_with_the_same_key(place, prose):
+    calm = solo.train(place, jaxformer(prose), "calm")
+    rows = calm.metrics()
+    for r in rows:
+        assert len(r["balance"]) == len(r["expert_tokens"]) == len(r["router_entropy"]) == 4  # of a block
+        assert math.isclose(r["loss"], r["cross_entropy"] + sum(r["balance"]), rel_tol=1e-6)
+        assert r["cross_entropy"] < r["loss"]
+    assert sum(r["loss"] for r in rows[-5:]) < 0.9 * sum(r["loss"] for r in rows[:5])
+    told = [r for r in rows if "samples" in r]
+    assert [r["step"] for r in told] == [5, 10, 15, 20, 25, 30]
+    assert all(math.isclose(r["eval_loss"], r["eval_cross_entropy"], rel_tol=1e-6) for r in told)
+    assert all("eval_balance" not in r for r in told)  # which is training's
+    assert all(r["eval_expert_dropped"] == [0] * 4 and max(r["expert_dropped"]) > 0.4 for r in told)
+    assert all(r["samples"][0] != r["samples"][1] for r in told)
+    assert len({r["samples"][0] for r in told}) > 3  # of other weights
+    still = jaxformer(prose, schedule={"kind": "constant", "value": 0})
+    still["train"]["steps"] = 15
+    texts = [s for _, s in samples(solo.train(place, still, "still"))]
+    assert len(texts) == 3 and texts[0] == texts[1] == texts[2]  # the same weights say the same at each evaluation
+    assert texts[0] != told[0]["samples"]
+
+
+def test_a_killed_jaxformer_goes_on_at_its_step_and_data_under_its_run_id(place, prose):
+    calm = solo.train(place, jaxformer(prose), "calm")
+    run = solo.assert_killed_it_resumes(place, jaxformer(prose), calm)
+    same = ("step", "loss", "cross_entropy", "balance", "expert_tokens", "expert_dropped", "lr", "eval_loss", "samples")
+    for a, b in zip(calm.metrics(), run.metrics(), strict=True):
+        assert [a.get(k) for k in same] == [b.get(k) for k in same]
+    assert len({r["run"] for r in run.metrics()}) == 1

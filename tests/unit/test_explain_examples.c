@@ -277,11 +277,18 @@ jaxformer_has_the_parameters_that_are_published_and_sends_a_residual_between_sta
     assert_int_equal(cost.params_active, active);
     assert_int_equal(cost.params, active + 8 * 14 * (int64_t)HIDDEN);
     assert_int_equal(cost.params / 1000000, 949);
+    // What the example says of it, in millions.
+    assert_int_equal((active + 500000) / 1000000, 420);
+    assert_int_equal((active - (int64_t)V * C + 500000) / 1000000, 343);
+    assert_int_equal((active - (int64_t)V * C - 8 * (int64_t)HIDDEN + 500000) / 1000000, 306);
+    assert_int_equal((active - (int64_t)V * C - 16 * (int64_t)HIDDEN + 500000) / 1000000, 268);
     for (int i = 0; i < cost.ncollectives; i++)
         if (cost.collectives[i].send && cost.collectives[i].phase == PHASE_FORWARD)
             sent += cost.collectives[i].bytes;
-    // 256 samples over 8, 1024 tokens over 2, in bf16.
-    assert_int_equal(sent, 256 / 8 * (1024 / 2) * C * 2);
+    // 256 samples over 8, 1024 tokens over 2, in bf16; 8 blocks in turns on two stages meet 7 times.
+    assert_int_equal(sent, 7 * (256 / 8) * (1024 / 2) * C * 2);
+    // Each stage works 3 for each of 4 microbatches and waits (1 + 2) / 4.
+    assert_true(fabs(f.c.schedule_cost.bubble - 0.75 / 12.75) < 1e-12);
     fixture_clear(&f);
 }
 

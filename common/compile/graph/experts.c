@@ -36,10 +36,10 @@ int64_t experts_capacity(int64_t tokens, int64_t experts, double factor)
 double experts_factor(int64_t tokens, int64_t experts, int64_t places)
 {
     double exact = (double)places * (double)experts / (double)tokens;
-    for (double unit = 1; unit < 1e9; unit *= 10) {
-        double short_one = ceil(exact * unit) / unit;
-        if (experts_capacity(tokens, experts, short_one) == places)
-            return short_one;
+    for (int64_t unit = 1; unit < 1000000000; unit *= 10) {
+        double rounded = ceil(exact * (double)unit) / (double)unit;
+        if (experts_capacity(tokens, experts, rounded) == places)
+            return rounded;
     }
     return exact;
 }

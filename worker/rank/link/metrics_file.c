@@ -126,11 +126,11 @@ static void put_part(struct json_out *w, const char *key, const double *value, i
 }
 
 // How many parts have the name of part i; 0: an earlier one has it, and has told of them all.
-static int count_alike(const struct step_row *row, int i)
+static int count_alike(const struct row_parts *parts, int i)
 {
     int alike = 0;
-    for (int k = 0; k < row->nparts; k++) {
-        if (strcmp(row->part[k].name, row->part[i].name) != 0)
+    for (int k = 0; k < parts->n; k++) {
+        if (strcmp(parts->part[k].name, parts->part[i].name) != 0)
             continue;
         if (k < i)
             return 0;
@@ -139,23 +139,25 @@ static int count_alike(const struct step_row *row, int i)
     return alike;
 }
 
-// "kl", or "eval_kl".
-static void put_parts(struct json_out *w, const struct step_row *row, const char *prefix,
-                      const double *value)
+// "kl", or "eval_kl". An evaluation's accuracy is told in every row of one, and so not here.
+static void put_parts(struct json_out *w, const struct row_parts *parts, const char *prefix)
 {
-    for (int i = 0; value && i < row->nparts; value += row->part[i++].count) {
+    const double *value = parts->value;
+    for (int i = 0; value && i < parts->n; value += parts->part[i++].count) {
         char key[64];
-        int alike = count_alike(row, i);
+        int alike = count_alike(parts, i);
         const double *at = value;
-        snprintf(key, sizeof key, "%s%s", prefix, row->part[i].name);
+        snprintf(key, sizeof key, "%s%s", prefix, parts->part[i].name);
+        if (strcmp(key, "eval_accuracy") == 0)
+            continue;
         if (alike == 1)
-            put_part(w, key, value, row->part[i].count);
+            put_part(w, key, value, parts->part[i].count);
         if (alike < 2)
             continue;
         json_array(w, key);
-        for (int k = i; k < row->nparts; at += row->part[k++].count)
-            if (strcmp(row->part[k].name, row->part[i].name) == 0)
-                put_part(w, NULL, at, row->part[k].count);
+        for (int k = i; k < parts->n; at += parts->part[k++].count)
+            if (strcmp(parts->part[k].name, parts->part[i].name) == 0)
+                put_part(w, NULL, at, parts->part[k].count);
         json_end(w);
     }
 }
@@ -167,7 +169,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_object(&m->json, NULL);
     json_int(&m->json, "step", row->step);
     json_double(&m->json, "loss", row->loss);
-    put_parts(&m->json, row, "", row->part_value);
+    put_parts(&m->json, &row->parts, "");
     json_double(&m->json, "grad_norm", row->grad_norm);
     json_double(&m->json, "lr", row->lr);
     if (row->tokens_per_s < 0)
@@ -183,7 +185,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
             json_null(&m->json, "eval_accuracy");
         else
             json_double(&m->json, "eval_accuracy", row->eval_accuracy);
-        put_parts(&m->json, row, "eval_", row->eval_part_value);
+        put_parts(&m->json, &row->eval_parts, "eval_");
     }
     if (row->nsamples) {
         json_array(&m->json, "samples");

@@ -16,6 +16,11 @@ struct row_part {
     const char *name;
     int64_t count;
 };
+struct row_parts { // borrowed; the numbers of all stand one after the other
+    int n;
+    const struct row_part *part;
+    const double *value; // null: there are none
+};
 struct step_row {
     int64_t step;  // updates done, this one included: the first is 1, as in "step-00000200"
     int64_t steps; // of the whole job; not in the file
@@ -24,11 +29,8 @@ struct step_row {
     double samples_per_s, step_ms;
     bool evaluated; // the two below are there
     double eval_loss, eval_accuracy;
-    // What the model reports beside the loss, all numbers one after the other; in the file alone.
-    // Borrowed; null: an evaluation makes others.
-    int nparts;
-    const struct row_part *part;
-    const double *part_value, *eval_part_value;
+    // What the model reports beside the loss, in training and in an evaluation; in the file alone.
+    struct row_parts parts, eval_parts;
     int nsamples; // of an evaluation: texts, borrowed; 0: the job asks for none
     const char *const *samples;
     const char *sample_prompt; // what they continue, borrowed; not in the file

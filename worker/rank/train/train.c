@@ -111,9 +111,7 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     f->row = (struct step_row){.step = step + 1,
                                .steps = t->job->train.steps,
                                .lr = lr_at(&t->job->schedule, step),
-                               .nparts = t->nparts,
-                               .part = t->parts,
-                               .part_value = f->part_value};
+                               .parts = {t->nparts, t->parts, f->part_value}};
     set_row_time(t, &f->row, clock_mono_ns() - f->begun_ns);
     f->reported = false;
     return rc;
@@ -249,8 +247,7 @@ static int run_evaluation(struct trainer *t, struct in_flight *f, struct err *e)
 {
     f->row.evaluated = true;
     int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
-    bool alike = t->evaluation.slots - 1 == t->metrics_slots - METRIC_PARTS;
-    f->row.eval_part_value = alike ? t->evaluation.mean + 1 : NULL;
+    f->row.eval_parts = (struct row_parts){t->neval_parts, t->eval_parts, t->evaluation.mean + 1};
     return rc || !t->samples ? rc : take_samples(t, f, e);
 }
 

@@ -179,15 +179,26 @@ static int open_data(struct trainer *t, struct err *e)
     return rc;
 }
 
-// What the training program reports beside the loss.
+static struct row_part *name_parts(struct trainer *t, const struct graph *g)
+{
+    struct row_part *parts = arena_array(&t->arena, struct row_part, g->nparts);
+    for (int i = 0; i < g->nparts; i++)
+        parts[i] = (struct row_part){g->parts[i].name, g->parts[i].count};
+    return parts;
+}
+
+// What the programs report beside the loss.
 static void list_parts(struct trainer *t)
 {
     const struct graph *g = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->graph;
     t->nparts = g->nparts;
     t->metrics_slots = METRIC_PARTS + graph_part_slots(g);
-    t->parts = arena_array(&t->arena, struct row_part, g->nparts);
-    for (int i = 0; i < g->nparts; i++)
-        t->parts[i] = (struct row_part){g->parts[i].name, g->parts[i].count};
+    t->parts = name_parts(t, g);
+    if (t->compiled.nprograms < 2)
+        return;
+    g = compiled_program(&t->compiled, PROGRAM_EVAL, 0)->graph;
+    t->neval_parts = g->nparts;
+    t->eval_parts = name_parts(t, g);
 }
 
 static int open_flight(struct trainer *t, struct in_flight *f, struct err *e)

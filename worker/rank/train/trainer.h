@@ -60,8 +60,9 @@ struct trainer {
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
     int64_t metrics_slots;
-    struct row_part *parts; // what the metrics are behind METRIC_PARTS
-    int nparts;
+    struct row_part *parts,
+        *eval_parts; // what the metrics are behind METRIC_PARTS; behind the loss
+    int nparts, neval_parts;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     int64_t ended_ns;   // when the newest step that ended was seen to have ended
