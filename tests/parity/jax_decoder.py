@@ -10,7 +10,6 @@ jax_mlp.py, whose optimisers, random numbers and files these are. Weights start 
 them, so that softmaxes and norms do something. gpt2's vocabulary is padded: the rows that weft adds
 are 0 here and take no part.
 """
-import pathlib
 import sys
 
 import jax_mlp
@@ -170,21 +169,10 @@ def make_case(name, c):
     return out
 
 
-def main(args):
-    if len(args) == 3 and args[0] == "--compare":
-        return jax_mlp.compare(pathlib.Path(args[1]), pathlib.Path(args[2]), CASES)
-    if len(args) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    folder = pathlib.Path(args[0])
-    folder.mkdir(parents=True, exist_ok=True)
+def generate(folder):
     for name, c in CASES.items():
         jax_mlp.write(folder / f"{name}.safetensors", make_case(name, c))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(jax_mlp.command(sys.argv[1:], __doc__, CASES, generate))

@@ -13,7 +13,6 @@ Routing is not continuous: a reference in f64 and a run in f32 agree until a sco
 moves passes another one. So the data's seed is one with which all steps keep their distance from
 that, and each drops choices: make_case() refuses others.
 """
-import pathlib
 import sys
 
 import jax_mlp
@@ -235,21 +234,10 @@ def make_case(name, c):
     return out
 
 
-def main(args):
-    if len(args) == 3 and args[0] == "--compare":
-        return jax_mlp.compare(pathlib.Path(args[1]), pathlib.Path(args[2]), CASES)
-    if len(args) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    folder = pathlib.Path(args[0])
-    folder.mkdir(parents=True, exist_ok=True)
+def generate(folder):
     for name, c in CASES.items():
         jax_mlp.write(folder / f"{name}.safetensors", make_case(name, c))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(jax_mlp.command(sys.argv[1:], __doc__, CASES, generate))

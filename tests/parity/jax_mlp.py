@@ -357,21 +357,28 @@ def compare(folder, ref, names):
     return 1 if bad else 0
 
 
-def main(args):
+def command(args, doc, names, generate, x64=True):
+    """What the scripts beside this one are run with: DIR makes goldens there, --compare DIR REF
+    compares those of these names. Returns the exit code."""
     if len(args) == 3 and args[0] == "--compare":
-        return compare(pathlib.Path(args[1]), pathlib.Path(args[2]), [*CASES, "schedules"])
-    run = args[:1] == ["--run"]
-    if len(args) != 1 + run:
-        print(__doc__, file=sys.stderr)
+        return compare(pathlib.Path(args[1]), pathlib.Path(args[2]), names)
+    if len(args) != 1:
+        print(doc, file=sys.stderr)
         return 2
-    import jax
+    if x64:
+        import jax
 
-    jax.config.update("jax_enable_x64", True)
-    check_philox()
-    folder = pathlib.Path(args[-1])
+        jax.config.update("jax_enable_x64", True)
+    folder = pathlib.Path(args[0])
     folder.mkdir(parents=True, exist_ok=True)
-    (generate_run if run else generate)(folder)
+    generate(folder)
     return 0
+
+
+def main(args):
+    run = args[:1] == ["--run"]
+    check_philox()
+    return command(args[run:], __doc__, [*CASES, "schedules"], generate_run if run else generate)
 
 
 if __name__ == "__main__":

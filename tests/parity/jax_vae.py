@@ -10,7 +10,6 @@ site's path, the row-major index in the whole step's tensor. The rest is as in j
 jax_decoder.py: JAX computes in f64, the text of each run is in the golden.
 """
 import math
-import pathlib
 import sys
 
 import jax_decoder
@@ -184,21 +183,10 @@ def golden(name, c, start, data, inputs, draws, text):
     return out
 
 
-def main(args):
-    if len(args) == 3 and args[0] == "--compare":
-        return jax_mlp.compare(pathlib.Path(args[1]), pathlib.Path(args[2]), ["vae", "dropout"])
-    if len(args) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    import jax
-
-    jax.config.update("jax_enable_x64", True)
-    folder = pathlib.Path(args[0])
-    folder.mkdir(parents=True, exist_ok=True)
+def generate(folder):
     jax_mlp.write(folder / "vae.safetensors", vae_case(VAE))
     jax_mlp.write(folder / "dropout.safetensors", gpt2_case(GPT2))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(jax_mlp.command(sys.argv[1:], __doc__, ["vae", "dropout"], generate))

@@ -11,7 +11,6 @@ and caps do something. What is stored has weft's paths and layouts: reading a we
 PaLM has no class there: palm() writes its equations out.
 """
 import math
-import pathlib
 import sys
 
 import jax_mlp
@@ -268,19 +267,10 @@ def make_case(program, sizes, kind, settings):
     return out
 
 
-def main(args):
-    names = {f"hf_{name}": case for name, case in CASES.items()}
-    if len(args) == 3 and args[0] == "--compare":
-        return jax_mlp.compare(pathlib.Path(args[1]), pathlib.Path(args[2]), names)
-    if len(args) != 1:
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder = pathlib.Path(args[0])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, case in names.items():
-        jax_mlp.write(folder / f"{name}.safetensors", make_case(*case))
-    return 0
+def generate(folder):
+    for name, case in CASES.items():
+        jax_mlp.write(folder / f"hf_{name}.safetensors", make_case(*case))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(jax_mlp.command(sys.argv[1:], __doc__, [f"hf_{name}" for name in CASES], generate, x64=False))
