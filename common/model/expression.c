@@ -165,6 +165,7 @@ static void read_init(struct builder *b, const struct expr *e, struct written_pa
     } inits[] = {{"zeros", false, INIT_ZEROS},
                  {"ones", false, INIT_ONES},
                  {"normal", true, INIT_DEVIATION},
+                 {"truncated", true, INIT_WITHIN},
                  {"fan_in", true, INIT_FAN_IN}};
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) {
         bool call = e->kind == EXPR_CALL && e->n == 1;
@@ -177,7 +178,9 @@ static void read_init(struct builder *b, const struct expr *e, struct written_pa
         return;
     }
     b->at = e;
-    build_fail(b, "initial values are zeros, ones, normal(DEVIATION) or fan_in(GAIN)");
+    build_fail(
+        b,
+        "initial values are zeros, ones, normal(DEVIATION), truncated(DEVIATION) or fan_in(GAIN)");
 }
 
 // attn.out[heads, head, embed] ~ normal(0.02)

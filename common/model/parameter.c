@@ -60,6 +60,8 @@ static struct init make_init(struct builder *b, const struct written_param *p, c
         return make_fan_in(b, p, over);
     case INIT_DEVIATION:
         return (struct init){p->number > 0 ? INIT_NORMAL : INIT_ZERO, (float)p->number};
+    case INIT_WITHIN:
+        return (struct init){p->number > 0 ? INIT_TRUNCATED : INIT_ZERO, (float)p->number};
     case INIT_UNSAID:
         break;
     }

@@ -28,14 +28,14 @@ struct dimension {
 };
 
 // A parameter as it is written; which of its dimensions are summed over its reader knows.
-enum written_init { INIT_UNSAID, INIT_ZEROS, INIT_ONES, INIT_DEVIATION, INIT_FAN_IN };
+enum written_init { INIT_UNSAID, INIT_ZEROS, INIT_ONES, INIT_DEVIATION, INIT_WITHIN, INIT_FAN_IN };
 struct written_param {
     const char *path; // "layers/3/attn/out"
     int n;            // of dims; −1: no brackets
     struct dimension dims[MAX_DIMS];
     bool star[MAX_DIMS], last[MAX_DIMS]; // last: `_`, which the reader fills in
     enum written_init init;
-    double number; // of the deviation or of fan_in's gain
+    double number; // of the deviation (WITHIN: of truncated normals) or of fan_in's gain
 };
 
 struct term {

@@ -104,6 +104,36 @@ static void a_starred_name_alone_is_a_product_for_each(void **state)
     model_case_clear(&c);
 }
 
+// The cookbook's he_normal(1, 1): variance 2 / (elements / second dimension), for a stack's and a
+// table's shapes too; positions are born zero.
+static void the_cookbooks_parameters_are_born_as_it_says(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t elements, second;
+    } born[] = {
+        {"embed/tokens", 256 * 512, 512},
+        {"layers/3/attn/qkv/weight", (int64_t)3 * 512 * 8 * 128, 512},
+        {"layers/3/attn/out/weight", 8 * 128 * 512, 128},
+        {"layers/3/mlp/in/weight", 512 * 2048, 2048},
+        {"layers/3/mlp/out/weight", 2048 * 512, 512},
+        {"head/weight", 512 * 256, 256},
+    };
+    const char *text = model_text_find("cookbook")->text;
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    for (size_t i = 0; i < sizeof born / sizeof *born; i++) {
+        const struct value *v = find_param(&c, born[i].name);
+        double fan_in = (double)born[i].elements / (double)born[i].second;
+        assert_int_equal(shape_count(&v->shape), born[i].elements);
+        assert_int_equal(v->init, INIT_TRUNCATED);
+        assert_true(fabs((double)v->init_std - sqrt(2 / fan_in)) < 1e-7);
+    }
+    assert_int_equal(find_param(&c, "embed/positions")->init, INIT_ZERO);
+    model_case_clear(&c);
+}
+
 // Scores choose, places are dealt, tokens go there and back: each call is its op, at its point.
 #define ROUTED(lines)                                                               \
     SIZES "  experts = 4\nmodel\n  x = embed(tokens, embed.tokens[vocab, embed])\n" \
@@ -343,7 +373,8 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
         {CLASSIFIER("  y = linear(images, a[inputs, inputs])\n"),
          "t:13:7: a has dimension inputs twice: `NAME = SIZE` or `like` gives another name"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ uniform(1))\n"),
-         "t:13:43: initial values are zeros, ones, normal(DEVIATION) or fan_in(GAIN)"},
+         "t:13:43: initial values are zeros, ones, normal(DEVIATION), "
+         "truncated(DEVIATION) or fan_in(GAIN)"},
         {CLASSIFIER("  y = linear(images)\n"), "t:13:7: linear lacks its argument weight"},
         {CLASSIFIER("  y = relu(images, 1)\n"), "t:13:20: relu has fewer arguments than 2"},
         {CLASSIFIER("  q = images @ a[inputs, heads, head_dim]\n  y = attention(q, q, q)\n"),
@@ -364,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_path_is_one_parameter),
         cmocka_unit_test(a_number_as_dimension_is_one_product_and_several_values),
+        cmocka_unit_test(the_cookbooks_parameters_are_born_as_it_says),
         cmocka_unit_test(experts_are_calls_and_a_starred_name),
         cmocka_unit_test(a_starred_name_alone_is_a_product_for_each),
         cmocka_unit_test(what_no_router_gives_is_refused),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values that parameters are born with depend on seed, path and global index alone: neither on
 // how a tensor is cut nor on how many threads draw it.
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -95,6 +96,29 @@ static void what_is_born_as_ones_is_ones(void **state)
     free(out);
 }
 
+// 2 of the deviations before truncation are the farthest, which is 2 / .8796 of what is said; within
+// one of those lie erf(√½) / erf(√2) = .7152 of all.
+static void truncated_normals_have_the_deviation_that_is_said(void **state)
+{
+    (void)state;
+    struct deal_part whole = make_part(0, ROWS, 0, COLUMNS);
+    struct value v = make_value(INIT_TRUNCATED, 0);
+    struct rand_site site = {.seed = SEED, .stream = hash_fnv1a32(v.name)};
+    const double cut = 0.5 * 2 / 0.87962566, n = ROWS * COLUMNS;
+    double squares = 0, near = 0, farthest = 0;
+    float *out = draw(&whole, &v, 3);
+    for (uint64_t i = 0; i < ROWS * COLUMNS; i++) {
+        assert_true((out[i] > 0) == (rand_normal(&site, i) > 0));
+        squares += (double)out[i] * (double)out[i];
+        near += fabs((double)out[i]) < cut / 2;
+        farthest = fmax(farthest, fabs((double)out[i]));
+    }
+    assert_true(fabs(sqrt(squares / n) - 0.5) < 0.005);
+    assert_true(fabs(near / n - 0.7152) < 0.01);
+    assert_true(farthest <= cut * (1 + 1e-6) && farthest > 0.99 * cut);
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +126,7 @@ int main(void)
         cmocka_unit_test(a_shard_has_the_whole_tensors_values),
         cmocka_unit_test(a_piece_in_the_middle_is_that_of_the_whole),
         cmocka_unit_test(what_is_born_as_ones_is_ones),
+        cmocka_unit_test(truncated_normals_have_the_deviation_that_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,9 @@ enum value_kind {
 // Whose kernels run it. Programs mean the same on all backends; the scratch of their ops differs.
 enum backend_kind { BACKEND_CPU, BACKEND_CUDA, BACKEND_KINDS };
 
-enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+// TRUNCATED: a normal that is drawn within twice its deviation and then scaled, so that what is left
+// has the deviation that is said.
+enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_TRUNCATED };
 
 struct value {
     const char *name; // "layers/0/weight", "grad/layers/0/weight", or null for what has no name

@@ -5,6 +5,7 @@
 // keep a GPU waiting for a minute if one thread drew them all.
 #include "worker/rank/exec/initial_values.h"
 
+#include <math.h>
 #include <pthread.h>
 
 #include "common/base/hash.h"
@@ -45,6 +46,20 @@ static int padded_dim(const struct value *v)
     return -1;
 }
 
+// A normal as far up the normals within ±2 as x is up all of them, over the deviation of those:
+// t of erf(t / √2) = erf(√2) · erf(x / √2), found from 0 on, from where Newton's steps do not overshoot.
+static float truncate_normal(float x)
+{
+    static const double root = 0.70710678118654752, slope = 0.79788456080286536, // √½, √(2/π)
+        deviation = 0.87962566103423978;
+    double target = erf(1 / root) * erf(fabs((double)x) * root), t = 0, step = 1;
+    for (int i = 0; i < 12 && step > 1e-9; i++) {
+        step = (target - erf(t * root)) / (slope * exp(-t * t / 2));
+        t += step;
+    }
+    return (float)copysign(fmin(t, 2) / deviation, (double)x);
+}
+
 // Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
 static void draw_normals(const struct deal_part *p, const struct value *v, uint64_t seed,
                          int64_t at, int64_t len, float *out)
@@ -61,6 +76,8 @@ static void draw_normals(const struct deal_part *p, const struct value *v, uint6
         rand_normals(&site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
         i += n;
     }
+    for (int64_t i = 0; v->init == INIT_TRUNCATED && i < len; i++)
+        out[i] = truncate_normal(out[i]);
     for (int64_t i = 0; i < len; i++)
         out[i] =
             pad >= 0 && index_in_dim(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
