@@ -4,48 +4,18 @@
 
 #include <string.h>
 
-#include "common/explain/explain.h"
+#include "common/explain/fit_batch.h"
+#include "common/explain/fit_mesh.h"
 #include "common/explain/picture.h"
 
-enum { SETTINGS_MAX = 8, FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
-// What a job of LARGE or more layers a stage needs is estimated from the same job with FEW and with
-// MORE layers a stage, which compile much faster. The estimate is rough: settings are dropped
-// uncompiled only if their estimate less one part in SLACK is still more than the device has.
-enum { FEW = 2, MORE = 4, LARGE = 12, SLACK = 8 };
-
-struct settings { // texts for -s
-    int n;
-    const char *text[SETTINGS_MAX];
-};
-
-struct fitting {
-    const struct job *job;
-    build_fn build;
-    const struct device_model *device;
-    struct arena *arena; // the texts of settings are kept here
-    const char *resolved;
-    uint64_t least;          // the smallest need of what was compiled so far
-    struct settings nearest; // those of the smallest estimate among the ones dropped uncompiled
-    uint64_t about;          // that estimate; 0: none were dropped
-};
-
-static uint64_t count_need(const struct compiled *c, const struct device_model *d)
-{
-    return c->memory.arena + d->libraries;
-}
+enum { FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
-    return !d->memory || count_need(c, d) <= d->memory;
+    return !d->memory || fit_need(c, d) <= d->memory;
 }
 
 // ---- what may help ------------------------------------------------------------------------------
-
-static void put_setting(struct settings *s, const char *text)
-{
-    PRE(s->n < SETTINGS_MAX);
-    s->text[s->n++] = text;
-}
 
 static bool has_axis(const struct job *job, const struct job_names *names, int axis)
 {
@@ -89,7 +59,7 @@ static void cut_state(const struct fitting *f, struct settings *s)
 {
     const char *text = add_batch_axes(f, "sharding.optimizer", NULL);
     if (text)
-        put_setting(s, text);
+        settings_put(s, text);
 }
 
 static void cut_grads(const struct fitting *f, struct settings *s)
@@ -97,7 +67,7 @@ static void cut_grads(const struct fitting *f, struct settings *s)
     const char *text = add_batch_axes(f, "sharding.grads", NULL);
     cut_state(f, s);
     if (text)
-        put_setting(s, text);
+        settings_put(s, text);
 }
 
 static void cut_weights(const struct fitting *f, struct settings *s)
@@ -107,21 +77,21 @@ static void cut_weights(const struct fitting *f, struct settings *s)
     const char *gather = add_batch_axes(f, "sharding.gather", &f->job->sharding.gather);
     if (!rule)
         return;
-    put_setting(s, rule);
+    settings_put(s, rule);
     if (gather)
-        put_setting(s, gather);
+        settings_put(s, gather);
 }
 
 static void remat_block(const struct fitting *f, struct settings *s)
 {
     if (f->job->train.remat == JOB_REMAT_NONE)
-        put_setting(s, "train.remat=block");
+        settings_put(s, "train.remat=block");
 }
 
 static void remat_full(const struct fitting *f, struct settings *s)
 {
     if (f->job->train.remat != JOB_REMAT_FULL)
-        put_setting(s, "train.remat=full");
+        settings_put(s, "train.remat=full");
 }
 
 static const char *multiply_microbatches(const struct fitting *f, int64_t times)
@@ -137,62 +107,9 @@ static const char *multiply_microbatches(const struct fitting *f, int64_t times)
 
 // ---- trying -------------------------------------------------------------------------------------
 
-// What the job needs with these settings; 0: it cannot be.
-static uint64_t need_with(const struct fitting *f, const struct settings *s)
-{
-    struct arena scratch = {0};
-    struct compiled c = {0};
-    struct findings found;
-    struct job_errors errs = {0};
-    struct err e = {0};
-    struct job *job = arena_new(&scratch, struct job);
-    int rc = job_parse(&scratch, f->job->schema, "fix", f->job->base_dir, f->resolved,
-                       strlen(f->resolved), s->text, s->n, job, &errs);
-    if (!rc)
-        rc = explain_job(job, f->build, &(struct compile_options){0}, &scratch, &c, &found, NULL,
-                         &e);
-    uint64_t need = rc ? 0 : count_need(&c, f->device);
-    arena_clear(&scratch);
-    return need;
-}
-
-static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t of_a_place)
-{
-    put_setting(&s,
-                arena_printf(f->arena, "model.layers=%lld",
-                             (long long)(of_a_place * job_stages(f->job) * job_chunks(f->job))));
-    return need_with(f, &s);
-}
-
-// Estimates what the job needs with these settings. Layers are alike: each further one adds the
-// same number of bytes, except for buffers that fit into gaps. Returns 0 where there is no
-// estimate: the job has few layers, or the small jobs cannot be compiled.
-static uint64_t need_about(const struct fitting *f, const struct settings *s)
-{
-    int64_t layers = job_stage_layers(f->job, 0); // the most of all places
-    uint64_t few = layers < LARGE ? 0 : need_with_layers(f, *s, FEW);
-    uint64_t more = few ? need_with_layers(f, *s, MORE) : 0;
-    return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);
-}
-
-static uint64_t try_settings(struct fitting *f, const struct settings *s)
-{
-    uint64_t need = need_with(f, s);
-    f->least = need && need < f->least ? need : f->least;
-    return need;
-}
-
-static bool would_fit(struct fitting *f, const struct settings *s)
-{
-    uint64_t about = need_about(f, s), need = 0;
-    if (about - about / SLACK <= f->device->memory)
-        need = try_settings(f, s);
-    else if (!f->about || about < f->about) {
-        f->about = about;
-        f->nearest = *s;
-    }
-    return need && need <= f->device->memory;
-}
+enum { WAYS = 5, WEIGHTS = 2 };
+static void (*const ways[WAYS])(const struct fitting *, struct settings *) = {
+    cut_state, cut_grads, cut_weights, remat_block, remat_full};
 
 static void put_fix(struct buf *fix, const struct settings *s)
 {
@@ -210,8 +127,8 @@ static bool with_microbatches(struct fitting *f, struct settings *s)
         if (!text)
             return false;
         struct settings one = *s;
-        put_setting(&one, text);
-        if (!would_fit(f, &one))
+        settings_put(&one, text);
+        if (!fit_would(f, &one))
             continue;
         *s = one;
         return true;
@@ -219,19 +136,16 @@ static bool with_microbatches(struct fitting *f, struct settings *s)
     return false;
 }
 
-// Tries the usual settings one by one and, where none is enough, one on top of the other.
-static const char *find_fix(struct fitting *f)
+// Settings, each of which is enough by itself; null: none is.
+static const char *find_single_fixes(struct fitting *f)
 {
-    static void (*const ways[])(const struct fitting *, struct settings *) = {
-        cut_state, cut_grads, cut_weights, remat_block, remat_full};
-    enum { WAYS = sizeof ways / sizeof *ways, WEIGHTS = 2 };
     struct buf fix = {0};
-    struct settings all = {0}, micro = {0};
+    struct settings micro = {0};
     int found = 0;
     for (int i = 0; i < WAYS && found < FIXES_MAX; i++) {
         struct settings one = {0};
         ways[i](f, &one);
-        if (!one.n || !would_fit(f, &one))
+        if (!one.n || !fit_would(f, &one))
             continue;
         put_fix(&fix, &one);
         found++;
@@ -240,18 +154,33 @@ static const char *find_fix(struct fitting *f)
         put_fix(&fix, &micro);
         found++;
     }
-    for (int i = WEIGHTS; i < WAYS && !found; i++) { // cutting weights cuts gradients and state too
-        all.n -= i == WAYS - 1 && all.n && strcmp(all.text[all.n - 1], "train.remat=block") == 0;
-        int before = all.n;
-        ways[i](f, &all);
-        found = all.n > before && (would_fit(f, &all) || with_microbatches(f, &all));
-        if (found)
-            put_fix(&fix, &all);
-    }
-    if (!found && f->about)
-        try_settings(f, &f->nearest); // so that the least need in the message is no estimate
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
+
+// Puts one setting on top of the other until they are enough; false: all of them are not.
+static bool find_joint_fix(struct fitting *f, struct settings *all)
+{
+    for (int i = WEIGHTS; i < WAYS; i++) { // cutting weights cuts gradients and state too
+        all->n -=
+            i == WAYS - 1 && all->n && strcmp(all->text[all->n - 1], "train.remat=block") == 0;
+        int before = all->n;
+        ways[i](f, all);
+        if (all->n > before && (fit_would(f, all) || with_microbatches(f, all)))
+            return true;
+    }
+    if (f->about)
+        fit_try(f, &f->nearest); // so that the least need in the message is no estimate
+    return false;
+}
+
+// ---- what is told ------------------------------------------------------------------------------
+
+struct advice {
+    const char *fix;  // null: none
+    const char *says; // what goes before or in place of it; null: nothing
+    int64_t batch;    // the largest that fits without any of it; 0: none, or not looked for
+    uint64_t least;   // the least need with all settings that keep mesh, dtype and batch
+};
 
 // Parameters, gradients and optimiser state do not shrink with the batch.
 static bool state_fits(const struct fitting *f, const struct memory *m)
@@ -260,18 +189,144 @@ static bool state_fits(const struct fitting *f, const struct memory *m)
     return state <= f->device->memory;
 }
 
-// Halves the batch until the job fits; 0: it cannot be halved so often.
-static int64_t find_batch(const struct fitting *f)
+// What all devices together hold at the least, however it is cut: parameters, gradients and the
+// optimiser's moments.
+static uint64_t count_state(const struct job *job, const struct compiled *c)
 {
-    for (int64_t batch = f->job->data.batch; batch % 2 == 0;) {
-        struct settings one = {0};
-        batch /= 2;
-        put_setting(&one, arena_printf(f->arena, "data.batch=%lld", (long long)batch));
-        uint64_t need = need_with(f, &one);
-        if (!need || need <= f->device->memory)
-            return need ? batch : 0;
+    static const int moments[] = {
+        [JOB_SGD] = 0, [JOB_MOMENTUM] = 1, [JOB_ADAM] = 2, [JOB_ADAMW] = 2};
+    const struct graph *g = c->global[PROGRAM_TRAIN];
+    uint64_t count = 0, copies = 2 + (uint64_t)moments[job->optimizer.kind];
+    for (int i = 0; i < g->nvalues; i++)
+        count += g->values[i].kind == VALUE_PARAM ? (uint64_t)shape_count(&g->values[i].shape) : 0;
+    for (int i = 0; i < job->optimizer.n_groups; i++)
+        copies = job->optimizer.groups[i].freeze ? 1 : copies; // of which there may be no more
+    return sizeof(float) * count * copies;
+}
+
+// The least number of devices that could hold that; 0: no number of them could.
+static uint64_t count_devices(const struct fitting *f, const struct compiled *c)
+{
+    uint64_t free =
+        f->device->memory > f->device->libraries ? f->device->memory - f->device->libraries : 0;
+    return free ? (count_state(f->job, c) + free - 1) / free : 0;
+}
+
+static const char *one_fix(const struct fitting *f, const struct settings *s)
+{
+    struct buf fix = {0};
+    put_fix(&fix, s);
+    return buf_keep(&fix, f->arena);
+}
+
+// What was looked at before bf16 or the batch, as the beginning of a sentence.
+static const char *tell_meshes(const struct fitting *f, const struct compiled *c,
+                               const struct other_mesh *other)
+{
+    if (other->tried)
+        return arena_printf(f->arena,
+                            "no other mesh of these devices with up to %d stages is enough; ",
+                            FIT_STAGES);
+    return mesh_ranks(&c->mesh) > 1 ? "meshes of other axes than the job's own were not tried; "
+                                    : "";
+}
+
+// Each of some ways: alone, on top of all settings, then on the mesh that needs the least.
+struct tries {
+    int n;
+    const struct settings *on[3];
+    const char *meshes;
+};
+
+static bool try_bf16(struct fitting *f, const struct tries *t, struct advice *to)
+{
+    for (int i = 0; i < t->n && f->job->precision.compute != JOB_BF16; i++) {
+        struct settings s = *t->on[i];
+        settings_put(&s, "precision.compute=bf16");
+        if (!fit_would(f, &s))
+            continue;
+        to->fix = one_fix(f, &s);
+        to->says = arena_printf(f->arena, "%sin bf16 it fits", t->meshes);
+        return true;
     }
-    return 0;
+    return false;
+}
+
+static bool try_batch(struct fitting *f, const struct tries *t, struct advice *to)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct settings s = *t->on[i];
+        int64_t batch = fit_batch_largest(f, &s);
+        if (!batch)
+            continue;
+        to->says = arena_printf(
+            f->arena, "%sbf16 is not enough; the largest batch that fits%s is %lld", t->meshes,
+            s.n ? " with the other settings of the fix" : "", (long long)batch);
+        fit_batch_put(f, &s, batch);
+        to->fix = one_fix(f, &s);
+        return true;
+    }
+    return false;
+}
+
+static const char *want_devices(const struct fitting *f, uint64_t least, const char *meshes)
+{
+    if (!least)
+        return "libraries alone take all of it";
+    if (!meshes)
+        return arena_printf(f->arena,
+                            "parameters, gradients and optimiser state alone fill %llu such "
+                            "devices: more devices would do",
+                            (unsigned long long)least);
+    return arena_printf(f->arena,
+                        "%sbf16 is not enough and no smaller batch helps: more devices "
+                        "would do",
+                        meshes);
+}
+
+// What helps beyond the settings that keep mesh, dtype and batch.
+static void advise_beyond(struct fitting *f, const struct compiled *c, const struct settings *all,
+                          struct advice *to)
+{
+    static const struct settings none = {0};
+    struct other_mesh other = {0};
+    uint64_t least = count_devices(f, c);
+    to->least = f->least;
+    if (!least || least > (uint64_t)mesh_ranks(&c->mesh)) {
+        to->says = want_devices(f, least, NULL);
+        return;
+    }
+    fit_mesh_find(f, &other);
+    struct tries t = {1, {&none}, tell_meshes(f, c, &other)};
+    if (all->n)
+        t.on[t.n++] = all;
+    if (other.nearest.n)
+        t.on[t.n++] = &other.nearest;
+    if (other.fits.n) {
+        to->fix = one_fix(f, &other.fits);
+        to->says = "on another mesh of the same devices it fits";
+        return;
+    }
+    if (try_bf16(f, &t, to))
+        return;
+    if (other.nearest.n)
+        t.on[t.n - 1] = &other.few;
+    if (!try_batch(f, &t, to))
+        to->says = want_devices(f, least, t.meshes);
+}
+
+static struct advice find_advice(struct fitting *f, const struct compiled *c)
+{
+    static const struct settings none = {0};
+    struct settings all = {0};
+    struct advice to = {.fix = find_single_fixes(f)};
+    if (!to.fix && find_joint_fix(f, &all))
+        to.fix = one_fix(f, &all);
+    if (!to.fix)
+        advise_beyond(f, c, &all, &to);
+    if (to.fix && state_fits(f, &c->memory))
+        to.batch = fit_batch_largest(f, &none);
+    return to;
 }
 
 // ---- the finding --------------------------------------------------------------------------------
@@ -320,7 +375,7 @@ static const struct buffer *find_largest(const struct compiled *c, enum buffer_k
 
 static const char *write_message(const struct fitting *f, const struct memory *m,
                                  const struct part *part, const struct buffer *most, uint64_t need,
-                                 bool fixed, int64_t batch)
+                                 const struct advice *advice)
 {
     struct part parts[PARTS + 2];
     list_parts(m, parts);
@@ -343,16 +398,15 @@ static const char *write_message(const struct fitting *f, const struct memory *m
         buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
         buf_bytes(&b, most->bytes);
     }
-    if (!fixed) {
+    if (advice->says) {
         buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
                      "still be ");
-        buf_bytes(&b, f->least);
-        if (batch)
-            buf_printf(&b, ": halved until it fits, the batch is data.batch=%lld",
-                       (long long)batch);
-        else
-            buf_puts(&b, " and no smaller batch helps: more devices would do");
+        buf_bytes(&b, advice->least);
+        buf_printf(&b, "; %s", advice->says);
     }
+    if (advice->batch)
+        buf_printf(&b, "; as it stands the largest batch that fits is %lld",
+                   (long long)advice->batch);
     return buf_keep(&b, f->arena);
 }
 
@@ -365,16 +419,15 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
         return;
     job_print(job, &text);
     f.resolved = buf_keep(&text, a);
-    uint64_t need = f.least = count_need(c, d);
-    const char *fix = found->errors ? NULL : find_fix(&f); // errors first
-    bool stuck = !fix && !found->errors;
-    int64_t batch = stuck && state_fits(&f, &c->memory) ? find_batch(&f) : 0;
+    uint64_t need = f.least = fit_need(c, d);
+    const struct advice advice =
+        found->errors ? (struct advice){0} : find_advice(&f, c); // errors first
     const struct part part = find_largest_part(&c->memory);
     const struct buffer *most = find_largest(c, part.kind);
-    findings_add(found, &(struct finding){.code = FINDING_DOES_NOT_FIT,
-                                          .tensor = most ? most->name : part.what,
-                                          .waste = need - d->memory,
-                                          .message = write_message(&f, &c->memory, &part, most,
-                                                                   need, !stuck, batch),
-                                          .fix = fix});
+    findings_add(found, &(struct finding){
+                            .code = FINDING_DOES_NOT_FIT,
+                            .tensor = most ? most->name : part.what,
+                            .waste = need - d->memory,
+                            .message = write_message(&f, &c->memory, &part, most, need, &advice),
+                            .fix = advice.fix});
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a plan fits a device, and what would make it fit.
 //
-// What would help is not guessed: a few usual settings (optimiser state or
-// weights cut on the batch axes, remat, more microbatches) are put into the
-// job, one at a time and then one on top of the other, and each job so made is
-// compiled. What fits is told as a fix, in the order of the table. A job of
-// many layers is compiled with a few first: what is far beyond the device by
-// that is not tried as a whole. This is no search over meshes: the mesh and the
-// model stay as they are.
+// What would help is not guessed: settings are put into the job, and each job so made is compiled.
+// First those that keep mesh, dtype and batch (optimiser state or weights cut on the batch axes,
+// remat, more microbatches), one at a time and then one on top of the other; what fits is told as a
+// fix, in the order of the table. Where none does: other meshes of the same devices (fit_mesh.h), then
+// bf16, then the largest smaller batch (fit_batch.h), and only then more devices. A job of many layers
+// is compiled with a few first: what is far beyond the device by that is not tried as a whole.
 #pragma once
 #include "common/compile/compile.h"
 #include "common/explain/device_models.h"

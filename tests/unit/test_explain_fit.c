@@ -191,44 +191,178 @@ static void too_many_activations_want_more_microbatches(void **state)
     fixture_clear(&f);
 }
 
-static void what_no_setting_makes_fit_is_told_with_the_least_that_was_tried(void **state)
+// ---- what helps beyond the settings that keep mesh, dtype and batch ------------------------------
+
+static struct device_model device_of(uint64_t bytes)
+{
+    return (struct device_model){"small", bytes, 0, 0};
+}
+
+// What the job needs with the settings of a fix, "A and B and C".
+static uint64_t need_with_fix(const char *text, const char *fix)
+{
+    char copy[400], *rest = copy;
+    const char *set[8];
+    int n = 0;
+    struct fixture f;
+    snprintf(copy, sizeof copy, "%s", fix);
+    while (rest) {
+        char *and = strstr(rest, " and ");
+        set[n++] = rest;
+        rest = and? and+strlen(" and ") : NULL;
+        if (and)
+            *and = 0;
+    }
+    if (compile_with(&f, text, set, n))
+        fail_msg("%s: %s", fix, f.e.text);
+    uint64_t bytes = f.c.memory.arena;
+    fixture_clear(&f);
+    return bytes;
+}
+
+// The job does not fit the device; what is told of that is left in the fixture.
+static const struct finding *advise(struct fixture *f, const char *text, uint64_t memory)
+{
+    struct device_model d = device_of(memory);
+    compile_text(f, text, 0);
+    fit_check(&f->job, model_build_job, &d, &f->c, &f->found, &f->a);
+    const struct finding *one = find_finding(f, FINDING_DOES_NOT_FIT, NULL);
+    assert_non_null(one);
+    return one;
+}
+
+// The fix is of a mesh that begins so, and with it the job fits.
+static void expect_mesh(const char *text, uint64_t memory, const char *mesh)
 {
     struct fixture f;
-    (void)state;
-    compile_text(&f, WIDE, 0);
-    struct device_model d = read_model(&f.a, "tiny:memory=1MiB,libraries=1MiB", NULL);
-    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
-    assert_non_null(one);
-    assert_null(one->fix);
-    assert_non_null(strstr(one->message, "it would still be "));
-    assert_non_null(strstr(one->message, "more devices would do"));
+    const struct finding *one = advise(&f, text, memory);
+    assert_non_null(one->fix);
+    if (strncmp(one->fix, mesh, strlen(mesh)) != 0)
+        fail_msg("%s: %s", one->fix, one->message);
+    assert_non_null(strstr(one->message, "on another mesh of the same devices it fits"));
+    assert_null(strstr(one->message, "more devices"));
+    assert_in_range(need_with_fix(text, one->fix), 1, memory);
     fixture_clear(&f);
 }
 
-static void a_smaller_batch_that_fits_is_told_where_no_setting_helps(void **state)
+// An odd batch has no microbatches. Its activations lie on every device; where samples are dealt
+// out, a third does.
+#define ODD                                                                              \
+    "name: t\nmodel: {program: mlp, inputs: 63, hidden: [63, 63, 63, 63], classes: 9}\n" \
+    "data: {train: {images: i, labels: l}, batch: 19683}\ntrain: {steps: 1}\n"           \
+    "mesh: {tp: 3}\n"
+
+// One sample a device leaves nothing to be divided: its scores over a large vocabulary are whole.
+#define WHOLE_VOCABULARY                                                            \
+    "name: t\nmodel: {program: gpt2, layers: 1, embed: 16, heads: 4, seq: 64, "     \
+    "vocab: 8192, mlp: 64}\ndata: {format: tokens, train: {tokens: t}, batch: 4}\n" \
+    "train: {steps: 1}\nmesh: {%s}\n"
+
+static void another_mesh_of_the_same_devices_comes_before_more_of_them(void **state)
 {
-    struct fixture f, smaller;
+    static const char help[] = "mesh={tp: 4} and train.remat=block and train.microbatches=4";
+    char text[400];
+    (void)state;
+    expect_mesh(ODD, need_with_fix(ODD, "mesh={fsdp: 3}"), "mesh={fsdp: 3}");
+    snprintf(text, sizeof text, WHOLE_VOCABULARY, "fsdp: 4");
+    expect_mesh(text, need_with_fix(text, help), "mesh={tp: 4} and ");
+    // By the names that the user's axes have.
+    snprintf(text, sizeof text, WHOLE_VOCABULARY, "data: 4, model: 1");
+    expect_mesh(text,
+                need_with_fix(text, "mesh={model: 4} and train.remat=block and "
+                                    "train.microbatches=4"),
+                "mesh={model: 4} and ");
+}
+
+static void axes_of_the_users_own_are_left_alone(void **state)
+{
+    static const char text[] =
+        "name: t\nmodel: {program: gpt2, layers: 1, embed: 16, heads: 4, seq: 64, vocab: 8192}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 4}\ntrain: {steps: 1}\n"
+        "mesh: {x: 4}\nsharding: {rules: {batch: x}}\nresources: {kind: cuda}\n";
+    struct fixture f;
+    (void)state;
+    const struct finding *one = advise(&f, text, need_with_fix(text, "precision.compute=bf16"));
+    assert_non_null(strstr(one->message, "meshes of other axes than the job's own were not tried"));
+    assert_null(strstr(one->fix, "mesh="));
+    fixture_clear(&f);
+}
+
+#define ONE_SAMPLE                                                                            \
+    "name: t\nmodel: {program: gpt2, layers: 1, embed: 16, heads: 4, seq: 64, vocab: 8192}\n" \
+    "data: {format: tokens, train: {tokens: t}, batch: 1}\ntrain: {steps: 1, remat: full}\n"  \
+    "resources: {kind: cuda}\n"
+
+static void bf16_is_told_where_no_setting_of_f32_is_enough(void **state)
+{
+    struct fixture f;
+    (void)state;
+    uint64_t room = need_with_fix(ONE_SAMPLE, "precision.compute=bf16");
+    const struct finding *one = advise(&f, ONE_SAMPLE, room);
+    assert_string_equal(one->fix, "precision.compute=bf16");
+    assert_non_null(strstr(one->message, "; in bf16 it fits"));
+    fixture_clear(&f);
+    one = advise(&f, ONE_SAMPLE, room - 1); // and no batch is smaller than one
+    assert_null(one->fix);
+    assert_non_null(strstr(one->message, "bf16 is not enough and no smaller batch helps"));
+    fixture_clear(&f);
+}
+
+#define ALONE                                                                            \
+    "name: t\nmodel: {program: mlp, inputs: 64, hidden: [64, 64, 64, 64], classes: 8}\n" \
+    "data: {train: {images: i, labels: l}, batch: 30000}\ntrain: {steps: 1}\n"
+
+static uint64_t need_of_batch(const char *text, long long batch)
+{
+    char set[40];
+    snprintf(set, sizeof set, "data.batch=%lld", batch);
+    return need_with_fix(text, set);
+}
+
+// 30,000 samples are divided into eight microbatches at the most, and bf16 halves what these hold.
+static void the_largest_batch_that_fits_is_named_where_nothing_else_helps(void **state)
+{
+    struct fixture f;
     long long batch = 0;
     (void)state;
-    compile_text(&f, WIDE, 0);
-    struct device_model d = read_model(&f.a, "tiny:memory=2MiB,libraries=1MiB", NULL);
-    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
-    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
-    assert_non_null(one);
-    assert_null(one->fix);
-    const char *at = strstr(one->message, "halved until it fits, the batch is data.batch=");
-    assert_non_null(at);
-    assert_int_equal(sscanf(at, "halved until it fits, the batch is data.batch=%lld", &batch), 1);
+    uint64_t memory = need_of_batch(ALONE, 777);
+    const struct finding *one = advise(&f, ALONE, memory);
+    assert_non_null(one->fix);
+    assert_int_equal(sscanf(one->fix, "data.batch=%lld", &batch), 1);
+    assert_in_range(batch, 777, 900);
+    assert_in_range(need_of_batch(ALONE, batch), 1, memory);
+    assert_true(need_of_batch(ALONE, batch + 1) > memory);
     fixture_clear(&f);
-    for (int twice = 0; twice < 2; twice++) {
-        char set[40];
-        snprintf(set, sizeof set, "data.batch=%lld", twice ? 2 * batch : batch);
-        const char *const sets[] = {set};
-        assert_int_equal(compile_with(&smaller, WIDE, sets, 1), 0);
-        assert_int_equal(fit_fits(&smaller.c, &d), !twice);
-        fixture_clear(&smaller);
-    }
+}
+
+// A multiple of what data-parallel devices and microbatches divide; told beside other fixes too.
+static void the_largest_batch_is_told_beside_other_fixes(void **state)
+{
+    struct fixture f;
+    long long batch = 0;
+    (void)state;
+    uint64_t memory = need_of_batch(WIDE, 20000);
+    const struct finding *one = advise(&f, WIDE, memory);
+    assert_non_null(strstr(one->fix, "train.microbatches="));
+    const char *at = strstr(one->message, "as it stands the largest batch that fits is ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "as it stands the largest batch that fits is %lld", &batch), 1);
+    assert_in_range(need_of_batch(WIDE, batch), 1, memory);
+    assert_true(need_of_batch(WIDE, batch + 2) > memory);
+    fixture_clear(&f);
+}
+
+// 16 bytes a parameter over eight devices are 2.
+static void more_devices_are_wanted_where_state_fills_these(void **state)
+{
+    enum { PARAMS = 3 * (1024 * 1024 + 1024) + 1024 * 64 + 64 };
+    struct fixture f;
+    (void)state;
+    const struct finding *one = advise(&f, DEEP, (uint64_t)PARAMS * 16 / 10);
+    assert_null(one->fix);
+    assert_non_null(strstr(one->message, "parameters, gradients and optimiser state alone fill 10 "
+                                         "such devices: more devices would do"));
+    fixture_clear(&f);
 }
 
 // Of 16 layers; two and four of them tell what most settings would do.
@@ -371,8 +505,12 @@ int main(void)
             a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier),
         cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
         cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
-        cmocka_unit_test(a_smaller_batch_that_fits_is_told_where_no_setting_helps),
-        cmocka_unit_test(what_no_setting_makes_fit_is_told_with_the_least_that_was_tried),
+        cmocka_unit_test(another_mesh_of_the_same_devices_comes_before_more_of_them),
+        cmocka_unit_test(axes_of_the_users_own_are_left_alone),
+        cmocka_unit_test(bf16_is_told_where_no_setting_of_f32_is_enough),
+        cmocka_unit_test(the_largest_batch_that_fits_is_named_where_nothing_else_helps),
+        cmocka_unit_test(the_largest_batch_is_told_beside_other_fixes),
+        cmocka_unit_test(more_devices_are_wanted_where_state_fills_these),
         cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
         cmocka_unit_test(a_setting_that_just_fits_is_not_dismissed_unseen),
