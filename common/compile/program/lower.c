@@ -145,14 +145,15 @@ static int buffer_of(struct lowering *l, int root, int m)
 // frozen), and comes first: what is gathered of the copy bears the same name (program_find).
 static struct view view_of(struct lowering *l, int value, int m)
 {
-    int root = l->sharing.root[value];
+    uint64_t offset;
+    int root = sharing_place(&l->sharing, value, &offset);
     enum value_kind kind = l->g->values[root].kind;
     if (kind == VALUE_COPY)
         buffer_of(l, l->g->values[root].of, 0);
     int b = buffer_of(l, root, sharing_all_microbatches(&l->sharing, root) ? 0 : m);
     struct buffer *buf = &l->p->buffers[b];
     buf->last = l->p->ninstrs;
-    struct view v = {.buffer = b};
+    struct view v = {.buffer = b, .offset = offset};
     if (kind == VALUE_INPUT)
         v.offset = buf->bytes / (uint64_t)buf->copies * (uint64_t)m;
     return v;
@@ -507,6 +508,9 @@ static void emit_node(struct lowering *l, int node, int m)
     }
     for (int k = 0; k < n->nin + n->nout; k++)
         unpack_value(l, k < n->nin ? n->in[k] : n->out[k - n->nin], m);
+    i.workspace = -1;
+    if (sharing_in_pieces(&l->sharing, n))
+        return;
     // Waits come before the views: they move the place of this instruction. The output of a staged
     // reshard begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
@@ -520,7 +524,6 @@ static void emit_node(struct lowering *l, int node, int m)
         out[k] = view_of(l, n->out[k], m);
     int contribution = l->sharing.first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
-    i.workspace = -1;
     if (n->kind != NODE_OP) {
         emit_reshard(l, n, i, m);
         return;

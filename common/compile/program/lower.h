@@ -3,10 +3,11 @@
 //
 // Values that live for a step or longer have one buffer; temporaries have one a microbatch, each
 // with its own lifetime. A contribution is written straight into its sum's buffer, adding to it
-// from the second on. An elementwise op writes over an input that nobody reads afterwards. A
-// collective starts where its node stands and is waited for before the first instruction that
-// touches its buffer; so do sends and receives between stages, but a receive starts slots early.
-// Where nodes stand is order.h's business.
+// from the second on. An elementwise op writes over an input that nobody reads afterwards; a SPLIT
+// or STACK whose pieces lie in the whole (sharing.h) is no instruction. A collective starts where its
+// node stands and is waited for before the first instruction that touches its buffer; so do sends
+// and receives between stages, but a receive starts slots early. Where nodes stand is order.h's
+// business.
 #pragma once
 #include "common/compile/program/program.h"
 #include "common/compile/program/schedule.h"

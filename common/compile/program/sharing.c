@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/compile/graph/optable.h"
+#include "common/compile/program/memory_plan.h"
 
 // Whether this stage runs a node.
 static bool runs_here(const struct sharing *s, const struct node *n)
@@ -48,6 +49,12 @@ struct shape sharing_shape(const struct sharing *s, int value)
     return spec_local(&v->spec, s->mesh, &v->shape);
 }
 
+uint64_t sharing_bytes(const struct sharing *s, int value)
+{
+    struct shape shape = sharing_shape(s, value);
+    return (uint64_t)shape_count(&shape) * dtype_size(s->g->values[value].dtype);
+}
+
 bool sharing_all_microbatches(const struct sharing *s, int root)
 {
     const struct value *v = &s->g->values[root];
@@ -68,6 +75,129 @@ static int root_of(struct sharing *s, int v)
     return s->root[v];
 }
 
+// ---- pieces of a whole -------------------------------------------------------------------------
+
+int sharing_place(const struct sharing *s, int value, uint64_t *offset)
+{
+    int root = s->root[value];
+    *offset = 0;
+    for (; s->within[root] >= 0; root = s->root[s->within[root]])
+        *offset += s->at[root];
+    return root;
+}
+
+bool sharing_in_pieces(const struct sharing *s, const struct node *n)
+{
+    bool split = n->op == OP_SPLIT;
+    if (n->kind != NODE_OP || (!split && n->op != OP_STACK))
+        return false;
+    int piece = s->root[split ? n->out[0] : n->in[0]], whole = split ? n->in[0] : n->out[0];
+    return s->within[piece] >= 0 && s->root[s->within[piece]] == s->root[whole];
+}
+
+// Who reads a value, on all stages.
+struct readers {
+    int n;
+    bool others; // some are no ops, or it is made by none: a collective or a message touches it
+    bool ops;    // some are other ops
+};
+
+static const struct readers *find_readers(const struct graph *g, struct arena *a)
+{
+    struct readers *of = arena_array(a, struct readers, g->nvalues);
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        for (int k = 0; k < n->nin; k++) {
+            struct readers *r = &of[n->in[k]];
+            r->n++;
+            r->others |= n->kind != NODE_OP;
+            r->ops |= n->kind == NODE_OP && n->op != OP_SPLIT;
+        }
+        for (int k = 0; k < n->nout; k++)
+            of[n->out[k]].others |= n->kind != NODE_OP;
+    }
+    return of;
+}
+
+// A temporary with a place of its own, of which each microbatch has its own.
+static bool is_free(const struct sharing *s, int value)
+{
+    return s->g->values[value].kind == VALUE_TEMP && s->root[value] == value &&
+           s->within[value] < 0 && !sharing_all_microbatches(s, value);
+}
+
+static void put_within(struct sharing *s, int piece, int whole, int k)
+{
+    s->within[piece] = whole;
+    s->at[piece] = (uint64_t)k * sharing_bytes(s, piece);
+}
+
+// Whether a piece may lie in its whole. Kernels see addresses as even as those of whole buffers; what
+// a collective or a message touches is a buffer.
+static bool may_lie_within(const struct sharing *s, int piece, const struct readers *of)
+{
+    return !of[piece].others && is_free(s, piece) && sharing_bytes(s, piece) % PLAN_ALIGN == 0;
+}
+
+// Pieces may lie in a whole that SPLITs alone read, so that nothing writes over them. They must end
+// together, or with the whole, which then lives no longer than they did. A SPLIT that is run again
+// makes the pieces that are there.
+static void share_split(struct sharing *s, const struct node *n, const struct readers *of,
+                        const struct node **split)
+{
+    int whole = n->in[0], last = s->last_read[n->out[0]], kept = s->last_read[whole];
+    bool may = !of[whole].ops && !of[whole].others && s->g->values[whole].kind == VALUE_TEMP &&
+               s->root[whole] == whole && !sharing_all_microbatches(s, whole);
+    for (int k = 0; k < n->nout && may; k++) {
+        int at = s->last_read[n->out[k]];
+        may = may_lie_within(s, n->out[k], of) && (at == last || (at <= kept && last <= kept));
+    }
+    for (int k = 0; k < n->nout && may; k++) {
+        int piece = n->out[k];
+        if (!split[whole]) {
+            put_within(s, piece, whole, k);
+            continue;
+        }
+        int before = s->root[piece] = split[whole]->out[k];
+        if (s->last_read[piece] > s->last_read[before])
+            s->last_read[before] = s->last_read[piece];
+    }
+    if (may && !split[whole])
+        split[whole] = n;
+}
+
+// Pieces that STACK alone reads, and one op makes, are made where they belong.
+static void share_stack(struct sharing *s, const struct node *n, const struct readers *of)
+{
+    const struct graph *g = s->g;
+    int from = g->values[n->in[0]].producer;
+    bool may = is_free(s, n->out[0]) && from >= 0 && runs_here(s, &g->nodes[from]) &&
+               g->nodes[from].phase == n->phase;
+    for (int k = 0; k < n->nin && may; k++) {
+        int piece = n->in[k];
+        may = g->values[piece].producer == from && of[piece].n == 1 && may_lie_within(s, piece, of);
+    }
+    for (int k = 0; k < n->nin && may; k++)
+        put_within(s, n->in[k], n->out[0], k);
+}
+
+static void find_pieces(struct sharing *s, struct arena *a)
+{
+    const struct readers *of = find_readers(s->g, a);
+    const struct node **split = arena_array(a, const struct node *, s->g->nvalues);
+    for (int i = 0; i < s->g->nnodes; i++) {
+        const struct node *n = &s->g->nodes[i];
+        if (!runs_here(s, n) || n->kind != NODE_OP || n->when != EVERY_MICROBATCH)
+            continue;
+        if (n->op == OP_SPLIT)
+            share_split(s, n, of, split);
+        if (n->op == OP_STACK)
+            share_stack(s, n, of);
+    }
+}
+
+// ---- in place ----------------------------------------------------------------------------------
+
 // Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
 // it reads last, once, and in the same order.
 static bool may_cover(struct sharing *s, int node, int input, int output)
@@ -76,8 +206,8 @@ static bool may_cover(struct sharing *s, int node, int input, int output)
     const struct node *n = &g->nodes[node];
     int in = root_of(s, n->in[input]), out = n->out[output];
     struct shape a = sharing_shape(s, n->in[input]), b = sharing_shape(s, out);
-    bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP &&
-                s->last_read[in] == node && shape_equal(&a, &b) &&
+    bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP && s->within[in] < 0 &&
+                s->within[out] < 0 && s->last_read[in] == node && shape_equal(&a, &b) &&
                 g->values[in].dtype == g->values[out].dtype && !sharing_all_microbatches(s, in) &&
                 same_labels(n, input, output);
     for (int k = 0; k < n->nin && free; k++)
@@ -118,8 +248,13 @@ void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m
                           .stage = stage,
                           .root = arena_array(a, int, g->nvalues),
                           .last_read = arena_array(a, int, g->nvalues),
-                          .first_of = arena_array(a, int, g->nvalues)};
+                          .first_of = arena_array(a, int, g->nvalues),
+                          .within = arena_array(a, int, g->nvalues),
+                          .at = arena_array(a, uint64_t, g->nvalues)};
+    for (int v = 0; v < g->nvalues; v++)
+        s->within[v] = -1;
     find_roots(s);
     find_last_reads(s);
+    find_pieces(s, a);
     find_in_place(s);
 }

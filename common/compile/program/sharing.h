@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values share a buffer on a stage: contributions lie in their sum's, an alias in that of what
-// it changes, and an elementwise op writes over an input that nobody reads afterwards. Found on the
-// graph, so that it holds for every microbatch.
+// it changes, and an elementwise op writes over an input that nobody reads afterwards. The pieces that
+// SPLIT makes and STACK reads lie within the whole's buffer where that is proven to be right. Found
+// on the graph, so that it holds for every microbatch.
 #pragma once
 #include "common/compile/graph/graph.h"
 
@@ -12,6 +13,9 @@ struct sharing {
     int *root;      // value → the value whose buffer it shares
     int *last_read; // root → the last node of a microbatch that reads it
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
+    // Of roots that are pieces: the value in whose buffer they lie, else −1, and how far in, in bytes.
+    int *within;
+    uint64_t *at;
 };
 
 void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m, int stage,
@@ -19,3 +23,8 @@ void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m
 // Whether all microbatches share the value's buffer.
 bool sharing_all_microbatches(const struct sharing *s, int root);
 struct shape sharing_shape(const struct sharing *s, int value); // local
+uint64_t sharing_bytes(const struct sharing *s, int value);     // of a microbatch
+// The root in whose buffer a value lies; *offset: where.
+int sharing_place(const struct sharing *s, int value, uint64_t *offset);
+// Whether the pieces of a SPLIT or STACK lie in the buffer of the whole: it has nothing to do.
+bool sharing_in_pieces(const struct sharing *s, const struct node *n);

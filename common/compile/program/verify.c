@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/compile/graph/optable.h"
+#include "common/compile/program/contents.h"
 
 #define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
 
@@ -422,7 +423,8 @@ int verify_program(const struct program *p, const struct memory *m, struct err *
     }
     int rc = check_overlap(p, e);
     rc = rc ? rc : check_together(p, e);
-    return rc ? rc : check_order(p, e);
+    rc = rc ? rc : check_order(p, e);
+    return rc ? rc : contents_check(p, e);
 }
 
 // ---- stages against each other ------------------------------------------------------------------
