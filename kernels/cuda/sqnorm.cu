@@ -50,7 +50,7 @@ DEVICE double add_squares(double sum, const float v[LANES])
 // A thread's share of x's first n elements: packs, then what is left.
 DEVICE double sum_squares(const float *x, int64_t n)
 {
-    const int64_t packs = pack_aligned(x) ? n / LANES * LANES : 0, step = THREADS * LANES;
+    const int64_t packs = (uintptr_t)x % 16 == 0 ? n / LANES * LANES : 0, step = THREADS * LANES;
     int64_t i = (int64_t)threadIdx.x * LANES;
     double sum = 0;
     for (; i + (AHEAD - 1) * step < packs; i += AHEAD * step) {
