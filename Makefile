@@ -164,7 +164,8 @@ FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart
-GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
+GPU_BENCH    := ops ends
+GPU_BENCH    := $(GPU_BENCH:%=$(BUILD)/tests/bench/gpu/bench_%)
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase sim_coordinator host storage rank save sim_attempt check check_disk fault client world solo_run trace test_sim
@@ -514,7 +515,7 @@ gpu-bench: all $(GPU_BENCH)
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
 .PHONY: gpu-test gpu-bench gpu-bundle
-gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops \
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
 	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
@@ -537,7 +538,7 @@ $(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(B
 	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
 endef
 $(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
-$(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
+$(BUNDLE)/bench/bench_%: $(BUILD)/obj/tests/bench/gpu/bench_%.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)

@@ -23,12 +23,13 @@ else
     echo "SKIPPED: the bundle has no trainings: no python3-pytest and python3-numpy here"
 fi
 # Everything but what glibc, the driver and CUDA bring.
-for program in "$bundle/weft-rank" "$bundle/bench/bench_ops" "$@"; do
+for program in "$bundle/weft-rank" "$bundle"/bench/bench_* "$@"; do
     ldd "$program" | awk '$2 == "=>" { print $3 }'
 done | sort -u | grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|ld-linux[^/]*\|libcuda\|libcublas[^/]*\|libcudnn[^/]*\|libnccl[^/]*\)\.so' |
     while read -r lib; do
         cp -L "$lib" "$bundle/lib/"
     done
+strip -S "$bundle/weft-rank" "$bundle"/bench/bench_[a-z]* "$@"
 {
     echo '#!/bin/sh'
     echo '# SPDX-License-Identifier: Apache-2.0'

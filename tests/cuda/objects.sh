@@ -8,7 +8,7 @@ set -eu
 build=$1 bundle=$2
 shift 2
 to=$bundle/relink
-rm -rf "$to"
+rm -rf "$to" "$to.tar.gz"
 mkdir -p "$to/objects" "$to/source"
 : >"$to/list"
 for object in "$@"; do
@@ -32,3 +32,7 @@ printf '%s\n' "$FLAGS_C" | sed 's/ -MMD -MP//; s/ -Werror//' >"$to/flags-c"
 printf '%s\n' "$FLAGS_CUDA" | sed 's/,-Werror//' >"$to/flags-cuda"
 find common -name '*.c' | sort | xargs sha256sum >"$to/sums-common"
 (cd "$to/source" && find . -type f | sed 's,^\./,,' | sort | xargs sha256sum) >"$to/sums"
+# Packed, for what a lent machine is given is bounded; relink.sh unpacks it.
+strip -S "$to/libcommon.a" $(find "$to/objects" -name '*.o' ! -name '*.cu.o')
+tar -C "$bundle" -czf "$to.tar.gz" relink
+rm -r "$to"

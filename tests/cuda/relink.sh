@@ -3,7 +3,8 @@
 # Compiles what was changed and links the bundle's libweft_cuda.so again, where nvcc and a C compiler
 # are: a changed kernel is there in seconds, without the rest of the build.
 #
-#   relink.sh [TREE]   TREE: where the sources are as they should be; the bundle's own: relink/source
+#   relink.sh [TREE]   TREE: where the sources are as they should be; without it the bundle's own, in
+#                      relink/source once this was run
 #
 # What differs from what the objects were made from is compiled, and whatever includes it. The library
 # that was there stays as libweft_cuda.so.before. relink/flags-c and flags-cuda are the compilers'
@@ -11,6 +12,7 @@
 set -eu
 bundle=$(cd "$(dirname "$0")" && pwd)
 here=$bundle/relink
+[ -d "$here" ] || tar -C "$bundle" -xzf "$here.tar.gz"
 tree=$(cd "${1:-$here/source}" && pwd)
 . "$bundle/libraries.sh"
 # The toolkit, or Python's packages of it; the libraries' file itself: packages have no link of the plain name.

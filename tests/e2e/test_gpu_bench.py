@@ -112,10 +112,25 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     assert sum(shares) == pytest.approx(100, abs=1)
 
 
+ENDS = {"bias", "bias each", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights"}
+
+
+@pytest.mark.parametrize("scene, verdict, code", [("", "fused", 0), ("lt_slow_ends", "slower", 0), ("lt_bare", "declined", 1)])
+def test_what_the_library_makes_of_what_follows_a_product_is_reported_first(place, scene, verdict, code):
+    end = Ended(place, "1", "--parts", "ends-tiny", env={"WEFT_FAKE_CUDA": scene})
+    assert end.code == code, end.said
+    rows = re.findall(r"^(\S.*?) +(in order|any order) +(fused|slower|declined|plain) +([0-9.]+) +([0-9.]+) +(\S+)$", end.text, re.M)
+    assert {row[:2] for row in rows} == {(name, sums) for name in ENDS for sums in ("in order", "any order")}, end.text
+    for name, _, said, us, apart, off in rows:
+        assert said == ("plain" if name == "gradient of weights" else verdict) and float(us) > 0 and float(apart) > 0, end.text
+        assert float(off) < 2**-6, (name, off)  # a rounding to bf16 and what it makes of the chain
+    assert ("FELL BACK  ends-tiny bf16" in end.text) == (verdict == "declined")
+
+
 def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
     end = Ended(place, "1", "--budget", "1")
     assert end.code == 0, end.said
-    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [36]0 s", end.text, re.M)) == 3
+    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [236]0 s", end.text, re.M)) == 4
     assert "turns" not in end.text
 
 

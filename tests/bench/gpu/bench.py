@@ -56,7 +56,7 @@ resources: {{devices: 1, kind: {kind}}}
 # Part, what, seconds it is expected to take; a second turn is expected to take what the first took. Stage 2 is of tests:
 # lease.sh.
 STAGES = {
-    "1": [("ops-124m", "bf16", 60), ("124m", "weft, any order", 30), ("124m", "weft", 30)],
+    "1": [("ends-124m", "bf16", 20), ("ops-124m", "bf16", 60), ("124m", "weft, any order", 30), ("124m", "weft", 30)],
     "3": [
         ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
         ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
@@ -121,7 +121,7 @@ def options():
 
 
 def tiny(part):
-    size = part.removeprefix("ops-")
+    size = part.split("-", 1)[1] if part.startswith(("ops-", "ends-")) else part
     return part.replace(size, TINY[size])
 
 
@@ -346,7 +346,7 @@ class Result:
         self.commit = commit_of(o.bundle)
         parts = "".join(f"-{x}" for x in (o.stage if o.all_parts else o.parts))
         self.path = o.out / f"{self.began:%Y-%m-%d}-{self.commit}-gpu{parts}.txt"
-        self.libraries, self.models, self.ops, self.notes = {}, {}, {}, []
+        self.libraries, self.models, self.ops, self.ends, self.notes = {}, {}, {}, {}, []
 
     def trained(self, size, batch, who, turn):
         self.libraries[turn["library"]] = True
@@ -395,6 +395,14 @@ class Result:
                    f"{good[-1]['loss']:8.4f}  {' '.join(f'''{statistics.median(t['ms']):.3f}''' for t in good)}{differs}")
         yield from (f"{who:22} FAILED: {t}" for t in turns if isinstance(t, str))
 
+    @staticmethod
+    def end_lines(part, rows):
+        yield ""
+        yield f"What follows products of GPT-2 {part[5:]}, bf16: us a call as chosen, and with a kernel of its own for it"
+        yield f"{'what follows':26} {'sums':10} {'the library':12} {'us':>10} {'apart':>10} {'off by':>9}"
+        for name, sums, verdict, us, apart, off in rows:
+            yield f"{name:26} {sums:10} {verdict:12} {us:>10} {apart:>10} {off:>9}"
+
     def op_lines(self, part, dtype, batch, rows):
         step = sum(r["calls"] * r["p50"] for r in rows)
         yield ""
@@ -411,6 +419,8 @@ class Result:
 
     def write(self):
         lines = self.head()
+        for part, rows in self.ends.items():
+            lines += self.end_lines(part, rows)
         for (size, batch), rows in self.models.items():
             lines += self.model_lines(size, batch, rows)
         for (part, dtype, batch), rows in self.ops.items():
@@ -474,6 +484,21 @@ class Bench:
     def batch(self, size):
         return getattr(self.o, "batch_" + size.replace("-", "_"), None) or SIZES[size].batch
 
+    def probe_ends(self, part, limit):
+        size = SIZES[part[5:]]
+        command = [self.runner.program("bench/bench_ends", "tests/bench/gpu/bench_ends"), "--rows", str(self.batch(part[5:]) * size.seq),
+                   "--width", str(size.embed), self.o.device]
+
+        def told(text):
+            self.result.ends[part] = [line[1:7] for line in fields(text) if line[0] == "end" and len(line) == 7]
+            self.result.write()
+
+        try:
+            told(self.runner.run(command, limit, self.runner.weft_env, told))
+        except Failed as e:
+            told(e.args[1])
+            self.result.notes.append(f"FAILED  {part}: {e.args[0]}")
+
     def ops(self, part, dtype, limit):
         size = part[4:]
         batch = self.batch(size)
@@ -522,7 +547,9 @@ class Bench:
             self.result.notes.append(f"LEFT OUT  {part} {what}: expected to take {expected:.0f} s, {left:.0f} were left")
             return None
         began, instead, self.runner.fell_back = time.monotonic(), None, []
-        if part.startswith("ops-"):
+        if part.startswith("ends-"):
+            self.probe_ends(part, min(left, 3 * expected))
+        elif part.startswith("ops-"):
             self.ops(part, what, min(left, 1.5 * expected))  # the rows that came in time count
         else:
             instead = self.train(part, what, min(left, 3 * expected + 30))
@@ -546,8 +573,9 @@ def probe(runner, o):
     try:
         return runner.run(command, 120, runner.weft_env).strip()
     except Failed as e:
-        print(f"SKIPPED: no GPU: {e.args[0]}")
-        sys.exit(os.environ.get("WEFT_REQUIRE_GPU") == "1")
+        there = os.path.exists("/dev/nvidiactl")  # a GPU that cannot be opened is no missing one
+        print(f"FAILED: there is a GPU and it cannot be opened: {e.args[0]}" if there else f"SKIPPED: no GPU: {e.args[0]}")
+        sys.exit(there or os.environ.get("WEFT_REQUIRE_GPU") == "1")
 
 
 def main():
@@ -560,7 +588,7 @@ def main():
         rates = o.rates or next((r for name, r in RATES.items() if name in said), None)
         result = Result(o, runner, rates, hardware_lines(said))
         bench = Bench(o, runner, result)
-        for vocab in {SIZES[p.removeprefix("ops-")].vocab for p in o.parts}:
+        for vocab in {SIZES[p.removeprefix("ops-").removeprefix("ends-")].vocab for p in o.parts}:
             write_tokens(scratch / f"{vocab}.bin", next(s for s in SIZES.values() if s.vocab == vocab))
         bench.all()
     print(result.path.read_text(), end="")

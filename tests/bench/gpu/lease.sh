@@ -5,10 +5,11 @@
 #
 #   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what bench.py takes]
 #
-#   1  150 s   the device; each op of GPT-2 124M's step in bf16, with its choice of an algorithm; 124M
-#              with any order of sums, then deterministic
-#   2  560 s   the tests of ops, real shapes first, until the device fails; 124M fused and
-#              not, in order and not; trainings, resume, faults. --from NAME goes on at a program, or at
+#   1  150 s   the device; what the library makes of what follows a product; each op of GPT-2 124M's
+#              step in bf16, with its choice of an algorithm; 124M with any order of sums, then
+#              deterministic
+#   2  560 s   the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
+#              order and not; trainings, resume, faults. --from NAME goes on at a program, or at
 #              "real", "models" or "faults"
 #   3  560 s   124M beside torch.compile, with and without max-autotune, llm.c and JAX, in turns
 #   4  560 s   1558M and Llama 1B at 4096 tokens beside PyTorch and JAX
@@ -29,7 +30,7 @@ else
 fi
 . "$tests/libraries.sh"
 export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
-[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,20p' "$0" && exit 2; }
+[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,21p' "$0" && exit 2; }
 stages=$1 bundle=$(cd "$2" && pwd)
 mkdir -p "$3"
 out=$(cd "$3" && pwd)
