@@ -7,6 +7,8 @@
 // runs the threads of a block as fibers and stops at what a GPU would leave undefined.
 //
 //   KERNEL(256) twice(float *x, int64_t n) { … }          a kernel of at most 256 threads a block
+//   KERNEL_BESIDE(256, 2) …                               the same, with registers for as many blocks
+//                                                         at once on a processor, and no fewer
 //   DEVICE float half_of(float x) { … }                   a device function
 //   __shared__ float part[32];                            static shared memory
 //   SHARED(float, rows);                                  `float *rows`, of the launch's bytes
@@ -28,9 +30,10 @@
 #else
 #include <cuda_runtime.h>
 
-#define DEVICE          static __device__ __forceinline__
-#define HOST_DEVICE     static __host__ __device__ __forceinline__
-#define KERNEL(threads) static __global__ void __launch_bounds__(threads)
+#define DEVICE                         static __device__ __forceinline__
+#define HOST_DEVICE                    static __host__ __device__ __forceinline__
+#define KERNEL(threads)                static __global__ void __launch_bounds__(threads)
+#define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
 #define SHARED(type, name)                                               \
     extern __shared__ __align__(16) unsigned char launch_shared_bytes[]; \
     type *name = (type *)(void *)launch_shared_bytes

@@ -109,7 +109,7 @@ DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t ro
     }
 }
 
-KERNEL(THREADS) columns_kernel(struct columns c)
+KERNEL_BESIDE(THREADS, 2) columns_kernel(struct columns c)
 {
     __shared__ double part[THREADS * LANES];
     const int wide = 1 << c.log_wide, x = threadIdx.x & (wide - 1), y = threadIdx.x >> c.log_wide;
@@ -132,12 +132,23 @@ KERNEL(THREADS) columns_kernel(struct columns c)
     }
 }
 
-// Threads side by side: as few as take the columns, at most a warp.
-static int log_wide_of(int64_t cols)
+enum { SPREAD = 128, LEAST_WIDE = 2 }; // blocks that keep a large device busy; 32 columns: 64 bytes
+
+static int64_t tiles_of(int64_t cols, int log_wide)
+{
+    int64_t wide = (int64_t)LANES << log_wide;
+    return (cols + wide - 1) / wide;
+}
+
+// Threads side by side: as few as take the columns, at most a warp; fewer, with more of a block for
+// the rows, where there would be few blocks, as there are for the parts of a sum.
+static int log_wide_of(int64_t cols, int64_t others)
 {
     int log = 0;
     while (log < 5 && ((int64_t)LANES << log) < cols)
         log++;
+    while (log > LEAST_WIDE && tiles_of(cols, log) * others < SPREAD)
+        log--;
     return log;
 }
 
@@ -152,10 +163,10 @@ static bool strides_fit(const struct loops *l, int n)
 static int launch_columns(struct stream_q *q, const struct op_call *call, struct columns *c,
                           struct err *e)
 {
-    c->log_wide = log_wide_of(c->cols);
-    int64_t wide = (int64_t)LANES << c->log_wide;
-    c->tiles = (c->cols + wide - 1) / wide;
-    int64_t blocks = c->results / c->cols * c->tiles * c->parts;
+    const int64_t others = c->results / c->cols * c->parts;
+    c->log_wide = log_wide_of(c->cols, others);
+    c->tiles = tiles_of(c->cols, c->log_wide);
+    int64_t blocks = others * c->tiles;
     if (blocks > MOST_BLOCKS)
         return op_refuse(call, e, "more results than a grid has blocks");
     c->fits = pack_aligned(c->x) && c->cols % LANES == 0 &&

@@ -32,10 +32,11 @@
 // One section holds all static shared memory, so that it can be filled when a block begins.
 #define __shared__ static __attribute__((section("weft_shared")))
 
-#define DEVICE             static inline __attribute__((unused))
-#define HOST_DEVICE        static inline __attribute__((unused))
-#define KERNEL(threads)    static __attribute__((aligned(EMULATE_BOUND(threads)))) void
-#define SHARED(type, name) type *name = (type *)emulate_shared()
+#define DEVICE                         static inline __attribute__((unused))
+#define HOST_DEVICE                    static inline __attribute__((unused))
+#define KERNEL(threads)                static __attribute__((aligned(EMULATE_BOUND(threads)))) void
+#define KERNEL_BESIDE(threads, blocks) KERNEL(threads)
+#define SHARED(type, name)             type *name = (type *)emulate_shared()
 
 // ---- who and where a thread is -----------------------------------------------------------------
 
