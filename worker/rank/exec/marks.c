@@ -18,10 +18,10 @@ enum {
     // launch.
     MOST_UNMARKED = 128,
 };
-// The most work between marks. It takes a device with 10¹⁵ FLOP/s and 5 TB/s a millisecond or two,
-// and one that is a hundred times slower about a sixth of a second.
-#define MOST_FLOPS 0x1p40
-#define MOST_BYTES 0x1p33
+// The most work between marks. It takes a device with 10¹⁵ FLOP/s and 5 TB/s five milliseconds or
+// so, and one that is a hundred times slower half a second.
+#define MOST_FLOPS 0x1p42
+#define MOST_BYTES 0x1p35
 
 // The words that the device writes, two for each kind of mark: the step, and how many steps began;
 // the place (microbatch and phase), and how many instructions began.
