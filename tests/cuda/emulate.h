@@ -50,7 +50,6 @@ extern struct emulate_now emulate_now;
 #define blockDim  (emulate_now.block_dim)
 #define gridDim   (emulate_now.grid_dim)
 #define warpSize  32
-
 void *emulate_shared(void);
 
 // ---- meeting -----------------------------------------------------------------------------------
