@@ -372,8 +372,7 @@ static int find_word(const char *text, int n, const char *word)
     return at && at - text < n ? (int)(at - text) : n;
 }
 
-// Prints a fix for people. "A and B or C" are two ways out; the first needs two settings.
-static void text_fixes(const char *fix, struct buf *out)
+void report_fixes(const char *fix, struct buf *out)
 {
     static const char or [] = " or ", and[] = " and ";
     while (fix && *fix) {
@@ -404,7 +403,7 @@ static void text_findings(const struct report *r, struct buf *out)
             buf_puts(out, " a device and step)");
         }
         buf_putc(out, '\n');
-        text_fixes(one->fix, out);
+        report_fixes(one->fix, out);
     }
 }
 

@@ -8,6 +8,7 @@
 // The first Ctrl-C drains the worker: the ranks save, and the job is queued again. Since nobody
 // offers devices any more, it waits there until the same command runs again.
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -155,12 +156,14 @@ static int open_record(struct run *r)
 
 static void print_places(const struct run *r)
 {
+    char real[PATH_MAX]; // without the job file's ../..
+    const char *store = realpath(r->record.store, real) ? real : r->record.store;
     if (r->args->json || !*r->record.job)
         return;
-    if (*r->record.store)
-        plain_printf(stdout, "checkpoints  %s\n", r->record.store);
-    if (*r->record.store && r->job.metrics.jsonl)
-        plain_printf(stdout, "metrics      %s/metrics.jsonl\n", r->record.store);
+    if (*store)
+        plain_printf(stdout, "checkpoints  %s\n", store);
+    if (*store && r->job.metrics.jsonl)
+        plain_printf(stdout, "metrics      %s/metrics.jsonl\n", store);
     plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
     fflush(stdout);
 }

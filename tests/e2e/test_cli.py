@@ -195,6 +195,16 @@ def test_a_refused_sharding_is_told_whole_with_its_fix(small):
     assert text.code == 2 and f"-s '{unused['fix']}'" in text.out and "refused" in text.out
 
 
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_all_errors_of_a_sharding_are_told_at_once_each_with_its_fix(small, verb):
+    end = solo.weft(verb, small, "-s", "mesh={dp: 2, spare: 2, more: 2}")
+    assert end.code == 2 and not end.out, end
+    for axis in ("spare", "more"):
+        assert end.err.count(f"axis {axis} of the mesh cuts nothing") == 1, end
+        assert sum(axis in line for line in end.err.splitlines() if line.startswith("  fix: -s ")) == 1, end
+    assert "repeat" not in end.err  # warnings are for plan
+
+
 def test_a_batch_that_cannot_be_divided_is_told_once(small):
     end = solo.weft("plan", small, "-s", "data.batch=13")
     assert end.code == 2 and (end.out + end.err).count("12 or 14") == 1, end

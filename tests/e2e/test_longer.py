@@ -92,6 +92,14 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert again.code == 0 and "finished" in again.out, again
 
 
+def test_weft_run_prints_paths_without_the_detours_of_the_job_file(place, toy):
+    (place / "jobs").mkdir()
+    run = solo.Run(place, solo.job(toy, 1, train__steps=2), "mine")
+    for _ in range(2):
+        end = solo.weft("run", str(run.file), "-s", "checkpoint.dir=jobs/../kept")
+        assert end.code == 0 and f" {place.resolve()}/kept/" in end.out and ".." not in end.out, end
+
+
 @pytest.fixture
 def one(place):
     c = cluster.Cluster(place)
