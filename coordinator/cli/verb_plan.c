@@ -117,19 +117,29 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
-// Names the data files that are not where the job file says; null where all are.
+static bool is_absent(const struct job *job, const char *path, struct arena *a)
+{
+    const char **files;
+    int n;
+    return pattern_files(NULL, job_path(job, a, path), a, &files, &n, NULL) ||
+           access(files[0], R_OK);
+}
+
+// Names the data files that are not where the job file says, each once; null where all are.
 static const char *list_absent(const struct job *job, struct arena *a)
 {
     const struct job_data *d = &job->data;
     const char *const paths[] = {d->train.images, d->train.labels, d->train.tokens,
                                  d->eval.images,  d->eval.labels,  d->eval.tokens};
-    const char **files;
+    enum { PATHS = sizeof paths / sizeof *paths };
     char *list = NULL;
-    int n;
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (paths[i] && (pattern_files(NULL, job_path(job, a, paths[i]), a, &files, &n, NULL) ||
-                         access(files[0], R_OK)))
+    for (int i = 0; i < PATHS; i++) {
+        int same = 0;
+        while (same < i && !(paths[i] && paths[same] && strcmp(paths[i], paths[same]) == 0))
+            same++;
+        if (same == i && paths[i] && is_absent(job, paths[i], a))
             list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", paths[i]);
+    }
     return list;
 }
 

@@ -145,6 +145,8 @@ def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
 def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
     end = solo.weft("plan", small)
     assert end.code == 0 and "not looked at: not here is nowhere/x, nowhere/y " in end.out, end
+    both = ["-s", "data.eval.images=nowhere/x", "-s", "data.eval.labels=nowhere/y"]
+    assert "not here is nowhere/x, nowhere/y (" in solo.weft("plan", small, *both).out  # each once
     (tmp_path / "nowhere").mkdir()
     for name in "xy":
         (tmp_path / "nowhere" / name).touch()
