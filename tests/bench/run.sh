@@ -5,9 +5,9 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress; default:
-# all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for mlp) is left out,
-# and that is said.
+# NAME: start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress pipelines
+# experts; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
+# mlp and experts) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress
+[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress pipelines experts
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -81,6 +81,8 @@ for bench in "$@"; do
     gpt2) keep gpt2 /usr/bin/python3 tests/bench/gpt2.py "$build" ;;
     order) keep order /usr/bin/python3 tests/bench/order.py "$build" ;;
     progress) keep progress /usr/bin/python3 tests/bench/progress.py "$build" ;;
+    pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
+    experts) keep experts /usr/bin/python3 tests/bench/experts.py "$build" ;;
     fuse) keep fuse /usr/bin/python3 tests/bench/fuse.py "$build" ;;
     *)
         echo "no benchmark is called $bench"
