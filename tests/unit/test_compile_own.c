@@ -15,6 +15,17 @@
 #name, "{program: ./tests/unit/programs/" #name ".model}", data, "", NULL \
     }
 
+// Latent attention whose values are wider than its keys, which share one rotary part; experts that
+// have places for two of three choices.
+#define DEEPSEEK                                                                                 \
+    {                                                                                            \
+        "deepseek",                                                                              \
+            "{program: deepseek-v2-lite, layers: 4, embed: 24, heads: 8, head_dim: 4, rotary: "  \
+            "2, value: 6, latent: 12, mlp: 48, narrow: 24, shared: 48, experts: 4, choices: 3, " \
+            "capacity: 2, seq: 24, vocab: 21, vocab_multiple: 24, theta: 50}",                   \
+            TOKENS, "", NULL                                                                     \
+    }
+
 // What a program has, and so what its meshes may have. One that compares the samples of a batch with
 // each other is another model with other microbatches.
 enum { ANY = 1, LAYERS = 2, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
@@ -37,6 +48,7 @@ static const struct own {
     {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
+    {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
