@@ -200,7 +200,7 @@ DEVICE void norm(const struct norm *c, struct pack p)
     }
 }
 
-VARIANTS(THREADS, norm, norm)
+VARIANTS_BESIDE(THREADS, 1, norm, norm)
 
 // ---- NORM_GRAD, NORM_GRAD_ADD ------------------------------------------------------------------
 

@@ -383,9 +383,9 @@ DEVICE void row_loss_both(const struct rows *c, struct pack p)
     }
 }
 
-VARIANTS(LOSS_THREADS, row_loss, rows)
-VARIANTS(LOSS_THREADS, row_loss_grad, rows)
-VARIANTS(LOSS_THREADS, row_loss_both, rows)
+VARIANTS_BESIDE(LOSS_THREADS, 2, row_loss, rows)
+VARIANTS_BESIDE(LOSS_THREADS, 2, row_loss_grad, rows)
+VARIANTS_BESIDE(LOSS_THREADS, 2, row_loss_both, rows)
 
 // ---- softmax -----------------------------------------------------------------------------------
 

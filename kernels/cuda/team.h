@@ -95,18 +95,21 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
 }
 
 // DEVICE void NAME(const struct WHAT *c, struct pack p), as three kernels.
-#define VARIANTS(threads, name, what)             \
-    KERNEL(threads) name##_bf16(struct what c)    \
-    {                                             \
-        name(&c, pack_of(DT_BF16, 8));            \
-    }                                             \
-    KERNEL(threads) name##_f32(struct what c)     \
-    {                                             \
-        name(&c, pack_of(DT_F32, 4));             \
-    }                                             \
-    KERNEL(threads) name##_element(struct what c) \
-    {                                             \
-        name(&c, pack_of(DT_NONE, 1));            \
+#define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), name, what)
+#define VARIANTS_BESIDE(threads, blocks, name, what) \
+    VARIANTS_OF(KERNEL_BESIDE(threads, blocks), name, what)
+#define VARIANTS_OF(kernel, name, what)  \
+    kernel name##_bf16(struct what c)    \
+    {                                    \
+        name(&c, pack_of(DT_BF16, 8));   \
+    }                                    \
+    kernel name##_f32(struct what c)     \
+    {                                    \
+        name(&c, pack_of(DT_F32, 4));    \
+    }                                    \
+    kernel name##_element(struct what c) \
+    {                                    \
+        name(&c, pack_of(DT_NONE, 1));   \
     }
 #define LAUNCH_VARIANT(name, wide, grid, threads, stream, c)     \
     do {                                                         \
