@@ -35,7 +35,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 passed=0 failed="" from=${GPU_TEST_FROM:-} broken=""
 # Those whose shapes are a real model's; they come first.
-real="test_huge test_linears test_transformer test_numerics"
+real="test_huge test_large test_linears test_transformer test_numerics"
 
 skip() {
     echo "SKIPPED: no GPU: $1"

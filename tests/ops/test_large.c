@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPT-2's logits at 64 samples of 1024 positions, on a GPU that has the memory: 65,536 rows of
+// 50,304, more than 2^31 elements, as a result and as an operand of products, and long sums over
+// the rows. Elsewhere a few rows and columns.
+//
+// Operands repeat a pattern of numbers whose length divides nothing, so that any element is known
+// without the whole on the host; some elements of the results are held against sums in double.
+#include "tests/ops/everywhere.h"
+
+#include "common/compile/graph/optable.h"
+
+enum { PATTERN = 999983, SAMPLES = 200, ROWS = 4 };
+
+static const struct rig *r;
+static int64_t m, n, k;
+static double pattern[PATTERN]; // as bf16 holds it
+static void *x, *table, *logits;
+static struct err e;
+#define MUST(call)                             \
+    do {                                       \
+        if (call)                              \
+            fail_msg("%s: %s", #call, e.text); \
+    } while (0)
+
+static enum dtype dtype(void)
+{
+    return rig_is_cuda() ? DT_BF16 : DT_F32;
+}
+
+// From -7 to 8 thirty-seconds: exact in bf16, and their products' sums in f32.
+static void make_pattern(void)
+{
+    uint64_t draw = 1;
+    for (int i = 0; i < PATTERN; i++) {
+        draw = draw * 6364136223846793005u + 1442695040888963407u;
+        pattern[i] = (double)((int)(draw >> 60) - 7) / 32;
+    }
+}
+
+static double element(int64_t i)
+{
+    return pattern[i % PATTERN];
+}
+
+static void *patterned(int64_t count)
+{
+    size_t size = dtype_size(dtype());
+    char *host = malloc(PATTERN * size), *memory;
+    assert_non_null(host);
+    for (int64_t i = 0; i < PATTERN; i++) {
+        float f = (float)pattern[i];
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        uint16_t half = (uint16_t)(bits >> 16);
+        memcpy(host + (size_t)i * size, size == 4 ? (void *)&f : (void *)&half, size);
+    }
+    memory = rig_memory(r, NULL, (size_t)count * size);
+    for (int64_t at = 0; at < count; at += PATTERN) {
+        int64_t piece = count - at < PATTERN ? count - at : PATTERN;
+        MUST(r->backend->stream.copy(r->q, memory + (size_t)at * size, host, (size_t)piece * size,
+                                     &e));
+    }
+    MUST(r->backend->stream.sync(r->q, &e));
+    free(host);
+    return memory;
+}
+
+static double number_at(const void *memory, enum dtype t, int64_t i)
+{
+    uint32_t bits = 0;
+    float f;
+    size_t size = dtype_size(t);
+    rig_read(r, size == 4 ? (char *)&bits : (char *)&bits + 2,
+             (const char *)memory + (size_t)i * size, size);
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+// start: what the output holds before the call, since tuning writes it; null: anything.
+static void run(struct op_call *c, const float *start)
+{
+    c->workspace_bytes = op_workspace(c, rig_is_cuda() ? BACKEND_CUDA : BACKEND_CPU);
+    c->workspace = rig_memory(r, NULL, c->workspace_bytes);
+    if (r->backend->choice)
+        MUST(r->backend->choice->tune(r->q, c, true, &e));
+    if (start)
+        MUST(r->backend->stream.copy(r->q, c->out[0].data, start,
+                                     (size_t)shape_count(&c->out[0].shape) * sizeof *start, &e));
+    MUST(r->backend->op.run[c->op](r->q, c, &e));
+    MUST(r->backend->stream.sync(r->q, &e));
+    rig_free(r, c->workspace);
+}
+
+static void expect(const char *what, int64_t row, int64_t column, double got, double want,
+                   double rtol)
+{
+    if (!(fabs(got - want) <= rtol * (1 + fabs(want))))
+        fail_msg("%s at %lld, %lld: %.9g, not %.9g", what, (long long)row, (long long)column, got,
+                 want);
+}
+
+// Rows and columns to look at: the ends, where element 2^31 is, and any.
+static int64_t sample(int at, int64_t extent, int64_t special, uint64_t *draw)
+{
+    *draw = *draw * 6364136223846793005u + 1442695040888963407u;
+    return at == 0                       ? 0
+           : at == 1                     ? extent - 1
+           : at == 2 && special < extent ? special
+                                         : (int64_t)((*draw >> 33) % (uint64_t)extent);
+}
+
+static int begin(void **state)
+{
+    setup(state);
+    r = nrigs ? &rigs[0] : NULL;
+    if (!r)
+        return -1;
+    bool large = rig_is_cuda() && !r->info.shares_host && r->info.memory >= 32ull << 30 &&
+                 strcmp(r->info.model, "emulated") != 0;
+    m = large ? 65536 : 96;
+    n = large ? 50304 : 40;
+    k = large ? 768 : 24;
+    if (!large)
+        print_message("SKIPPED: logits of more than 2^31 elements: no GPU of 32 GiB\n");
+    make_pattern();
+    x = patterned(m * k);
+    table = patterned(n * k);
+    logits = patterned(m * n);
+    return 0;
+}
+
+static int end(void **state)
+{
+    rig_free(r, x);
+    rig_free(r, table);
+    rig_free(r, logits);
+    return teardown(state);
+}
+
+static void logits_are_products_of_their_row_and_column(void **state)
+{
+    static const struct op_attr attr = {.label = {{0, 2}, {1, 2}, {0, 1}}, .labels = 3, .scale = 1};
+    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
+    void *out = rig_memory(r, NULL, (size_t)(m * n) * dtype_size(dtype()));
+    uint64_t draw = 1;
+    (void)state;
+    c.in[0] = (struct tensor){x, dtype(), {2, {m, k}}};
+    c.in[1] = (struct tensor){table, dtype(), {2, {n, k}}};
+    c.out[0] = (struct tensor){out, dtype(), {2, {m, n}}};
+    run(&c, NULL);
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t i = sample(s, m, (1ll << 31) / n, &draw);
+        int64_t j = sample(s, n, (1ll << 31) % n, &draw);
+        double want = 0;
+        for (int64_t z = 0; z < k; z++)
+            want += element(i * k + z) * element(j * k + z);
+        expect("a logit", i, j, number_at(out, dtype(), i * n + j), want, 0x1p-8);
+    }
+    rig_free(r, out);
+}
+
+// The gradient of x: each of its elements is a sum over the row's 50,304 logits.
+static void rows_of_logits_times_the_table_are_sums_over_words(void **state)
+{
+    static const struct op_attr attr = {.label = {{0, 1}, {1, 2}, {0, 2}}, .labels = 3, .scale = 1};
+    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
+    void *out = rig_memory(r, NULL, (size_t)(m * k) * dtype_size(dtype()));
+    uint64_t draw = 2;
+    (void)state;
+    c.in[0] = (struct tensor){logits, dtype(), {2, {m, n}}};
+    c.in[1] = (struct tensor){table, dtype(), {2, {n, k}}};
+    c.out[0] = (struct tensor){out, dtype(), {2, {m, k}}};
+    run(&c, NULL);
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t i = sample(s, m, (1ll << 31) / n, &draw), z = sample(s, k, 0, &draw);
+        double want = 0;
+        for (int64_t j = 0; j < n; j++)
+            want += element(i * n + j) * element(j * k + z);
+        expect("a gradient of x", i, z, number_at(out, dtype(), i * k + z), want, 0x1p-7);
+    }
+    rig_free(r, out);
+}
+
+// The table's: over all rows, added in f32 to what was there.
+static void the_tables_gradient_is_added_up_over_all_rows(void **state)
+{
+    static const struct op_attr attr = {.label = {{0, 1}, {0, 2}, {1, 2}}, .labels = 3, .scale = 1};
+    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1, .accumulate = true};
+    float *start = calloc((size_t)(n * k), sizeof *start);
+    uint64_t draw = 3;
+    (void)state;
+    assert_non_null(start);
+    start[0] = start[n * k - 1] = 100;
+    void *out = rig_memory(r, NULL, (size_t)(n * k) * sizeof *start);
+    c.in[0] = (struct tensor){logits, dtype(), {2, {m, n}}};
+    c.in[1] = (struct tensor){x, dtype(), {2, {m, k}}};
+    c.out[0] = (struct tensor){out, DT_F32, {2, {n, k}}};
+    run(&c, start);
+    for (int s = 0; s < SAMPLES; s++) {
+        int64_t j = sample(s, n, 0, &draw), z = sample(s, k, 0, &draw);
+        double want = (double)start[j * k + z];
+        for (int64_t i = 0; i < m; i++)
+            want += element(i * n + j) * element(i * k + z);
+        expect("a gradient of the table", j, z, number_at(out, DT_F32, j * k + z), want, 1e-6);
+    }
+    rig_free(r, out);
+    free(start);
+}
+
+// Sums over 65,536 rows are made in chunks: the gradient of a bias.
+static void a_sum_over_all_rows_misses_none(void **state)
+{
+    static const struct op_attr attr = {.label = {{0, 1}, {1}}, .labels = 2, .scale = 1};
+    struct op_call c = {.op = OP_SUM, .attr = &attr, .nin = 1, .nout = 1};
+    const int64_t widths[] = {k, n};
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        int64_t width = widths[t];
+        uint64_t draw = 4;
+        void *out = rig_memory(r, NULL, (size_t)width * sizeof(float));
+        c.in[0] = (struct tensor){t ? logits : x, dtype(), {2, {m, width}}};
+        c.out[0] = (struct tensor){out, DT_F32, {1, {width}}};
+        run(&c, NULL);
+        for (int s = 0; s < SAMPLES; s++) {
+            int64_t j = sample(s, width, 0, &draw);
+            double want = 0;
+            for (int64_t i = 0; i < m; i++)
+                want += element(i * width + j);
+            expect("a sum", 0, j, number_at(out, DT_F32, j), want, 1e-6);
+        }
+        rig_free(r, out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_products_of_their_row_and_column),
+        cmocka_unit_test(rows_of_logits_times_the_table_are_sums_over_words),
+        cmocka_unit_test(the_tables_gradient_is_added_up_over_all_rows),
+        cmocka_unit_test(a_sum_over_all_rows_misses_none),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
