@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GPT-2's logits at 64 samples of 1024 positions, on a GPU that has the memory: 65,536 rows of
-// 50,304, more than 2^31 elements, as a result and as an operand of products, and long sums over
-// the rows. Elsewhere a few rows and columns.
+// 50,304, more than 2^31 elements, as a result and as an operand of products, long sums over the
+// rows, and attention by the library against our own kernels. Elsewhere a few rows and columns.
 //
 // Operands repeat a pattern of numbers whose length divides nothing, so that any element is known
 // without the whole on the host; some elements of the results are held against sums in double.
@@ -12,6 +12,7 @@
 enum { PATTERN = 999983, SAMPLES = 200, ROWS = 4 };
 
 static const struct rig *r;
+static bool large;
 static int64_t m, n, k;
 static double pattern[PATTERN]; // as bf16 holds it
 static void *x, *table, *logits;
@@ -115,8 +116,8 @@ static int begin(void **state)
     r = nrigs ? &rigs[0] : NULL;
     if (!r)
         return -1;
-    bool large = rig_is_cuda() && !r->info.shares_host && r->info.memory >= 32ull << 30 &&
-                 strcmp(r->info.model, "emulated") != 0;
+    large = rig_is_cuda() && !r->info.shares_host && r->info.memory >= 32ull << 30 &&
+            strcmp(r->info.model, "emulated") != 0;
     m = large ? 65536 : 96;
     n = large ? 50304 : 40;
     k = large ? 768 : 24;
@@ -232,6 +233,154 @@ static void a_sum_over_all_rows_misses_none(void **state)
     }
 }
 
+// ---- attention ---------------------------------------------------------------------------------
+
+enum { B, S, H, G, D }; // samples, positions, heads, key heads, elements of a head
+
+struct attended {
+    struct op_call call;
+    void *memory[OP_MAX_IN + OP_MAX_OUT];
+    int n;
+};
+
+static struct tensor operand(struct attended *a, const int64_t size[4], bool out)
+{
+    struct shape shape = {4, {size[0], size[1], size[2], size[3]}};
+    int64_t count = shape_count(&shape);
+    void *memory = out ? rig_memory(r, NULL, (size_t)count * dtype_size(dtype()))
+                       : patterned(count + a->n * 1000);
+    a->memory[a->n++] = memory; // each operand begins elsewhere in the pattern
+    return (struct tensor){(char *)memory +
+                               (out ? 0 : (size_t)(a->n - 1) * 1000 * dtype_size(dtype())),
+                           dtype(), shape};
+}
+
+static void attend(struct attended *a, bool grad, const struct op_attr *attr, const int64_t size[4],
+                   const int32_t *positions)
+{
+    struct shape order = {2, {size[0], size[1]}};
+    *a = (struct attended){.call = {.op = grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
+                                    .attr = attr,
+                                    .nin = grad ? 6 : 5,
+                                    .nout = grad ? 3 : 1}};
+    for (int i = 0; i < 3 + grad; i++)
+        a->call.in[i] = operand(a, size, false);
+    for (int i = 3 + grad; i < a->call.nin; i++) {
+        a->memory[a->n] = rig_memory(r, positions, (size_t)shape_count(&order) * sizeof *positions);
+        a->call.in[i] = (struct tensor){a->memory[a->n++], DT_I32, order};
+    }
+    for (int i = 0; i < a->call.nout; i++)
+        a->call.out[i] = operand(a, size, true);
+    run(&a->call, NULL);
+}
+
+static uint16_t *halves_of(const struct tensor *t)
+{
+    size_t bytes = (size_t)shape_count(&t->shape) * sizeof(uint16_t);
+    uint16_t *host = malloc(bytes);
+    assert_non_null(host);
+    rig_read(r, host, t->data, bytes);
+    return host;
+}
+
+static double wide(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+static void compare_halves(const char *what, const uint16_t *a, const uint16_t *b, int64_t count)
+{
+    double most = 0;
+    for (int64_t i = 0; i < count; i++)
+        most = fmax(most, fabs(wide(b[i])));
+    assert_true(most > 0);
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(wide(a[i]) - wide(b[i])) <= most * 0x1p-6))
+            fail_msg("%s: element %lld is %g by the library, %g by our own kernels", what,
+                     (long long)i, wide(a[i]), wide(b[i]));
+}
+
+// The library serves it, where the backend was built with one; on a large device in several turns over its scratch.
+static void check_served(bool grad)
+{
+    struct buf text = {0};
+    MUST(r->backend->choice->write(r->device, &text, &e));
+    const char *line = strstr(buf_str(&text), grad ? "attention_grad " : "attention ");
+    const char *by = line ? strstr(line, "= cudnn-") : NULL;
+    const char *portion = by ? strchr(by + strlen("= cudnn-"), '-') : NULL; // "-8x12"
+    if (!portion && (large || line))
+        fail_msg("the library does not serve it:\n%s", buf_str(&text));
+    if (large && grad && portion && atoi(portion + 1) > 16)
+        fail_msg("it does not take several turns:\n%s", buf_str(&text));
+    buf_clear(&text);
+}
+
+static const struct op_attr forward = {
+    .label = {{B, S, H, D}, {B, S, G, D}, {B, S, G, D}, {B, S}, {B, S}, {B, S, H, D}},
+    .labels = 5,
+    .scale = 8,
+    .group = 1,
+    .in_order = true};
+static const struct op_attr gradient = {.label = {{B, S, H, D},
+                                                  {B, S, G, D},
+                                                  {B, S, G, D},
+                                                  {B, S, H, D},
+                                                  {B, S},
+                                                  {B, S},
+                                                  {B, S, H, D},
+                                                  {B, S, G, D},
+                                                  {B, S, G, D}},
+                                        .labels = 5,
+                                        .scale = 8,
+                                        .group = 1,
+                                        .in_order = true};
+
+// 32 samples of 12 heads of 1,024 positions; the gradient's scratch is for 8 of them.
+static void the_librarys_attention_is_our_own(void **state)
+{
+    const int64_t size[4] = {large ? 32 : 2, large ? 1024 : 40, large ? 12 : 2, large ? 64 : 16};
+    const struct rig *library = r;
+    struct rig own;
+    int32_t *positions = malloc((size_t)(size[0] * size[1]) * sizeof *positions);
+    (void)state;
+    assert_non_null(positions);
+    for (int64_t i = 0; i < size[0] * size[1]; i++)
+        positions[i] = (int32_t)(i % size[1]);
+    if (!rig_is_cuda()) {
+        free(positions);
+        return;
+    }
+    setenv("WEFT_CUDA_LIBRARY_ATTENTION", "0", 1);
+    rig_open(&own, 1, NULL);
+    unsetenv("WEFT_CUDA_LIBRARY_ATTENTION");
+    for (int grad = 0; grad < 2; grad++) {
+        struct attended by[2];
+        uint16_t *got[2][3];
+        for (int way = 0; way < 2; way++) {
+            r = way ? &own : library;
+            attend(&by[way], grad, grad ? &gradient : &forward, size, positions);
+            for (int i = 0; i < by[way].call.nout; i++)
+                got[way][i] = halves_of(&by[way].call.out[i]);
+            if (!way)
+                check_served(grad);
+            while (by[way].n)
+                rig_free(r, by[way].memory[--by[way].n]);
+        }
+        for (int i = 0; i < by[0].call.nout; i++) {
+            compare_halves(grad ? "a gradient" : "forward", got[0][i], got[1][i],
+                           shape_count(&by[0].call.out[i].shape));
+            free(got[0][i]);
+            free(got[1][i]);
+        }
+    }
+    r = library;
+    rig_close(&own);
+    free(positions);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -239,6 +388,7 @@ int main(void)
         cmocka_unit_test(rows_of_logits_times_the_table_are_sums_over_words),
         cmocka_unit_test(the_tables_gradient_is_added_up_over_all_rows),
         cmocka_unit_test(a_sum_over_all_rows_misses_none),
+        cmocka_unit_test(the_librarys_attention_is_our_own),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
