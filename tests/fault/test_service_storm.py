@@ -5,6 +5,7 @@ ends in its first attempt with the bits of an undisturbed run; nobody's name is 
 
 WEFT_SEED=N draws other lies; WEFT_STORM=N is how many; WEFT_STORM_COORDINATOR names a program built otherwise,
 such as build/asan/weft-coordinator of `make BUILD=build/asan OPT="-O1 -g" SAN=… build/asan/weft-coordinator`."""
+import contextlib
 import os
 import random
 import subprocess
@@ -36,6 +37,13 @@ class Stormy(cluster.Cluster):
 
     def __init__(self, place):
         super().__init__(place, start=False, lease="20s")
+        try:
+            self.begin()
+        except BaseException:
+            self.kill_all()
+            raise
+
+    def begin(self):
         self.tls = self.place / "tls"
         subprocess.run([cluster.COORDINATOR, "init", "--tls", self.tls], check=True, capture_output=True)
         program = os.environ.get("WEFT_STORM_COORDINATOR", cluster.COORDINATOR)
@@ -63,7 +71,10 @@ class Stormy(cluster.Cluster):
     def find_address(self):
         end = time.monotonic() + solo.WATCHDOG
         while True:
-            own = {os.readlink(f.path) for f in os.scandir(f"/proc/{self.coordinator.pid}/fd")}
+            own = set()
+            for fd in os.listdir(f"/proc/{self.coordinator.pid}/fd"):
+                with contextlib.suppress(OSError):  # it is closed by now
+                    own.add(os.readlink(f"/proc/{self.coordinator.pid}/fd/{fd}"))
             ports = [p for p, i in cluster.listening(self.coordinator.pid).items() if f"socket:[{i}]" in own]
             if ports:
                 self.address = f"127.0.0.1:{ports[0]}"
