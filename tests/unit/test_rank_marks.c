@@ -7,7 +7,7 @@
 
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
-#include "common/explain/cost.h"
+#include "common/compile/graph/node_work.h"
 #include "tests/ops/rig.h"
 #include "tests/unit/decoder_case.h"
 #include "worker/rank/exec/exec.h"
@@ -57,8 +57,8 @@ static void behind_every_large_product_lies_a_mark(void **state)
     int *begins = plan_of(p);
     for (int i = 0; i + 1 < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
-        if (in->kind != INSTR_OP || (in->op != OP_MATMUL && in->op != OP_LINEAR) ||
-            shape_count(&p->buffers[in->out[0].buffer].shape) != 1 << 30)
+        if (in->kind != INSTR_OP || !op_is(in->op, OP_IS_PRODUCT) ||
+            node_flops(p->graph, NULL, &p->graph->nodes[in->node]) < 0x1p46)
             continue;
         large++;
         assert_true(begins[i + 1] > 0);
