@@ -58,7 +58,9 @@ def assert_same_numbers(one, many):
 def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
     one = solo.train(place, job(tokens, model, {"dp": 1}), "one")
     rows = one.metrics()
-    assert abs(rows[0]["loss"] - math.log(250)) < 0.3  # it knows nothing yet
+    # It knows nothing yet. The cookbook is born with logits of variance 2, which cost half of that.
+    guess = math.log(250) + (1 if model == "cookbook" else 0)
+    assert abs(rows[0]["loss"] - guess) < (0.5 if model == "cookbook" else 0.3)
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
     for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
