@@ -283,9 +283,9 @@ static void memory_is_the_sum_of_its_parts(void **state)
     assert_int_equal(m->params, 428);
     assert_int_equal(m->grads, 428);
     assert_int_equal(m->optimizer, 856);
-    // Kept for the backward: 12 samples of the cast image (7), two activations (6, 5), the logits
-    // (4), row maximum and sum, each f32.
-    assert_int_equal(m->stash, 12 * (7 + 6 + 5 + 4 + 1 + 1) * 4);
+    // Kept for the backward: 12 samples of the cast image (7), two activations (6, 5), the logits'
+    // gradient (4), which the loss makes, each f32.
+    assert_int_equal(m->stash, 12 * (7 + 6 + 5 + 4) * 4);
     assert_int_equal(m->arena,
                      m->params + m->grads + m->optimizer + m->stash + m->transient + m->workspace);
     assert_int_equal(m->arena, m->region[REGION_PRIVATE] + m->region[REGION_SHARED]);
