@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models of one's own, tests/unit/programs: none is like a program that comes with weft, and each
-// on every mesh of the table is the model of one device (mesh_case.h says in what).
+// on every mesh of the table, in f32 and in bf16, is the model of one device (mesh_case.h says in what).
 //
 //   test_compile_own                    a fixed part; WEFT_LONG=1 all of it
 //   test_compile_own MODEL [SETTING]    those whose words are in the model's name and the mesh
@@ -27,29 +27,30 @@
     }
 
 // What a program has, and so what its meshes may have. One that compares the samples of a batch with
-// each other is another model with other microbatches.
-enum { ANY = 1, LAYERS = 2, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
+// each other is another model with other microbatches. HALF: meshes are tried in bf16 too (the others'
+// meshes differ by more than the 6 % that are allowed there).
+enum { ANY = 1, LAYERS = 2, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16, HALF = 32 };
 
 static const struct own {
     struct model model;
     unsigned has;
 } owns[] = {
-    {OWN(parallel, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(parallel, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
     {OWN(hyper, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(encoder, IMAGES), ANY | LAYERS},
+    {OWN(encoder, IMAGES), ANY | LAYERS | HALF},
     {OWN(towers, TOKENS), ANY | SEQUENCE | WHOLE_BATCH},
-    {OWN(mixer, IMAGES), ANY | LAYERS},
-    {OWN(unet, ALONE), ANY | LAYERS},
-    {OWN(tied, ALONE), ANY},
-    {OWN(by_hand, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(multiquery, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(capped, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(mixer, IMAGES), ANY | LAYERS | HALF},
+    {OWN(unet, ALONE), ANY | LAYERS | HALF},
+    {OWN(tied, ALONE), ANY | HALF},
+    {OWN(by_hand, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
+    {OWN(multiquery, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
+    {OWN(capped, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
+    {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
+    {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
     {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
-    {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
 
@@ -75,6 +76,10 @@ static const struct setting meshes[] = {
     {EXPERTS, "dp: 2, ep: 2", 2, ", remat: block", "", ""},
     {EXPERTS, "ep: 2, tp: 2", 1, "", SP, ""},
     {EXPERTS, "pp: 2, ep: 2", 2, "", "", ""},
+    {HALF, "dp: 2, tp: 2", 2, "", "", "precision: {compute: bf16}\n"},
+    {HALF, "fsdp: 2, tp: 2", 1, ", remat: block", "", "precision: {compute: bf16}\n"},
+    {HALF | SEQUENCE, "cp: 2, tp: 2", 1, "", SP, "precision: {compute: bf16}\n"},
+    {HALF | LAYERS, "pp: 2, fsdp: 2", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"},
 };
 enum { MESHES = sizeof meshes / sizeof *meshes };
 
