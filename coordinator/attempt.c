@@ -168,7 +168,7 @@ static void move_to_starting(struct attempt *at)
     buf_clear(&text);
 }
 
-void attempt_begin(struct job_record *j, const struct place *places)
+void attempt_begin(struct job_record *j, const struct rank_place *places)
 {
     struct attempt *at = attempt_new(j);
     j->attempt = at;

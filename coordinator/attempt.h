@@ -81,11 +81,12 @@ struct attempt {
     bool out_of_patience; // none could for longer than the job waits
 };
 
-struct place { // of rank i
+struct rank_place { // of rank i
     struct host *host;
     int device;
 };
-void attempt_begin(struct job_record *j, const struct place *places); // → STARTING, PHASE_WRITE
+void attempt_begin(struct job_record *j,
+                   const struct rank_place *places); // → STARTING, PHASE_WRITE
 void attempt_restore(struct job_record *j);   // from the row, after a restart; in no phase yet
 void attempt_free(struct attempt *at);        // null is fine
 void attempt_name_places(struct attempt *at); // of its ranks, for people: hosts may have new names

@@ -154,7 +154,7 @@ static void begin_job(struct round *r, struct job_record *j, int nshares)
         hold_unreadable(j, &e);
         return;
     }
-    struct place *p = arena_array(r->arena, struct place, j->ranks);
+    struct rank_place *p = arena_array(r->arena, struct rank_place, j->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {
         struct host *host = r->machines[r->shares[i].host];
@@ -163,7 +163,7 @@ static void begin_job(struct round *r, struct job_record *j, int nshares)
             if (host->devices[d].kind != r->kind || host->devices[d].holder ||
                 host->devices[d].busy)
                 continue;
-            p[rank++] = (struct place){host, d};
+            p[rank++] = (struct rank_place){host, d};
             left--;
         }
         r->hosts[r->shares[i].host].free -= r->shares[i].ranks;

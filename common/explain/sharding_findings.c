@@ -63,28 +63,28 @@ static const struct job_spec *spec_of(const struct teller *t, const struct fact 
 // ---- of names ----------------------------------------------------------------------------------
 
 // Where a name stands: how that place is called, its line, its list of names.
-struct place {
+struct name_site {
     const char *called;
     int line;
     struct job_names names;
 };
 
-static struct place place_of(const struct teller *t, const struct fact *f)
+static struct name_site find_site(const struct teller *t, const struct fact *f)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
     const struct job_spec *spec = spec_of(t, f);
     if (f->list == FACT_RULES)
-        return (struct place){TEXT(t, "sharding.rules.%s", s->rules[f->entry].dim),
-                              s->rules[f->entry].line, s->rules[f->entry].axes};
+        return (struct name_site){TEXT(t, "sharding.rules.%s", s->rules[f->entry].dim),
+                                  s->rules[f->entry].line, s->rules[f->entry].axes};
     if (f->list == FACT_GATHER)
-        return (struct place){"sharding.gather", 0, s->gather};
+        return (struct name_site){"sharding.gather", 0, s->gather};
     if (!spec)
-        return (struct place){fix_entries(t->fix.job, f->list).key, refine_of(t, f)->line,
-                              refine_of(t, f)->axes};
-    return (struct place){f->list == FACT_POINTS
-                              ? s->points[f->entry].point
-                              : fix_entries(t->fix.job, f->list).list[f->entry].match,
-                          spec->line, spec->dim[f->dim]};
+        return (struct name_site){fix_entries(t->fix.job, f->list).key, refine_of(t, f)->line,
+                                  refine_of(t, f)->axes};
+    return (struct name_site){f->list == FACT_POINTS
+                                  ? s->points[f->entry].point
+                                  : fix_entries(t->fix.job, f->list).list[f->entry].match,
+                              spec->line, spec->dim[f->dim]};
 }
 
 // The setting that puts other names where the fact's name stands.
@@ -113,7 +113,7 @@ static const char *axis_name(const struct teller *t, const struct fact *f)
 static void tell_name(const struct teller *t, const struct fact *f, enum finding_code code,
                       const char *what)
 {
-    struct place p = place_of(t, f);
+    struct name_site p = find_site(t, f);
     struct job_names names = f->code == FACT_NAME_TWICE
                                  ? names_once(t->fix.arena, &p.names)
                                  : names_without(t->fix.arena, &p.names, f->name);
@@ -125,7 +125,7 @@ static void tell_name(const struct teller *t, const struct fact *f, enum finding
 
 static void tell_unknown(const struct teller *t, const struct fact *f)
 {
-    struct place p = place_of(t, f);
+    struct name_site p = find_site(t, f);
     struct buf mesh = {0};
     mesh_print(t->fix.mesh, &mesh);
     tell_name(t, f, FINDING_AXIS_UNKNOWN,
@@ -136,7 +136,7 @@ static void tell_unknown(const struct teller *t, const struct fact *f)
 
 static void tell_name_twice(const struct teller *t, const struct fact *f)
 {
-    struct place p = place_of(t, f);
+    struct name_site p = find_site(t, f);
     tell_name(t, f, FINDING_AXIS_TWICE,
               TEXT(t, "'%s' stands twice in the list", p.names.name[f->name]));
 }

@@ -116,7 +116,7 @@ static int new_param(struct builder *b, const char *name, int n, const struct di
         return build_fail(b, "%s would have 2^44 elements or more", name), -1;
     struct made_param *made = arena_new(b->arena, struct made_param);
     *made = (struct made_param){.value = graph_param(b->g, name, n, ids, sizes, init, std),
-                                .at = b->at ? b->at->at : (struct place){1, 1},
+                                .at = b->at ? b->at->at : (struct text_place){1, 1},
                                 .before = b->newest};
     b->g->values[made->value].limit = limit;
     b->newest = made;

@@ -15,7 +15,8 @@ struct term build_fail(struct builder *b, const char *fmt, ...)
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
     if (!b->failed)
-        model_error_at(&b->errs, b->at ? b->at->at : (struct place){1, 1}, "%s", buf_str(&text));
+        model_error_at(&b->errs, b->at ? b->at->at : (struct text_place){1, 1}, "%s",
+                       buf_str(&text));
     buf_clear(&text);
     b->failed = true;
     return (struct term){0};

@@ -56,7 +56,7 @@ struct term {
 // A parameter that has been made, and where the text first reads it.
 struct made_param {
     int value;
-    struct place at;
+    struct text_place at;
     const struct made_param *before; // the one made before it
 };
 

@@ -15,7 +15,7 @@
 static const char STARTER[] = "starter"; // the program that `new` gives
 
 // Tells what is wrong, if anything is, and clears it. Returns the exit code.
-static int told(struct buf *why, int code)
+static int print_why(struct buf *why, int code)
 {
     int rc = why->len ? code : CLIENT_OK;
     plain_printf(stderr, "%s", buf_str(why));
@@ -58,7 +58,7 @@ static int list_programs(const struct verb *v, const struct args *a, struct buf 
         table_print(&t, out);
     else
         arena_clear(&t.arena);
-    return told(&why, CLIENT_FAILED);
+    return print_why(&why, CLIENT_FAILED);
 }
 
 // ---- show, new ---------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ static int check_program(const struct verb *v, const struct args *a, struct buf 
     if (!model_check(a->pos[1], a->set, a->nset, &arena, &c, &why))
         (a->json ? print_checked_json : print_checked)(&c, out);
     arena_clear(&arena);
-    return told(&why, CLIENT_USAGE);
+    return print_why(&why, CLIENT_USAGE);
 }
 
 // ---- the verb ----------------------------------------------------------------------------------

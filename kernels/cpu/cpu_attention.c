@@ -27,7 +27,7 @@ struct side {
     int64_t rows, heads, width;
 };
 
-struct work {
+struct attention_work {
     const struct op_call *call;
     const struct vec *vec;
     int64_t batch, queries, keys, heads, kv_heads;
@@ -61,7 +61,7 @@ static int64_t offset_of(const struct side *s, int64_t b, int64_t row, int64_t h
 }
 
 // Returns the key head that query head h reads; both count from the first of this rank's.
-static int64_t key_head(const struct work *w, int64_t h)
+static int64_t key_head(const struct attention_work *w, int64_t h)
 {
     return (w->call->attr->start + h) / w->call->attr->group;
 }
@@ -77,7 +77,8 @@ static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, in
     return room;
 }
 
-static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t first, int32_t *room)
+static struct rows rows_of(const struct attention_work *w, int64_t b, int64_t h, int64_t first,
+                           int32_t *room)
 {
     struct rows r = {.b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
     r.n = mask_rows(r.at_q, w->queries - first, ATTENTION_ROWS);
@@ -91,7 +92,7 @@ static struct rows rows_of(const struct work *w, int64_t b, int64_t h, int64_t f
 
 // ---- products of a block -----------------------------------------------------------------------
 
-static void run_gemm(struct work *w, bool ta, bool tb, const struct gemm *g, float alpha,
+static void run_gemm(struct attention_work *w, bool ta, bool tb, const struct gemm *g, float alpha,
                      const float *a, const float *b, float beta, float *c)
 {
     int rc = gemm_serial(ta, tb, g, alpha, a, b, beta, c);
@@ -104,14 +105,14 @@ static int64_t row_offset(const struct rows *r, const struct side *s)
     return offset_of(s, r->b, r->first, r->h);
 }
 
-static int64_t key_offset(const struct work *w, const struct rows *r, const struct side *s,
-                          int span)
+static int64_t key_offset(const struct attention_work *w, const struct rows *r,
+                          const struct side *s, int span)
 {
     return offset_of(s, r->b, r->mask.span[span].first, key_head(w, r->h));
 }
 
 // alpha · rows [n, width] × keysᵀ + beta · out → [n, keys]
-static void multiply_by_keys(struct work *w, const struct rows *r, float alpha,
+static void multiply_by_keys(struct attention_work *w, const struct rows *r, float alpha,
                              const struct side *rows, const float *a, const struct side *keys,
                              float beta, float *out)
 {
@@ -128,7 +129,7 @@ static void multiply_by_keys(struct work *w, const struct rows *r, float alpha,
 }
 
 // [n, keys] × keys → rows [n, width]
-static void multiply_by_rows(struct work *w, const struct rows *r, const float *p,
+static void multiply_by_rows(struct attention_work *w, const struct rows *r, const float *p,
                              const struct side *keys, const struct side *rows, float *out)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
@@ -144,7 +145,7 @@ static void multiply_by_rows(struct work *w, const struct rows *r, const float *
 }
 
 // [n, keys]ᵀ × rows, added to `out`, which holds keys [keys, width] with `stride` between them.
-static void add_onto_keys(struct work *w, const struct rows *r, const float *p,
+static void add_onto_keys(struct attention_work *w, const struct rows *r, const float *p,
                           const struct side *rows, const float *a, float *out, int64_t stride)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
@@ -162,15 +163,15 @@ static void add_onto_keys(struct work *w, const struct rows *r, const float *p,
 // ---- a block -----------------------------------------------------------------------------------
 
 // p and `from` may be the same.
-static void run_map(const struct work *w, enum op op, float *p, const float *from, const float *b,
-                    int64_t n, float scale)
+static void run_map(const struct attention_work *w, enum op op, float *p, const float *from,
+                    const float *b, int64_t n, float scale)
 {
     w->vec->map[op](&(struct vec_map){
         .out = p, .a = from, .b = b, .a_step = 1, .b_step = 1, .n = n, .scale = scale});
 }
 
 // The softmax of a block's scores; `turned` gets the tanh of them where they have a cap.
-static void make_scores(struct work *w, const struct rows *r, float *p, float *turned)
+static void make_scores(struct attention_work *w, const struct rows *r, float *p, float *turned)
 {
     const struct op_attr *a = w->call->attr;
     const bool capped = a->cap != 0;
@@ -189,7 +190,7 @@ static void make_scores(struct work *w, const struct rows *r, float *p, float *t
 }
 
 // A row's draws lie in the order of its keys' positions, which come in runs.
-static void drop_weights(const struct work *w, const struct rows *r, float *p)
+static void drop_weights(const struct attention_work *w, const struct rows *r, float *p)
 {
     const struct op_draw *d = &w->call->attr->draw;
     for (int64_t i = 0; i < r->n && w->drops; i++) {
@@ -204,7 +205,7 @@ static void drop_weights(const struct work *w, const struct rows *r, float *p)
     }
 }
 
-static void run_forward(struct work *w, const struct rows *r, float *block)
+static void run_forward(struct attention_work *w, const struct rows *r, float *block)
 {
     make_scores(w, r, block, block);
     drop_weights(w, r, block);
@@ -212,7 +213,7 @@ static void run_forward(struct work *w, const struct rows *r, float *block)
 }
 
 // `dkr` has what this part adds to the gradient of kr.
-static void run_backward(struct work *w, const struct rows *r, float *block, float *dkr)
+static void run_backward(struct attention_work *w, const struct rows *r, float *block, float *dkr)
 {
     const struct op_attr *a = w->call->attr;
     float *p = block, *ds = p + ATTENTION_ROWS * w->keys, *turned = ds + ATTENTION_ROWS * w->keys;
@@ -238,14 +239,14 @@ static void run_backward(struct work *w, const struct rows *r, float *block, flo
 
 // ---- parts -------------------------------------------------------------------------------------
 
-static void zero_keys(const struct work *w, const struct side *s, int64_t b, int64_t g)
+static void zero_keys(const struct attention_work *w, const struct side *s, int64_t b, int64_t g)
 {
     for (int64_t t = 0; t < w->keys; t++)
         memset(s->grad + offset_of(s, b, t, g), 0, (size_t)s->width * sizeof *s->grad);
 }
 
 // The positions of a block's keys lie behind its scores.
-static void run_part(struct work *w, int64_t part, float *block)
+static void run_part(struct attention_work *w, int64_t part, float *block)
 {
     const struct attention_room *room = &w->room;
     int64_t b = part / w->kv_heads, g = part % w->kv_heads;
@@ -272,7 +273,7 @@ static void run_part(struct work *w, int64_t part, float *block)
 
 static void run_slots(void *arg, int64_t begin, int64_t end)
 {
-    struct work *w = arg;
+    struct attention_work *w = arg;
     for (int64_t s = begin; s < end; s++)
         for (int64_t i = s * w->room.parts / w->room.slots;
              i < (s + 1) * w->room.parts / w->room.slots; i++)
@@ -282,7 +283,7 @@ static void run_slots(void *arg, int64_t begin, int64_t end)
 // Adds up what the parts of samples `begin` to `end` made of the gradient of kr.
 static void add_parts(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct attention_work *w = arg;
     int64_t n = w->room.kr;
     const float *from = (const float *)w->call->workspace + w->room.slots * w->room.slot;
     for (int64_t b = begin; b < end; b++) {
@@ -344,21 +345,21 @@ static struct side side_of(const struct op_call *c, int k, bool grad)
                          .width = s->dim[s->n - 1]};
 }
 
-static struct work read_call(struct stream_q *q, const struct op_call *c,
-                             const struct attention_operands *o)
+static struct attention_work read_call(struct stream_q *q, const struct op_call *c,
+                                       const struct attention_operands *o)
 {
     bool grad = o->dy >= 0;
-    struct work w = {.call = c,
-                     .vec = q->device->vec,
-                     .room = attention_room(c),
-                     .q = side_of(c, o->q, grad),
-                     .k = side_of(c, o->k, grad),
-                     .v = side_of(c, o->v, grad),
-                     .dy = grad ? c->in[o->dy].data : NULL,
-                     .at_q = c->in[o->at_q].data,
-                     .at_k = c->in[o->at_k].data,
-                     .grad = grad,
-                     .drops = o->step >= 0};
+    struct attention_work w = {.call = c,
+                               .vec = q->device->vec,
+                               .room = attention_room(c),
+                               .q = side_of(c, o->q, grad),
+                               .k = side_of(c, o->k, grad),
+                               .v = side_of(c, o->v, grad),
+                               .dy = grad ? c->in[o->dy].data : NULL,
+                               .at_q = c->in[o->at_q].data,
+                               .at_k = c->in[o->at_k].data,
+                               .grad = grad,
+                               .drops = o->step >= 0};
     w.y = w.q;
     w.y.width = w.v.width;
     w.y.grad = c->out[0].data;
@@ -385,7 +386,7 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc ? op_refuse(c, e, "another number of operands") : check_call(c, &o, e);
     if (rc)
         return rc;
-    struct work w = read_call(q, c, &o);
+    struct attention_work w = read_call(q, c, &o);
     if (c->attr->group < 1 || key_head(&w, w.heads - 1) >= w.kv_heads)
         return op_refuse(c, e, "query heads without a key head");
     PRE((size_t)w.room.floats * sizeof(float) <= c->workspace_bytes);

@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 
-struct work {
+struct block_work {
     const struct op_call *call;
     size_t elem;
     int64_t piece, pieces; // of a dense row: elements each, and how many
@@ -20,7 +20,7 @@ static void copy_elements(const struct op_block *b, size_t elem, char *to, const
 
 static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct block_work *w = arg;
     const struct op_block *b = &w->call->attr->block;
     for (int64_t at = begin; at < end; at++) {
         int64_t row = at / w->pieces, first = at % w->pieces * w->piece;
@@ -44,7 +44,7 @@ int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     bool dense = b->from[2] == 1 && b->to[2] == 1;
-    struct work w = {.call = c, .elem = dtype_size(c->in[0].dtype), .piece = b->extent[2]};
+    struct block_work w = {.call = c, .elem = dtype_size(c->in[0].dtype), .piece = b->extent[2]};
     if (dense && w.piece > 4 * GRAIN)
         w.piece = 4 * GRAIN;
     w.pieces = (b->extent[2] + w.piece - 1) / w.piece;

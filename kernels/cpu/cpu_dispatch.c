@@ -11,7 +11,7 @@
 
 enum { STRETCH = 512 };
 
-struct work {
+struct dispatch_work {
     const struct vec *vec;
     const struct op_slots *attr;
     enum dtype dtype; // of rows
@@ -25,7 +25,7 @@ struct work {
 };
 
 // The row of choice `at` among the places that are here; −1: none.
-static int64_t row_of(const struct work *w, int64_t at)
+static int64_t row_of(const struct dispatch_work *w, int64_t at)
 {
     int64_t slot = w->slots[at], group = at / w->choices / w->seq / w->attr->group;
     int64_t expert = slot / w->attr->capacity - w->attr->first.expert;
@@ -35,7 +35,7 @@ static int64_t row_of(const struct work *w, int64_t at)
 }
 
 // n elements from element i of rows at `from`, as f32: where they lie, or widened into `wide`.
-static const float *read_row(const struct work *w, const char *from, int64_t i, int64_t n,
+static const float *read_row(const struct dispatch_work *w, const char *from, int64_t i, int64_t n,
                              float wide[STRETCH])
 {
     if (w->dtype == DT_F32)
@@ -44,7 +44,8 @@ static const float *read_row(const struct work *w, const char *from, int64_t i, 
     return wide;
 }
 
-static void write_row(const struct work *w, char *to, int64_t i, int64_t n, const float *from)
+static void write_row(const struct dispatch_work *w, char *to, int64_t i, int64_t n,
+                      const float *from)
 {
     if (w->dtype == DT_F32)
         memcpy((float *)(void *)to + i, from, (size_t)n * sizeof *from);
@@ -54,14 +55,14 @@ static void write_row(const struct work *w, char *to, int64_t i, int64_t n, cons
 
 static void clear_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct dispatch_work *w = arg;
     memset(w->to + (size_t)(begin * w->width) * w->size, 0,
            (size_t)((end - begin) * w->width) * w->size);
 }
 
 static void dispatch_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct dispatch_work *w = arg;
     float wide[STRETCH], scaled[STRETCH];
     for (int64_t at = begin * w->choices; at < end * w->choices; at++) {
         int64_t row = row_of(w, at) * w->width, token = at / w->choices * w->width;
@@ -82,7 +83,7 @@ static void dispatch_slice(void *arg, int64_t begin, int64_t end)
 
 static void combine_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct dispatch_work *w = arg;
     float wide[STRETCH], sum[STRETCH];
     for (int64_t t = begin; t < end; t++)
         for (int64_t i = 0, n; i < w->width; i += n) {
@@ -103,7 +104,7 @@ static void combine_slice(void *arg, int64_t begin, int64_t end)
 
 static void dot_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct dispatch_work *w = arg;
     float wide_x[STRETCH], wide_y[STRETCH];
     for (int64_t at = begin * w->choices; at < end * w->choices; at++) {
         int64_t row = row_of(w, at), token = at / w->choices;
@@ -167,21 +168,21 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (!agree(c, tokens, places))
         return op_refuse(c, e, "operands disagree about an extent");
-    struct work w = {.vec = q->device->vec,
-                     .attr = &c->attr->slots,
-                     .dtype = tokens->dtype,
-                     .size = dtype_size(tokens->dtype),
-                     .slots = c->in[1].data,
-                     .weights = weighted ? c->in[r->weights].data : NULL,
-                     .x = tokens->data,
-                     .y = places->data,
-                     .to = c->out[0].data,
-                     .dots = c->out[0].data,
-                     .seq = tokens->shape.dim[1],
-                     .choices = c->in[1].shape.dim[2],
-                     .width = tokens->shape.dim[2],
-                     .experts = places->shape.dim[1],
-                     .places = places->shape.dim[2]};
+    struct dispatch_work w = {.vec = q->device->vec,
+                              .attr = &c->attr->slots,
+                              .dtype = tokens->dtype,
+                              .size = dtype_size(tokens->dtype),
+                              .slots = c->in[1].data,
+                              .weights = weighted ? c->in[r->weights].data : NULL,
+                              .x = tokens->data,
+                              .y = places->data,
+                              .to = c->out[0].data,
+                              .dots = c->out[0].data,
+                              .seq = tokens->shape.dim[1],
+                              .choices = c->in[1].shape.dim[2],
+                              .width = tokens->shape.dim[2],
+                              .experts = places->shape.dim[1],
+                              .places = places->shape.dim[2]};
     int64_t count = tokens->shape.dim[0] * w.seq, grain = GRAIN / w.width + 1;
     if (c->op == OP_DISPATCH)
         pool_for(q->device->pool, shape_count(&places->shape) / w.width, grain, clear_slice, &w);

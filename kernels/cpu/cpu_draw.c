@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-struct work {
+struct draw_work {
     const struct op_draw *draw;
     const struct vec *vec;
     struct vec_draw site;
@@ -32,7 +32,7 @@ struct vec_draw draw_site(const struct op_call *c, const struct tensor *step)
 }
 
 // The index at which row r of those here begins.
-static uint64_t first_of(const struct work *w, int64_t r)
+static uint64_t first_of(const struct draw_work *w, int64_t r)
 {
     const struct op_draw *d = w->draw;
     int64_t at[DRAW_DIMS] = {0}, index = 0, left = r;
@@ -50,7 +50,7 @@ static uint64_t first_of(const struct work *w, int64_t r)
 
 enum { PIECE = 512 }; // of a row of bf16, widened at a time
 
-static void draw_row_bf16(const struct work *w, int64_t r)
+static void draw_row_bf16(const struct draw_work *w, int64_t r)
 {
     const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
     uint16_t *out = (uint16_t *)w->out->data + r * w->row;
@@ -66,7 +66,7 @@ static void draw_row_bf16(const struct work *w, int64_t r)
 
 static void draw_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct draw_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float *out = (float *)w->out->data + r * w->row;
         if (w->out->dtype == DT_BF16)
@@ -88,14 +88,14 @@ static int draw_output(struct stream_q *q, const struct op_call *c, int step, st
         return rc;
     if (s->n < 1 || s->n != c->attr->draw.n)
         return op_refuse(c, e, "a shape that nobody placed");
-    struct work w = {.draw = &c->attr->draw,
-                     .vec = q->device->vec,
-                     .site = draw_site(c, &c->in[step]),
-                     .dim = s->dim,
-                     .row = s->dim[s->n - 1],
-                     .position = step + 1 < c->nin ? c->in[step + 1].data : NULL,
-                     .x = step > 0 ? &c->in[0] : NULL,
-                     .out = &c->out[0]};
+    struct draw_work w = {.draw = &c->attr->draw,
+                          .vec = q->device->vec,
+                          .site = draw_site(c, &c->in[step]),
+                          .dim = s->dim,
+                          .row = s->dim[s->n - 1],
+                          .position = step + 1 < c->nin ? c->in[step + 1].data : NULL,
+                          .x = step > 0 ? &c->in[0] : NULL,
+                          .out = &c->out[0]};
     pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, draw_rows, &w);
     return 0;
 }

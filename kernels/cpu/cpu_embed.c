@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-struct work {
+struct embed_work {
     const struct op_call *call;
     const struct vec *vec;
     const int32_t *ids;
@@ -19,7 +19,7 @@ struct work {
 };
 
 // The row of the table for id i; −1: not here.
-static int64_t row_of(const struct work *w, int64_t i)
+static int64_t row_of(const struct embed_work *w, int64_t i)
 {
     int64_t row = w->ids[i] - w->call->attr->start;
     return row >= 0 && row < w->rows ? row : -1;
@@ -27,7 +27,7 @@ static int64_t row_of(const struct work *w, int64_t i)
 
 static void embed_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct embed_work *w = arg;
     for (int64_t i = begin; i < end; i++) {
         int64_t row = row_of(w, i);
         if (row < 0)
@@ -39,7 +39,7 @@ static void embed_slice(void *arg, int64_t begin, int64_t end)
 
 static void embed_grad_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct embed_work *w = arg;
     const float *from = w->call->in[1].data;
     float *to = w->call->out[0].data;
     size_t bytes = (size_t)(end - begin) * sizeof *to;
@@ -63,14 +63,14 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc ? rc : op_want(c, &c->in[1], grad ? DT_F32 : c->out[0].dtype, e);
     if (rc)
         return rc;
-    struct work w = {.call = c,
-                     .vec = q->device->vec,
-                     .ids = c->in[0].data,
-                     .from = c->in[1].data,
-                     .to = c->out[0].data,
-                     .n = shape_count(&c->in[0].shape),
-                     .rows = table->shape.dim[0],
-                     .width = table->shape.dim[1]};
+    struct embed_work w = {.call = c,
+                           .vec = q->device->vec,
+                           .ids = c->in[0].data,
+                           .from = c->in[1].data,
+                           .to = c->out[0].data,
+                           .n = shape_count(&c->in[0].shape),
+                           .rows = table->shape.dim[0],
+                           .width = table->shape.dim[1]};
     w.bytes = (size_t)w.width * dtype_size(c->in[1].dtype);
     if (table->shape.n != 2 || shape_count(&rows->shape) != w.n * w.width)
         return op_refuse(c, e, "operands disagree about an extent");

@@ -29,7 +29,7 @@ enum { BAD_STRIDE = 2048 / sizeof(float), PANEL_MIN_M = 32 };
 enum { PIECE = 2048 };                         // rows and columns of a piece, at most
 static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
 
-struct work {
+struct gemm_work {
     struct gemm g;
     const float *a, *b;
     float *c, beta;
@@ -41,7 +41,7 @@ struct work {
 };
 
 // One serial product; the transposes and the other strides are the call's.
-static void multiply_serial(struct work *w, int64_t m, int64_t n, int64_t k, const float *a,
+static void multiply_serial(struct gemm_work *w, int64_t m, int64_t n, int64_t k, const float *a,
                             const float *b, int64_t ldb, float beta, float *c)
 {
     const struct gemm *g = &w->g;
@@ -52,7 +52,7 @@ static void multiply_serial(struct work *w, int64_t m, int64_t n, int64_t k, con
         w->status = rc;
 }
 
-static void panel_product(struct work *w, int64_t m, int64_t n, const float *a, const float *b,
+static void panel_product(struct gemm_work *w, int64_t m, int64_t n, const float *a, const float *b,
                           float *c)
 {
     const struct gemm *g = &w->g;
@@ -70,7 +70,7 @@ static void panel_product(struct work *w, int64_t m, int64_t n, const float *a, 
     }
 }
 
-static void multiply_piece(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+static void multiply_piece(struct gemm_work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
                            int64_t n)
 {
     const struct gemm *g = &w->g;
@@ -85,7 +85,7 @@ static void multiply_piece(struct work *w, int64_t batch, int64_t m0, int64_t m,
 
 // Runs the chain's steps over a piece of the product. Where batches are added up, only after the
 // last one.
-static void run_steps(const struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+static void run_steps(const struct gemm_work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
                       int64_t n)
 {
     const struct gemm *g = &w->g;
@@ -105,7 +105,7 @@ static int64_t piece_length(int64_t length)
     return (each + COLUMN_GRAIN - 1) / COLUMN_GRAIN * COLUMN_GRAIN;
 }
 
-static void multiply_part(struct work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
+static void multiply_part(struct gemm_work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
                           int64_t n)
 {
     int64_t width = w->then ? piece_length(n) : n, height = w->then ? piece_length(m) : m;
@@ -120,20 +120,20 @@ static void multiply_part(struct work *w, int64_t batch, int64_t m0, int64_t m, 
 
 static void multiply_batches(void *arg, int64_t begin, int64_t end)
 {
-    struct work *w = arg;
+    struct gemm_work *w = arg;
     for (int64_t i = begin; i < end; i++)
         multiply_part(w, i, 0, w->g.m, 0, w->g.n);
 }
 
 static void multiply_columns(void *arg, int64_t begin, int64_t end)
 {
-    struct work *w = arg;
+    struct gemm_work *w = arg;
     multiply_part(w, w->batch, 0, w->g.m, begin, end - begin);
 }
 
 static void multiply_rows(void *arg, int64_t begin, int64_t end)
 {
-    struct work *w = arg;
+    struct gemm_work *w = arg;
     multiply_part(w, w->batch, begin, end - begin, 0, w->g.n);
 }
 
@@ -142,7 +142,7 @@ static int64_t at_least(int64_t x, int64_t low)
     return x < low ? low : x;
 }
 
-static void run_work(struct pool *p, struct work *w)
+static void run_work(struct pool *p, struct gemm_work *w)
 {
     const struct gemm *g = &w->g;
     if (g->batch >= pool_threads(p) && !w->adds) {
@@ -172,11 +172,11 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
 static int multiply_call(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
                          const struct tensor *out, const struct chain_walk *then, struct err *e)
 {
-    struct work w = {.a = c->in[0].data,
-                     .b = c->in[1].data,
-                     .c = out->data,
-                     .beta = c->accumulate ? 1.0f : 0.0f,
-                     .then = then};
+    struct gemm_work w = {.a = c->in[0].data,
+                          .b = c->in[1].data,
+                          .c = out->data,
+                          .beta = c->accumulate ? 1.0f : 0.0f,
+                          .then = then};
     int rc = op_want(c, &c->in[0], DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], DT_F32, e);
     rc = rc ? rc : op_want(c, out, DT_F32, e);

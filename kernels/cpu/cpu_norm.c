@@ -7,18 +7,18 @@
 // then threads share columns, each of which adds the rows in order.
 #include "kernels/cpu/cpu_device.h"
 
-struct work {
+struct norm_work {
     const struct op_call *call;
     const struct vec *vec;
     int64_t rows, n; // n: of a row
 };
 
-static const float *input_of(const struct work *w, int k)
+static const float *input_of(const struct norm_work *w, int k)
 {
     return k < w->call->nin ? w->call->in[k].data : NULL;
 }
 
-static void stats_of(const struct work *w, int64_t r, float stats[2])
+static void stats_of(const struct norm_work *w, int64_t r, float stats[2])
 {
     const struct op_attr *a = w->call->attr;
     w->vec->norm_stats(stats, input_of(w, 0) + r * w->n, w->n, a->eps, a->center);
@@ -26,7 +26,7 @@ static void stats_of(const struct work *w, int64_t r, float stats[2])
 
 static void norm_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
         stats_of(w, r, stats);
@@ -37,7 +37,7 @@ static void norm_rows(void *arg, int64_t begin, int64_t end)
 
 static void grad_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
         stats_of(w, r, stats);
@@ -49,7 +49,7 @@ static void grad_rows(void *arg, int64_t begin, int64_t end)
 
 static void grad_add_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     const struct op_attr *a = w->call->attr;
     for (int64_t r = begin; r < end; r++) {
         const float *x = input_of(w, 1) + r * w->n;
@@ -63,7 +63,7 @@ static void grad_add_rows(void *arg, int64_t begin, int64_t end)
 // The sum may lie over either of its operands.
 static void add_norm_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float *sum = (float *)w->call->out[0].data + r * w->n, stats[2];
         const struct op_attr *a = w->call->attr;
@@ -81,14 +81,14 @@ static void add_norm_rows(void *arg, int64_t begin, int64_t end)
 
 static void stats_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++)
         stats_of(w, r, (float *)w->call->workspace + 2 * r);
 }
 
 static void weight_columns(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct norm_work *w = arg;
     w->vec->norm_columns((float *)w->call->out[0].data + begin, input_of(w, 0) + begin,
                          input_of(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
                          w->call->accumulate);
@@ -107,7 +107,7 @@ static const struct norm_op {
 };
 
 // Operands are rows like x, or one row.
-static int check_operands(const struct work *w, struct err *e)
+static int check_operands(const struct norm_work *w, struct err *e)
 {
     const struct op_call *c = w->call;
     for (int k = 0; k < c->nin + c->nout; k++) {
@@ -128,7 +128,7 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
         return widen_run(q, c, op_norm, e);
     const struct shape *x = &c->in[0].shape;
     struct pool *pool = q->device->pool;
-    struct work w = {.call = c, .vec = q->device->vec};
+    struct norm_work w = {.call = c, .vec = q->device->vec};
     if (x->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     w.n = x->dim[x->n - 1];

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-struct work {
+struct pieces_work {
     const struct op_call *call;
     int64_t n; // elements of a piece
     size_t elem;
@@ -13,7 +13,7 @@ struct work {
 
 static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct pieces_work *w = arg;
     const struct op_call *c = w->call;
     while (begin < end) {
         int64_t piece = begin / w->n, at = begin % w->n;
@@ -32,7 +32,7 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     const struct tensor *whole = c->op == OP_SPLIT ? &c->in[0] : &c->out[0];
     int pieces = c->op == OP_SPLIT ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);
-    struct work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
+    struct pieces_work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
     for (int k = 0; k < pieces; k++) {
         const struct tensor *t = c->op == OP_SPLIT ? &c->out[k] : &c->in[k];
         int rc = op_want(c, t, whole->dtype, e);

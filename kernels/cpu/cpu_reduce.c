@@ -67,19 +67,19 @@ static void put_result(float *out, double value, bool accumulate)
 
 enum { IN, OUT };
 
-struct work {
+struct reduce_work {
     const struct op_call *call;
     struct device *device;
     struct loops kept, reduced;
     double scale;
 };
 
-static const float *source_at(const struct work *w, int loops, int64_t at)
+static const float *source_at(const struct reduce_work *w, int loops, int64_t at)
 {
     return (const float *)w->call->in[0].data + loops_offset(&w->kept, loops, IN, at);
 }
 
-static float *result_of(const struct work *w)
+static float *result_of(const struct reduce_work *w)
 {
     return w->call->out[0].data;
 }
@@ -87,7 +87,7 @@ static float *result_of(const struct work *w)
 // What is summed lies contiguous: [.., kept][reduced].
 static void rows_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct reduce_work *w = arg;
     for (int64_t i = begin; i < end; i++) {
         double s =
             sum_serial(w->device->vec->sum, source_at(w, w->kept.n, i), w->reduced.extent[0]);
@@ -95,7 +95,7 @@ static void rows_slice(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void sum_rows(struct work *w)
+static void sum_rows(struct reduce_work *w)
 {
     int64_t n = w->reduced.extent[0], count = loops_count(&w->kept, w->kept.n);
     if (count >= pool_threads(w->device->pool) || n < 2 * CHUNK) {
@@ -112,7 +112,7 @@ static void sum_rows(struct work *w)
 // What is kept lies contiguous: [.., kept outer][reduced][kept inner], the columns.
 static void columns_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct reduce_work *w = arg;
     const struct loops *k = &w->kept, *r = &w->reduced;
     int64_t cols = k->extent[k->n - 1];
     int64_t rows = r->n ? r->extent[0] : 1, stride = r->n ? r->stride[IN][0] : 0;
@@ -125,7 +125,7 @@ static void columns_slice(void *arg, int64_t begin, int64_t end)
     }
 }
 
-static void sum_columns(struct work *w)
+static void sum_columns(struct reduce_work *w)
 {
     int64_t rows = loops_count(&w->reduced, w->reduced.n);
     int64_t grain = rows < GRAIN / 16 ? GRAIN / rows / 16 * 16 : 16;
@@ -134,7 +134,7 @@ static void sum_columns(struct work *w)
 
 static void any_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct reduce_work *w = arg;
     int64_t n = loops_count(&w->reduced, w->reduced.n);
     for (int64_t i = begin; i < end; i++) {
         const float *x = source_at(w, w->kept.n, i);
@@ -149,7 +149,7 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
         return widen_run(q, c, op_sum, e);
-    struct work w = {.call = c, .device = q->device, .scale = (double)c->attr->scale};
+    struct reduce_work w = {.call = c, .device = q->device, .scale = (double)c->attr->scale};
     const int index[2] = {0, 1};
     int rc = op_want(c, &c->in[0], DT_F32, e);
     rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);

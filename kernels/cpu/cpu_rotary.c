@@ -7,7 +7,7 @@
 
 #include "common/op/rotary.h"
 
-struct work {
+struct rotary_work {
     const struct op_call *call;
     const struct vec *vec;
     int64_t heads, n; // of a row; elements of a head
@@ -15,15 +15,15 @@ struct work {
     double speed[ROTARY_PAIRS_MAX]; // where all heads turn alike
 };
 
-static void fill_speeds(const struct work *w, int64_t first, double *speed)
+static void fill_speeds(const struct rotary_work *w, int64_t first, double *speed)
 {
     for (int64_t i = 0; i < w->n / 2; i++)
         speed[i] = rotary_speed(&w->series, first + i);
 }
 
 // Turns the heads from `first` to `last` of some rows, which turn alike.
-static void rotate_heads(const struct work *w, const double *speed, int64_t begin, int64_t end,
-                         int64_t first, int64_t last)
+static void rotate_heads(const struct rotary_work *w, const double *speed, int64_t begin,
+                         int64_t end, int64_t first, int64_t last)
 {
     const struct op_call *c = w->call;
     const struct op_rotary *r = &c->attr->rotary;
@@ -48,7 +48,7 @@ static void rotate_heads(const struct work *w, const double *speed, int64_t begi
 
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct rotary_work *w = arg;
     double speed[ROTARY_PAIRS_MAX];
     if (!w->call->attr->rotary.sweep)
         rotate_heads(w, w->speed, begin, end, 0, w->heads);
@@ -63,7 +63,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     if (widen_wanted(c))
         return widen_run(q, c, op_rotary, e);
     const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
-    struct work w = {.call = c, .vec = q->device->vec};
+    struct rotary_work w = {.call = c, .vec = q->device->vec};
     int rc = op_want(c, &c->in[0], DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
     if (rc)

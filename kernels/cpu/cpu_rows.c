@@ -10,60 +10,60 @@
 #include <math.h>
 #include <string.h>
 
-struct work {
+struct rows_work {
     const struct op_call *call;
     const struct vec *vec;
     struct loops rows; // operands: inputs, then the output
     int64_t n;         // of a row, padding left out
     int64_t whole;     // of a row
-    void (*row)(const struct work *w, int64_t r);
+    void (*row)(const struct rows_work *w, int64_t r);
 };
 
-static const float *f32_in(const struct work *w, int k, int64_t r)
+static const float *f32_in(const struct rows_work *w, int k, int64_t r)
 {
     return (const float *)w->call->in[k].data + loops_offset(&w->rows, w->rows.n, k, r);
 }
 
-static int32_t id_in(const struct work *w, int k, int64_t r)
+static int32_t id_in(const struct rows_work *w, int k, int64_t r)
 {
     return ((const int32_t *)w->call->in[k].data)[loops_offset(&w->rows, w->rows.n, k, r)];
 }
 
-static void *out_at(const struct work *w, int k, int64_t r)
+static void *out_at(const struct rows_work *w, int k, int64_t r)
 {
     // Outputs have 4 bytes an element, i32 or f32.
     return (float *)w->call->out[k].data + loops_offset(&w->rows, w->rows.n, w->call->nin + k, r);
 }
 
-static void *output_at(const struct work *w, int64_t r)
+static void *output_at(const struct rows_work *w, int64_t r)
 {
     return out_at(w, 0, r);
 }
 
-static void row_max(const struct work *w, int64_t r)
+static void row_max(const struct rows_work *w, int64_t r)
 {
     *(float *)output_at(w, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
 }
 
-static void row_sum_exp(const struct work *w, int64_t r)
+static void row_sum_exp(const struct rows_work *w, int64_t r)
 {
     *(float *)output_at(w, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
 }
 
-static void row_exp_mul(const struct work *w, int64_t r)
+static void row_exp_mul(const struct rows_work *w, int64_t r)
 {
     float *to = output_at(w, r);
     w->vec->row_exp_mul(to, f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
     memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
 }
 
-static void pick_row(const struct work *w, int64_t r)
+static void pick_row(const struct rows_work *w, int64_t r)
 {
     int64_t id = id_in(w, 1, r) - w->call->attr->start;
     *(float *)output_at(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
 }
 
-static void pick_grad_row(const struct work *w, int64_t r)
+static void pick_grad_row(const struct rows_work *w, int64_t r)
 {
     int64_t id = id_in(w, 0, r) - w->call->attr->start;
     float *row = output_at(w, r);
@@ -72,7 +72,7 @@ static void pick_grad_row(const struct work *w, int64_t r)
         row[id] = *f32_in(w, 1, r);
 }
 
-static void row_loss(const struct work *w, int64_t r)
+static void row_loss(const struct rows_work *w, int64_t r)
 {
     const float *x = f32_in(w, 0, r);
     int64_t id = id_in(w, 1, r) - w->call->attr->start;
@@ -81,7 +81,7 @@ static void row_loss(const struct work *w, int64_t r)
 }
 
 // The output may be x itself.
-static void row_loss_grad(const struct work *w, int64_t r)
+static void row_loss_grad(const struct rows_work *w, int64_t r)
 {
     int64_t id = id_in(w, 3, r) - w->call->attr->start;
     row_exp_mul(w, r);
@@ -90,7 +90,7 @@ static void row_loss_grad(const struct work *w, int64_t r)
 }
 
 // The last output may be x itself, which is in the cache when it is read the second time.
-static void row_loss_both(const struct work *w, int64_t r)
+static void row_loss_both(const struct rows_work *w, int64_t r)
 {
     const float *x = f32_in(w, 0, r);
     float c = w->call->attr->scale * *f32_in(w, 2, r), *to = out_at(w, 3, r);
@@ -103,7 +103,7 @@ static void row_loss_both(const struct work *w, int64_t r)
 }
 
 // The output may be x itself. A row of −∞ alone sums up to nothing.
-static void softmax_row(const struct work *w, int64_t r)
+static void softmax_row(const struct rows_work *w, int64_t r)
 {
     const float *x = f32_in(w, 0, r);
     float *to = output_at(w, r), max = w->vec->row_max(x, w->n);
@@ -114,7 +114,7 @@ static void softmax_row(const struct work *w, int64_t r)
 }
 
 // The output may be dy itself.
-static void softmax_grad_row(const struct work *w, int64_t r)
+static void softmax_grad_row(const struct rows_work *w, int64_t r)
 {
     const float *dy = f32_in(w, 0, r);
     float *to = output_at(w, r);
@@ -124,7 +124,7 @@ static void softmax_grad_row(const struct work *w, int64_t r)
 }
 
 // A row of NaN alone has no maximum: 0.
-static void row_argmax(const struct work *w, int64_t r)
+static void row_argmax(const struct rows_work *w, int64_t r)
 {
     const float *x = f32_in(w, 0, r);
     float max = w->vec->row_max(x, w->n);
@@ -136,7 +136,7 @@ static void row_argmax(const struct work *w, int64_t r)
 
 // Which operand has whole rows, and the dtypes of the inputs and of the outputs.
 static const struct rows_op {
-    void (*row)(const struct work *w, int64_t r);
+    void (*row)(const struct rows_work *w, int64_t r);
     int wide;
     enum dtype in[5], out;
 } table[OP_COUNT] = {
@@ -155,13 +155,13 @@ static const struct rows_op {
 
 static void run_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct rows_work *w = arg;
     for (int64_t r = begin; r < end; r++)
         w->row(w, r);
 }
 
 // Every operand is reached row by row: whole rows, or one value a row.
-static bool covers_operands(const struct work *w)
+static bool covers_operands(const struct rows_work *w)
 {
     for (int k = 0; k < w->call->nin + w->call->nout; k++) {
         int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
@@ -198,7 +198,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     if (wide->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     int64_t n = wide->dim[wide->n - 1];
-    struct work w = {
+    struct rows_work w = {
         .call = c, .vec = q->device->vec, .n = not_padding(c, n), .whole = n, .row = op->row};
     if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) ||
         !covers_operands(&w))

@@ -46,7 +46,7 @@ int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
     return 0;
 }
 
-struct work {
+struct update_work {
     const struct op_call *call;
     void (*update)(const struct vec_update *u);
     struct vec_update u; // pointers are of element 0
@@ -60,7 +60,7 @@ static int input_of(int output)
     return output ? output + 1 : 0;
 }
 
-static void update_piece(const struct work *w, int64_t begin, int64_t end)
+static void update_piece(const struct update_work *w, int64_t begin, int64_t end)
 {
     size_t bytes = (size_t)(end - begin) * sizeof(float);
     for (int k = 0; k < op_outputs(w->call->op); k++) {
@@ -83,7 +83,7 @@ static void update_piece(const struct work *w, int64_t begin, int64_t end)
 
 static void update_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct update_work *w = arg;
     int64_t piece = w->copy ? GRAIN : end - begin;
     for (int64_t i = begin; i < end; i += piece)
         update_piece(w, i, end - i < piece ? end : i + piece);
@@ -112,12 +112,12 @@ static int check_operands(const struct op_call *c, struct err *e)
     return 0;
 }
 
-static struct work work_of(const struct vec *vec, const struct op_call *c)
+static struct update_work work_of(const struct vec *vec, const struct op_call *c)
 {
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
     const struct op_attr *a = c->attr;
     int states = op_outputs(c->op) - 1;
-    return (struct work){
+    return (struct update_work){
         .call = c,
         .copy = c->nout > states + 1 ? c->out[states + 1].data : NULL,
         .narrow = vec->narrow,
@@ -143,7 +143,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     int rc = check_operands(c, e);
     if (rc)
         return rc;
-    struct work w = work_of(q->device->vec, c);
+    struct update_work w = work_of(q->device->vec, c);
     pool_for(q->device->pool, shape_count(&c->in[0].shape), GRAIN, update_slice, &w);
     return 0;
 }
@@ -168,7 +168,7 @@ static void row_slice(void *arg, int64_t begin, int64_t end)
         int64_t from = begin > at ? begin : at, to = end < stop ? end : stop;
         if (from >= to)
             continue;
-        struct work w = work_of(r->vec, &r->calls[k]);
+        struct update_work w = work_of(r->vec, &r->calls[k]);
         update_slice(&w, from - at, to - at);
     }
 }

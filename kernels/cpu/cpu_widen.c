@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/cpu_device.h"
 
-struct work {
+struct widen_work {
     const struct vec *vec;
     float *f32;
     uint16_t *bf16;
@@ -15,13 +15,13 @@ struct work {
 
 static void widen_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct widen_work *w = arg;
     w->vec->widen(w->f32 + begin, w->bf16 + begin, end - begin);
 }
 
 static void narrow_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct work *w = arg;
+    const struct widen_work *w = arg;
     w->vec->narrow(w->bf16 + begin, w->f32 + begin, end - begin);
 }
 
@@ -61,9 +61,9 @@ static void convert_operands(const struct chunk *t, int first, int end, bool chu
         const struct tensor *x = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         if (!o->wide || o->chunked != chunked)
             continue;
-        struct work w = {.vec = t->q->device->vec,
-                         .f32 = (float *)(void *)(t->scratch + o->at),
-                         .bf16 = (uint16_t *)x->data + (chunked ? t->at * o->each : 0)};
+        struct widen_work w = {.vec = t->q->device->vec,
+                               .f32 = (float *)(void *)(t->scratch + o->at),
+                               .bf16 = (uint16_t *)x->data + (chunked ? t->at * o->each : 0)};
         pool_for(t->q->device->pool, o->each * (chunked ? t->n : 1), GRAIN,
                  back ? narrow_slice : widen_slice, &w);
     }

@@ -82,7 +82,7 @@ DEVICE float share_of(float sum)
 }
 
 DEVICE void drop(float s[4][4], const struct room *room, const struct attention *a,
-                 const struct place *at, unsigned step)
+                 const struct block_place *at, unsigned step)
 {
     UNROLL
     for (int i = 0; i < 4; i++)
@@ -93,9 +93,9 @@ DEVICE void drop(float s[4][4], const struct room *room, const struct attention 
 }
 
 // Later tiles see more: they begin first.
-DEVICE struct place query_place(const struct attention *a)
+DEVICE struct block_place query_place(const struct attention *a)
 {
-    struct place at;
+    struct block_place at;
     int64_t tiles = (a->queries + TILE - 1) / TILE, i = blockIdx.x;
     at.first = (tiles - 1 - i % tiles) * TILE;
     at.h = i / tiles % a->heads;
@@ -106,7 +106,7 @@ DEVICE struct place query_place(const struct attention *a)
 
 DEVICE void forward(const struct attention *a, const int panels, struct room *room)
 {
-    struct place at = query_place(a);
+    struct block_place at = query_place(a);
     struct rows q = query_rows(a, a->q, a->qr, &at, at.first);
     struct rows y = output_rows(a, a->out, &at, at.first);
     struct softmax m;
@@ -141,7 +141,7 @@ struct stats {
 };
 
 // Walks over the keys for the rows' maximum, sum and Σ P∘dP.
-DEVICE void find_stats(struct stats *t, const struct attention *a, const struct place *at,
+DEVICE void find_stats(struct stats *t, const struct attention *a, const struct block_place *at,
                        struct room *room, const struct rows *q, const struct rows *dy,
                        struct reach reach)
 {
@@ -175,14 +175,14 @@ DEVICE void find_stats(struct stats *t, const struct attention *a, const struct 
 }
 
 // Returns where the workspace holds the statistics of row `query`.
-DEVICE float *row_stats(const struct attention *a, float *stats, const struct place *at,
+DEVICE float *row_stats(const struct attention *a, float *stats, const struct block_place *at,
                         int64_t query)
 {
     return stats + ((at->b * a->heads + at->h) * a->queries + query) * ROW_STATS;
 }
 
 DEVICE void stats_store(const struct stats *t, const struct attention *a, float *stats,
-                        const struct place *at, int n)
+                        const struct block_place *at, int n)
 {
     UNROLL
     for (int i = 0; i < 4; i++) {
@@ -207,7 +207,7 @@ DEVICE float product_grad(const struct attention *a, float s, float dp, float mo
 DEVICE void grad_queries(const struct attention *a, const int panels, float *stats,
                          struct room *room)
 {
-    struct place at = query_place(a);
+    struct block_place at = query_place(a);
     struct rows q = query_rows(a, a->q, a->qr, &at, at.first);
     struct rows dq = query_rows(a, a->out, a->dqr, &at, at.first);
     struct rows dy = output_rows(a, a->dy, &at, at.first);
@@ -244,9 +244,9 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *sta
 // ---- blocks that own keys ----------------------------------------------------------------------
 
 // Earlier tiles are seen by more queries: they begin first, as they are numbered.
-DEVICE struct place key_place(const struct attention *a)
+DEVICE struct block_place key_place(const struct attention *a)
 {
-    struct place at;
+    struct block_place at;
     int64_t tiles = (a->keys + TILE - 1) / TILE, i = blockIdx.x;
     at.first = i % tiles * TILE;
     at.g = i / tiles % a->kv_heads;
@@ -256,7 +256,7 @@ DEVICE struct place key_place(const struct attention *a)
 }
 
 DEVICE void stats_load(struct room *room, const struct attention *a, float *stats,
-                       const struct place *at, int64_t first, int n)
+                       const struct block_place *at, int64_t first, int n)
 {
     int t = (int)threadIdx.x;
     if (t < n) {
@@ -279,7 +279,7 @@ DEVICE float product_grad_of(const struct attention *a, float w, float dp, float
 
 // Adds what a tile of queries makes of the gradients of the block's keys and values.
 DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4], const int panels,
-                        struct room *room, const struct attention *a, const struct place *at,
+                        struct room *room, const struct attention *a, const struct block_place *at,
                         const struct rows *k, const struct rows *v, int64_t first)
 {
     struct rows q = query_rows(a, a->q, a->qr, at, first);
@@ -319,7 +319,7 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
 DEVICE void grad_keys(const struct attention *a, const int panels, float *stats, float *dkr,
                       struct room *room)
 {
-    struct place at = key_place(a);
+    struct block_place at = key_place(a);
     struct rows k = key_rows(a, &at, at.first), v = value_rows(a, a->v, &at, at.first);
     struct rows to_k = key_grad_rows(a, dkr, &at), to_v = value_rows(a, a->dv, &at, at.first);
     float dk[MOST_PANELS][4][4], dv[MOST_PANELS][4][4];

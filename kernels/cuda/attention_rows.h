@@ -51,7 +51,7 @@ struct rows {
 };
 
 // Where a block is: one sample, one head of queries and its key head, a tile of either side.
-struct place {
+struct block_place {
     int64_t b, h, g, first;
 };
 
@@ -87,7 +87,7 @@ DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int
 
 // Rows of queries in x, beside which lie those in `more`: q and qr, or their gradients.
 DEVICE struct rows query_rows(const struct attention *a, const void *x, const void *more,
-                              const struct place *at, int64_t first)
+                              const struct block_place *at, int64_t first)
 {
     struct rows r;
     int64_t row = at->b * a->queries + first;
@@ -97,7 +97,7 @@ DEVICE struct rows query_rows(const struct attention *a, const void *x, const vo
     return r;
 }
 
-DEVICE struct rows key_rows(const struct attention *a, const struct place *at, int64_t first)
+DEVICE struct rows key_rows(const struct attention *a, const struct block_place *at, int64_t first)
 {
     struct rows r;
     int64_t row = at->b * a->keys + first;
@@ -108,7 +108,8 @@ DEVICE struct rows key_rows(const struct attention *a, const struct place *at, i
 }
 
 // Where the gradients of a tile of keys go; that of kr by key heads.
-DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr, const struct place *at)
+DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr,
+                                 const struct block_place *at)
 {
     struct rows r;
     int64_t row = at->b * a->keys + at->first;
@@ -119,8 +120,8 @@ DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr, const st
 }
 
 // Rows of the output or of its gradient.
-DEVICE struct rows output_rows(const struct attention *a, const void *x, const struct place *at,
-                               int64_t first)
+DEVICE struct rows output_rows(const struct attention *a, const void *x,
+                               const struct block_place *at, int64_t first)
 {
     struct rows r;
     r.own = part_of(x, a->dtype, at->b * a->queries + first, a->heads, at->h, a->e);
@@ -130,8 +131,8 @@ DEVICE struct rows output_rows(const struct attention *a, const void *x, const s
 }
 
 // Rows of the values or of their gradient.
-DEVICE struct rows value_rows(const struct attention *a, const void *x, const struct place *at,
-                              int64_t first)
+DEVICE struct rows value_rows(const struct attention *a, const void *x,
+                              const struct block_place *at, int64_t first)
 {
     struct rows r;
     r.own = part_of(x, a->dtype, at->b * a->keys + first, a->kv_heads, at->g, a->e);

@@ -209,7 +209,7 @@ DEVICE float cap_slope(const struct attention *a, float score)
 }
 
 // Returns dropout's factor for the weight of a pair: 0, or the scale of the weights that stay.
-DEVICE float drop_factor(const struct attention *a, const struct place *at, unsigned step,
+DEVICE float drop_factor(const struct attention *a, const struct block_place *at, unsigned step,
                          int32_t query, int32_t key)
 {
     uint64_t head = (uint64_t)((a->from[0] + at->b) * a->extent[1] + a->from[1] + at->h);

@@ -19,9 +19,9 @@ struct lexer {
     struct model_errors *errs;
 };
 
-static struct place find_place(const struct lexer *l, int byte)
+static struct text_place find_place(const struct lexer *l, int byte)
 {
-    return (struct place){l->line, byte - l->line_began + 1};
+    return (struct text_place){l->line, byte - l->line_began + 1};
 }
 
 static char peek(const struct lexer *l, int ahead)

@@ -19,7 +19,7 @@ enum token_kind {
 
 struct token {
     enum token_kind kind;
-    struct place at;
+    struct text_place at;
     const char *text;    // NAME, WORD and SIGN as written ("·" is "@"), in the arena
     double number;       // NUMBER
     bool whole;          // NUMBER: written without a point and an exponent

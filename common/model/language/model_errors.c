@@ -4,8 +4,8 @@
 
 #include <stdarg.h>
 
-static int add_error(struct model_errors *errs, struct place at, const char *size, const char *fmt,
-                     va_list ap)
+static int add_error(struct model_errors *errs, struct text_place at, const char *size,
+                     const char *fmt, va_list ap)
 {
     if (errs->n == MODEL_MAX_ERRORS) {
         errs->more++;
@@ -17,7 +17,7 @@ static int add_error(struct model_errors *errs, struct place at, const char *siz
     return ERR_INVALID;
 }
 
-int model_error_at(struct model_errors *errs, struct place at, const char *fmt, ...)
+int model_error_at(struct model_errors *errs, struct text_place at, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -26,8 +26,8 @@ int model_error_at(struct model_errors *errs, struct place at, const char *fmt, 
     return rc;
 }
 
-int model_error_size(struct model_errors *errs, struct place at, const char *size, const char *fmt,
-                     ...)
+int model_error_size(struct model_errors *errs, struct text_place at, const char *size,
+                     const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);

@@ -8,14 +8,14 @@
 enum { MODEL_MAX_ERRORS = 20 }; // kept; the rest are counted
 
 // A place in a program's text, from 1; line 0: none.
-struct place {
+struct text_place {
     int line, column;
 };
 
 struct model_error {
-    struct place at;     // line 0: it is about a size that was given, not about the text
-    const char *size;    // the size it is about, or null
-    const char *message; // lower case, says what would do
+    struct text_place at; // line 0: it is about a size that was given, not about the text
+    const char *size;     // the size it is about, or null
+    const char *message;  // lower case, says what would do
 };
 
 struct model_errors { // zeroed but for the arena: none
@@ -25,10 +25,10 @@ struct model_errors { // zeroed but for the arena: none
 };
 
 // Returns ERR_INVALID.
-int model_error_at(struct model_errors *errs, struct place at, const char *fmt, ...)
+int model_error_at(struct model_errors *errs, struct text_place at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int model_error_size(struct model_errors *errs, struct place at, const char *size, const char *fmt,
-                     ...) __attribute__((format(printf, 4, 5)));
+int model_error_size(struct model_errors *errs, struct text_place at, const char *size,
+                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 // One line each, "gpt2.model:12:7: …" or "gpt2.model: heads: …".
 void model_errors_print(const struct model_errors *errs, const char *file, struct buf *to);

@@ -117,11 +117,11 @@ static int read_sizes(struct model_program *p, struct model_errors *errs)
 
 // ---- the whole ---------------------------------------------------------------------------------
 
-static const struct place top = {1, 1};
+static const struct text_place top = {1, 1};
 
 static int check_text(const char *text, size_t len, struct model_errors *errs)
 {
-    struct place at = top;
+    struct text_place at = top;
     if (len > MODEL_MAX_BYTES)
         return model_error_at(errs, top, "a program of %zu bytes: at most %d would do", len,
                               MODEL_MAX_BYTES);
@@ -129,8 +129,8 @@ static int check_text(const char *text, size_t len, struct model_errors *errs)
         size_t n = utf8_length(text + i, len - i);
         if (n == 0 || text[i] == '\0')
             return model_error_at(errs, at, "the text is no UTF-8");
-        at = text[i] == '\n' ? (struct place){at.line + 1, 1}
-                             : (struct place){at.line, at.column + (int)n};
+        at = text[i] == '\n' ? (struct text_place){at.line + 1, 1}
+                             : (struct text_place){at.line, at.column + (int)n};
         i += n;
     }
     return 0;

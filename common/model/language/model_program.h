@@ -30,7 +30,7 @@ struct model_size {
     bool below_max;           // max itself is refused
     const char *like;         // the dimension whose sharding rule it takes, or null
     const char *const *words; // CHOICE, null-terminated; the first is the default. Else null
-    struct place at;
+    struct text_place at;
     const struct written_size *line;
 };
 

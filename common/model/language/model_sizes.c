@@ -16,7 +16,7 @@ struct resolving {
     struct model_errors *errs;
 };
 
-static const struct place nowhere = {0, 0};
+static const struct text_place nowhere = {0, 0};
 
 static const char *print_number(struct arena *a, double v)
 {
@@ -111,7 +111,8 @@ static bool take_given(struct resolving *r, const struct model_size *s,
 
 // ---- ranges ------------------------------------------------------------------------------------
 
-static bool check_range(struct resolving *r, const struct model_size *s, struct place at, double v)
+static bool check_range(struct resolving *r, const struct model_size *s, struct text_place at,
+                        double v)
 {
     struct arena *a = r->errs->arena;
     bool low = v < s->min, high = s->below_max ? v >= s->max : v > s->max;
@@ -138,7 +139,7 @@ static const char *find_divisors(struct arena *a, int64_t of, int64_t n)
                : arena_printf(a, "%lld", (long long)below);
 }
 
-static bool check_divides(struct resolving *r, const struct model_size *s, struct place at,
+static bool check_divides(struct resolving *r, const struct model_size *s, struct text_place at,
                           struct number number)
 {
     int other = s->line->divides ? model_size_find(r->program, s->line->divides) : -1;
@@ -179,7 +180,7 @@ static bool check_quotient(struct resolving *r, struct reckoning *by, const stru
     return false;
 }
 
-static bool check_value(struct resolving *r, const struct model_size *s, struct place at,
+static bool check_value(struct resolving *r, const struct model_size *s, struct text_place at,
                         struct number number)
 {
     bool fine = true;

@@ -77,7 +77,7 @@ void parser_leave(struct parser *p)
 
 // ---- nodes -------------------------------------------------------------------------------------
 
-static struct expr *new_expr(struct parser *p, enum expr_kind kind, struct place at)
+static struct expr *new_expr(struct parser *p, enum expr_kind kind, struct text_place at)
 {
     struct expr *e = arena_new(p->arena, struct expr);
     e->kind = kind;
@@ -85,8 +85,8 @@ static struct expr *new_expr(struct parser *p, enum expr_kind kind, struct place
     return e;
 }
 
-static struct expr *new_operator(struct parser *p, enum sign sign, struct place at, struct expr *a,
-                                 struct expr *b)
+static struct expr *new_operator(struct parser *p, enum sign sign, struct text_place at,
+                                 struct expr *a, struct expr *b)
 {
     struct expr *e = new_expr(p, EXPR_OPERATOR, at);
     e->sign = sign;
@@ -226,7 +226,7 @@ static struct expr *parse_list(struct parser *p)
 
 static struct expr *parse_primary(struct parser *p)
 {
-    struct place at = p->token->at;
+    struct text_place at = p->token->at;
     if (parser_takes(p, "(")) {
         struct expr *e = parse_expression(p);
         parser_wants(p, ")");
@@ -296,7 +296,7 @@ static const struct operator_sign levels[LEVELS][MOST_SIGNS + 1] = {
 
 static struct expr *parse_unary(struct parser *p)
 {
-    struct place at = p->token->at;
+    struct text_place at = p->token->at;
     bool minus = parser_sees(p, "-");
     if (!minus && !parser_sees(p, "not"))
         return parse_postfix(p);
@@ -313,7 +313,7 @@ static struct expr *parse_level(struct parser *p, int level)
     struct expr *left = parse_level(p, level + 1);
     for (int length = 0;; length++) {
         const struct operator_sign *s = levels[level];
-        struct place at = p->token->at;
+        struct text_place at = p->token->at;
         while (s->text && !parser_takes(p, s->text))
             s++;
         if (!s->text)
@@ -327,7 +327,7 @@ static struct expr *parse_level(struct parser *p, int level)
 
 struct expr *parse_expression(struct parser *p)
 {
-    struct place at = p->token->at;
+    struct text_place at = p->token->at;
     if (!parser_enter(p)) {
         parser_leave(p);
         return new_expr(p, EXPR_NUMBER, at);

@@ -86,7 +86,7 @@ static void parse_if(struct parser *p, struct stmt *s)
     parse_values(p, s);
     end_line(p, true);
     s->body = parse_block(p);
-    struct place at = p->token->at;
+    struct text_place at = p->token->at;
     p->lost = false; // of the heading: its block has been passed over
     if (!parser_takes(p, "else"))
         return;
@@ -309,7 +309,7 @@ static void parse_let(struct parser *p, struct syntax *to)
 
 static void parse_section(struct parser *p, struct syntax *to)
 {
-    struct place at = p->token->at;
+    struct text_place at = p->token->at;
     p->lost = false;
     if (parser_takes(p, "sizes")) {
         parse_sizes(p, to);

@@ -62,7 +62,7 @@ struct path {
 
 // A dimension as it is written: embed, expert*, 3, _, position = seq; in braces: seq as key.
 struct written_dim {
-    struct place at;
+    struct text_place at;
     const char *name; // null: a literal, `size`
     bool star;
     struct expr *size; // null: the size of that name
@@ -71,7 +71,7 @@ struct written_dim {
 
 struct expr {
     enum expr_kind kind;
-    struct place at;
+    struct text_place at;
     double number; // NUMBER
     bool whole;
     enum sign sign;           // OPERATOR
@@ -96,7 +96,7 @@ enum stmt_kind {
 
 struct stmt {
     enum stmt_kind kind;
-    struct place at;
+    struct text_place at;
     int nnames, n;
     const char *
         *name; // BIND, REPORT: what is bound; REPEAT: of the width and of the count, or null
@@ -115,7 +115,7 @@ bool stmt_is_layer(const struct stmt *s);
 
 struct let {
     const char *name;
-    struct place at;
+    struct text_place at;
     int n;
     const char **param;
     struct stmt *body;
@@ -124,7 +124,7 @@ struct let {
 // A line of `sizes` as it is written.
 struct written_size {
     const char *name;
-    struct place at;
+    struct text_place at;
     struct expr *value;      // null: a choice
     int nwords;              // of a choice
     const char **word;       // the first is the default
@@ -142,7 +142,7 @@ struct syntax {
     struct written_size *size;
     int nlets, lets_cap;
     struct let *let;
-    struct place model; // of the section; line 0: there is none
+    struct text_place model; // of the section; line 0: there is none
     struct stmt *body;
 };
 
