@@ -152,7 +152,7 @@ def test_steps_longer_than_hang_after_are_no_hang_while_the_gpu_moves(place, toy
     end = run.run()
     assert end.code == 0, end
     rows = run.metrics()
-    assert len(rows) == 2 and rows[0]["step_ms"] > 3500, rows
+    assert len(rows) == 2 and rows[0]["step_ms"] > 2500, rows  # and hang_after is 2 s
 
 
 @emulated
