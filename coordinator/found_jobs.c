@@ -57,7 +57,8 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
     size_t n = f->n_committed;
     Weft__Rows__Checkpoint **sorted =
         arena_array(j->coord->out->arena, Weft__Rows__Checkpoint *, n + 1);
-    memcpy(sorted, f->committed, n * sizeof(void *));
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = f->committed[i];
     qsort(sorted, n, sizeof *sorted, compare_checkpoints);
     for (size_t i = 0; i < n; i++) {
         struct checkpoint_record k;
