@@ -228,6 +228,9 @@ CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%)
                  $(CUDA_RIGS:%=cuda:$(BUILD)/tests/cuda/test_%) \
                  $(patsubst %,cuda:$(BUILD)/tests/%,$(filter-out %/test_huge,$(CUDA_RUNS)) unit/test_rank_marks))
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
+# Those that take minutes begin first, so that every core has work to the end.
+LONGEST    = %/test_jax %/test_compile_own %/test_compile_meshes %/test_compile_decoder %/test_layouts %/test_sim
+RUN_BINS   = $(filter $(LONGEST),$(CUDA_BINS) $(TEST_BINS)) $(filter-out $(LONGEST),$(TEST_BINS) $(CUDA_BINS))
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -501,7 +504,7 @@ check-long:
 tested: all tests
 	$(NO_EMULATION)
 	$(NO_CUDNN)
-	$(Q)sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
+	$(Q)sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
 gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
@@ -572,7 +575,7 @@ tsan:
 	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_http_tls coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
-	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(TEST_BINS) $(CUDA_BINS)
+	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make fuzz         each parser for FUZZ_SECONDS (60) from its corpus, under ASan
 FUZZ_SECONDS ?= 60

@@ -6,8 +6,9 @@
 set -u
 build=$1
 shift
-# One program may take so long: the simulator of check-long runs 100,000 schedules.
-limit=600
+# One program may take so long: under sanitizers some take minutes, and the simulator of check-long
+# runs 100,000 schedules.
+limit=1500
 [ -n "${WEFT_LONG:-}" ] && limit=3000
 export WEFT_BACKEND_DIR="$PWD/$build"
 export WEFT_BUILD="$PWD/$build"
