@@ -285,6 +285,21 @@ DEVICE void add_exps(const struct rows *c, struct pack p, struct exps *s, float 
     }
 }
 
+// A thread's share of the row at `base`.
+DEVICE struct exps scan_exps(const struct rows *c, struct pack p, int64_t base)
+{
+    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
+    struct exps s;
+    s.max = -INFINITY;
+    s.sum = 0;
+    for (int at = first; at < c->n; at += AHEAD * step) {
+        float v[AHEAD][LANES];
+        load_ahead(c, p, v, base, at);
+        add_exps(c, p, &s, v);
+    }
+    return s;
+}
+
 // What the first pass over a row finds; the first thread of the row puts it down.
 struct loss_row {
     float max, sum;
@@ -294,17 +309,9 @@ DEVICE struct loss_row loss_of(const struct rows *c, struct pack p, int64_t row,
 {
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
-    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     const float picked = threadIdx.x % c->team ? 0 : pick_of(c, row, base);
     struct loss_row l;
-    struct exps s;
-    s.max = -INFINITY;
-    s.sum = 0;
-    for (int at = first; at < c->n; at += AHEAD * step) {
-        float v[AHEAD][LANES];
-        load_ahead(c, p, v, base, at);
-        add_exps(c, p, &s, v);
-    }
+    const struct exps s = scan_exps(c, p, base);
     l.max = team_max(s.max, c->team, part);
     const struct row_exp of = row_exp_of(c, p, l.max);
     // Nothing but −∞ is NaN, as exp(x − max) of each would be; no element at all is 0.
@@ -391,20 +398,12 @@ VARIANTS_BESIDE(LOSS_THREADS, 2, row_loss_both, rows)
 
 DEVICE void softmax(const struct rows *c, struct pack p)
 {
-    const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     __shared__ float part[WARP];
     __shared__ double part_sum[WARP];
     EACH_ROW(c, row)
     {
         const int64_t base = place_of(c, 0, row), to = place_of(c, 1, row);
-        struct exps s;
-        s.max = -INFINITY;
-        s.sum = 0;
-        for (int at = first; at < c->n; at += AHEAD * step) {
-            float v[AHEAD][LANES];
-            load_ahead(c, p, v, base, at);
-            add_exps(c, p, &s, v);
-        }
+        const struct exps s = scan_exps(c, p, base);
         const float max = team_max(s.max, c->team, part);
         const struct row_exp of = row_exp_of(c, p, max == -INFINITY ? 0 : max);
         const float sum =
