@@ -517,13 +517,19 @@ gpu-bench: all $(GPU_BENCH)
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
-.PHONY: gpu-test gpu-bench gpu-bundle
+.PHONY: gpu-test gpu-bench gpu-bundle gpu-rehearsal
 gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
 	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
 	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
 	$(Q)sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
+
+## make gpu-rehearsal the four stages for a lent GPU, from the bundle, on the emulated device at tiny sizes
+REHEARSED := --tiny --rates 0.002,0.001,0.0005,0.004 --warm 1 --steps 2
+gpu-rehearsal: gpu-bundle $(BUILD)/tests/cuda/libweft_cuda.so
+	$(Q)WEFT_BACKEND_DIR="$(abspath $(BUILD))/tests/cuda" WEFT_REQUIRE_GPU=1 GPU_TEST_TINY=1 \
+	    sh "$(BUNDLE)/bench/lease.sh" 1,2,3,4 "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'

@@ -50,10 +50,13 @@ tested() {
 
 failed=0
 for stage in $(echo "$stages" | tr , ' '); do
+    began=$(date +%s) ended=passed
     if [ "$stage" = 2 ]; then
-        tested || failed=1
+        tested || ended=FAILED
     else
-        "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || failed=1
+        "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || ended=FAILED
     fi
+    [ $ended = passed ] || failed=1
+    echo "stage $stage: $ended, $(($(date +%s) - began)) s"
 done
 exit $failed
