@@ -343,12 +343,16 @@ static bool reads_f32(const struct graph *g, const struct op_args *a)
     return any;
 }
 
+static bool is_leaf(const struct value *v)
+{
+    return v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
+}
+
 // What an op of the forward phase reads of a value.
 static int read_as_computed(struct graph *g, int value, bool f32)
 {
     const struct value *v = &g->values[value];
-    bool leaf = v->kind == VALUE_PARAM || v->kind == VALUE_INPUT;
-    if (!leaf || f32 || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
+    if (!is_leaf(v) || f32 || v->dtype != DT_F32 || !g->compute || g->compute == DT_F32)
         return value;
     int copy = find_copy(g, value);
     return copy >= 0 ? copy : make_copy(g, value);
@@ -371,12 +375,13 @@ int graph_op(struct graph *g, const struct op_args *a)
 int graph_like(struct graph *g, enum op op, int nin, const int *in, int like)
 {
     struct value v = g->values[like];
+    bool copied = g->phase == PHASE_FORWARD && is_leaf(&v); // read in another dtype than its own
     return graph_op(g, &(struct op_args){.op = op,
                                          .nin = nin,
                                          .in = in,
                                          .nout_dims = v.shape.n,
                                          .out_dims = v.dims,
-                                         .dtype = v.dtype});
+                                         .dtype = copied ? DT_NONE : v.dtype});
 }
 
 int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
