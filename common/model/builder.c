@@ -28,7 +28,7 @@ static int make_part(struct builder *b, struct term t, const char *what, int mos
     if (n > most || (n && dims[0] == DIM_BATCH))
         return build_fail(b, "%s of %s: sum(x) / samples would do", what, dims_of(b, x)), -1;
     graph_at(b->g, POINT_NONE);
-    int part = sum(b->g, x, n, dims, (float)by, DT_NONE);
+    int part = sum(b->g, x, n, dims, (float)by, DT_F32);
     build_check(b);
     return b->failed ? -1 : part;
 }

@@ -34,6 +34,7 @@ const struct function *function_find(const char *name);
 // What rows call, by what they are about.
 struct term call_linear(struct builder *b, const struct term *arg);
 struct term call_embed(struct builder *b, const struct term *arg);
+struct term call_unread(struct builder *b, const struct term *arg);
 struct term call_layernorm(struct builder *b, const struct term *arg);
 struct term call_rmsnorm(struct builder *b, const struct term *arg);
 struct term call_rmsnorm_shift(struct builder *b, const struct term *arg);

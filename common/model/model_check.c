@@ -181,6 +181,28 @@ static void find_unlike(struct model_checked *out, const struct rules *rules, st
     }
 }
 
+// ---- parameters that nothing reads --------------------------------------------------------------
+
+static bool is_read(const struct graph *g, int param)
+{
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i].nin; k++)
+            if (g->nodes[i].in[k] == param &&
+                (g->nodes[i].op != OP_SUM || g->nodes[i].attr.scale != 0))
+                return true;
+    return false;
+}
+
+// Of the forward part alone.
+static void find_unread(struct model_checked *out, struct arena *a)
+{
+    const struct graph *g = out->g;
+    out->unread = arena_array(a, const char *, g->nvalues);
+    for (int v = 0; v < g->nvalues; v++)
+        if (is_param(&g->values[v]) && !is_read(g, v))
+            out->unread[out->nunread++] = g->values[v].name;
+}
+
 // ---- the names of its lines --------------------------------------------------------------------
 
 struct naming {
@@ -236,8 +258,10 @@ int model_look(const char *program, const char *const *sizes, int nsizes, struct
     rc = build_forward(out, a, &e);
     if (rc)
         buf_printf(why, "%s\n", e.text);
-    else
+    else {
         count_params(out);
+        find_unread(out, a);
+    }
     return rc;
 }
 

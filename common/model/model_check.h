@@ -25,10 +25,11 @@ struct model_checked {
     const char *title;
     int64_t params; // padding included
     double flops;   // of a step of one sample, forward, backward and update
-    int nnamed, named_cap, ncuts, nunlike;
+    int nnamed, named_cap, ncuts, nunlike, nunread;
     struct model_named *named;
     struct model_cut *cuts;
     struct model_unlike *unlike;
+    const char **unread;   // parameters that have no part in the loss but unread()
     double uncut;          // the share of the parameters that no default rule cuts
     const char *most;      // the largest parameter among them, or null
     const struct graph *g; // the forward, the gradient and the update

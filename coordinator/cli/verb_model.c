@@ -170,6 +170,8 @@ static void print_checked(const struct model_checked *c, struct buf *out)
         buf_printf(out, "warning: line %d: no rule cuts %s = %s: `like %s` would, as it cuts %s\n",
                    c->unlike[i].line, c->unlike[i].name, c->unlike[i].written, c->unlike[i].like,
                    c->unlike[i].like);
+    for (int i = 0; i < c->nunread; i++)
+        buf_printf(out, "warning: nothing reads %s: its gradient is 0\n", c->unread[i]);
 }
 
 static void print_checked_json(const struct model_checked *c, struct buf *out)

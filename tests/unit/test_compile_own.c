@@ -26,6 +26,15 @@
             TOKENS, "", NULL                                                                     \
     }
 
+// The cookbook with what its source makes and never reads.
+#define COOKBOOK_TEXT(linear_in)                                                                 \
+    "{program: cookbook, layers: 4, embed: 24, heads: 8, head_dim: 4, mlp: 48, seq: 24, vocab: " \
+    "21, vocab_multiple: 24, linear_in: " linear_in "}"
+#define UNREAD                                              \
+    {                                                       \
+        "unread", COOKBOOK_TEXT("unread"), TOKENS, "", NULL \
+    }
+
 // What a program has, and so what its meshes may have. One that compares the samples of a batch with
 // each other is another model with other microbatches. HALF: meshes are tried in bf16 too (the others'
 // meshes differ by more than the 6 % that are allowed there).
@@ -51,6 +60,7 @@ static const struct own {
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE | HALF},
+    {UNREAD, ANY | LAYERS | SEQUENCE | HALF},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
 
@@ -155,6 +165,62 @@ static void attention_written_out_is_the_op_of_weft(void **state)
     forget_references(whole, 2);
 }
 
+// Two steps of AdamW, rate 0.01 and decay 0.1.
+static void train_cookbook(struct fixture *f, struct interp *x, const char *model)
+{
+    char text[2000];
+    snprintf(text, sizeof text,
+             "name: t\nmodel: %s\ndata: " TOKENS "batch: %d}\nmesh: {dp: 1}\n"
+             "optimizer: {kind: adamw, weight_decay: 0.1, clip_norm: 0.5}\n"
+             "schedule: {kind: constant, value: 0.01}\ntrain: {steps: 2}\n",
+             model, BATCH);
+    compile_text(f, text, 0);
+    interp_init(x, f->c.global[PROGRAM_TRAIN], NULL, 1);
+    set_params(x);
+    for (int s = 0; s < STEPS; s++) {
+        feed(x, s);
+        for (enum phase p = 0; p < PHASE_COUNT; p++)
+            interp_phase(x, p, 0);
+    }
+}
+
+// All else is to the last bit what it is without it.
+static void what_nothing_reads_only_decays(void **state)
+{
+    struct fixture without, with;
+    struct interp x, y;
+    int same = 0, unread = 0;
+    (void)state;
+    train_cookbook(&without, &x, COOKBOOK_TEXT("absent"));
+    train_cookbook(&with, &y, COOKBOOK_TEXT("unread"));
+    struct interp born;
+    interp_init(&born, y.g, NULL, 1);
+    set_params(&born);
+    for (int v = 0; v < y.g->nvalues; v++) {
+        const struct value *val = &y.g->values[v];
+        int64_t n = shape_count(&val->shape);
+        bool mine = val->name && strstr(val->name, "linear_in/");
+        if (val->alias >= 0 || (val->kind != VALUE_PARAM && val->kind != VALUE_STATE))
+            continue;
+        const double *was = mine ? NULL : x.value[interp_find(&x, val->name)];
+        for (int64_t i = 0; i < n && !mine; i++)
+            assert_true(y.value[v][i] == was[i]);
+        for (int64_t i = 0; i < n && mine; i++) {
+            double want = val->kind == VALUE_STATE ? 0 : born.value[v][i] * 0.999 * 0.999;
+            assert_true(fabs(y.value[v][i] - want) <= 1e-6 * fabs(want));
+        }
+        same += !mine;
+        unread += mine;
+    }
+    assert_int_equal(unread, 6); // two parameters, two states each
+    assert_int_equal(same, 57); // 4 layers of 4 parameters, 3 more, two states each
+    interp_clear(&born);
+    interp_clear(&x);
+    interp_clear(&y);
+    fixture_clear(&without);
+    fixture_clear(&with);
+}
+
 int main(int argc, char **argv)
 {
     only_model = argc > 1 ? argv[1] : NULL;
@@ -162,6 +228,7 @@ int main(int argc, char **argv)
     only_late = getenv("WEFT_LATE") != NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_written_out_is_the_op_of_weft),
+        cmocka_unit_test(what_nothing_reads_only_decays),
         cmocka_unit_test(each_model_on_each_mesh_is_the_model_of_one_device),
     };
     return cmocka_run_group_tests(tests, make_data, forget_all);

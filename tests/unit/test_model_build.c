@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs as graphs: what each phrase of the language builds, and what is refused, with its place.
+#include <stdio.h>
+
 #include "tests/unit/model_case.h"
 
 static void build(struct model_case *c, const char *text, enum program_kind kind)
@@ -131,6 +133,31 @@ static void the_cookbooks_parameters_are_born_as_it_says(void **state)
         assert_true(fabs((double)v->init_std - sqrt(2 / fan_in)) < 1e-7);
     }
     assert_int_equal(find_param(&c, "embed/positions")->init, INIT_ZERO);
+    model_case_clear(&c);
+}
+
+// A kernel of [1, embed]: variance 2 / 1.
+static void what_the_cookbook_never_reads_is_made_where_it_is_asked_for(void **state)
+{
+    static const char absent[] = "linear_in = absent | unread", unread[] = "linear_in = unread";
+    const char *text = model_text_find("cookbook")->text, *at = strstr(text, absent);
+    struct model_case c;
+    char other[8000];
+    (void)state;
+    assert_non_null(at);
+    snprintf(other, sizeof other, "%.*s%s | absent%s", (int)(at - text), text, unread,
+             at + sizeof absent - 1);
+    build(&c, other, PROGRAM_TRAIN);
+    const struct value *kernel = find_param(&c, "linear_in/kernel");
+    assert_int_equal(shape_count(&kernel->shape), 512);
+    assert_int_equal(kernel->init, INIT_TRUNCATED);
+    assert_true(fabs((double)kernel->init_std - sqrt(2)) < 1e-7);
+    assert_int_equal(find_param(&c, "linear_in/bias")->init, INIT_ZERO);
+    model_case_clear(&c);
+    static const char spare[] = SIZES "model\n  h = images @ a[inputs, mlp]\n  b = spare[mlp]\n"
+                                      "  loss = sum(h) / samples + unread(b)\n";
+    assert_true(model_case_build(&c, spare, strlen(spare), PROGRAM_TRAIN) == 0);
+    assert_int_equal(find_param(&c, "spare")->shape.dim[0], 16);
     model_case_clear(&c);
 }
 
@@ -396,6 +423,7 @@ int main(void)
         cmocka_unit_test(one_path_is_one_parameter),
         cmocka_unit_test(a_number_as_dimension_is_one_product_and_several_values),
         cmocka_unit_test(the_cookbooks_parameters_are_born_as_it_says),
+        cmocka_unit_test(what_the_cookbook_never_reads_is_made_where_it_is_asked_for),
         cmocka_unit_test(experts_are_calls_and_a_starred_name),
         cmocka_unit_test(a_starred_name_alone_is_a_product_for_each),
         cmocka_unit_test(what_no_router_gives_is_refused),

@@ -47,8 +47,9 @@ static void vjp_matmul(struct tape *t, const struct node *n, int cot)
 static void vjp_sum(struct tape *t, const struct node *n, int cot)
 {
     int x = n->in[0];
+    enum dtype dtype = t->g->values[x].dtype;
     graph_at(t->g, t->g->values[x].point);
-    tape_add(t, x, spread(t->g, cot, x, n->attr.scale, t->g->values[x].dtype));
+    tape_add(t, x, spread(t->g, cast(t->g, cot, dtype), x, n->attr.scale, dtype));
 }
 
 // ---- elementwise -------------------------------------------------------------------------------
