@@ -10,6 +10,7 @@ libraries and threads, else to rounding."""
 import json
 import math
 import pathlib
+import re
 import shutil
 import tarfile
 
@@ -65,6 +66,41 @@ def test_a_run_begun_by_an_older_weft_ends_as_it_would_have(old, name):
     now = stores(old, name)[-1]
     assert (now.step, now.epoch, now.manifest["parent"]["step"]) == (6, 2, 3)
     assert_equal_numbers(now, then)
+
+
+def born_as_then(place):
+    """The cookbook's program but for its initialisers, which are its source's now; what says nothing is born
+    as it was then."""
+    text = solo.weft("model", "show", "cookbook").out
+    old_text, n = re.subn(r" ~ truncated\(sqrt\((?:[^()]|\([^()]*\))*\)\)", "", text)
+    assert n == 7, old_text
+    old_text = old_text.replace("attn.out[heads, head_dim, embed]", "attn.out[heads, head_dim, embed] ~ normal(0.02 / sqrt(2 * layers))")
+    old_text = old_text.replace("mlp.out[mlp, embed]", "mlp.out[mlp, embed] ~ normal(0.02 / sqrt(2 * layers))")
+    (place / "old.model").write_text(old_text)
+    return ["-s", "model.program=./old.model"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_begun_today_is_the_one_that_an_older_weft_made(old, name):
+    """From nothing: so parameters have the same paths, shapes and first values, and the data's order and
+    the draws are the same."""
+    thens = stores(old, name)
+    assert [then.step for then in thens] == [3, 6]
+    (old / "then").mkdir()
+    for then in thens:
+        shutil.move(then.path, old / "then" / then.path.name)
+        then.path = old / "then" / then.path.name
+    shutil.rmtree(old / "ckpt")
+    shutil.rmtree(old / name)
+    ranks = new_spelling(old, name)
+    more = born_as_then(old) if name == "cookbook" else []
+    end = solo.Process(["--solo", name, "--job", f"{name}.yaml", "--of", str(ranks), *more], cwd=old).wait()
+    assert end.code == 0, end
+    nows = stores(old, name)
+    assert [(now.step, now.epoch) for now in nows] == [(3, 1), (6, 1)]
+    for now, then in zip(nows, thens):
+        assert now.tensors().keys() == then.tensors().keys()
+        assert_equal_numbers(now, then)
 
 
 def test_a_job_that_waits_in_an_older_coordinators_database_is_run(old):
