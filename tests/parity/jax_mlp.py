@@ -325,8 +325,8 @@ def generate_run(folder):
     write(folder / "expect.safetensors", end)
 
 
-def differences(got, ref):
-    """Names whose values differ: bytes exactly, numbers by 1e-6 of the tensor's norm."""
+def differences(got, ref, slack):
+    """Names whose values differ: bytes exactly, numbers by so much of the tensor's norm."""
     for name in sorted(set(got) | set(ref)):
         if name not in got or name not in ref:
             yield f"{name}: only in one"
@@ -339,29 +339,29 @@ def differences(got, ref):
                 yield f"{name}: differs"
         else:
             a, b = a.astype(np.float64), b.astype(np.float64)
-            if not np.linalg.norm(a - b) <= 1e-6 * np.linalg.norm(b):
+            if not np.linalg.norm(a - b) <= slack * np.linalg.norm(b):
                 yield f"{name}: by {np.linalg.norm(a - b) / np.linalg.norm(b):.1e}"
 
 
-def compare(folder, ref, names):
+def compare(folder, ref, names, slack):
     from safetensors.numpy import load_file
 
     bad = 0
     for name in names:
         file = f"{name}.safetensors"
         got, want = load_file(folder / file), load_file(ref / file)
-        for line in differences(got, want):
+        for line in differences(got, want, slack):
             bad += 1
             print(f"{file}: {line}")
         print(f"{file}: {len(want)} tensors compared")
     return 1 if bad else 0
 
 
-def command(args, doc, names, generate, x64=True):
+def command(args, doc, names, generate, x64=True, slack=1e-6):
     """What the scripts beside this one are run with: DIR makes goldens there, --compare DIR REF
-    compares those of these names. Returns the exit code."""
+    compares those of these names, within `slack`. Returns the exit code."""
     if len(args) == 3 and args[0] == "--compare":
-        return compare(pathlib.Path(args[1]), pathlib.Path(args[2]), names)
+        return compare(pathlib.Path(args[1]), pathlib.Path(args[2]), names, slack)
     if len(args) != 1:
         print(doc, file=sys.stderr)
         return 2
