@@ -213,7 +213,7 @@ static void what_nothing_reads_only_decays(void **state)
         unread += mine;
     }
     assert_int_equal(unread, 6); // two parameters, two states each
-    assert_int_equal(same, 57); // 4 layers of 4 parameters, 3 more, two states each
+    assert_int_equal(same, 57);  // 4 layers of 4 parameters, 3 more, two states each
     interp_clear(&born);
     interp_clear(&x);
     interp_clear(&y);

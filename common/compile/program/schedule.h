@@ -23,7 +23,8 @@
 //   zero_bubble  (p−1)(F+B−W)    p, as on every stage           11 %   4
 //
 // B is 2F; under zero_bubble B = W = F. (JAX's circular pipelines run the loop of the forward
-// backwards, and so take the last microbatch first.)
+// backwards, and so take the last microbatch first. Here all backwards begin with microbatch 0, for
+// the sums' sake: see below. What stages wait and keep is the same.)
 //
 // All five are one table: the forwards in an order, the backwards in an order, how many forwards
 // come before the first backward, and how many backwards before the first W. With one stage it is
