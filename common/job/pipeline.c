@@ -70,6 +70,11 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     if (stages > JOB_MAX_STAGES)
         reading_error(r, mesh, "%s: %lld stages: a pipeline has at most %d", axis,
                       (long long)stages, JOB_MAX_STAGES);
+    else if (layers == 0)
+        reading_error(r, mesh,
+                      "%s: %lld stages: a pipeline is cut between the turns of `repeat`, and with "
+                      "its sizes the model repeats nothing: leave the axis out",
+                      axis, (long long)stages);
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,
                       (long long)stages, (long long)layers,

@@ -428,9 +428,27 @@ static void a_vae_cut_on_model_sums_its_partial_products(void **state)
     EXPECT(text, rows);
 }
 
+// A model of one's own, of 24 samples: z [24, 6] and y [24, 24] are sums over the hidden features, which
+// are cut; so is the gradient of z, both weights being read twice. No weight's gradient is summed. Five
+// floats are told: the report is one.
+static void a_tied_autoencoder_sums_what_its_hidden_features_make(void **state)
+{
+    static const struct row rows[] = {
+        {REDUCE, 1, FWD, "inner/act_seq", 1, 576, 576},
+        {REDUCE, 1, FWD, "outer/act_seq", 1, 2304, 2304},
+        {REDUCE, 1, BWD, "grad/inner/act_seq", 1, 576, 576},
+        {REDUCE, 1, UPD, "metrics", 1, 20, 20},
+    };
+    (void)state;
+    EXPECT("name: t\nmodel: {program: ./tests/unit/programs/tied.model}\nmesh: {tp: 2}\n"
+           "data: {train: {images: i}, batch: 24}\noptimizer: {kind: sgd}\ntrain: {steps: 1}\n",
+           rows);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tied_autoencoder_sums_what_its_hidden_features_make),
         cmocka_unit_test(data_parallel_reduces_every_gradient_once),
         cmocka_unit_test(fully_sharded_gathers_what_it_reads_and_scatters_what_it_makes),
         cmocka_unit_test(tensor_parallel_sums_the_second_product),

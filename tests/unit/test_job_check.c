@@ -210,8 +210,8 @@ static void test_a_model_without_layers_has_no_stages(void **state)
     (void)state;
     expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2}\n"
                   "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
-                  "job.yaml:5:7: mesh: pp: 2 stages are more than the model's 0 layers: leave the "
-                  "axis out\n");
+                  "job.yaml:5:7: mesh: pp: 2 stages: a pipeline is cut between the turns of "
+                  "`repeat`, and with its sizes the model repeats nothing: leave the axis out\n");
 }
 
 static void test_labels_act_where_the_model_reads_them(void **state)
