@@ -115,7 +115,8 @@ VARIANTS(THREADS, fill_places, dealt)
 VARIANTS(THREADS, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 
-static bool agree(const struct op_call *c, const struct tensor *tokens, const struct tensor *places)
+static bool shapes_agree(const struct op_call *c, const struct tensor *tokens,
+                         const struct tensor *places)
 {
     const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
     return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
@@ -126,18 +127,17 @@ static bool agree(const struct op_call *c, const struct tensor *tokens, const st
 static void launch_dealt(cudaStream_t stream, enum op op, int wide, const struct dealt *c)
 {
     const int64_t packs = c->width / wide;
+    const unsigned all = launch_blocks(c->rows * packs, THREADS, MOST_BLOCKS);
     const unsigned per_choice = launch_blocks(c->choices * packs, THREADS, MOST_BLOCKS);
+    const unsigned per_token = launch_blocks(c->choices / c->each * packs, THREADS, MOST_BLOCKS);
+    const unsigned warp_each = launch_blocks(c->choices, THREADS / WARP, MOST_BLOCKS);
     if (op == OP_DISPATCH) {
-        LAUNCH_VARIANT(clear_places, wide, launch_blocks(c->rows * packs, THREADS, MOST_BLOCKS),
-                       THREADS, stream, *c);
-        LAUNCH_VARIANT(fill_places, wide, per_choice, THREADS, stream, *c);
+        launch_clear_places(stream, wide, all, THREADS, c);
+        launch_fill_places(stream, wide, per_choice, THREADS, c);
     } else if (op == OP_COMBINE) {
-        LAUNCH_VARIANT(gather_rows, wide,
-                       launch_blocks(c->choices / c->each * packs, THREADS, MOST_BLOCKS), THREADS,
-                       stream, *c);
+        launch_gather_rows(stream, wide, per_token, THREADS, c);
     } else {
-        LAUNCH_VARIANT(dot_rows, wide, launch_blocks(c->choices, THREADS / WARP, MOST_BLOCKS),
-                       THREADS, stream, *c);
+        launch_dot_rows(stream, wide, warp_each, THREADS, c);
     }
 }
 
@@ -155,7 +155,7 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc || !dot ? rc : op_want(c, &c->out[0], DT_F32, e);
     if (rc)
         return rc;
-    if (!agree(c, tokens, places))
+    if (!shapes_agree(c, tokens, places))
         return op_refuse(c, e, "operands disagree about an extent");
     memset(&d, 0, sizeof d);
     d.attr = c->attr->slots;

@@ -1,38 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// LINEAR: a product and the chain behind it.
+// LINEAR: a product and the chain of elementwise ops behind it.
 //
-// Where cuBLASLt has the chain as an epilogue the sums never leave the registers: 2mn elements are
-// not read again. It has a bias, a sum with another tensor (as beta · C), relu and gelu after them
-// (storing what the gelu read, which the backward needs), and gelu's slope times the sums. All
-// other chains, and those for which the library has no kernel or a slower one, are the product into
-// an output and cuda_chain.h's kernel over it. Which is faster is told by the device's clock where
-// calls are tuned.
+// There are two ways to compute it. Fused: cuBLASLt applies the chain as the product's epilogue,
+// while the sums are still in registers, so that the mn elements of the product are neither written
+// nor read back in between. The library has epilogues for a bias, for a sum with another tensor (as
+// beta · C), for relu or gelu after these (storing the gelu's input, which the backward needs), and
+// for the product times gelu's slope. In two kernels: the product is written to memory and
+// cuda_chain.h's kernel runs the chain over it. That serves all other chains, and those for which
+// the library has no kernel or a slower one: tuning times both ways on the device.
 //
-// The library takes the gelu's tanh form, as ours is. Numbers between the steps are f32; apart from
-// the epilogue, the product is rounded to its output's dtype once more.
+// Both compute gelu in its tanh form. Numbers between the steps of a chain are f32 in both ways; in
+// two kernels the product is rounded once more, to the dtype of the output that holds it.
 #include "kernels/cuda/cuda_chain.h"
 #include "kernels/cuda/cuda_gemm.h"
 
 // ---- chains as epilogues -----------------------------------------------------------------------
 
-// How far a chain has been matched: register `at` holds the result of the steps so far.
+// How far a chain has been matched with an epilogue.
 struct match {
     const struct op_call *call;
     const struct op_chain *chain;
     struct product *p;
-    int at, before; // before: what the gelu read, −1
-    enum op shape;  // RELU, GELU, GELU_GRAD; MATMUL: none yet
+    int at;        // the chain's register that holds the result of the steps so far
+    int before;    // the register that relu or gelu read; −1: neither came yet
+    enum op shape; // RELU, GELU or GELU_GRAD once one came; MATMUL before
 };
 
-static const struct tensor *operand_of(const struct match *m, int reg)
+// Returns the call's operand in a chain's register; null if the register holds a step's result.
+static const struct tensor *find_operand(const struct match *m, int reg)
 {
     return reg > 0 && reg < m->chain->inputs ? &m->call->in[chain_operand(OP_LINEAR, reg)] : NULL;
 }
 
-// How far a dense operand moves along a dimension of the output; 0: it lacks it.
-static int64_t stride_along(const struct match *m, int reg, int label)
+// Returns the stride of a dense operand along a dimension of the output, named by its label; 0 if
+// the operand lacks that dimension.
+static int64_t find_stride(const struct match *m, int reg, int label)
 {
-    const struct tensor *t = operand_of(m, reg);
+    const struct tensor *t = find_operand(m, reg);
     const int8_t *of = m->call->attr->label[chain_operand(OP_LINEAR, reg)];
     int64_t stride = 1;
     for (int d = t->shape.n - 1; d >= 0; stride *= t->shape.dim[d--])
@@ -44,31 +48,32 @@ static int64_t stride_along(const struct match *m, int reg, int label)
 // Whether the operand has the output's dtype, shape and memory order.
 static bool is_whole(const struct match *m, int reg)
 {
-    const struct tensor *t = operand_of(m, reg), *out = &m->call->out[0];
+    const struct tensor *t = find_operand(m, reg), *out = &m->call->out[0];
     int64_t stride = 1;
     if (!t || t->dtype != out->dtype || !shape_equal(&t->shape, &out->shape))
         return false;
     for (int d = out->shape.n - 1; d >= 0; stride *= out->shape.dim[d--])
         if (out->shape.dim[d] > 1 &&
-            stride_along(m, reg, m->call->attr->label[m->call->nin][d]) != stride)
+            find_stride(m, reg, m->call->attr->label[m->call->nin][d]) != stride)
             return false;
     return true;
 }
 
-// Whether the operand moves along the output's dimensions [first, end) as `inner` numbers that lie
-// side by side do, each step `unit` of them; or not at all (unit 0).
-static bool moves_alike(const struct match *m, int reg, int first, int end, int64_t unit)
+// Whether the operand's strides along the output's dimensions [first, end) are those of one dense
+// run whose innermost stride is `unit`. With unit 0: whether it is the same along all of them.
+static bool has_strides(const struct match *m, int reg, int first, int end, int64_t unit)
 {
     const struct tensor *out = &m->call->out[0];
     for (int d = end - 1; d >= first; unit *= out->shape.dim[d--])
         if (out->shape.dim[d] > 1 &&
-            stride_along(m, reg, m->call->attr->label[m->call->nin][d]) != unit)
+            find_stride(m, reg, m->call->attr->label[m->call->nin][d]) != unit)
             return false;
     return true;
 }
 
-// The output's dimensions are batch, rows, columns: where rows and columns begin.
-static void find_parts(const struct match *m, int *rows, int *columns)
+// The output's dimensions are first those of the batch, then those of the product's rows, then
+// those of its columns: finds where rows and columns begin.
+static void split_dims(const struct match *m, int *rows, int *columns)
 {
     const struct shape *s = &m->call->out[0].shape;
     int64_t n = 1, batch = 1;
@@ -84,31 +89,31 @@ static void find_parts(const struct match *m, int *rows, int *columns)
 // have a bias of its own, or all share one.
 static bool is_bias(struct match *m, int reg)
 {
-    const struct tensor *t = operand_of(m, reg);
+    const struct tensor *t = find_operand(m, reg);
     int rows, columns;
     if (!t || t->dtype != m->p->to)
         return false;
-    find_parts(m, &rows, &columns);
-    if (!moves_alike(m, reg, columns, m->call->out[0].shape.n, 1) ||
-        !moves_alike(m, reg, rows, columns, 0))
+    split_dims(m, &rows, &columns);
+    if (!has_strides(m, reg, columns, m->call->out[0].shape.n, 1) ||
+        !has_strides(m, reg, rows, columns, 0))
         return false;
-    m->p->bias_stride = moves_alike(m, reg, 0, rows, 0) ? 0 : m->p->g.n;
-    return moves_alike(m, reg, 0, rows, m->p->bias_stride);
+    m->p->bias_stride = has_strides(m, reg, 0, rows, 0) ? 0 : m->p->g.n;
+    return has_strides(m, reg, 0, rows, m->p->bias_stride);
 }
 
 static bool match_add(struct match *m, const struct op_step *s)
 {
     int reg = s->in[0] == m->at ? s->in[1] : s->in[0];
     bool reads = s->in[0] == m->at || s->in[1] == m->at;
-    if (!reads || m->shape != OP_MATMUL || !operand_of(m, reg))
+    if (!reads || m->shape != OP_MATMUL || !find_operand(m, reg))
         return false;
     if (!m->p->bias && is_bias(m, reg)) {
-        m->p->bias = operand_of(m, reg)->data;
+        m->p->bias = find_operand(m, reg)->data;
         return true;
     }
     if (m->p->c || !is_whole(m, reg))
         return false;
-    m->p->c = operand_of(m, reg)->data;
+    m->p->c = find_operand(m, reg)->data;
     return true;
 }
 
@@ -124,11 +129,12 @@ static bool match_step(struct match *m, const struct op_step *s)
         return s->in[0] == m->at;
     if (s->op != OP_GELU_GRAD || s->in[1] != m->at || m->at != 0 || !is_whole(m, s->in[0]))
         return false;
-    m->p->aux = operand_of(m, s->in[0])->data;
+    m->p->aux = find_operand(m, s->in[0])->data;
     return true;
 }
 
-// The epilogue can store only the chain's result and what its gelu read.
+// The outputs of the call must be what an epilogue can store: the chain's result, and no more
+// than the gelu's input beside it.
 static bool match_outputs(struct match *m)
 {
     bool ends = false;
@@ -148,7 +154,7 @@ static bool match_outputs(struct match *m)
     return ends;
 }
 
-static enum product_end end_of(const struct match *m)
+static enum product_end choose_end(const struct match *m)
 {
     bool bias = m->p->bias != NULL;
     switch (m->shape) {
@@ -165,8 +171,8 @@ static enum product_end end_of(const struct match *m)
     }
 }
 
-// Extends p, the bare product into out[0], by an epilogue that does the whole chain. False: the
-// library has none.
+// Extends p, the bare product into out[0], by the epilogue that computes the whole chain. Returns
+// false if the library has no such epilogue.
 static bool match_epilogue(const struct op_call *c, struct product *p)
 {
     struct match m = {.call = c, .chain = c->attr->chain, .p = p, .before = -1, .shape = OP_MATMUL};
@@ -179,15 +185,15 @@ static bool match_epilogue(const struct op_call *c, struct product *p)
     }
     if (!match_outputs(&m))
         return false;
-    p->end = end_of(&m);
+    p->end = choose_end(&m);
     return product_end_fits(p);
 }
 
-// ---- both ways ---------------------------------------------------------------------------------
+// ---- fused, or in two kernels ---------------------------------------------------------------------------------
 
-// Returns where the bare product is written: if it is itself an output, there; else the first
-// output, where the chain's result then replaces it.
-static const struct tensor *place_product(const struct op_call *c)
+// Returns where the product without its chain is written: to the output that wants it, if one does;
+// else to the first output, where the chain's result then replaces it.
+static const struct tensor *choose_product_output(const struct op_call *c)
 {
     for (int k = 0; k < c->nout; k++)
         if (c->attr->chain->out[k] == 0)
@@ -198,21 +204,22 @@ static const struct tensor *place_product(const struct op_call *c)
 struct linear {
     struct stream_q *q;
     const struct op_call *call;
-    struct product fused, bare; // bare: into product_place
-    bool fits;                  // fused is one
+    struct product fused; // the product with the chain as its epilogue, if has_epilogue
+    struct product bare;  // the product alone, into choose_product_output()
+    bool has_epilogue;
 };
 
-static int linear_of(struct stream_q *q, const struct op_call *c, struct linear *l, struct err *e)
+static int plan_linear(struct stream_q *q, const struct op_call *c, struct linear *l, struct err *e)
 {
     const char *fault = chain_fault(c->op, c->attr->chain, c->nin, c->nout);
     const struct op_attr attr = linear_product(c->attr, c->nin);
     *l = (struct linear){.q = q, .call = c};
     if (fault || c->accumulate)
         return op_refuse(c, e, fault ? fault : "adds to nothing");
-    int rc = product_of(c, &attr, place_product(c), &l->bare, e);
+    int rc = product_of(c, &attr, choose_product_output(c), &l->bare, e);
     l->fused = l->bare;
     l->fused.to = c->out[0].dtype;
-    l->fits = !rc && q->device->switches[SWITCH_EPILOGUES] && match_epilogue(c, &l->fused);
+    l->has_epilogue = !rc && q->device->switches[SWITCH_EPILOGUES] && match_epilogue(c, &l->fused);
     return rc;
 }
 
@@ -223,33 +230,33 @@ static int run_fused(void *ctx, struct err *e)
     return product_run(l->q, &l->fused, &ran, e);
 }
 
-static int run_apart(void *ctx, struct err *e)
+static int run_two_kernels(void *ctx, struct err *e)
 {
     const struct linear *l = ctx;
     int rc = gemm_run(l->q, l->call, &l->bare, e);
-    return rc ? rc : chain_apply(l->q, l->call, place_product(l->call), e);
+    return rc ? rc : chain_apply(l->q, l->call, choose_product_output(l->call), e);
 }
 
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct linear l;
     bool ran = false;
-    int rc = linear_of(q, c, &l, e);
-    if (!rc && l.fits)
+    int rc = plan_linear(q, c, &l, e);
+    if (!rc && l.has_epilogue)
         rc = product_run(q, &l.fused, &ran, e);
     if (!rc && !ran)
-        rc = run_apart(&l, e);
+        rc = run_two_kernels(&l, e);
     return rc ? rc : op_launched(q, c, e);
 }
 
-// Drops the epilogue if the product and a kernel of its own are faster.
-static int compare_ways(struct linear *l, struct err *e)
+// Times both ways and drops the epilogue if two kernels are faster.
+static int compare_with_two_kernels(struct linear *l, struct err *e)
 {
-    double fused, apart;
+    double fused, two;
     int rc = product_stopwatch(l->q, run_fused, l, &fused, e);
-    rc = rc ? rc : product_stopwatch(l->q, run_apart, l, &apart, e);
-    if (!rc && apart < fused)
-        product_drop(l->q, &l->fused, fused, apart);
+    rc = rc ? rc : product_stopwatch(l->q, run_two_kernels, l, &two, e);
+    if (!rc && two < fused)
+        product_drop(l->q, &l->fused, fused, two);
     return rc;
 }
 
@@ -257,11 +264,11 @@ int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct e
 {
     enum product_choice how = PRODUCT_NONE;
     struct linear l;
-    int rc = linear_of(q, c, &l, e);
-    if (!rc && l.fits)
+    int rc = plan_linear(q, c, &l, e);
+    if (!rc && l.has_epilogue)
         rc = product_tune(q, &l.fused, time, &how, e);
     if (rc || how == PRODUCT_KNOWN)
         return rc;
     rc = gemm_tune(q, c, &l.bare, time, e);
-    return rc || how == PRODUCT_NONE ? rc : compare_ways(&l, e);
+    return rc || how == PRODUCT_NONE ? rc : compare_with_two_kernels(&l, e);
 }

@@ -2,14 +2,16 @@
 // NORM and its gradients, alone and fused with the addition beside them: layer norm (attr.center)
 // and RMS norm, with weight and bias or without.
 //
-// A row is read once and held in registers (up to 32 elements a thread) while its mean and variance
-// are made, one after the other: a warp has rows up to 1024 elements, a block of 128 or 512 threads
-// the longer ones; what is beyond 16384 elements is read again, from the caches. So every operand
-// and result crosses the memory bus once, a dozen FLOPs an element: bound by memory.
+// A row is read once and stays in registers, up to 32 elements a thread, while its mean is computed
+// and then its variance. A warp works on a row of up to 1,024 elements, a block of 128 or 512
+// threads on a longer one; of a row of more than 16,384 elements the rest is read again, from the
+// caches. So every operand and result crosses the memory bus once, for a dozen FLOPs an element:
+// the kernels are bound by memory.
 //
-// The backward makes mean and scale again from x, which it reads anyway. NORM_WEIGHT_GRAD goes
-// through the rows once too: a block adds its rows into registers, a column held by one thread, and
-// leaves a row of partial sums (parts_of_rows), which reduce_parts adds up.
+// The backward computes mean and scale again from x, which it reads anyway. NORM_WEIGHT_GRAD goes
+// through the rows once as well: each block sums its share of the rows in registers, with one
+// thread for a column, and writes one row of partial sums. parts_of_rows() says how many shares
+// there are; reduce_parts() adds up what they wrote.
 #include <string.h>
 
 #include "common/op/parts.h"
@@ -17,29 +19,32 @@
 #include "kernels/cuda/team.h"
 
 enum {
-    HELD = 32, // elements of a row that a thread holds
-    THREADS = 512,
-    MIDDLE = 128,
+    HELD = 32,     // elements of a row that a thread keeps in registers
+    THREADS = 512, // of a block for the longest rows
+    MIDDLE = 128,  // of a block for rows of up to MIDDLE · HELD elements
     MOST_BLOCKS = 0x7fffffff,
-    MOST = 1 << 30
+    MOST = 1 << 30 // elements of a row
 };
 
 struct norm {
-    const void *x, *plus, *dy, *weight, *bias; // plus: added to x before, or to what comes out
-    void *out, *sum;                           // sum: x + plus; null: not wanted
-    enum dtype type;                           // of all that are rows
+    const void *x, *dy, *weight, *bias;
+    const void *plus; // forward: added to x first; backward: added to the gradient
+    void *out, *sum;  // sum: where x + plus goes; null: not wanted
+    enum dtype type;  // of x, dy, plus and what is shaped as they are
     enum dtype weight_type, bias_type;
     int64_t rows;
-    int n, window; // of a row; the first element that is held
-    int team;
+    int n;      // elements of a row
+    int window; // the first element that registers hold; they hold HELD · team from there on
+    int team;   // threads that work on one row
     float eps;
     bool center;
 };
 
 // ---- a row in registers ------------------------------------------------------------------------
 
-// A thread's packs: number k begins at held_at(k). What is not there is 0. Packs of one element are
-// not held: their addresses alone would take the registers.
+// What a thread holds of a row: pack number k begins at element held_at(k), and lanes beyond the
+// row's end are 0. Packs of one element are not held, because their addresses alone would fill the
+// registers: they are read again wherever they are needed.
 struct held {
     float v[HELD];
 };
@@ -65,7 +70,7 @@ DEVICE void load_lanes(const struct norm *c, struct pack p, float *v, const void
     pack_load(v, from, pack_type(p, c->type), i, p.wide);
 }
 
-// What is normed: x, or the sum before it is rounded.
+// Loads what is normed: x, or x + plus before that sum is rounded to its dtype.
 DEVICE void load_x(const struct norm *c, struct pack p, float *v, int64_t i)
 {
     load_lanes(c, p, v, c->x, i);
@@ -103,7 +108,8 @@ DEVICE void hold_dy(const struct norm *c, struct pack p, struct held *h, int64_t
     }
 }
 
-// Does `use` with each pack of x that the thread reads again because nobody holds it.
+// Does `use` with each pack `v` of x, at element `at`, that no thread holds and that this thread
+// therefore reads again.
 #define REREAD(c, p, base, at, v, use)                                      \
     if ((p).wide == 1 || (c)->n > HELD * (c)->team)                         \
         for (int at = (int)threadIdx.x % (c)->team * (p).wide; at < (c)->n; \
@@ -126,8 +132,8 @@ struct stats {
     float mean, scale;
 };
 
-DEVICE struct stats stats_of(const struct norm *c, struct pack p, const struct held *h,
-                             int64_t base, float *part)
+DEVICE struct stats compute_stats(const struct norm *c, struct pack p, const struct held *h,
+                                  int64_t base, float *part)
 {
     struct stats s;
     float square = 0;
@@ -150,8 +156,8 @@ DEVICE struct stats stats_of(const struct norm *c, struct pack p, const struct h
     return s;
 }
 
-// A pack of weight or bias.
-DEVICE void load_one(struct pack p, float *w, const void *from, enum dtype own, int at)
+// Loads a pack of weight or bias, which have one row.
+DEVICE void load_weights(struct pack p, float *w, const void *from, enum dtype own, int at)
 {
     pack_load(w, from, pack_type(p, own), at, p.wide);
 }
@@ -172,12 +178,12 @@ DEVICE void norm_pack(const struct norm *c, struct pack p, const float *x, struc
     for (int k = 0; k < p.wide; k++)
         y[k] = (x[k] - s.mean) * s.scale;
     if (c->weight) {
-        load_one(p, w, c->weight, c->weight_type, at);
+        load_weights(p, w, c->weight, c->weight_type, at);
         for (int k = 0; k < p.wide; k++)
             y[k] *= w[k];
     }
     if (c->bias) {
-        load_one(p, w, c->bias, c->bias_type, at);
+        load_weights(p, w, c->bias, c->bias_type, at);
         for (int k = 0; k < p.wide; k++)
             y[k] += w[k];
     }
@@ -191,7 +197,7 @@ DEVICE void norm(const struct norm *c, struct pack p)
         const int64_t base = row * c->n;
         struct held x;
         hold_x(c, p, &x, base);
-        const struct stats s = stats_of(c, p, &x, base, part);
+        const struct stats s = compute_stats(c, p, &x, base, part);
         UNROLL
         for (int k = 0; k < held_packs(p); k++)
             if (held_at(c, p, k) < c->n)
@@ -204,23 +210,23 @@ VARIANTS_BESIDE(THREADS, 1, norm, norm)
 
 // ---- NORM_GRAD, NORM_GRAD_ADD ------------------------------------------------------------------
 
-// With y the norm and g = dy · weight: dx = scale · (g − mean g − y · mean(g·y)).
+// With y the normed x and g = dy · weight: dx = scale · (g − mean(g) − y · mean(g·y)).
 struct means {
     float g, dot;
 };
 
-// dy becomes g.
+// Turns dy into g.
 DEVICE void weigh_lanes(const struct norm *c, struct pack p, float *g, int at)
 {
     if (c->weight) {
         float w[LANES];
-        load_one(p, w, c->weight, c->weight_type, at);
+        load_weights(p, w, c->weight, c->weight_type, at);
         for (int k = 0; k < p.wide; k++)
             g[k] *= w[k];
     }
 }
 
-// x becomes y, its norm.
+// Turns x into y.
 DEVICE void norm_lanes(float *x, int wide, struct stats s)
 {
     for (int k = 0; k < wide; k++)
@@ -245,13 +251,14 @@ DEVICE void grad_pack(const struct norm *c, struct pack p, const float *y, const
     if (c->plus) {
         float before[LANES];
         load_lanes(c, p, before, c->plus, i);
-        for (int k = 0; k < p.wide; k++) // with the bits of NORM_GRAD and ADD: not fused
+        // A rounded sum, so that the bits are those of NORM_GRAD and then ADD.
+        for (int k = 0; k < p.wide; k++)
             dx[k] = __fadd_rn(before[k], dx[k]);
     }
     store_lanes(c, p, c->out, i, dx);
 }
 
-// y, from x, and g of a pack that nobody holds.
+// Makes y of a pack `x` that nobody holds, and loads its g.
 DEVICE void grad_reread(const struct norm *c, struct pack p, float *x, float *g, struct stats s,
                         int64_t base, int at)
 {
@@ -270,7 +277,7 @@ DEVICE void norm_grad(const struct norm *c, struct pack p)
         float other[LANES];
         hold_x(c, p, &x, base);
         hold_dy(c, p, &g, base);
-        const struct stats s = stats_of(c, p, &x, base, part);
+        const struct stats s = compute_stats(c, p, &x, base, part);
         m.g = m.dot = 0;
         UNROLL
         for (int k = 0; k < held_packs(p); k++)
@@ -316,8 +323,9 @@ DEVICE void add_weights(const struct norm *c, struct pack p, struct held *sum, c
         }
 }
 
-// A block's warps have rows of their own: their sums are added up in the warps' order.
-DEVICE void weight_share(struct held *sum, int warp, int warps)
+// Adds up the sums of a block's teams, which worked on different rows, in the order of their
+// numbers. The last team holds the whole sum at the end.
+DEVICE void add_teams(struct held *sum, int warp, int warps)
 {
     __shared__ float shared[HELD * WARP];
     for (int i = 0; i < warps; i++) {
@@ -332,8 +340,8 @@ DEVICE void weight_share(struct held *sum, int warp, int warps)
     }
 }
 
-// Part blockIdx.x of the rows, the columns from c.window on that the threads of a row hold. The
-// result is a row of f32.
+// Sums dy · y over share blockIdx.x of the rows, for the columns from c.window on that a team's
+// registers hold. The result is a row of f32.
 DEVICE void weight_grad(const struct norm *c, struct pack p)
 {
     __shared__ float part[WARP];
@@ -346,11 +354,11 @@ DEVICE void weight_grad(const struct norm *c, struct pack p)
     for (int64_t row = blockIdx.x * c->rows / gridDim.x + group; row < end; row += groups) {
         struct held x;
         hold_x(c, p, &x, row * c->n);
-        const struct stats s = stats_of(c, p, &x, row * c->n, part);
+        const struct stats s = compute_stats(c, p, &x, row * c->n, part);
         add_weights(c, p, &sum, &x, s, row * c->n);
     }
     if (groups > 1)
-        weight_share(&sum, group, groups);
+        add_teams(&sum, group, groups);
     if (group == groups - 1) {
         UNROLL
         for (int k = 0; k < HELD / p.wide; k++) {
@@ -366,8 +374,8 @@ VARIANTS(THREADS, weight_grad, norm)
 
 // ---- launches ----------------------------------------------------------------------------------
 
-static int launch_weight_grad(struct stream_q *q, const struct op_call *call, struct norm *c,
-                              int wide, struct err *e)
+static int sum_weight_grad(struct stream_q *q, const struct op_call *call, struct norm *c, int wide,
+                           struct err *e)
 {
     const unsigned parts = (unsigned)parts_of_rows(c->rows, c->n);
     const unsigned threads = c->team == WARP ? (unsigned)THREADS : (unsigned)c->team;
@@ -377,15 +385,15 @@ static int launch_weight_grad(struct stream_q *q, const struct op_call *call, st
     PRE((size_t)parts * (size_t)c->n * sizeof(float) <= call->workspace_bytes);
     c->out = partial;
     for (; c->window < c->n; c->window += HELD * c->team)
-        LAUNCH_VARIANT(weight_grad, wide, parts, threads, q->stream, *c);
+        launch_weight_grad(q->stream, wide, parts, threads, c);
     int rc = op_launched(q, call, e);
     return rc ? rc : reduce_parts(q, call, partial, parts, c->n, e);
 }
 
 // ---- the ops -----------------------------------------------------------------------------------
 
-// Where an op's operands are: positions among the inputs, −1: has none. The inputs before `rows`
-// are rows like x, the others one row.
+// Where an op's operands are: positions among its inputs, −1 where it has no such operand. Inputs
+// before number `rows` are shaped as x, the others as one row of it.
 static const struct norm_op {
     enum op op;
     int x, plus, dy, weight, bias, rows;
@@ -397,12 +405,13 @@ static const struct norm_op {
     {OP_NORM_WEIGHT_GRAD, 0, -1, 1, -1, -1, 2},
 };
 
-static const void *input_of(const struct op_call *c, int k)
+static const void *find_input(const struct op_call *c, int k)
 {
     return k >= 0 && k < c->nin ? c->in[k].data : NULL;
 }
 
-// Operands are rows like x, all of one dtype, or one row. A pack is of all that are read.
+// Refuses a call unless each operand is shaped as x, with its dtype, or as one row of it. Finds how
+// wide a pack can be for all of them.
 static int check_operands(const struct op_call *c, const struct norm_op *op, const struct norm *r,
                           int *wide, struct err *e)
 {
@@ -423,11 +432,11 @@ static int check_operands(const struct op_call *c, const struct norm_op *op, con
 
 static void set_operands(const struct op_call *c, const struct norm_op *op, struct norm *r)
 {
-    r->x = input_of(c, op->x);
-    r->plus = input_of(c, op->plus);
-    r->dy = input_of(c, op->dy);
-    r->weight = input_of(c, op->weight);
-    r->bias = input_of(c, op->bias);
+    r->x = find_input(c, op->x);
+    r->plus = find_input(c, op->plus);
+    r->dy = find_input(c, op->dy);
+    r->weight = find_input(c, op->weight);
+    r->bias = find_input(c, op->bias);
     r->weight_type = r->weight ? c->in[op->weight].dtype : DT_NONE;
     r->bias_type = r->bias ? c->in[op->bias].dtype : DT_NONE;
     r->out = c->out[c->nout - 1].data;
@@ -462,12 +471,12 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     else if (r.n <= MIDDLE * HELD)
         r.team = MIDDLE;
     if (c->op == OP_NORM_WEIGHT_GRAD)
-        return launch_weight_grad(q, c, &r, wide, e);
+        return sum_weight_grad(q, c, &r, wide, e);
     const unsigned threads = r.team == WARP ? (unsigned)MIDDLE : (unsigned)r.team;
     const unsigned grid = launch_blocks(r.rows, threads / r.team, MOST_BLOCKS);
     if (r.dy)
-        LAUNCH_VARIANT(norm_grad, wide, grid, threads, q->stream, r);
+        launch_norm_grad(q->stream, wide, grid, threads, &r);
     else
-        LAUNCH_VARIANT(norm, wide, grid, threads, q->stream, r);
+        launch_norm(q->stream, wide, grid, threads, &r);
     return op_launched(q, c, e);
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// SUM.
+// SUM: an operand, summed over some of its dimensions.
 //
-// Every input is read once, 2 or 4 bytes for one addition: bound by memory. Sums of four or eight
-// numbers are kept in double from there on, as there are few conversions a cycle, in an order that
-// depends on shapes alone. Two kernels, because neighbours in a warp must read neighbours in memory:
+// Every input is read once, 2 or 4 bytes for one addition: the kernels are bound by memory. The
+// order of the additions depends on shapes alone. Four or eight neighbours are added in f32 and
+// only their sum is converted, since a GPU converts few numbers to double a cycle; from there on
+// sums are kept in double. There are two kernels, because neighbouring threads must read
+// neighbours in memory:
 //
-//   columns   the innermost dimension stays: a block has up to 256 columns, its threads share the
-//             rows; many rows are cut in parts (parts_of_rows), added up by the same kernel. Bias
-//             gradients, with 4 bytes written a column and part beside at least 128 rows read.
-//   runs      the innermost dimension goes: a thread, a warp or a block for each result; few long
-//             ones are cut in chunks, of which a second kernel adds the doubles in the workspace.
-//             Anything not contiguous goes here too, element by element.
+//   columns   where the innermost dimension stays, as in the gradient of a bias. A block sums up to
+//             256 columns, and its threads share the rows. Many rows are cut in parts, as
+//             parts_of_rows() says, which the same kernel adds up in a second launch; a part has at
+//             least 128 rows, so that its sums are few bytes beside what it reads.
+//   runs      where the innermost dimension is summed over: each result is a sum over a run of
+//             memory, made by a thread, a warp or a block. A few long runs are cut in chunks whose
+//             sums, doubles in the workspace, a second kernel adds up. Operands that are not
+//             contiguous are summed here too, element by element.
 #include "kernels/cuda/reduce.h"
 
 #include <string.h>
@@ -22,7 +26,7 @@
 enum { THREADS = 256, WARP_RUN = 1024, CHUNK = 8192, AHEAD = 4, MOST_BLOCKS = 0x7fffffff };
 enum { IN, OUT };
 
-// What a result becomes, and where it goes.
+// Where the sums go: they are scaled, and stored or added to what is there.
 struct sink {
     void *to;
     enum dtype type;
@@ -30,16 +34,16 @@ struct sink {
     bool accumulate;
 };
 
-DEVICE void put_sink(const struct sink *s, int64_t at, double value)
+DEVICE void store_sum(const struct sink *s, int64_t at, double value)
 {
     float x = (float)(value * s->scale);
     store_f32(s->to, s->type, at, s->accumulate ? load_f32(s->to, s->type, at) + x : x);
 }
 
-static struct sink sink_of(const struct op_call *c, float scale)
+static struct sink make_sink(const struct op_call *c, float scale)
 {
     struct sink s;
-    memset(&s, 0, sizeof s); // what lies between is an argument of the launch as well
+    memset(&s, 0, sizeof s); // the padding too: it is part of the launch's arguments
     s.to = c->out[0].data;
     s.type = c->out[0].dtype;
     s.scale = scale;
@@ -47,7 +51,7 @@ static struct sink sink_of(const struct op_call *c, float scale)
     return s;
 }
 
-static struct sink sink_f32(float *to)
+static struct sink make_partial_sink(float *to)
 {
     struct sink s;
     memset(&s, 0, sizeof s);
@@ -63,14 +67,18 @@ struct columns {
     const void *x;
     enum dtype type;
     struct loops kept, reduced;
-    int64_t cols, tiles, rows, parts, results; // tiles: blocks that share one row's columns
-    int log_wide;                              // threads side by side
-    bool fits;
+    int64_t cols, rows;
+    int64_t tiles;   // blocks side by side, for the columns of one row
+    int64_t parts;   // blocks one above the other, each with its share of the rows
+    int64_t results; // of one part
+    int log_wide;    // 2^log_wide threads of a block lie side by side
+    bool fits;       // a thread's LANES columns are neighbours and loaded at once
     struct sink out;
 };
 
-// Where element k of a thread's columns is: eight neighbours, or one in every `wide`.
-DEVICE int64_t column_of(const struct columns *c, int64_t first, int x, int k)
+// Returns the column that is number k of a thread's LANES columns: they are neighbours if packs
+// fit, else 2^log_wide apart.
+DEVICE int64_t find_column(const struct columns *c, int64_t first, int x, int k)
 {
     return first + (c->fits ? x * LANES + k : (k << c->log_wide) + x);
 }
@@ -84,12 +92,13 @@ DEVICE void load_columns(const struct columns *c, float v[LANES], int64_t row, i
         return;
     }
     for (int k = 0; k < LANES; k++) {
-        int64_t col = column_of(c, first, x, k);
+        int64_t col = find_column(c, first, x, k);
         v[k] = col < c->cols ? load_f32(c->x, c->type, at + col) : 0;
     }
 }
 
-// Rows `row`, `row` + step, … before `end` of a thread's columns, added up.
+// Adds up rows `row`, `row` + step, … before `end` of a thread's columns, AHEAD rows at a time so
+// that their loads are under way together.
 DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t row, int64_t end,
                         int64_t step, int64_t base, int64_t first, int x)
 {
@@ -121,37 +130,42 @@ KERNEL_BESIDE(THREADS, 2) columns_kernel(struct columns c)
     if (!c.fits || first + x * LANES < c.cols)
         add_columns(&c, total, row + y, end, THREADS >> c.log_wide, base, first, x);
     for (int k = 0; k < LANES; k++)
-        part[y * wide * LANES + (int)(column_of(&c, 0, x, k))] = total[k];
+        part[y * wide * LANES + (int)(find_column(&c, 0, x, k))] = total[k];
     __syncthreads();
     for (int i = threadIdx.x; i < wide * LANES; i += THREADS) {
         double sum = 0;
         for (int k = 0; k < THREADS >> c.log_wide; k++)
             sum += part[k * wide * LANES + i];
         if (first + i < c.cols)
-            put_sink(&c.out, cut * c.results + outer * c.cols + first + i, sum);
+            store_sum(&c.out, cut * c.results + outer * c.cols + first + i, sum);
     }
 }
 
-enum { SPREAD = 128, LEAST_WIDE = 2 }; // blocks that keep a large device busy; 32 columns: 64 bytes
+enum {
+    SPREAD = 128,  // blocks that keep a large device busy
+    LEAST_WIDE = 2 // 4 threads side by side: 32 columns, of which a row has 64 bytes or more
+};
 
-static int64_t tiles_of(int64_t cols, int log_wide)
+static int64_t count_tiles(int64_t cols, int log_wide)
 {
     int64_t wide = (int64_t)LANES << log_wide;
     return (cols + wide - 1) / wide;
 }
 
-// Threads side by side: as few as take the columns, at most a warp; fewer, with more of a block for
-// the rows, where there would be few blocks, as there are for the parts of a sum.
-static int log_wide_of(int64_t cols, int64_t others)
+// Chooses how many threads of a block lie side by side: as few as the columns need and at most a
+// warp. Where that makes too few blocks for the device, as when parts are added up, it takes fewer
+// of them: the columns are spread over more blocks, and more of a block's threads share the rows.
+static int choose_log_wide(int64_t cols, int64_t others)
 {
     int log = 0;
     while (log < 5 && ((int64_t)LANES << log) < cols)
         log++;
-    while (log > LEAST_WIDE && tiles_of(cols, log) * others < SPREAD)
+    while (log > LEAST_WIDE && count_tiles(cols, log) * others < SPREAD)
         log--;
     return log;
 }
 
+// Whether every pack along the first n loops begins at a multiple of LANES elements.
 static bool strides_fit(const struct loops *l, int n)
 {
     bool fit = true;
@@ -164,8 +178,8 @@ static int launch_columns(struct stream_q *q, const struct op_call *call, struct
                           struct err *e)
 {
     const int64_t others = c->results / c->cols * c->parts;
-    c->log_wide = log_wide_of(c->cols, others);
-    c->tiles = tiles_of(c->cols, c->log_wide);
+    c->log_wide = choose_log_wide(c->cols, others);
+    c->tiles = count_tiles(c->cols, c->log_wide);
     int64_t blocks = others * c->tiles;
     if (blocks > MOST_BLOCKS)
         return op_refuse(call, e, "more results than a grid has blocks");
@@ -196,14 +210,14 @@ static int add_parts(struct stream_q *q, const struct op_call *call, const float
 int reduce_parts(struct stream_q *q, const struct op_call *call, const float *partial,
                  int64_t parts, int64_t cols, struct err *e)
 {
-    return add_parts(q, call, partial, parts, cols, sink_of(call, 1), e);
+    return add_parts(q, call, partial, parts, cols, make_sink(call, 1), e);
 }
 
 static int sum_columns(struct stream_q *q, const struct op_call *call, const struct loops *kept,
                        const struct loops *reduced, struct err *e)
 {
     struct columns c;
-    struct sink out = sink_of(call, call->attr->scale);
+    struct sink out = make_sink(call, call->attr->scale);
     memset(&c, 0, sizeof c);
     c.x = call->in[0].data;
     c.type = call->in[0].dtype;
@@ -215,7 +229,7 @@ static int sum_columns(struct stream_q *q, const struct op_call *call, const str
     c.parts = parts_of_rows(c.rows, c.results);
     float *partial = (float *)call->workspace;
     PRE(c.parts == 1 || parts_bytes(c.rows, c.results) <= call->workspace_bytes);
-    c.out = c.parts > 1 ? sink_f32(partial) : out;
+    c.out = c.parts > 1 ? make_partial_sink(partial) : out;
     int rc = launch_columns(q, call, &c, e);
     if (rc || c.parts == 1)
         return rc;
@@ -228,15 +242,18 @@ struct runs {
     const void *x;
     enum dtype type;
     struct loops kept, reduced;
-    int64_t results, n, size, chunks; // n: elements of a result; size: of a chunk
-    int team;
-    bool fits;
-    double *partial; // [results][chunks]; null: one chunk is all
+    int64_t results;
+    int64_t n;            // elements that make one result
+    int64_t size, chunks; // elements of a chunk, and chunks of a result
+    int team;             // threads that sum a chunk
+    bool fits;            // LANES neighbours are loaded at once
+    double *partial;      // [results][chunks]; null: each result has one chunk
     struct sink out;
 };
 
-// A thread's share of the elements [begin, end) of the run at `base`: packs, then what is left.
-DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, int64_t end,
+// Sums a thread's share of the elements [begin, end) of the run at `base`: first whole packs, then
+// what is left.
+DEVICE double sum_contiguous(const struct runs *c, int64_t base, int64_t begin, int64_t end,
                              int lane)
 {
     const int64_t packs = c->fits ? (end - begin) / LANES * LANES : 0;
@@ -251,7 +268,8 @@ DEVICE double run_contiguous(const struct runs *c, int64_t base, int64_t begin, 
     return sum;
 }
 
-DEVICE double run_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
+// The same where neighbours of the run are not neighbours in memory.
+DEVICE double sum_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
 {
     double sum = 0;
     for (; i < end; i += c->team) {
@@ -270,14 +288,14 @@ KERNEL(THREADS) runs_kernel(struct runs c)
         const int64_t result = i / c.chunks, begin = i % c.chunks * c.size;
         const int64_t end = c.n - begin < c.size ? c.n : begin + c.size;
         const int64_t base = walk_offset(&c.kept, c.kept.n, IN, result);
-        double sum = contiguous ? run_contiguous(&c, base, begin, end, lane)
-                                : run_scattered(&c, base, begin + lane, end);
+        double sum = contiguous ? sum_contiguous(&c, base, begin, end, lane)
+                                : sum_scattered(&c, base, begin + lane, end);
         if (c.team > 1)
             sum = team_sum_f64(sum, c.team, part);
         if (lane == 0 && c.partial)
             c.partial[i] = sum;
         else if (lane == 0)
-            put_sink(&c.out, result, sum);
+            store_sum(&c.out, result, sum);
     }
 }
 
@@ -289,10 +307,11 @@ KERNEL(THREADS) chunks_kernel(const double *partial, int64_t chunks, struct sink
         sum += partial[blockIdx.x * chunks + i];
     sum = block_sum_f64(sum, part);
     if (threadIdx.x == 0)
-        put_sink(&out, blockIdx.x, sum);
+        store_sum(&out, blockIdx.x, sum);
 }
 
-// Few results of many elements are made in chunks, all of them together in OP_CHUNKS at most.
+// Cuts a few results of many elements in chunks, at most OP_CHUNKS for all of them together, and
+// chooses how many threads sum a chunk.
 static void cut_runs(struct runs *c)
 {
     int64_t most = c->results < OP_CHUNKS ? OP_CHUNKS / c->results : 1;
@@ -346,6 +365,6 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
     r.kept = kept;
     r.reduced = reduced;
     r.n = loops_count(&reduced, reduced.n);
-    r.out = sink_of(c, c->attr->scale);
+    r.out = make_sink(c, c->attr->scale);
     return sum_runs(q, c, &r, e);
 }

@@ -94,32 +94,34 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
     return p.wide == 1 ? own : p.type;
 }
 
-// DEVICE void NAME(const struct WHAT *c, struct pack p), as three kernels.
+// DEVICE void NAME(const struct WHAT *c, struct pack p) as three kernels, and launch_NAME(), which
+// launches the one for packs of `wide` elements.
 #define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), name, what)
 #define VARIANTS_BESIDE(threads, blocks, name, what) \
     VARIANTS_OF(KERNEL_BESIDE(threads, blocks), name, what)
-#define VARIANTS_OF(kernel, name, what)  \
-    kernel name##_bf16(struct what c)    \
-    {                                    \
-        name(&c, pack_of(DT_BF16, 8));   \
-    }                                    \
-    kernel name##_f32(struct what c)     \
-    {                                    \
-        name(&c, pack_of(DT_F32, 4));    \
-    }                                    \
-    kernel name##_element(struct what c) \
-    {                                    \
-        name(&c, pack_of(DT_NONE, 1));   \
+#define VARIANTS_OF(kernel, name, what)                                                     \
+    kernel name##_bf16(struct what c)                                                       \
+    {                                                                                       \
+        name(&c, pack_of(DT_BF16, 8));                                                      \
+    }                                                                                       \
+    kernel name##_f32(struct what c)                                                        \
+    {                                                                                       \
+        name(&c, pack_of(DT_F32, 4));                                                       \
+    }                                                                                       \
+    kernel name##_element(struct what c)                                                    \
+    {                                                                                       \
+        name(&c, pack_of(DT_NONE, 1));                                                      \
+    }                                                                                       \
+    static void launch_##name(cudaStream_t stream, int wide, unsigned grid, unsigned block, \
+                              const struct what *c)                                         \
+    {                                                                                       \
+        if (wide == 8)                                                                      \
+            LAUNCH(name##_bf16, grid, block, 0, stream, *c);                                \
+        else if (wide == 4)                                                                 \
+            LAUNCH(name##_f32, grid, block, 0, stream, *c);                                 \
+        else                                                                                \
+            LAUNCH(name##_element, grid, block, 0, stream, *c);                             \
     }
-#define LAUNCH_VARIANT(name, wide, grid, threads, stream, c)     \
-    do {                                                         \
-        if ((wide) == 8)                                         \
-            LAUNCH(name##_bf16, grid, threads, 0, stream, c);    \
-        else if ((wide) == 4)                                    \
-            LAUNCH(name##_f32, grid, threads, 0, stream, c);     \
-        else                                                     \
-            LAUNCH(name##_element, grid, threads, 0, stream, c); \
-    } while (0)
 
 // ---- teams -------------------------------------------------------------------------------------
 

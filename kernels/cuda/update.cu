@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a step: metrics, clipping, the update of parameters.
 //
-// METRICS gathers some ten numbers and CLIP makes two: a block and a thread. An update is one pass
-// over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v and writes p, m,
-// v, 28 bytes and some 20 FLOPs an element (30 with p's copy in bf16), so it is bound by memory:
-// accesses are of 16 bytes, four a thread in flight, and one launch serves a range of any length,
-// or RANGES of them, each with blocks of its own: a small tensor costs no launch. Clip and hyper
-// vectors are read here: the host waits for no norm, and one captured graph serves every step.
+// METRICS gathers some ten numbers and CLIP computes two, so a block and a thread are enough. An
+// update is one pass over memory, in place, by optax's formulas in its order: ADAM reads p, g, m, v
+// and writes p, m, v, 28 bytes and some 20 FLOPs an element (30 bytes with p's copy in bf16), so it
+// is bound by memory. A thread has four accesses of 16 bytes under way. One launch updates up to
+// RANGES tensors, each with blocks of its own, so that a small tensor needs no launch for itself.
+// The kernels read the clip and hyper vectors from the device: the host never waits for the norm,
+// and one captured graph serves every step.
 //
-// A step to be skipped changes nothing: in place nothing is even read; else the inputs are copied,
-// and so is p where a copy is wanted.
+// A step that is to be skipped changes no number. In place it does not even read them; otherwise it
+// copies its inputs to its outputs, and p to p's copy in bf16 if there is one.
 #include "common/op/average.h"
 #include "kernels/cuda/lanes.h"
 
@@ -88,15 +89,16 @@ struct update {
     enum op op;
     int64_t n;
     const float *g, *clip, *hyper;
-    const float *from[TENSORS];   // p, m or velocity, v: as they are ..
-    float *to[TENSORS];           // .. and as they become; null: there is none
-    uint16_t *copy;               // of p in bf16; null: none is wanted
-    struct average first, second; // moments; MOMENTUM: first is the velocity's
+    const float *from[TENSORS];   // p, then ADAM's m and v, or MOMENTUM's velocity
+    float *to[TENSORS];           // where their new values go; null where the op has fewer
+    uint16_t *copy;               // where p goes in bf16 as well; null: nowhere
+    struct average first, second; // of ADAM's moments; `first` of MOMENTUM's velocity
     float lr_scale, eps, decay;
     bool nesterov;
 };
 
-struct rates { // of this step
+// What this step's clip and hyper vectors hold.
+struct rates {
     float clip, lr, bias1, bias2;
 };
 
@@ -122,7 +124,7 @@ DEVICE float adam(const struct update *u, const struct rates *r, float p, float 
     return p - r->lr * (step + u->decay * p);
 }
 
-// WIDE elements from `at` on, of which n are there; `states` behind p.
+// Updates the n elements from `at` on, at most WIDE. `states` counts the tensors behind p.
 DEVICE void update_lanes(const struct update *u, const struct rates *r, int states, bool skip,
                          int64_t at, int n)
 {
@@ -151,7 +153,7 @@ DEVICE void update_lanes(const struct update *u, const struct rates *r, int stat
         lanes_store(u->to[2], DT_F32, at, n, WIDE, v);
 }
 
-// By block `block` of `blocks`.
+// Updates the share of a tensor that falls to block `block` of `blocks`.
 DEVICE void update_all(const struct update *u, int states, bool in_place, unsigned block,
                        unsigned blocks)
 {
@@ -182,7 +184,8 @@ KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
     update_all(&u, 2, in_place, blockIdx.x, gridDim.x);
 }
 
-// Updates in place that differ in these alone; range k has the blocks up to `end`.
+// Updates in place that one launch makes. They differ only in what a range says; all else is in
+// `like`. Range k is updated by the blocks from the end of range k − 1 up to its own.
 enum { RANGES = 56 };
 struct range {
     int64_t n;
@@ -267,7 +270,7 @@ static void plan_update(const struct op_call *c, struct update *u, bool *in_plac
     int states = op_outputs(c->op);
     u->copy = c->nout > states ? (uint16_t *)c->out[states].data : NULL;
     for (int k = 0; k < states; k++) {
-        u->from[k] = (const float *)c->in[k ? k + 1 : 0].data; // the gradient is among them
+        u->from[k] = (const float *)c->in[k ? k + 1 : 0].data; // in[1] is the gradient
         u->to[k] = (float *)c->out[k].data;
         *in_place = *in_place && u->from[k] == u->to[k];
     }

@@ -32,21 +32,6 @@ DEVICE int64_t walk_offset(const struct loops *l, int n, int k, int64_t at)
     return n ? offset + at * l->stride[k][0] : 0;
 }
 
-// The same for all operands at once: one division a loop.
-DEVICE void walk_offsets(const struct loops *l, int n, int64_t at, int64_t offset[MAX_OPERANDS])
-{
-    int64_t index;
-    for (int k = 0; k < l->operands; k++)
-        offset[k] = 0;
-    for (int i = n - 1; i >= 0; i--) {
-        index = at;
-        if (i)
-            at = walk_divide(at, l->extent[i], &index);
-        for (int k = 0; k < l->operands; k++)
-            offset[k] += index * l->stride[k][i];
-    }
-}
-
 // How far operand k moves in the innermost loop; 0 where there is none.
 HOST_DEVICE int64_t walk_step(const struct loops *l, int k)
 {
