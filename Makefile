@@ -71,7 +71,7 @@ AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder ho
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
 # The lower first.
-COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world fake_world
+COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world
 COLLECTIVE_SRC += announce operation communicator staging host_transport
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
@@ -395,7 +395,7 @@ $(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BU
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/device_transport.c tests/support/random_graph.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c
 TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)

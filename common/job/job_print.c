@@ -96,11 +96,9 @@ void job_print(const struct job *job, struct buf *to)
     print_rows(job, true, to);
 }
 
-enum said { SAY_KEYS, SAY_IDENTITY_KEYS, SAY_SETTINGS };
-
 // The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
 // so a key is looked up in each job's schema.
-static void print_setting(const struct job *job, const char *path, enum said said, struct buf *to)
+static void print_setting(const struct job *job, const char *path, bool identity, struct buf *to)
 {
     for (int i = 0; i < schema_rows(job->schema); i++) {
         size_t offset = 0;
@@ -110,7 +108,7 @@ static void print_setting(const struct job *job, const char *path, enum said sai
             continue;
         if (!when_holds(job->schema, job, row) || is_absent(row, field))
             return;
-        if (said == SAY_IDENTITY_KEYS)
+        if (identity)
             print_meaning(row, field, to);
         else
             setting_types[row->type].print(row, field, to);
@@ -127,15 +125,16 @@ static bool has_key(const struct schema *schema, const char *path)
     return false;
 }
 
+// Of the identity: what is part of it, and the key alone. Else any key, with both settings.
 static void print_difference(const struct job *before, const struct job *now, const char *path,
-                             enum said said, struct buf *to)
+                             bool identity, struct buf *to)
 {
     struct buf a = {0}, b = {0};
-    print_setting(before, path, said, &a);
-    print_setting(now, path, said, &b);
-    if (strcmp(buf_str(&a), buf_str(&b)) && !(said == SAY_IDENTITY_KEYS && is_free_key(path))) {
+    print_setting(before, path, identity, &a);
+    print_setting(now, path, identity, &b);
+    if (strcmp(buf_str(&a), buf_str(&b)) && !(identity && is_free_key(path))) {
         buf_printf(to, "%s%s", to->len ? ", " : "", path);
-        if (said == SAY_SETTINGS && !strchr(buf_str(&a), '\n') && !strchr(buf_str(&b), '\n'))
+        if (!identity && !strchr(buf_str(&a), '\n') && !strchr(buf_str(&b), '\n'))
             buf_printf(to, " from %s to %s", a.len ? buf_str(&a) : "none",
                        b.len ? buf_str(&b) : "none");
     }
@@ -143,32 +142,27 @@ static void print_difference(const struct job *before, const struct job *now, co
     buf_clear(&b);
 }
 
-static void print_differences(const struct job *before, const struct job *now, enum said said,
+static void print_differences(const struct job *before, const struct job *now, bool identity,
                               struct buf *to)
 {
     size_t unused;
     for (int i = 0; i < schema_rows(before->schema); i++)
-        print_difference(before, now, schema_row(before->schema, i, &unused)->path, said, to);
+        print_difference(before, now, schema_row(before->schema, i, &unused)->path, identity, to);
     for (int i = 0; i < schema_rows(now->schema); i++) {
         const char *path = schema_row(now->schema, i, &unused)->path;
         if (!has_key(before->schema, path))
-            print_difference(before, now, path, said, to);
+            print_difference(before, now, path, identity, to);
     }
-}
-
-void job_differences(const struct job *one, const struct job *other, struct buf *keys)
-{
-    print_differences(one, other, SAY_KEYS, keys);
 }
 
 void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys)
 {
-    print_differences(one, other, SAY_IDENTITY_KEYS, keys);
+    print_differences(one, other, true, keys);
 }
 
 void job_changes(const struct job *before, const struct job *now, struct buf *text)
 {
-    print_differences(before, now, SAY_SETTINGS, text);
+    print_differences(before, now, false, text);
 }
 
 static void hash_rows(const struct job *job, bool with_free, char hex[65])

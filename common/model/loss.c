@@ -26,19 +26,3 @@ int loss_cross_entropy(struct graph *g, int logits, int targets, int64_t limit)
     int pick = loss_rows(g, OP_PICK, 2, (int[]){logits, targets}, DT_F32, 0);
     return sub(g, lse, pick);
 }
-
-static int sum_rows(struct graph *g, int rows, int64_t of)
-{
-    graph_at(g, POINT_NONE);
-    return sum(g, rows, 0, NULL, 1.0f / (float)of, DT_NONE);
-}
-
-int loss_mean(struct graph *g, const char *name, int rows, int64_t of)
-{
-    int part = sum_rows(g, rows, of);
-    if (g->failed)
-        return -1;
-    int total = graph_sum(g, name, -1, part);
-    graph_contribute(g, total, part);
-    return total;
-}

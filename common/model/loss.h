@@ -8,5 +8,3 @@
 int loss_rows(struct graph *g, enum op op, int nin, const int *in, enum dtype t, int64_t limit);
 // −ln softmax(logits)[target], a number a row.
 int loss_cross_entropy(struct graph *g, int logits, int targets, int64_t limit);
-// Σ rows / `of`, collected over the microbatches: a sum of that name.
-int loss_mean(struct graph *g, const char *name, int rows, int64_t of);

@@ -65,33 +65,6 @@ DEVICE void store_f32(void *p, enum dtype t, int64_t i, float x)
         ((uint16_t *)p)[i] = f32_to_bf16(x);
 }
 
-// Four elements in a row, f32 or bf16, of which the first lies at a multiple of four elements from
-// memory aligned to 16 bytes: one access of 16 or 8 bytes.
-DEVICE float4 load4_f32(const void *p, enum dtype t, int64_t i)
-{
-    float4 v;
-    if (t == DT_F32)
-        return *(const float4 *)(const void *)((const float *)p + i);
-    uint2 w = *(const uint2 *)(const void *)((const uint16_t *)p + i);
-    v.x = __uint_as_float(w.x << 16);
-    v.y = __uint_as_float(w.x & 0xffff0000u);
-    v.z = __uint_as_float(w.y << 16);
-    v.w = __uint_as_float(w.y & 0xffff0000u);
-    return v;
-}
-
-DEVICE void store4_f32(void *p, enum dtype t, int64_t i, float4 v)
-{
-    uint2 w;
-    if (t == DT_F32) {
-        *(float4 *)(void *)((float *)p + i) = v;
-        return;
-    }
-    w.x = f32_to_bf16_pair(v.x, v.y);
-    w.y = f32_to_bf16_pair(v.z, v.w);
-    *(uint2 *)(void *)((uint16_t *)p + i) = w;
-}
-
 // a · b + c in one instruction, rounded once; nothing else is (NVCC_FLAGS). The emulator rounds
 // twice: a C library's fmaf takes ten times as long.
 DEVICE float mad(float a, float b, float c)

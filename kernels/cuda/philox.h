@@ -37,12 +37,6 @@ DEVICE float draw_uniform_of(unsigned word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-DEVICE float draw_uniform(uint64_t seed, unsigned stream, unsigned step, uint64_t index)
-{
-    uint4 block = draw_block(seed, stream, step, index >> 2);
-    return draw_uniform_of(draw_word(block, (unsigned)(index & 3)));
-}
-
 // Normal number `half` (0 or 1) of a block: that of index 2·block + half. In double, as the host.
 DEVICE float draw_normal_of(uint4 block, unsigned half)
 {

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/rand.h"
-#include "kernels/cuda/numbers.h"
+#include "kernels/cuda/lanes.h"
 #include "kernels/cuda/philox.h"
 #include "tests/cuda/dies.h"
 
@@ -217,7 +217,8 @@ KERNEL(256) draws_kernel(uint64_t seed, unsigned stream, unsigned step, uint64_t
 {
     uint64_t i = first + blockIdx.x * blockDim.x + threadIdx.x;
     uint4 block = draw_block(seed, stream, step, i >> 1);
-    out[i - first] = draw_uniform(seed, stream, step, i);
+    uint4 fours = draw_block(seed, stream, step, i >> 2);
+    out[i - first] = draw_uniform_of(draw_word(fours, (unsigned)(i & 3)));
     out[N + i - first] = draw_normal_of(block, (unsigned)(i & 1));
 }
 
@@ -242,11 +243,12 @@ static void draws_are_the_hosts_to_the_bit(void **state)
 KERNEL(32) fours_kernel(const void *in, enum dtype t, void *same, void *sixteen)
 {
     int64_t i = 4 * (int64_t)threadIdx.x;
-    float4 v = load4_f32(in, t, i);
-    store4_f32(same, t, i, v);
-    store_f32(sixteen, DT_BF16, i, v.x);
-    store_f32(sixteen, DT_BF16, i + 1, v.y);
-    store_f32(sixteen, DT_BF16, i + 2, v.z);
+    float v[LANES];
+    lanes_load(in, t, i, 1, 4, 4, v);
+    lanes_store(same, t, i, 4, 4, v);
+    store_f32(sixteen, DT_BF16, i, v[0]);
+    store_f32(sixteen, DT_BF16, i + 1, v[1]);
+    store_f32(sixteen, DT_BF16, i + 2, v[2]);
     store_f32(sixteen, DT_BF16, i + 3, load_f32(in, t, i + 3));
 }
 
@@ -372,7 +374,9 @@ static void host_pointer_in_arguments(void)
 
 KERNEL(32) fourfold_kernel(const float *from, int64_t at, float4 *to)
 {
-    to[threadIdx.x] = load4_f32(from, DT_F32, at);
+    float v[LANES];
+    lanes_load_f32(from + at, v);
+    to[threadIdx.x] = make_float4(v[0], v[1], v[2], v[3]);
 }
 
 static void misaligned_access(void)

@@ -8,6 +8,7 @@
 #include "common/base/rand.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
+#include "tests/support/mean_loss.h"
 
 enum { POOL = 64 };
 
@@ -505,7 +506,7 @@ static void end(struct pool *p, int64_t step_batch)
         int calm = graph_like(g, OP_TANH, 1, &p->value[i], p->value[i]);
         int square = as_f32(g, graph_like(g, OP_MUL, 2, (int[]){calm, p->value[i]}, calm));
         if (!contributions++) {
-            g->loss = total = loss_mean(g, "loss", square, step_batch);
+            g->loss = total = mean_loss(g, "loss", square, step_batch);
             continue;
         }
         struct op_attr attr = {.scale = 1.0f / (float)step_batch};

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/ops/rig.h"
-#include "worker/collective/fake_world.h"
+#include "tests/support/fake_world.h"
 
 struct actor {
     const struct rank_threads *ranks;

@@ -13,6 +13,7 @@
 #include "common/job/job.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
+#include "tests/support/mean_loss.h"
 
 struct attention_layer {
     struct op_attr attr;
@@ -165,6 +166,6 @@ static inline int attention_build(struct graph *g, const struct job *job, enum p
     x = attention_norm(&b, x);
     graph_at(g, POINT_LOGITS);
     int logits = graph_matmul(g, x, in[1], 3, (enum dim[]){DIM_BATCH, DIM_SEQ, DIM_VOCAB});
-    g->loss = loss_mean(g, "loss", loss_cross_entropy(g, logits, targets, 0), step_batch * 24);
+    g->loss = mean_loss(g, "loss", loss_cross_entropy(g, logits, targets, 0), step_batch * 24);
     return g->failed;
 }

@@ -34,6 +34,21 @@ struct moe_build {
     int balance;    // sum of the loss
 };
 
+// x with its first two dimensions in the other order.
+static inline int swap_experts(struct graph *g, int x)
+{
+    struct value v = g->values[x];
+    enum dim first = v.dims[0];
+    v.dims[0] = v.dims[1];
+    v.dims[1] = first;
+    return graph_op(g, &(struct op_args){.op = OP_SCALE,
+                                         .nin = 1,
+                                         .in = &x,
+                                         .nout_dims = v.shape.n,
+                                         .out_dims = v.dims,
+                                         .attr = &(struct op_attr){.scale = 1}});
+}
+
 #define MOE_PATH(...) arena_printf(b->g->arena, __VA_ARGS__)
 
 static inline int64_t moe_size(enum dim d)
@@ -176,7 +191,7 @@ static inline int moe_experts(struct moe_build *b, int y)
     graph_at(g, POINT_SLOTS);
     int e = experts_dispatch(g, y, slot);
     graph_at(g, POINT_EXPERT);
-    e = experts_swap(g, e);
+    e = swap_experts(g, e);
     graph_at(g, POINT_EXPERT_HIDDEN);
     int h = moe_linear(b, e, "moe/in", DIMS(DIM_EXPERT, DIM_EMBED, DIM_MLP),
                        DIMS(DIM_EXPERT, DIM_GROUP, DIM_CAPACITY, DIM_MLP),
@@ -188,7 +203,7 @@ static inline int moe_experts(struct moe_build *b, int y)
                        DIMS(DIM_EXPERT, DIM_EMBED), 1);
     o = draws_dropout(&b->draws, o, -1, MOE_PATH("%s/moe/dropout", b->at), moe.dropout);
     graph_at(g, POINT_SLOTS);
-    o = experts_swap(g, o);
+    o = swap_experts(g, o);
     graph_at(g, POINT_SEQ);
     int x = experts_combine(g, o, slot, w);
     return moe.shared ? add(g, x, moe_ffn(b, y, "moe/shared", moe.shared)) : x;

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "worker/collective/fake_world.h"
+#include "tests/support/fake_world.h"
 
 enum { MOST = 4, COUNT = 20000 };
 

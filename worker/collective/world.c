@@ -2,7 +2,7 @@
 // The world: waiting, breaking, closing. All waiting of all operations is world_wait(): it steps
 // what is open, spins for a while, then naps until a peer wakes it, a connection ends or time is
 // up. Nothing here knows what an operation does (operation.c), how a peer is reached
-// (process_world.c, fake_world.c) or who else moves data meanwhile (progress_thread.c).
+// (process_world.c; tests have one of threads) or who else moves data meanwhile (progress_thread.c).
 #include "worker/collective/world.h"
 
 #include <inttypes.h>

@@ -135,17 +135,3 @@ int experts_combine(struct graph *g, int y, int slot, int weights)
                                          .out_dims = (enum dim[]){s.dims[0], s.dims[1], v.dims[3]},
                                          .attr = &attr});
 }
-
-int experts_swap(struct graph *g, int x)
-{
-    struct value v = g->values[x];
-    enum dim first = v.dims[0];
-    v.dims[0] = v.dims[1];
-    v.dims[1] = first;
-    return graph_op(g, &(struct op_args){.op = OP_SCALE,
-                                         .nin = 1,
-                                         .in = &x,
-                                         .nout_dims = v.shape.n,
-                                         .out_dims = v.dims,
-                                         .attr = &(struct op_attr){.scale = 1}});
-}

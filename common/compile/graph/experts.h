@@ -5,7 +5,6 @@
 //   w = experts_top(g, s, by, dim, k, &ids)         the k best scores of each token, and whose they are
 //   slot = experts_slots(g, &how, ids, w, at, &n)   its place with each; how often each was chosen
 //   e = experts_dispatch(g, x, slot)                [group, expert, capacity, width]
-//   e = experts_swap(g, e)                          [expert, group, capacity, width], and back
 //   y = experts_combine(g, e, slot, w)              [batch, seq, width]
 //
 // Values stand at the point that is set (graph_at); ids, slots and counts at none.
@@ -34,5 +33,3 @@ int experts_slots(struct graph *g, const struct experts_dealing *how, int ids, i
 
 int experts_dispatch(struct graph *g, int x, int slot);
 int experts_combine(struct graph *g, int y, int slot, int weights); // weights −1: all 1
-// x with its first two dimensions in the other order.
-int experts_swap(struct graph *g, int x);

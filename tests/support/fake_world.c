@@ -2,7 +2,7 @@
 // A world of threads: pages and windows on the heap, one mutex and condition for naps. A
 // rank that naps is counted; whoever wakes it uncounts it under the same lock, so the count is
 // exact: when it reaches the number of ranks that are there, nothing can happen any more.
-#include "worker/collective/fake_world.h"
+#include "tests/support/fake_world.h"
 
 #include <inttypes.h>
 #include <pthread.h>
