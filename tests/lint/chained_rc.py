@@ -17,12 +17,16 @@ CHAINED = re.compile(r"\brc\s=\s+rc\s\?\s+rc\s*:")
 
 
 def statement_before(text, at):
-    """The statement that ends right before `at`, or "" if a block, branch or label does."""
+    """The statement that ends right before `at`, or "" if a block, branch or label does. What stands
+    between parentheses ends no statement: a loop is one with the body that it has without braces."""
     end = len(text[:at].rstrip())
     if end == 0 or text[end - 1] != ";":
         return ""
-    start = max(text.rfind(c, 0, end - 1) for c in ";{}")
-    return text[start + 1 : end].strip()
+    start, depth = end - 1, 0
+    while start > 0 and (depth or text[start - 1] not in ";{}"):
+        start -= 1
+        depth += {")": 1, "(": -1}.get(text[start], 0)
+    return text[start:end].strip()
 
 
 def find_violations(text):
@@ -32,7 +36,7 @@ def find_violations(text):
         before = statement_before(text, match.start())
         line = text.count("\n", 0, match.start()) + 1
         run = run + 1 if CHAINED.match(before) else 1
-        if re.match(r"(if|for|while|else|return|switch|case|goto)\b", before) or not re.search(r"\brc = ", before):
+        if re.match(r"(if|for|while|else|return|switch|case|goto)\b", before) or not re.search(r"\brc\s=\s", before):
             yield line, "`rc = rc ? rc :` behind something else than its own line of steps"
         elif run == LONGEST_LINE + 1:
             yield line, f"a line of more than {LONGEST_LINE} steps"

@@ -16,7 +16,7 @@ FOREIGN = {
     "omp.h", "xfs_fs.h",
     "nccl.c",  # a transport to come: its recipe names it
 }
-ELSEWHERE = re.compile(r"§|\bdesign (?:section|chapter|\d)|\bpromises? \d")
+ELSEWHERE = re.compile(r"§|\b(?:design|section|chapter) \d|\bdesign (?:section|chapter)|\bpromises? \d", re.I)
 NAMED = re.compile(r"(?<![\w/.*$<@%-])((?:[\w{},*?-]+/)*[\w*?{},-]+\.(?:c|h|cu|md|py|sh|proto))\b(?![\w*(/-])")
 PLACEHOLDER = re.compile(r"NAME|(?<![a-z])thing(?![a-z])")  # in a recipe
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -80,6 +80,9 @@ PLANTED = {
     "a section of a document elsewhere": (
         {"worker/a.c": SPDX + "// As design \u00a79 says.\n"},
         "worker/a.c: '\u00a7' points into a document that is not here: name the room's README.md [documents]"),
+    "a section of a document elsewhere, in words": (
+        {"worker/a.c": SPDX + "// As section 9 says.\n"},
+        "worker/a.c: 'section 9' points into a document that is not here: name the room's README.md [documents]"),
     "a promise of a document elsewhere": (
         {"worker/a.c": SPDX + "int x; // promise 5\n"},
         "worker/a.c: 'promise 5' points into a document that is not here: name the room's README.md [documents]"),
@@ -114,6 +117,9 @@ PLANTED = {
         "worker/a.c: a message says 60 s: print the constant that decides it [limits]"),
     "chained errors in a loop": (
         {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = 0;\n    for (int i = 0; i < 3; i++)\n        rc = rc ? rc : g();\n    return rc;\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),
+    "chained errors behind a loop": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    for (int i = 0; i < 3 && !rc; i++)\n        rc = b();\n    rc = rc ? rc : g();\n    return rc;\n}\n"},
         "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),
     "chained errors behind a branch": (
         {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    if (x) {\n        b();\n    }\n    rc = rc ? rc : g();\n    return rc;\n}\n"},

@@ -325,7 +325,8 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
         rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
         rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
-    rc = rc ? rc : set_constants(x, e);
+    if (!rc)
+        rc = set_constants(x, e);
     if (rc) {
         exec_close(x);
         return rc;
@@ -365,7 +366,9 @@ int exec_tune(struct exec *x, bool time, struct err *e)
     int rc = time ? fill_regions_with_noise(x, e) : 0;
     for (int k = 0; k < x->o.compiled->nprograms && !rc; k++)
         rc = tune_program(x, &x->loaded[k], time, e);
-    rc = rc ? rc : zero_regions(x, e);
+    if (rc)
+        return rc;
+    rc = zero_regions(x, e);
     return rc ? rc : set_constants(x, e);
 }
 
