@@ -37,12 +37,12 @@ static void fail_storage(struct attempt *at, const struct attempt_host *h, const
 
 // ---- the fence ----
 
-static struct store_entry entry_of(const Weft__Rows__Checkpoint *row)
+static struct store_entry make_entry(const Weft__Rows__Checkpoint *row)
 {
     return (struct store_entry){(int64_t)row->epoch, row->step};
 }
 
-static int ascending(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
     return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
 }
@@ -53,10 +53,10 @@ static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
     int n = 0, kept = 0;
     for (size_t i = 0; i < d->n_committed; i++)
         if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step))
-            scan[n++] = entry_of(d->committed[i]);
-    qsort(scan, (size_t)n, sizeof *scan, ascending);
+            scan[n++] = make_entry(d->committed[i]);
+    qsort(scan, (size_t)n, sizeof *scan, compare_entries);
     for (int i = 0; i < n; i++)
-        if (!kept || ascending(&scan[kept - 1], &scan[i]))
+        if (!kept || compare_entries(&scan[kept - 1], &scan[i]))
             scan[kept++] = scan[i];
     if (kept > SCAN_MAX)
         memmove(scan, scan + kept - SCAN_MAX, SCAN_MAX * sizeof *scan);
@@ -118,8 +118,8 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
                                            .nscan = sort_scan(d, scan)});
     for (size_t i = 0; i < d->n_committed; i++)
         if (d->committed[i]->bad)
-            attempt_lead(
-                at, (struct leader_event){.kind = LEADER_EV_BAD, .id = entry_of(d->committed[i])});
+            attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD,
+                                                   .id = make_entry(d->committed[i])});
     const struct commit_record *newest = commit_newest(leader_commit(at->leader));
     j->committed_step = newest ? newest->id.step : -1;
     j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;

@@ -162,7 +162,7 @@ static int open_state(struct daemon *d, struct err *e)
 
 // ---- listening ---------------------------------------------------------------------------------
 
-static struct rpc_tls tls_of(struct daemon *d)
+static struct rpc_tls make_tls(struct daemon *d)
 {
     if (!d->c->tls_dir)
         return (struct rpc_tls){0};
@@ -175,7 +175,7 @@ static struct rpc_tls tls_of(struct daemon *d)
 // A missing file is a wrong flag, not a failing disk: no restart will help.
 static int find_tls(struct daemon *d, struct err *e)
 {
-    struct rpc_tls tls = tls_of(d);
+    struct rpc_tls tls = make_tls(d);
     const char *const files[] = {tls.ca, tls.cert, tls.key};
     for (int i = 0; i < 3; i++)
         if (files[i] && access(files[i], R_OK))
@@ -229,7 +229,7 @@ static int listen_one(struct daemon *d, int i, struct err *e)
         .address = d->c->listen[i], .methods = service_methods, .nmethods = service_nmethods};
     bool local = strncmp(o.address, "unix:", 5) == 0; // of mode 0600: it needs no TLS
     if (!local)
-        o.tls = tls_of(d);
+        o.tls = make_tls(d);
     int rc = local ? nobody_at(o.address + 5, e) : 0;
     rc = rc ? rc : rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof bound, e);
     if (rc)
@@ -246,7 +246,7 @@ static int listen_all(struct daemon *d, struct err *e)
     for (int i = 0; i < d->c->nlisten && !rc; i++)
         rc = listen_one(d, i, e);
     if (!rc && d->c->http) {
-        struct rpc_tls tls = tls_of(d);
+        struct rpc_tls tls = make_tls(d);
         char bound[RPC_NAME_MAX * 2];
         struct http_options o = {.address = d->c->http,
                                  .ca = tls.ca,

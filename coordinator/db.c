@@ -202,7 +202,7 @@ static int prepare_all(struct db *s, struct err *e)
 
 // ---- between fields and columns ----------------------------------------------------------------
 
-static const void *field_of(const void *message, const ProtobufCFieldDescriptor *f)
+static const void *get_field(const void *message, const ProtobufCFieldDescriptor *f)
 {
     return (const char *)message + f->offset;
 }
@@ -286,7 +286,7 @@ static int put_children(struct db *s, const struct child *c, const struct table 
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
     size_t n = *(const size_t *)(const void *)((const char *)row + f->quantifier_offset);
-    const char *elements = *(char *const *)field_of(row, f);
+    const char *elements = *(char *const *)get_field(row, f);
     sqlite3_bind_text(c->remove, 1, key, -1, SQLITE_TRANSIENT);
     int rc = finish_statement(s, c->remove, e);
     for (size_t i = 0; i < n && !rc; i++) {
@@ -297,7 +297,7 @@ static int put_children(struct db *s, const struct child *c, const struct table 
             const ProtobufCMessageDescriptor *d = f->descriptor;
             for (unsigned k = 0; k < d->n_fields; k++)
                 bind_value(c->insert, 3 + (int)k, &d->fields[k],
-                           field_of(*(void *const *)at, &d->fields[k]));
+                           get_field(*(void *const *)at, &d->fields[k]));
         } else {
             bind_value(c->insert, 3, f, at);
         }
@@ -366,11 +366,11 @@ static const ProtobufCFieldDescriptor *find_field(const struct table *t, const c
 static int put_row(struct db *s, const struct table *t, const void *row, struct err *e)
 {
     for (int i = 0; i < t->ncolumns; i++)
-        bind_value(t->put, i + 1, t->column[i], field_of(row, t->column[i]));
+        bind_value(t->put, i + 1, t->column[i], get_field(row, t->column[i]));
     int rc = finish_statement(s, t->put, e);
     for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
         rc = put_children(s, &t->child[c], t, row,
-                          *(char *const *)field_of(row, find_field(t, t->key[0])), e);
+                          *(char *const *)get_field(row, find_field(t, t->key[0])), e);
     return rc;
 }
 
@@ -379,7 +379,7 @@ static int erase_row(struct db *s, const struct table *t, const void *row, struc
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
         bind_value(t->erase, k + 1, find_field(t, t->key[k]),
-                   field_of(row, find_field(t, t->key[k])));
+                   get_field(row, find_field(t, t->key[k])));
     int rc = finish_statement(s, t->erase, e);
     if (t != &s->table[JOB] || rc)
         return rc;
@@ -411,7 +411,8 @@ int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err 
         return rc;
     for (int i = 0; i < n && !rc; i++)
         rc = write_one(s, writes[i], e);
-    rc = rc ? rc : run_sql(s, "COMMIT", e);
+    if (!rc)
+        rc = run_sql(s, "COMMIT", e);
     if (rc)
         (void)run_sql(s, "ROLLBACK", NULL);
     return rc;
@@ -483,8 +484,9 @@ static int load_table(struct db *s, int at,
         read_row(q, t, w.job, &a);
         for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
             rc = read_children(s, &t->child[c], t, w.job,
-                               *(char *const *)field_of(w.job, find_field(t, t->key[0])), &a, e);
-        rc = rc ? rc : row(ctx, &w, e);
+                               *(char *const *)get_field(w.job, find_field(t, t->key[0])), &a, e);
+        if (!rc)
+            rc = row(ctx, &w, e);
         arena_clear(&a);
     }
     if (!rc && step != SQLITE_DONE)
@@ -558,7 +560,7 @@ static int make_private(struct db *s, struct err *e)
     return rc;
 }
 
-static void finalize(sqlite3_stmt **q)
+static void finalize_query(sqlite3_stmt **q)
 {
     sqlite3_finalize(*q);
     *q = NULL;
@@ -567,20 +569,20 @@ static void finalize(sqlite3_stmt **q)
 static void close_sql(struct db *s)
 {
     for (int i = 0; i < TABLES; i++) {
-        finalize(&s->table[i].put);
-        finalize(&s->table[i].erase);
+        finalize_query(&s->table[i].put);
+        finalize_query(&s->table[i].erase);
         for (int c = 0; c < CHILDREN_MAX; c++) {
-            finalize(&s->table[i].child[c].insert);
-            finalize(&s->table[i].child[c].remove);
-            finalize(&s->table[i].child[c].read);
+            finalize_query(&s->table[i].child[c].insert);
+            finalize_query(&s->table[i].child[c].remove);
+            finalize_query(&s->table[i].child[c].read);
         }
     }
-    finalize(&s->job_state);
-    finalize(&s->events);
-    finalize(&s->bound);
-    finalize(&s->bind);
-    finalize(&s->owned);
-    finalize(&s->unbind);
+    finalize_query(&s->job_state);
+    finalize_query(&s->events);
+    finalize_query(&s->bound);
+    finalize_query(&s->bind);
+    finalize_query(&s->owned);
+    finalize_query(&s->unbind);
     sqlite3_close(s->sql);
     s->sql = NULL;
 }

@@ -110,8 +110,8 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
 
 // Several hosts may see one folder, and then they tell the same. A person who adopts the job must
 // know when they do not.
-static void compare(struct job_record *j, const struct host *host, const Weft__V1__FoundJob *f,
-                    const struct job *spec)
+static void compare_with_found(struct job_record *j, const struct host *host,
+                               const Weft__V1__FoundJob *f, const struct job *spec)
 {
     struct job_note n = NOTE(FOUND);
     char hash[sizeof j->job_hash];
@@ -145,7 +145,7 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
                          &spec, &errs) &&
               spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0;
     if (ok && known)
-        compare(known, host, f, &spec);
+        compare_with_found(known, host, f, &spec);
     else if (ok)
         take_up(c, host, f, &spec);
     arena_clear(&a);

@@ -65,7 +65,7 @@ static bool has_begun(const struct speaker *t)
     return t->at->phase >= PHASE_START;
 }
 
-static bool is_of(const struct speaker *t, int rank)
+static bool owns_rank(const struct speaker *t, int rank)
 {
     return rank >= 0 && rank < t->at->nranks && &t->at->hosts[t->at->ranks[rank].host] == t->h;
 }
@@ -75,7 +75,7 @@ static bool is_of(const struct speaker *t, int rank)
 static void on_frame(struct speaker *t, int rank, const Weft__Rank__Frame *f)
 {
     struct attempt *at = t->at;
-    if (!is_of(t, rank) || at->phase < PHASE_START || !leader_hears(f))
+    if (!owns_rank(t, rank) || at->phase < PHASE_START || !leader_hears(f))
         return;
     t->h->started = true;
     attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
@@ -94,7 +94,7 @@ static void on_page(struct speaker *t, Weft__Rank__Progress *p)
 static void on_rank_end(struct speaker *t, const Weft__V1__RankEnd *e)
 {
     struct attempt *at = t->at;
-    if (!is_of(t, e->rank) || leader_rank(at->leader, e->rank)->ended)
+    if (!owns_rank(t, e->rank) || leader_rank(at->leader, e->rank)->ended)
         return;
     t->h->started = true;
     host_idle(at->job->coord, t->h->host, at->ranks[e->rank].device);

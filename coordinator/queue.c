@@ -89,7 +89,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
 }
 
 // What it wants is in its row: a job file is read only when its job begins.
-static const struct place_want *want_of(struct job_record *j)
+static const struct place_want *read_want(struct job_record *j)
 {
     struct place_want *w = &j->want;
     if (w->ranks)
@@ -113,7 +113,7 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
 static bool find_devices(struct round *r, struct job_record *j, const struct place_host *hosts,
                          struct queue_failed *failed, int *n)
 {
-    const struct place_want *w = want_of(j);
+    const struct place_want *w = read_want(j);
     if (failed && has_failed(failed, w))
         return false;
     *n = placement_find(w, hosts, r->n, r->shares);
@@ -128,7 +128,7 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
 // Devices that are free, first without the hosts that are to be avoided.
 static bool find_free(struct round *r, struct job_record *j, int *n)
 {
-    if (r->avoids && !has_failed(&r->no_hosts, want_of(j))) {
+    if (r->avoids && !has_failed(&r->no_hosts, read_want(j))) {
         struct place_host *calm = arena_dup(r->arena, r->hosts, sizeof *calm * (size_t)(r->n + 1));
         for (int i = 0; i < r->n; i++)
             if (host_is_avoided(r->c, r->machines[i]))
@@ -349,7 +349,7 @@ bool queue_knows(struct job_record *j)
         wait_behind(j, tail->first);
         return true;
     }
-    if (!has_failed(&tail->never, want_of(j)))
+    if (!has_failed(&tail->never, read_want(j)))
         return false;
     j->wait = WAIT_NEVER;
     return true;

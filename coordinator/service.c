@@ -121,7 +121,7 @@ static struct coord_event event_at(enum coord_event_kind kind)
 
 // ---- calls that change something ----
 
-static const char *who_of(const struct rpc_peer *p)
+static const char *name_caller(const struct rpc_peer *p)
 {
     return p->name[0] ? p->name : rpc_role_name(p->role);
 }
@@ -181,7 +181,7 @@ static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out 
     struct planned p = {.calls = {ev->call}, .ncalls = 1};
     const Weft__V1__SubmitRequest *q = (Weft__V1__SubmitRequest *)ev->message;
     struct err e = {0};
-    snprintf(p.who, sizeof p.who, "%s", who_of(ev->peer));
+    snprintf(p.who, sizeof p.who, "%s", name_caller(ev->peer));
     snprintf(p.role, sizeof p.role, "%s", rpc_role_name(ev->peer->role));
     if (q->base_dir[0] && ev->peer->role != RPC_LOCAL) {
         const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "",
@@ -220,7 +220,7 @@ static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *ou
 {
     struct coord_event x = event_at(COORD_EV_ACT);
     x.call = ev->call;
-    x.who = who_of(ev->peer);
+    x.who = name_caller(ev->peer);
     x.role = rpc_role_name(ev->peer->role);
     x.act = (const Weft__V1__ActRequest *)ev->message;
     if (audit_verb_is_of_hosts(audit_verb_of(x.act->verb)) && ev->peer->role == RPC_CLIENT) {

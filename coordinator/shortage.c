@@ -67,7 +67,7 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
         s->most += open[i];
 }
 
-static const char *plural(int n)
+static const char *end_plural(int n)
 {
     return n == 1 ? "" : "s";
 }
@@ -78,7 +78,7 @@ char *shortage_explain(const struct job_record *j, struct arena *a)
     struct supply s;
     count_supply(j, &s, a);
     const char *needs =
-        arena_printf(a, "it needs %d %s device%s", j->ranks, kind, plural(j->ranks));
+        arena_printf(a, "it needs %d %s device%s", j->ranks, kind, end_plural(j->ranks));
     if (!s.devices)
         return arena_printf(a,
                             "no known host has a %s device, it needs %d: start weft-worker on a "
@@ -86,13 +86,13 @@ char *shortage_explain(const struct job_record *j, struct arena *a)
                             kind, j->ranks);
     if (s.devices < j->ranks)
         return arena_printf(a, "%s, the known host%s %s %d: start weft-worker on more hosts", needs,
-                            plural(s.hosts), s.hosts == 1 ? "has" : "have", s.devices);
+                            end_plural(s.hosts), s.hosts == 1 ? "has" : "have", s.devices);
     if (s.open_devices < j->ranks)
         return arena_printf(a, "%s, hosts that take work have %d; others have %s", needs,
                             s.open_devices, s.closed);
     if (s.most < j->ranks)
         return arena_printf(a, "%s on at most %d host%s, the largest that take work have %d%s%s",
-                            needs, j->max_hosts, plural(j->max_hosts), s.most,
+                            needs, j->max_hosts, end_plural(j->max_hosts), s.most,
                             s.closed ? "; others have " : "", s.closed ? s.closed : "");
     if (!s.unreachable)
         return arena_printf(a, "%s, and its mesh does not fit on the hosts that take work", needs);

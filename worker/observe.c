@@ -103,7 +103,7 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     return rc;
 }
 
-static const char *word_of(const struct json *device, const char *key)
+static const char *read_word(const struct json *device, const char *key)
 {
     const char *word = "";
     return json_get_str(device, key, &word, NULL) ? "" : word;
@@ -122,11 +122,11 @@ static int read_devices(const struct json *top, const char *kind, struct arena *
         d[*n].kind = arena_strdup(a, kind);
         rc = json_get_str(it, "model", &d[*n].model, e);
         rc = rc ? rc : json_get_int(it, "memory", &d[*n].memory, e);
-        d[*n].isa = word_of(it, "isa");
-        d[*n].driver = word_of(it, "driver");
-        d[*n].pci = word_of(it, "pci");
-        d[*n].uuid = word_of(it, "uuid");
-        d[*n].peers = word_of(it, "peers");
+        d[*n].isa = read_word(it, "isa");
+        d[*n].driver = read_word(it, "driver");
+        d[*n].pci = read_word(it, "pci");
+        d[*n].uuid = read_word(it, "uuid");
+        d[*n].peers = read_word(it, "peers");
         d[*n].ordinal = *n;
         (*n)++;
     }

@@ -177,7 +177,7 @@ int64_t log_tail(const char *path, int lines, size_t max, struct buf *out)
 
 // ---- folders ----
 
-static bool epoch_of(const char *name, const char *job, uint64_t *epoch)
+static bool parse_epoch(const char *name, const char *job, uint64_t *epoch)
 {
     size_t n = strlen(job);
     char *end;
@@ -201,7 +201,7 @@ static int list_epochs(const char *jobs, const char *job, uint64_t only, uint64_
     uint64_t epoch;
     int n = 0;
     while (d && n < max && (it = readdir(d)))
-        if (epoch_of(it->d_name, job, &epoch) && (!only || epoch == only))
+        if (parse_epoch(it->d_name, job, &epoch) && (!only || epoch == only))
             epochs[n++] = epoch;
     if (d)
         closedir(d);

@@ -219,7 +219,7 @@ void supervise_close(struct supervise *s)
     free(s);
 }
 
-static struct proc *proc_of(struct supervise *s, int slot)
+static struct proc *find_proc(struct supervise *s, int slot)
 {
     return slot >= 0 && slot < s->nprocs ? s->procs[slot] : NULL;
 }
@@ -228,7 +228,7 @@ static struct proc *proc_of(struct supervise *s, int slot)
 
 void supervise_kill(struct supervise *s, int slot, int sig)
 {
-    struct proc *p = proc_of(s, slot);
+    struct proc *p = find_proc(s, slot);
     if (p)
         (void)syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0);
 }
@@ -273,7 +273,7 @@ static void queue_frame(struct proc *p, const Weft__Rank__Frame *f)
 
 void supervise_frame(struct supervise *s, int slot, const Weft__Rank__Frame *f)
 {
-    struct proc *p = proc_of(s, slot);
+    struct proc *p = find_proc(s, slot);
     if (p)
         queue_frame(p, f);
 }
@@ -546,7 +546,7 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
                     frame_text(what->kind),
                     NULL};
     struct ends theirs = {-1, -1, -1};
-    PRE(!proc_of(s, slot));
+    PRE(!find_proc(s, slot));
     if (!*what->job || what->job[0] == '.' || strchr(what->job, '/'))
         return err_set(e, ERR_INVALID, "'%s' is no job's id", what->job);
     struct proc *p = proc_new(s, slot, what);

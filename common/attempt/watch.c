@@ -57,7 +57,7 @@ static int64_t running_limit(const struct watch *w)
     return w->hang_after_ns ? w->hang_after_ns + w->longest_step_ns : 0;
 }
 
-static int64_t limit_of(const struct watch *w, int state)
+static int64_t find_limit(const struct watch *w, int state)
 {
     if (state == RANK_RUNNING)
         return running_limit(w);
@@ -115,7 +115,7 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 // Whether a rank stands still for too long, or its process does while it should write.
 static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_ns)
 {
-    int64_t limit = limit_of(w, en->view.state), stopped = running_limit(w);
+    int64_t limit = find_limit(w, en->view.state), stopped = running_limit(w);
     if (en->view.state != RANK_SAVING || !en->suspect || !WEFT_RULE(stopped_saver))
         en->suspect_ns = 0;
     else if (!en->suspect_ns)

@@ -35,7 +35,7 @@ void findings_init(struct findings *f, const struct job *job, struct arena *a)
 }
 
 // Where the job says what the fix would change; of an axis that no key speaks of, the mesh.
-static int line_of(const struct findings *f, const struct finding *one)
+static int find_line(const struct findings *f, const struct finding *one)
 {
     int line = one->fix ? job_line(f->job, one->fix, strcspn(one->fix, "=")) : 0;
     return line || !one->axes ? line : job_line(f->job, "mesh", strlen("mesh"));
@@ -54,7 +54,7 @@ void findings_add(struct findings *f, const struct finding *one)
             return;
     f->items = arena_grow(f->arena, f->items, sizeof *f->items, f->n, &f->cap);
     struct finding *item = &f->items[f->n++];
-    int line = line_of(f, one);
+    int line = find_line(f, one);
     *item = *one;
     if (line && !strstr(one->message, "(line "))
         item->message = arena_printf(f->arena, "%s (line %d)", one->message, line);

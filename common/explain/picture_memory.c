@@ -21,7 +21,7 @@ struct course {
     uint64_t peak;
 };
 
-static enum layer layer_of(const struct buffer *b)
+static enum layer choose_layer(const struct buffer *b)
 {
     return b->persistent ? STAYS : b->kind == BUFFER_STASH ? STASH : PASSES;
 }
@@ -33,7 +33,7 @@ static void make_course(const struct program *p, struct arena *a, struct course 
         x->bytes[l] = arena_array(a, uint64_t, p->ninstrs + 1);
     for (int i = 0; i < p->nbuffers; i++) {
         const struct buffer *b = &p->buffers[i];
-        uint64_t *line = x->bytes[layer_of(b)];
+        uint64_t *line = x->bytes[choose_layer(b)];
         bool ever = b->persistent || b->last >= p->ninstrs; // to the end
         line[b->persistent ? 0 : b->first] += b->bytes;
         line[ever ? p->ninstrs : b->last + 1] -= b->bytes; // wraps, and back
@@ -155,14 +155,14 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
 
 // ---- at its fullest -----------------------------------------------------------------------------
 
-static int larger(const void *x, const void *y)
+static int compare_bytes(const void *x, const void *y)
 {
     const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
     return a->bytes != b->bytes ? (a->bytes > b->bytes ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
 // A name, or the op and the place that made it.
-static const char *name_of(const struct program *p, const struct buffer *b, struct arena *a)
+static const char *name_buffer(const struct program *p, const struct buffer *b, struct arena *a)
 {
     const struct graph *g = p->graph;
     if (b->name)
@@ -185,7 +185,7 @@ static void draw_peak(const struct program *p, const struct course *x, int width
         if (b->persistent || (b->first <= x->fullest && x->fullest <= b->last))
             live[n++] = b;
     }
-    qsort(live, (size_t)n, sizeof *live, larger);
+    qsort(live, (size_t)n, sizeof *live, compare_bytes);
     buf_printf(out, "fullest in the %s of microbatch %d; the largest of %d buffers then\n",
                phase_name(p->instrs[x->fullest].phase), p->instrs[x->fullest].microbatch, n);
     for (int i = 0; i < n && i < AT_PEAK; i++) {
@@ -193,11 +193,11 @@ static void draw_peak(const struct program *p, const struct course *x, int width
         buf_bytes(&size, live[i]->bytes);
         for (int d = 0; d < live[i]->shape.n; d++)
             buf_printf(&shape, "%s%lld", d ? "×" : "", (long long)live[i]->shape.dim[d]);
-        buf_printf(out, "  %s ", inks[layer_of(live[i])]);
+        buf_printf(out, "  %s ", inks[choose_layer(live[i])]);
         put_padded(out, buf_str(&size), BYTES - 2);
         buf_putc(out, ' ');
         struct buf text = {0};
-        buf_printf(&text, "%s %s", name_of(p, live[i], a), buf_str(&shape));
+        buf_printf(&text, "%s %s", name_buffer(p, live[i], a), buf_str(&shape));
         int room = width - 4 - BYTES + 1, len = text_columns(buf_str(&text));
         put_padded(out, buf_str(&text), len < room ? len : room);
         buf_putc(out, '\n');

@@ -177,7 +177,7 @@ static const char *block_cell(const struct grid *g, int row, int col)
 }
 
 // "384:768", of dimension dims[i].
-static const char *range(const struct grid *g, int i, int part)
+static const char *print_range(const struct grid *g, int i, int part)
 {
     const struct tensor_grid *t = g->of;
     int64_t step = t->v->shape.dim[t->dims[i]] / t->parts[i];
@@ -190,7 +190,7 @@ static const char *block_row(const struct grid *g, int row)
     const struct tensor_grid *t = g->of;
     const char *text = "";
     for (int i = t->n - 2; i >= 0; i--) {
-        const char *one = range(g, i, row % t->parts[i]);
+        const char *one = print_range(g, i, row % t->parts[i]);
         text = arena_printf(g->arena, "%s%s%s", one, *text ? ", " : "", text);
         row /= t->parts[i];
     }
@@ -200,7 +200,7 @@ static const char *block_row(const struct grid *g, int row)
 static const char *block_col(const struct grid *g, int col)
 {
     const struct tensor_grid *t = g->of;
-    return t->n ? range(g, t->n - 1, col) : "whole";
+    return t->n ? print_range(g, t->n - 1, col) : "whole";
 }
 
 static void put_shape(const struct shape *s, struct buf *out)

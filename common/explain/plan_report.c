@@ -15,7 +15,7 @@ static bool is_param(const struct buffer *b)
     return b->kind == BUFFER_PARAM;
 }
 
-static const struct value *value_of(const struct compiled *c, const struct buffer *b)
+static const struct value *get_value(const struct compiled *c, const struct buffer *b)
 {
     return &compiled_program(c, PROGRAM_TRAIN, 0)->graph->values[b->value];
 }
@@ -30,10 +30,10 @@ static uint64_t checkpoint_share(const struct compiled *c, int stage)
         const struct buffer *b = &p->buffers[i];
         if (b->kind != BUFFER_PARAM && b->kind != BUFFER_OPTIMIZER)
             continue;
-        axis_set cut = spec_axes(&value_of(c, b)->spec);
+        axis_set cut = spec_axes(&get_value(c, b)->spec);
         uint64_t replicas =
             (uint64_t)mesh_product(&c->mesh, (axis_set)(mesh_cuts(&c->mesh) & ~cut)) *
-            (uint64_t)__builtin_popcountll(value_of(c, b)->stages);
+            (uint64_t)__builtin_popcountll(get_value(c, b)->stages);
         bytes += (b->bytes + replicas - 1) / replicas;
     }
     return bytes;
@@ -113,10 +113,10 @@ static int64_t json_params(const struct report *r, struct json_out *w)
         const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
         for (int i = 0; i < p->nbuffers; i++) {
             const struct buffer *b = &p->buffers[i];
-            if (!is_param(b) || !is_first_with(value_of(r->compiled, b), s))
+            if (!is_param(b) || !is_first_with(get_value(r->compiled, b), s))
                 continue;
             json_param(p, b, w);
-            count += shape_count(&value_of(r->compiled, b)->shape);
+            count += shape_count(&get_value(r->compiled, b)->shape);
         }
     }
     json_end(w);
@@ -280,7 +280,8 @@ static void text_params(const struct report *r, struct buf *out)
     for (int s = 0; s < r->compiled->nstages; s++) {
         const struct program *p = compiled_program(r->compiled, PROGRAM_TRAIN, s);
         for (int i = 0; i < p->nbuffers; i++)
-            if (is_param(&p->buffers[i]) && is_first_with(value_of(r->compiled, &p->buffers[i]), s))
+            if (is_param(&p->buffers[i]) &&
+                is_first_with(get_value(r->compiled, &p->buffers[i]), s))
                 add_param(r, p, &p->buffers[i], &t);
     }
     buf_puts(out, "parameters\n");

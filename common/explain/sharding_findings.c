@@ -45,14 +45,14 @@ static bool cuts_finer(const struct fact *f)
     return f->list == FACT_GRADS || f->list == FACT_OPTIMIZER;
 }
 
-static const struct job_refine *refine_of(const struct teller *t, const struct fact *f)
+static const struct job_refine *get_refine(const struct teller *t, const struct fact *f)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
     return f->list == FACT_GRADS ? &s->grads : &s->optimizer;
 }
 
 // The entry's spec as the job has it; null: there is none, a rule speaks.
-static const struct job_spec *spec_of(const struct teller *t, const struct fact *f)
+static const struct job_spec *find_spec(const struct teller *t, const struct fact *f)
 {
     if (f->entry < 0 || f->list == FACT_RULES || f->list == FACT_GATHER)
         return NULL;
@@ -72,15 +72,15 @@ struct name_site {
 static struct name_site find_site(const struct teller *t, const struct fact *f)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
-    const struct job_spec *spec = spec_of(t, f);
+    const struct job_spec *spec = find_spec(t, f);
     if (f->list == FACT_RULES)
         return (struct name_site){TEXT(t, "sharding.rules.%s", s->rules[f->entry].dim),
                                   s->rules[f->entry].line, s->rules[f->entry].axes};
     if (f->list == FACT_GATHER)
         return (struct name_site){"sharding.gather", 0, s->gather};
     if (!spec)
-        return (struct name_site){fix_entries(t->fix.job, f->list).key, refine_of(t, f)->line,
-                                  refine_of(t, f)->axes};
+        return (struct name_site){fix_entries(t->fix.job, f->list).key, get_refine(t, f)->line,
+                                  get_refine(t, f)->axes};
     return (struct name_site){f->list == FACT_POINTS
                                   ? s->points[f->entry].point
                                   : fix_entries(t->fix.job, f->list).list[f->entry].match,
@@ -97,7 +97,7 @@ static const char *fix_names(const struct teller *t, const struct fact *f, struc
         return fix_gather(&t->fix, &names);
     if (f->entry < 0)
         return fix_refine(&t->fix, f->list, &(struct job_refine){.axes = names});
-    struct job_spec spec = *spec_of(t, f);
+    struct job_spec spec = *find_spec(t, f);
     spec.dim[f->dim] = names;
     if (f->list == FACT_POINTS)
         return fix_point(&t->fix, s->points[f->entry].point, &spec);
@@ -158,7 +158,7 @@ static void tell_axis_twice(const struct teller *t, const struct fact *f)
 
 // ---- of tensors --------------------------------------------------------------------------------
 
-static const struct value *value_of(const struct teller *t, const struct fact *f)
+static const struct value *get_value(const struct teller *t, const struct fact *f)
 {
     return &t->graph->values[f->value];
 }
@@ -207,7 +207,7 @@ static const char *dim_text(const struct teller *t, const struct value *v, int d
 static const char *fix_tensor(const struct teller *t, const struct fact *f, const char *match,
                               const struct job_spec *spec)
 {
-    return f->list == FACT_POINTS ? fix_point(&t->fix, point_name(value_of(t, f)->point), spec)
+    return f->list == FACT_POINTS ? fix_point(&t->fix, point_name(get_value(t, f)->point), spec)
                                   : fix_entry(&t->fix, f->list, f->entry, match, true, spec);
 }
 
@@ -215,7 +215,7 @@ static const char *fix_tensor(const struct teller *t, const struct fact *f, cons
 static const char *fix_without(const struct teller *t, const struct fact *f, const char *match,
                                int from, int to, axis_set axes)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     if (f->entry < 0) {
         for (int d = from; d < to; d++) {
             const struct rules *rules = &t->fix.sharding->rules;
@@ -228,7 +228,7 @@ static const char *fix_without(const struct teller *t, const struct fact *f, con
         }
         return NULL;
     }
-    struct job_spec spec = *spec_of(t, f);
+    struct job_spec spec = *find_spec(t, f);
     if (spec.n > v->shape.n)
         spec.n = v->shape.n;
     for (int d = from; d < to && d < spec.n; d++)
@@ -239,14 +239,14 @@ static const char *fix_without(const struct teller *t, const struct fact *f, con
 // A tensor's cut beyond its parameter's, replaced for this tensor alone.
 static const char *fix_finer(const struct teller *t, const struct fact *f, const struct spec *s)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct job_spec spec = spec_in_names(&t->fix, v->shape.n, s);
     return fix_entry(&t->fix, f->list, f->entry < 0 ? 0 : f->entry, v->name, true, &spec);
 }
 
 static int finer_line(const struct teller *t, const struct fact *f)
 {
-    return f->entry < 0 ? refine_of(t, f)->line : spec_of(t, f)->line;
+    return f->entry < 0 ? get_refine(t, f)->line : find_spec(t, f)->line;
 }
 
 static void tell_no_match(const struct teller *t, const struct fact *f)
@@ -261,9 +261,9 @@ static void tell_no_match(const struct teller *t, const struct fact *f)
 
 static void tell_length(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct namesakes all = {v->name, "", true};
-    struct job_spec spec = *spec_of(t, f);
+    struct job_spec spec = *find_spec(t, f);
     struct finding one = {.code = FINDING_SPEC_TOO_LONG, .tensor = tensor_name(v)};
     const char *where = "";
     int entries = spec.n;
@@ -299,7 +299,7 @@ static axis_set excess_axes(const struct teller *t, const struct fact *f)
 
 static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = v->name, .axes = f->axes};
     struct spec less = spec_that_divides(&f->has, t->fix.mesh, &v->shape);
     struct buf axes = {0};
@@ -339,7 +339,7 @@ static int64_t find_group(int64_t group, int64_t groups, int64_t parts)
 
 static void tell_groups(const struct teller *t, const struct fact *f, struct finding *one)
 {
-    const struct op_slots *s = &find_dealing(t, value_of(t, f))->attr.slots;
+    const struct op_slots *s = &find_dealing(t, get_value(t, f))->attr.slots;
     int64_t would = find_group(s->group, f->size, f->parts);
     one->message =
         TEXT(t,
@@ -353,7 +353,7 @@ static void tell_groups(const struct teller *t, const struct fact *f, struct fin
 // "capacity=1 gives 2 and capacity=2 gives 4".
 static void tell_places(const struct teller *t, const struct fact *f, struct finding *one)
 {
-    const struct node *n = find_dealing(t, value_of(t, f));
+    const struct node *n = find_dealing(t, get_value(t, f));
     const struct op_slots *s = &n->attr.slots;
     int64_t tokens = s->group * t->graph->values[n->in[0]].shape.dim[1];
     int64_t below = f->size / f->parts * f->parts, above = below + f->parts;
@@ -371,7 +371,7 @@ static void tell_places(const struct teller *t, const struct fact *f, struct fin
 
 static void tell_indivisible(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = tensor_name(v), .axes = f->axes};
     if (cuts_finer(f)) {
         tell_indivisible_finer(t, f);
@@ -396,7 +396,7 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
 static void tell_chunks(const struct teller *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_INDIVISIBLE, .axes = f->axes};
-    one.tensor = tensor_name(value_of(t, f));
+    one.tensor = tensor_name(get_value(t, f));
     one.message = TEXT(t,
                        "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
                        "each place on %s: %s would do",
@@ -423,11 +423,11 @@ static struct spec nearest_finer(const struct mesh *m, const struct value *v,
 // A list that the job does not give at all is one finding, and gets what the gradients have.
 static void tell_not_finer(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct spec right = nearest_finer(t->fix.mesh, v, &f->within, &f->has);
     const char *key = fix_entries(t->fix.job, f->list).key;
     int line = finer_line(t, f);
-    bool given = line || refine_of(t, f)->n_params;
+    bool given = line || get_refine(t, f)->n_params;
     struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
     one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
     one.message = TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do",
@@ -456,7 +456,7 @@ static const char *fix_gather_too(const struct teller *t, axis_set axes)
 // The bytes that its gathers would send are counted by usage.c.
 static void tell_weight(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     struct finding one = {.code = FINDING_WEIGHT_ON_BATCH_AXIS, .tensor = v->name};
     struct namesakes all = find_namesakes(t, v);
     if (!all.first)
@@ -474,7 +474,7 @@ static void tell_weight(const struct teller *t, const struct fact *f)
 
 static uint64_t gather_bytes(const struct teller *t, const struct fact *f)
 {
-    const struct value *v = value_of(t, f);
+    const struct value *v = get_value(t, f);
     const struct mesh *m = t->fix.mesh;
     int cut = mesh_product(m, spec_axes(&f->has) & ~f->axes);
     uint64_t whole = (uint64_t)shape_count(&v->shape) * dtype_size(v->dtype) / (uint64_t)cut;
@@ -486,7 +486,7 @@ static const char *fix_batch_dropped(const struct teller *t, const struct fact *
 {
     static const char *batch[] = {"batch"};
     const struct job_sharding *s = &t->fix.job->sharding;
-    struct job_spec spec = *spec_of(t, f);
+    struct job_spec spec = *find_spec(t, f);
     spec.n = spec.n ? spec.n : 1;
     for (int d = 1; d < spec.n; d++)
         spec.dim[d] = names_without_axes(&t->fix, &spec.dim[d], t->fix.sharding->batch);
@@ -494,18 +494,18 @@ static const char *fix_batch_dropped(const struct teller *t, const struct fact *
     for (int i = 0; i < s->n_points; i++)
         if (strcmp(s->points[i].point, point_name(POINT_IDS)) == 0)
             spec.dim[0] = s->points[i].spec.dim[0];
-    return fix_point(&t->fix, point_name(value_of(t, f)->point), &spec);
+    return fix_point(&t->fix, point_name(get_value(t, f)->point), &spec);
 }
 
 static void tell_batch_dropped(const struct teller *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_BATCH_DROPPED, .axes = f->axes};
-    one.tensor = tensor_name(value_of(t, f));
+    one.tensor = tensor_name(get_value(t, f));
     one.waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f);
     one.message = TEXT(t,
                        "%s: the spec%s leaves out %s, which cuts the batch: every device would "
                        "hold and compute the others' samples too",
-                       one.tensor, line_text(t, spec_of(t, f)->line), axes_text(t, f->axes));
+                       one.tensor, line_text(t, find_spec(t, f)->line), axes_text(t, f->axes));
     one.fix = fix_batch_dropped(t, f);
     findings_add(t->found, &one);
 }

@@ -7,7 +7,7 @@
 
 enum { LONGEST = 63 };
 
-static int smaller(int a, int b)
+static int pick_smaller(int a, int b)
 {
     return a < b ? a : b;
 }
@@ -21,10 +21,10 @@ static int edit_distance(const char *a, int n, const char *b, int m)
         d[0][j] = j;
     for (int i = 1; i <= n; i++)
         for (int j = 1; j <= m; j++) {
-            d[i][j] = smaller(d[i - 1][j], d[i][j - 1]) + 1;
-            d[i][j] = smaller(d[i][j], d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+            d[i][j] = pick_smaller(d[i - 1][j], d[i][j - 1]) + 1;
+            d[i][j] = pick_smaller(d[i][j], d[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                d[i][j] = smaller(d[i][j], d[i - 2][j - 2] + 1);
+                d[i][j] = pick_smaller(d[i][j], d[i - 2][j - 2] + 1);
         }
     return d[n][m];
 }
@@ -47,7 +47,7 @@ const char *suggest(const char *word, const char *const *known, int n)
         if (other > LONGEST)
             continue;
         int d = edit_distance(word, len, known[i], other);
-        if (d < best && is_slip(word, known[i], smaller(len, other), d)) {
+        if (d < best && is_slip(word, known[i], pick_smaller(len, other), d)) {
             best = d;
             found = known[i];
         }

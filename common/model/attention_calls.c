@@ -205,7 +205,7 @@ struct term call_attention(struct builder *b, const struct term *arg)
 static const float HIDDEN = -1e9f;
 
 // How far the keys lie after the queries, as f32: [batch, seq, key].
-static int distance(struct builder *b, enum dim key)
+static int measure_distance(struct builder *b, enum dim key)
 {
     const enum dim rows[] = {DIM_BATCH, DIM_SEQ}, keys[] = {DIM_BATCH, key};
     const enum dim pairs[] = {DIM_BATCH, DIM_SEQ, key};
@@ -236,7 +236,7 @@ struct term call_causal(struct builder *b, const struct term *arg)
                           "sequence called otherwise, k{seq as key}",
                           dims_of(b, x));
     build_at_like(b, x);
-    int after = distance(b, key), hidden = scale(b->g, apply(b->g, OP_RELU, after), HIDDEN);
+    int after = measure_distance(b, key), hidden = scale(b->g, apply(b->g, OP_RELU, after), HIDDEN);
     double window = number_or(&arg[1], 0);
     if (window > 0) {
         struct term before =

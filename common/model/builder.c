@@ -214,8 +214,8 @@ static void end_layer(struct builder *b, bool began)
     set_graph_scope(b);
 }
 
-static struct term width_of(struct builder *b, const struct stmt *s, const struct number *list,
-                            int n)
+static struct term make_width(struct builder *b, const struct stmt *s, const struct number *list,
+                              int n)
 {
     const char *name = s->nlike ? s->like[n % s->nlike] : s->nnames ? s->name[0] : "width";
     int64_t item = list->item[n];
@@ -243,7 +243,7 @@ static void run_repeat(struct builder *b, const struct stmt *s)
                                  named ? over->name : "layers", n);
         bool began = begin_layer(b);
         if (list && s->nnames)
-            bind_name(b, s->name[0], width_of(b, s, &t.number, n));
+            bind_name(b, s->name[0], make_width(b, s, &t.number, n));
         if (s->nnames > list)
             bind_name(b, s->name[list], term_number(n, true));
         run_block(b, s->body);

@@ -9,7 +9,7 @@
 enum { IN_A = 1, IN_B = 2, IN_OUT = 4 };
 enum group { M, N, K, BATCH, GROUPS };
 
-static int group_of(unsigned where)
+static int find_group(unsigned where)
 {
     switch (where) {
     case IN_A | IN_OUT:
@@ -52,7 +52,7 @@ static bool find_runs(const struct operand op[3], int k, struct runs *r)
 {
     *r = (struct runs){.size = {1, 1, 1, 1}};
     for (int d = 0; d < op[k].shape->n; d++) {
-        int g = group_of(find_places(op, op[k].label[d]));
+        int g = find_group(find_places(op, op[k].label[d]));
         if (g < 0)
             return false;
         bool new_run = r->n == 0 || r->group[r->n - 1] != g;
@@ -126,7 +126,7 @@ static bool peel_group(struct operand op[3], struct shape rest[3], int64_t *exte
         unsigned has = find_places(op, label), leads = 0;
         for (int j = 0; j < 3; j++)
             leads |= op[j].shape->n && op[j].label[0] == label ? 1u << j : 0;
-        if (leads != has || group_of(has) < 0 || group_of(has) == BATCH)
+        if (leads != has || find_group(has) < 0 || find_group(has) == BATCH)
             continue;
         *extent = op[k].shape->dim[0];
         *where = has;

@@ -4,7 +4,7 @@
 
 enum { CHUNK_ELEMENTS = 1 << 22 }; // 16 MiB of f32 a chunk, unless one row has more
 
-static const struct tensor *operand_of(const struct op_call *c, int k)
+static const struct tensor *get_operand(const struct op_call *c, int k)
 {
     return k < c->nin ? &c->in[k] : &c->out[k - c->nin];
 }
@@ -13,9 +13,9 @@ static int find_largest(const struct op_call *c)
 {
     int best = -1;
     for (int k = 0; k < c->nin + c->nout; k++) {
-        const struct tensor *t = operand_of(c, k);
+        const struct tensor *t = get_operand(c, k);
         if (t->dtype == DT_BF16 &&
-            (best < 0 || shape_count(&t->shape) > shape_count(&operand_of(c, best)->shape)))
+            (best < 0 || shape_count(&t->shape) > shape_count(&get_operand(c, best)->shape)))
             best = k;
     }
     return best;
@@ -24,7 +24,7 @@ static int find_largest(const struct op_call *c)
 // How many of the first n labels of `base` operand k begins with; −1: it has one elsewhere.
 static int count_prefix(const struct op_call *c, int base, int k, int n)
 {
-    const struct tensor *t = operand_of(c, k);
+    const struct tensor *t = get_operand(c, k);
     int same = 0;
     while (same < n && same < t->shape.n && c->attr->label[k][same] == c->attr->label[base][same])
         same++;
@@ -56,16 +56,16 @@ static int64_t count_leading(const struct shape *s, int n)
 
 static void choose_turns(const struct op_call *c, int base, struct widen *w)
 {
-    const struct shape *s = &operand_of(c, base)->shape;
+    const struct shape *s = &get_operand(c, base)->shape;
     int64_t row = 0;
     while (w->lead < s->n - (op_whole(c->op) - 1) && can_lead(c, base, w->lead + 1))
         w->lead++;
     w->rows = count_leading(s, w->lead);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
-        o->wide = operand_of(c, k)->dtype == DT_BF16;
+        o->wide = get_operand(c, k)->dtype == DT_BF16;
         o->chunked = w->lead && count_prefix(c, base, k, w->lead) == w->lead;
-        o->each = shape_count(&operand_of(c, k)->shape) / (o->chunked ? w->rows : 1);
+        o->each = shape_count(&get_operand(c, k)->shape) / (o->chunked ? w->rows : 1);
         row += o->wide && o->chunked ? o->each : 0;
     }
     w->chunk = row ? CHUNK_ELEMENTS / row : w->rows;

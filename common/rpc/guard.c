@@ -115,7 +115,7 @@ static void shut_down(struct guard *g, const struct stranger *s)
     close(fd);
 }
 
-static bool listens(const struct guard *g, int fd)
+static bool is_listening(const struct guard *g, int fd)
 {
     int is = 0;
     socklen_t size = sizeof is;
@@ -131,9 +131,9 @@ static void set_filter(struct guard *g, int listener, bool shut)
     int fd = fcntl(listener, F_DUPFD_CLOEXEC, 0), unused = 0;
     if (fd < 0)
         return;
-    if (listens(g, fd) && shut)
+    if (is_listening(g, fd) && shut)
         (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-    else if (listens(g, fd))
+    else if (is_listening(g, fd))
         (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
     close(fd);
 }
@@ -149,7 +149,7 @@ static void list_strangers(struct guard *g, struct strangers *all)
         int fd = atoi(item->d_name);
         if (item->d_name[0] == '.' || !is_of_server(g, fd))
             continue;
-        if (all->nlisteners < LISTENERS_MAX && listens(g, fd))
+        if (all->nlisteners < LISTENERS_MAX && is_listening(g, fd))
             all->listeners[all->nlisteners++] = fd;
         if (!find_stranger(g, fd, &s))
             continue;
@@ -208,7 +208,7 @@ static void turn_away(struct guard *g, struct strangers *all)
 }
 
 // Returns after how many milliseconds to look again.
-static int look(struct guard *g)
+static int look_at_strangers(struct guard *g)
 {
     struct strangers all = {0};
     arena_init(&all.arena);
@@ -240,7 +240,7 @@ static void *run_guard(void *arg)
         until.tv_nsec %= CLOCK_S;
         (void)pthread_cond_timedwait(&g->stopped, &g->lock, &until);
         pthread_mutex_unlock(&g->lock);
-        ms = look(g);
+        ms = look_at_strangers(g);
         pthread_mutex_lock(&g->lock);
     }
     pthread_mutex_unlock(&g->lock);

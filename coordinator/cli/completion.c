@@ -8,7 +8,7 @@
 #include "coordinator/cli/verbs.h"
 
 // The shell command whose output are the words that an argument may become; null: none.
-static const char *words_of(const struct verb *v)
+static const char *find_words(const struct verb *v)
 {
     if (strncmp(v->args, "JOB.yaml", 8) == 0 || strstr(v->args, "FILE"))
         return "compgen -f -- \"$cur\"";
@@ -36,7 +36,7 @@ int print_completion(const struct verb *v, const struct args *a, const struct ve
     plain_puts(stdout, "' -- \"$cur\"))\n        return\n    fi\n    case ${COMP_WORDS[1]} in\n");
     for (int i = 0; i < n; i++) {
         const struct verb *o = &verbs[i];
-        const char *words = words_of(o);
+        const char *words = find_words(o);
         plain_printf(stdout, "    %s) flags='", o->name);
         for (int f = 0; f < FLAGS; f++)
             if (o->flags & FLAG_BIT(f))

@@ -25,7 +25,7 @@ struct dispatch_work {
 };
 
 // The row of choice `at` among the places that are here; −1: none.
-static int64_t row_of(const struct dispatch_work *w, int64_t at)
+static int64_t find_row(const struct dispatch_work *w, int64_t at)
 {
     int64_t slot = w->slots[at], group = at / w->choices / w->seq / w->attr->group;
     int64_t expert = slot / w->attr->capacity - w->attr->first.expert;
@@ -65,7 +65,7 @@ static void dispatch_slice(void *arg, int64_t begin, int64_t end)
     const struct dispatch_work *w = arg;
     float wide[STRETCH], scaled[STRETCH];
     for (int64_t at = begin * w->choices; at < end * w->choices; at++) {
-        int64_t row = row_of(w, at) * w->width, token = at / w->choices * w->width;
+        int64_t row = find_row(w, at) * w->width, token = at / w->choices * w->width;
         if (row < 0)
             continue;
         if (!w->weights)
@@ -90,7 +90,7 @@ static void combine_slice(void *arg, int64_t begin, int64_t end)
             n = w->width - i < STRETCH ? w->width - i : STRETCH;
             memset(sum, 0, sizeof sum);
             for (int64_t at = t * w->choices; at < (t + 1) * w->choices; at++) {
-                int64_t row = row_of(w, at);
+                int64_t row = find_row(w, at);
                 float weight = w->weights ? w->weights[at] : 1;
                 if (row < 0)
                     continue;
@@ -107,7 +107,7 @@ static void dot_slice(void *arg, int64_t begin, int64_t end)
     const struct dispatch_work *w = arg;
     float wide_x[STRETCH], wide_y[STRETCH];
     for (int64_t at = begin * w->choices; at < end * w->choices; at++) {
-        int64_t row = row_of(w, at), token = at / w->choices;
+        int64_t row = find_row(w, at), token = at / w->choices;
         double sum = 0;
         for (int64_t i = 0, n; i < w->width && row >= 0; i += n) {
             n = w->width - i < STRETCH ? w->width - i : STRETCH;
@@ -131,12 +131,13 @@ static const struct roles {
     [OP_SLOT_DOT] = {2, 0, NONE, dot_slice},
 };
 
-static const struct tensor *operand_of(const struct op_call *c, int k)
+static const struct tensor *get_operand(const struct op_call *c, int k)
 {
     return k == OUTPUT ? &c->out[0] : &c->in[k];
 }
 
-static bool agree(const struct op_call *c, const struct tensor *tokens, const struct tensor *places)
+static bool shapes_agree(const struct op_call *c, const struct tensor *tokens,
+                         const struct tensor *places)
 {
     const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
     return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
@@ -161,12 +162,12 @@ static int want_operands(const struct op_call *c, const struct tensor *tokens,
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct roles *r = &roles_of[c->op];
-    const struct tensor *tokens = operand_of(c, r->tokens), *places = operand_of(c, r->places);
+    const struct tensor *tokens = get_operand(c, r->tokens), *places = get_operand(c, r->places);
     bool weighted = c->nin > r->weights && r->weights != NONE;
     int rc = want_operands(c, tokens, places, weighted ? &c->in[r->weights] : NULL, e);
     if (rc)
         return rc;
-    if (!agree(c, tokens, places))
+    if (!shapes_agree(c, tokens, places))
         return op_refuse(c, e, "operands disagree about an extent");
     struct dispatch_work w = {.vec = q->device->vec,
                               .attr = &c->attr->slots,

@@ -32,7 +32,7 @@ struct vec_draw draw_site(const struct op_call *c, const struct tensor *step)
 }
 
 // The index at which row r of those here begins.
-static uint64_t first_of(const struct draw_work *w, int64_t r)
+static uint64_t find_first(const struct draw_work *w, int64_t r)
 {
     const struct op_draw *d = w->draw;
     int64_t at[DRAW_DIMS] = {0}, index = 0, left = r;
@@ -54,7 +54,7 @@ static void draw_row_bf16(const struct draw_work *w, int64_t r)
 {
     const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
     uint16_t *out = (uint16_t *)w->out->data + r * w->row;
-    uint64_t first = first_of(w, r);
+    uint64_t first = find_first(w, r);
     float piece[PIECE];
     for (int64_t i = 0; i < w->row; i += PIECE) {
         int64_t n = w->row - i < PIECE ? w->row - i : PIECE;
@@ -73,9 +73,9 @@ static void draw_rows(void *arg, int64_t begin, int64_t end)
             draw_row_bf16(w, r);
         else if (w->x)
             w->vec->dropout(out, (const float *)w->x->data + r * w->row, w->row, &w->site,
-                            first_of(w, r));
+                            find_first(w, r));
         else
-            w->vec->normals(out, w->row, &w->site, first_of(w, r));
+            w->vec->normals(out, w->row, &w->site, find_first(w, r));
     }
 }
 

@@ -19,7 +19,7 @@ struct embed_work {
 };
 
 // The row of the table for id i; −1: not here.
-static int64_t row_of(const struct embed_work *w, int64_t i)
+static int64_t find_row(const struct embed_work *w, int64_t i)
 {
     int64_t row = w->ids[i] - w->call->attr->start;
     return row >= 0 && row < w->rows ? row : -1;
@@ -29,7 +29,7 @@ static void embed_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct embed_work *w = arg;
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = row_of(w, i);
+        int64_t row = find_row(w, i);
         if (row < 0)
             memset(w->to + (size_t)i * w->bytes, 0, w->bytes);
         else
@@ -46,7 +46,7 @@ static void embed_grad_slice(void *arg, int64_t begin, int64_t end)
     for (int64_t r = 0; r < w->rows && !w->call->accumulate; r++)
         memset(to + r * w->width + begin, 0, bytes);
     for (int64_t i = 0; i < w->n; i++) {
-        int64_t row = row_of(w, i);
+        int64_t row = find_row(w, i);
         if (row >= 0)
             w->vec->add_to(to + row * w->width + begin, from + i * w->width + begin, end - begin);
     }

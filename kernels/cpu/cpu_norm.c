@@ -13,15 +13,15 @@ struct norm_work {
     int64_t rows, n; // n: of a row
 };
 
-static const float *input_of(const struct norm_work *w, int k)
+static const float *get_input(const struct norm_work *w, int k)
 {
     return k < w->call->nin ? w->call->in[k].data : NULL;
 }
 
-static void stats_of(const struct norm_work *w, int64_t r, float stats[2])
+static void compute_stats(const struct norm_work *w, int64_t r, float stats[2])
 {
     const struct op_attr *a = w->call->attr;
-    w->vec->norm_stats(stats, input_of(w, 0) + r * w->n, w->n, a->eps, a->center);
+    w->vec->norm_stats(stats, get_input(w, 0) + r * w->n, w->n, a->eps, a->center);
 }
 
 static void norm_rows(void *arg, int64_t begin, int64_t end)
@@ -29,9 +29,9 @@ static void norm_rows(void *arg, int64_t begin, int64_t end)
     const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
-        stats_of(w, r, stats);
-        w->vec->norm((float *)w->call->out[0].data + r * w->n, input_of(w, 0) + r * w->n, stats,
-                     input_of(w, 1), input_of(w, 2), w->n);
+        compute_stats(w, r, stats);
+        w->vec->norm((float *)w->call->out[0].data + r * w->n, get_input(w, 0) + r * w->n, stats,
+                     get_input(w, 1), get_input(w, 2), w->n);
     }
 }
 
@@ -40,9 +40,9 @@ static void grad_rows(void *arg, int64_t begin, int64_t end)
     const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++) {
         float stats[2];
-        stats_of(w, r, stats);
-        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, input_of(w, 0) + r * w->n,
-                          input_of(w, 1) + r * w->n, stats, input_of(w, 2), NULL, w->n,
+        compute_stats(w, r, stats);
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, get_input(w, 0) + r * w->n,
+                          get_input(w, 1) + r * w->n, stats, get_input(w, 2), NULL, w->n,
                           w->call->attr->center);
     }
 }
@@ -52,11 +52,11 @@ static void grad_add_rows(void *arg, int64_t begin, int64_t end)
     const struct norm_work *w = arg;
     const struct op_attr *a = w->call->attr;
     for (int64_t r = begin; r < end; r++) {
-        const float *x = input_of(w, 1) + r * w->n;
+        const float *x = get_input(w, 1) + r * w->n;
         float stats[2];
         w->vec->norm_stats(stats, x, w->n, a->eps, a->center);
-        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, x, input_of(w, 2) + r * w->n,
-                          stats, input_of(w, 3), input_of(w, 0) + r * w->n, w->n, a->center);
+        w->vec->norm_grad((float *)w->call->out[0].data + r * w->n, x, get_input(w, 2) + r * w->n,
+                          stats, get_input(w, 3), get_input(w, 0) + r * w->n, w->n, a->center);
     }
 }
 
@@ -68,14 +68,14 @@ static void add_norm_rows(void *arg, int64_t begin, int64_t end)
         float *sum = (float *)w->call->out[0].data + r * w->n, stats[2];
         const struct op_attr *a = w->call->attr;
         w->vec->map[OP_ADD](&(struct vec_map){.out = sum,
-                                              .a = input_of(w, 0) + r * w->n,
-                                              .b = input_of(w, 1) + r * w->n,
+                                              .a = get_input(w, 0) + r * w->n,
+                                              .b = get_input(w, 1) + r * w->n,
                                               .a_step = 1,
                                               .b_step = 1,
                                               .n = w->n});
         w->vec->norm_stats(stats, sum, w->n, a->eps, a->center);
-        w->vec->norm((float *)w->call->out[1].data + r * w->n, sum, stats, input_of(w, 2),
-                     input_of(w, 3), w->n);
+        w->vec->norm((float *)w->call->out[1].data + r * w->n, sum, stats, get_input(w, 2),
+                     get_input(w, 3), w->n);
     }
 }
 
@@ -83,14 +83,14 @@ static void stats_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct norm_work *w = arg;
     for (int64_t r = begin; r < end; r++)
-        stats_of(w, r, (float *)w->call->workspace + 2 * r);
+        compute_stats(w, r, (float *)w->call->workspace + 2 * r);
 }
 
 static void weight_columns(void *arg, int64_t begin, int64_t end)
 {
     const struct norm_work *w = arg;
-    w->vec->norm_columns((float *)w->call->out[0].data + begin, input_of(w, 0) + begin,
-                         input_of(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
+    w->vec->norm_columns((float *)w->call->out[0].data + begin, get_input(w, 0) + begin,
+                         get_input(w, 1) + begin, w->call->workspace, w->rows, w->n, end - begin,
                          w->call->accumulate);
 }
 

@@ -79,7 +79,7 @@ static const float *source_at(const struct reduce_work *w, int loops, int64_t at
     return (const float *)w->call->in[0].data + loops_offset(&w->kept, loops, IN, at);
 }
 
-static float *result_of(const struct reduce_work *w)
+static float *get_result(const struct reduce_work *w)
 {
     return w->call->out[0].data;
 }
@@ -91,7 +91,7 @@ static void rows_slice(void *arg, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         double s =
             sum_serial(w->device->vec->sum, source_at(w, w->kept.n, i), w->reduced.extent[0]);
-        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
+        put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 
@@ -105,7 +105,7 @@ static void sum_rows(struct reduce_work *w)
     for (int64_t i = 0; i < count; i++) {
         double s =
             sum_parallel(w->device, w->call, w->device->vec->sum, source_at(w, w->kept.n, i), n);
-        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
+        put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 
@@ -119,7 +119,7 @@ static void columns_slice(void *arg, int64_t begin, int64_t end)
     while (begin < end) {
         int64_t outer = begin / cols, at = begin % cols;
         int64_t n = cols - at < end - begin ? cols - at : end - begin;
-        w->device->vec->sum_columns(result_of(w) + begin, source_at(w, k->n - 1, outer) + at, rows,
+        w->device->vec->sum_columns(get_result(w) + begin, source_at(w, k->n - 1, outer) + at, rows,
                                     stride, n, (float)w->scale, w->call->accumulate);
         begin += n;
     }
@@ -141,7 +141,7 @@ static void any_slice(void *arg, int64_t begin, int64_t end)
         double s = 0;
         for (int64_t k = 0; k < n; k++)
             s += (double)x[loops_offset(&w->reduced, w->reduced.n, IN, k)];
-        put_result(&result_of(w)[i], s * w->scale, w->call->accumulate);
+        put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
 

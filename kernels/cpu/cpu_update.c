@@ -55,7 +55,7 @@ struct update_work {
 };
 
 // The inputs that outputs 0, 1, 2 stand for, with no gradient among them: p, m or velocity, v.
-static int input_of(int output)
+static int find_input(int output)
 {
     return output ? output + 1 : 0;
 }
@@ -64,7 +64,7 @@ static void update_piece(const struct update_work *w, int64_t begin, int64_t end
 {
     size_t bytes = (size_t)(end - begin) * sizeof(float);
     for (int k = 0; k < op_outputs(w->call->op); k++) {
-        const float *from = w->call->in[input_of(k)].data;
+        const float *from = w->call->in[find_input(k)].data;
         float *to = w->call->out[k].data;
         if (from != to)
             memcpy(to + begin, from + begin, bytes);
@@ -112,7 +112,7 @@ static int check_operands(const struct op_call *c, struct err *e)
     return 0;
 }
 
-static struct update_work work_of(const struct vec *vec, const struct op_call *c)
+static struct update_work plan_update(const struct vec *vec, const struct op_call *c)
 {
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
     const struct op_attr *a = c->attr;
@@ -143,7 +143,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     int rc = check_operands(c, e);
     if (rc)
         return rc;
-    struct update_work w = work_of(q->device->vec, c);
+    struct update_work w = plan_update(q->device->vec, c);
     pool_for(q->device->pool, shape_count(&c->in[0].shape), GRAIN, update_slice, &w);
     return 0;
 }
@@ -168,7 +168,7 @@ static void row_slice(void *arg, int64_t begin, int64_t end)
         int64_t from = begin > at ? begin : at, to = end < stop ? end : stop;
         if (from >= to)
             continue;
-        struct update_work w = work_of(r->vec, &r->calls[k]);
+        struct update_work w = plan_update(r->vec, &r->calls[k]);
         update_slice(&w, from - at, to - at);
     }
 }

@@ -34,7 +34,7 @@ struct chunk {
 };
 
 // Returns operand k as the kernel sees it for the current chunk.
-static struct tensor operand_of(const struct chunk *t, int k)
+static struct tensor make_operand(const struct chunk *t, int k)
 {
     const struct op_call *c = t->call;
     const struct widen_operand *o = &t->w->operand[k];
@@ -102,7 +102,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, st
         attr.draw.from[0] = c->attr->draw.from[0] + t.at;
         convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
-            *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = operand_of(&t, k);
+            *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = make_operand(&t, k);
         f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].chunked);
         rc = kernel(q, &f, e);
         convert_operands(&t, c->nin, all, true, true);

@@ -34,7 +34,7 @@ void algos_clear(struct algos *a)
 }
 
 // Returns the place of a key in the sorted lines; if it is not there, where it belongs.
-static int place_of(const struct algos *a, const char *key, bool *found)
+static int find_place(const struct algos *a, const char *key, bool *found)
 {
     int low = 0, high = a->n;
     *found = false;
@@ -55,11 +55,11 @@ static int place_of(const struct algos *a, const char *key, bool *found)
 const char *algos_get(const struct algos *a, const char *key)
 {
     bool found;
-    int at = place_of(a, key, &found);
+    int at = find_place(a, key, &found);
     return found ? a->line[at].choice : NULL;
 }
 
-static char *copy_of(const char *text)
+static char *copy_text(const char *text)
 {
     char *copy = strdup(text);
     PRE(copy);
@@ -69,10 +69,10 @@ static char *copy_of(const char *text)
 void algos_put(struct algos *a, const char *key, const char *choice, double us)
 {
     bool found;
-    int at = place_of(a, key, &found);
+    int at = find_place(a, key, &found);
     if (found) {
         char *old = a->line[at].choice;
-        a->line[at].choice = copy_of(choice);
+        a->line[at].choice = copy_text(choice);
         a->line[at].us = us;
         free(old);
         return;
@@ -83,7 +83,7 @@ void algos_put(struct algos *a, const char *key, const char *choice, double us)
         PRE(a->line);
     }
     memmove(a->line + at + 1, a->line + at, sizeof *a->line * (size_t)(a->n - at));
-    a->line[at] = (struct algo){copy_of(key), copy_of(choice), us};
+    a->line[at] = (struct algo){copy_text(key), copy_text(choice), us};
     a->n++;
 }
 
@@ -136,7 +136,7 @@ static int read_header(const struct algos *a, const char *line, struct err *e)
 int algos_read(struct algos *a, const char *text, struct err *e)
 {
     struct algos got;
-    char *all = copy_of(text), *save = NULL, *line = strtok_r(all, "\n", &save);
+    char *all = copy_text(text), *save = NULL, *line = strtok_r(all, "\n", &save);
     algos_init(&got, a->owner);
     int rc = read_header(a, line ? line : "", e);
     while (!rc && (line = strtok_r(NULL, "\n", &save)))
@@ -152,7 +152,7 @@ int algos_read(struct algos *a, const char *text, struct err *e)
 // ---- the folder --------------------------------------------------------------------------------
 
 // FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
-static uint64_t digest_of(const char *text, size_t n)
+static uint64_t compute_digest(const char *text, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++)
@@ -163,13 +163,13 @@ static uint64_t digest_of(const char *text, size_t n)
 static void file_name(const struct algos *a, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "algorithms-%016llx",
-             (unsigned long long)digest_of(a->owner, strlen(a->owner)));
+             (unsigned long long)compute_digest(a->owner, strlen(a->owner)));
 }
 
 // The last line: "end DIGEST\n".
 static void print_end(const char *text, size_t n, char end[END_SIZE + 1])
 {
-    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)digest_of(text, n));
+    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)compute_digest(text, n));
 }
 
 // Takes the last line off and holds the rest against it.

@@ -22,7 +22,7 @@ static const void *element_at(const void *p, enum dtype t, int64_t at)
 }
 
 // The product of batch `at` alone, from row m0 on.
-static struct product part_of(const struct product *all, int64_t at, int64_t m0, int64_t m)
+static struct product cut_part(const struct product *all, int64_t at, int64_t m0, int64_t m)
 {
     struct product p = *all;
     const struct gemm *g = &all->g;
@@ -38,7 +38,7 @@ static int sum_f32(const struct visit *v, const struct product *all, struct err 
 {
     int rc = 0;
     for (int64_t i = 0; i < all->g.batch && !rc; i++) {
-        struct product p = part_of(all, i, 0, all->g.m);
+        struct product p = cut_part(all, i, 0, all->g.m);
         p.c = i ? all->out : all->c;
         rc = v->product(v, &p, e);
     }
@@ -70,7 +70,7 @@ static int sum_bf16(const struct visit *v, const struct product *all, struct err
     for (int64_t m0 = 0; m0 < g->m && !rc; m0 += rows) {
         int64_t m = g->m - m0 < rows ? g->m - m0 : rows;
         for (int64_t i = 0; i < g->batch && !rc; i++) {
-            struct product p = part_of(all, i, m0, m);
+            struct product p = cut_part(all, i, m0, m);
             p.to = DT_F32;
             p.out = all->workspace;
             p.c = i ? p.out : NULL;
@@ -141,7 +141,7 @@ int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product 
                         e);
 }
 
-static int matmul_of(const struct op_call *c, struct product *p, struct err *e)
+static int plan_matmul(const struct op_call *c, struct product *p, struct err *e)
 {
     int rc = product_of(c, c->attr, &c->out[0], p, e);
     if (!rc && c->accumulate && p->to != DT_F32)
@@ -153,7 +153,7 @@ static int matmul_of(const struct op_call *c, struct product *p, struct err *e)
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct product p;
-    int rc = matmul_of(c, &p, e);
+    int rc = plan_matmul(c, &p, e);
     rc = rc ? rc : gemm_run(q, c, &p, e);
     return rc ? rc : op_launched(q, c, e);
 }
@@ -161,6 +161,6 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 int matmul_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
 {
     struct product p;
-    int rc = matmul_of(c, &p, e);
+    int rc = plan_matmul(c, &p, e);
     return rc ? rc : gemm_tune(q, c, &p, time, e);
 }

@@ -240,7 +240,7 @@ static int find_last_use(const struct op_chain *c, int nout, int reg)
 }
 
 // Where a step finds a register: what the step before it made is still at hand.
-static int source_of(const struct plan *p, const struct op_chain *c, int reg, int step)
+static int find_source(const struct plan *p, const struct op_chain *c, int reg, int step)
 {
     if (reg < c->inputs)
         return reg;
@@ -274,8 +274,8 @@ static void plan_steps(const struct op_chain *c, int nout, struct plan *p)
         bool pair = op_inputs(from->op) > 1;
         to->op = from->op;
         to->scale = from->scale;
-        to->from[0] = source_of(p, c, from->in[0], s);
-        to->from[1] = pair ? source_of(p, c, from->in[1], s) : FROM_LAST;
+        to->from[0] = find_source(p, c, from->in[0], s);
+        to->from[1] = pair ? find_source(p, c, from->in[1], s) : FROM_LAST;
         to->keep = take_place(until, s, find_last_use(c, nout, c->inputs + s));
         p->kept = to->keep < p->kept ? p->kept : to->keep + 1;
     }
@@ -291,7 +291,7 @@ static void plan_outputs(const struct op_call *call, const struct op_chain *c, s
             struct plan_output *o = &p->out[p->outputs++];
             o->to = call->out[k].data;
             o->dtype = call->out[k].dtype;
-            o->from = source_of(p, c, c->out[k], c->steps);
+            o->from = find_source(p, c, c->out[k], c->steps);
         }
 }
 

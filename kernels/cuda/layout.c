@@ -25,7 +25,7 @@ size_t layout_scratch(const struct product *p)
     return (uintptr_t)p->workspace % 256 ? 0 : p->workspace_bytes;
 }
 
-static cudaDataType_t type_of(enum dtype t)
+static cudaDataType_t map_type(enum dtype t)
 {
     return t == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
@@ -35,7 +35,7 @@ static int describe_matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows,
                            int64_t ld, int64_t batch, int64_t stride, struct err *e)
 {
     int32_t count = (int32_t)batch;
-    int rc = LT(e, cublasLtMatrixLayoutInit(l, type_of(t), (uint64_t)columns, (uint64_t)rows, ld));
+    int rc = LT(e, cublasLtMatrixLayoutInit(l, map_type(t), (uint64_t)columns, (uint64_t)rows, ld));
     rc = rc ? rc
             : LT(e, cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                                      sizeof count));
@@ -59,7 +59,7 @@ int layout_end(const struct product *p, struct layout *l, struct err *e)
         PRODUCT_ENDS(X)
 #undef X
     };
-    int32_t type = (int32_t)type_of(p->to);
+    int32_t type = (int32_t)map_type(p->to);
     int64_t aux_stride = p->g.m * p->g.n;
     cublasLtMatmulDesc_t op = &l->op;
     int rc = DESCRIBE(op, EPILOGUE, ends[p->end]);

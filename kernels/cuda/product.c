@@ -270,7 +270,7 @@ static bool take_choice(struct gemm_state *s, const struct product *p, struct pl
 }
 
 // A product as asked, with no more scratch than an algorithm may have here.
-static struct product limited(const struct device *d, const struct product *asked)
+static struct product limit_scratch(const struct device *d, const struct product *asked)
 {
     struct product p = *asked;
     size_t most = (size_t)d->switches[SWITCH_SCRATCH] << 20;
@@ -371,7 +371,7 @@ static int run_plan(struct stream_q *q, const struct product *p, struct plan *pl
 
 int product_run(struct stream_q *q, const struct product *asked, bool *ran, struct err *e)
 {
-    const struct product p = limited(q->device, asked);
+    const struct product p = limit_scratch(q->device, asked);
     struct plan *plan;
     int rc = get_plan(q->device, &p, &plan, e);
     rc = rc ? rc : run_plan(q, &p, plan, ran, e);
@@ -382,7 +382,7 @@ int product_run(struct stream_q *q, const struct product *asked, bool *ran, stru
 
 void product_drop(struct stream_q *q, const struct product *asked, double us, double apart)
 {
-    const struct product p = limited(q->device, asked);
+    const struct product p = limit_scratch(q->device, asked);
     struct plan *plan;
     if (get_plan(q->device, &p, &plan, NULL))
         return;
@@ -401,22 +401,29 @@ void product_drop(struct stream_q *q, const struct product *asked, double us, do
 enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000, MOST_US = 500000 };
 
 // How often a round runs what takes so long once.
-static int runs_of(double us)
+static int count_runs(double us)
 {
     return us > 0 && us * MOST_RUNS > ROUND_US ? (int)(ROUND_US / us) + 1 : MOST_RUNS;
+}
+
+// Notes the end of what is timed, waits for it and tells how long it took.
+static int stop_watch(struct stream_q *q, float *ms, struct err *e)
+{
+    struct gemm_state *s = q->device->gemm;
+    int rc = CUDA(q->device, q, e, cudaEventRecord(s->end, q->stream));
+    rc = rc ? rc : CUDA(q->device, q, e, cudaEventSynchronize(s->end));
+    return rc ? rc : CUDA(q->device, q, e, cudaEventElapsedTime(ms, s->begin, s->end));
 }
 
 static int time_round(struct stream_q *q, int runs, int (*run)(void *ctx, struct err *e), void *ctx,
                       double *us, struct err *e)
 {
-    struct gemm_state *s = q->device->gemm;
     float ms = 0;
-    int rc = CUDA(q->device, q, e, cudaEventRecord(s->begin, q->stream));
+    int rc = CUDA(q->device, q, e, cudaEventRecord(q->device->gemm->begin, q->stream));
     for (int i = 0; i < runs && !rc; i++)
         rc = run(ctx, e);
-    rc = rc ? rc : CUDA(q->device, q, e, cudaEventRecord(s->end, q->stream));
-    rc = rc ? rc : CUDA(q->device, q, e, cudaEventSynchronize(s->end));
-    rc = rc ? rc : CUDA(q->device, q, e, cudaEventElapsedTime(&ms, s->begin, s->end));
+    if (!rc)
+        rc = stop_watch(q, &ms, e);
     *us = (double)ms * 1000 / runs;
     return rc;
 }
@@ -430,7 +437,7 @@ int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), 
     *us = 0;
     for (int i = 0; i < ROUNDS && !rc; i++) {
         double now;
-        rc = time_round(q, runs_of(once), run, ctx, &now, e);
+        rc = time_round(q, count_runs(once), run, ctx, &now, e);
         *us = i == 0 || now < *us ? now : *us;
     }
     return rc;
@@ -492,7 +499,7 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
     for (int round = 0; round < ROUNDS && !rc; round++)
         for (plan->at = 0; plan->at < plan->n && !rc; plan->at++) {
             double now;
-            rc = time_round(q, runs_of(once[plan->at]), run_trial, &t, &now, e);
+            rc = time_round(q, count_runs(once[plan->at]), run_trial, &t, &now, e);
             if (round == 0 || now < best[plan->at])
                 best[plan->at] = now;
         }
@@ -544,7 +551,7 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
 int product_tune(struct stream_q *q, const struct product *asked, bool time,
                  enum product_choice *how, struct err *e)
 {
-    const struct product p = limited(q->device, asked);
+    const struct product p = limit_scratch(q->device, asked);
     struct gemm_state *s = q->device->gemm;
     struct plan *plan;
     bool found = false;

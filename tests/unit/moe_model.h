@@ -38,15 +38,12 @@ struct moe_build {
 static inline int swap_experts(struct graph *g, int x)
 {
     struct value v = g->values[x];
-    enum dim first = v.dims[0];
-    v.dims[0] = v.dims[1];
-    v.dims[1] = first;
-    return graph_op(g, &(struct op_args){.op = OP_SCALE,
-                                         .nin = 1,
-                                         .in = &x,
-                                         .nout_dims = v.shape.n,
-                                         .out_dims = v.dims,
-                                         .attr = &(struct op_attr){.scale = 1}});
+    const enum dim dims[] = {v.dims[1], v.dims[0], v.dims[2], v.dims[3]};
+    const struct op_attr attr = {.scale = 1};
+    return graph_op(
+        g,
+        &(struct op_args){
+            .op = OP_SCALE, .nin = 1, .in = &x, .nout_dims = 4, .out_dims = dims, .attr = &attr});
 }
 
 #define MOE_PATH(...) arena_printf(b->g->arena, __VA_ARGS__)

@@ -12,7 +12,7 @@
 //   DONE         never
 //
 // A handler writes down what its event means and answers what can be answered at once. What follows
-// from it is drawn by settle() after every event, and attempts are freed only there.
+// from it is drawn by settle_agent() after every event, and attempts are freed only there.
 #include "worker/agent/agent.h"
 
 #include <stdio.h>
@@ -446,7 +446,7 @@ static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
     }
 }
 
-static void settle(struct agent *g, int64_t now, struct agent_out *out)
+static void settle_agent(struct agent *g, int64_t now, struct agent_out *out)
 {
     agent_settle_attempts(g, now, out);
     settle_storage(g, out);
@@ -469,7 +469,7 @@ void agent_step(struct agent *g, const struct agent_event *ev, struct agent_out 
         return;
     handlers[ev->kind](g, ev, out);
     if (g->state != AGENT_DONE)
-        settle(g, ev->now_ns, out);
+        settle_agent(g, ev->now_ns, out);
     g->next_ns = agent_due(g);
 }
 

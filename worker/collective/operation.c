@@ -23,7 +23,7 @@
 
 enum { LINE = 64 };
 
-static size_t least_of(size_t a, size_t b)
+static size_t pick_least(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
@@ -92,7 +92,7 @@ static void finish_nothing(struct communicator *c, struct operation *o)
 // Lets remote members send as far ahead as the stage holds.
 static void grant_stage(struct communicator *c, struct operation *o, size_t len)
 {
-    size_t upto = least_of(len, o->ready + STAGE);
+    size_t upto = pick_least(len, o->ready + STAGE);
     for (int i = 0; i < c->n && c->remote; i++)
         if (!c->members[i]->local && o->allowed[i] < upto) {
             o->allowed[i] = upto;
@@ -133,7 +133,7 @@ static bool work_sum(struct communicator *c, struct operation *o)
     if (!o->agreed && !operation_agrees(c, o))
         return false;
     if (o->ready < s.len) {
-        size_t len = least_of(PIECE, s.len - o->ready);
+        size_t len = pick_least(PIECE, s.len - o->ready);
         if (!have_operands(c, o, o->ready + len))
             return false;
         sum_piece(c, o, s.at + o->ready, len);
@@ -160,7 +160,7 @@ static bool copy_piece(struct communicator *c, struct operation *o, bool exchang
         const unsigned char *from = own ? find_operand(o) : find_buffer(c, o, o->from);
         size_t len = s.len - o->copied;
         if (c->w->thread)
-            len = least_of(PIECE, len);
+            len = pick_least(PIECE, len);
         memcpy((unsigned char *)o->args.buf + s.at + o->copied,
                from + (exchange ? mine : s.at) + o->copied, len);
         o->copied += len;
@@ -271,7 +271,7 @@ static bool find_chunk(struct communicator *c, struct operation *o, int member, 
     bool to_member = !stage || o->args.op == COLLECTIVE_ALL_TO_ALL;
     struct span s = operation_slice(c, o, to_member ? member : c->me);
     size_t sent = o->sent[stage][member];
-    size_t upto = stage ? o->ready : least_of(s.len, operation_note(c, o, member)->granted);
+    size_t upto = stage ? o->ready : pick_least(s.len, operation_note(c, o, member)->granted);
     if (sent >= upto)
         return false;
     *out = (struct chunk){.communicator = c,
@@ -280,7 +280,7 @@ static bool find_chunk(struct communicator *c, struct operation *o, int member, 
                           .member = member,
                           .offset = sent,
                           .data = find_operand(o) + s.at + sent,
-                          .len = least_of(upto - sent, PIECE - sent % PIECE)};
+                          .len = pick_least(upto - sent, PIECE - sent % PIECE)};
     return true;
 }
 

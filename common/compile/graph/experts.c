@@ -97,7 +97,7 @@ int experts_slots(struct graph *g, const struct experts_dealing *how, int ids, i
     return slot;
 }
 
-static struct op_attr attributes_of(const struct graph *g, int slot)
+static struct op_attr copy_attributes(const struct graph *g, int slot)
 {
     const struct node *n = &g->nodes[g->values[slot].producer];
     PRE(n->op == OP_SLOTS);
@@ -109,7 +109,7 @@ int experts_dispatch(struct graph *g, int x, int slot)
     if (g->failed)
         return 0;
     struct value v = g->values[x];
-    struct op_attr attr = attributes_of(g, slot);
+    struct op_attr attr = copy_attributes(g, slot);
     const enum dim dims[4] = {DIM_GROUP, DIM_EXPERT, DIM_CAPACITY, v.dims[2]};
     const int64_t sizes[4] = {v.shape.dim[0] / attr.slots.group, attr.slots.experts,
                               attr.slots.capacity, v.shape.dim[2]};
@@ -127,7 +127,7 @@ int experts_combine(struct graph *g, int y, int slot, int weights)
     if (g->failed)
         return 0;
     struct value v = g->values[y], s = g->values[slot];
-    struct op_attr attr = attributes_of(g, slot);
+    struct op_attr attr = copy_attributes(g, slot);
     return graph_op(g, &(struct op_args){.op = OP_COMBINE,
                                          .nin = weights < 0 ? 2 : 3,
                                          .in = (int[]){y, slot, weights},

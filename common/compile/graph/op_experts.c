@@ -4,17 +4,17 @@
 
 #include "common/op/route.h"
 
-static const struct value *operand_of(const struct graph *g, const struct node *n, int k)
+static const struct value *get_operand(const struct graph *g, const struct node *n, int k)
 {
     return &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
 }
 
-static const struct value *input_of(const struct graph *g, const struct node *n, int k)
+static const struct value *get_input(const struct graph *g, const struct node *n, int k)
 {
     return &g->values[n->in[k]];
 }
 
-static const char *name_of(const struct value *v)
+static const char *get_name(const struct value *v)
 {
     return v->name ? v->name : "a value";
 }
@@ -25,7 +25,7 @@ static int want_dtypes(const struct graph *g, const struct node *n, const enum d
 {
     PRE(n->nin + n->nout == count);
     for (int k = 0; k < count; k++) {
-        enum dtype t = operand_of(g, n, k)->dtype;
+        enum dtype t = get_operand(g, n, k)->dtype;
         if (t != want[k])
             return err_set(e, ERR_INTERNAL, "%s: operand %d is %s, not %s", op_name(n->op), k,
                            dtype_name(t), dtype_name(want[k]));
@@ -38,17 +38,17 @@ int experts_infer_topk(const struct graph *g, const struct node *n, struct err *
     static const enum dtype down[] = {DT_F32, DT_F32, DT_F32, DT_I32};
     static const enum dtype up[] = {DT_I32, DT_F32, DT_F32};
     bool grad = n->op == OP_TOPK_GRAD;
-    const struct value *wide = grad ? &g->values[n->out[0]] : input_of(g, n, 0);
-    const struct value *narrow = grad ? input_of(g, n, 0) : &g->values[n->out[0]];
+    const struct value *wide = grad ? &g->values[n->out[0]] : get_input(g, n, 0);
+    const struct value *narrow = grad ? get_input(g, n, 0) : &g->values[n->out[0]];
     bool same = wide->shape.n == narrow->shape.n && wide->shape.n > 0;
     for (int d = 0; same && d < wide->shape.n - 1; d++)
         same = wide->shape.dim[d] == narrow->shape.dim[d];
     if (!same || narrow->shape.dim[narrow->shape.n - 1] > wide->shape.dim[wide->shape.n - 1])
         return err_set(e, ERR_INTERNAL, "%s: %s has not the rows of %s", op_name(n->op),
-                       name_of(narrow), name_of(wide));
+                       get_name(narrow), get_name(wide));
     if (!grad && n->nin > 1 &&
-        (n->nin > 2 || !shape_equal(&input_of(g, n, 1)->shape, &wide->shape)))
-        return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s", name_of(wide));
+        (n->nin > 2 || !shape_equal(&get_input(g, n, 1)->shape, &wide->shape)))
+        return err_set(e, ERR_INTERNAL, "topk: it is asked by what is not like %s", get_name(wide));
     return grad ? want_dtypes(g, n, up, 3, e)
                 : want_dtypes(g, n, down + (n->nin == 1), n->nin == 1 ? 3 : 4, e);
 }
@@ -59,7 +59,7 @@ int experts_infer_slots(const struct graph *g, const struct node *n, struct err 
     struct op_call c = {.attr = &n->attr};
     struct route route;
     for (int k = 0; k < n->nin; k++)
-        c.in[k].shape = input_of(g, n, k)->shape;
+        c.in[k].shape = get_input(g, n, k)->shape;
     for (int k = 0; k < n->nout; k++)
         c.out[k].shape = g->values[n->out[k]].shape;
     if (!route_of(&c, &route) || route.capacity < 1 || route.capacity > INT32_MAX / route.experts)
@@ -92,7 +92,7 @@ size_t experts_workspace_slots_cuda(const struct node *n, const struct shape *in
 }
 
 // The operand, inputs first, that lies by places.
-static int places_of(const struct node *n)
+static int find_places_operand(const struct node *n)
 {
     return n->op == OP_DISPATCH ? n->nin : 0;
 }
@@ -100,18 +100,18 @@ static int places_of(const struct node *n)
 int experts_infer_dispatch(const struct graph *g, const struct node *n, struct err *e)
 {
     bool dot = n->op == OP_SLOT_DOT;
-    enum dtype t = input_of(g, n, 0)->dtype, made = dot ? DT_F32 : t;
+    enum dtype t = get_input(g, n, 0)->dtype, made = dot ? DT_F32 : t;
     const enum dtype want[] = {t, DT_I32, dot ? t : DT_F32, made};
     const struct op_slots *s = &n->attr.slots;
-    const struct value *places = operand_of(g, n, places_of(n));
-    const struct value *tokens = operand_of(g, n, n->op == OP_DISPATCH ? 0 : dot ? 2 : n->nin);
+    const struct value *places = get_operand(g, n, find_places_operand(n));
+    const struct value *tokens = get_operand(g, n, n->op == OP_DISPATCH ? 0 : dot ? 2 : n->nin);
     const struct shape *x = &tokens->shape, *y = &places->shape;
     if (n->nin != 3 && (dot || n->nin != 2))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs", op_name(n->op), n->nin);
     if (x->n != 3 || y->n != 4 || x->dim[0] != y->dim[0] * s->group || y->dim[1] != s->experts ||
         y->dim[2] != s->capacity || x->dim[2] != y->dim[3])
         return err_set(e, ERR_INTERNAL, "%s: %s has not the places of %s", op_name(n->op),
-                       name_of(places), name_of(tokens));
+                       get_name(places), get_name(tokens));
     if (t != DT_F32 && t != DT_BF16)
         return err_set(e, ERR_INTERNAL, "%s: rows of %s", op_name(n->op), dtype_name(t));
     return n->nin == 3 ? want_dtypes(g, n, want, 4, e)
@@ -122,7 +122,7 @@ void experts_place_dispatch(const struct graph *g, const struct node *n, const s
                             struct op_attr *attr)
 {
     enum { EXPERT = 1, PLACE = 2 };
-    int k = places_of(n), places = k < n->nin ? n->in[k] : n->out[k - n->nin];
+    int k = find_places_operand(n), places = k < n->nin ? n->in[k] : n->out[k - n->nin];
     int64_t start[MAX_DIMS];
     spec_start(&g->values[places].spec, at->mesh, &g->values[places].shape, at->rank, start);
     attr->slots.first.expert = start[EXPERT];

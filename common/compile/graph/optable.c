@@ -14,7 +14,7 @@ static const char *name_value(const struct value *v)
     return v->name ? v->name : "a value";
 }
 
-static const struct value *input_of(const struct graph *g, const struct node *n, int k)
+static const struct value *get_input(const struct graph *g, const struct node *n, int k)
 {
     return &g->values[n->in[k]];
 }
@@ -47,7 +47,7 @@ static int want_outputs(const struct graph *g, const struct node *n, enum dtype 
 static enum dtype want_one_float(const struct graph *g, const struct node *n, int first, int end,
                                  struct err *e)
 {
-    enum dtype t = input_of(g, n, first)->dtype;
+    enum dtype t = get_input(g, n, first)->dtype;
     int rc = is_float(t) ? 0 : want_dtype(g, n, first, DT_F32, e);
     for (int k = first + 1; k < end && !rc; k++)
         rc = want_dtype(g, n, k, t, e);
@@ -84,16 +84,16 @@ static int infer_matmul(const struct graph *g, const struct node *n, struct err 
 {
     struct gemm gemm;
     const struct value *out = &g->values[n->out[0]];
-    if (!gemm_from_labels(&n->attr, &input_of(g, n, 0)->shape, &input_of(g, n, 1)->shape,
+    if (!gemm_from_labels(&n->attr, &get_input(g, n, 0)->shape, &get_input(g, n, 1)->shape,
                           &out->shape, &gemm))
         return err_set(e, ERR_UNSUPPORTED, "matmul of %s and %s needs a transpose",
-                       name_value(input_of(g, n, 0)), name_value(input_of(g, n, 1)));
+                       name_value(get_input(g, n, 0)), name_value(get_input(g, n, 1)));
     return infer_added(g, n, e);
 }
 
 static int infer_cast(const struct graph *g, const struct node *n, struct err *e)
 {
-    enum dtype t = input_of(g, n, 0)->dtype;
+    enum dtype t = get_input(g, n, 0)->dtype;
     if ((t == DT_U8 || t == DT_I32 || is_float(t)) && is_float(g->values[n->out[0]].dtype))
         return 0;
     return err_set(e, ERR_INTERNAL, "cast: from %s is not in the table", dtype_name(t));
@@ -103,7 +103,7 @@ static int infer_cast(const struct graph *g, const struct node *n, struct err *e
 static int want_rows(const struct graph *g, const struct node *n, int k, const struct value *rows,
                      struct err *e)
 {
-    const struct value *v = input_of(g, n, k);
+    const struct value *v = get_input(g, n, k);
     bool same = v->shape.n == rows->shape.n - 1;
     for (int d = 0; same && d < v->shape.n; d++)
         same = v->shape.dim[d] == rows->shape.dim[d];
@@ -118,7 +118,7 @@ static int infer_rows(const struct graph *g, const struct node *n, struct err *e
     enum dtype t = want_one_float(g, n, 0, 1, e);
     int rc = t ? 0 : ERR_INTERNAL;
     for (int k = 1; k < n->nin && !rc; k++) {
-        rc = want_rows(g, n, k, input_of(g, n, 0), e);
+        rc = want_rows(g, n, k, get_input(g, n, 0), e);
         rc = rc ? rc : want_dtype(g, n, k, DT_F32, e);
     }
     if (rc || n->op == OP_ROW_ARGMAX)
@@ -128,7 +128,7 @@ static int infer_rows(const struct graph *g, const struct node *n, struct err *e
 
 static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
 {
-    int rc = want_rows(g, n, 1, input_of(g, n, 0), e);
+    int rc = want_rows(g, n, 1, get_input(g, n, 0), e);
     rc = rc || want_one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
     rc = rc ? rc : want_outputs(g, n, DT_F32, e);
     return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
@@ -154,13 +154,13 @@ static int infer_update(const struct graph *g, const struct node *n, struct err 
     int copy = op_outputs(n->op);
     const struct value *last = &g->values[n->out[n->nout - 1]];
     if (n->nout != copy && (n->nout != copy + 1 || last->dtype != DT_BF16 ||
-                            !shape_equal(&last->shape, &input_of(g, n, 0)->shape)))
+                            !shape_equal(&last->shape, &get_input(g, n, 0)->shape)))
         return err_set(e, ERR_INTERNAL, "%s: %s is no copy of %s", op_name(n->op), name_value(last),
-                       name_value(input_of(g, n, 0)));
+                       name_value(get_input(g, n, 0)));
     for (int k = 1; k < n->nin - 2; k++)
-        if (!shape_equal(&input_of(g, n, k)->shape, &input_of(g, n, 0)->shape))
+        if (!shape_equal(&get_input(g, n, k)->shape, &get_input(g, n, 0)->shape))
             return err_set(e, ERR_INTERNAL, "%s: %s is not of the shape of %s", op_name(n->op),
-                           name_value(input_of(g, n, k)), name_value(input_of(g, n, 0)));
+                           name_value(get_input(g, n, k)), name_value(get_input(g, n, 0)));
     return infer_f32(g, n, e);
 }
 
@@ -172,7 +172,7 @@ static int want_loops(const struct graph *g, const struct node *n, int k, int fr
                       struct err *e)
 {
     const struct value *v = &g->values[k < n->nin ? n->in[k] : n->out[k - n->nin]];
-    const struct value *like = input_of(g, n, 0);
+    const struct value *like = get_input(g, n, 0);
     bool same = v->shape.n == to - from;
     for (int d = from; same && d < to; d++)
         same = n->attr.label[k][d - from] == n->attr.label[0][d] &&
@@ -185,7 +185,7 @@ static int want_loops(const struct graph *g, const struct node *n, int k, int fr
 // A row of the first input is on one device.
 static int want_whole(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct value *v = input_of(g, n, 0);
+    const struct value *v = get_input(g, n, 0);
     if (v->shape.n > 0 && v->spec.dim[v->shape.n - 1].n == 0)
         return 0;
     return err_set(e, ERR_INTERNAL, "%s: rows of %s are cut", op_name(n->op), name_value(v));
@@ -194,7 +194,7 @@ static int want_whole(const struct graph *g, const struct node *n, struct err *e
 // The first `wide` inputs and the outputs are alike, the rest vectors.
 static int infer_norm_fused(const struct graph *g, const struct node *n, struct err *e)
 {
-    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = input_of(g, n, 0)->shape.n;
+    int wide = n->op == OP_ADD_NORM ? 2 : 3, dims = get_input(g, n, 0)->shape.n;
     if (n->nin < wide || n->nin > 4 || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
@@ -210,7 +210,7 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
 // last; the one cotangent of ROW_LOSS_BOTH is a scalar.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
 {
-    int dims = input_of(g, n, 0)->shape.n, last = n->nin + n->nout - 1;
+    int dims = get_input(g, n, 0)->shape.n, last = n->nin + n->nout - 1;
     bool grad = n->op == OP_ROW_LOSS_GRAD, both = n->op == OP_ROW_LOSS_BOTH;
     if (n->nin != op_inputs(n->op) || n->nout != op_outputs(n->op))
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
@@ -285,14 +285,14 @@ enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH, ATT_DIMS };
 
 static int infer_rotary(const struct graph *g, const struct node *n, struct err *e)
 {
-    const struct shape *x = &input_of(g, n, 0)->shape, *positions = &input_of(g, n, 1)->shape;
+    const struct shape *x = &get_input(g, n, 0)->shape, *positions = &get_input(g, n, 1)->shape;
     int heads = x->n - 1 - positions->n;
     if (heads < 0 || heads > 1 || x->dim[x->n - 1] % 2)
         return err_set(e, ERR_INTERNAL, "rotary: %s is no even row a position, nor heads of such",
-                       name_value(input_of(g, n, 0)));
+                       name_value(get_input(g, n, 0)));
     if (n->attr.rotary.sweep && !heads)
         return err_set(e, ERR_INTERNAL, "rotary: a sweep over the heads of %s, which has none",
-                       name_value(input_of(g, n, 0)));
+                       name_value(get_input(g, n, 0)));
     return infer_mixed(g, n, e);
 }
 
@@ -313,8 +313,8 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
     int rc = attention_operands(n->op, n->nin, &o);
     if (rc || n->nout != (n->op == OP_ATTENTION ? 1 : o.dy))
         return err_set(e, ERR_INTERNAL, "attention: %d inputs, %d outputs", n->nin, n->nout);
-    const struct shape *q = &input_of(g, n, o.q)->shape, *k = &input_of(g, n, o.k)->shape;
-    const struct shape *v = &input_of(g, n, o.v)->shape;
+    const struct shape *q = &get_input(g, n, o.q)->shape, *k = &get_input(g, n, o.k)->shape;
+    const struct shape *v = &get_input(g, n, o.v)->shape;
     if (q->n != ATT_DIMS || k->n != ATT_DIMS || v->n != ATT_DIMS ||
         q->dim[ATT_HEADS] != k->dim[ATT_HEADS] * n->attr.group ||
         v->dim[ATT_HEADS] != k->dim[ATT_HEADS])
@@ -322,7 +322,7 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
     if (q->dim[ATT_WIDTH] != k->dim[ATT_WIDTH])
         return err_set(e, ERR_INTERNAL, "attention: queries have %lld elements and keys %lld",
                        (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
-    if (o.qr >= 0 && !pair_fits(q, k, &input_of(g, n, o.qr)->shape, &input_of(g, n, o.kr)->shape))
+    if (o.qr >= 0 && !pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
         return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
     for (int i = o.at_q; i < n->nin && !rc; i++)
         rc = want_dtype(g, n, i, DT_I32, e);
@@ -492,7 +492,7 @@ static void place_sweep(const struct graph *g, const struct node *n, const struc
 // What is wrong with an operand of steps: labels that the output lacks.
 static int check_broadcast(const struct graph *g, const struct node *n, int k, struct err *e)
 {
-    const struct value *v = input_of(g, n, k);
+    const struct value *v = get_input(g, n, k);
     int dims = g->values[n->out[0]].shape.n;
     for (int d = 0; d < v->shape.n; d++)
         if (n->attr.label[k][d] >= dims)
@@ -519,7 +519,7 @@ static int infer_chain(const struct graph *g, const struct node *n, struct err *
                              op_name(n->op), name_value(v));
     }
     for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
-        rc = is_float(input_of(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
+        rc = is_float(get_input(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
         rc = rc ? rc : check_broadcast(g, n, k, e);
     }
     return rc;
@@ -539,10 +539,10 @@ static int infer_linear(const struct graph *g, const struct node *n, struct err 
         return rc;
     struct gemm gemm;
     struct op_attr attr = linear_product(&n->attr, n->nin);
-    if (!gemm_from_labels(&attr, &input_of(g, n, 0)->shape, &input_of(g, n, 1)->shape,
+    if (!gemm_from_labels(&attr, &get_input(g, n, 0)->shape, &get_input(g, n, 1)->shape,
                           &g->values[n->out[0]].shape, &gemm))
         return err_set(e, ERR_INTERNAL, "linear: %s and %s need a transpose",
-                       name_value(input_of(g, n, 0)), name_value(input_of(g, n, 1)));
+                       name_value(get_input(g, n, 0)), name_value(get_input(g, n, 1)));
     return want_one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
 }
 

@@ -60,7 +60,7 @@ static void vjp_cast(struct tape *t, const struct node *n, int cot)
 }
 
 // Whether the operand's dimensions stand where they stood, and are called otherwise (graph_rename).
-static bool renames(const struct value *x, const struct value *y, const struct node *n)
+static bool renames_dims(const struct value *x, const struct value *y, const struct node *n)
 {
     bool same = x->shape.n == y->shape.n, other = false;
     for (int d = 0; d < x->shape.n && same; d++) {
@@ -76,7 +76,7 @@ static void vjp_scale(struct tape *t, const struct node *n, int cot)
     struct graph *g = t->g;
     int x = n->in[0];
     const struct value v = g->values[x];
-    if (!renames(&v, &g->values[n->out[0]], n)) {
+    if (!renames_dims(&v, &g->values[n->out[0]], n)) {
         add_reduced(t, x, cot, n->attr.scale);
         return;
     }

@@ -35,7 +35,7 @@ static struct op_block join_block(int64_t n, int64_t outer, int64_t rest)
     return (struct op_block){{n, outer, rest}, {outer * rest, rest, 1}, {rest, n * rest, 1}};
 }
 
-static struct reshard_blocks slice_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks plan_slice(const struct shape *in, int dim, int64_t n)
 {
     struct around a = look_around(in, dim);
     int64_t part = a.size / n * a.inner;
@@ -43,7 +43,7 @@ static struct reshard_blocks slice_of(const struct shape *in, int dim, int64_t n
         .pack = {{1, a.outer, part}, {0, a.size * a.inner, 1}, {0, part, 1}}, .pack_from = part};
 }
 
-static struct reshard_blocks gather_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks plan_gather(const struct shape *in, int dim, int64_t n)
 {
     struct around a = look_around(in, dim);
     int64_t count = shape_count(in);
@@ -54,7 +54,7 @@ static struct reshard_blocks gather_of(const struct shape *in, int dim, int64_t 
                                    .unpacked = a.outer == 1};
 }
 
-static struct reshard_blocks scatter_of(const struct shape *in, int dim, int64_t n)
+static struct reshard_blocks plan_scatter(const struct shape *in, int dim, int64_t n)
 {
     struct around a = look_around(in, dim);
     int64_t count = shape_count(in);
@@ -66,9 +66,9 @@ static struct reshard_blocks scatter_of(const struct shape *in, int dim, int64_t
 }
 
 // Parts along one dimension go out, parts along another come in.
-static struct reshard_blocks exchange_of(const struct shape *in, int from, int to, int64_t n)
+static struct reshard_blocks plan_exchange(const struct shape *in, int from, int to, int64_t n)
 {
-    struct reshard_blocks t = scatter_of(in, to, n);
+    struct reshard_blocks t = plan_scatter(in, to, n);
     struct shape part = *in;
     part.dim[to] /= n;
     struct around a = look_around(&part, from);
@@ -84,10 +84,10 @@ struct reshard_blocks reshard_blocks_of(const struct reshard_step *step, const s
     int64_t n = dim_parts(m, &step->cut);
     PRE(step->kind != RESHARD_ALL_REDUCE);
     if (step->kind == RESHARD_SLICE)
-        return slice_of(in, step->dim, n);
+        return plan_slice(in, step->dim, n);
     if (step->kind == RESHARD_ALL_GATHER)
-        return gather_of(in, step->dim, n);
+        return plan_gather(in, step->dim, n);
     if (step->kind == RESHARD_REDUCE_SCATTER)
-        return scatter_of(in, step->dim, n);
-    return exchange_of(in, step->dim, step->to, n);
+        return plan_scatter(in, step->dim, n);
+    return plan_exchange(in, step->dim, step->to, n);
 }

@@ -12,7 +12,7 @@ struct contents {
     int n, cap;
 };
 
-static int64_t bytes_of(const struct program *p, int value)
+static int64_t count_bytes(const struct program *p, int value)
 {
     const struct value *v = &p->graph->values[value];
     struct shape local = spec_local(&v->spec, &p->mesh, &v->shape);
@@ -48,7 +48,7 @@ static void put_held(struct contents *c, struct held h, struct arena *a)
 
 // Whether all bytes of `h` are there: as the value's own, as those of the whole that a SPLIT takes it
 // from, or of the pieces that a STACK makes it of.
-static bool holds(const struct program *p, const struct contents *c, struct held h)
+static bool holds_bytes(const struct program *p, const struct contents *c, struct held h)
 {
     const struct graph *g = p->graph;
     int64_t found = 0;
@@ -65,24 +65,24 @@ static bool holds(const struct program *p, const struct contents *c, struct held
     if (!n || n->kind != NODE_OP)
         return false;
     int64_t origin = h.origin;
-    for (int k = 0; k < n->nout && n->op == OP_SPLIT; k++, origin -= bytes_of(p, h.value))
+    for (int k = 0; k < n->nout && n->op == OP_SPLIT; k++, origin -= count_bytes(p, h.value))
         if (n->out[k] == h.value)
-            return holds(p, c, (struct held){h.from, h.to, origin, n->in[0]});
+            return holds_bytes(p, c, (struct held){h.from, h.to, origin, n->in[0]});
     bool all = n->op == OP_STACK;
     for (int k = 0; k < n->nin && all; k++) {
-        int64_t end = origin + bytes_of(p, n->in[k]);
+        int64_t end = origin + count_bytes(p, n->in[k]);
         struct held piece = {h.from > origin ? h.from : origin, h.to < end ? h.to : end, origin,
                              n->in[k]};
-        all = piece.from >= piece.to || holds(p, c, piece);
+        all = piece.from >= piece.to || holds_bytes(p, c, piece);
         origin = end;
     }
     return all;
 }
 
-static struct held held_of(const struct program *p, struct view v, int value)
+static struct held locate_value(const struct program *p, struct view v, int value)
 {
     int64_t at = (int64_t)v.offset;
-    return (struct held){at, at + bytes_of(p, value), at, value};
+    return (struct held){at, at + count_bytes(p, value), at, value};
 }
 
 static int check_op(const struct program *p, int at, struct contents *all, struct arena *a,
@@ -92,13 +92,14 @@ static int check_op(const struct program *p, int at, struct contents *all, struc
     const struct node *n = &p->graph->nodes[i->node];
     for (int k = 0; k < i->nin; k++) {
         const struct buffer *b = &p->buffers[i->in[k].buffer];
-        if (!b->persistent && !holds(p, &all[i->in[k].buffer], held_of(p, i->in[k], n->in[k])))
+        if (!b->persistent &&
+            !holds_bytes(p, &all[i->in[k].buffer], locate_value(p, i->in[k], n->in[k])))
             return err_set(e, ERR_INTERNAL, "%s: instruction %d reads something else than value %d",
                            program_name(p->kind), at, n->in[k]);
     }
     for (int k = 0; k < i->nout; k++) {
         const struct buffer *b = &p->buffers[i->out[k].buffer];
-        struct held h = held_of(p, i->out[k], n->out[k]);
+        struct held h = locate_value(p, i->out[k], n->out[k]);
         if (b->persistent)
             continue;
         if ((uint64_t)h.to > b->bytes)

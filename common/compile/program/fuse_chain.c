@@ -24,7 +24,7 @@ static const struct value *made_by(const struct graph *g, const struct node *n)
 }
 
 // The dimension of the output that a label is; −1: it has none.
-static int dim_of(const struct graph *g, const struct node *n, int label)
+static int find_dim(const struct graph *g, const struct node *n, int label)
 {
     for (int d = 0; d < made_by(g, n)->shape.n; d++)
         if (n->attr.label[n->nin][d] == label)
@@ -36,11 +36,11 @@ static void take_input(const struct graph *g, const struct node *n, int k, int r
 {
     f->value[reg] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++)
-        f->label[reg][d] = (int8_t)dim_of(g, n, n->attr.label[k][d]);
+        f->label[reg][d] = (int8_t)find_dim(g, n, n->attr.label[k][d]);
 }
 
 // Writes a node as a form. False: it is no elementwise op, no product and not fused of these.
-static bool form_of(const struct graph *g, const struct node *n, struct form *f)
+static bool make_form(const struct graph *g, const struct node *n, struct form *f)
 {
     bool fused = op_is(n->op, OP_HAS_CHAIN);
     *f = (struct form){.product = op_is(n->op, OP_IS_PRODUCT)};
@@ -153,7 +153,7 @@ static void product_input(const struct graph *g, const struct node *n, int k, in
 {
     to->in[k] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++) {
-        int label = n->attr.label[k][d], dim = dim_of(g, n, label);
+        int label = n->attr.label[k][d], dim = find_dim(g, n, label);
         if (dim < 0 && name[label] < 0)
             name[label] = to->attr.labels++;
         to->attr.label[k][d] = (int8_t)(dim < 0 ? name[label] : dim);
@@ -247,7 +247,7 @@ static int join_nodes(struct fuse *f, int a, int b)
     struct graph *g = f->g;
     struct form x, y, both;
     struct node made;
-    if (!form_of(g, &g->nodes[a], &x) || !form_of(g, &g->nodes[b], &y) ||
+    if (!make_form(g, &g->nodes[a], &x) || !make_form(g, &g->nodes[b], &y) ||
         g->nodes[b].op == OP_MATMUL || (x.product && y.product) ||
         !reads_elementwise(g, &g->nodes[a], &g->nodes[b], &x, &y))
         return -1;

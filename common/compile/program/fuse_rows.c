@@ -25,7 +25,7 @@ static bool has_rows(const struct graph *g, const struct node *n, int k, int wid
 }
 
 // The pick from the rows of x that stands beside a node; −1: none.
-static int pick_of(const struct fuse *f, int x, int node)
+static int find_pick(const struct fuse *f, int x, int node)
 {
     const struct graph *g = f->g;
     for (int r = f->first[x]; r < f->first[x + 1]; r++) {
@@ -62,7 +62,7 @@ int fuse_row_loss(struct fuse *f, int node)
         g->nodes[at].attr.limit != sum->attr.limit || !has_rows(g, sum, 1, 0) ||
         !has_rows(g, sum, 2, 0) || !has_rows(g, &g->nodes[at], 1, 0))
         return -1;
-    int pick = pick_of(f, sum->in[0], node);
+    int pick = find_pick(f, sum->in[0], node);
     if (pick < 0 || g->values[g->nodes[pick].in[1]].producer >= at)
         return -1;
     put_loss(f, at, node, pick);
@@ -119,14 +119,14 @@ int fuse_row_loss_grad(struct fuse *f, int node)
 // scalar; that over the sum, and its negative.
 enum { LOSS, GRAD, COTANGENT, OVER, NEGATIVE, PARTS };
 
-static int maker_of(const struct fuse *f, int value)
+static int find_maker(const struct fuse *f, int value)
 {
     return f->g->values[value].producer;
 }
 
 static bool is_made_by(const struct fuse *f, int value, enum op op)
 {
-    int at = maker_of(f, value);
+    int at = find_maker(f, value);
     return at >= 0 && is_op(f, at, op);
 }
 
@@ -145,11 +145,11 @@ static bool find_parts(const struct fuse *f, int node, int part[PARTS])
         !is_made_by(f, grad->in[2], OP_DIV) || !is_made_by(f, grad->in[4], OP_SCALE))
         return false;
     part[GRAD] = node;
-    part[LOSS] = maker_of(f, grad->in[1]);
-    part[OVER] = maker_of(f, grad->in[2]);
-    part[NEGATIVE] = maker_of(f, grad->in[4]);
+    part[LOSS] = find_maker(f, grad->in[1]);
+    part[OVER] = find_maker(f, grad->in[2]);
+    part[NEGATIVE] = find_maker(f, grad->in[4]);
     const struct node *over = &g->nodes[part[OVER]];
-    part[COTANGENT] = is_made_by(f, over->in[0], OP_SCALE) ? maker_of(f, over->in[0]) : -1;
+    part[COTANGENT] = is_made_by(f, over->in[0], OP_SCALE) ? find_maker(f, over->in[0]) : -1;
     return part[COTANGENT] >= 0;
 }
 
@@ -176,7 +176,7 @@ static bool parts_are_alone(const struct fuse *f, const int part[PARTS])
 {
     const struct graph *g = f->g;
     int x = g->nodes[part[LOSS]].in[0];
-    bool alone = g->values[x].kind == VALUE_TEMP && maker_of(f, x) >= 0 &&
+    bool alone = g->values[x].kind == VALUE_TEMP && find_maker(f, x) >= 0 &&
                  !fuse_kept(f, x, part[LOSS], part[GRAD]) &&
                  !fuse_kept(f, g->nodes[part[COTANGENT]].out[0], part[OVER], part[NEGATIVE]) &&
                  is_only_reader(f, part[OVER], part[GRAD]) &&

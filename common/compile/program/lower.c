@@ -135,7 +135,7 @@ static int make_buffer(struct lowering *l, int root, int m)
     return at;
 }
 
-static int buffer_of(struct lowering *l, int root, int m)
+static int get_buffer(struct lowering *l, int root, int m)
 {
     int b = l->buffer[root * l->microbatches + m];
     return b < 0 ? make_buffer(l, root, m) : b;
@@ -143,14 +143,14 @@ static int buffer_of(struct lowering *l, int root, int m)
 
 // A copy is made of its parameter: that is there with it, though no instruction may read it (it is
 // frozen), and comes first: what is gathered of the copy bears the same name (program_find).
-static struct view view_of(struct lowering *l, int value, int m)
+static struct view make_view(struct lowering *l, int value, int m)
 {
     uint64_t offset;
     int root = sharing_place(&l->sharing, value, &offset);
     enum value_kind kind = l->g->values[root].kind;
     if (kind == VALUE_COPY)
-        buffer_of(l, l->g->values[root].of, 0);
-    int b = buffer_of(l, root, sharing_all_microbatches(&l->sharing, root) ? 0 : m);
+        get_buffer(l, l->g->values[root].of, 0);
+    int b = get_buffer(l, root, sharing_all_microbatches(&l->sharing, root) ? 0 : m);
     struct buffer *buf = &l->p->buffers[b];
     buf->last = l->p->ninstrs;
     struct view v = {.buffer = b, .offset = offset};
@@ -244,10 +244,10 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
                       .peer = sends ? n->peer : n->stage};
     if (sends)
         unpack_value(l, n->in[0], m);
-    struct view v = view_of(l, n->in[0], m);
+    struct view v = make_view(l, n->in[0], m);
     if (sends)
         wait_for_buffer(l, v.buffer, false);
-    v = view_of(l, n->in[0], m);
+    v = make_view(l, n->in[0], m);
     l->p->buffers[v.buffer].region = REGION_SHARED;
     i.nin = sends;
     i.nout = !sends;
@@ -369,7 +369,7 @@ static void unpack_at(struct lowering *l, int at)
 {
     struct unpack u = l->unpacks[at];
     memmove(l->unpacks + at, l->unpacks + at + 1, sizeof u * (size_t)(--l->nunpacks - at));
-    emit_copy(l, u.i, u.got, view_of(l, u.value, u.i.microbatch), &u.block);
+    emit_copy(l, u.i, u.got, make_view(l, u.value, u.i.microbatch), &u.block);
 }
 
 static void unpack_value(struct lowering *l, int value, int m)
@@ -419,8 +419,8 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
     struct reshard_blocks t = reshard_blocks_of(&n->step, l->mesh, &shape);
     size_t elem = dtype_size(l->g->values[n->in[0]].dtype);
     if (!t.payload) {
-        emit_copy(l, i, step_view(view_of(l, n->in[0], m), n, t.pack_from, elem),
-                  view_of(l, n->out[0], m), &t.pack);
+        emit_copy(l, i, step_view(make_view(l, n->in[0], m), n, t.pack_from, elem),
+                  make_view(l, n->out[0], m), &t.pack);
         return;
     }
     bool exchange = n->step.kind == RESHARD_ALL_TO_ALL;
@@ -431,12 +431,12 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
     struct view send = i.in[0], got;
     if (!t.packed || !dead) {
         bool own = t.unpacked && !exchange;
-        send = own ? view_of(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
-        emit_copy(l, i, view_of(l, n->in[0], m), step_view(send, n, t.pack_to, elem), &t.pack);
+        send = own ? make_view(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
+        emit_copy(l, i, make_view(l, n->in[0], m), step_view(send, n, t.pack_to, elem), &t.pack);
     }
     got = send;
     if (exchange)
-        got = t.unpacked ? view_of(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
+        got = t.unpacked ? make_view(l, n->out[0], m) : add_payload_buffer(l, n->out[0], t.payload);
     i.in = &send;
     i.out = &got;
     start_collective(l, n, i);
@@ -447,7 +447,7 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
                                          .block = t.unpack});
 }
 
-static struct tensor operand_of(const struct lowering *l, int value)
+static struct tensor make_operand(const struct lowering *l, int value)
 {
     return (struct tensor){.dtype = l->g->values[value].dtype,
                            .shape = sharing_shape(&l->sharing, value)};
@@ -458,9 +458,9 @@ static int workspace_for(struct lowering *l, const struct node *n)
 {
     struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin, .nout = n->nout};
     for (int k = 0; k < n->nin; k++)
-        c.in[k] = operand_of(l, n->in[k]);
+        c.in[k] = make_operand(l, n->in[k]);
     for (int k = 0; k < n->nout; k++)
-        c.out[k] = operand_of(l, n->out[k]);
+        c.out[k] = make_operand(l, n->out[k]);
     struct program *p = l->p;
     uint64_t bytes = op_workspace(&c, l->g->backend);
     if (!bytes)
@@ -514,14 +514,14 @@ static void emit_node(struct lowering *l, int node, int m)
     // Waits come before the views: they move the place of this instruction. The output of a staged
     // reshard begins to live where it is written.
     for (int k = 0; k < n->nin; k++)
-        wait_for_buffer(l, view_of(l, n->in[k], m).buffer, false);
+        wait_for_buffer(l, make_view(l, n->in[k], m).buffer, false);
     bool staged = n->kind == NODE_RESHARD && n->step.kind != RESHARD_ALL_REDUCE;
     for (int k = 0; k < n->nout && !staged; k++)
-        wait_for_buffer(l, view_of(l, n->out[k], m).buffer, true);
+        wait_for_buffer(l, make_view(l, n->out[k], m).buffer, true);
     for (int k = 0; k < n->nin; k++)
-        in[k] = view_of(l, n->in[k], m);
+        in[k] = make_view(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
-        out[k] = view_of(l, n->out[k], m);
+        out[k] = make_view(l, n->out[k], m);
     int contribution = l->sharing.first_of[n->out[0]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     if (n->kind != NODE_OP) {
@@ -622,7 +622,7 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
     while (l.npending)
         wait_oldest(&l);
     mark_stash(out);
-    out->metrics = view_of(&l, g->metrics, s->microbatches - 1).buffer;
+    out->metrics = make_view(&l, g->metrics, s->microbatches - 1).buffer;
     out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
     out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);
     out->instrs_cap = out->ninstrs;

@@ -17,7 +17,7 @@ struct occupied {
     struct intervals all;  // by buffers that live through all of the node, not of its parent
 };
 
-static int ascending(const void *x, const void *y)
+static int compare_numbers(const void *x, const void *y)
 {
     int a = *(const int *)x, b = *(const int *)y;
     return (a > b) - (a < b);
@@ -29,7 +29,7 @@ void occupancy_init(struct occupancy *o, struct buffer *const *buffers, int n, s
     o->moments = arena_array(a, int, n);
     for (int i = 0; i < n; i++)
         o->moments[i] = buffers[i]->first;
-    qsort(o->moments, (size_t)n, sizeof *o->moments, ascending);
+    qsort(o->moments, (size_t)n, sizeof *o->moments, compare_numbers);
     for (int i = 0; i < n; i++)
         if (!o->n || o->moments[o->n - 1] != o->moments[i])
             o->moments[o->n++] = o->moments[i];

@@ -68,7 +68,7 @@ static bool same_labels(const struct node *n, int in, int out)
 }
 
 // A value's root, once roots have been joined: chains are cut short on the way.
-static int root_of(struct sharing *s, int v)
+static int find_root(struct sharing *s, int v)
 {
     while (s->root[s->root[v]] != s->root[v])
         s->root[v] = s->root[s->root[v]];
@@ -204,14 +204,14 @@ static bool may_cover(struct sharing *s, int node, int input, int output)
 {
     const struct graph *g = s->g;
     const struct node *n = &g->nodes[node];
-    int in = root_of(s, n->in[input]), out = n->out[output];
+    int in = find_root(s, n->in[input]), out = n->out[output];
     struct shape a = sharing_shape(s, n->in[input]), b = sharing_shape(s, out);
     bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP && s->within[in] < 0 &&
                 s->within[out] < 0 && s->last_read[in] == node && shape_equal(&a, &b) &&
                 g->values[in].dtype == g->values[out].dtype && !sharing_all_microbatches(s, in) &&
                 same_labels(n, input, output);
     for (int k = 0; k < n->nin && free; k++)
-        free = k == input || root_of(s, n->in[k]) != in;
+        free = k == input || find_root(s, n->in[k]) != in;
     return free;
 }
 
@@ -230,14 +230,14 @@ static void find_in_place(struct sharing *s)
             for (int k = 0; k < inputs; k++) {
                 if (!may_cover(s, i, k, o))
                     continue;
-                int in = root_of(s, n->in[k]);
+                int in = find_root(s, n->in[k]);
                 s->root[n->out[o]] = in;
                 s->last_read[in] = s->last_read[n->out[o]];
                 break;
             }
     }
     for (int v = 0; v < g->nvalues; v++)
-        s->root[v] = root_of(s, v);
+        s->root[v] = find_root(s, v);
 }
 
 void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m, int stage,

@@ -10,7 +10,7 @@
 
 #define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
 
-static const char *name_of(const struct graph *g, int value)
+static const char *get_name(const struct graph *g, int value)
 {
     return g->values[value].name ? g->values[value].name : "unnamed";
 }
@@ -52,7 +52,7 @@ static int check_node(const struct graph *g, int at, struct err *e)
             return BAD("node %d reads value %d of %d", at, v, g->nvalues);
         if (g->values[v].producer >= at ||
             (g->values[v].producer < 0 && !leaf_kind(g->values[v].kind)))
-            return BAD("node %d reads %s (value %d) before it is made", at, name_of(g, v), v);
+            return BAD("node %d reads %s (value %d) before it is made", at, get_name(g, v), v);
     }
     for (int k = 0; k < n->nout; k++)
         if (g->values[n->out[k]].producer != at)
@@ -78,7 +78,7 @@ int verify_graph(const struct graph *g, struct err *e)
         for (int c = 0; c < g->sums[s].n; c++) {
             int v = g->sums[s].contrib[c];
             if (!shape_equal(&g->values[v].shape, &g->values[g->sums[s].value].shape))
-                return BAD("%s: a contribution of another shape", name_of(g, g->sums[s].value));
+                return BAD("%s: a contribution of another shape", get_name(g, g->sums[s].value));
         }
     return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
 }
@@ -132,7 +132,7 @@ static int check_stages(const struct graph *g, const struct mesh *m, struct err 
             uint64_t have = v->producer < 0 ? v->stages : has[n->in[k]];
             if (needs & ~have)
                 return BAD("node %d reads %s on a stage that does not have it", i,
-                           name_of(g, n->in[k]));
+                           get_name(g, n->in[k]));
         }
         for (int k = 0; k < n->nout; k++)
             has[n->out[k]] = n->stages;
@@ -205,7 +205,7 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
     int rc = verify_graph(g, e), bad;
     for (int v = 0; v < g->nvalues && !rc; v++)
         if (!spec_divides(&g->values[v].spec, m, &g->values[v].shape, &bad))
-            rc = BAD("%s: dimension %d does not divide", name_of(g, v), bad);
+            rc = BAD("%s: dimension %d does not divide", get_name(g, v), bad);
     for (int i = 0; i < g->nnodes && !rc; i++) {
         const struct node *n = &g->nodes[i];
         for (int k = 0; k < n->nin && !rc; k++) {
@@ -215,7 +215,7 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
                 rc = BAD("node %d does not move its value to where it is", i);
             if (n->kind == NODE_OP && partial && !reads_partial(g, n, partial))
                 rc = BAD("node %d %s reads %s, which is partial", i, op_name(n->op),
-                         name_of(g, n->in[k]));
+                         get_name(g, n->in[k]));
         }
         if (n->kind == NODE_OP && !rc)
             rc = check_fused(g, i, e);
@@ -242,7 +242,7 @@ static int by_last(const void *x, const void *y)
 }
 
 // The place of the first living buffer at or above an offset.
-static int place_of(const struct buffer *const *alive, int n, uint64_t offset)
+static int find_place(const struct buffer *const *alive, int n, uint64_t offset)
 {
     int low = 0, high = n;
     while (low < high) {
@@ -260,7 +260,7 @@ static int place_of(const struct buffer *const *alive, int n, uint64_t offset)
 static int check_birth(const struct program *p, const struct buffer **alive, int *n,
                        const struct buffer *b, struct err *e)
 {
-    int at = place_of(alive, *n, b->offset);
+    int at = find_place(alive, *n, b->offset);
     const struct buffer *below = at > 0 ? alive[at - 1] : NULL, *above = at < *n ? alive[at] : NULL;
     if (below && below->offset + below->bytes <= b->offset)
         below = NULL;
@@ -295,7 +295,7 @@ static int check_region(const struct program *p, enum region r, struct arena *sc
     qsort(dead, (size_t)n, sizeof *dead, by_last);
     for (int i = 0, d = 0; i < n && !rc; i++) {
         for (; dead[d]->last < born[i]->first; d++) {
-            int at = place_of(alive, nalive, dead[d]->offset);
+            int at = find_place(alive, nalive, dead[d]->offset);
             memmove(alive + at, alive + at + 1, sizeof *alive * (size_t)(--nalive - at));
         }
         rc = check_birth(p, alive, &nalive, born[i], e);
@@ -447,7 +447,7 @@ static bool is_sendrecv(const struct instr *i)
     return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
 
-static int queue_of(enum instr_kind kind, enum phase phase, bool up)
+static int number_queue(enum instr_kind kind, enum phase phase, bool up)
 {
     return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
 }
@@ -460,14 +460,14 @@ static void find_queues(struct meeting *m, int stage, struct arena *scratch)
         const struct instr *in = &p->instrs[i];
         if (is_sendrecv(in))
             m->place[stage][i] =
-                m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)].n++;
+                m->queues[stage][number_queue(in->kind, in->phase, in->peer > stage)].n++;
     }
     for (int q = 0; q < QUEUES; q++)
         m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         if (is_sendrecv(in))
-            m->queues[stage][queue_of(in->kind, in->phase, in->peer > stage)]
+            m->queues[stage][number_queue(in->kind, in->phase, in->peer > stage)]
                 .at[m->place[stage][i]] = i;
     }
 }
@@ -478,7 +478,7 @@ static const struct instr *other_side(const struct meeting *m, int stage, const 
                                       int k)
 {
     enum instr_kind kind = in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND;
-    const struct queue *q = &m->queues[in->peer][queue_of(kind, in->phase, stage > in->peer)];
+    const struct queue *q = &m->queues[in->peer][number_queue(kind, in->phase, stage > in->peer)];
     return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
 }
 

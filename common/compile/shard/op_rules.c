@@ -16,12 +16,12 @@ struct placement {
     int8_t label[MESH_MAX_AXES];
 };
 
-static const struct value *input(const struct shard_query *q, int k)
+static const struct value *get_input(const struct shard_query *q, int k)
 {
     return &q->graph->values[q->node->in[k]];
 }
 
-static const struct value *output(const struct shard_query *q)
+static const struct value *get_output(const struct shard_query *q)
 {
     return &q->graph->values[q->node->out[0]];
 }
@@ -33,16 +33,16 @@ static const int8_t *labels_of_out(const struct shard_query *q)
 
 static bool in_output(const struct shard_query *q, int label)
 {
-    for (int d = 0; d < output(q)->shape.n; d++)
+    for (int d = 0; d < get_output(q)->shape.n; d++)
         if (labels_of_out(q)[d] == label)
             return true;
     return false;
 }
 
 // The dimension of operand k that runs over `label`, −1 for none.
-static int dim_of(const struct shard_query *q, int k, int label)
+static int find_dim(const struct shard_query *q, int k, int label)
 {
-    for (int d = 0; d < input(q, k)->shape.n; d++)
+    for (int d = 0; d < get_input(q, k)->shape.n; d++)
         if (q->node->attr.label[k][d] == label)
             return d;
     return -1;
@@ -51,7 +51,7 @@ static int dim_of(const struct shard_query *q, int k, int label)
 // The label that `axis` cuts in operand k, NO_LABEL for none or for data.
 static int label_cut(const struct shard_query *q, int k, int axis)
 {
-    for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+    for (int d = 0; q->in[k] && d < get_input(q, k)->shape.n; d++)
         if (dim_axes(&q->in[k]->dim[d]) >> axis & 1)
             return q->node->attr.label[k][d];
     return NO_LABEL;
@@ -66,7 +66,7 @@ static int rule_kept(const struct shard_query *q, int axis)
             continue;
         bool all = true;
         for (int j = 0; j < q->node->nin && all; j++)
-            all = !q->in[j] || dim_of(q, j, label) < 0 || label_cut(q, j, axis) == label;
+            all = !q->in[j] || find_dim(q, j, label) < 0 || label_cut(q, j, axis) == label;
         if (all)
             return label;
     }
@@ -76,7 +76,7 @@ static int rule_kept(const struct shard_query *q, int axis)
 // Rule 1: the wanted output cuts one of its dimensions on the axis.
 static int rule_wanted(const struct shard_query *q, int axis)
 {
-    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+    for (int d = 0; q->has_want && d < get_output(q)->shape.n; d++)
         if (dim_axes(&q->want->dim[d]) >> axis & 1)
             return labels_of_out(q)[d];
     return NO_LABEL;
@@ -84,7 +84,7 @@ static int rule_wanted(const struct shard_query *q, int axis)
 
 static int64_t operand_bytes(const struct shard_query *q, int k)
 {
-    return shape_count(&input(q, k)->shape) * (int64_t)dtype_size(input(q, k)->dtype);
+    return shape_count(&get_input(q, k)->shape) * (int64_t)dtype_size(get_input(q, k)->dtype);
 }
 
 // Rule 2: the axis cuts a contracted dimension of an operand, the largest if several.
@@ -105,11 +105,11 @@ static int rule_contracted(const struct shard_query *q, int axis)
 static int64_t label_size(const struct shard_query *q, int label)
 {
     for (int k = 0; k < q->node->nin; k++)
-        if (dim_of(q, k, label) >= 0)
-            return input(q, k)->shape.dim[dim_of(q, k, label)];
-    for (int d = 0; d < output(q)->shape.n; d++)
+        if (find_dim(q, k, label) >= 0)
+            return get_input(q, k)->shape.dim[find_dim(q, k, label)];
+    for (int d = 0; d < get_output(q)->shape.n; d++)
         if (labels_of_out(q)[d] == label)
-            return output(q)->shape.dim[d];
+            return get_output(q)->shape.dim[d];
     return 1;
 }
 
@@ -127,7 +127,7 @@ static bool still_divides(const struct shard_query *q, const struct placement *p
 // Whether operand k (nin: the output) has a dimension that runs over `label`.
 static bool runs_over(const struct shard_query *q, int k, int label)
 {
-    return k < q->node->nin ? dim_of(q, k, label) >= 0 : in_output(q, label);
+    return k < q->node->nin ? find_dim(q, k, label) >= 0 : in_output(q, label);
 }
 
 // Bytes of an operand's shard (k = nin: of the output's), as cut by the axes placed so far and,
@@ -135,7 +135,7 @@ static bool runs_over(const struct shard_query *q, int k, int label)
 static uint64_t shard_bytes(const struct shard_query *q, const struct placement *p, int k,
                             int without)
 {
-    const struct value *v = k < q->node->nin ? input(q, k) : output(q);
+    const struct value *v = k < q->node->nin ? get_input(q, k) : get_output(q);
     int64_t n = shape_count(&v->shape) * (int64_t)dtype_size(v->dtype);
     for (int axis = 0; axis < q->mesh->n; axis++) {
         if (axis == without || q->mesh->axis[axis].size < 2)
@@ -230,7 +230,7 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
                        struct dim_cut cut[MAX_LABELS])
 {
     axis_set done = 0;
-    for (int d = 0; q->has_want && d < output(q)->shape.n; d++)
+    for (int d = 0; q->has_want && d < get_output(q)->shape.n; d++)
         for (int i = 0; i < q->want->dim[d].n; i++) {
             int axis = q->want->dim[d].axis[i], label = labels_of_out(q)[d];
             if (p->label[axis] != label)
@@ -241,7 +241,7 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
     int order[OP_MAX_IN], n = by_size(q, order);
     for (int o = 0; o < n; o++) {
         int k = order[o];
-        for (int d = 0; q->in[k] && d < input(q, k)->shape.n; d++)
+        for (int d = 0; q->in[k] && d < get_input(q, k)->shape.n; d++)
             for (int i = 0; i < q->in[k]->dim[d].n; i++) {
                 int axis = q->in[k]->dim[d].axis[i];
                 if (done >> axis & 1 || p->label[axis] == NO_LABEL)
@@ -265,9 +265,9 @@ static int shard_contract(struct shard_query *q, struct err *e)
             partial |= (axis_set)(1u << axis);
     order_axes(q, &p, cut);
     for (int k = 0; k < q->node->nin; k++)
-        for (int d = 0; d < input(q, k)->shape.n; d++)
+        for (int d = 0; d < get_input(q, k)->shape.n; d++)
             q->need[k].dim[d] = cut[q->node->attr.label[k][d]];
-    for (int d = 0; d < output(q)->shape.n; d++)
+    for (int d = 0; d < get_output(q)->shape.n; d++)
         q->out[0].dim[d] = cut[labels_of_out(q)[d]];
     if (op_is(q->node->op, OP_MAKES_MAX))
         q->out[0].partial_max = partial;
@@ -282,8 +282,8 @@ static int shard_pointwise(struct shard_query *q, struct err *e)
 {
     (void)e;
     for (int k = 0; k < q->node->nin; k++)
-        for (int d = 0; d < input(q, k)->shape.n; d++)
-            for (int o = 0; o < output(q)->shape.n; o++)
+        for (int d = 0; d < get_input(q, k)->shape.n; d++)
+            for (int o = 0; o < get_output(q)->shape.n; o++)
                 if (labels_of_out(q)[o] == q->node->attr.label[k][d])
                     q->need[k].dim[d] = q->want->dim[o];
     q->out[0] = *q->want;
@@ -304,7 +304,7 @@ static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
 
 static int shard_last_whole(struct shard_query *q, struct err *e)
 {
-    return pointwise_whole(q, output(q)->shape.n - 1, e);
+    return pointwise_whole(q, get_output(q)->shape.n - 1, e);
 }
 
 static int shard_split(struct shard_query *q, struct err *e)
@@ -365,7 +365,7 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
 {
     int rc = shard_contract(q, e);
     for (int k = 0; k < q->node->nin; k++)
-        q->need[k].dim[input(q, k)->shape.n - 1] = (struct dim_cut){0};
+        q->need[k].dim[get_input(q, k)->shape.n - 1] = (struct dim_cut){0};
     q->out[0].dim[0] = (struct dim_cut){0};
     return rc;
 }
@@ -387,7 +387,7 @@ static int shard_attention(struct shard_query *q, struct err *e)
     rows.dim[WIDTH] = (struct dim_cut){0};
     keys = rows;
     keys.dim[SEQ] = (struct dim_cut){0};
-    if (input(q, o.k)->shape.dim[HEADS] % parts)
+    if (get_input(q, o.k)->shape.dim[HEADS] % parts)
         keys.dim[HEADS] = (struct dim_cut){0};
     for (int k = 0; k < o.at_q; k++)
         q->need[k] = k == o.kr ? shared : k == o.k || k == o.v ? keys : rows;

@@ -41,7 +41,7 @@ struct pass {
     struct err *err;
 };
 
-static const char *name_of(const struct value *v)
+static const char *get_name(const struct value *v)
 {
     return v->name ? v->name : "a value";
 }
@@ -51,7 +51,7 @@ static int report_indivisible(struct pass *p, const struct value *v, const struc
     struct buf text = {0};
     spec_print(s, p->mesh, v->shape.n, &text);
     int rc = err_set(p->err, ERR_INVALID,
-                     "%s: dimension %s of size %lld does not divide by %d, as %s asks", name_of(v),
+                     "%s: dimension %s of size %lld does not divide by %d, as %s asks", get_name(v),
                      dims_name(p->from->dims, v->dims[d]), (long long)v->shape.dim[d],
                      dim_parts(p->mesh, &s->dim[d]), buf_str(&text));
     buf_clear(&text);
@@ -129,7 +129,7 @@ static int report_no_path(struct pass *p, int id, const struct spec *need)
     spec_print(&v->spec, p->mesh, v->shape.n, &text);
     buf_puts(&text, " to ");
     spec_print(need, p->mesh, v->shape.n, &text);
-    err_wrap(p->err, "%s: from %s", name_of(v), buf_str(&text));
+    err_wrap(p->err, "%s: from %s", get_name(v), buf_str(&text));
     buf_clear(&text);
     return p->err->code;
 }

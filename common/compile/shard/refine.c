@@ -2,7 +2,7 @@
 // Cuts beyond the parameters'. See refine.h.
 #include "common/compile/shard/refine.h"
 
-static int entry_of(const struct refine *r, const struct value *v)
+static int find_entry(const struct refine *r, const struct value *v)
 {
     return r->job ? param_entry(r->job->n_params, r->job->params, v) : -1;
 }
@@ -24,10 +24,11 @@ static void append_where_largest(const struct mesh *m, const struct shape *shape
 }
 
 // Returns the cut that the job asks for. Where the job only names axes, they are added to `coarse`.
-static struct spec asked_of(const struct refine *r, const struct mesh *m, const struct value *v,
-                            const struct spec *coarse, const struct spec *otherwise)
+static struct spec find_asked_cut(const struct refine *r, const struct mesh *m,
+                                  const struct value *v, const struct spec *coarse,
+                                  const struct spec *otherwise)
 {
-    int entry = entry_of(r, v);
+    int entry = find_entry(r, v);
     struct spec s = r->axes.n ? *coarse : *otherwise;
     if (entry >= 0)
         s = r->specs[entry];
@@ -62,13 +63,13 @@ static struct spec admit_finer(const struct mesh *m, const struct value *v,
 struct spec refine_grad(const struct sharding *s, const struct mesh *m, const struct value *param)
 {
     struct spec own = sharding_spec(s, m, param);
-    return admit_finer(m, param, &own, asked_of(&s->grads, m, param, &own, &own));
+    return admit_finer(m, param, &own, find_asked_cut(&s->grads, m, param, &own, &own));
 }
 
 struct spec refine_state(const struct sharding *s, const struct mesh *m, const struct value *param)
 {
     struct spec own = sharding_spec(s, m, param), grad = refine_grad(s, m, param);
-    return admit_finer(m, param, &grad, asked_of(&s->optimizer, m, param, &grad, &own));
+    return admit_finer(m, param, &grad, find_asked_cut(&s->optimizer, m, param, &grad, &own));
 }
 
 // ---- held against parameters -------------------------------------------------------------------
@@ -80,7 +81,7 @@ static void check_finer(struct sharding *s, const struct mesh *m, const struct g
 {
     const struct refine *r = f.list == FACT_GRADS ? &s->grads : &s->optimizer;
     int d;
-    f.entry = entry_of(r, v);
+    f.entry = find_entry(r, v);
     f.value = (int)(v - g->values);
     if (f.entry >= 0 && entry_dims(&r->job->params[f.entry].spec) > v->shape.n) {
         f.code = FACT_SPEC_LENGTH;
@@ -104,11 +105,11 @@ static void check_param(struct sharding *s, const struct mesh *m, const struct g
 {
     struct spec own = sharding_spec(s, m, v);
     struct fact grad = {.list = FACT_GRADS, .within = own};
-    grad.has = asked_of(&s->grads, m, v, &own, &own);
+    grad.has = find_asked_cut(&s->grads, m, v, &own, &own);
     check_finer(s, m, g, v, grad);
     struct fact state = {.list = FACT_OPTIMIZER,
                          .within = admit_finer(m, v, &grad.within, grad.has)};
-    state.has = asked_of(&s->optimizer, m, v, &state.within, &own);
+    state.has = find_asked_cut(&s->optimizer, m, v, &state.within, &own);
     check_finer(s, m, g, v, state);
 }
 

@@ -8,7 +8,7 @@ struct checker {
     const struct graph *graph;
 };
 
-static struct fact fact_of(const struct checker *c, enum fact_code code, const struct value *v)
+static struct fact make_fact(const struct checker *c, enum fact_code code, const struct value *v)
 {
     bool param = v->kind == VALUE_PARAM;
     int entry = sharding_entry(c->s, v);
@@ -25,7 +25,7 @@ static struct fact fact_of(const struct checker *c, enum fact_code code, const s
 static void check_chunks(struct checker *c, const struct value *v, int d, const struct spec *spec)
 {
     struct facts *facts = &c->s->facts;
-    struct fact f = fact_of(c, FACT_CHUNKS, v);
+    struct fact f = make_fact(c, FACT_CHUNKS, v);
     f.axes = c->s->context | dim_axes(&spec->dim[d]);
     f.parts = 2 * mesh_product(c->mesh, f.axes);
     f.size = v->shape.dim[d];
@@ -43,7 +43,7 @@ static void check_divides(struct checker *c, const struct value *v)
 {
     struct spec spec = sharding_asked(c->s, c->mesh, v);
     for (int d = 0; d < v->shape.n; d++) {
-        struct fact f = fact_of(c, FACT_INDIVISIBLE, v);
+        struct fact f = make_fact(c, FACT_INDIVISIBLE, v);
         f.dim = d;
         f.axes = dim_axes(&spec.dim[d]);
         f.size = v->shape.dim[d];
@@ -58,7 +58,7 @@ static void check_divides(struct checker *c, const struct value *v)
 
 static void check_length(struct checker *c, const struct value *v, int longest)
 {
-    struct fact f = fact_of(c, FACT_SPEC_LENGTH, v);
+    struct fact f = make_fact(c, FACT_SPEC_LENGTH, v);
     const struct job_sharding *job = c->s->job;
     if (f.entry < 0)
         return;
@@ -72,7 +72,7 @@ static void check_length(struct checker *c, const struct value *v, int longest)
 // experts of a device: their tokens come to them.
 static void check_weight(struct checker *c, const struct value *v)
 {
-    struct fact f = fact_of(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
+    struct fact f = make_fact(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
     f.has = sharding_asked(c->s, c->mesh, v);
     f.axes = spec_axes(&f.has) & c->s->batch & (axis_set)~c->s->gather;
     for (int d = 0; d < v->shape.n; d++)
@@ -85,7 +85,7 @@ static void check_weight(struct checker *c, const struct value *v)
 // An activation point whose explicit spec leaves out an axis that cuts the batch.
 static void check_point(struct checker *c, const struct value *v)
 {
-    struct fact f = fact_of(c, FACT_BATCH_DROPPED, v);
+    struct fact f = make_fact(c, FACT_BATCH_DROPPED, v);
     if (f.entry < 0 || v->point == POINT_IDS || v->dims[0] != DIM_BATCH)
         return;
     f.has = sharding_asked(c->s, c->mesh, v);

@@ -24,7 +24,7 @@ static struct text_place find_place(const struct lexer *l, int byte)
     return (struct text_place){l->line, byte - l->line_began + 1};
 }
 
-static char peek(const struct lexer *l, int ahead)
+static char peek_char(const struct lexer *l, int ahead)
 {
     return l->at + ahead < l->len ? l->text[l->at + ahead] : '\0';
 }
@@ -113,7 +113,7 @@ static bool is_name(char c)
 static void read_name(struct lexer *l)
 {
     int begin = l->at;
-    while (is_name(peek(l, 0)))
+    while (is_name(peek_char(l, 0)))
         l->at++;
     add_token(l, TOKEN_NAME, begin)->text = copy_text(l, begin, l->at);
 }
@@ -123,8 +123,8 @@ static void read_number(struct lexer *l)
 {
     int begin = l->at;
     for (;; l->at++) {
-        char c = peek(l, 0), before = l->at > begin ? l->text[l->at - 1] : '\0';
-        bool point = c == '.' && isdigit((unsigned char)peek(l, 1));
+        char c = peek_char(l, 0), before = l->at > begin ? l->text[l->at - 1] : '\0';
+        bool point = c == '.' && isdigit((unsigned char)peek_char(l, 1));
         bool sign = (c == '-' || c == '+') && (before == 'e' || before == 'E');
         if (!is_name(c) && !point && !sign)
             break;
@@ -185,7 +185,7 @@ static void read_newline(struct lexer *l, const char *comment)
 
 static void read_token(struct lexer *l)
 {
-    char c = peek(l, 0);
+    char c = peek_char(l, 0);
     if (c == '#') {
         const char *comment = read_comment(l);
         if (l->fresh)

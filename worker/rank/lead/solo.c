@@ -357,7 +357,7 @@ static int store_state(const struct solo *s, const struct assignment *a, struct 
 }
 
 // The number of "epoch-E", or 0.
-static uint64_t epoch_of(const char *name)
+static uint64_t parse_epoch(const char *name)
 {
     char *end;
     if (strncmp(name, "epoch-", 6))
@@ -372,7 +372,7 @@ static void remove_old_epochs(const struct solo *s)
     struct dirent *en;
     char path[PATH_MAX];
     while (d && (en = readdir(d))) {
-        if (!epoch_of(en->d_name))
+        if (!parse_epoch(en->d_name))
             continue;
         if ((size_t)snprintf(path, sizeof path, "%s/%s", s->dir, en->d_name) < sizeof path)
             folder_remove(path);
@@ -473,7 +473,7 @@ static uint64_t newest_epoch(const struct solo *s)
     char path[PATH_MAX];
     uint64_t best = 0;
     while (d && (en = readdir(d))) {
-        uint64_t n = epoch_of(en->d_name);
+        uint64_t n = parse_epoch(en->d_name);
         if (n <= best ||
             (size_t)snprintf(path, sizeof path, "%s/%s/address", s->dir, en->d_name) >= sizeof path)
             continue;

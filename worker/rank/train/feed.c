@@ -34,7 +34,7 @@ size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local)
     return (dataset_sample_bytes(set) * samples + 3) / 4 * 4 + samples * dataset_label_bytes(set);
 }
 
-static int32_t *labels_of(const struct feed_options *o, void *host)
+static int32_t *find_labels(const struct feed_options *o, void *host)
 {
     return (int32_t *)(void *)((char *)host + (labels_at(o) + 3) / 4 * 4);
 }
@@ -46,7 +46,7 @@ static int read_step(struct feed *f, uint64_t step, void *host, struct err *e)
     for (int m = 0; m < o->microbatches; m++) {
         o->ids(o->ctx, step, (uint64_t)(m * o->microbatch + o->start), (size_t)o->local, f->ids);
         int rc = dataset_read(o->set, f->ids, (size_t)o->local, (char *)host + image * (size_t)m,
-                              labels_of(o, host) + o->local * m, e);
+                              find_labels(o, host) + o->local * m, e);
         if (rc)
             return rc;
     }
@@ -141,6 +141,6 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
         return rc;
     out->step = f->next++;
     out->images = f->o.host[slot];
-    out->labels = labels_of(&f->o, f->o.host[slot]);
+    out->labels = find_labels(&f->o, f->o.host[slot]);
     return 0;
 }

@@ -73,7 +73,7 @@ static const struct input_kind {
              {"positions", INPUT_POSITIONS, 0}, {"sample/tokens", INPUT_SAMPLES, 0},
              {"sample/last", INPUT_LABELS, 0},  {"sample/positions", INPUT_POSITIONS, 0}};
 
-static const struct input_kind *kind_of(const char *name)
+static const struct input_kind *find_kind(const char *name)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0)
@@ -99,7 +99,7 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
     const struct value *v = &p->graph->values[b->value];
     int64_t start[MAX_DIMS];
     size_t elem = dtype_size(b->dtype);
-    const struct input_kind *kind = kind_of(v->name);
+    const struct input_kind *kind = find_kind(v->name);
     int rc = kind->source == INPUT_SAMPLES ? check_set(set, v, e) : 0;
     if (rc)
         return rc;
