@@ -371,7 +371,7 @@ static const char *act_on_job(struct coord *c, enum audit_verb verb, const struc
     reply->target = frame_text(j->id);
     reply->text = frame_text(d->text);
     struct err unread = {0};
-    bool again = verb == AUDIT_RESUME && job_spec(j, &unread);
+    bool again = verb == AUDIT_RESUME && job_read_settings(j, &unread);
     const char *no = again ? unread.text : carry_out(j, v, d, ev);
     if (!no)
         return NULL;

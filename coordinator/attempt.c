@@ -91,11 +91,11 @@ static void make_leader(struct attempt *at, enum leader_state state)
     struct job_record *j = at->job;
     struct leader_config c = {.ranks = at->nranks,
                               .steps = j->steps,
-                              .hang_after_ns = j->spec.restart.hang_after,
+                              .hang_after_ns = j->settings.restart.hang_after,
                               .join_ns = JOIN_S * CLOCK_S,
-                              .keep = (int)j->spec.checkpoint.keep,
-                              .keep_every = j->spec.checkpoint.keep_every,
-                              .patience_ns = j->spec.checkpoint.patience};
+                              .keep = (int)j->settings.checkpoint.keep,
+                              .keep_every = j->settings.checkpoint.keep_every,
+                              .patience_ns = j->settings.checkpoint.patience};
     struct leader_memory m = {.state = state};
     at->leader = leader_new(&c, j->coord->now_ns);
     checkpoint_remember(j, &m);
@@ -228,7 +228,7 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     s.attempt = frame_text(j->attempt_id);
     s.name = j->name;
     s.resolved = j->resolved;
-    s.dir = frame_text(at->job->spec.checkpoint.dir);
+    s.dir = frame_text(at->job->settings.checkpoint.dir);
     s.base_dir = j->base_dir;
     s.nonce = h->nonce;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
@@ -260,7 +260,7 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     a->store = j->store;
     a->restore = j->restore;
     a->restore_step = j->restore_step;
-    a->hang_after_ns = at->job->spec.restart.hang_after;
+    a->hang_after_ns = at->job->settings.restart.hang_after;
     a->leader_host = frame_text("coordinator");
     a->base_dir = j->base_dir;
     if (at->nhosts > 1 && host->address && host->address[0])
@@ -283,8 +283,8 @@ static void send_start(struct attempt *at, struct attempt_host *h)
     s.incarnation = h->incarnation;
     s.assign = &assign;
     s.name = j->name;
-    s.dir = frame_text(j->spec.checkpoint.dir);
-    s.threads = (int)j->spec.resources.threads;
+    s.dir = frame_text(j->settings.checkpoint.dir);
+    s.threads = (int)j->settings.resources.threads;
     s.kind = frame_text(job_device_kind(j->kind));
     s.ranks = arena_array(a, Weft__V1__RankPlace *, at->nranks);
     for (int r = 0; r < at->nranks; r++) {

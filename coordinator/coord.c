@@ -110,12 +110,12 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
     job_add(j);
     // Only an attempt needs its job file from the start. The others are read when their turn comes,
     // and held if this version cannot: ten thousand of them would take seconds.
-    if (j->nplaced && job_spec(j, e)) {
+    if (j->nplaced && job_read_settings(j, e)) {
         err_wrap(e, "job %s", j->id);
         return ERR_DATA;
     }
     if (!j->mesh[0]) // the row is older than this column
-        (void)job_spec(j, NULL);
+        (void)job_read_settings(j, NULL);
     if (j->seq >= c->next_seq)
         c->next_seq = j->seq + 1;
     return 0;
@@ -186,8 +186,8 @@ static void revive_job(struct job_record *j)
     struct coord *c = j->coord;
     job_count_on(j);
     int64_t wait_ms = j->not_before_ms - c->wall_ms;
-    if (wait_ms > 0 && !job_spec(j, NULL)) {
-        int64_t most_ms = j->spec.restart.backoff[1] / CLOCK_MS;
+    if (wait_ms > 0 && !job_read_settings(j, NULL)) {
+        int64_t most_ms = j->settings.restart.backoff[1] / CLOCK_MS;
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
     }
     if (!j->nplaced)

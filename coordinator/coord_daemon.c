@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
@@ -294,19 +295,14 @@ static void begin_serving(struct daemon *d)
 
 // ---- the loop ----------------------------------------------------------------------------------
 
-static int64_t earlier_of(int64_t a, int64_t b)
-{
-    return !a || (b && b < a) ? b : a;
-}
-
 static int wait_ms(const struct daemon *d)
 {
     int64_t now = clock_mono_ns();
     int64_t due = d->room_ns ? d->room_ns : coord_due(d->coord);
     if (d->http)
-        due = earlier_of(due, http_due_ns(d->http, now));
+        due = deadline_earlier(due, http_due_ns(d->http, now));
     if (d->watchdog_ns)
-        due = earlier_of(due, d->barked_ns + d->watchdog_ns / 2);
+        due = deadline_earlier(due, d->barked_ns + d->watchdog_ns / 2);
     if (!due)
         return IDLE_MS * 60;
     int64_t ms = (due - now + CLOCK_MS - 1) / CLOCK_MS;

@@ -150,7 +150,7 @@ void jobs_enter_queue(struct coord *c)
 
 static void clear_spec(const struct job_record *j)
 {
-    const struct job *spec = &j->spec;
+    const struct job *spec = &j->settings;
     if (!j->parsed)
         return;
     free(frame_text(spec->checkpoint.dir));
@@ -239,7 +239,7 @@ static const char *text_dup(const char *s)
 
 static void print_mesh(struct job_record *j)
 {
-    const struct job_mesh *m = &j->spec.mesh;
+    const struct job_mesh *m = &j->settings.mesh;
     struct buf text = {0};
     for (int i = 0; i < m->n; i++)
         buf_printf(&text, "%s%s: %lld", i ? ", " : "{", m->axis[i].name,
@@ -252,20 +252,20 @@ static void print_mesh(struct job_record *j)
 // Keeps the little of a parsed job that decisions need; all of it would be large.
 static void take_spec(struct job_record *j, const struct job *spec)
 {
-    j->spec = (struct job){.mesh = spec->mesh,
-                           .train = spec->train,
-                           .checkpoint = spec->checkpoint,
-                           .resources = spec->resources,
-                           .restart = spec->restart};
-    j->spec.checkpoint.dir = text_dup(spec->checkpoint.dir);
+    j->settings = (struct job){.mesh = spec->mesh,
+                               .train = spec->train,
+                               .checkpoint = spec->checkpoint,
+                               .resources = spec->resources,
+                               .restart = spec->restart};
+    j->settings.checkpoint.dir = text_dup(spec->checkpoint.dir);
     for (int i = 0; i < spec->mesh.n; i++)
-        j->spec.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
+        j->settings.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
     j->parsed = true;
     if (!j->mesh[0])
         print_mesh(j);
 }
 
-int job_spec(struct job_record *j, struct err *e)
+int job_read_settings(struct job_record *j, struct err *e)
 {
     struct job_errors errs = {0};
     struct arena a;

@@ -123,7 +123,7 @@ struct job_record {
     bool has_news;          // its status is to be published at the end of the step
 
     bool parsed;
-    struct job spec; // texts: only checkpoint.dir and the mesh's names, the heap's
+    struct job settings; // once `parsed`; of its texts only checkpoint.dir and the mesh's names
 
     struct checkpoint_record *checkpoints; // by (epoch, step)
     int ncheckpoints;
@@ -158,7 +158,7 @@ struct job_record *job_find(const struct coord *c, const char *id);
 // has its name only where no job that a person made has it, and no other found one.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
 // Parses the resolved text (once); ERR_INVALID with the first violation.
-int job_spec(struct job_record *j, struct err *e);
+int job_read_settings(struct job_record *j, struct err *e);
 
 struct event_record { // one row of its story
     const char *job;

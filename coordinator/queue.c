@@ -150,7 +150,7 @@ static void hold_unreadable(struct job_record *j, const struct err *e)
 static void begin_job(struct round *r, struct job_record *j, int nshares)
 {
     struct err e = {0};
-    if (job_spec(j, &e)) {
+    if (job_read_settings(j, &e)) {
         hold_unreadable(j, &e);
         return;
     }

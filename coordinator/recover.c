@@ -17,7 +17,7 @@ static void drop_old_failures(struct job_record *j)
 {
     int n = 0;
     for (int i = 0; i < j->nfailures; i++)
-        if (j->coord->wall_ms - j->failures_ms[i] < j->spec.restart.per / CLOCK_MS)
+        if (j->coord->wall_ms - j->failures_ms[i] < j->settings.restart.per / CLOCK_MS)
             j->failures_ms[n++] = j->failures_ms[i];
     j->nfailures = n;
 }
@@ -37,7 +37,7 @@ static bool pay_budget(struct job_record *j)
     j->committed_since = false;
     if (!free_of_cost)
         add_failure(j);
-    return j->nfailures <= j->spec.restart.budget;
+    return j->nfailures <= j->settings.restart.budget;
 }
 
 // ---- the same again ----
@@ -82,11 +82,11 @@ static void set_wait(struct attempt *at, bool progress)
     j->barren = progress ? 0 : j->barren + 1;
     if (j->barren < 2)
         return;
-    int64_t wait = j->spec.restart.backoff[0];
-    for (int i = 2; i < j->barren && wait < j->spec.restart.backoff[1]; i++)
+    int64_t wait = j->settings.restart.backoff[0];
+    for (int i = 2; i < j->barren && wait < j->settings.restart.backoff[1]; i++)
         wait *= 2;
-    if (wait > j->spec.restart.backoff[1])
-        wait = j->spec.restart.backoff[1];
+    if (wait > j->settings.restart.backoff[1])
+        wait = j->settings.restart.backoff[1];
     j->not_before_ns = j->coord->now_ns + wait;
     j->not_before_ms = j->coord->wall_ms + wait / CLOCK_MS;
 }
@@ -120,7 +120,7 @@ static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)
         return JOB_FAILED;
     if (!paid) {
         snprintf(text, sizeof text, "the restart budget of %lld is spent; last: %s",
-                 (long long)j->spec.restart.budget, f->text);
+                 (long long)j->settings.restart.budget, f->text);
         text_set(&j->diagnosis, text);
         return JOB_HELD;
     }

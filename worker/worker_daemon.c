@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/entropy.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
@@ -341,16 +342,11 @@ static void on_parent(void *ctx, uint32_t events)
 
 // ---- the loop ----
 
-static int64_t earlier_of(int64_t a, int64_t b)
-{
-    return !b || (a && a < b) ? a : b;
-}
-
 static void run_once(struct daemon *d)
 {
-    int64_t now = clock_mono_ns(), due = earlier_of(agent_due(d->agent), d->connect_ns);
+    int64_t now = clock_mono_ns(), due = deadline_earlier(agent_due(d->agent), d->connect_ns);
     if (agent_living(d->agent))
-        due = earlier_of(due, d->look_ns + LOOK_NS);
+        due = deadline_earlier(due, d->look_ns + LOOK_NS);
     loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
     now = clock_mono_ns();
     if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {

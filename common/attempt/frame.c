@@ -221,12 +221,12 @@ void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
                               .microbatch = f->microbatch,
                               .state = f->state,
                               .ops = f->ops,
-                              .coll_entered = f->coll_entered,
-                              .coll_left = f->coll_left,
+                              .collective_entered = f->collective_entered,
+                              .collective_left = f->collective_left,
                               .heartbeat_ns = f->heartbeat_ns,
                               .awaits = f->awaits,
                               .awaits_entered = f->awaits_entered};
-    snprintf(out->coll_text, sizeof out->coll_text, "%s", f->coll_text);
+    snprintf(out->collective_text, sizeof out->collective_text, "%s", f->collective_text);
 }
 
 void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
@@ -238,9 +238,9 @@ void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Pr
     out->microbatch = v->microbatch;
     out->state = v->state;
     out->ops = v->ops;
-    out->coll_entered = v->coll_entered;
-    out->coll_left = v->coll_left;
-    out->coll_text = frame_text(v->coll_text);
+    out->collective_entered = v->collective_entered;
+    out->collective_left = v->collective_left;
+    out->collective_text = frame_text(v->collective_text);
     out->host = frame_text(host);
     out->heartbeat_ns = v->heartbeat_ns;
     out->awaits = v->awaits;

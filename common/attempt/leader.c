@@ -61,7 +61,7 @@ static void say_where(const void *ctx, int rank, char *out, size_t size)
         return;
     }
     uint64_t entered = k->exact ? 0 : seen_by_peers(l, rank);
-    if (entered > k->view.coll_entered)
+    if (entered > k->view.collective_entered)
         snprintf(peers, sizeof peers, "; its peers saw it enter %llu last",
                  (unsigned long long)entered);
     page_view_text(&k->view, page, sizeof page);

@@ -140,21 +140,22 @@ void page_read(const struct progress_page *p, struct page_view *out)
     LOAD(microbatch);
     LOAD(state);
     LOAD(ops);
-    LOAD(coll_entered);
-    LOAD(coll_left);
+    LOAD(collective_entered);
+    LOAD(collective_left);
     LOAD(heartbeat_ns);
 #undef LOAD
     uint64_t awaited = atomic_load_explicit(&p->awaited, memory_order_relaxed);
     out->awaits = (int)(awaited >> 48);
     out->awaits_entered = awaited & (((uint64_t)1 << 48) - 1);
-    read_hint(p->coll_text, out->coll_text, sizeof out->coll_text);
+    read_hint(p->collective_text, out->collective_text, sizeof out->collective_text);
 }
 
 int page_view_equal(const struct page_view *a, const struct page_view *b)
 {
     return a->step == b->step && a->phase == b->phase && a->microbatch == b->microbatch &&
-           a->state == b->state && a->ops == b->ops && a->coll_entered == b->coll_entered &&
-           a->coll_left == b->coll_left && a->heartbeat_ns == b->heartbeat_ns;
+           a->state == b->state && a->ops == b->ops &&
+           a->collective_entered == b->collective_entered &&
+           a->collective_left == b->collective_left && a->heartbeat_ns == b->heartbeat_ns;
 }
 
 int page_view_same(const struct page_view *a, const struct page_view *b)
@@ -173,10 +174,10 @@ void page_view_text(const struct page_view *v, char *out, size_t size)
         snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
     else if (known)
         snprintf(phase, sizeof phase, ", %s of microbatch %d", phases[v->phase], v->microbatch);
-    if (v->coll_entered)
+    if (v->collective_entered)
         snprintf(coll, sizeof coll, ", %s collective %llu (%s)",
-                 v->coll_entered > v->coll_left ? "in" : "after",
-                 (unsigned long long)v->coll_entered, v->coll_text);
+                 v->collective_entered > v->collective_left ? "in" : "after",
+                 (unsigned long long)v->collective_entered, v->collective_text);
     else if (v->step <= 0) // a rank that steps without any is the only one
         snprintf(coll, sizeof coll, ", before the first collective");
     snprintf(out, size, "%s, step %lld%s%s", rank_state_text(v->state), (long long)v->step, phase,

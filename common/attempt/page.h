@@ -19,13 +19,13 @@ struct progress_page {
     uint32_t magic, version; // PROGRESS_MAGIC, 1
     int32_t rank, pid;
     _Atomic int64_t step;
-    _Atomic int32_t phase, microbatch;        // enum program_phase of compile/program/program.h
-    _Atomic int32_t state;                    // enum rank_state
-    _Atomic uint64_t ops;                     // instructions started; on a device: about so many
-    _Atomic uint64_t coll_entered, coll_left; // number of the last collective, from 1
-    _Atomic uint64_t coll_name;    // the first 8 bytes of the tensor's name hash (fnv1a of it)
-    char coll_text[64];            // the name as text, best effort: a hint for people
-    _Atomic uint64_t heartbeat_ns; // clock_mono_ns of the last change
+    _Atomic int32_t phase, microbatch; // enum program_phase of compile/program/program.h
+    _Atomic int32_t state;             // enum rank_state
+    _Atomic uint64_t ops;              // instructions started; on a device: about so many
+    _Atomic uint64_t collective_entered, collective_left; // number of the last collective, from 1
+    _Atomic uint64_t collective_name; // the first 8 bytes of the tensor's name hash (fnv1a of it)
+    char collective_text[64];         // the name as text, best effort: a hint for people
+    _Atomic uint64_t heartbeat_ns;    // clock_mono_ns of the last change
     // Whom the owner waits for in a collective and the last one that it saw that rank enter, in
     // one word: (rank + 1) << 48 | number; 0: nobody. Not a change of its own: no heartbeat.
     _Atomic uint64_t awaited;
@@ -53,8 +53,8 @@ struct page_view {
     int rank, pid;
     int64_t step;
     int phase, microbatch, state;
-    uint64_t ops, coll_entered, coll_left, heartbeat_ns;
-    char coll_text[64];
+    uint64_t ops, collective_entered, collective_left, heartbeat_ns;
+    char collective_text[64];
     int awaits;              // 1 + the rank that it waits for in a collective; 0: nobody
     uint64_t awaits_entered; // the last one that it saw that rank enter
 };

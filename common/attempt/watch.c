@@ -85,7 +85,7 @@ static bool is_end(const struct watch *w, int r)
 static bool is_stale(const struct watch *w, int r)
 {
     int p = find_awaited(w, r);
-    return p >= 0 && w->entries[p].view.coll_entered > w->entries[r].view.awaits_entered;
+    return p >= 0 && w->entries[p].view.collective_entered > w->entries[r].view.awaits_entered;
 }
 
 // Negative when a is the more likely culprit.
@@ -101,12 +101,12 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
         return is_stale(w, ra) ? -1 : 1;
     if (a->view.step != b->view.step)
         return a->view.step < b->view.step ? -1 : 1;
-    if (a->view.coll_entered != b->view.coll_entered)
-        return a->view.coll_entered < b->view.coll_entered ? -1 : 1;
+    if (a->view.collective_entered != b->view.collective_entered)
+        return a->view.collective_entered < b->view.collective_entered ? -1 : 1;
     if (a->suspect != b->suspect)
         return a->suspect ? -1 : 1;
-    if (a->view.coll_left != b->view.coll_left)
-        return a->view.coll_left < b->view.coll_left ? -1 : 1;
+    if (a->view.collective_left != b->view.collective_left)
+        return a->view.collective_left < b->view.collective_left ? -1 : 1;
     if (a->view.ops != b->view.ops)
         return a->view.ops < b->view.ops ? -1 : 1;
     return a->changed_ns - b->changed_ns;

@@ -97,18 +97,19 @@ static void remat_full(const struct fitting *f, struct settings *s)
 static const char *multiply_microbatches(const struct fitting *f, int64_t times)
 {
     const struct job *job = f->job;
-    int64_t n = job->train.microbatches * times, ways = 1;
+    int64_t n = job->train.microbatches * times, shards = 1;
     for (int i = 0; i < job->mesh.n; i++)
-        ways *= is_batch_axis(job, i) ? job->mesh.axis[i].size : 1;
-    return job->data.batch % (ways * n)
+        shards *= is_batch_axis(job, i) ? job->mesh.axis[i].size : 1;
+    return job->data.batch % (shards * n)
                ? NULL
                : arena_printf(f->arena, "train.microbatches=%lld", (long long)n);
 }
 
 // ---- trying -------------------------------------------------------------------------------------
 
-enum { WAYS = 5, WEIGHTS = 2 };
-static void (*const ways[WAYS])(const struct fitting *, struct settings *) = {
+// What may save memory, in the order in which it is tried.
+enum { SAVINGS = 5, WEIGHTS = 2 };
+static void (*const savings[SAVINGS])(const struct fitting *, struct settings *) = {
     cut_state, cut_grads, cut_weights, remat_block, remat_full};
 
 static void put_fix(struct buf *fix, const struct settings *s)
@@ -142,9 +143,9 @@ static const char *find_single_fixes(struct fitting *f)
     struct buf fix = {0};
     struct settings micro = {0};
     int found = 0;
-    for (int i = 0; i < WAYS && found < FIXES_MAX; i++) {
+    for (int i = 0; i < SAVINGS && found < FIXES_MAX; i++) {
         struct settings one = {0};
-        ways[i](f, &one);
+        savings[i](f, &one);
         if (!one.n || !fit_would(f, &one))
             continue;
         put_fix(&fix, &one);
@@ -160,11 +161,11 @@ static const char *find_single_fixes(struct fitting *f)
 // Puts one setting on top of the other until they are enough; false: all of them are not.
 static bool find_joint_fix(struct fitting *f, struct settings *all)
 {
-    for (int i = WEIGHTS; i < WAYS; i++) { // cutting weights cuts gradients and state too
+    for (int i = WEIGHTS; i < SAVINGS; i++) { // cutting weights cuts gradients and state too
         all->n -=
-            i == WAYS - 1 && all->n && strcmp(all->text[all->n - 1], "train.remat=block") == 0;
+            i == SAVINGS - 1 && all->n && strcmp(all->text[all->n - 1], "train.remat=block") == 0;
         int before = all->n;
-        ways[i](f, all);
+        savings[i](f, all);
         if (all->n > before && (fit_would(f, all) || with_microbatches(f, all)))
             return true;
     }

@@ -40,8 +40,8 @@ static void arm(struct host *h)
 
 static bool same_page(const struct page_view *a, const struct rank *r)
 {
-    return a->step == r->step && a->state == r->state && a->coll_entered == r->entered &&
-           a->coll_left == r->left;
+    return a->step == r->step && a->state == r->state && a->collective_entered == r->entered &&
+           a->collective_left == r->left;
 }
 
 static void looks_at_pages(void *arg, uint64_t tag)
@@ -61,8 +61,8 @@ static void looks_at_pages(void *arg, uint64_t tag)
         s->told = (struct page_view){.rank = r->rank,
                                      .step = r->step,
                                      .state = r->state,
-                                     .coll_entered = r->entered,
-                                     .coll_left = r->left,
+                                     .collective_entered = r->entered,
+                                     .collective_left = r->left,
                                      .heartbeat_ns = (uint64_t)h->w->sim.now};
         step(h, &(struct agent_event){.kind = AGENT_EV_PAGE, .slot = i, .page = &s->told});
     }

@@ -238,8 +238,8 @@ static void look_at_rank(struct solo_run *s, int rank)
     struct page_view v = {.rank = rank,
                           .step = r->step,
                           .state = r->state,
-                          .coll_entered = r->entered,
-                          .coll_left = r->left,
+                          .collective_entered = r->entered,
+                          .collective_left = r->left,
                           .awaits = awaits + 1,
                           .awaits_entered = awaits < 0 ? 0 : r->attempt->rank[awaits]->entered};
     tell_leader(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});

@@ -279,7 +279,7 @@ void world_show(struct world *w, int host, const struct world_attempt *at, int r
     p.rank = rank;
     p.step = at->ranks[rank].step;
     p.state = state;
-    p.coll_entered = collective;
+    p.collective_entered = collective;
     body.job = frame_text(at->job);
     body.epoch = at->epoch;
     body.ranks = &one;

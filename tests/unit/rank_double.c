@@ -44,8 +44,8 @@ static int agree(const struct assignment *a, struct link *l, int64_t step, bool 
 {
     char key[64], value[8];
     int any = 0;
-    atomic_fetch_add(&a->page->coll_entered, 1);
-    snprintf(a->page->coll_text, sizeof a->page->coll_text, "control");
+    atomic_fetch_add(&a->page->collective_entered, 1);
+    snprintf(a->page->collective_text, sizeof a->page->collective_text, "control");
     page_beat(a->page);
     snprintf(key, sizeof key, "stop/%lld/%d", (long long)step, a->rank);
     int rc = link_kv_put(l, key, stop ? "1" : "0", e);
@@ -58,7 +58,7 @@ static int agree(const struct assignment *a, struct link *l, int64_t step, bool 
         } while (rc == ERR_ABORTED);
         any |= !rc && value[0] == '1';
     }
-    atomic_fetch_add(&a->page->coll_left, 1);
+    atomic_fetch_add(&a->page->collective_left, 1);
     return rc ? -rc : any;
 }
 

@@ -105,8 +105,8 @@ static void shows(struct story *s, int rank, enum rank_state state, int64_t step
     p.rank = rank;
     p.state = (int)state;
     p.step = step;
-    p.coll_entered = p.coll_left = entered;
-    p.coll_text = frame_text("fc1/weight");
+    p.collective_entered = p.collective_left = entered;
+    p.collective_text = frame_text("fc1/weight");
     FRAME(f, PROGRESS, progress, &p);
     says(s, rank, &f);
 }
@@ -375,8 +375,11 @@ static void a_rank_that_goes_without_a_word_has_died(void **state)
 {
     (void)state;
     struct story s;
-    struct page_view page = {
-        .state = RANK_RUNNING, .step = 17, .phase = 1, .coll_entered = 31, .coll_left = 30};
+    struct page_view page = {.state = RANK_RUNNING,
+                             .step = 17,
+                             .phase = 1,
+                             .collective_entered = 31,
+                             .collective_left = 30};
     begin(&s);
     train(&s, 16);
     happens(&s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = 2, .page = &page});
@@ -394,7 +397,7 @@ static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **stat
     FRAME_BODY(p, Progress, progress);
     p.state = RANK_RUNNING;
     p.step = 7;
-    p.coll_entered = 9;
+    p.collective_entered = 9;
     p.awaits = 2 + 1;
     p.awaits_entered = 8;
     FRAME(f, PROGRESS, progress, &p);

@@ -15,8 +15,10 @@ enum { N = 4 };
 
 static struct page_view at(int64_t step, uint64_t entered, uint64_t left)
 {
-    return (struct page_view){
-        .state = RANK_RUNNING, .step = step, .coll_entered = entered, .coll_left = left};
+    return (struct page_view){.state = RANK_RUNNING,
+                              .step = step,
+                              .collective_entered = entered,
+                              .collective_left = left};
 }
 
 static void see_all(struct watch *w, struct page_view v, int64_t now)
@@ -235,7 +237,8 @@ static void a_stopped_rank_that_saves_is_given_no_more_time_than_a_running_one(v
     (void)state;
     struct watch w;
     struct watch_verdict v;
-    struct page_view saving = {.state = RANK_SAVING, .step = 5, .coll_entered = 9, .coll_left = 9};
+    struct page_view saving = {
+        .state = RANK_SAVING, .step = 5, .collective_entered = 9, .collective_left = 9};
     watch_init(&w, N, 500 * MS);
     w.limit_ns[RANK_SAVING] = 600 * CLOCK_S;
     see_all(&w, saving, 1000 * MS);

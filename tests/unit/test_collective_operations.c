@@ -439,17 +439,17 @@ static void rank_of_progress(void)
                                 .count = 3,
                                 .root = 0,
                                 .name = "grad/layers/0/weight"};
-    CHECK(page.coll_entered == 0);
+    CHECK(page.collective_entered == 0);
     if (test_rank == 1) // a progress thread might bring both to its end at once
         test_await("looked");
     DO(collective_start(all, &a, &t, &e));
-    CHECK(page.coll_entered == 1 && page.heartbeat_ns > 0);
-    CHECK(test_rank == 1 || page.coll_left == 0);
-    CHECK(!strcmp(page.coll_text, "grad/layers/0/weight"));
+    CHECK(page.collective_entered == 1 && page.heartbeat_ns > 0);
+    CHECK(test_rank == 1 || page.collective_left == 0);
+    CHECK(!strcmp(page.collective_text, "grad/layers/0/weight"));
     if (test_rank == 0)
         test_mark("looked");
     DO(collective_wait(all, &t, &e));
-    CHECK(page.coll_entered == 1 && page.coll_left == 1);
+    CHECK(page.collective_entered == 1 && page.collective_left == 1);
     communicator_free(all);
     world_close(w);
 }
@@ -540,9 +540,9 @@ static bool moves_by_itself(int threads, int64_t for_ns)
         .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = mem, .count = BIG, .name = "x"};
     DO(collective_start(all, &a, &t, &e));
     int64_t until = clock_mono_ns() + for_ns;
-    while (!atomic_load(&page.coll_left) && clock_mono_ns() < until)
+    while (!atomic_load(&page.collective_left) && clock_mono_ns() < until)
         clock_sleep_ms(1);
-    bool moved = atomic_load(&page.coll_left) == 1;
+    bool moved = atomic_load(&page.collective_left) == 1;
     DO(collective_wait(all, &t, &e));
     check_bits(mem, ranks, 2, 0, BIG);
     communicator_free(all);

@@ -375,9 +375,9 @@ static void a_dead_rank_is_named_with_its_step_and_collective(void **state)
     page_state(t.page[2], RANK_RUNNING);
     page_step(t.page[2], 17);
     page_phase(t.page[2], 1, 0);
-    atomic_store(&t.page[2]->coll_entered, 31);
-    atomic_store(&t.page[2]->coll_left, 30);
-    strcpy(t.page[2]->coll_text, "fc1/weight");
+    atomic_store(&t.page[2]->collective_entered, 31);
+    atomic_store(&t.page[2]->collective_left, 30);
+    strcpy(t.page[2]->collective_text, "fc1/weight");
     close(raw);
     for (int r = 0; r < 2; r++) {
         const char *why = link_lost_wait(t.link[r], 20 * CLOCK_S);
@@ -397,9 +397,9 @@ static void a_hang_names_the_rank_with_the_lowest_collective(void **state)
     for (int r = 0; r < 3; r++) {
         page_state(t.page[r], RANK_RUNNING);
         page_step(t.page[r], 8);
-        atomic_store(&t.page[r]->coll_entered, r == 1 ? 40 : 41);
-        atomic_store(&t.page[r]->coll_left, 40);
-        strcpy(t.page[r]->coll_text, r == 1 ? "fc2/bias" : "fc2/weight");
+        atomic_store(&t.page[r]->collective_entered, r == 1 ? 40 : 41);
+        atomic_store(&t.page[r]->collective_left, 40);
+        strcpy(t.page[r]->collective_text, r == 1 ? "fc2/bias" : "fc2/weight");
         page_beat(t.page[r]);
     }
     const char *why = link_lost_wait(t.link[2], 20 * CLOCK_S);
@@ -435,14 +435,14 @@ static void of_a_remote_rank_its_peers_tell_the_last_collective_it_entered(void 
     body.step = 12;
     body.phase = 1;
     body.state = RANK_RUNNING;
-    body.coll_entered = body.coll_left = 25;
-    body.coll_text = frame_text("fc1/weight");
+    body.collective_entered = body.collective_left = 25;
+    body.collective_text = frame_text("fc1/weight");
     FRAME(f, PROGRESS, progress, &body);
     assert_int_equal(frame_send_wait(&raw, &f, soon(), NULL), 0);
     for (int r = 0; r < 2; r++) {
         page_state(t.page[r], RANK_RUNNING);
-        atomic_store(&t.page[r]->coll_entered, 31);
-        atomic_store(&t.page[r]->coll_left, 30);
+        atomic_store(&t.page[r]->collective_entered, 31);
+        atomic_store(&t.page[r]->collective_left, 30);
         atomic_store(&t.page[r]->awaited, (uint64_t)3 << 48 | (r ? 30 : 29));
         page_beat(t.page[r]);
     }

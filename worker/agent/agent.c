@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/rand.h"
 #include "worker/agent/agent_state.h"
 
@@ -399,31 +400,27 @@ static void on_tick(struct agent *g, const struct agent_event *ev, struct agent_
         send_progress(g, now, out);
 }
 
-static int64_t earlier_of(int64_t a, int64_t b)
-{
-    return !a || b < a ? b : a;
-}
-
 int64_t agent_due(const struct agent *g)
 {
     int64_t due = 0;
     if (g->state == AGENT_DONE)
         return 0;
     if (owed_since(g))
-        due = earlier_of(due, owed_since(g) + g->lease_ns);
+        due = deadline_earlier(due, owed_since(g) + g->lease_ns);
     if (g->state == AGENT_ATTACHED) {
-        due = earlier_of(due, g->heartbeat_now ? g->heartbeat_at_ns
-                                               : g->heartbeat_at_ns + g->heartbeat_ns);
+        due = deadline_earlier(due, g->heartbeat_now ? g->heartbeat_at_ns
+                                                     : g->heartbeat_at_ns + g->heartbeat_ns);
         if (agent_has_progress(g))
-            due = earlier_of(due, g->progress_at_ns + PROGRESS_NS);
+            due = deadline_earlier(due, g->progress_at_ns + PROGRESS_NS);
     }
     for (struct list *it = g->attempts.all.next; it != &g->attempts.all; it = it->next)
-        if (list_entry(it, struct attempt, link)->kill_ns)
-            due = earlier_of(due, list_entry(it, struct attempt, link)->kill_ns);
+        if (list_entry(it, struct local_attempt, link)->kill_ns)
+            due = deadline_earlier(due, list_entry(it, struct local_attempt, link)->kill_ns);
     if (g->terms && !g->attempts.living && g->state != AGENT_ATTACHED)
-        due = earlier_of(due, g->heard_ns + g->lease_ns);
+        due = deadline_earlier(due, g->heard_ns + g->lease_ns);
     if (g->terms)
-        due = earlier_of(due, g->looked_ns < g->term_ns ? g->term_ns : g->term_ns + LAST_REAP_NS);
+        due = deadline_earlier(due,
+                               g->looked_ns < g->term_ns ? g->term_ns : g->term_ns + LAST_REAP_NS);
     return due;
 }
 

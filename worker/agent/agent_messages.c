@@ -67,12 +67,12 @@ static Weft__Rank__Progress *make_progress(const struct agent *g, const struct a
     Weft__Rank__Progress *p = arena_new(out->arena, Weft__Rank__Progress);
     frame_from_view(&r->view, "", p);
     p->rank = r->rank;
-    p->coll_text = dup_text(out, r->view.coll_text);
+    p->collective_text = dup_text(out, r->view.collective_text);
     p->host = dup_text(out, g->c.name);
     return p;
 }
 
-static Weft__V1__RankEnd *make_end(const struct attempt *at, const struct attempt_rank *r,
+static Weft__V1__RankEnd *make_end(const struct local_attempt *at, const struct attempt_rank *r,
                                    struct agent_out *out)
 {
     NEW(m, V1__RankEnd, v1__rank_end);
@@ -88,7 +88,7 @@ static Weft__V1__RankEnd *make_end(const struct attempt *at, const struct attemp
     return m;
 }
 
-static Weft__V1__RankHere *make_rank(const struct agent *g, const struct attempt *at,
+static Weft__V1__RankHere *make_rank(const struct agent *g, const struct local_attempt *at,
                                      const struct attempt_rank *r, struct agent_out *out)
 {
     NEW(h, V1__RankHere, v1__rank_here);
@@ -102,7 +102,7 @@ static Weft__V1__RankHere *make_rank(const struct agent *g, const struct attempt
     return h;
 }
 
-static Weft__V1__RankFrame *make_frame(const struct attempt *at, int rank,
+static Weft__V1__RankFrame *make_frame(const struct local_attempt *at, int rank,
                                        const Weft__Rank__Frame *f, struct agent_out *out)
 {
     NEW(m, V1__RankFrame, v1__rank_frame);
@@ -129,8 +129,8 @@ bool agent_repeats_frame(const Weft__Rank__Frame *f)
 
 // ---- registering: Register brings all that is remembered, so it counts as sent ----
 
-static Weft__V1__RankFrame **bring_frames(const struct attempt *at, struct list *l, int64_t now,
-                                          size_t *n, struct agent_out *out)
+static Weft__V1__RankFrame **bring_frames(const struct local_attempt *at, struct list *l,
+                                          int64_t now, size_t *n, struct agent_out *out)
 {
     Weft__V1__RankFrame **v = arena_array(out->arena, Weft__V1__RankFrame *, list_length(l) + 1);
     *n = 0;
@@ -144,7 +144,7 @@ static Weft__V1__RankFrame **bring_frames(const struct attempt *at, struct list 
 }
 
 // Register says what was put; the answer that is still missing is asked for when attached.
-static void bring_puts(struct attempt *at, Weft__V1__AttemptHere *h, struct agent_out *out)
+static void bring_puts(struct local_attempt *at, Weft__V1__AttemptHere *h, struct agent_out *out)
 {
     h->puts = arena_array(out->arena, Weft__Rank__KvPut *, list_length(&at->puts) + 1);
     list_for_each (it, &at->puts) {
@@ -154,8 +154,8 @@ static void bring_puts(struct attempt *at, Weft__V1__AttemptHere *h, struct agen
     }
 }
 
-static Weft__V1__AttemptHere *bring_attempt(const struct agent *g, struct attempt *at, int64_t now,
-                                            struct agent_out *out)
+static Weft__V1__AttemptHere *bring_attempt(const struct agent *g, struct local_attempt *at,
+                                            int64_t now, struct agent_out *out)
 {
     NEW(h, V1__AttemptHere, v1__attempt_here);
     h->job = dup_text(out, at->job);
@@ -207,7 +207,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
     fill_devices(g, m, out);
     m->attempts = arena_array(out->arena, Weft__V1__AttemptHere *, list_length(all) + 1);
     list_for_each (it, all) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         m->attempts[m->n_attempts++] = bring_attempt(g, at, now, out);
     }
     UP(up, REGISTER, register_, m);
@@ -247,7 +247,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
     if (!is_attached(g))
         return;
     list_for_each (it, &g->attempts.all) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         NEW(m, V1__Progresses, v1__progresses);
         m->job = dup_text(out, at->job);
         m->epoch = at->epoch;
@@ -265,8 +265,8 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
     g->progress_at_ns = now;
 }
 
-void send_frame(struct agent *g, const struct attempt *at, int rank, const Weft__Rank__Frame *f,
-                struct agent_out *out)
+void send_frame(struct agent *g, const struct local_attempt *at, int rank,
+                const Weft__Rank__Frame *f, struct agent_out *out)
 {
     if (!is_attached(g))
         return;
@@ -274,7 +274,7 @@ void send_frame(struct agent *g, const struct attempt *at, int rank, const Weft_
     send_up(out, up);
 }
 
-void send_end(struct agent *g, const struct attempt *at, const struct attempt_rank *r,
+void send_end(struct agent *g, const struct local_attempt *at, const struct attempt_rank *r,
               struct agent_out *out)
 {
     if (!is_attached(g))

@@ -30,7 +30,7 @@ static void send_down(const struct attempt_rank *r, const Weft__Rank__Frame *f,
     a->frame = frame_dup(out->arena, f);
 }
 
-static void send_down_to(const struct attempt *at, int rank, const Weft__Rank__Frame *f,
+static void send_down_to(const struct local_attempt *at, int rank, const Weft__Rank__Frame *f,
                          struct agent_out *out) // −1: all
 {
     for (int i = 0; i < at->nranks; i++)
@@ -48,7 +48,7 @@ static void kill_rank(struct attempt_rank *r, struct agent_out *out)
     a->signal = SIGKILL;
 }
 
-static void kill_attempt(struct attempt *at, struct agent_out *out)
+static void kill_attempt(struct local_attempt *at, struct agent_out *out)
 {
     at->kill_ns = 0;
     for (int i = 0; i < at->nranks; i++)
@@ -76,7 +76,7 @@ struct ending {
     const char *why, *log;
 };
 
-static void note_end(struct agent *g, struct attempt *at, struct attempt_rank *r,
+static void note_end(struct agent *g, struct local_attempt *at, struct attempt_rank *r,
                      const struct ending *how)
 {
     char where[300] = "";
@@ -173,7 +173,7 @@ static void explain_refusal(const struct agent *g, const Weft__V1__Start *s, cha
 }
 
 static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
-                       const Weft__Rank__Assign *common, const struct attempt *at,
+                       const Weft__Rank__Assign *common, const struct local_attempt *at,
                        const struct attempt_rank *r, struct agent_out *out)
 {
     struct agent_spawn *sp = arena_new(out->arena, struct agent_spawn);
@@ -206,9 +206,9 @@ static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1
     return a;
 }
 
-static struct attempt *add_attempt(struct agent *g, const Weft__V1__Start *s)
+static struct local_attempt *add_attempt(struct agent *g, const Weft__V1__Start *s)
 {
-    struct attempt *at = attempts_add(&g->attempts, s->job, s->epoch, (int)s->n_ranks);
+    struct local_attempt *at = attempts_add(&g->attempts, s->job, s->epoch, (int)s->n_ranks);
     for (size_t i = 0; i < s->n_ranks; i++) {
         at->ranks[i].rank = s->ranks[i]->rank;
         at->ranks[i].device = s->ranks[i]->device;
@@ -233,7 +233,7 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
         return;
     }
     explain_refusal(g, s, why, sizeof why);
-    struct attempt *at = add_attempt(g, s);
+    struct local_attempt *at = add_attempt(g, s);
     if (*why) { // not the cause of anything, so 69: the coordinator places it again
         struct ending how = {.code = RANK_EXIT_LOST, .why = why};
         for (int i = 0; i < at->nranks; i++)
@@ -249,7 +249,7 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
 
 // ---- Stop, Sync ----
 
-static void ask_to_stop(struct attempt *at, const char *reason, int64_t now, int64_t kill_ns,
+static void ask_to_stop(struct local_attempt *at, const char *reason, int64_t now, int64_t kill_ns,
                         struct agent_out *out)
 {
     FRAME_BODY(stop, Stop, stop);
@@ -269,7 +269,7 @@ static void ask_to_stop(struct attempt *at, const char *reason, int64_t now, int
 void agent_stop(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Stop *s = ev->down->stop;
-    struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
     if (!at) { // never lived here, or was forgotten: from now on it never will
         attempts_set_reaped(&g->attempts, s->job, s->epoch);
         send_reaped(g, s->job, s->epoch, out);
@@ -287,7 +287,7 @@ void agent_sync(struct agent *g, const struct agent_event *ev, struct agent_out 
 {
     const Weft__V1__Sync *s = ev->down->sync;
     (void)out;
-    struct attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, s->job, s->epoch);
     if (at && at->reaped)
         at->forgotten = true;
 }
@@ -296,7 +296,7 @@ void agent_drain(struct agent *g, const char *reason, int64_t now, int64_t kill_
                  struct agent_out *out)
 {
     list_for_each (it, &g->attempts.all) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         if (!at->reaped)
             ask_to_stop(at, reason, now, kill_ns, out);
     }
@@ -305,20 +305,20 @@ void agent_drain(struct agent *g, const char *reason, int64_t now, int64_t kill_
 void agent_kill_all(struct agent *g, struct agent_out *out)
 {
     list_for_each (it, &g->attempts.all)
-        kill_attempt(list_entry(it, struct attempt, link), out);
+        kill_attempt(list_entry(it, struct local_attempt, link), out);
 }
 
 void agent_forget_all(struct agent *g)
 {
     list_for_each (it, &g->attempts.all)
-        list_entry(it, struct attempt, link)->forgotten = true;
+        list_entry(it, struct local_attempt, link)->forgotten = true;
     attempts_forget_reaped(&g->attempts);
 }
 
 // ---- frames up ----
 
 // The answer that is remembered for a question that is asked again, or null.
-static const Weft__Rank__Frame *find_answer(const struct attempt *at, int rank, int question,
+static const Weft__Rank__Frame *find_answer(const struct local_attempt *at, int rank, int question,
                                             const struct topic *topic)
 {
     int kind = question == BODY(KV_GET)    ? BODY(KV_VALUE)
@@ -330,8 +330,8 @@ static const Weft__Rank__Frame *find_answer(const struct attempt *at, int rank, 
 }
 
 // A question is remembered until it is answered. The writer's first answer to an order is final.
-static void take_question(struct attempt *at, struct attempt_rank *r, const Weft__Rank__Frame *f,
-                          struct agent_out *out)
+static void take_question(struct local_attempt *at, struct attempt_rank *r,
+                          const Weft__Rank__Frame *f, struct agent_out *out)
 {
     struct list *l = f->body_case == BODY(KV_PUT) ? &at->puts : &at->questions;
     struct topic topic = topic_of_frame(f);
@@ -385,7 +385,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
 
 // Marks the questions of `rank` (−1: of all) about a topic as answered; whoever asked gets
 // `answer`, if that is not null.
-static void answer_questions(struct attempt *at, struct list *l, int rank,
+static void answer_questions(struct local_attempt *at, struct list *l, int rank,
                              const struct topic *topic, const Weft__Rank__Frame *answer,
                              struct agent_out *out)
 {
@@ -403,7 +403,7 @@ static void answer_questions(struct attempt *at, struct list *l, int rank,
 }
 
 // The writer answers an order once; asked again, its agent repeats that answer.
-static void take_order(struct attempt *at, int rank, const Weft__Rank__Frame *f,
+static void take_order(struct local_attempt *at, int rank, const Weft__Rank__Frame *f,
                        const struct topic *topic, struct agent_out *out)
 {
     struct attempt_frame *done = attempt_frame_find(&at->questions, rank, BODY(COMMIT_DONE), topic);
@@ -418,7 +418,7 @@ static void take_order(struct attempt *at, int rank, const Weft__Rank__Frame *f,
 void agent_frame_down(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__RankFrame *m = ev->down->frame;
-    struct attempt *at = attempts_find(&g->attempts, m->job, m->epoch);
+    struct local_attempt *at = attempts_find(&g->attempts, m->job, m->epoch);
     const Weft__Rank__Frame *f = m->frame;
     if (!at || !f)
         return;
@@ -466,7 +466,7 @@ static void repeat_frames(struct list *l, int64_t before_ns)
 void agent_repeat(struct agent *g, int64_t before_ns)
 {
     list_for_each (it, &g->attempts.all) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         repeat_frames(&at->puts, before_ns);
         repeat_frames(&at->questions, before_ns);
         for (int i = 0; i < at->nranks; i++)
@@ -481,13 +481,13 @@ void agent_repeat(struct agent *g, int64_t before_ns)
 void agent_resume(struct agent *g)
 {
     list_for_each (it, &g->attempts.all)
-        list_entry(it, struct attempt, link)->dirty = true;
+        list_entry(it, struct local_attempt, link)->dirty = true;
 }
 
 // ---- settling ----
 
 // Whoever waits for a rank that failed must not wait long: told at once, it ends with 69.
-static void tell_fellows(const struct agent *g, const struct attempt *at,
+static void tell_fellows(const struct agent *g, const struct local_attempt *at,
                          const struct attempt_rank *gone, struct agent_out *out)
 {
     const struct rank_end *end = &gone->end;
@@ -511,7 +511,7 @@ static void tell_fellows(const struct agent *g, const struct attempt *at,
             send_down(&at->ranks[i], &f, out);
 }
 
-static void settle_ends(struct agent *g, struct attempt *at, struct agent_out *out)
+static void settle_ends(struct agent *g, struct local_attempt *at, struct agent_out *out)
 {
     bool all = true;
     for (int i = 0; i < at->nranks; i++) {
@@ -531,14 +531,14 @@ static void settle_ends(struct agent *g, struct attempt *at, struct agent_out *o
     attempts_set_reaped(&g->attempts, at->job, at->epoch);
 }
 
-static void free_answered(struct attempt *at)
+static void free_answered(struct local_attempt *at)
 {
     list_for_each (it, &at->questions)
         if (list_entry(it, struct attempt_frame, link)->answered)
             attempt_frame_free(list_entry(it, struct attempt_frame, link));
 }
 
-static void send_unsent_frames(struct agent *g, const struct attempt *at, struct list *l,
+static void send_unsent_frames(struct agent *g, const struct local_attempt *at, struct list *l,
                                int64_t now, struct agent_out *out)
 {
     list_for_each (it, l) {
@@ -550,7 +550,8 @@ static void send_unsent_frames(struct agent *g, const struct attempt *at, struct
     }
 }
 
-static void send_unsent(struct agent *g, struct attempt *at, int64_t now, struct agent_out *out)
+static void send_unsent(struct agent *g, struct local_attempt *at, int64_t now,
+                        struct agent_out *out)
 {
     send_unsent_frames(g, at, &at->puts, now, out);
     send_unsent_frames(g, at, &at->questions, now, out);
@@ -570,7 +571,7 @@ static void send_unsent(struct agent *g, struct attempt *at, int64_t now, struct
     }
 }
 
-static void forget_attempt(struct attempt *at, struct agent_out *out)
+static void forget_attempt(struct local_attempt *at, struct agent_out *out)
 {
     struct agent_action *a = agent_act(out, AGENT_FORGET);
     a->job = arena_strdup(out->arena, at->job);
@@ -581,7 +582,7 @@ static void forget_attempt(struct attempt *at, struct agent_out *out)
 void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out)
 {
     list_for_each (it, &g->attempts.all) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         if (at->kill_ns && now >= at->kill_ns)
             kill_attempt(at, out);
         if (at->dirty) {

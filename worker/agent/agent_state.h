@@ -81,9 +81,9 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
 void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out);
 void send_progress(struct agent *g, int64_t now, struct agent_out *out);
 bool agent_has_progress(const struct agent *g);
-void send_frame(struct agent *g, const struct attempt *at, int rank, const Weft__Rank__Frame *f,
-                struct agent_out *out);
-void send_end(struct agent *g, const struct attempt *at, const struct attempt_rank *r,
+void send_frame(struct agent *g, const struct local_attempt *at, int rank,
+                const Weft__Rank__Frame *f, struct agent_out *out);
+void send_end(struct agent *g, const struct local_attempt *at, const struct attempt_rank *r,
               struct agent_out *out);
 void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_out *out);
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out);

@@ -135,10 +135,10 @@ void attempts_init(struct attempts *t)
     list_init(&t->all);
 }
 
-struct attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch)
+struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch)
 {
     for (struct list *it = t->all.next; it != &t->all; it = it->next) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         if (at->epoch == epoch && !strcmp(at->job, job))
             return at;
     }
@@ -149,16 +149,16 @@ uint64_t attempts_newest_epoch(const struct attempts *t, const char *job)
 {
     uint64_t newest = 0;
     for (struct list *it = t->all.next; it != &t->all; it = it->next) {
-        struct attempt *at = list_entry(it, struct attempt, link);
+        struct local_attempt *at = list_entry(it, struct local_attempt, link);
         if (!strcmp(at->job, job) && at->epoch > newest)
             newest = at->epoch;
     }
     return newest;
 }
 
-struct attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks)
+struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks)
 {
-    struct attempt *at = check_memory(calloc(1, sizeof *at));
+    struct local_attempt *at = check_memory(calloc(1, sizeof *at));
     at->job = check_memory(strdup(job));
     at->epoch = epoch;
     at->nranks = nranks;
@@ -183,7 +183,7 @@ static void clear_rank(struct attempt_rank *r)
         weft__rank__frame__free_unpacked(r->report, NULL);
 }
 
-void attempts_remove(struct attempt *at)
+void attempts_remove(struct local_attempt *at)
 {
     free_frames(&at->questions);
     free_frames(&at->answers);
@@ -202,13 +202,13 @@ void attempts_clear(struct attempts *t)
         if (t->slots[i].attempt)
             slot_give_back(t, i);
     list_for_each (it, &t->all)
-        attempts_remove(list_entry(it, struct attempt, link));
+        attempts_remove(list_entry(it, struct local_attempt, link));
     attempts_forget_reaped(t);
     free(t->slots);
     attempts_init(t);
 }
 
-struct attempt_rank *attempts_find_rank(const struct attempt *at, int rank)
+struct attempt_rank *attempts_find_rank(const struct local_attempt *at, int rank)
 {
     for (int i = 0; i < at->nranks; i++)
         if (at->ranks[i].rank == rank)
@@ -242,7 +242,7 @@ void attempts_forget_reaped(struct attempts *t)
 
 // ---- slots ----
 
-void slot_take(struct attempts *t, struct attempt *at, struct attempt_rank *r)
+void slot_take(struct attempts *t, struct local_attempt *at, struct attempt_rank *r)
 {
     int slot = 0;
     while (slot < t->nslots && t->slots[slot].attempt)

@@ -58,7 +58,8 @@ struct attempt_rank {
     int64_t end_sent_ns;
 };
 
-struct attempt {
+// What this host has of an attempt.
+struct local_attempt {
     struct list link;
     char *job;
     uint64_t epoch;
@@ -73,7 +74,7 @@ struct attempt {
 };
 
 struct process_slot { // names a process while it lives; both null when free
-    struct attempt *attempt;
+    struct local_attempt *attempt;
     struct attempt_rank *rank;
 };
 
@@ -86,10 +87,10 @@ struct attempts {
 
 void attempts_init(struct attempts *t);
 void attempts_clear(struct attempts *t); // frees everything, the reaped epochs too
-struct attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch);
-struct attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks);
-void attempts_remove(struct attempt *at); // frees it; no process of it lives
-struct attempt_rank *attempts_find_rank(const struct attempt *at, int rank);
+struct local_attempt *attempts_find(const struct attempts *t, const char *job, uint64_t epoch);
+struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks);
+void attempts_remove(struct local_attempt *at); // frees it; no process of it lives
+struct attempt_rank *attempts_find_rank(const struct local_attempt *at, int rank);
 
 // The greatest epoch of a job of which nothing lives here and nothing ever will; 0: none.
 uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job);
@@ -99,7 +100,7 @@ void attempts_forget_reaped(struct attempts *t); // of all jobs
 uint64_t attempts_newest_epoch(const struct attempts *t, const char *job);
 
 // A rank's process takes the lowest free slot, and gives it back when it was reaped.
-void slot_take(struct attempts *t, struct attempt *at, struct attempt_rank *r);
+void slot_take(struct attempts *t, struct local_attempt *at, struct attempt_rank *r);
 void slot_give_back(struct attempts *t, int slot);
 struct process_slot slot_get(const struct attempts *t, int slot);
 

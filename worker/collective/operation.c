@@ -227,9 +227,9 @@ static bool is_complete(struct communicator *c, struct operation *o)
 static void publish_left(struct world *w, const struct operation *o)
 {
     struct progress_page *p = w->progress;
-    if (!p || atomic_load_explicit(&p->coll_left, memory_order_relaxed) >= o->number)
+    if (!p || atomic_load_explicit(&p->collective_left, memory_order_relaxed) >= o->number)
         return;
-    atomic_store_explicit(&p->coll_left, o->number, memory_order_relaxed);
+    atomic_store_explicit(&p->collective_left, o->number, memory_order_relaxed);
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 

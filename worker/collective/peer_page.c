@@ -20,9 +20,9 @@ void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_
     struct progress_page *p = w->progress;
     if (!p)
         return;
-    memcpy(p->coll_text, text, TEXT);
-    atomic_store_explicit(&p->coll_name, hash, memory_order_relaxed);
-    atomic_store_explicit(&p->coll_entered, number, memory_order_relaxed);
+    memcpy(p->collective_text, text, TEXT);
+    atomic_store_explicit(&p->collective_name, hash, memory_order_relaxed);
+    atomic_store_explicit(&p->collective_entered, number, memory_order_relaxed);
     atomic_store_explicit(&p->heartbeat_ns, (uint64_t)clock_mono_ns(), memory_order_relaxed);
 }
 
