@@ -10,6 +10,7 @@
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/plain.h"
+#include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
@@ -72,7 +73,7 @@ static void answer_submit(struct coord *c, const struct coord_event *ev, const s
     request_answer(c, ev->call, ev->submit->request_id, &ev->submit->base, &reply.base);
 }
 
-static void start_job(struct coord *c, const struct coord_event *ev, const struct job *spec)
+static void start_job(struct coord *c, const struct coord_event *ev, struct job *spec)
 {
     struct job_record *j = job_create(c, spec, NULL, ev->who, ev->submit->base_dir);
     struct job_note n = NOTE(SUBMITTED);
@@ -85,7 +86,7 @@ static void start_job(struct coord *c, const struct coord_event *ev, const struc
 // ---- a job that goes on with another text ----
 
 // `changes` gets what differs; an error says why the job cannot go on so.
-static int compare_texts(const struct job_record *j, const struct job *spec, struct buf *changes,
+static int compare_texts(const struct job_record *j, struct job *spec, struct buf *changes,
                          struct err *e)
 {
     struct arena a;
@@ -98,6 +99,7 @@ static int compare_texts(const struct job_record *j, const struct job *spec, str
     if (rc) {
         rc = job_errors_err(&errs, e);
     } else {
+        threads_keep(spec, &before);
         job_identity_differences(&before, spec, &keys);
         job_changes(&before, spec, changes);
     }
@@ -133,7 +135,7 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
     return 0;
 }
 
-static int change_job(struct job_record *j, const struct coord_event *ev, const struct job *spec,
+static int change_job(struct job_record *j, const struct coord_event *ev, struct job *spec,
                       struct err *e)
 {
     struct buf changes = {0};
@@ -154,7 +156,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, const 
     return rc;
 }
 
-static void continue_job(struct coord *c, const struct coord_event *ev, const struct job *spec)
+static void continue_job(struct coord *c, const struct coord_event *ev, struct job *spec)
 {
     struct err e = {0}, why = {0};
     struct job_record *j = job_of(c, ev->submit->continues, &e);

@@ -302,6 +302,7 @@ void host_take_about(struct host *h, const Weft__V1__Register *r)
     h->data_root = arena_strdup(a, r->data_root);
     h->checkpoint_root = arena_strdup(a, r->checkpoint_root);
     h->memory = r->memory;
+    h->cores = r->cores;
     h->ndevices = (int)r->n_devices;
     h->devices = arena_array(a, struct device, h->ndevices + 1);
     for (int i = 0; i < h->ndevices; i++)

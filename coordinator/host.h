@@ -51,6 +51,7 @@ struct host {
     const char *share;   // hosts with the same text reach each other without an address
     const char *data_root, *checkpoint_root;
     int64_t memory;
+    int cores; // 0: not known
     int ndevices;
     struct device *devices;
 };

@@ -265,19 +265,23 @@ static void take_spec(struct job_record *j, const struct job *spec)
         print_mesh(j);
 }
 
-int job_read_settings(struct job_record *j, struct err *e)
+static int parse_text(const struct job_record *j, struct arena *a, struct job *spec, struct err *e)
 {
     struct job_errors errs = {0};
+    int rc = job_parse(a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0, spec,
+                       &errs);
+    return rc ? job_errors_err(&errs, e) : 0;
+}
+
+int job_read_settings(struct job_record *j, struct err *e)
+{
     struct arena a;
     struct job spec;
     if (j->parsed)
         return 0;
     arena_init(&a);
-    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0,
-                       &spec, &errs);
-    if (rc)
-        rc = job_errors_err(&errs, e);
-    else
+    int rc = parse_text(j, &a, &spec, e);
+    if (!rc)
         take_spec(j, &spec);
     arena_clear(&a);
     return rc;
@@ -329,6 +333,21 @@ void job_change(struct job_record *j, const struct job *spec)
     free(j->log_hosts); // as many as it had ranks
     j->log_hosts = NULL;
     set_text(j, spec);
+}
+
+int job_set_threads(struct job_record *j, int64_t threads, struct err *e)
+{
+    struct arena a;
+    struct job spec;
+    arena_init(&a);
+    int rc = parse_text(j, &a, &spec, e);
+    if (!rc) {
+        clear_spec(j);
+        spec.resources.threads = threads;
+        set_text(j, &spec);
+    }
+    arena_clear(&a);
+    return rc;
 }
 
 // ---- time ----

@@ -152,6 +152,8 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
                               const char *owner, const char *base_dir);
 // The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
 void job_change(struct job_record *j, const struct job *spec);
+// Its text gets this number of threads, for good. PRE: it is parsed.
+int job_set_threads(struct job_record *j, int64_t threads, struct err *e);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/job/threads.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/kept_text.h"
@@ -147,10 +148,35 @@ static void hold_unreadable(struct job_record *j, const struct err *e)
     job_move(j, JOB_HELD, JOB_NONE, &n, "this version cannot read its job file: %s", e->text);
 }
 
+// Devices of this kind on the machine of a host, which several workers may share.
+static int64_t count_devices(const struct round *r, int host)
+{
+    int64_t n = 0;
+    for (int i = 0; i < r->n; i++)
+        if (i == host || (r->all[host].share[0] && !strcmp(r->all[i].share, r->all[host].share)))
+            n += r->all[i].free;
+    return n;
+}
+
+// Where the job names no threads its first placement decides for good: what the poorest of its
+// hosts has for a device.
+static int settle_threads(const struct round *r, struct job_record *j, int nshares, struct err *e)
+{
+    int64_t threads = JOB_MAX_THREADS;
+    if (j->settings.resources.threads)
+        return 0;
+    for (int i = 0; i < nshares; i++) {
+        int host = r->shares[i].host;
+        int64_t here = threads_share(r->machines[host]->cores, count_devices(r, host));
+        threads = here < threads ? here : threads;
+    }
+    return job_set_threads(j, threads, e);
+}
+
 static void begin_job(struct round *r, struct job_record *j, int nshares)
 {
     struct err e = {0};
-    if (job_read_settings(j, &e)) {
+    if (job_read_settings(j, &e) || settle_threads(r, j, nshares, &e)) {
         hold_unreadable(j, &e);
         return;
     }

@@ -16,6 +16,7 @@
 
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
@@ -242,6 +243,7 @@ static int describe_host(const struct flags *f, struct worker *w, struct err *e)
     a->rack = f->rack;
     a->address = f->address ? f->address : w->own_address;
     a->memory = observe_memory();
+    a->cores = cores_usable();
     a->grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
     w->c.runs = w->runs;
@@ -285,7 +287,7 @@ static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
 static int find_devices(const struct flags *f, struct worker *w, struct err *e)
 {
     const struct agent_device *d = NULL;
-    int cpus = f->cpu_devices >= 0 ? f->cpu_devices : observe_cores(), n = 0;
+    int cpus = f->cpu_devices >= 0 ? f->cpu_devices : cores_usable(), n = 0;
     int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &d, &n, e) : 0;
     if (rc)
         return rc;

@@ -8,7 +8,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
@@ -163,14 +162,6 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
 int64_t observe_memory(void)
 {
     return (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
-}
-
-int observe_cores(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
-    return n > 0 ? n : 1;
 }
 
 // A directory that is ours alone, made if it is not there.

@@ -14,7 +14,6 @@
 int observe_devices(const char *rank, const char *kind, int cpus, struct arena *a,
                     const struct agent_device **out, int *n, struct err *e);
 int64_t observe_memory(void); // bytes of this machine
-int observe_cores(void);      // that this process may use
 // Where the ranks of this user's workers on this machine meet: $XDG_RUNTIME_DIR/weft/runs or
 // /tmp/weft-<uid>/runs, 0700 and ours; else STATE/meet, which no other worker shares. Made.
 int observe_runs(const char *state, char *out, size_t size, struct err *e);

@@ -215,6 +215,7 @@ void report_json(const struct report *r, struct json_out *w)
         json_int(w, m->axis[i].name, m->axis[i].size);
     json_end(w);
     json_int(w, "devices", mesh_ranks(m));
+    json_int(w, "threads", r->job->resources.threads);
     int64_t count = json_params(r, w);
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
@@ -437,6 +438,20 @@ static void text_active(const struct report *r, struct buf *out)
                    (double)c->params_active, (double)c->params, c->flops_active);
 }
 
+// Of CPU devices: on others the host's threads only draw the first parameters.
+static void text_threads(const struct report *r, struct buf *out)
+{
+    int64_t threads = r->job->resources.threads;
+    if (r->job->resources.kind != JOB_CPU)
+        return;
+    if (threads)
+        buf_printf(out, "a device uses %lld thread%s\n", (long long)threads,
+                   threads == 1 ? "" : "s");
+    else
+        buf_puts(out, "threads of a device: decided when the job first starts, the host's cores "
+                      "divided by its devices\n");
+}
+
 void report_text(const struct report *r, struct buf *out)
 {
     int micro = compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches;
@@ -456,6 +471,7 @@ void report_text(const struct report *r, struct buf *out)
         r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
     buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
+    text_threads(r, out);
     text_active(r, out);
     text_mfu(r, out);
     text_findings(r, out);

@@ -79,6 +79,13 @@ static void resolve_mesh(struct reading *r)
                                  (long long)known, (long long)want));
 }
 
+// A job that was resolved when threads had no row yet ran with one.
+static void resolve_threads(struct reading *r)
+{
+    if (!r->file && !reading_given(r, "resources.threads"))
+        r->job->resources.threads = 1;
+}
+
 // The devices over which the batch is cut: the axes of act_ids' first dimension.
 static int64_t count_batch_shards(const struct job *job)
 {
@@ -276,9 +283,9 @@ static void resolve_groups(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  resolve_model,    check_rules,    check_data,     check_labels,
-        resolve_mesh,   check_batch,      check_pipeline, check_sample,   check_linear,
-        check_schedule, check_keep_every, check_backoff,  resolve_groups,
+        check_version, resolve_model,   check_rules,      check_data,     check_labels,
+        resolve_mesh,  resolve_threads, check_batch,      check_pipeline, check_sample,
+        check_linear,  check_schedule,  check_keep_every, check_backoff,  resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -112,7 +112,7 @@ const char *job_device_kind(int kind); // "cuda": also its backend's name
 struct job_resources {
     int64_t devices; // = product of the mesh
     int kind;        // enum job_device_kind
-    int64_t threads; // a device
+    int64_t threads; // a device; 0: decided at the first start (threads.h)
     int64_t hosts;   // at most so many; 0: any number
     int64_t priority;
 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/folder.h"
-#include "common/job/job.h"
+#include "common/job/threads.h"
 
 #define AT(type, field) offsetof(struct type, field)
 #define TABLE(rows, at)                             \
@@ -397,11 +397,11 @@ static const struct schema_row resources_rows[] = {
     {.path = "resources.threads",
      .type = SCHEMA_INT,
      .offset = AT(job_resources, threads),
-     .def = "1",
-     .min = 1,
-     .max = 1024,
+     .def = "0",
+     .max = JOB_MAX_THREADS,
      .unit = "threads",
-     .doc = "of one CPU device; another number may round products otherwise"},
+     .doc = "of one device; 0: the host's cores divided by its devices, decided when the job first "
+            "starts and kept. Another number may round products otherwise"},
     {.path = "resources.hosts",
      .type = SCHEMA_INT,
      .offset = AT(job_resources, hosts),

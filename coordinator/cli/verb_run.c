@@ -18,11 +18,12 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
-#include "common/job/job.h"
+#include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -120,6 +121,28 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
     return rc;
 }
 
+// A job file that names no threads goes on with those it was begun with here; records of old, beside
+// which no job lies, ran with one. The first start deals this host's cores to the devices.
+static void settle_threads(struct run *r)
+{
+    struct arena a;
+    struct job before;
+    int64_t *threads = &r->job.resources.threads;
+    if (*threads)
+        return;
+    arena_init(&a);
+    if (r->record.there && !r->args->fresh) {
+        if (!read_job_before(r, &a, &before))
+            before.resources.threads = 1;
+        threads_keep(&r->job, &before);
+    }
+    arena_clear(&a);
+    if (!*threads)
+        *threads = threads_share(cores_usable(), r->job.resources.devices);
+    buf_clear(&r->resolved);
+    job_print(&r->job, &r->resolved);
+}
+
 static int compare_record(struct run *r)
 {
     struct arena a;
@@ -146,6 +169,7 @@ static int open_record(struct run *r)
         return report_failure(r, &e,
                               rc == ERR_EXISTS ? "wait for it, or stop it" : "see the folder",
                               rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+    settle_threads(r);
     job_hash(&r->job, hash);
     if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
         return report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
@@ -467,12 +491,20 @@ static int watch_job(struct run *r)
     return rc;
 }
 
+static void print_start(const struct run *r)
+{
+    const struct job_resources *s = &r->job.resources;
+    plain_error("%lld %s device%s, %lld thread%s each; state in %s; Ctrl-C saves and stops",
+                (long long)s->devices, job_device_kind(s->kind), s->devices == 1 ? "" : "s",
+                (long long)s->threads, s->threads == 1 ? "" : "s", r->record.dir);
+}
+
 static int run_job(struct run *r)
 {
     struct err e = {0};
     watch_signals(r);
     if (!r->args->json)
-        plain_error("state in %s; Ctrl-C saves and stops", r->record.dir);
+        print_start(r);
     int rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
                            (int)r->job.resources.devices, &e);
     if (rc)

@@ -11,7 +11,7 @@ import solo
 
 INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
-    "mesh": OBJ, "devices": INT, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
+    "mesh": OBJ, "devices": INT, "threads": INT, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
     "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
     "fits": BOOL, "device_model": STR, "hash": STR,
 }  # fmt: skip

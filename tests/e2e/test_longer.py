@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that goes on with other settings: trained longer, at another rate, in another layout. What would
 make it another training is refused."""
+import contextlib
 import json
+import os
+import re
 
 import cluster
 import pytest
@@ -100,6 +103,41 @@ def test_weft_run_prints_paths_without_the_detours_of_the_job_file(place, toy):
         assert end.code == 0 and f" {place.resolve()}/kept/" in end.out and ".." not in end.out, end
 
 
+@contextlib.contextmanager
+def one_core():
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def unpinned(run, data, **changes):
+    run.carry_on_as(solo.job(data, 1, resources={"threads": 0}, checkpoint__every=5, **changes))
+
+
+def test_the_first_start_of_a_run_decides_its_threads_and_later_ones_keep_them(place, toy):
+    run = solo.Run(place, solo.job(toy, 1), "mine")
+    unpinned(run, toy, train__steps=10)
+    plan = solo.weft("plan", str(run.file))
+    assert "threads of a device: decided when the job first starts" in plan.out, plan
+    with one_core():
+        end = solo.weft("run", str(run.file))
+    assert end.code == 0 and end.err.count("1 cpu device, 1 thread each") == 1, end
+    unpinned(run, toy, train__steps=20)
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0 and "1 cpu device, 1 thread each" in end.err, end
+    newest = run.checkpoints()[-1]
+    assert newest.step == 20 and newest.manifest["numerics"]["threads"] == 1
+    assert [c["what"] for c in newest.manifest["changes"]] == ["train.steps from 10 to 20"]
+    end = solo.weft("run", str(run.file), "-s", "train.steps=30", "-s", "resources.threads=2")
+    assert end.code == 0 and "1 cpu device, 2 threads each" in end.err, end
+    newest = run.checkpoints()[-1]
+    assert newest.manifest["numerics"]["threads"] == 2
+    assert "resources.threads from 1 to 2" in newest.manifest["changes"][-1]["what"]
+
+
 @pytest.fixture
 def one(place):
     c = cluster.Cluster(place)
@@ -126,3 +164,22 @@ def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place
     newest = solo.checkpoints_of(one.store(job))[-1]
     assert newest.manifest["changes"][0]["step"] == 20
     assert newest.tensors() == by_hand(place, toy).final()
+
+
+def test_the_first_placement_of_a_served_job_decides_its_threads(place, toy):
+    run = solo.Run(place, solo.job(toy, 1), "mine")
+    unpinned(run, toy, train__steps=2)
+    here = int(re.search(r"1 cpu device, (\d+) thread", solo.weft("run", str(run.file)).err)[1])
+    c = cluster.Cluster(place, devices=1)
+    try:
+        data = c.put_data(toy)
+        job = c.submit(solo.job(data, 1, train__steps=20, resources={"threads": 0}))
+        c.succeed(job)
+        assert solo.checkpoints_of(c.store(job))[-1].manifest["numerics"]["threads"] == here
+        c.submit(solo.job(data, 1, train__steps=40, resources={"threads": 0}), "--continue", job)
+        c.succeed(job)
+        newest = solo.checkpoints_of(c.store(job))[-1]
+        assert newest.manifest["numerics"]["threads"] == here
+        assert [x["what"] for x in newest.manifest["changes"]] == ["train.steps from 20 to 40"]
+    finally:
+        c.kill_all()

@@ -230,7 +230,7 @@ class Cluster:
     def submit(self, job, *more):
         """The new job's id. job: a dict as solo.job makes it, with paths relative to the roots."""
         path = self.place / f"{job['name']}.yaml"
-        text = json.dumps({**job, "checkpoint": {**job.get("checkpoint", {}), "dir": "."}}, indent=1)
+        text = json.dumps({**solo.pinned(job), "checkpoint": {**job.get("checkpoint", {}), "dir": "."}}, indent=1)
         path.write_text(re.sub(r'"(\d+m?s)"', r"\1", text))
         end = self.weft("submit", str(path), *more, "--json")
         assert end.code == 0, end

@@ -101,7 +101,12 @@ def job(data, ranks, name="test", **changes):
         for p in parts[:-1]:
             at = at.setdefault(p, {})
         at[parts[-1]] = value
-    return j
+    return pinned(j)
+
+
+def pinned(job):
+    """With one thread a device unless it says another number: runs are compared to the bit, whatever the cores."""
+    return {**job, "resources": {"threads": 1, **job.get("resources", {})}}
 
 
 def busy_job(data, ranks, **changes):
@@ -208,6 +213,7 @@ class Run:
     def save_job(self, job_dict):
         self.job = job_dict
         job_dict["checkpoint"]["dir"] = f"{self.dir.name}-ckpt"
+        job_dict["resources"] = pinned(job_dict)["resources"]
         text = json.dumps(job_dict, indent=1)  # JSON is YAML, but a duration stands without quotes
         self.file.write_text(re.sub(r'"(\d+s)"', r"\1", text))
 

@@ -588,6 +588,7 @@ static Weft__V1__Challenge *register_with(struct world *w, int host, const char 
     r.name = h->name;
     r.rack = h->rack;
     r.share = h->share;
+    r.cores = h->cores;
     r.address = h->address;
     r.data_root = frame_text(h->data_root ? h->data_root : "");
     r.checkpoint_root = frame_text(h->checkpoint_root ? h->checkpoint_root : "");

@@ -41,7 +41,7 @@ struct world_host {
     char address[40];
     const char *data_root, *checkpoint_root; // null: none
     const char *certificate;                 // whose its streams are; null: none
-    int devices;
+    int devices, cores;
     uint64_t conn; // 0: away
     bool stopped;  // says nothing, hears nothing
     bool exited;   // fenced as a twin

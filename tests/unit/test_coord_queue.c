@@ -354,9 +354,74 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
     arena_clear(&a);
 }
 
+#define AUTO CALM "resources: {threads: 0}\n"
+
+static bool has_threads(struct world *w, const char *job, int threads)
+{
+    char line[32];
+    snprintf(line, sizeof line, "  threads: %d\n", threads);
+    return strstr(world_job(w, job)->resolved, line) != NULL;
+}
+
+static void test_the_first_placement_decides_the_threads_by_the_poorest_host(void **state)
+{
+    struct world *w = *state;
+    w->hosts[0].cores = 8;
+    w->hosts[1].cores = 7;
+    const char *job = world_submit(w, "job", 4, AUTO);
+    assert_true(has_threads(w, job, 0));
+    world_host(w, 0, 2);
+    world_host(w, 1, 2);
+    assert_state(w, job, RUNNING);
+    assert_true(has_threads(w, job, 3));
+}
+
+static void test_a_job_keeps_its_threads_wherever_it_goes_on(void **state)
+{
+    struct world *w = *state;
+    w->hosts[0].cores = 8;
+    world_host(w, 0, 2);
+    const char *job = world_submit(w, "job", 2, AUTO);
+    assert_true(has_threads(w, job, 4));
+    w->hosts[1].cores = 64;
+    world_host(w, 1, 2);
+    assert_true(world_act(w, WEFT__V1__VERB__DRAIN, "host0"));
+    assert_int_equal(world_host_of(w, job, 0), 1);
+    assert_true(has_threads(w, job, 4));
+    world_restart(w);
+    assert_state(w, job, RUNNING);
+    assert_true(has_threads(w, job, 4));
+}
+
+static void test_workers_of_one_machine_share_its_cores(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 2; i++) {
+        w->hosts[i].cores = 12;
+        snprintf(w->hosts[i].share, sizeof w->hosts[i].share, "one machine");
+        world_host(w, i, 2);
+    }
+    assert_true(has_threads(w, world_submit(w, "job", 2, AUTO), 3));
+}
+
+static void
+test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    assert_true(has_threads(w, world_submit(w, "silent", 1, AUTO), 1));
+    w->hosts[1].cores = 64;
+    world_host(w, 1, 1);
+    assert_true(has_threads(w, world_submit(w, "named", 1, CALM "resources: {threads: 5}\n"), 5));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        STORY(test_the_first_placement_decides_the_threads_by_the_poorest_host),
+        STORY(test_a_job_keeps_its_threads_wherever_it_goes_on),
+        STORY(test_workers_of_one_machine_share_its_cores),
+        STORY(test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one),
         STORY(test_jobs_of_a_priority_go_in_order_of_submission),
         STORY(test_who_joins_a_full_queue_goes_on_when_those_before_it_leave),
         STORY(test_who_joins_a_full_queue_with_a_greater_priority_is_first),

@@ -23,6 +23,28 @@ static void test_the_devices_follow_the_mesh(void **state)
     case_clear(&c);
 }
 
+static int64_t threads_in(const char *file, const char *text)
+{
+    struct job_case c = {0};
+    assert_int_equal(job_parse(&c.arena, &weft_schema, file, NULL, text, strlen(text), NULL, 0,
+                               &c.job, &c.errors),
+                     0);
+    int64_t threads = c.job.resources.threads;
+    case_clear(&c);
+    return threads;
+}
+
+// A job file leaves it to the first start; a resolved job has a line, but those of old had one each.
+static void test_threads_are_open_in_a_job_file_and_one_in_a_resolved_job_of_old(void **state)
+{
+    (void)state;
+    assert_int_equal(threads_in("job.yaml", VALID), 0);
+    assert_int_equal(threads_in(NULL, VALID), 1);
+    assert_int_equal(threads_in(NULL, VALID "resources: {threads: 0}\n"), 0);
+    assert_int_equal(threads_in(NULL, VALID "resources: {threads: 7}\n"), 7);
+    assert_int_equal(threads_in("job.yaml", VALID "resources: {threads: 7}\n"), 7);
+}
+
 static void test_minus_one_is_what_is_left_of_the_devices(void **state)
 {
     (void)state;
@@ -397,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_mesh_follows_the_devices),
         cmocka_unit_test(test_the_devices_follow_the_mesh),
+        cmocka_unit_test(test_threads_are_open_in_a_job_file_and_one_in_a_resolved_job_of_old),
         cmocka_unit_test(test_minus_one_is_what_is_left_of_the_devices),
         cmocka_unit_test(test_mesh_and_devices_must_agree),
         cmocka_unit_test(test_the_batch_is_cut_evenly_or_told_what_would_do),

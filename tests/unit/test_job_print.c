@@ -103,7 +103,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "resources:\n"
                                           "  devices: 2\n"
                                           "  kind: cpu\n"
-                                          "  threads: 1\n"
+                                          "  threads: 0\n"
                                           "  hosts: 0\n"
                                           "  priority: 0\n"
                                           "restart:\n"

@@ -21,6 +21,8 @@
 #include <dirent.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
+#include "common/base/folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/ckpt_fixture.h"
 
@@ -364,22 +366,41 @@ static void ranks_of_other_hosts_join_over_tcp_in_any_order(void **state)
     assert_says("out0", "done after 20 steps");
 }
 
-static void a_run_that_leaves_cores_idle_says_so(void **state)
+// The rank binary here trains nothing: its threads are those of the resolved job in DIR.
+static void expect_threads(int threads)
+{
+    char line[40], text[20000];
+    struct err e = {0};
+    snprintf(line, sizeof line, "  threads: %d\n", threads);
+    assert_int_equal(folder_read("run", "job.yaml", text, sizeof text, &e), 0);
+    assert_non_null(strstr(text, line));
+}
+
+static void a_run_whose_job_names_no_threads_shares_the_cores_out_once(void **state)
 {
     (void)state;
-    cpu_set_t cores;
-    char want[64], all[64];
-    assert_int_equal(sched_getaffinity(0, sizeof cores, &cores), 0);
-    snprintf(want, sizeof want, "up to %d threads each", CPU_COUNT(&cores));
-    snprintf(all, sizeof all, "resources.threads=%d", CPU_COUNT(&cores));
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    for (int i = 0; !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
     const char *flags[] = {
-        "-s", "train.steps=3", "-s", "mesh={dp: 1}", "-s", "resources.devices=1", "-s", all, NULL};
+        "-s", "train.steps=3", "-s", "mesh={dp: 1}", "-s", "resources.devices=1", NULL, NULL, NULL};
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(run("out", NULL, flags), 0);
-    assert_never_says("out", "worth trying");
-    flags[6] = "--new", flags[7] = NULL;
+    expect_threads(1);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    flags[1] = "train.steps=5";
     assert_int_equal(run("out", NULL, flags), 0);
-    if (CPU_COUNT(&cores) > 1)
-        assert_says("out", want);
+    expect_threads(1); // as it was begun
+    flags[6] = "--new";
+    assert_int_equal(run("out", NULL, flags), 0);
+    expect_threads(cores_within_quota("", CPU_COUNT(&all)));
+    flags[6] = "-s", flags[7] = "resources.threads=3";
+    flags[1] = "train.steps=7";
+    assert_int_equal(run("out", NULL, flags), 0);
+    expect_threads(3);
 }
 
 static void ranks_with_different_folders_say_where_they_wait_and_for_whom(void **state)
@@ -430,7 +451,7 @@ int main(void)
         CASE(the_same_job_on_another_mesh_goes_on),
         CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
-        CASE(a_run_that_leaves_cores_idle_says_so),
+        CASE(a_run_whose_job_names_no_threads_shares_the_cores_out_once),
         CASE(ranks_with_different_folders_say_where_they_wait_and_for_whom),
         CASE(a_killed_parent_takes_its_ranks_along),
     };

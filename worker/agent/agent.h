@@ -47,6 +47,7 @@ struct agent_config {
     const struct agent_device *devices;
     int ndevices;
     int64_t memory;
+    int cores;        // that its ranks may use
     int64_t grace_ns; // for SIGTERM's drain
 };
 struct agent *agent_new(const struct agent_config *c);

@@ -199,6 +199,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
     m->version = dup_text(out, g->c.version);
     m->rack = dup_text(out, g->c.rack);
     m->memory = g->c.memory;
+    m->cores = g->c.cores;
     m->data_root = dup_text(out, g->c.data_root);
     m->checkpoint_root = dup_text(out, g->c.checkpoint_root);
     m->address = dup_text(out, g->c.address);

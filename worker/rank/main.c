@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -333,21 +332,6 @@ static int spawn_ranks(const struct solo_options *o, const struct job *job, int 
     return rc;
 }
 
-// The threads of a device are one by default on any host, because products may be rounded otherwise
-// with another number. Who has more cores should know it.
-static void say_idle_cores(const struct job_resources *r)
-{
-    cpu_set_t cores;
-    if (r->kind != JOB_CPU || sched_getaffinity(0, sizeof cores, &cores))
-        return;
-    int64_t fit = CPU_COUNT(&cores) / r->devices;
-    if (fit > r->threads)
-        log_info("solo",
-                 "resources.threads is %lld, and %d cores are here for %lld ranks: up to %lld "
-                 "threads each are worth trying",
-                 (long long)r->threads, CPU_COUNT(&cores), (long long)r->devices, (long long)fit);
-}
-
 static int run_all(const struct solo_options *o, int argc, char **argv)
 {
     struct arena a;
@@ -361,8 +345,6 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     int rc = solo_job(o, &a, &job, &text, hash, &violations, &e);
     if (violations.len)
         plain_puts(stderr, violations.data);
-    if (!rc)
-        say_idle_cores(&job.resources);
     if (!rc)
         rc = spawn_ranks(o, &job, argc, argv, &code, &e);
     arena_clear(&a);

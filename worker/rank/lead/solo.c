@@ -16,11 +16,13 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/cores.h"
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
+#include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
 
@@ -43,11 +45,19 @@ static bool text_value(const char *text, const char *key, char *out, size_t size
 
 // ---- the job ----
 
+static void print_job(const struct job *job, struct arena *a, const char **text, char hash[65])
+{
+    struct buf b = {0};
+    job_print(job, &b);
+    *text = arena_strdup(a, buf_str(&b));
+    job_hash(job, hash);
+    buf_clear(&b);
+}
+
 int solo_job(const struct solo_options *o, struct arena *a, struct job *job, const char **text,
              char hash[65], struct buf *violations, struct err *e)
 {
     struct job_errors errs = {0};
-    struct buf b = {0};
     char base[PATH_MAX];
     if (job_load(a, &weft_schema, o->job_file, o->overrides, o->noverrides, job, &errs)) {
         if (violations)
@@ -65,10 +75,7 @@ int solo_job(const struct solo_options *o, struct arena *a, struct job *job, con
     if (!realpath(job->base_dir, base))
         return err_errno(e, ERR_NOTFOUND, "cannot find the job's folder %s", job->base_dir);
     job->base_dir = arena_strdup(a, base);
-    job_print(job, &b);
-    *text = arena_strdup(a, buf_str(&b));
-    job_hash(job, hash);
-    buf_clear(&b);
+    print_job(job, a, text, hash);
     return 0;
 }
 
@@ -193,6 +200,28 @@ static void tell_changes(const char *id, const struct job *before, const struct 
     job_changes(before, now, changes);
     if (!has_value(id, "identity", identity))
         buf_printf(changes, "%sresolved by another version of weft", changes->len ? "; " : "");
+}
+
+// A job file that names no threads goes on with those that DIR was begun with. Rank 0 of a new DIR
+// decides: it knows of no other host, so it deals its own cores to all ranks.
+static void settle_threads(const struct solo_options *o, struct solo *s, struct assignment *a)
+{
+    struct arena kept;
+    struct job before;
+    char hash[65];
+    struct job_resources *r = &s->job.resources;
+    if (r->threads)
+        return;
+    arena_init(&kept);
+    if (!o->fresh && read_job_before(s, &kept, &before))
+        threads_keep(&s->job, &before);
+    arena_clear(&kept);
+    if (!r->threads)
+        r->threads = threads_share(cores_usable(), r->devices);
+    print_job(&s->job, &a->arena, &a->job_text, hash);
+    a->job_hash = arena_strdup(&a->arena, hash);
+    log_info("solo", "a device uses %lld thread%s: this host's cores divided by %lld ranks",
+             (long long)r->threads, r->threads == 1 ? "" : "s", (long long)r->devices);
 }
 
 // Whether DIR, with this id, is of a job that this one may continue. `changes` gets what differs;
@@ -429,8 +458,10 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     a->hang_after_ns = s->job.restart.hang_after;
     solo_host(o, s->host, sizeof s->host);
     a->host = s->host;
-    if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)) ||
-        (rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
+    if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)))
+        return rc;
+    settle_threads(o, s, a);
+    if ((rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
         (rc = choose_checkpoint(s, a, e)) || (rc = settle_changes(s, a, e)))
         return rc;
     s->finished = a->restore && a->restore_step >= s->job.train.steps;

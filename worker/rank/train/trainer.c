@@ -11,6 +11,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
+#include "common/job/threads.h"
 #include "worker/rank/train/algorithms.h"
 #include "worker/rank/train/giveup.h"
 
@@ -89,7 +90,7 @@ static int open_device(struct trainer *t, struct err *e)
         return rc;
     char cache[4200];
     struct device_options o = {.ordinal = t->ordinal,
-                               .threads = (int)t->job->resources.threads,
+                               .threads = threads_of(t->job),
                                .deterministic = t->job->precision.deterministic,
                                .cache = cache_folder(cache, sizeof cache)};
     rc = t->exec_options.backend->device.open(&o, &t->device, e);
@@ -136,7 +137,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .deadline_ns =
                                   deadline_ns > COLLECTIVE_NS ? deadline_ns : COLLECTIVE_NS,
                               .progress = a->page,
-                              .threads = t->runs_alone ? 1 : (int)t->job->resources.threads,
+                              .threads = t->runs_alone ? 1 : threads_of(t->job),
                               .socket_dir = a->socket_dir,
                               .put = link_world_put,
                               .get = link_world_get,

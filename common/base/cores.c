@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Usable cores; see cores.h. A group has its parents' quotas too, and a container may see its own
+// group at the root of the mount, so every group on the way up is read.
+#include "common/base/cores.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/folder.h"
+
+enum { GROUPS_MAX = 4096 };
+
+// Microseconds of processor time in a period of so many; 0: any.
+struct quota {
+    long long used, period;
+};
+
+static struct quota read_quota(const char *group)
+{
+    char text[80], period[80], *rest;
+    struct quota q = {0};
+    if (!folder_read(group, "cpu.max", text, sizeof text, NULL)) { // "max 100000", "150000 100000"
+        q.used = strtoll(text, &rest, 10);
+        q.period = strtoll(rest, NULL, 10);
+    } else if (!folder_read(group, "cpu.cfs_quota_us", text, sizeof text, NULL) &&
+               !folder_read(group, "cpu.cfs_period_us", period, sizeof period, NULL)) {
+        q.used = strtoll(text, NULL, 10); // -1: any
+        q.period = strtoll(period, NULL, 10);
+    }
+    return q;
+}
+
+static int heed_quota(const char *group, int cores)
+{
+    struct quota q = read_quota(group);
+    if (q.used <= 0 || q.period <= 0 || q.used / q.period >= cores)
+        return cores;
+    return q.used < q.period ? 1 : (int)(q.used / q.period);
+}
+
+// `path` is used up.
+static int heed_groups(const char *mount, char *path, int cores)
+{
+    char group[PATH_MAX];
+    for (;;) {
+        if ((size_t)snprintf(group, sizeof group, "%s%s", mount, path) < sizeof group)
+            cores = heed_quota(group, cores);
+        char *last = strrchr(path, '/');
+        if (!last)
+            return cores;
+        *last = 0;
+    }
+}
+
+static bool is_listed(const char *names, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *at = names; at; at = strchr(at, ','), at += at != NULL)
+        if (!strncmp(at, name, n) && (!at[n] || at[n] == ','))
+            return true;
+    return false;
+}
+
+// A line is "NUMBER:CONTROLLERS:PATH"; version 2 names no controllers.
+static int heed_line(const char *root, char *line, int cores)
+{
+    char mount[PATH_MAX], *names = strchr(line, ':');
+    char *path = names ? strchr(names + 1, ':') : NULL;
+    if (!path)
+        return cores;
+    *names++ = 0;
+    *path++ = 0;
+    if (*names && !is_listed(names, "cpu"))
+        return cores;
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, *names ? "/cpu" : "");
+    return heed_groups(mount, path, cores);
+}
+
+int cores_within_quota(const char *root, int cores)
+{
+    char dir[PATH_MAX], text[GROUPS_MAX], *rest;
+    snprintf(dir, sizeof dir, "%s/proc/self", root);
+    if (folder_read(dir, "cgroup", text, sizeof text, NULL))
+        return cores;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        cores = heed_line(root, line, cores);
+    return cores;
+}
+
+int cores_usable(void)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    int n = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
+    return cores_within_quota("", n > 0 ? n : 1);
+}

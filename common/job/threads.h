@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// resources.threads where a job file names none: 0 until the job first starts. Whoever starts it
+// then decides by the cores that are there and writes the number into the resolved job, since
+// another one may round products otherwise: the job keeps it wherever it goes on.
+#pragma once
+#include "common/job/job.h"
+
+enum { JOB_MAX_THREADS = 1024 }; // a device
+
+// One device's share of a host's cores.
+static inline int64_t threads_share(int64_t cores, int64_t devices)
+{
+    int64_t share = devices > 0 ? cores / devices : 1;
+    return share < 1 ? 1 : share < JOB_MAX_THREADS ? share : JOB_MAX_THREADS;
+}
+
+// A job file that names none goes on with those of the job as it was begun.
+static inline void threads_keep(struct job *now, const struct job *before)
+{
+    if (!now->resources.threads)
+        now->resources.threads = before->resources.threads;
+}
+
+// What a rank uses.
+static inline int threads_of(const struct job *job)
+{
+    return job->resources.threads ? (int)job->resources.threads : 1;
+}
