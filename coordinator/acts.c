@@ -69,6 +69,7 @@ static void answer_submit(struct coord *c, const struct coord_event *ev, const s
     PRE(j != NULL);
     reply.job = frame_text(j->id);
     reply.name = frame_text(j->name);
+    reply.notice = frame_text(ev->notice ? ev->notice : "");
     write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
     request_answer(c, ev->call, ev->submit->request_id, &ev->submit->base, &reply.base);
 }

@@ -66,6 +66,7 @@ struct coord_event {
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
+    const char *notice; // SUBMIT: for the reply; may be null
 };
 
 enum coord_action_kind {
@@ -122,6 +123,12 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
 // (at most max), or −1 with `e`.
 int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
                     char job[ID_LEN], struct err *e);
+struct coord_stream { // of a host that is here
+    uint64_t conn;
+    const char *name;
+};
+// The hosts with devices of a kind (enum job_device_kind); returns how many.
+int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out);
 // Whether another host may take the place of this one under their certificate: it is away, nothing
 // of it is known to run, and nobody has taken it out of use.
 bool coord_host_gives_way(const struct coord *c, const char *host);

@@ -299,6 +299,7 @@ static int wait_ms(const struct daemon *d)
 {
     int64_t now = clock_mono_ns();
     int64_t due = d->room_ns ? d->room_ns : coord_due(d->coord);
+    due = deadline_earlier(due, service_due(d->service));
     if (d->http)
         due = deadline_earlier(due, http_due_ns(d->http, now));
     if (d->watchdog_ns)

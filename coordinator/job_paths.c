@@ -37,8 +37,6 @@ static void check_path(const struct coord *c, const char *key, const char *path,
                        struct buf *no)
 {
     const char *flag = checkpoint ? "--checkpoint-root" : "--data-root", *root = NULL;
-    if (!path)
-        return;
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
         if (!h->ndevices) // not registered since the restart
@@ -52,21 +50,26 @@ static void check_path(const struct coord *c, const char *key, const char *path,
                    root);
 }
 
-void job_paths_check(const struct coord *c, const struct job *spec, struct buf *no)
+int job_data_paths(const struct job *spec, struct data_path out[DATA_PATHS])
 {
     const struct job_data *d = &spec->data;
-    const struct {
-        const char *key, *path;
-        bool checkpoint;
-    } paths[] = {
-        {"data.train.images", d->train.images, false},
-        {"data.train.labels", d->train.labels, false},
-        {"data.train.tokens", d->train.tokens, false},
-        {"data.eval.images", d->eval.images, false},
-        {"data.eval.labels", d->eval.labels, false},
-        {"data.eval.tokens", d->eval.tokens, false},
-        {"checkpoint.dir", spec->checkpoint.dir, true},
+    const struct data_path all[DATA_PATHS] = {
+        {"data.train.images", d->train.images}, {"data.train.labels", d->train.labels},
+        {"data.train.tokens", d->train.tokens}, {"data.eval.images", d->eval.images},
+        {"data.eval.labels", d->eval.labels},   {"data.eval.tokens", d->eval.tokens},
     };
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        check_path(c, paths[i].key, paths[i].path, paths[i].checkpoint, no);
+    int n = 0;
+    for (int i = 0; i < DATA_PATHS; i++)
+        if (all[i].path)
+            out[n++] = all[i];
+    return n;
+}
+
+void job_paths_check(const struct coord *c, const struct job *spec, struct buf *no)
+{
+    struct data_path data[DATA_PATHS];
+    int n = job_data_paths(spec, data);
+    for (int i = 0; i < n; i++)
+        check_path(c, data[i].key, data[i].path, false, no);
+    check_path(c, "checkpoint.dir", spec->checkpoint.dir, true, no);
 }

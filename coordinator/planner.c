@@ -159,7 +159,7 @@ int planner_put(struct planner *p, const struct planned *job, struct err *e)
     return 0;
 }
 
-static bool forget_call(struct planned *job, uint64_t call)
+bool planned_forget_call(struct planned *job, uint64_t call)
 {
     for (int i = 0; i < job->ncalls; i++)
         if (job->calls[i] == call) {
@@ -173,7 +173,7 @@ void planner_cancel(struct planner *p, uint64_t call)
 {
     for (int i = 0; i < PLANNER_PROCESSES; i++) {
         struct slot *s = &p->slots[i];
-        if (!s->order || !forget_call(&s->order->job, call) || s->order->job.ncalls)
+        if (!s->order || !planned_forget_call(&s->order->job, call) || s->order->job.ncalls)
             continue;
         planner_process_kill(&s->process);
         free_order(s->order);
@@ -181,7 +181,7 @@ void planner_cancel(struct planner *p, uint64_t call)
     }
     list_for_each (it, &p->waiting) {
         struct order *o = list_entry(it, struct order, link);
-        if (!forget_call(&o->job, call) || o->job.ncalls)
+        if (!planned_forget_call(&o->job, call) || o->job.ncalls)
             continue;
         list_remove(&o->link);
         free_order(o);

@@ -41,6 +41,9 @@ struct planned {
     struct err refused;              // code 0: it would run
 };
 
+// Whether the call was one of the job's; it is no more.
+bool planned_forget_call(struct planned *job, uint64_t call);
+
 struct planner;
 int planner_open(const struct planner_options *o, struct planner **out, struct err *e);
 void planner_close(struct planner *p);   // waits for nothing; null is fine

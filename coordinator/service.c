@@ -12,6 +12,7 @@
 #include "common/rpc/tls_ca.h"
 #include "coordinator/binding.h"
 #include "coordinator/client_error.h"
+#include "coordinator/data_looks.h"
 #include "coordinator/ids.h"
 #include "coordinator/streams.h"
 
@@ -81,6 +82,7 @@ struct question { // a reader's call, answered when the pass's rows are durable
 struct service {
     struct service_options o;
     struct streams streams;
+    struct data_looks looks;
     struct list conns;
     struct question *questions;
     int n, cap;
@@ -96,6 +98,7 @@ struct service *service_new(const struct service_options *o)
     PRE(s != NULL);
     s->o = *o;
     streams_init(&s->streams, o->rpc, o->coord);
+    data_looks_init(&s->looks);
     list_init(&s->conns);
     return s;
 }
@@ -105,6 +108,7 @@ void service_free(struct service *s)
     if (!s)
         return;
     streams_clear(&s->streams);
+    data_looks_clear(&s->looks);
     list_for_each (it, &s->conns)
         free(list_entry(it, struct host_conn, link));
     for (int i = 0; i < s->n; i++)
@@ -163,14 +167,15 @@ static void deny_call(struct service *s, uint64_t call, enum rpc_code code, cons
     write_audit(s, v, out);
 }
 
-static void submit_job(struct service *s, uint64_t call, const char *who, const char *role,
-                       const Weft__V1__SubmitRequest *q, struct coord_out *out)
+static void submit_job(struct service *s, uint64_t call, const struct looked *l,
+                       struct coord_out *out)
 {
     struct coord_event x = event_at(COORD_EV_SUBMIT);
     x.call = call;
-    x.who = who;
-    x.role = role;
-    x.submit = q;
+    x.who = l->job.who;
+    x.role = l->job.role;
+    x.submit = l->job.submit;
+    x.notice = l->notice;
     coord_step(s->o.coord, &x, out);
 }
 
@@ -178,42 +183,65 @@ static void submit_job(struct service *s, uint64_t call, const char *who, const 
 // planner's answer comes in a later pass of the loop; a request that was answered needs none.
 static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
-    struct planned p = {.calls = {ev->call}, .ncalls = 1};
-    const Weft__V1__SubmitRequest *q = (Weft__V1__SubmitRequest *)ev->message;
+    struct looked l = {.job = {.calls = {ev->call}, .ncalls = 1}};
+    struct planned *p = &l.job;
+    Weft__V1__SubmitRequest *q = (Weft__V1__SubmitRequest *)ev->message;
     struct err e = {0};
-    snprintf(p.who, sizeof p.who, "%s", name_caller(ev->peer));
-    snprintf(p.role, sizeof p.role, "%s", rpc_role_name(ev->peer->role));
+    snprintf(p->who, sizeof p->who, "%s", name_caller(ev->peer));
+    snprintf(p->role, sizeof p->role, "%s", rpc_role_name(ev->peer->role));
     if (q->base_dir[0] && ev->peer->role != RPC_LOCAL) {
-        const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "",
+        const struct verdict v = {p->who, p->role, AUDIT_SUBMIT, "",
                                   "base_dir is for `weft run`, on this host only"};
         deny_call(s, ev->call, RPC_INVALID_ARGUMENT, &v, out);
         return;
     }
     if (coord_has_answered(s->o.coord, q->request_id)) {
-        submit_job(s, ev->call, p.who, p.role, q, out);
+        p->submit = q;
+        submit_job(s, ev->call, &l, out);
         return;
     }
-    p.submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
-    if (planner_put(s->o.planner, &p, &e))
+    p->submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
+    if (planner_put(s->o.planner, p, &e))
         rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, e.text);
+}
+
+// Takes the job's request.
+static void answer_submit(struct service *s, struct looked *l, struct coord_out *out)
+{
+    struct planned *p = &l->job;
+    for (int i = 0; s->read_only[0] && i < p->ncalls; i++)
+        rpc_finish(s->o.rpc, p->calls[i], RPC_RESOURCE_EXHAUSTED, s->read_only);
+    if (s->read_only[0])
+        p->ncalls = 0;
+    const struct verdict v = {p->who, p->role, AUDIT_SUBMIT, "", p->refused.text};
+    for (int i = 0; i < p->ncalls; i++)
+        if (p->refused.code)
+            deny_call(s, p->calls[i], RPC_INVALID_ARGUMENT, &v, out);
+        else
+            submit_job(s, p->calls[i], l, out);
+    weft__v1__submit_request__free_unpacked(p->submit, NULL);
+}
+
+// A job of `weft run` starts at its own folder, where the ranks' own words are told at once.
+static bool look_for_data(struct service *s, const struct planned *p)
+{
+    return !p->refused.code && !p->submit->base_dir[0] && !s->read_only[0] &&
+           data_looks_begin(&s->looks, s->o.rpc, s->o.coord, p, clock_mono_ns());
 }
 
 void service_planned(struct service *s, struct coord_out *out)
 {
-    struct planned p;
-    while (planner_next(s->o.planner, &p)) {
-        for (int i = 0; s->read_only[0] && i < p.ncalls; i++)
-            rpc_finish(s->o.rpc, p.calls[i], RPC_RESOURCE_EXHAUSTED, s->read_only);
-        if (s->read_only[0])
-            p.ncalls = 0;
-        const struct verdict v = {p.who, p.role, AUDIT_SUBMIT, "", p.refused.text};
-        for (int i = 0; i < p.ncalls; i++)
-            if (p.refused.code)
-                deny_call(s, p.calls[i], RPC_INVALID_ARGUMENT, &v, out);
-            else
-                submit_job(s, p.calls[i], p.who, p.role, p.submit, out);
-        weft__v1__submit_request__free_unpacked(p.submit, NULL);
-    }
+    struct looked l = {0};
+    while (planner_next(s->o.planner, &l.job))
+        if (!look_for_data(s, &l.job))
+            answer_submit(s, &l, out);
+    while (data_looks_next(&s->looks, clock_mono_ns(), &l))
+        answer_submit(s, &l, out);
+}
+
+int64_t service_due(const struct service *s)
+{
+    return data_looks_due(&s->looks);
 }
 
 static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)
@@ -355,6 +383,9 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
+    else if (x.up->body_case == WEFT__V1__UP__BODY_STORAGE &&
+             x.up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK)
+        data_looks_hear(&s->looks, ev->call, x.up->storage);
     else
         coord_step(s->o.coord, &x, out);
     s->host_came = s->host_came || x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
@@ -368,6 +399,7 @@ static void on_worker_gone(struct service *s, struct host_conn *c, struct coord_
     if (!c->over) // else this decider has never heard of it
         coord_step(s->o.coord, &x, out);
     streams_host_gone(&s->streams, c->call);
+    data_looks_host_gone(&s->looks, c->call);
     list_remove(&c->link);
     free(c);
 }
@@ -396,6 +428,7 @@ static void on_client_gone(struct service *s, uint64_t call)
         break;
     }
     planner_cancel(s->o.planner, call);
+    data_looks_cancel(&s->looks, call);
     streams_closed(&s->streams, call);
 }
 

@@ -32,7 +32,9 @@ extern const struct rpc_method service_methods[];
 extern const int service_nmethods;
 
 void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out);
-void service_planned(struct service *s, struct coord_out *out); // what the planner has done
+void service_planned(struct service *s, struct coord_out *out); // what the planner has done, and
+                                                                // those who look for its data
+int64_t service_due(const struct service *s); // when service_planned has something; 0: no time
 void service_tick(struct service *s, struct coord_out *out);
 void service_act(struct service *s, const struct coord_out *out);
 // The decider was made anew from the rows. Streams end, and come back by themselves. `why`: what is

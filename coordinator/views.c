@@ -202,6 +202,28 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     return n;
 }
 
+static bool has_device(const struct host *h, int kind)
+{
+    for (int i = 0; i < h->ndevices; i++)
+        if (h->devices[i].kind == kind)
+            return true;
+    return false;
+}
+
+int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
+{
+    int n = 0, cap = 0;
+    list_for_each (it, &c->hosts)
+        cap++;
+    *out = arena_array(a, struct coord_stream, cap + 1);
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (h->conn && has_device(h, kind))
+            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h))};
+    }
+    return n;
+}
+
 void coord_count(const struct coord *c, struct coord_counts *out)
 {
     *out = (struct coord_counts){.restarts = c->restarts,

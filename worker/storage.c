@@ -24,6 +24,7 @@
 #include "common/base/clock.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
+#include "common/base/root.h"
 #include "common/ckpt/commit.h"
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
@@ -36,7 +37,7 @@ enum { ACTS_MAX = 64, CLOSE_S = 2, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MA
 #define PROBED ".probed-"
 
 struct storage {
-    char *root, *host, *name;
+    char *root, *data_root, *host, *name;
     int event, running;
     pthread_mutex_t mutex;
     pthread_cond_t idle; // running is 0
@@ -306,6 +307,33 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
+// Where a relative path would start without a root only the rank knows.
+static int look_for_path(const struct storage *s, const char *path, struct err *e)
+{
+    int fd, rc;
+    if (!s->data_root && path[0] != '/')
+        return err_set(e, ERR_UNSUPPORTED, "%s is relative and this worker has no data root", path);
+    if ((rc = root_open(s->data_root, path, O_PATH, 0, &fd, e)))
+        return rc;
+    close(fd);
+    return 0;
+}
+
+static int look_for_data(struct act *t, struct store *s, struct err *e)
+{
+    Weft__V1__StorageDone *d = &t->answer;
+    (void)s;
+    d->missing = arena_array(&t->arena, int32_t, (int)t->ask->n_paths + 1);
+    for (size_t i = 0; i < t->ask->n_paths; i++) {
+        int rc = look_for_path(t->s, t->ask->paths[i], e);
+        if (rc == ERR_NOTFOUND)
+            d->missing[d->n_missing++] = (int32_t)i;
+        else if (rc)
+            return rc;
+    }
+    return 0;
+}
+
 static void tidy_store(struct act *t, struct store *s)
 {
     if (t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FENCE || !t->answer.ok)
@@ -327,6 +355,7 @@ static const struct {
     [WEFT__V1__STORAGE_OP__STORAGE_FENCE] = {fence_store, "fence"},
     [WEFT__V1__STORAGE_OP__STORAGE_TIDY] = {tidy_folder, "tidy"},
     [WEFT__V1__STORAGE_OP__STORAGE_FIND] = {find_jobs, "look for jobs in"},
+    [WEFT__V1__STORAGE_OP__STORAGE_LOOK] = {look_for_data, "look for data in"},
 };
 
 static bool has_no_room(const char *mount)
@@ -380,7 +409,8 @@ static void *run_act(void *arg)
     struct storage *s = t->s;
     struct store store = {.fd = -1};
     struct err e = {0};
-    bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
+    bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND &&
+                     t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     int rc = in_folder ? open_store(t, &store, &e) : 0;
     if (!rc)
         rc = acts[t->ask->op].fn(t, &store, &e);
@@ -454,6 +484,7 @@ int storage_open(const struct storage_config *c, struct storage **out, struct er
         return err_errno(e, ERR_INTERNAL, "cannot make an eventfd");
     }
     s->root = c->root ? strdup(c->root) : NULL;
+    s->data_root = c->data_root ? strdup(c->data_root) : NULL;
     s->host = strdup(c->host);
     s->name = strdup(c->name);
     pthread_mutex_init(&s->mutex, NULL);
@@ -507,6 +538,7 @@ void storage_close(struct storage *s)
     pthread_cond_destroy(&s->idle);
     pthread_mutex_destroy(&s->mutex);
     free(s->root);
+    free(s->data_root);
     free(s->host);
     free(s->name);
     free(s);

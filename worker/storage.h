@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Durable acts in a job's checkpoint folder, done for the coordinator: the storage probe and the
-// fence (common/ckpt/README.md). Each runs on a thread of its own, since storage may hang; a
+// fence (common/ckpt/README.md); and a look for a job's data before it is submitted. Each runs on a thread of its own, since storage may hang; a
 // descriptor wakes the loop when one is done. That a job has one act at a time is the agent's
 // business.
 //
@@ -13,9 +13,10 @@
 struct storage;
 
 struct storage_config {
-    const char *root; // --checkpoint-root; null: none
-    const char *host; // id: the name of this host's nonce
-    const char *name; // for messages
+    const char *root;      // --checkpoint-root; null: none
+    const char *data_root; // --data-root; null: none
+    const char *host;      // id: the name of this host's nonce
+    const char *name;      // for messages
 };
 int storage_open(const struct storage_config *c, struct storage **out, struct err *e);
 // Waits two seconds for what is being done; a thread that hangs is left to itself, with its memory,

@@ -405,7 +405,8 @@ static int open_hands(struct daemon *d, struct err *e)
         .share = d->c->agent.share,
         .ops = {d, on_rank_frame, on_rank_page, on_rank_ended},
     };
-    struct storage_config t = {d->c->agent.checkpoint_root, d->c->home->host, d->c->agent.name};
+    struct storage_config t = {d->c->agent.checkpoint_root, d->c->agent.data_root, d->c->home->host,
+                               d->c->agent.name};
     snprintf(jobs, sizeof jobs, "%s/jobs", d->c->home->dir);
     s.logs = d->logs = logs_new(jobs, on_log, d);
     int rc = supervise_open(&s, &d->supervise, e);

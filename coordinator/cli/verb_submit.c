@@ -20,6 +20,7 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct request
         json_str(&w, "job", reply->job);
         json_str(&w, "name", reply->name);
         json_str(&w, "request", r->id);
+        json_str(&w, "notice", *reply->notice ? reply->notice : NULL);
         json_print_end(&w);
     } else {
         buf_printf(&out, "%s  %s\n", reply->job, reply->name);
@@ -27,6 +28,8 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct request
             buf_printf(&out, "weft watch %.8s follows it\n", reply->job);
     }
     put_out(&out);
+    if (*reply->notice)
+        plain_error("weft submit: %s", reply->notice);
 }
 
 // Chooses the request id, and tells a person at a terminal how to repeat the request.

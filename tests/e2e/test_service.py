@@ -47,11 +47,26 @@ def test_the_numbers_are_those_of_a_solo_run(one, place, toy):
     assert one.final(job) == run.final()
 
 
-def test_a_job_whose_data_is_not_there_fails_at_once_and_says_which_path_and_where(one, toy):
+def put_job(c, job):
+    path = c.place / f"{job['name']}-by-hand.yaml"
+    path.write_text(json.dumps({**job, "checkpoint": {"dir": "."}}))
+    return str(path)
+
+
+def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_which_path_and_where(one, toy):
     data = one.put_data(toy)
     missing = solo.job(data, 2)
     missing["data"]["train"] = {key: "nowhere/" + path for key, path in missing["data"]["train"].items()}
+    refused = one.popen("submit", put_job(one, missing))
+    told = refused.communicate()[1]
+    assert refused.returncode == 2, told
+    assert "data.train.images: nowhere/" in told and "is not there on w0" in told and "--data-root" in told, told
+    # Gone only after it was submitted:
+    shutil.copytree(one.data, one.data / "nowhere")
+    assert one.weft("cordon", "w0").code == 0
     job = one.submit(missing)
+    shutil.rmtree(one.data / "nowhere")
+    assert one.weft("uncordon", "w0").code == 0
     failed = one.wait(job)
     assert failed["state"] == "FAILED" and failed["restarts"] == 0, one.why(job)
     for told in (failed["text"], one.weft("status", job).out, one.weft("jobs", "--all").out, one.why(job)):
@@ -153,11 +168,12 @@ def test_data_outside_the_root_is_refused(one, toy):
 
 def test_a_bad_job_fails_with_a_diagnosis_and_no_restart(one, toy):
     j = solo.job(one.put_data(toy), 2)
-    j["data"]["train"]["labels"] = "nothing-there"
+    j["data"]["train"]["labels"] = "no-labels"
+    (one.data / "no-labels").write_text("no file of labels begins so")
     job = one.submit(j)
     failed = one.wait(job, ("FAILED",))
     assert failed["restarts"] == 0
-    assert "nothing-there" in one.why(job)
+    assert "no-labels" in one.why(job)
 
 
 def test_a_job_over_two_workers_ends_in_the_bits_of_one(place, toy):

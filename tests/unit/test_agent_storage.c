@@ -36,7 +36,7 @@ static int set_up(void **state)
     memset(&r, 0, sizeof r);
     if (temp_folder_make(r.root, "storage"))
         return -1;
-    struct storage_config a = {r.root, "aa", "host-a"}, b = {r.root, "bb", "host-b"};
+    struct storage_config a = {r.root, r.root, "aa", "host-a"}, b = {r.root, NULL, "bb", "host-b"};
     assert_int_equal(storage_open(&a, &r.a, NULL), 0);
     assert_int_equal(storage_open(&b, &r.b, NULL), 0);
     weft__v1__storage__init(&r.ask);
@@ -303,7 +303,7 @@ static void a_folder_outside_of_the_root_is_refused(void **state)
 static void without_a_root_a_folder_starts_at_the_jobs_own(void **state)
 {
     struct rig *r = *state;
-    struct storage_config c = {NULL, "cc", "host-c"};
+    struct storage_config c = {NULL, NULL, "cc", "host-c"};
     struct storage *s;
     assert_int_equal(storage_open(&c, &s, NULL), 0);
     Weft__V1__StorageDone *m = act(r, s, OP(FENCE));
@@ -314,6 +314,38 @@ static void without_a_root_a_folder_starts_at_the_jobs_own(void **state)
     works(r, s, OP(FENCE));
     assert_true(there(r, "OWNER"));
     storage_close(s);
+}
+
+static void look(struct rig *r, struct storage *s, size_t n, char **paths, const char *want)
+{
+    char got[100] = "";
+    r->ask.paths = paths;
+    r->ask.n_paths = n;
+    Weft__V1__StorageDone *m = act(r, s, OP(LOOK));
+    for (size_t i = 0; i < m->n_missing; i++)
+        snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", (int)m->missing[i]);
+    if (strcmp(m->ok ? got : "cannot tell", want) != 0)
+        fail_msg("'%s' (%s) in place of '%s'", m->ok ? got : "cannot tell", m->why, want);
+    let_go(m);
+}
+
+// Data that lies in the root is there; what the root's rules forbid to open is not said to be missing.
+static void a_look_says_which_data_is_not_there_and_makes_nothing(void **state)
+{
+    struct rig *r = *state;
+    char there_is[] = "OWNER", gone[] = "gone", below[] = "gone/deeper", out[] = "../outside",
+         absolute[100];
+    works(r, r->a, OP(WRITE));
+    snprintf(absolute, sizeof absolute, "%s/ckpt/tiny-01234567/OWNER", r->root);
+    char *all[] = {gone, absolute, below, there_is};
+    look(r, r->a, 3, all, "0 2 ");
+    look(r, r->a, 4, all, "0 2 3 "); // relative paths start at the root
+    look(r, r->a, 0, NULL, "");
+    char *leaves[] = {gone, out};
+    look(r, r->a, 2, leaves, "cannot tell");
+    look(r, r->b, 1, all, "cannot tell"); // relative, and it has no root
+    look(r, r->b, 1, &all[1], "");
+    assert_false(there(r, "../../gone"));
 }
 
 static void an_act_that_it_does_not_know_is_answered_too(void **state)
@@ -342,6 +374,7 @@ int main(void)
         STORY(a_folder_of_another_job_is_a_matter_of_configuration),
         STORY(a_folder_outside_of_the_root_is_refused),
         STORY(without_a_root_a_folder_starts_at_the_jobs_own),
+        STORY(a_look_says_which_data_is_not_there_and_makes_nothing),
         STORY(an_act_that_it_does_not_know_is_answered_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

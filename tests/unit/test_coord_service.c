@@ -198,7 +198,7 @@ static size_t count_jobs(struct place *p)
 
 static char host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd",
             other_id[] = "0000bbbbccccddddaaaabbbbccccdddd",
-            incarnation[] = "11112222333344441111222233334444", cluster[33], host_name[] = "w0";
+            incarnation[] = "11112222333344441111222233334444", cluster[33];
 
 static void say_hello(struct place *p, uint64_t c, char *host)
 {
@@ -209,15 +209,21 @@ static void say_hello(struct place *p, uint64_t c, char *host)
     UP(HELLO, hello, &hello);
 }
 
-static void say_register(struct place *p, uint64_t c, char *host, char *nonce)
+static void say_register(struct place *p, uint64_t c, char *host, char *nonce, bool device)
 {
     Weft__V1__Register r;
+    Weft__V1__Device d, *devices[] = {&d};
+    weft__v1__device__init(&d);
+    d.kind = frame_text("cpu");
     weft__v1__register__init(&r);
     r.nonce = nonce;
     r.cluster = cluster;
     r.host = host;
     r.incarnation = incarnation;
-    r.name = host_name;
+    r.name = frame_text(host == host_id ? "w0" : "w1");
+    r.share = host; // they do not reach each other, so that no job is placed
+    r.devices = devices;
+    r.n_devices = device;
     UP(REGISTER, register_, &r);
 }
 
@@ -244,10 +250,10 @@ static struct rpc_event heard(struct place *p, uint64_t c, Weft__V1__Down__BodyC
     }
 }
 
-static uint64_t greet(struct place *p, char nonce[64])
+static uint64_t greet(struct place *p, char *host, char nonce[64])
 {
     uint64_t c = call(p, ATTACH, NULL);
-    say_hello(p, c, host_id);
+    say_hello(p, c, host);
     struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_CHALLENGE);
     const Weft__V1__Challenge *k = ((const Weft__V1__Down *)(const void *)ev.message)->challenge;
     snprintf(nonce, 64, "%s", k->nonce);
@@ -256,11 +262,11 @@ static uint64_t greet(struct place *p, char nonce[64])
     return c;
 }
 
-static uint64_t attach(struct place *p)
+static uint64_t attach_host(struct place *p, char *host, bool device)
 {
     char nonce[64];
-    uint64_t c = greet(p, nonce);
-    say_register(p, c, host_id, nonce);
+    uint64_t c = greet(p, host, nonce);
+    say_register(p, c, host, nonce, device);
     struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_REGISTERED);
     rpc_event_clear(&ev);
     return c;
@@ -421,7 +427,7 @@ static void whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does(void 
     struct place *p = *state;
     enum { LINES = 400, SIZE = 128 << 10 }; // 50 MB: over what waits and what the wire holds
     static char text[SIZE + 1];
-    uint64_t worker = attach(p), slow = logs(p, p->job, true),
+    uint64_t worker = attach_host(p, host_id, false), slow = logs(p, p->job, true),
              slow_ask = heard_ask(p, worker, false);
     uint64_t quick = logs(p, p->job, true), quick_ask = heard_ask(p, worker, false);
     size_t got = 0;
@@ -459,7 +465,8 @@ static void whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does(void 
 static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
 {
     struct place *p = *state;
-    uint64_t worker = attach(p), c = logs(p, p->job, false), id = heard_ask(p, worker, false);
+    uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, false),
+             id = heard_ask(p, worker, false);
     say_lines(p, worker, id + 1000, "nobody asked\n", true);
     say_lines(p, worker, id, "one\n", false);
     say_lines(p, worker, id, "two\n", true);
@@ -469,7 +476,7 @@ static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
         const Weft__V1__LogLines *l = (const void *)ev.message;
         assert_int_equal(l->text.len, 4);
         assert_memory_equal(l->text.data, want[i], 4);
-        assert_string_equal(l->host, host_name);
+        assert_string_equal(l->host, "w0");
         rpc_event_clear(&ev);
         rpc_more(p->client, c);
     }
@@ -479,7 +486,8 @@ static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
 static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
 {
     struct place *p = *state;
-    uint64_t worker = attach(p), c = logs(p, p->job, true), id = heard_ask(p, worker, false);
+    uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, true),
+             id = heard_ask(p, worker, false);
     rpc_cancel(p->client, c);
     struct rpc_event ev = expect(p, c, RPC_CLOSED);
     rpc_event_clear(&ev);
@@ -489,7 +497,7 @@ static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
 static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void **state)
 {
     struct place *p = *state;
-    uint64_t worker = attach(p), c = logs(p, p->job, true);
+    uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, true);
     (void)heard_ask(p, worker, false);
     rpc_cancel(p->client, worker);
     struct rpc_event ev;
@@ -500,7 +508,7 @@ static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void *
         rpc_event_clear(&ev);
     }                          // the reader is to ask again, since only it knows what it has
     c = logs(p, p->job, true); // nobody is there yet
-    worker = attach(p);
+    worker = attach_host(p, host_id, false);
     uint64_t id = heard_ask(p, worker, false);
     say_lines(p, worker, id, "one\n", false);
     ev = expect(p, c, RPC_MESSAGE);
@@ -520,7 +528,7 @@ static void a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind(void **
     struct place *p = *state;
     struct arena a;
     struct coord_out out = {.arena = &a};
-    uint64_t worker = attach(p), gone = logs(p, p->job, true);
+    uint64_t worker = attach_host(p, host_id, false), gone = logs(p, p->job, true);
     struct rpc_event ev = server_event(p);
     arena_init(&a);
     while (ev.kind != RPC_CALL) { // of the worker
@@ -552,9 +560,118 @@ static void a_stream_speaks_for_one_host(void **state)
 {
     struct place *p = *state;
     char nonce[64];
-    uint64_t c = greet(p, nonce);
-    say_register(p, c, other_id, nonce);
+    uint64_t c = greet(p, host_id, nonce);
+    say_register(p, c, other_id, nonce, false);
     expect_closed(p, c, RPC_PERMISSION_DENIED, "one host");
+}
+
+// ---- data of a submitted job ----
+
+// What `n` workers are asked about the data of one job: the question's number.
+static uint64_t heard_looks(struct place *p, const uint64_t *workers, int n)
+{
+    uint64_t id = 0;
+    for (int heard_by = 0; heard_by < n;) {
+        struct rpc_event ev = next(p);
+        const Weft__V1__Down *d = (const Weft__V1__Down *)(const void *)ev.message;
+        assert_int_equal(ev.kind, RPC_MESSAGE);
+        assert_true(ev.call == workers[0] || ev.call == workers[n - 1]);
+        rpc_more(p->client, ev.call);
+        if (d->body_case == WEFT__V1__DOWN__BODY_STORAGE &&
+            d->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK) {
+            assert_int_equal(d->storage->n_paths, 2);
+            assert_string_equal(d->storage->paths[1], "y");
+            id = d->storage->epoch;
+            heard_by++;
+        }
+        rpc_event_clear(&ev);
+    }
+    return id;
+}
+
+// The paths as bits; bits from 16 on are numbers that were not asked about.
+static void say_missing(struct place *p, uint64_t c, uint64_t id, unsigned paths)
+{
+    int32_t missing[32];
+    Weft__V1__StorageDone d;
+    weft__v1__storage_done__init(&d);
+    d.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
+    d.epoch = id;
+    d.ok = true;
+    d.missing = missing;
+    for (int i = 0; i < 32; i++)
+        if (paths >> i & 1)
+            missing[d.n_missing++] = i < 16 ? i : i % 2 ? i : -i;
+    UP(STORAGE, storage, &d);
+}
+
+static void accepted(struct place *p, uint64_t c, const char *notice)
+{
+    struct rpc_event ev;
+    for (; (ev = next(p)).call != c; rpc_event_clear(&ev)) // workers are told other things too
+        rpc_more(p->client, ev.call);
+    assert_int_equal(ev.kind, RPC_MESSAGE);
+    assert_string_equal(((const Weft__V1__SubmitReply *)(const void *)ev.message)->notice, notice);
+    rpc_event_clear(&ev);
+    expect_closed(p, c, RPC_OK, "");
+}
+
+// A job is submitted beside one or two workers with a device; the number of what they are asked.
+static uint64_t submit_beside(struct place *p, uint64_t *w, int n, uint64_t *c)
+{
+    for (int i = 0; i < n; i++)
+        w[i] = attach_host(p, i ? other_id : host_id, true);
+    *c = submit(p, "second", 12, "");
+    return heard_looks(p, w, n);
+}
+
+static void
+a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told(void **state)
+{
+    struct place *p = *state;
+    uint64_t w[2], c, id = submit_beside(p, w, 2, &c);
+    say_missing(p, w[0], id, 0x3);
+    say_missing(p, w[1], id, 0x1);
+    expect_closed(p, c, RPC_INVALID_ARGUMENT,
+                  "data.train.images: x is not there on w0, w1: no worker here");
+    assert_int_equal(count_jobs(p), 1);
+    c = submit(p, "third", 12, "");
+    id = heard_looks(p, w, 2);
+    say_missing(p, w[0], id, 0x2);
+    say_missing(p, w[1], id, 0);
+    accepted(p, c, "data.train.labels: y is not there on w0");
+    c = submit(p, "fourth", 12, "");
+    say_missing(p, w[1], heard_looks(p, w, 2), 0x1); // who does not answer knows nothing
+    accepted(p, c, "data.train.images: x is not there on w1");
+}
+
+static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
+{
+    struct place *p = *state;
+    uint64_t w, c, id = submit_beside(p, &w, 1, &c), unasked = call(p, ATTACH, NULL);
+    say_missing(p, unasked, id, 0);
+    say_missing(p, w, id + 1, 0);
+    say_missing(p, w, id, 0x1);
+    say_missing(p, w, id, 0); // once a question
+    expect_closed(p, c, RPC_INVALID_ARGUMENT, "data.train.images: x is not there on w0");
+    c = submit(p, "third", 12, "");
+    id = heard_looks(p, &w, 1);
+    say_missing(p, unasked, id, 0x3);
+    say_missing(p, w, id - 1, 0x3);
+    say_missing(p, w, id, 0xffff0000);
+    accepted(p, c, "");
+}
+
+static void a_client_that_leaves_takes_its_question_along(void **state)
+{
+    struct place *p = *state;
+    uint64_t w, c;
+    (void)submit_beside(p, &w, 1, &c);
+    rpc_cancel(p->client, c);
+    expect_closed(p, c, RPC_CANCELLED, "");
+    while (service_due(p->service)) // else the job would be taken when its time is over
+        turn(p);
+    assert_int_equal(count_jobs(p), 1); // the first
 }
 
 #define STORY(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -572,6 +689,9 @@ int main(void)
         STORY(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
         STORY(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
         STORY(a_stream_speaks_for_one_host),
+        STORY(a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told),
+        STORY(only_an_answer_to_the_question_that_was_asked_counts),
+        STORY(a_client_that_leaves_takes_its_question_along),
     };
     log_set_fd(-1);
     return cmocka_run_group_tests(tests, NULL, NULL);
