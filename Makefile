@@ -92,7 +92,7 @@ CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce c
 CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen cpu_refuse
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
-# kernels/cpu/vec.c is compiled once for each.
+# kernels/cpu/vec.c is compiled once for each, packed.c for AVX2 alone.
 CPU_ISAS    := baseline avx2 avx512
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
@@ -149,9 +149,9 @@ UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_dae
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order
-OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts updates linears large route chain_random
+OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
-CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend,$(OPS_TESTS)))
+CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend packed,$(OPS_TESTS)))
 CUDA_RUNS   += parity/test_jax ops/test_huge
 # The emulator and the fake runtime by themselves: linked with them.
 EMULATED_TESTS := emulate fake
@@ -333,6 +333,9 @@ $(CPU_VEC_OBJ): $(BUILD)/obj/kernels/cpu/vec-%.o: kernels/cpu/vec.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
+
+CPU_VEC_OBJ  += $(BUILD)/obj/kernels/cpu/packed.o
+$(BUILD)/obj/kernels/cpu/packed.o: override CFLAGS += $(VEC_FLAGS) $(VEC_avx2)
 
 $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommon.a kernels/cpu/export.map
 	$(call say,LD,$@)

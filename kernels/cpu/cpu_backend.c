@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/packed.h"
 
 // ---- the device --------------------------------------------------------------------------------
 
@@ -56,7 +57,6 @@ static int choose_isa(struct device *d, struct err *e)
         if (!d->vec && allowed && sets[i].runs())
             d->vec = sets[i].vec;
     }
-    d->panels = dnnl_get_effective_cpu_isa() < dnnl_cpu_isa_avx512_core;
     if (d->vec)
         return 0;
     return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not one of avx512, avx2, baseline",
@@ -69,6 +69,21 @@ static int device_count(struct err *e)
     return 1;
 }
 
+// WEFT_CPU_PRODUCTS=onednn leaves all products to oneDNN, to compare the two.
+static int open_packed(struct device *d, int threads, struct err *e)
+{
+    const char *set = getenv("WEFT_CPU_PRODUCTS");
+    bool onednn = set && strcmp(set, "onednn") == 0;
+    void *room = NULL;
+    if (set && set[0] && !onednn && strcmp(set, "packed") != 0)
+        return err_set(e, ERR_INVALID, "WEFT_CPU_PRODUCTS is '%s': not packed or onednn", set);
+    if (d->vec != &vec_avx2 || onednn)
+        return 0;
+    int rc = memory_host_alloc(d, (size_t)threads * PACKED_FLOATS * sizeof(float), &room, e);
+    d->packed = room;
+    return rc;
+}
+
 static int device_open(const struct device_options *o, struct device **out, struct err *e)
 {
     struct device *d = calloc(1, sizeof *d);
@@ -79,10 +94,13 @@ static int device_open(const struct device_options *o, struct device **out, stru
     list_init(&d->events);
     int rc = choose_isa(d, e);
     rc = rc ? rc : pool_new(o->threads, &d->pool, e);
-    if (rc)
+    rc = rc ? rc : open_packed(d, o->threads, e);
+    if (rc) {
+        pool_free(d->pool);
         free(d);
-    else
+    } else {
         *out = d;
+    }
     return rc;
 }
 
@@ -124,8 +142,8 @@ static void device_info(const struct device *d, struct device_info *out)
                                 .shares_host = true};
     snprintf(out->model, sizeof out->model, "cpu");
     snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
-    snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d", v->major, v->minor,
-             v->patch);
+    snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d%s", v->major, v->minor,
+             v->patch, d->packed ? ", packed products" : "");
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     out->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }

@@ -13,7 +13,7 @@ enum { GRAIN = 4096 };
 struct device {
     struct pool *pool;
     const struct vec *vec;
-    bool panels; // oneDNN here suffers from rows a multiple of 2 KB apart: cpu_gemm.c
+    float *packed;                        // PACKED_FLOATS a thread; null: products are oneDNN's
     struct list regions, streams, events; // what device_close frees
     uint64_t allocated;                   // bytes of device memory asked for and not freed
 };

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// MATMUL: oneDNN's sgemm, called serially in each of our threads on a slice of the output.
+// MATMUL, cut between our threads: packed.c's products where AVX2 is the best there is, else
+// oneDNN's sgemm, called serially in each thread.
 //
 // oneDNN's own threading is slow for small products, so its OpenMP is held to one thread and the
 // product is cut here: over batches if there are as many as threads, else over the longer side of
-// the output, so that both threads read as little as possible twice. k is never cut: an element is
+// the output, so that the threads read as little as possible twice. k is never cut: an element is
 // summed by one thread.
 //
-// Without AVX-512 oneDNN often reads b where it lies; when b's rows are a multiple of
-// 2 KB apart, they fall into the same few cache sets, and it runs at half its rate. Such a b (a
-// layer of 512, 1024, … outputs, usual widths) is copied panel by panel to rows that are not.
+// Without AVX-512 oneDNN often reads b where it lies and runs at half its rate where b's rows are
+// a multiple of 2 KB apart or a is stored [k][m]; packed products do not care. With few rows or
+// columns packing does not pay. Which of the two is taken follows from the whole product's shape
+// alone, never from a clock or the number of threads: so ranks agree, and so does a second run.
 //
 // LINEAR is made in pieces that fit into the last-level cache. The chain's steps run over each
 // piece right after its product, so they need no trip to memory of their own. Smaller pieces, which
 // would fit into L2, cost more than they save (7 % of a llama's step), because oneDNN packs an
 // operand again for each.
 #include "kernels/cpu/cpu_chain.h"
+#include "kernels/cpu/packed.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
-#include <string.h>
 
 // Of libgomp, which oneDNN runs on; clang has no omp.h on a bare Debian.
 extern void omp_set_num_threads(int n);
 
 enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
-enum { PANEL_COLUMNS = 128, PANEL_ROWS = 256, PANEL_STRIDE = PANEL_COLUMNS + 16 };
-enum { BAD_STRIDE = 2048 / sizeof(float), PANEL_MIN_M = 32 };
+enum { PACKED_LEAST = 64 };                    // rows and columns of a product that is packed
 enum { PIECE = 2048 };                         // rows and columns of a piece, at most
 static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
 
@@ -33,54 +34,51 @@ struct gemm_work {
     struct gemm g;
     const float *a, *b;
     float *c, beta;
-    bool panels;                   // b is copied
+    float *room;                   // for packed products, PACKED_FLOATS a slice; null: oneDNN's
+    _Atomic int taken;             // of room
     int64_t batch;                 // the one in work, when rows or columns are cut
     bool adds;                     // the output lacks the batch: later ones add to the first
     const struct chain_walk *then; // steps that follow on each piece; null: none
     _Atomic int status;
 };
 
-// One serial product; the transposes and the other strides are the call's.
-static void multiply_serial(struct gemm_work *w, int64_t m, int64_t n, int64_t k, const float *a,
-                            const float *b, int64_t ldb, float beta, float *c)
+int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
+                const float *b, float beta, float *c)
 {
-    const struct gemm *g = &w->g;
-    omp_set_num_threads(1); // a setting of the calling thread
-    int rc = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', m, n, k, 1.0f, a, g->lda, b,
-                        ldb, beta, c, g->ldc);
-    if (rc != dnnl_success)
-        w->status = rc;
+    omp_set_num_threads(1);
+    return dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', g->m, g->n, g->k, alpha, a, g->lda,
+                      b, g->ldb, beta, c, g->ldc);
 }
 
-static void panel_product(struct gemm_work *w, int64_t m, int64_t n, const float *a, const float *b,
-                          float *c)
-{
-    const struct gemm *g = &w->g;
-    float panel[PANEL_ROWS * PANEL_STRIDE];
-    for (int64_t n0 = 0; n0 < n; n0 += PANEL_COLUMNS) {
-        int64_t width = n - n0 < PANEL_COLUMNS ? n - n0 : PANEL_COLUMNS;
-        for (int64_t k0 = 0; k0 < g->k; k0 += PANEL_ROWS) {
-            int64_t depth = g->k - k0 < PANEL_ROWS ? g->k - k0 : PANEL_ROWS;
-            for (int64_t i = 0; i < depth; i++)
-                memcpy(panel + i * PANEL_STRIDE, b + (k0 + i) * g->ldb + n0,
-                       (size_t)width * sizeof *panel);
-            multiply_serial(w, m, width, depth, a + k0 * (g->trans_a ? g->lda : 1), panel,
-                            PANEL_STRIDE, k0 ? 1.0f : w->beta, c + n0);
-        }
-    }
-}
-
-static void multiply_piece(struct gemm_work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
-                           int64_t n)
+static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int64_t m0, int64_t m,
+                           int64_t n0, int64_t n)
 {
     const struct gemm *g = &w->g;
     const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
     const float *b = w->b + batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1);
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
-    if (w->panels && m >= PANEL_MIN_M)
-        panel_product(w, m, n, a, b, c);
-    else
-        multiply_serial(w, m, n, g->k, a, b, g->ldb, w->beta, c);
+    struct gemm piece = *g;
+    piece.m = m;
+    piece.n = n;
+    if (room) {
+        packed_multiply(&(struct packed_product){.m = m,
+                                                 .n = n,
+                                                 .k = g->k,
+                                                 .a = a,
+                                                 .b = b,
+                                                 .c = c,
+                                                 .lda = g->lda,
+                                                 .ldb = g->ldb,
+                                                 .ldc = g->ldc,
+                                                 .trans_a = g->trans_a,
+                                                 .trans_b = g->trans_b,
+                                                 .add = w->beta != 0,
+                                                 .room = room});
+        return;
+    }
+    int rc = gemm_serial(g->trans_a, g->trans_b, &piece, 1.0f, a, b, w->beta, c);
+    if (rc)
+        w->status = rc;
 }
 
 // Runs the chain's steps over a piece of the product. Where batches are added up, only after the
@@ -105,14 +103,20 @@ static int64_t piece_length(int64_t length)
     return (each + COLUMN_GRAIN - 1) / COLUMN_GRAIN * COLUMN_GRAIN;
 }
 
-static void multiply_part(struct gemm_work *w, int64_t batch, int64_t m0, int64_t m, int64_t n0,
-                          int64_t n)
+// A slice of a loop over the threads asks for its room; there are never more slices than threads.
+static float *take_room(struct gemm_work *w)
+{
+    return w->room ? w->room + (int64_t)PACKED_FLOATS * w->taken++ : NULL;
+}
+
+static void multiply_part(struct gemm_work *w, float *room, int64_t batch, int64_t m0, int64_t m,
+                          int64_t n0, int64_t n)
 {
     int64_t width = w->then ? piece_length(n) : n, height = w->then ? piece_length(m) : m;
     for (int64_t j = 0; j < n; j += width)
         for (int64_t i = 0; i < m; i += height) {
             int64_t rows = m - i < height ? m - i : height, columns = n - j < width ? n - j : width;
-            multiply_piece(w, batch, m0 + i, rows, n0 + j, columns);
+            multiply_piece(w, room, batch, m0 + i, rows, n0 + j, columns);
             if (w->then)
                 run_steps(w, batch, m0 + i, rows, n0 + j, columns);
         }
@@ -121,20 +125,21 @@ static void multiply_part(struct gemm_work *w, int64_t batch, int64_t m0, int64_
 static void multiply_batches(void *arg, int64_t begin, int64_t end)
 {
     struct gemm_work *w = arg;
+    float *room = take_room(w);
     for (int64_t i = begin; i < end; i++)
-        multiply_part(w, i, 0, w->g.m, 0, w->g.n);
+        multiply_part(w, room, i, 0, w->g.m, 0, w->g.n);
 }
 
 static void multiply_columns(void *arg, int64_t begin, int64_t end)
 {
     struct gemm_work *w = arg;
-    multiply_part(w, w->batch, 0, w->g.m, begin, end - begin);
+    multiply_part(w, take_room(w), w->batch, 0, w->g.m, begin, end - begin);
 }
 
 static void multiply_rows(void *arg, int64_t begin, int64_t end)
 {
     struct gemm_work *w = arg;
-    multiply_part(w, w->batch, begin, end - begin, 0, w->g.n);
+    multiply_part(w, take_room(w), w->batch, begin, end - begin, 0, w->g.n);
 }
 
 static int64_t at_least(int64_t x, int64_t low)
@@ -154,18 +159,11 @@ static void run_work(struct pool *p, struct gemm_work *w)
     int64_t quantum_work = quantum * g->k * (by_columns ? g->m : g->n);
     int64_t grain = quantum * at_least((THREAD_WORK + quantum_work - 1) / quantum_work, 1);
     for (w->batch = 0; w->batch < g->batch; w->batch++) {
+        w->taken = 0;
         w->beta = w->adds && w->batch ? 1.0f : w->beta;
         pool_for(p, by_columns ? g->n : g->m, grain, by_columns ? multiply_columns : multiply_rows,
                  w);
     }
-}
-
-int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
-                const float *b, float beta, float *c)
-{
-    omp_set_num_threads(1);
-    return dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', g->m, g->n, g->k, alpha, a, g->lda,
-                      b, g->ldb, beta, c, g->ldc);
 }
 
 // Makes out = a · b by the labels, then runs the steps of `then` over it.
@@ -185,7 +183,8 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
     if (!gemm_from_labels(labels, &c->in[0].shape, &c->in[1].shape, &out->shape, &w.g))
         return op_refuse(c, e, "needs a transpose that strides cannot express");
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    w.panels = q->device->panels && !w.g.trans_b && w.g.ldb % BAD_STRIDE == 0;
+    bool packed = w.g.m >= PACKED_LEAST && w.g.n >= PACKED_LEAST;
+    w.room = packed ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;

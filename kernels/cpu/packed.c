@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products from packed operands. See packed.h.
+//
+// A tile of 6 × 16 results stays in registers while a block of k passes: 12 independent sums for
+// two units of four cycles, and a broadcast of a and two vectors of b beside them. For that a is
+// packed in panels of 6 rows and b in panels of 16 columns, k by k, from whichever way each is
+// stored; so all four kinds of product run alike, and rows that are a multiple of 2 KB apart
+// conflict in the caches only while they are packed.
+//
+//   b: PACKED_WIDTH columns × PACKED_DEPTH, packed as they are first used, then read from L2 or L3
+//   a: PACKED_HEIGHT rows × PACKED_DEPTH, in L2; every panel of b passes over it from L1
+#include "kernels/cpu/packed.h"
+
+#include "kernels/cpu/simd.h"
+
+_Static_assert(VL == 8 && PACKED_COLUMNS == 2 * VL, "made for AVX2");
+enum { GROUP = 4 }; // panels that are packed together, so that whole cache lines of a row are read
+enum { FETCHED = 8 }; // rows ahead
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// ---- packing -----------------------------------------------------------------------------------
+
+// Element (i, j), i of k and j across the panels, goes to out[j / width · stride + i · width
+// + j % width]; what lacks of the last panel is 0. A row of a panel of 6 is written as 8 lanes, the
+// next one over the last two; so rows are written in order, and behind a panel there is a gap.
+struct packing {
+    float *out;
+    int64_t stride; // of panels
+    const float *x;
+    int64_t ld;
+    int64_t count, depth; // elements across; of k
+};
+
+VFN void transpose(vf r[VL])
+{
+    vf s[VL], t[VL];
+    for (int i = 0; i < VL; i += 2) {
+        s[i] = (vf)_mm256_unpacklo_ps((__m256)r[i], (__m256)r[i + 1]);
+        s[i + 1] = (vf)_mm256_unpackhi_ps((__m256)r[i], (__m256)r[i + 1]);
+    }
+    for (int i = 0; i < VL; i += 4)
+        for (int j = 0; j < 2; j++) {
+            t[i + 2 * j] = (vf)_mm256_shuffle_ps((__m256)s[i + j], (__m256)s[i + j + 2], 0x44);
+            t[i + 2 * j + 1] = (vf)_mm256_shuffle_ps((__m256)s[i + j], (__m256)s[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < VL / 2; i++) {
+        r[i] = (vf)_mm256_permute2f128_ps((__m256)t[i], (__m256)t[i + 4], 0x20);
+        r[i + 4] = (vf)_mm256_permute2f128_ps((__m256)t[i], (__m256)t[i + 4], 0x31);
+    }
+}
+
+// A panel that lacks some of its width, or the last rows of one.
+VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along)
+{
+    float *out = p->out + j0 / width * p->stride;
+    for (int64_t i = i0; i < p->depth; i++)
+        for (int64_t j = 0; j < width; j++)
+            out[i * width + j] = j0 + j >= p->count ? 0
+                                 : along            ? p->x[(j0 + j) * p->ld + i]
+                                                    : p->x[i * p->ld + j0 + j];
+}
+
+// From rows along k: x[j · ld + i].
+VFN void pack_along(const struct packing *p, int width)
+{
+    for (int64_t j = 0; j < p->count; j += width) {
+        float *out = p->out + j / width * p->stride;
+        int64_t i = 0;
+        for (; j + width <= p->count && i + VL <= p->depth; i += VL)
+            for (int side = 0; side < width; side += VL) {
+                vf r[VL];
+                for (int l = 0; l < VL; l++)
+                    r[l] = side + l < width ? v_load(p->x + (j + side + l) * p->ld + i) : (vf){0};
+                transpose(r);
+                for (int l = 0; l < VL; l++)
+                    v_store(out + (i + l) * width + side, r[l]);
+            }
+        pack_slowly(p, width, j, i, true);
+    }
+}
+
+// From rows across the panels: x[i · ld + j].
+VFN void pack_across(const struct packing *p, int width)
+{
+    int64_t whole = p->count / width * width, rows = p->depth;
+    rows -= width % VL != 0; // of the last row 8 lanes may not be there
+    for (int64_t j0 = 0; j0 < whole; j0 += (int64_t)GROUP * width) {
+        int64_t end = smaller(j0 + (int64_t)GROUP * width, whole);
+        for (int64_t i = 0; i < rows; i++) {
+            const float *x = p->x + i * p->ld;
+            for (int64_t j = j0; j < end; j += width) {
+                float *out = p->out + j / width * p->stride + i * width;
+                if (i + FETCHED < p->depth)
+                    __builtin_prefetch(x + FETCHED * p->ld + j);
+                for (int side = 0; side < width; side += VL)
+                    v_store(out + side, v_load(x + j + side));
+            }
+        }
+        for (int64_t j = j0; j < end; j += width)
+            pack_slowly(p, width, j, rows, false);
+    }
+    if (whole < p->count)
+        pack_slowly(p, width, whole, 0, false);
+}
+
+// ---- tiles -------------------------------------------------------------------------------------
+
+// c (+)= a panel of a · a panel of b.
+VFN void multiply_tile(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
+                       bool add)
+{
+    vf sum[PACKED_ROWS][2] = {{{0}}};
+#pragma GCC unroll 6
+    for (int i = 0; i < PACKED_ROWS; i++) {
+        __builtin_prefetch(c + i * ldc, 1);
+        __builtin_prefetch(c + i * ldc + PACKED_COLUMNS - 1, 1);
+    }
+#pragma GCC unroll 4
+    for (int64_t p = 0; p < depth; p++) {
+        vf b0 = v_load(b + p * PACKED_COLUMNS), b1 = v_load(b + p * PACKED_COLUMNS + VL);
+#pragma GCC unroll 6
+        for (int i = 0; i < PACKED_ROWS; i++) {
+            vf x = (vf)_mm256_broadcast_ss(a + p * PACKED_ROWS + i);
+            sum[i][0] = v_fma(x, b0, sum[i][0]);
+            sum[i][1] = v_fma(x, b1, sum[i][1]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < PACKED_ROWS; i++)
+        for (int j = 0; j < 2; j++) {
+            float *to = c + i * ldc + j * VL;
+            v_store(to, add ? v_load(to) + sum[i][j] : sum[i][j]);
+        }
+}
+
+// One at the lower or the right end, of rows × columns.
+static void multiply_edge(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
+                          bool add, int64_t rows, int64_t columns)
+{
+    float tile[PACKED_ROWS * PACKED_COLUMNS];
+    multiply_tile(depth, a, b, tile, PACKED_COLUMNS, false);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            float *to = c + i * ldc + j, x = tile[i * PACKED_COLUMNS + j];
+            *to = add ? *to + x : x;
+        }
+}
+
+// ---- blocks ------------------------------------------------------------------------------------
+
+struct block {
+    const struct packed_product *p;
+    int64_t i, rows, j, columns, at, depth;
+    float *a, *b;
+    int64_t stride_a, stride_b; // of panels
+};
+
+static void pack_a(const struct block *w)
+{
+    const struct packed_product *p = w->p;
+    struct packing k = {.out = w->a,
+                        .stride = w->stride_a,
+                        .x = p->a + (p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at),
+                        .ld = p->lda,
+                        .count = w->rows,
+                        .depth = w->depth};
+    if (p->trans_a)
+        pack_across(&k, PACKED_ROWS);
+    else
+        pack_along(&k, PACKED_ROWS);
+}
+
+static void pack_b(const struct block *w, int64_t first, int64_t columns)
+{
+    const struct packed_product *p = w->p;
+    int64_t j = w->j + first;
+    struct packing k = {.out = w->b + first / PACKED_COLUMNS * w->stride_b,
+                        .stride = w->stride_b,
+                        .x = p->b + (p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j),
+                        .ld = p->ldb,
+                        .count = columns,
+                        .depth = w->depth};
+    if (p->trans_b)
+        pack_along(&k, PACKED_COLUMNS);
+    else
+        pack_across(&k, PACKED_COLUMNS);
+}
+
+// A panel of b from column j of the block on, with all of a's.
+static void multiply_panel(const struct block *w, int64_t j)
+{
+    const struct packed_product *p = w->p;
+    const float *b = w->b + j / PACKED_COLUMNS * w->stride_b;
+    int64_t columns = smaller(w->columns - j, PACKED_COLUMNS);
+    bool add = p->add || w->at;
+    for (int64_t i = 0; i < w->rows; i += PACKED_ROWS) {
+        const float *a = w->a + i / PACKED_ROWS * w->stride_a;
+        float *c = p->c + (w->i + i) * p->ldc + w->j + j;
+        int64_t rows = smaller(w->rows - i, PACKED_ROWS);
+        if (rows < PACKED_ROWS || columns < PACKED_COLUMNS)
+            multiply_edge(w->depth, a, b, c, p->ldc, add, rows, columns);
+        else
+            multiply_tile(w->depth, a, b, c, p->ldc, add);
+    }
+}
+
+static void multiply_block(const struct block *w)
+{
+    enum { TOGETHER = GROUP * PACKED_COLUMNS };
+    pack_a(w);
+    for (int64_t first = 0; first < w->columns; first += TOGETHER) {
+        int64_t columns = smaller(w->columns - first, TOGETHER);
+        if (w->i == 0)
+            pack_b(w, first, columns);
+        for (int64_t j = 0; j < columns; j += PACKED_COLUMNS)
+            multiply_panel(w, first + j);
+    }
+}
+
+// A length cut into the fewest pieces of at most `most`, as equal as multiples of `unit` allow.
+static int64_t piece_of(int64_t length, int64_t most, int64_t unit)
+{
+    int64_t pieces = (length + most - 1) / most, each = (length + pieces - 1) / pieces;
+    return (each + unit - 1) / unit * unit;
+}
+
+void packed_multiply(const struct packed_product *p)
+{
+    int64_t height = piece_of(p->m, PACKED_HEIGHT, PACKED_ROWS);
+    int64_t width = piece_of(p->n, PACKED_WIDTH, PACKED_COLUMNS);
+    struct block w = {.p = p, .b = p->room};
+    for (w.j = 0; w.j < p->n; w.j += width)
+        for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)
+            for (w.i = 0; w.i < p->m; w.i += height) {
+                w.columns = smaller(p->n - w.j, width);
+                w.depth = smaller(p->k - w.at, PACKED_DEPTH);
+                w.rows = smaller(p->m - w.i, height);
+                w.stride_a = w.depth * PACKED_ROWS + PACKED_GAP;
+                w.stride_b = w.depth * PACKED_COLUMNS + PACKED_GAP;
+                w.a = p->room + (PACKED_WIDTH / PACKED_COLUMNS) *
+                                    (PACKED_DEPTH * PACKED_COLUMNS + PACKED_GAP);
+                multiply_block(&w);
+            }
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// One product of f32 matrices, in the calling thread, from packed operands; for AVX2 with FMA.
+//
+// An element is the sum over blocks of PACKED_DEPTH of k, the blocks in order and each in order
+// from its first; so its bits depend on k alone: not on where in a matrix or a slice it lies, nor
+// on how the operands are stored.
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    PACKED_ROWS = 6,     // of a tile: what the registers hold of the result
+    PACKED_COLUMNS = 16, // of a tile
+    PACKED_DEPTH = 512,
+    PACKED_HEIGHT = 132, // rows of a that are packed at a time, at most
+    PACKED_WIDTH = 1024, // columns of b
+    PACKED_GAP = 16,     // between panels
+    PACKED_FLOATS = (PACKED_HEIGHT / PACKED_ROWS) * (PACKED_DEPTH * PACKED_ROWS + PACKED_GAP) +
+                    (PACKED_WIDTH / PACKED_COLUMNS) * (PACKED_DEPTH * PACKED_COLUMNS + PACKED_GAP)
+};
+
+// c (+)= a · b, all row-major.
+struct packed_product {
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t lda, ldb, ldc; // row strides in elements
+    bool trans_a, trans_b; // a is stored [k][m]; b is stored [n][k]
+    bool add;
+    float *room; // PACKED_FLOATS, at a multiple of 64 bytes; no other thread's
+};
+
+void packed_multiply(const struct packed_product *p);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products that the CPU makes from packed operands, around the edges of its tiles and blocks: right
+// in every layout, and on AVX2 with the same bits however the operands are stored and however many
+// threads there are.
+#include "tests/ops/everywhere.h"
+
+#include "kernels/cpu/packed.h"
+
+// i, j, k of a product: the least that is packed, one more or less than tiles, blocks and both.
+static const struct extents sizes[] = {
+    {64, 64, 1, 1},
+    {65, 79, 7, 1},
+    {71, 81, PACKED_DEPTH - 1, 1},
+    {PACKED_HEIGHT + 1, PACKED_WIDTH + 1, PACKED_DEPTH + 1, 1},
+    {PACKED_HEIGHT + 7, 65, 2 * PACKED_DEPTH + 9, 1},
+    {67, 2 * PACKED_WIDTH + 17, 30, 1},
+};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij"};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+// The numbers of one product, stored as the layout says.
+static void make_case(struct rig_case *c, struct arena *a, int layout, struct extents s, bool adds)
+{
+    int64_t ext[26];
+    letters(ext, s);
+    rig_case(c, a, OP_MATMUL, layouts[layout], ext);
+    c->accumulate = adds;
+    rig_fill(&c->start[0], 3, -1, 1);
+    for (int operand = 0; operand < 2; operand++) {
+        bool turned = operand ? layout & 2 : layout & 1;
+        int64_t rows = operand ? s.k : s.i, columns = operand ? s.j : s.k;
+        struct ref_tensor *t = &c->in[operand];
+        rig_fill(t, (uint64_t)operand + 1, -1, 1);
+        double *v = t->v;
+        if (!turned)
+            continue;
+        t->v = arena_array(a, double, rows *columns);
+        for (int64_t y = 0; y < rows; y++)
+            for (int64_t x = 0; x < columns; x++)
+                t->v[x * rows + y] = v[y * columns + x];
+    }
+}
+
+static void products_agree_at_the_edges_of_blocks(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SIZES; s++)
+        for (int layout = 0; layout < LAYOUTS; layout++)
+            for (int adds = 0; adds < (layout ? 1 : 2); adds++) {
+                struct arena a = {0};
+                struct rig_case c;
+                make_case(&c, &a, layout, sizes[s], adds);
+                run_everywhere(&c, layouts[layout], 1e-6, 0x1p-24 * (double)(sizes[s].k + 4));
+                arena_clear(&a);
+            }
+}
+
+static void neither_storage_nor_threads_change_a_bit(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SIZES; s++) {
+        struct arena a = {0};
+        double *first = NULL;
+        for (int layout = 0; layout < LAYOUTS; layout++)
+            for (int r = 0; r < nrigs; r++) {
+                struct rig_case c;
+                double *got[OP_MAX_OUT];
+                if (strcmp(rigs[r].info.isa, "avx2") != 0)
+                    continue;
+                make_case(&c, &a, layout, sizes[s], false);
+                rig_run(&rigs[r], &c, &a, got);
+                if (first)
+                    same_bits(layouts[layout], got[0], first, sizes[s].i * sizes[s].j);
+                first = first ? first : got[0];
+            }
+        arena_clear(&a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_agree_at_the_edges_of_blocks),
+        cmocka_unit_test(neither_storage_nor_threads_change_a_bit),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
