@@ -380,7 +380,7 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
-        return widen_run(q, c, op_attention, e);
+        return widen_run(q, c, op_attention, 0, e);
     struct attention_operands o;
     int rc = attention_operands(c->op, c->nin, &o);
     rc = rc ? op_refuse(c, e, "another number of operands") : check_call(c, &o, e);

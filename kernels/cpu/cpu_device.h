@@ -64,7 +64,9 @@ struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 // cpu_widen.c: runs a call with bf16 operands on a kernel that only knows f32. Such a kernel first
 // asks widen_wanted() and then returns widen_run(), which calls it again with f32 operands.
 bool widen_wanted(const struct op_call *c);
-int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e);
+// `taken`: inputs, a bit each, that the kernel takes in bf16 as they are.
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, unsigned taken,
+              struct err *e);
 
 // cpu_gemm.c
 void gemm_warm_up(void);

@@ -56,7 +56,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     bool grad = c->op == OP_EMBED_GRAD;
     if (grad && widen_wanted(c))
-        return widen_run(q, c, op_embed, e);
+        return widen_run(q, c, op_embed, 0, e);
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
     const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
     int rc = op_want(c, &c->in[0], DT_I32, e);

@@ -32,7 +32,8 @@ static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: 
 
 struct gemm_work {
     struct gemm g;
-    const float *a, *b;
+    const void *a, *b;
+    bool half_a, half_b; // are in bf16
     float *c, beta;
     float *room;                   // for packed products, PACKED_FLOATS a slice; null: oneDNN's
     _Atomic int taken;             // of room
@@ -50,12 +51,19 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
                       b, g->ldb, beta, c, g->ldc);
 }
 
+static const void *element_of(const void *x, bool half, int64_t i)
+{
+    return (const char *)x + i * (half ? 2 : 4);
+}
+
 static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int64_t m0, int64_t m,
                            int64_t n0, int64_t n)
 {
     const struct gemm *g = &w->g;
-    const float *a = w->a + batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda);
-    const float *b = w->b + batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1);
+    const void *a =
+        element_of(w->a, w->half_a, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
+    const void *b =
+        element_of(w->b, w->half_b, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
     struct gemm piece = *g;
     piece.m = m;
@@ -72,6 +80,8 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
                                                  .ldc = g->ldc,
                                                  .trans_a = g->trans_a,
                                                  .trans_b = g->trans_b,
+                                                 .half_a = w->half_a,
+                                                 .half_b = w->half_b,
                                                  .add = w->beta != 0,
                                                  .room = room});
         return;
@@ -166,35 +176,58 @@ static void run_work(struct pool *p, struct gemm_work *w)
     }
 }
 
-// Makes out = a · b by the labels, then runs the steps of `then` over it.
+// With few rows or columns packing costs more than it saves.
+static bool is_packed(const struct stream_q *q, const struct gemm *g)
+{
+    return q->device->packed && g->m >= PACKED_LEAST && g->n >= PACKED_LEAST;
+}
+
+static int read_labels(const struct op_call *c, const struct op_attr *labels,
+                       const struct tensor *out, struct gemm *g, struct err *e)
+{
+    if (gemm_from_labels(labels, &c->in[0].shape, &c->in[1].shape, &out->shape, g))
+        return 0;
+    return op_refuse(c, e, "needs a transpose that strides cannot express");
+}
+
+// Makes out = a · b by the labels, then runs the steps of `then` over it. In bf16 operands are
+// taken where there are packed products.
 static int multiply_call(struct stream_q *q, const struct op_call *c, const struct op_attr *labels,
                          const struct tensor *out, const struct chain_walk *then, struct err *e)
 {
     struct gemm_work w = {.a = c->in[0].data,
                           .b = c->in[1].data,
+                          .half_a = c->in[0].dtype == DT_BF16,
+                          .half_b = c->in[1].dtype == DT_BF16,
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
                           .then = then};
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->in[1], DT_F32, e);
+    bool half = (w.half_a || w.half_b) && q->device->packed;
+    int rc = op_want(c, &c->in[0], half && w.half_a ? DT_BF16 : DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->in[1], half && w.half_b ? DT_BF16 : DT_F32, e);
     rc = rc ? rc : op_want(c, out, DT_F32, e);
+    rc = rc ? rc : read_labels(c, labels, out, &w.g, e);
     if (rc)
         return rc;
-    if (!gemm_from_labels(labels, &c->in[0].shape, &c->in[1].shape, &out->shape, &w.g))
-        return op_refuse(c, e, "needs a transpose that strides cannot express");
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    bool packed = w.g.m >= PACKED_LEAST && w.g.n >= PACKED_LEAST;
-    w.room = packed ? q->device->packed : NULL;
+    w.room = half || is_packed(q, &w.g) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
 }
 
+static int run_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
+}
+
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_matmul, e);
-    return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
+    struct gemm g;
+    if (!widen_wanted(c))
+        return run_matmul(q, c, e);
+    int rc = read_labels(c, c->attr, &c->out[0], &g, e);
+    return rc ? rc : widen_run(q, c, run_matmul, is_packed(q, &g) ? 3 : 0, e);
 }
 
 // If the product is itself an output it is written there, else to the first output, where the

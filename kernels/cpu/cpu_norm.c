@@ -125,7 +125,7 @@ static int check_operands(const struct norm_work *w, struct err *e)
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
-        return widen_run(q, c, op_norm, e);
+        return widen_run(q, c, op_norm, 0, e);
     const struct shape *x = &c->in[0].shape;
     struct pool *pool = q->device->pool;
     struct norm_work w = {.call = c, .vec = q->device->vec};

@@ -148,7 +148,7 @@ static void any_slice(void *arg, int64_t begin, int64_t end)
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
-        return widen_run(q, c, op_sum, e);
+        return widen_run(q, c, op_sum, 0, e);
     struct reduce_work w = {.call = c, .device = q->device, .scale = (double)c->attr->scale};
     const int index[2] = {0, 1};
     int rc = op_want(c, &c->in[0], DT_F32, e);

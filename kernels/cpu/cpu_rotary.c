@@ -61,7 +61,7 @@ static void rotate_rows(void *arg, int64_t begin, int64_t end)
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
-        return widen_run(q, c, op_rotary, e);
+        return widen_run(q, c, op_rotary, 0, e);
     const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
     struct rotary_work w = {.call = c, .vec = q->device->vec};
     int rc = op_want(c, &c->in[0], DT_F32, e);

@@ -184,7 +184,7 @@ static int64_t not_padding(const struct op_call *c, int64_t n)
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
-        return widen_run(q, c, op_rows, e);
+        return widen_run(q, c, op_rows, 0, e);
     const struct rows_op *op = &table[c->op];
     const struct shape *wide = &loops_tensor(c, op->wide)->shape;
     const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5, 6};

@@ -2,7 +2,8 @@
 // bf16 operands for a kernel that knows f32: widened into the workspace, chunk by chunk, and the
 // results rounded back. What lies where is common/op/widen.h's; the kernel's own scratch follows.
 //
-// For correctness, not for speed: the f32 kernel's bits, rounded once, to the nearest even.
+// Products take theirs as they are where operands are packed (packed.c). The rest is for correctness,
+// not for speed: the f32 kernel's bits, rounded once, to the nearest even.
 #include "common/op/widen.h"
 
 #include "kernels/cpu/cpu_device.h"
@@ -30,8 +31,14 @@ struct chunk {
     const struct op_call *call;
     const struct widen *w;
     char *scratch;
-    int64_t at, n; // rows of this chunk
+    int64_t at, n;  // rows of this chunk
+    unsigned taken; // inputs that the kernel takes as they are, a bit each
 };
+
+static bool is_converted(const struct chunk *t, int k)
+{
+    return t->w->operand[k].wide && (k >= t->call->nin || !(t->taken >> k & 1));
+}
 
 // Returns operand k as the kernel sees it for the current chunk.
 static struct tensor make_operand(const struct chunk *t, int k)
@@ -44,7 +51,7 @@ static struct tensor make_operand(const struct chunk *t, int k)
         for (int d = 0; d < t->w->lead; d++)
             x.shape.dim[d] = d == t->w->lead - 1 ? t->n : 1;
     }
-    if (o->wide) {
+    if (is_converted(t, k)) {
         x.data = t->scratch + o->at;
         x.dtype = DT_F32;
     }
@@ -59,7 +66,7 @@ static void convert_operands(const struct chunk *t, int first, int end, bool chu
     for (int k = first; k < end; k++) {
         const struct widen_operand *o = &t->w->operand[k];
         const struct tensor *x = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
-        if (!o->wide || o->chunked != chunked)
+        if (!is_converted(t, k) || o->chunked != chunked)
             continue;
         struct widen_work w = {.vec = t->q->device->vec,
                                .f32 = (float *)(void *)(t->scratch + o->at),
@@ -80,11 +87,12 @@ bool widen_wanted(const struct op_call *c)
     return false;
 }
 
-int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, struct err *e)
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, unsigned taken,
+              struct err *e)
 {
     struct widen w;
     widen_of(c, &w);
-    struct chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace};
+    struct chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace, .taken = taken};
     struct op_call f = *c;
     struct op_attr attr = *c->attr; // of a chunk: of what is drawn, attention alone, it is a batch
     f.attr = &attr;

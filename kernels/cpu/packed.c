@@ -30,10 +30,30 @@ static int64_t smaller(int64_t a, int64_t b)
 struct packing {
     float *out;
     int64_t stride; // of panels
-    const float *x;
+    const void *x;
+    bool half; // x is in bf16
     int64_t ld;
     int64_t count, depth; // elements across; of k
 };
+
+VFN float load_one(const void *x, int64_t i, bool half)
+{
+    float f;
+    if (!half)
+        return ((const float *)x)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+VFN vf load_lanes(const void *x, int64_t i, bool half)
+{
+    if (!half)
+        return v_load((const float *)x + i);
+    __m128i bits;
+    memcpy(&bits, (const uint16_t *)x + i, sizeof bits);
+    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
+}
 
 VFN void transpose(vf r[VL])
 {
@@ -54,18 +74,20 @@ VFN void transpose(vf r[VL])
 }
 
 // A panel that lacks some of its width, or the last rows of one.
-VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along)
+VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along,
+                     bool half)
 {
     float *out = p->out + j0 / width * p->stride;
     for (int64_t i = i0; i < p->depth; i++)
         for (int64_t j = 0; j < width; j++)
-            out[i * width + j] = j0 + j >= p->count ? 0
-                                 : along            ? p->x[(j0 + j) * p->ld + i]
-                                                    : p->x[i * p->ld + j0 + j];
+            out[i * width + j] =
+                j0 + j >= p->count
+                    ? 0
+                    : load_one(p->x, along ? (j0 + j) * p->ld + i : i * p->ld + j0 + j, half);
 }
 
 // From rows along k: x[j · ld + i].
-VFN void pack_along(const struct packing *p, int width)
+VFN void pack_along(const struct packing *p, int width, bool half)
 {
     for (int64_t j = 0; j < p->count; j += width) {
         float *out = p->out + j / width * p->stride;
@@ -74,37 +96,63 @@ VFN void pack_along(const struct packing *p, int width)
             for (int side = 0; side < width; side += VL) {
                 vf r[VL];
                 for (int l = 0; l < VL; l++)
-                    r[l] = side + l < width ? v_load(p->x + (j + side + l) * p->ld + i) : (vf){0};
+                    r[l] = side + l < width ? load_lanes(p->x, (j + side + l) * p->ld + i, half)
+                                            : (vf){0};
                 transpose(r);
                 for (int l = 0; l < VL; l++)
                     v_store(out + (i + l) * width + side, r[l]);
             }
-        pack_slowly(p, width, j, i, true);
+        pack_slowly(p, width, j, i, true, half);
     }
 }
 
 // From rows across the panels: x[i · ld + j].
-VFN void pack_across(const struct packing *p, int width)
+VFN void pack_across(const struct packing *p, int width, bool half)
 {
     int64_t whole = p->count / width * width, rows = p->depth;
     rows -= width % VL != 0; // of the last row 8 lanes may not be there
     for (int64_t j0 = 0; j0 < whole; j0 += (int64_t)GROUP * width) {
         int64_t end = smaller(j0 + (int64_t)GROUP * width, whole);
         for (int64_t i = 0; i < rows; i++) {
-            const float *x = p->x + i * p->ld;
             for (int64_t j = j0; j < end; j += width) {
                 float *out = p->out + j / width * p->stride + i * width;
                 if (i + FETCHED < p->depth)
-                    __builtin_prefetch(x + FETCHED * p->ld + j);
+                    __builtin_prefetch((const char *)p->x +
+                                       ((i + FETCHED) * p->ld + j) * (half ? 2 : 4));
                 for (int side = 0; side < width; side += VL)
-                    v_store(out + side, v_load(x + j + side));
+                    v_store(out + side, load_lanes(p->x, i * p->ld + j + side, half));
             }
         }
         for (int64_t j = j0; j < end; j += width)
-            pack_slowly(p, width, j, rows, false);
+            pack_slowly(p, width, j, rows, false, half);
     }
     if (whole < p->count)
-        pack_slowly(p, width, whole, 0, false);
+        pack_slowly(p, width, whole, 0, false, half);
+}
+
+// A panel's width and the dtype are constants in each of these.
+static void pack_rows_of_a(const struct packing *p, bool across)
+{
+    if (across && p->half)
+        pack_across(p, PACKED_ROWS, true);
+    else if (across)
+        pack_across(p, PACKED_ROWS, false);
+    else if (p->half)
+        pack_along(p, PACKED_ROWS, true);
+    else
+        pack_along(p, PACKED_ROWS, false);
+}
+
+static void pack_columns_of_b(const struct packing *p, bool across)
+{
+    if (across && p->half)
+        pack_across(p, PACKED_COLUMNS, true);
+    else if (across)
+        pack_across(p, PACKED_COLUMNS, false);
+    else if (p->half)
+        pack_along(p, PACKED_COLUMNS, true);
+    else
+        pack_along(p, PACKED_COLUMNS, false);
 }
 
 // ---- tiles -------------------------------------------------------------------------------------
@@ -159,35 +207,37 @@ struct block {
     int64_t stride_a, stride_b; // of panels
 };
 
+static const void *element_of(const void *x, bool half, int64_t i)
+{
+    return (const char *)x + i * (half ? 2 : 4);
+}
+
 static void pack_a(const struct block *w)
 {
     const struct packed_product *p = w->p;
+    int64_t at = p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at;
     struct packing k = {.out = w->a,
                         .stride = w->stride_a,
-                        .x = p->a + (p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at),
+                        .x = element_of(p->a, p->half_a, at),
+                        .half = p->half_a,
                         .ld = p->lda,
                         .count = w->rows,
                         .depth = w->depth};
-    if (p->trans_a)
-        pack_across(&k, PACKED_ROWS);
-    else
-        pack_along(&k, PACKED_ROWS);
+    pack_rows_of_a(&k, p->trans_a);
 }
 
 static void pack_b(const struct block *w, int64_t first, int64_t columns)
 {
     const struct packed_product *p = w->p;
-    int64_t j = w->j + first;
+    int64_t j = w->j + first, at = p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j;
     struct packing k = {.out = w->b + first / PACKED_COLUMNS * w->stride_b,
                         .stride = w->stride_b,
-                        .x = p->b + (p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j),
+                        .x = element_of(p->b, p->half_b, at),
+                        .half = p->half_b,
                         .ld = p->ldb,
                         .count = columns,
                         .depth = w->depth};
-    if (p->trans_b)
-        pack_along(&k, PACKED_COLUMNS);
-    else
-        pack_across(&k, PACKED_COLUMNS);
+    pack_columns_of_b(&k, !p->trans_b);
 }
 
 // A panel of b from column j of the block on, with all of a's.

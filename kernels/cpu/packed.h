@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One product of f32 matrices, in the calling thread, from packed operands; for AVX2 with FMA.
+// One product of matrices in f32 or bf16, summed in f32, in the calling thread, from packed
+// operands; for AVX2 with FMA.
 //
 // An element is the sum over blocks of PACKED_DEPTH of k, the blocks in order and each in order
 // from its first; so its bits depend on k alone: not on where in a matrix or a slice it lies, nor
@@ -22,10 +23,11 @@ enum {
 // c (+)= a · b, all row-major.
 struct packed_product {
     int64_t m, n, k;
-    const float *a, *b;
+    const void *a, *b;
     float *c;
     int64_t lda, ldb, ldc; // row strides in elements
     bool trans_a, trans_b; // a is stored [k][m]; b is stored [n][k]
+    bool half_a, half_b;   // is in bf16
     bool add;
     float *room; // PACKED_FLOATS, at a multiple of 64 bytes; no other thread's
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products that the CPU makes from packed operands, around the edges of its tiles and blocks: right
-// in every layout, and on AVX2 with the same bits however the operands are stored and however many
-// threads there are.
+// in every layout, and on AVX2 with the same bits however the operands are stored, in f32 or in
+// bf16, and however many threads there are.
 #include "tests/ops/everywhere.h"
 
 #include "kernels/cpu/packed.h"
@@ -20,7 +20,8 @@ static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 // The numbers of one product, stored as the layout says.
-static void make_case(struct rig_case *c, struct arena *a, int layout, struct extents s, bool adds)
+static void make_case(struct rig_case *c, struct arena *a, int layout, struct extents s, bool adds,
+                      enum dtype t)
 {
     int64_t ext[26];
     letters(ext, s);
@@ -30,15 +31,17 @@ static void make_case(struct rig_case *c, struct arena *a, int layout, struct ex
     for (int operand = 0; operand < 2; operand++) {
         bool turned = operand ? layout & 2 : layout & 1;
         int64_t rows = operand ? s.k : s.i, columns = operand ? s.j : s.k;
-        struct ref_tensor *t = &c->in[operand];
-        rig_fill(t, (uint64_t)operand + 1, -1, 1);
-        double *v = t->v;
+        struct ref_tensor *x = &c->in[operand];
+        x->dtype = DT_BF16; // what bf16 holds, f32 holds too
+        rig_fill(x, (uint64_t)operand + 1, -1, 1);
+        x->dtype = t;
+        double *v = x->v;
         if (!turned)
             continue;
-        t->v = arena_array(a, double, rows *columns);
-        for (int64_t y = 0; y < rows; y++)
-            for (int64_t x = 0; x < columns; x++)
-                t->v[x * rows + y] = v[y * columns + x];
+        x->v = arena_array(a, double, rows *columns);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < columns; j++)
+                x->v[j * rows + i] = v[i * columns + j];
     }
 }
 
@@ -50,25 +53,27 @@ static void products_agree_at_the_edges_of_blocks(void **state)
             for (int adds = 0; adds < (layout ? 1 : 2); adds++) {
                 struct arena a = {0};
                 struct rig_case c;
-                make_case(&c, &a, layout, sizes[s], adds);
+                make_case(&c, &a, layout, sizes[s], adds, DT_F32);
                 run_everywhere(&c, layouts[layout], 1e-6, 0x1p-24 * (double)(sizes[s].k + 4));
                 arena_clear(&a);
             }
 }
 
-static void neither_storage_nor_threads_change_a_bit(void **state)
+static void neither_storage_nor_dtype_nor_threads_change_a_bit(void **state)
 {
+    static const enum dtype dtypes[] = {DT_F32, DT_BF16};
     (void)state;
     for (int s = 0; s < SIZES; s++) {
         struct arena a = {0};
         double *first = NULL;
-        for (int layout = 0; layout < LAYOUTS; layout++)
+        for (int n = 0; n < 2 * LAYOUTS; n++)
             for (int r = 0; r < nrigs; r++) {
+                int layout = n / 2, t = n % 2;
                 struct rig_case c;
                 double *got[OP_MAX_OUT];
                 if (strcmp(rigs[r].info.isa, "avx2") != 0)
                     continue;
-                make_case(&c, &a, layout, sizes[s], false);
+                make_case(&c, &a, layout, sizes[s], false, dtypes[t]);
                 rig_run(&rigs[r], &c, &a, got);
                 if (first)
                     same_bits(layouts[layout], got[0], first, sizes[s].i * sizes[s].j);
@@ -82,7 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_agree_at_the_edges_of_blocks),
-        cmocka_unit_test(neither_storage_nor_threads_change_a_bit),
+        cmocka_unit_test(neither_storage_nor_dtype_nor_threads_change_a_bit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
