@@ -230,7 +230,7 @@ static const backend_op ops[OP_COUNT] = {
 
 static const backend_many many[OP_COUNT] = {
 #define OP(id, name, nin, nout, kernel, whole, traits) \
-    [OP_##id] = (OP_IS_UPDATE & (traits)) ? op_updates : NULL,
+    [OP_##id] = (OP_IS_UPDATE & (traits)) ? op_updates : OP_##id == OP_SQNORM ? op_sqnorms : NULL,
 #include "common/op/ops.def"
 };
 

@@ -45,6 +45,7 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
+int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
 
 int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -3,7 +3,7 @@
 //
 // Partial sums are kept in double, in an order that depends on shapes alone: a column adds blocks
 // of rows in row order; a run of contiguous elements adds chunks in order. Threads share columns,
-// kept elements or chunks, never one partial sum.
+// kept elements or chunks, never one partial sum. The squares of all gradients are one loop.
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/loops.h"
 
@@ -170,17 +170,79 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
 
 // ---- SQNORM ------------------------------------------------------------------------------------
 
+enum { ROOM = 4 * OP_CHUNKS }; // partial sums that are kept at a time
+
+struct squares { // of several calls, one behind the other
+    const struct op_call *calls;
+    const struct vec *vec;
+    int n;
+    double partial[ROOM]; // of each chunk of each call
+};
+
+// Scale 0: another rank counts this part; what lies here may not even be a number.
+static int64_t count_squared(const struct op_call *c)
+{
+    return c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
+}
+
+static int64_t count_chunks(const struct op_call *c)
+{
+    int64_t n = count_squared(c), size = chunk_size(n);
+    return (n + size - 1) / size;
+}
+
+// Makes the chunks that begin in the slice.
+static void squares_slice(void *arg, int64_t begin, int64_t end)
+{
+    struct squares *w = arg;
+    double *partial = w->partial;
+    int64_t at = 0;
+    for (int k = 0; k < w->n && at < end; k++) {
+        const struct op_call *c = &w->calls[k];
+        int64_t n = count_squared(c), size = chunk_size(n);
+        for (int64_t i = 0; i < n; i += size, partial++)
+            if (at + i >= begin && at + i < end)
+                *partial =
+                    w->vec->sqsum((const float *)c->in[0].data + i, n - i < size ? n - i : size);
+        at += n;
+    }
+}
+
+// As many calls as there is room for; says how many.
+static int add_squares(struct stream_q *q, const struct op_call *calls, int n)
+{
+    struct squares w;
+    int64_t all = 0;
+    w.calls = calls;
+    w.vec = q->device->vec;
+    w.n = 0;
+    for (int64_t room = ROOM; w.n < n && (room -= count_chunks(&calls[w.n])) >= 0; w.n++)
+        all += count_squared(&calls[w.n]);
+    pool_for(q->device->pool, all, CHUNK, squares_slice, &w);
+    const double *partial = w.partial;
+    for (int k = 0; k < w.n; k++) {
+        double total = 0;
+        for (int64_t i = count_chunks(&calls[k]); i > 0; i--)
+            total += *partial++;
+        put_result(calls[k].out[0].data, (double)calls[k].attr->scale * total, calls[k].accumulate);
+    }
+    return w.n;
+}
+
+int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    for (int k = 0; k < n; k++) {
+        int rc = op_want(&calls[k], &calls[k].in[0], DT_F32, e);
+        rc = rc ? rc : op_want(&calls[k], &calls[k].out[0], DT_F32, e);
+        if (rc)
+            return rc;
+    }
+    for (int k = 0; k < n;)
+        k += add_squares(q, calls + k, n - k);
+    return 0;
+}
+
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
-    if (rc)
-        return rc;
-    // Scale 0: another rank counts this part; what lies here may not even be a number.
-    double scale = (double)c->attr->scale, s = 0;
-    if (scale != 0)
-        s = scale * sum_parallel(q->device, c, q->device->vec->sqsum, c->in[0].data,
-                                 shape_count(&c->in[0].shape));
-    put_result(c->out[0].data, s, c->accumulate);
-    return 0;
+    return op_sqnorms(q, c, 1, e);
 }
