@@ -396,6 +396,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_step: %s\n", e.text);
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); // who reads --each takes a line as a step's end
     int ranks = mesh_ranks(&b.compiled.mesh);
     used = mmap(NULL, BOARD_RANKS * sizeof *used, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -9,11 +9,12 @@ every eight tokens of a sample and expert, what finds none is dropped, and all e
 scaled_dot_product_attention, clip 1.0, weight decay 0.1, AdamW with foreach, gradients set to none.
 """
 import argparse
-import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from peers_torch import train
 
 LAYERS, EMBED, HEADS, MLP, EXPERTS, CHOICES, VOCAB, BATCH, SEQ = 4, 256, 8, 512, 8, 2, 1024, 8, 128
 PLACES = CHOICES * SEQ // EXPERTS
@@ -95,6 +96,12 @@ class Model(nn.Module):
         return loss + F.cross_entropy((self.norm(x) @ self.head).view(-1, VOCAB), targets.reshape(-1))
 
 
+def batches():
+    while True:
+        ids = torch.randint(0, VOCAB, (BATCH, SEQ + 1))
+        yield ids[:, :-1], ids[:, 1:]
+
+
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("--how", choices=["loop", "batched"], required=True)
@@ -105,17 +112,7 @@ def main():
     torch.manual_seed(0)
     model = Model(args.how)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True)
-    for step in range(args.warm + args.steps):
-        batch = torch.randint(0, VOCAB, (BATCH, SEQ + 1))
-        wall, processor = time.perf_counter(), time.process_time()
-        loss = model(batch[:, :-1], batch[:, 1:])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        loss.item()
-        if step >= args.warm:
-            print(1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - processor), flush=True)
+    train(model, model, optimizer, batches(), args.warm, args.steps)
 
 
 main()

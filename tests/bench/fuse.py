@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-import gpt2
+import peers
 
 MODELS = {
     "gpt2": "program: gpt2, layers: {layers},",
@@ -55,10 +55,10 @@ def main():
     rounds, layers = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((2, 5), (3, 12)))
     with tempfile.TemporaryDirectory(dir=build) as name:
         where = pathlib.Path(name)
-        gpt2.write_tokens(where / "train.bin", 1000000)
+        peers.write_tokens(where / "train.bin", 1000000)
         for model, text in MODELS.items():
             job = where / f"{model}.yaml"
-            job.write_text(gpt2.JOB.format(ranks=1, threads=2).replace("program: gpt2,", text.format(layers=layers)))
+            job.write_text(peers.gpt2_job(ranks=1, threads=2).replace("program: gpt2,", text.format(layers=layers)))
             rows = {"on": [], "off": []}
             for _ in range(rounds):
                 rows["on"].append(run(build, job, "true"))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-import gpt2
+import peers
 
 
 def run(build, job, option):
@@ -33,9 +33,9 @@ def main():
     rounds, layers = (int(sys.argv[k]) if len(sys.argv) > k else default for k, default in ((2, 5), (3, 12)))
     with tempfile.TemporaryDirectory(dir=build) as name:
         where = pathlib.Path(name)
-        gpt2.write_tokens(where / "train.bin", 1000000)
+        peers.write_tokens(where / "train.bin", 1000000)
         job = where / "job.yaml"
-        job.write_text(gpt2.JOB.format(ranks=2, threads=1).replace("{dp: 2}", "{fsdp: 2}")
+        job.write_text(peers.gpt2_job(ranks=2, threads=1).replace("{dp: 2}", "{fsdp: 2}")
                        .replace("program: gpt2,", f"program: gpt2, layers: {layers},"))
         rows = {"on": [], "off": []}
         for _ in range(rounds):

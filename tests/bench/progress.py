@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-import gpt2
+import peers
 
 
 def run(build, job, progress):
@@ -30,7 +30,7 @@ def run(build, job, progress):
 
 def steps(build, where, mesh, rounds, layers):
     job = where / "job.yaml"
-    job.write_text(gpt2.JOB.format(ranks=2, threads=1).replace("{dp: 2}", mesh)
+    job.write_text(peers.gpt2_job(ranks=2, threads=1).replace("{dp: 2}", mesh)
                    .replace("program: gpt2,", f"program: gpt2, layers: {layers},"))
     rows = {"off": [], "on": []}
     for _ in range(rounds):
@@ -47,7 +47,7 @@ def main():
     print(f"{layers} layers, {rounds} rounds\n{'mesh':11} {'':4} {'wall ms':>9} {'processor ms':>13} {'waits ms':>9}")
     with tempfile.TemporaryDirectory(dir=build) as name:
         where = pathlib.Path(name)
-        gpt2.write_tokens(where / "train.bin", 1000000)
+        peers.write_tokens(where / "train.bin", 1000000)
         for mesh in ("{dp: 2}", "{fsdp: 2}", "{tp: 2}"):
             steps(build, where, mesh, rounds, layers)
     for hosts, named in (("aa", "one host"), ("ab", "two hosts, loopback TCP")):

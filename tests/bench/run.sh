@@ -5,9 +5,9 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress pipelines
+# NAME: start steps ckpt kernels compile service hosts placement restart allreduce peers order fuse progress pipelines
 # experts; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
-# mlp and experts) is left out, and that is said.
+# peers and experts) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
 shift
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce mlp gpt2 order fuse progress pipelines experts
+[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce peers order fuse progress pipelines experts
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -71,14 +71,7 @@ for bench in "$@"; do
             without allreduce "no mpicc (apt-get install openmpi-bin libopenmpi-dev)"
         fi
         ;;
-    mlp)
-        if [ -n "${TORCH_PYTHON:-}" ] || [ -x "$build/torch/bin/python" ]; then
-            keep mlp sh tests/bench/mlp.sh "$build"
-        else
-            without mlp "no PyTorch (TORCH_PYTHON says where; sh tests/bench/mlp.sh BUILD makes one, 5 GB)"
-        fi
-        ;;
-    gpt2) keep gpt2 /usr/bin/python3 tests/bench/gpt2.py "$build" ;;
+    peers) keep peers /usr/bin/python3 tests/bench/peers.py "$build" ;;
     order) keep order /usr/bin/python3 tests/bench/order.py "$build" ;;
     progress) keep progress /usr/bin/python3 tests/bench/progress.py "$build" ;;
     pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
