@@ -181,7 +181,6 @@ struct term call_attention(struct builder *b, const struct term *arg)
     const struct value *q = &b->g->values[in[Q]], *v = &b->g->values[in[V]];
     int64_t width = q->shape.dim[HEAD_DIM];
     width += pair ? b->g->values[in[V + 1]].shape.dim[HEAD_DIM] : 0;
-    const enum dim out[] = {DIM_BATCH, DIM_SEQ, q->dims[HEADS], v->dims[HEAD_DIM]};
     struct op_attr attr = read_attention(b, arg, width);
     attr.group = q->shape.dim[HEADS] / v->shape.dim[HEADS];
     if (b->failed)
@@ -191,12 +190,7 @@ struct term call_attention(struct builder *b, const struct term *arg)
         attr.draw = draws_site(&b->draws, draw_path(b, "dropout"), rate);
     }
     build_at_like(b, in[Q]);
-    return term_value(graph_op(b->g, &(struct op_args){.op = OP_ATTENTION,
-                                                       .nin = n,
-                                                       .in = in,
-                                                       .nout_dims = ATTENTION_DIMS,
-                                                       .out_dims = out,
-                                                       .attr = &attr}));
+    return term_value(attention(b->g, n, in, &attr));
 }
 
 // ---- a mask over scores that a model makes itself ----------------------------------------------

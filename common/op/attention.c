@@ -9,7 +9,7 @@ enum { BATCH, SEQ, HEADS, WIDTH };
 int attention_operands(enum op op, int nin, struct attention_operands *out)
 {
     bool grad = op == OP_ATTENTION_GRAD;
-    int more = nin - (grad ? 6 : 5); // a pair and a step are what a call may have or lack
+    int more = nin - (grad ? 8 : 5); // a pair and a step are what a call may have or lack
     if (more < 0 || more > 3)
         return ERR_INTERNAL;
     int at = 3, none = -1;
@@ -17,6 +17,8 @@ int attention_operands(enum op op, int nin, struct attention_operands *out)
     out->qr = more > 1 ? at++ : none;
     out->kr = more > 1 ? at++ : none;
     out->dy = grad ? at++ : none;
+    out->y = grad ? at++ : none;
+    out->lse = grad ? at++ : none;
     out->at_q = at++;
     out->at_k = at++;
     out->step = at < nin ? at : none;
@@ -70,9 +72,9 @@ size_t attention_own_bytes(const struct op_call *c)
     const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
     if (c->op == OP_ATTENTION)
         return 0;
-    int64_t stats = ATTENTION_ROW_STATS * q[BATCH] * q[HEADS] * q[SEQ];
+    int64_t means = q[BATCH] * q[HEADS] * q[SEQ];
     int64_t kr = o.kr < 0 ? 0 : k[BATCH] * k[SEQ] * k[HEADS] * c->in[o.kr].shape.dim[2];
-    return sizeof(float) * (size_t)(stats + kr);
+    return sizeof(float) * (size_t)(means + kr);
 }
 
 size_t attention_library_bytes(const struct op_call *c)
@@ -85,11 +87,11 @@ size_t attention_library_bytes(const struct op_call *c)
     size_t heads = (size_t)(q[BATCH] * q[HEADS]), seq = (size_t)q[SEQ];
     size_t d = (size_t)q[WIDTH], e = (size_t)c->in[o.v].shape.dim[WIDTH];
     if (c->op == OP_ATTENTION)
-        return heads * seq * sizeof(float) + SLACK;
+        return SLACK;
     size_t pairs = 2 * round_up(q[SEQ], 64) * round_up(q[SEQ], 128);
     size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
     size_t shared = k[HEADS] < q[HEADS] ? 2 * seq * (d + e) : 0;
-    size_t head = 2 * seq * (sizeof(float) + e) + (pairs > sums ? pairs : sums) + shared;
+    size_t head = seq * sizeof(float) + (pairs > sums ? pairs : sums) + shared;
     if (head > ATTENTION_HEAD_BYTES)
         return 0;
     size_t all = heads * head;

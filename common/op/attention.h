@@ -9,10 +9,11 @@ extern "C" {
 #endif
 
 // Which input of a call is which; −1: the call does not have it.
+enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_OUTPUTS }; // of a forward
 struct attention_operands {
     int q, k, v;
     int qr, kr;     // the second pair that scores are made of; all heads share kr
-    int dy;         // of the gradient
+    int dy, y, lse; // of the gradient: what the forward made comes with dy
     int at_q, at_k; // positions
     int step;       // of the draws of dropout
 };
@@ -42,20 +43,19 @@ struct attention_room attention_room(const struct op_call *c);
 
 // ---- scratch on CUDA: by shapes alone, since which kernel serves a call is decided there ----
 
-// The scratch of our own kernels. Forward needs none. A gradient keeps three floats for each row of
-// queries: the maximum and 1 / sum of its softmax, and the mean that the softmax's gradient
-// subtracts. Behind them lie, where there is a kr, its gradients by the key heads, [b, t, g, r].
-enum { ATTENTION_ROW_STATS = 3 };
+// The scratch of our own kernels. Forward needs none. A gradient keeps a float for each row of
+// queries: Σ y·dy. Behind them lie, where there is a kr, its gradients by the key heads,
+// [b, t, g, r].
 size_t attention_own_bytes(const struct op_call *c);
 
 // The scratch of a library's kernels. 0: the library does not serve the call, because its positions
 // are not in order, it has dropout or a second pair of scores, or one head needs more than
 // ATTENTION_HEAD_BYTES.
 //
-// Forward needs a float for each row. A gradient runs the forward again; for each head that it
-// works on at a time it keeps y, two floats for each row, either a bf16 score for each pair or dq
-// in f32, and dk and dv if query heads share them. It gets what all heads need together, but no
-// more than ATTENTION_LIBRARY_BYTES or what one head needs, whichever is larger.
+// Forward needs but a few bytes. For each head that a gradient works on at a time it keeps a float
+// for each row, either a bf16 score for each pair or dq in f32, and dk and dv if query heads share
+// them. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES or what one
+// head needs, whichever is larger.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);
 

@@ -4,9 +4,9 @@
 // A block's scores lie in the workspace, side by side for the spans of keys that the block may see:
 // only those are multiplied (op/mask.h), so causal attention costs half and a window what it holds.
 // Which key a query sees follows from positions, so rows and keys may come in any order. The
-// gradient makes the scores again.
-//   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), P = softmax(S), O = P·V
-//   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ P∘dP), dT = scale·dS∘(1 − tanh²), dQ = dT·K,
+// gradient makes the scores again, and from them and the forward's L the weights in one pass.
+//   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), L = ln Σ e^S, P = e^(S − L), O = P·V
+//   backward  dP = dO·Vᵀ, dS = P∘(dP − Σ O∘dO), dT = scale·dS∘(1 − tanh²), dQ = dT·K,
 //             dK += dTᵀ·Q, dV += Pᵀ·dO, and dQr, dKr as dQ, dK
 // With dropout D (attr.draw), O = (P∘D)·V, dP is that of P∘D times D, and dV is made of P∘D; D is
 // drawn where it is needed and never kept.
@@ -32,9 +32,10 @@ struct attention_work {
     const struct vec *vec;
     int64_t batch, queries, keys, heads, kv_heads;
     struct attention_room room;
-    struct side q, k, v, y; // y.grad is the output of a forward
+    struct side q, k, v, y; // y.grad is the output of a forward, y.data that of a gradient's
     struct side qr, kr;     // of no width where the call has no second pair
     const float *dy;
+    float *lse; // [batch, heads, queries]: written by a forward, read by a gradient
     const int32_t *at_q, *at_k;
     bool grad, drops;
     struct vec_draw draw;
@@ -170,7 +171,7 @@ static void run_map(const struct attention_work *w, enum op op, float *p, const 
         .out = p, .a = from, .b = b, .a_step = 1, .b_step = 1, .n = n, .scale = scale});
 }
 
-// The softmax of a block's scores; `turned` gets the tanh of them where they have a cap.
+// The scores of a block; `turned` gets the tanh of them where they have a cap.
 static void make_scores(struct attention_work *w, const struct rows *r, float *p, float *turned)
 {
     const struct op_attr *a = w->call->attr;
@@ -183,9 +184,30 @@ static void make_scores(struct attention_work *w, const struct rows *r, float *p
         run_map(w, OP_TANH, turned, p, p, r->n * r->keys, 1);
         run_map(w, OP_SCALE, p, turned, turned, r->n * r->keys, a->cap);
     }
+}
+
+// The weights from the scores, in place.
+static void weigh_scores(const struct attention_work *w, const struct rows *r, float *p)
+{
+    float *lse = w->lse + (r->b * w->heads + r->h) * w->queries + r->first;
+    for (int64_t i = 0; i < r->n; i++, p += r->keys) {
+        struct attention_sight s = attention_sight(w->call->attr, r->at_q[i]);
+        if (w->grad)
+            w->vec->softmax_again(p, r->at_k, s.first, s.last, r->keys, lse[i]);
+        else
+            lse[i] = w->vec->softmax(p, r->at_k, s.first, s.last, r->keys);
+    }
+}
+
+// From the gradient of the weights p to that of the scores, times scale, in place.
+static void take_softmax_grad(const struct attention_work *w, const struct rows *r, const float *p,
+                              float *ds)
+{
+    const int64_t at = row_offset(r, &w->y), stride = stride_of(&w->y), n = r->keys;
     for (int64_t i = 0; i < r->n; i++) {
-        struct attention_sight s = attention_sight(a, r->at_q[i]);
-        w->vec->softmax(p + i * r->keys, r->at_k, s.first, s.last, r->keys);
+        const int64_t row = at + i * stride;
+        float mean = w->vec->dot(w->y.data + row, w->dy + row, w->y.width);
+        w->vec->softmax_grad(ds + i * n, p + i * n, mean, n, w->call->attr->scale);
     }
 }
 
@@ -208,6 +230,7 @@ static void drop_weights(const struct attention_work *w, const struct rows *r, f
 static void run_forward(struct attention_work *w, const struct rows *r, float *block)
 {
     make_scores(w, r, block, block);
+    weigh_scores(w, r, block);
     drop_weights(w, r, block);
     multiply_by_rows(w, r, block, &w->v, &w->y, w->y.grad);
 }
@@ -219,10 +242,10 @@ static void run_backward(struct attention_work *w, const struct rows *r, float *
     float *p = block, *ds = p + ATTENTION_ROWS * w->keys, *turned = ds + ATTENTION_ROWS * w->keys;
     int64_t g = key_head(w, r->h);
     make_scores(w, r, p, turned);
+    weigh_scores(w, r, p);
     multiply_by_keys(w, r, 1, &w->y, w->dy, &w->v, 0, ds);
     drop_weights(w, r, ds);
-    for (int64_t i = 0; i < r->n; i++)
-        w->vec->softmax_grad(ds + i * r->keys, p + i * r->keys, r->keys, a->scale);
+    take_softmax_grad(w, r, p, ds);
     if (a->cap != 0)
         run_map(w, OP_TANH_GRAD, ds, turned, ds, r->n * r->keys, 1);
     drop_weights(w, r, p);
@@ -312,6 +335,8 @@ static int check_call(const struct op_call *c, const struct attention_operands *
         rc = op_want(c, &in[i], i < o->at_q ? DT_F32 : DT_I32, e);
     if (rc)
         return rc;
+    if (c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
+        return op_refuse(c, e, "another number of outputs");
     if (in[o->q].shape.n != 4 || in[o->k].shape.n != 4 || in[o->v].shape.n != 4)
         return op_refuse(c, e, "operands have other dimensions than four");
     const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
@@ -325,11 +350,12 @@ static int check_call(const struct op_call *c, const struct attention_operands *
         fit = fit && is_shape(&in[o->qr], 4, (int64_t[]){q[0], q[1], q[2], r}) &&
               is_shape(&in[o->kr], 3, (int64_t[]){q[0], k[1], r});
     }
-    if (o->dy < 0)
-        fit = fit && c->nout == 1 && is_shape(&c->out[0], 4, y);
-    else
-        fit = fit && c->nout == o->dy && is_shape(&in[o->dy], 4, y);
-    for (int i = 0; i < c->nout && o->dy >= 0; i++)
+    const bool grad = o->dy >= 0;
+    fit = fit && is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
+          is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, (int64_t[]){q[0], q[2], q[1]});
+    if (grad)
+        fit = fit && is_shape(&in[o->dy], 4, y);
+    for (int i = 0; i < c->nout && grad; i++)
         fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
     return fit ? 0 : op_refuse(c, e, "operands disagree about an extent");
 }
@@ -356,13 +382,15 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
                                .k = side_of(c, o->k, grad),
                                .v = side_of(c, o->v, grad),
                                .dy = grad ? c->in[o->dy].data : NULL,
+                               .lse = grad ? c->in[o->lse].data : c->out[ATTENTION_LSE].data,
                                .at_q = c->in[o->at_q].data,
                                .at_k = c->in[o->at_k].data,
                                .grad = grad,
                                .drops = o->step >= 0};
     w.y = w.q;
     w.y.width = w.v.width;
-    w.y.grad = c->out[0].data;
+    w.y.data = grad ? c->in[o->y].data : NULL;
+    w.y.grad = grad ? NULL : c->out[ATTENTION_Y].data;
     if (o->qr >= 0) {
         w.qr = side_of(c, o->qr, grad);
         w.kr = side_of(c, o->kr, grad);

@@ -116,11 +116,11 @@ static void softmax_row(const struct rows_work *w, int64_t r)
 // The output may be dy itself.
 static void softmax_grad_row(const struct rows_work *w, int64_t r)
 {
-    const float *dy = f32_in(w, 0, r);
+    const float *dy = f32_in(w, 0, r), *y = f32_in(w, 1, r);
     float *to = output_at(w, r);
     if (to != dy)
         memcpy(to, dy, (size_t)w->whole * sizeof *to);
-    w->vec->softmax_grad(to, f32_in(w, 1, r), w->whole, 1);
+    w->vec->softmax_grad(to, y, w->vec->dot(y, to, w->whole), w->whole, 1);
 }
 
 // A row of NaN alone has no maximum: 0.

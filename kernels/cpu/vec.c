@@ -254,16 +254,18 @@ static float mask(float *x, const int32_t *key, int32_t first, int32_t last, int
     return m;
 }
 
-static void softmax(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
+static float softmax(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
 {
     const float most = mask(x, key, first, last, n);
     const vf max = v_set(most);
-    if (most == -INFINITY) { // no key at all, or no number
-        for (int64_t j = 0; j < n; j++)
-            x[j] = x[j] == -INFINITY ? 0 : x[j];
-        return;
-    }
     double total = 0;
+    if (most == -INFINITY) { // no key at all, or no number
+        for (int64_t j = 0; j < n; j++) {
+            x[j] = x[j] == -INFINITY ? 0 : x[j];
+            total += (double)x[j];
+        }
+        return most + (float)total;
+    }
     vf acc = {0};
     for (int64_t i = 0; i < n; i += VL) {
         vf p = v_exp(row_load(x, i, n - i, -INFINITY) - max);
@@ -274,22 +276,38 @@ static void softmax(float *x, const int32_t *key, int32_t first, int32_t last, i
             acc = (vf){0};
         }
     }
-    vf scale = v_set((float)(1 / (total + lanes_sum(acc))));
+    total += lanes_sum(acc);
+    vf scale = v_set((float)(1 / total));
     for (int64_t i = 0; i < n; i += VL)
         row_store(x, row_load(x, i, n - i, 0) * scale, i, n - i);
+    return most + v_log(v_set((float)total))[0];
 }
 
-static void softmax_grad(float *dp, const float *p, int64_t n, float scale)
+static void softmax_again(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n,
+                          float lse)
 {
-    double dot = 0;
+    for (int64_t i = 0; i < n; i += VL) {
+        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // bits, no numbers
+        vf p = v_exp(row_load(x, i, n - i, 0) - lse);
+        row_store(x, v_select((k > last) | (k < first), v_set(0), p), i, n - i);
+    }
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    double total = 0;
     for (int64_t at = 0; at < n; at += BLOCK) {
         int64_t end = n - at < BLOCK ? n : at + BLOCK;
         vf acc = {0};
         for (int64_t i = at; i < end; i += VL)
-            acc = v_fma(row_load(p, i, end - i, 0), row_load(dp, i, end - i, 0), acc);
-        dot += lanes_sum(acc);
+            acc = v_fma(row_load(a, i, end - i, 0), row_load(b, i, end - i, 0), acc);
+        total += lanes_sum(acc);
     }
-    vf mean = v_set((float)dot);
+    return (float)total;
+}
+
+static void softmax_grad(float *dp, const float *p, float mean, int64_t n, float scale)
+{
     for (int64_t i = 0; i < n; i += VL) {
         vf d = row_load(p, i, n - i, 0) * (row_load(dp, i, n - i, 0) - mean) * scale;
         row_store(dp, d, i, n - i);
@@ -546,7 +564,9 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .row_sum_exp = row_sum_exp,
     .row_exp_mul = row_exp_mul,
     .row_max_sum_exp = row_max_sum_exp,
+    .dot = dot,
     .softmax = softmax,
+    .softmax_again = softmax_again,
     .softmax_grad = softmax_grad,
     .norm_stats = norm_stats,
     .norm = norm,

@@ -62,10 +62,16 @@ struct vec {
     // Both of the above in one pass; a row of nothing is −∞ and 0.
     void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
 
-    // In place: the softmax of x over the keys from `first` to `last`, 0 at the others.
-    void (*softmax)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n);
-    // In place: from the cotangent of a softmax p to that of what it was made from, times scale.
-    void (*softmax_grad)(float *dp, const float *p, int64_t n, float scale);
+    float (*dot)(const float *a, const float *b, int64_t n);
+    // In place: the softmax of x over the keys from `first` to `last`, 0 at the others. Returns
+    // ln Σ e^x over those keys, −∞ if there is none.
+    float (*softmax)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n);
+    // The same again, from what that returned.
+    void (*softmax_again)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n,
+                          float lse);
+    // In place: from the cotangent of a softmax p to that of what it was made from, times scale;
+    // mean is their dot product.
+    void (*softmax_grad)(float *dp, const float *p, float mean, int64_t n, float scale);
 
     // A row's mean (0 unless `center`) and 1/√(variance + eps).
     void (*norm_stats)(float stats[2], const float *x, int64_t n, float eps, bool center);

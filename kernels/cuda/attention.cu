@@ -3,25 +3,24 @@
 // elements, windows, caps, a second pair of scores, and dropout. These kernels serve what cuDNN
 // does not (sdpa.c), and are the reference that cuDNN's results are compared with.
 //
-//   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), P = softmax(S), O = (P∘D)·V;
-//             D: dropout's factors (attr.draw), or 1
-//   backward  dP = D∘(dO·Vᵀ), m = Σ P∘dP, dT = P∘(dP − m)·scale·(1 − (S / cap)²); dQ = dT·K,
-//             dK = dTᵀ·Q, dV = (P∘D)ᵀ·dO
+//   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), L = ln Σ e^S, P = e^(S − L),
+//             O = (P∘D)·V; D: dropout's factors (attr.draw), or 1
+//   backward  dP = D∘(dO·Vᵀ), m = Σ O∘dO, dT = P∘(dP − m)·scale·(1 − (S / cap)²); dQ = dT·K,
+//             dK = dTᵀ·Q, dV = (P∘D)ᵀ·dO; L and O are the forward's
 //
 // The second pair is read as more elements of the same head: Q beside Qr, K beside Kr. All heads
 // share Kr, so the gradient leaves what each key head makes of dKr in the workspace, and a third
 // kernel adds that up in the order of the heads.
 //
 // Forward, a block owns a tile of queries of one head and walks over the keys with an online
-// softmax. The gradient takes two kernels. In the first, a block owns a tile of queries and walks
-// over the keys twice: for the statistics of each row's softmax, which it leaves in the workspace,
-// and for dQ. In the second, a block owns a tile of keys and walks over the queries of all heads
-// that share it, for dK and dV. So no memory grows with the square of the sequence, each sum is
+// softmax. The gradient takes two kernels. In the first, a block owns a tile of queries, leaves m of
+// each row in the workspace and walks over the keys for dQ. In the second, a block owns a tile of
+// keys and walks over the queries of all heads that share it, for dK and dV. So no memory grows with the square of the sequence, each sum is
 // made by one block, and two runs give the same bits. Tiles in which no query sees a key are
 // skipped, so causal attention costs half and a window what it holds. The output of a query that
 // sees no key is zero.
 //
-// Forward takes 4·s·t·d FLOPs a head, backward 18·s·t·d (it would be 10 if nothing were computed
+// Forward takes 4·s·t·d FLOPs a head, backward 14·s·t·d (it would be 10 if nothing were computed
 // again), in f32 and without tensor cores. For each tile that it walks over, a block reads that
 // tile once and its own again, mostly from L2. Operands pass through shared memory in slices of a
 // head, so 38 KB are enough for any size of head. A thread holds 4 × 4 scores and, for every 64
@@ -104,6 +103,12 @@ DEVICE struct block_place query_place(const struct attention *a)
     return at;
 }
 
+// Where a number of each row lies in [batch, heads, queries].
+DEVICE int64_t row_of(const struct attention *a, const struct block_place *at, int64_t query)
+{
+    return (at->b * a->heads + at->h) * a->queries + query;
+}
+
 DEVICE void forward(const struct attention *a, const int panels, struct room *room)
 {
     struct block_place at = query_place(a);
@@ -130,81 +135,48 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
         add_pairs(to, panels, room, &v);
     }
     UNROLL
-    for (int i = 0; i < 4; i++)
-        panels_scale(to, panels, i, share_of(row_sum(m.sum[i])));
+    for (int i = 0; i < 4; i++) {
+        float sum = row_sum(m.sum[i]);
+        int row = 4 * down() + i;
+        if (across() == 0 && row < q.n)
+            a->lse[row_of(a, &at, at.first + row)] = m.most[i] + logf(sum);
+        panels_scale(to, panels, i, share_of(sum));
+    }
     panels_store(&y, to, panels);
 }
 
-// The statistics of each of a thread's rows: see ROW_MOST above.
+// The statistics of each of a thread's rows.
 struct stats {
-    float most[4], share[4], mean[4];
+    float lse[4], mean[4];
 };
 
-// Walks over the keys for the rows' maximum, sum and Σ P∘dP.
-DEVICE void find_stats(struct stats *t, const struct attention *a, const struct block_place *at,
-                       struct room *room, const struct rows *q, const struct rows *dy,
-                       struct reach reach)
+// Reads the log-sum-exp, makes Σ y·dy and leaves it in `means`.
+DEVICE void find_stats(struct stats *t, const struct attention *a, float *means,
+                       const struct block_place *at, const struct rows *dy)
 {
-    struct softmax m;
-    float s[4][4], dp[4][4], fix[4], mean[4] = {0, 0, 0, 0};
-    unsigned step = a->step ? *a->step : 0;
-    softmax_clear(&m);
-    for (int64_t first = 0; first < a->keys; first += TILE) {
-        struct rows k = key_rows(a, at, first), v = value_rows(a, a->v, at, first);
-        if (!other_load(room, a->at_k, at->b * a->keys + first, k.n, reach))
-            continue;
-        products(s, room, q, &k);
-        weigh(&m, s, fix, room, a, k.n);
-        products(dp, room, dy, &v);
-        if (a->step)
-            drop(dp, room, a, at, step);
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            mean[i] *= fix[i];
-            UNROLL
-            for (int j = 0; j < 4; j++)
-                mean[i] += s[i][j] == 0 ? 0 : s[i][j] * dp[i][j];
-        }
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        t->most[i] = m.most[i] == -INFINITY ? 0 : m.most[i];
-        t->share[i] = share_of(row_sum(m.sum[i]));
-        t->mean[i] = row_sum(mean[i]) * t->share[i];
-    }
-}
-
-// Returns where the workspace holds the statistics of row `query`.
-DEVICE float *row_stats(const struct attention *a, float *stats, const struct block_place *at,
-                        int64_t query)
-{
-    return stats + ((at->b * a->heads + at->h) * a->queries + query) * ROW_STATS;
-}
-
-DEVICE void stats_store(const struct stats *t, const struct attention *a, float *stats,
-                        const struct block_place *at, int n)
-{
+    struct rows y = output_rows(a, a->y, at, at->first);
     UNROLL
     for (int i = 0; i < 4; i++) {
         int row = 4 * down() + i;
-        float *to = row_stats(a, stats, at, at->first + row);
-        if (across() == 0 && row < n) {
-            to[ROW_MOST] = t->most[i];
-            to[ROW_SHARE] = t->share[i];
-            to[ROW_MEAN] = t->mean[i];
-        }
+        int64_t number = row_of(a, at, at->first + row);
+        float sum = 0;
+        for (int64_t col = across(); col < a->e && row < y.n; col += ACROSS)
+            sum = mad(rows_load(&y, row, col), rows_load(dy, row, col), sum);
+        t->mean[i] = row_sum(sum);
+        t->lse[i] = row < y.n ? a->lse[number] : 0;
+        if (across() == 0 && row < y.n)
+            means[number] = t->mean[i];
     }
 }
 
 // Returns the gradient of s, the product of a query and a key; dp is the gradient of its weight.
-DEVICE float product_grad(const struct attention *a, float s, float dp, float most, float share,
-                          float mean)
+DEVICE float product_grad(const struct attention *a, float s, float dp, float lse, float mean)
 {
     float score = score_of(a, s);
-    return expf(score - most) * share * (dp - mean) * a->scale * cap_slope(a, score);
+    return expf(score - lse) * (dp - mean) * a->scale * cap_slope(a, score);
 }
 
-DEVICE void grad_queries(const struct attention *a, const int panels, float *stats,
+DEVICE void grad_queries(const struct attention *a, const int panels, float *means,
                          struct room *room)
 {
     struct block_place at = query_place(a);
@@ -215,8 +187,7 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *sta
     float to[MOST_PANELS][4][4], s[4][4], dp[4][4];
     unsigned step = a->step ? *a->step : 0;
     struct reach reach = own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
-    find_stats(&t, a, &at, room, &q, &dy, reach);
-    stats_store(&t, a, stats, &at, q.n);
+    find_stats(&t, a, means, &at, &dy);
     panels_clear(to, panels);
     for (int64_t first = 0; first < a->keys; first += TILE) {
         struct rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
@@ -232,8 +203,7 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *sta
         for (int j = 0; j < 4; j++) {
             int key = across() + ACROSS * j;
             bool seen = key < k.n && sees(a, room->own[4 * down() + i], room->other[key]);
-            s[i][j] =
-                seen ? product_grad(a, s[i][j], dp[i][j], t.most[i], t.share[i], t.mean[i]) : 0;
+            s[i][j] = seen ? product_grad(a, s[i][j], dp[i][j], t.lse[i], t.mean[i]) : 0;
         }
         pairs_store(room, s);
         add_pairs(to, panels, room, &k);
@@ -255,25 +225,24 @@ DEVICE struct block_place key_place(const struct attention *a)
     return at;
 }
 
-DEVICE void stats_load(struct room *room, const struct attention *a, float *stats,
+DEVICE void stats_load(struct room *room, const struct attention *a, const float *means,
                        const struct block_place *at, int64_t first, int n)
 {
     int t = (int)threadIdx.x;
     if (t < n) {
-        const float *from = row_stats(a, stats, at, first + t);
-        for (int i = 0; i < ROW_STATS; i++)
-            room->row[i][t] = from[i];
+        int64_t number = row_of(a, at, first + t);
+        room->row[ROW_LSE][t] = a->lse[number];
+        room->row[ROW_MEAN][t] = means[number];
     }
 }
 
 // Returns the gradient of the product of a query and a key from that of its weight w. The score is
 // found again from the weight: it would take 16 more registers.
-DEVICE float product_grad_of(const struct attention *a, float w, float dp, float most, float share,
-                             float mean)
+DEVICE float product_grad_of(const struct attention *a, float w, float dp, float lse, float mean)
 {
     if (w == 0)
         return 0;
-    float score = a->cap == 0 ? 0 : logf(w / share) + most;
+    float score = a->cap == 0 ? 0 : logf(w) + lse;
     return w * (dp - mean) * a->scale * cap_slope(a, score);
 }
 
@@ -294,8 +263,7 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
     for (int j = 0; j < 4; j++) {
         int key = 4 * down() + i, query = across() + ACROSS * j;
         bool seen = key < k->n && query < q.n && sees(a, room->other[query], room->own[key]);
-        float most = room->row[ROW_MOST][query], share = room->row[ROW_SHARE][query];
-        s[i][j] = seen ? expf(score_of(a, s[i][j]) - most) * share : 0;
+        s[i][j] = seen ? expf(score_of(a, s[i][j]) - room->row[ROW_LSE][query]) : 0;
         left[i][j] =
             a->step && seen ? drop_factor(a, at, step, room->other[query], room->own[key]) : 1;
         dp[i][j] = s[i][j] * left[i][j];
@@ -308,15 +276,15 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
         UNROLL
     for (int j = 0; j < 4; j++) {
         int query = across() + ACROSS * j;
-        s[i][j] = product_grad_of(a, s[i][j], dp[i][j] * left[i][j], room->row[ROW_MOST][query],
-                                  room->row[ROW_SHARE][query], room->row[ROW_MEAN][query]);
+        s[i][j] = product_grad_of(a, s[i][j], dp[i][j] * left[i][j], room->row[ROW_LSE][query],
+                                  room->row[ROW_MEAN][query]);
     }
     pairs_store(room, s);
     add_pairs(dk, panels, room, &q);
 }
 
 // dkr: for what each key head makes of the gradient of kr.
-DEVICE void grad_keys(const struct attention *a, const int panels, float *stats, float *dkr,
+DEVICE void grad_keys(const struct attention *a, const int panels, const float *means, float *dkr,
                       struct room *room)
 {
     struct block_place at = key_place(a);
@@ -333,7 +301,7 @@ DEVICE void grad_keys(const struct attention *a, const int panels, float *stats,
             int n = rows_left(a->queries, first);
             if (!other_load(room, a->at_q, at.b * a->queries + first, n, reach))
                 continue;
-            stats_load(room, a, stats, &at, first, n);
+            stats_load(room, a, means, &at, first, n);
             add_queries(dk, dv, panels, room, a, &at, &k, &v, first);
         }
     }
@@ -355,21 +323,22 @@ KERNEL(THREADS) attention_grad_shared(struct attention a, const float *dkr)
 
 // ---- the three sizes of a head -----------------------------------------------------------------
 
-#define KERNELS(panels)                                                                        \
-    KERNEL(THREADS) attention_##panels(struct attention a)                                     \
-    {                                                                                          \
-        __shared__ struct room room;                                                           \
-        forward(&a, panels, &room);                                                            \
-    }                                                                                          \
-    KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *stats)          \
-    {                                                                                          \
-        __shared__ struct room room;                                                           \
-        grad_queries(&a, panels, stats, &room);                                                \
-    }                                                                                          \
-    KERNEL(THREADS) attention_grad_keys_##panels(struct attention a, float *stats, float *dkr) \
-    {                                                                                          \
-        __shared__ struct room room;                                                           \
-        grad_keys(&a, panels, stats, dkr, &room);                                              \
+#define KERNELS(panels)                                                               \
+    KERNEL(THREADS) attention_##panels(struct attention a)                            \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        forward(&a, panels, &room);                                                   \
+    }                                                                                 \
+    KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *means) \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        grad_queries(&a, panels, means, &room);                                       \
+    }                                                                                 \
+    KERNEL(THREADS)                                                                   \
+    attention_grad_keys_##panels(struct attention a, const float *means, float *dkr)  \
+    {                                                                                 \
+        __shared__ struct room room;                                                  \
+        grad_keys(&a, panels, means, dkr, &room);                                     \
     }
 
 KERNELS(1)
@@ -387,8 +356,8 @@ int attention_own(struct stream_q *q, const struct op_call *c, const struct atte
     int64_t of_queries = tiles_of(a->queries) * a->heads * a->batch;
     int64_t of_keys = tiles_of(a->keys) * a->kv_heads * a->batch;
     int64_t wide = a->d + a->r > a->e ? a->d + a->r : a->e;
-    float *stats = (float *)c->workspace;
-    float *dkr = stats + ROW_STATS * a->batch * a->heads * a->queries;
+    float *means = (float *)c->workspace;
+    float *dkr = means + a->batch * a->heads * a->queries;
     if (of_queries > INT32_MAX || of_keys > INT32_MAX)
         return op_refuse(c, e, "more tiles than a grid has blocks");
     if (attention_own_bytes(c) > c->workspace_bytes)
@@ -398,8 +367,8 @@ int attention_own(struct stream_q *q, const struct op_call *c, const struct atte
         LAUNCH(attention_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a);              \
     } else {                                                                                      \
         LAUNCH(attention_grad_queries_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a,  \
-               stats);                                                                            \
-        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q->stream, *a, stats, \
+               means);                                                                            \
+        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q->stream, *a, means, \
                dkr);                                                                              \
     }
     if (wide <= PANEL) {

@@ -4,7 +4,7 @@
 
 bool attention_is_plain(const struct attention *a)
 {
-    const void *at[] = {a->q, a->k, a->v, a->dy, a->out, a->dk, a->dv};
+    const void *at[] = {a->q, a->k, a->v, a->dy, a->y, a->lse, a->out, a->dk, a->dv};
     bool aligned = true;
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         aligned = aligned && (uintptr_t)at[i] % 16 == 0;
@@ -14,16 +14,22 @@ bool attention_is_plain(const struct attention *a)
            !a->qr && seen;
 }
 
+// A row's number is an f32: the next portion's begin at a multiple of 16 bytes, too.
+static bool is_aligned(const struct attention *a, const struct attention_portion *p)
+{
+    return p->batch * p->heads * a->queries % 4 == 0;
+}
+
 bool attention_portion(const struct attention *a, int n, struct attention_portion *out)
 {
     for (int64_t parts = 1; parts <= a->batch; parts++) {
         *out = (struct attention_portion){a->batch / parts, a->heads};
-        if (a->batch % parts == 0 && n-- == 0)
+        if (a->batch % parts == 0 && (parts == 1 || is_aligned(a, out)) && n-- == 0)
             return true;
     }
     for (int64_t parts = 2; parts <= a->kv_heads; parts++) {
         *out = (struct attention_portion){1, a->heads / parts};
-        if (a->kv_heads % parts == 0 && n-- == 0)
+        if (a->kv_heads % parts == 0 && is_aligned(a, out) && n-- == 0)
             return true;
     }
     return false;

@@ -124,6 +124,12 @@ static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64
     return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
 }
 
+// The heads of a portion lie side by side in [batch, heads, queries]: it has all, or one sample.
+static float *lse_of(const struct attention *a, int64_t b, int64_t h)
+{
+    return a->lse + (b * a->heads + h) * a->queries;
+}
+
 static cudnnStatus_t run_portions(const struct attention *a, const struct tuned *k, void *scratch)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
@@ -135,7 +141,8 @@ static cudnnStatus_t run_portions(const struct attention *a, const struct tuned 
                                             .k = part_of(a->k, b, s, kv, g, d),
                                             .v = part_of(a->v, b, s, kv, g, e),
                                             .dy = part_of(a->dy, b, s, n, h, e),
-                                            .y = part_of(a->dy ? NULL : a->out, b, s, n, h, e),
+                                            .y = part_of(a->dy ? a->y : a->out, b, s, n, h, e),
+                                            .lse = lse_of(a, b, h),
                                             .dq = part_of(a->dy ? a->out : NULL, b, s, n, h, d),
                                             .dk = part_of(a->dk, b, s, kv, g, d),
                                             .dv = part_of(a->dv, b, s, kv, g, e),

@@ -23,8 +23,8 @@ enum {
     BLOCKS = 2048, // of the kernel that adds up over heads, at most
 };
 
-// For each row the maximum and 1 / sum of its softmax, and the mean that its gradient subtracts.
-enum { ROW_MOST, ROW_SHARE, ROW_MEAN, ROW_STATS = ATTENTION_ROW_STATS };
+// For each row its log-sum-exp, and the mean that the gradient of its softmax subtracts.
+enum { ROW_LSE, ROW_MEAN, ROW_STATS };
 
 // A block's shared memory.
 struct room {

@@ -23,18 +23,20 @@ static bool extents_agree(const struct op_call *c, const struct attention_operan
     const struct tensor *in = c->in;
     const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
     const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
-    const int64_t keys[] = {q[0], k[1], k[2], q[3]};
-    bool fit = in[o->q].shape.n == 4 && is_shape(&in[o->k], 4, keys) &&
-               is_shape(&in[o->v], 4, values) && c->nout == (o->dy < 0 ? 1 : o->dy) &&
-               is_shape(o->dy < 0 ? &c->out[0] : &in[o->dy], 4, y) &&
-               shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
-               shape_count(&in[o->at_k].shape) == q[0] * k[1];
+    const int64_t keys[] = {q[0], k[1], k[2], q[3]}, rows[] = {q[0], q[2], q[1]};
+    const bool grad = o->dy >= 0;
+    bool fit =
+        in[o->q].shape.n == 4 && is_shape(&in[o->k], 4, keys) && is_shape(&in[o->v], 4, values) &&
+        is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
+        is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, rows) &&
+        (!grad || is_shape(&in[o->dy], 4, y)) && shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
+        shape_count(&in[o->at_k].shape) == q[0] * k[1];
     if (o->qr >= 0) {
         const int64_t r = in[o->kr].shape.dim[2];
         const int64_t qr[] = {q[0], q[1], q[2], r}, kr[] = {q[0], k[1], r};
         fit = fit && is_shape(&in[o->qr], 4, qr) && is_shape(&in[o->kr], 3, kr);
     }
-    for (int i = 0; i < c->nout && o->dy >= 0; i++) // output i is the gradient of input i
+    for (int i = 0; i < c->nout && grad; i++) // output i is the gradient of input i
         fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
     return fit;
 }
@@ -45,10 +47,12 @@ static int check_call(const struct op_call *c, struct attention_operands *o, str
     if (attention_operands(c->op, c->nin, o))
         return op_refuse(c, e, "another number of operands");
     int rc = op_want_float(c, &c->in[0], e);
+    if (!rc && c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
+        return op_refuse(c, e, "another number of outputs");
     for (int i = 0; i < c->nin && !rc; i++)
-        rc = op_want(c, &c->in[i], i < o->at_q ? t : DT_I32, e);
+        rc = op_want(c, &c->in[i], i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32, e);
     for (int i = 0; i < c->nout && !rc; i++)
-        rc = op_want(c, &c->out[i], t, e);
+        rc = op_want(c, &c->out[i], o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t, e);
     if (rc)
         return rc;
     if (!extents_agree(c, o))
@@ -87,6 +91,8 @@ static struct attention read_call(const struct op_call *c, const struct attentio
                           .k = c->in[o->k].data,
                           .v = c->in[o->v].data,
                           .dy = grad ? c->in[o->dy].data : NULL,
+                          .y = grad ? c->in[o->y].data : NULL,
+                          .lse = grad ? c->in[o->lse].data : c->out[ATTENTION_LSE].data,
                           .at_q = c->in[o->at_q].data,
                           .at_k = c->in[o->at_k].data,
                           .out = c->out[0].data,

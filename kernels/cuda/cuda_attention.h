@@ -16,6 +16,8 @@ enum { ATTENTION_HEAD = 256 }; // elements of a head at most, those of the secon
 
 struct attention {
     const void *q, *k, *v, *dy; // dy: null forward
+    const void *y;              // of a gradient: what the forward made
+    float *lse;                 // [batch, heads, queries]: of a forward an output, else an input
     const void *qr, *kr;        // null: the call has no second pair
     const int32_t *at_q, *at_k; // positions
     void *out, *dk, *dv;        // out: y or dq

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN: engines found, compiled and run. See sdpa.h.
 //
-// The scratch has these parts, each aligned to 256 bytes. Forward has only the first and the last:
-//   stats | y | mean | dq in f32, unless deterministic | the engines' own, as large as the larger's
+// The scratch has these parts, each aligned to 256 bytes. Forward has only the last:
+//   mean | dq in f32, unless deterministic | the engine's own
 // Engines are tried in the order in which cuDNN's heuristics name them; the first that may be used
 // is taken. That order depends on nothing but the shape, the device and the library, which are in
 // the numerics record: the same three give the same engine.
@@ -16,18 +16,13 @@
 
 enum { ALIGN = 256, MOST_ENGINES = 16, MOST_NOTES = 16 };
 
-struct plan {
-    struct sdpa_made made;
-    cudnnBackendDescriptor_t plan;
-    size_t bytes; // of its own
-    bool varies;
-};
-
 struct sdpa {
     struct sdpa_on on;
     struct sdpa_shape shape;
-    struct plan forward, backward; // the latter of a gradient
-    size_t stats, y, mean, dq, own, bytes;
+    struct sdpa_made made;
+    cudnnBackendDescriptor_t plan;
+    bool varies;           // as the engine says
+    size_t dq, own, bytes; // where the parts of the scratch begin; all of it
 };
 
 // ---- plans -------------------------------------------------------------------------------------
@@ -107,19 +102,21 @@ static int64_t configs_of(const struct sdpa_on *on, struct sdpa_made *m,
     return n < MOST_ENGINES ? n : MOST_ENGINES;
 }
 
-static bool make_plan(struct plan *p, const struct sdpa_on *on, const struct sdpa_shape *s,
-                      bool backward, size_t most)
+// `most`: of the engine's own scratch.
+static bool make_plan(struct sdpa *p, size_t most)
 {
     cudnnBackendDescriptor_t config[MOST_ENGINES];
+    size_t own = 0;
     struct sdpa_made *m = &p->made;
-    m->api = on->api;
-    cudnnBackendDescriptor_t graph = sdpa_graph(m, on, s, backward);
-    int64_t n = graph ? configs_of(on, m, graph, config) : 0;
+    m->api = p->on.api;
+    cudnnBackendDescriptor_t graph = sdpa_graph(m, &p->on, &p->shape);
+    int64_t n = graph ? configs_of(&p->on, m, graph, config) : 0;
     for (int64_t i = 0; i < n && !p->plan; i++) {
         m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
-        if (is_usable(on, m, config[i], s->deterministic, &p->varies))
-            p->plan = plan_with(on, m, config[i], most, &p->bytes);
+        if (is_usable(&p->on, m, config[i], p->shape.deterministic, &p->varies))
+            p->plan = plan_with(&p->on, m, config[i], most, &own);
     }
+    p->bytes = p->own + own;
     return p->plan != NULL;
 }
 
@@ -139,11 +136,8 @@ static size_t lay_out(struct sdpa *p)
     const struct sdpa_shape *s = &p->shape;
     size_t rows = (size_t)(s->batch * s->heads * s->seq), elements = rows * (size_t)s->d;
     size_t values = rows * (size_t)s->e;
-    p->y = round_up(4 * rows);
-    p->mean = p->y + (s->grad ? round_up(2 * values) : 0);
-    p->dq = p->mean + (s->grad ? round_up(4 * rows) : 0);
+    p->dq = s->grad ? round_up(4 * rows) : 0;
     p->own = p->dq + (s->grad && !s->deterministic ? round_up(4 * elements) : 0);
-    p->bytes = p->own;
     size_t pairs = (size_t)((s->seq + 63) / 64 * 64 * ((s->seq + 127) / 128 * 128));
     size_t shared = s->kv_heads < s->heads ? 2 * (elements + values) : 0;
     return !s->grad ? 0
@@ -156,16 +150,9 @@ struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size
     struct sdpa *p = calloc(1, sizeof *p);
     PRE(p);
     *p = (struct sdpa){.on = *on, .shape = *s};
-    bool made = false;
-    if (lay_out(p) + p->own <= most) {
-        size_t left = most - p->own;
-        made = make_plan(&p->forward, on, s, false, left) &&
-               (!s->grad || make_plan(&p->backward, on, s, true, left));
-        p->bytes += p->forward.bytes > p->backward.bytes ? p->forward.bytes : p->backward.bytes;
-    }
-    if (made)
+    if (lay_out(p) + p->own <= most && make_plan(p, most - p->own))
         return p;
-    const char *said = p->backward.made.said[0] ? p->backward.made.said : p->forward.made.said;
+    const char *said = p->made.said;
     snprintf(why, room, "%s", said[0] ? said : "no engine does with this scratch");
     sdpa_free(p);
     return NULL;
@@ -175,8 +162,7 @@ void sdpa_free(struct sdpa *p)
 {
     if (!p)
         return;
-    sdpa_made_clear(&p->forward.made);
-    sdpa_made_clear(&p->backward.made);
+    sdpa_made_clear(&p->made);
     free(p);
 }
 
@@ -190,7 +176,7 @@ size_t sdpa_bytes(const struct sdpa *p)
 bool sdpa_varies(const struct sdpa *p)
 {
     bool any_order = p->shape.grad && !p->shape.deterministic;
-    return any_order || p->forward.varies || p->backward.varies;
+    return any_order || p->varies;
 }
 
 // ---- runs --------------------------------------------------------------------------------------
@@ -208,8 +194,7 @@ static void put_pointer(struct pack *p, enum sdpa_name name, const void *data)
     p->data[p->n++] = (void *)(uintptr_t)data;
 }
 
-static cudnnStatus_t run_plan(const struct sdpa *p, const struct plan *plan,
-                              const struct pack *pack, void *own)
+static cudnnStatus_t run_plan(const struct sdpa *p, const struct pack *pack, void *own)
 {
     struct sdpa_made m = {.api = p->on.api};
     cudnnBackendDescriptor_t d = made_new(&m, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -220,7 +205,7 @@ static cudnnStatus_t run_plan(const struct sdpa *p, const struct plan *plan,
     made_end(&m, d);
     cudnnStatus_t status = m.status;
     if (status == CUDNN_STATUS_SUCCESS)
-        status = p->on.api->BackendExecute(p->on.handle, plan->plan, d);
+        status = p->on.api->BackendExecute(p->on.handle, p->plan, d);
     sdpa_made_clear(&m);
     return status;
 }
@@ -230,28 +215,28 @@ cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void
     const float scale = o->scale, cap = o->cap, hidden = -INFINITY, one = 1;
     const int32_t window = (int32_t)p->shape.window;
     char *at = scratch;
-    struct pack both = {.name = {SDPA_Q, SDPA_K, SDPA_V, SDPA_Y, SDPA_STATS, SDPA_SCALE},
-                        .data = {(void *)(uintptr_t)o->q, (void *)(uintptr_t)o->k,
-                                 (void *)(uintptr_t)o->v, p->shape.grad ? at + p->y : o->y, at,
-                                 (void *)(uintptr_t)&scale},
-                        .n = 6};
+    struct pack pack = {.n = 0};
+    put_pointer(&pack, SDPA_Q, o->q);
+    put_pointer(&pack, SDPA_K, o->k);
+    put_pointer(&pack, SDPA_V, o->v);
+    put_pointer(&pack, SDPA_Y, o->y);
+    put_pointer(&pack, SDPA_LSE, o->lse);
+    put_pointer(&pack, SDPA_SCALE, &scale);
     if (!p->shape.ahead)
-        put_pointer(&both, SDPA_HIDDEN, &hidden);
+        put_pointer(&pack, SDPA_HIDDEN, &hidden);
     if (p->shape.window)
-        put_pointer(&both, SDPA_WINDOW, &window);
+        put_pointer(&pack, SDPA_WINDOW, &window);
     if (p->shape.cap)
-        put_pointer(&both, SDPA_CAP, &cap);
-    struct pack back = both;
-    cudnnStatus_t status = run_plan(p, &p->forward, &both, at + p->own);
-    if (status != CUDNN_STATUS_SUCCESS || !p->shape.grad)
-        return status;
-    put_pointer(&back, SDPA_DY, o->dy);
-    put_pointer(&back, SDPA_DQ, o->dq);
-    put_pointer(&back, SDPA_DK, o->dk);
-    put_pointer(&back, SDPA_DV, o->dv);
-    put_pointer(&back, SDPA_MEAN, at + p->mean);
-    put_pointer(&back, SDPA_ONE, &one);
-    if (!p->shape.deterministic)
-        put_pointer(&back, SDPA_DQ_F32, at + p->dq);
-    return run_plan(p, &p->backward, &back, at + p->own);
+        put_pointer(&pack, SDPA_CAP, &cap);
+    if (p->shape.grad) {
+        put_pointer(&pack, SDPA_DY, o->dy);
+        put_pointer(&pack, SDPA_DQ, o->dq);
+        put_pointer(&pack, SDPA_DK, o->dk);
+        put_pointer(&pack, SDPA_DV, o->dv);
+        put_pointer(&pack, SDPA_MEAN, at);
+        put_pointer(&pack, SDPA_ONE, &one);
+    }
+    if (p->shape.grad && !p->shape.deterministic)
+        put_pointer(&pack, SDPA_DQ_F32, at + p->dq);
+    return run_plan(p, &pack, at + p->own);
 }

@@ -3,8 +3,7 @@
 // last positions of that, or all keys.
 //
 // Built once for a shape (sdpa_new finds an engine and compiles it: seconds), run as often as
-// wanted. What a forward has to keep for its backward is not kept: a gradient runs the forward
-// again, into its scratch.
+// wanted. A gradient reads what its forward made: y and the log-sum-exp.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,7 +34,8 @@ struct sdpa_shape {
 
 struct sdpa_operands {
     const void *q, *k, *v, *dy;
-    void *y, *dq, *dk, *dv; // y: of a forward
+    void *y, *dq, *dk, *dv;
+    float *lse; // packed: [batch, heads, seq] of the run
     float scale, cap;
 };
 
@@ -60,12 +60,12 @@ enum sdpa_name {
     SDPA_K,
     SDPA_V,
     SDPA_Y,
-    SDPA_STATS, // ln Σ exp of a row's scores, f32 [batch, heads, seq]
+    SDPA_LSE, // ln Σ exp of a row's scores, f32 [batch, heads, seq]
     SDPA_DY,
     SDPA_DQ,
     SDPA_DK,
     SDPA_DV,
-    SDPA_MEAN,   // Σ y·dy of a row, f32 like the stats
+    SDPA_MEAN,   // Σ y·dy of a row, f32 like the log-sum-exp
     SDPA_DQ_F32, // dq is summed here, in an order that varies, [batch, heads, seq, d]
     SDPA_SCALE,
     SDPA_HIDDEN, // the score of a key that is not seen
@@ -85,10 +85,9 @@ struct sdpa_made {
     char said[160];       // by cuDNN, about it
 };
 
-// The graph of a forward that keeps its stats, or of a backward; null where m->status says why. A
-// forward inside a gradient writes y packed, as the backward reads it.
+// The graph of a forward or, where the shape says so, of a gradient; null where m->status says why.
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
-                                    const struct sdpa_shape *s, bool backward);
+                                    const struct sdpa_shape *s);
 void sdpa_made_clear(struct sdpa_made *m);
 
 // A descriptor, its attributes, its end. All do nothing where m->status is no success.

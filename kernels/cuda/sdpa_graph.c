@@ -3,10 +3,10 @@
 // its flash engines know as a whole, so nothing of a sequence's square is ever stored.
 //
 //   forward   s = q·kᵀ; s = s·scale; s = row ≥ col ? s : hidden; m = max s; e = exp(s − m);
-//             l = Σ e; stats = m + ln l; p = e / l; y = p·v                        (14 operations)
+//             l = Σ e; lse = m + ln l; p = e / l; y = p·v                          (14 operations)
 //   window    s = col + window > row ? s : hidden, behind the first                 (5 more)
 //   cap       s = cap·tanh(s / cap) before it is hidden; ds·(1 − tanh²) before ·scale (3 or 4 more)
-//   backward  mean = (Σ dy∘y)·1; s as above, less the stats; p = exp(s); dv = pᵀ·dy;
+//   backward  mean = (Σ dy∘y)·1; s as above, less the lse; p = exp(s); dv = pᵀ·dy;
 //             ds = (dy·vᵀ − mean)·p·scale; dk = dsᵀ·q; dq = ds·k                      (21 or 22)
 //
 // dq is made whole by one product where the bits must not change from run to run (cuDNN then keeps
@@ -279,14 +279,9 @@ static struct form value_form(const struct graph *g)
     return rows_of(g, g->s.kv_heads, g->s.all_kv_heads, g->s.e);
 }
 
-static struct form dy_form(const struct graph *g)
+static struct form y_form(const struct graph *g) // and of dy
 {
     return rows_of(g, g->s.heads, g->s.all_heads, g->s.e);
-}
-
-static struct form y_form(const struct graph *g)
-{
-    return rows_of(g, g->s.heads, g->s.grad ? g->s.heads : g->s.all_heads, g->s.e);
 }
 
 // ---- the graphs --------------------------------------------------------------------------------
@@ -366,7 +361,7 @@ static void build_forward(struct graph *g)
     sum = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, add_between(g, F32, &stat));
     two_of(g, CUDNN_POINTWISE_ADD, most,
            one_of(g, CUDNN_POINTWISE_LOG, sum, add_between(g, F32, &stat)),
-           add_tensor(g, SDPA_STATS, F32, &stat, STORED));
+           add_tensor(g, SDPA_LSE, F32, &stat, STORED));
     add_product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, add_between(g, BF16, &pairs)),
                 add_tensor(g, SDPA_V, BF16, &v, STORED), add_tensor(g, SDPA_Y, BF16, &y, STORED));
 }
@@ -390,13 +385,13 @@ static void build_backward(struct graph *g)
     struct form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
     struct form values = packed_form(g, g->s.seq, g->s.e), row = query_form(g), key = key_form(g);
     struct form key_t = turned_form(key), value_t = turned_form(value_form(g));
-    struct form y = y_form(g), y_grad = dy_form(g);
+    struct form y = y_form(g);
     pairs_t.stride[2] = 1;
     pairs_t.stride[3] = g->s.seq;
     cudnnBackendDescriptor_t q = add_tensor(g, SDPA_Q, BF16, &row, STORED);
     cudnnBackendDescriptor_t kt = add_tensor(g, SDPA_K, BF16, &key_t, STORED);
     cudnnBackendDescriptor_t vt = add_tensor(g, SDPA_V, BF16, &value_t, STORED);
-    cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &y_grad, STORED);
+    cudnnBackendDescriptor_t dy = add_tensor(g, SDPA_DY, BF16, &y, STORED);
     cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, STORED);
     cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE, F32), mean, s, p, ds, below;
 
@@ -409,7 +404,7 @@ static void build_backward(struct graph *g)
     s = add_product(g, q, kt, add_between(g, F32, &pairs));
     s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
     s = cap_scores(g, s, &below);
-    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_STATS, F32, &stat, STORED),
+    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_LSE, F32, &stat, STORED),
                add_between(g, F32, &pairs));
     p = one_of(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
     onto_keys(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, value_form(g), SDPA_DV);
@@ -431,10 +426,10 @@ static void build_backward(struct graph *g)
 }
 
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
-                                    const struct sdpa_shape *s, bool is_backward)
+                                    const struct sdpa_shape *s)
 {
     struct graph g = {.m = m, .s = *s, .inner = SDPA_NAMES};
-    if (is_backward)
+    if (s->grad)
         build_backward(&g);
     else
         build_forward(&g);

@@ -6,6 +6,8 @@
 // scratch than anybody has, the third does it.
 #include "tests/ops/everywhere.h"
 
+#include "common/op/attention.h"
+
 static void device_open(struct rig *r, bool deterministic)
 {
     const struct device_options o = {.deterministic = deterministic};
@@ -25,19 +27,21 @@ static void make_case_of(struct rig_case *c, struct arena *a, bool grad, int64_t
 {
     int64_t ext[26] = {[1] = batch, [3] = 16, [4] = e, [6] = heads / 2, [7] = heads, [18] = seq};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
-             grad ? "bshd,bsgd,bsge,bshe,bs,bs->bshd,bsgd,bsge" : "bshd,bsgd,bsge,bs,bs->bshe",
+             grad ? "bshd,bsgd,bsge,bshe,bshe,bhs,bs,bs->bshd,bsgd,bsge"
+                  : "bshd,bsgd,bsge,bs,bs->bshe,bhs",
              ext);
     c->attr.scale = 0.25f;
     c->attr.group = 2;
     c->attr.in_order = true;
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct ref_tensor *x = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
-        bool ids = x->dtype == DT_I32;
-        x->dtype = ids ? DT_I32 : DT_BF16;
+        bool ids = x->dtype == DT_I32, lse = x == (grad ? &c->in[5] : &c->start[ATTENTION_LSE]);
+        x->dtype = ids ? DT_I32 : lse ? DT_F32 : DT_BF16;
         rig_fill(x, (uint64_t)k + 1, -1, 1);
         for (int64_t i = 0; ids && i < shape_count(&x->shape); i++)
             x->v[i] = (double)(i % seq);
     }
+    rig_attend(c);
 }
 
 static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
@@ -132,6 +136,8 @@ static struct tensor place(const struct rig *r, const struct ref_tensor *t)
         memcpy(&u, &f, sizeof u);
         if (t->dtype == DT_I32)
             ((int32_t *)(void *)host)[i] = (int32_t)t->v[i];
+        else if (t->dtype == DT_F32)
+            ((float *)(void *)host)[i] = f;
         else
             ((uint16_t *)(void *)host)[i] = (uint16_t)(u >> 16);
     }
@@ -159,16 +165,18 @@ static void place_case(struct placed *p, struct rig *r, const struct rig_case *c
 
 static void read_out(const struct placed *p, int k, struct arena *a, double **out)
 {
-    size_t n = (size_t)shape_count(&p->call.out[k].shape);
-    uint16_t *host = calloc(n, sizeof *host);
+    const struct tensor *t = &p->call.out[k];
+    size_t n = (size_t)shape_count(&t->shape), size = dtype_size(t->dtype);
+    void *host = calloc(n, size);
     struct err e = {0};
     assert_non_null(host);
-    if (p->r->backend->stream.copy(p->r->q, host, p->call.out[k].data, n * sizeof *host, &e) ||
+    if (p->r->backend->stream.copy(p->r->q, host, t->data, n * size, &e) ||
         p->r->backend->stream.sync(p->r->q, &e))
         fail_msg("%s", e.text);
     out[k] = arena_array(a, double, n);
     for (size_t i = 0; i < n; i++) {
-        uint32_t u = (uint32_t)host[i] << 16;
+        uint32_t u =
+            t->dtype == DT_F32 ? ((uint32_t *)host)[i] : (uint32_t)((uint16_t *)host)[i] << 16;
         float f;
         memcpy(&f, &u, sizeof f);
         out[k][i] = (double)f;
@@ -198,14 +206,13 @@ static void run_with(struct rig *r, const struct rig_case *c, size_t scratch, st
     placed_clear(&p);
 }
 
-// 6 samples of 8 heads of 40 positions. A head's scratch: 320 bytes of numbers, 1,280 of y, 2,560
-// of shared gradients, 16,384 of scores. Enough for 2 samples, for one, for two heads of one: a
-// head's bits are those of the whole call's. For none our own kernels take 12 bytes a row; they
-// round no weights.
+// 6 samples of 8 heads of 40 positions. A head's scratch: 160 bytes of numbers, 2,560 of shared
+// gradients, 16,384 of scores. Enough for 2 samples, for one, for two heads of one: a head's bits
+// are those of the whole call's. For none our own kernels take 4 bytes a row; they round no weights.
 static void little_scratch_is_served_part_by_part(void **state)
 {
-    static const size_t scratch[] = {2 * 8 * 20544 + 4096, 8 * 20544 + 4096, 2 * 20544 + 4096,
-                                     12 * 6 * 8 * 40};
+    static const size_t scratch[] = {2 * 8 * 19104 + 4096, 8 * 19104 + 4096, 2 * 19104 + 4096,
+                                     4 * 6 * 8 * 40};
     enum { N = sizeof scratch / sizeof *scratch };
     struct arena a = {0};
     struct rig r;
@@ -236,7 +243,7 @@ static void no_scratch_at_all_is_refused(void **state)
     (void)state;
     device_open(&r, true);
     make_case(&c, &a, true, 1, 40, 2);
-    place_case(&p, &r, &c, 12 * 40 * 2 - 4);
+    place_case(&p, &r, &c, 4 * 40 * 2 - 4);
     assert_int_equal(r.backend->op.run[c.op](r.q, &p.call, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "the workspace does not hold a number a row"));
     placed_clear(&p);

@@ -45,9 +45,10 @@ static struct attention plain(void)
 static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
 {
     static const unsigned step;
-    struct attention a[13];
+    static _Alignas(16) float numbers[4];
+    struct attention a[15];
     (void)state;
-    for (int i = 0; i < 13; i++)
+    for (int i = 0; i < 15; i++)
         a[i] = plain();
     assert_true(attention_is_plain(&a[0]));
     a[1].dtype = DT_F32;
@@ -64,7 +65,9 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
     a[10].ahead = a[10].back = 100; // a window to both sides
     a[11].qr = a[11].q;             // a second pair
     a[12].e = 60;
-    for (int i = 1; i < 13; i++)
+    a[13].lse = &numbers[1]; // 4 bytes on
+    a[14].y = (const uint16_t *)a[14].q + 4;
+    for (int i = 1; i < 15; i++)
         if (attention_is_plain(&a[i]))
             fail_msg("call %d is not for cuDNN", i);
     a[8].group = 6; // even shares
@@ -94,6 +97,17 @@ static void a_portion_is_some_samples_or_some_heads_of_one(void **state)
         assert_int_equal(t.heads, want[n].heads);
     }
     assert_false(attention_portion(&a, 6, &t));
+    // Of 6 samples of 2 heads of 33 positions 3 have 198 numbers, which are no multiple of four.
+    static const struct attention_portion odd[] = {{6, 2}, {2, 2}};
+    a.heads = a.kv_heads = 2;
+    a.group = 1;
+    a.queries = a.keys = 33;
+    for (int n = 0; n < 2; n++) {
+        assert_true(attention_portion(&a, n, &t));
+        assert_int_equal(t.batch, odd[n].batch);
+        assert_int_equal(t.heads, odd[n].heads);
+    }
+    assert_false(attention_portion(&a, 2, &t));
 }
 
 // ---- scratch -----------------------------------------------------------------------------------
@@ -101,7 +115,7 @@ static void a_portion_is_some_samples_or_some_heads_of_one(void **state)
 static struct op_call call_of(enum op op, const struct op_attr *attr, int64_t batch, int64_t seq,
                               int64_t heads, int64_t d)
 {
-    struct op_call c = {.op = op, .attr = attr, .nin = op == OP_ATTENTION ? 5 : 6};
+    struct op_call c = {.op = op, .attr = attr, .nin = op == OP_ATTENTION ? 5 : 8};
     c.in[0].shape = c.in[1].shape = c.in[2].shape = (struct shape){4, {batch, seq, heads, d}};
     return c;
 }
@@ -111,22 +125,22 @@ static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
     const struct op_attr in_order = {.in_order = true}, dealt = {.in_order = false};
     struct op_call c = call_of(OP_ATTENTION_GRAD, &dealt, 2, 100, 3, 8);
     (void)state;
-    assert_int_equal(attention_own_bytes(&c), 3 * 4 * 600);
+    assert_int_equal(attention_own_bytes(&c), 4 * 600);
     assert_int_equal(attention_library_bytes(&c), 0);
     c = call_of(OP_ATTENTION, &dealt, 2, 100, 3, 8);
     assert_int_equal(attention_own_bytes(&c), 0);
     c = call_of(OP_ATTENTION, &in_order, 2, 100, 3, 8);
-    assert_int_equal(attention_library_bytes(&c), 4 * 600 + 16384);
-    // A head: two numbers a row, y in bf16, 128 · 128 scores in bf16.
+    assert_int_equal(attention_library_bytes(&c), 16384);
+    // A head: a number a row, 128 · 128 scores in bf16.
     c = call_of(OP_ATTENTION_GRAD, &in_order, 2, 100, 3, 8);
-    assert_int_equal(attention_library_bytes(&c), 6 * (100 * (8 + 16) + 32768) + 16384);
+    assert_int_equal(attention_library_bytes(&c), 6 * (100 * 4 + 32768) + 16384);
     c.in[1].shape.dim[2] = 1; // shared: dk and dv of each, in bf16
-    assert_int_equal(attention_library_bytes(&c), 6 * (100 * (8 + 16 + 32) + 32768) + 16384);
+    assert_int_equal(attention_library_bytes(&c), 6 * (100 * (4 + 32) + 32768) + 16384);
     c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 1024, 12, 64);
     assert_int_equal(attention_library_bytes(&c), (256 << 20) + 16384);
     // One head of 16,384 positions takes 512 MiB of scores, one of 32,768 is left to our kernels.
     c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 16384, 12, 64);
-    assert_int_equal(attention_library_bytes(&c), (512 << 20) + 16384 * (8 + 128) + 16384);
+    assert_int_equal(attention_library_bytes(&c), (512 << 20) + 16384 * 4 + 16384);
     c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 32768, 12, 64);
     assert_int_equal(attention_library_bytes(&c), 0);
     c.nin++; // a step: dropout
@@ -240,7 +254,7 @@ static void every_graph_is_one_that_cudnn_takes(void **state)
     for (int t = 0; t < 4 * SHAPES; t++) {
         struct sdpa_shape shape = shape_of(t / 4, t & 1, t & 2);
         struct sdpa_made made = {.api = &api};
-        if (!sdpa_graph(&made, &on, &shape, shape.grad))
+        if (!sdpa_graph(&made, &on, &shape))
             fail_msg("shape %d: %s", t / 4, made.said);
         sdpa_made_clear(&made);
     }
@@ -290,7 +304,7 @@ static void too_little_scratch_is_refused_with_a_reason(void **state)
     if (!api.library)
         skip();
     const struct sdpa_on on = {.api = &api, .device = device};
-    struct sdpa_shape shape = shape_of(0, false, false);
+    struct sdpa_shape shape = shape_of(0, true, false);
     assert_null(sdpa_new(&on, &shape, 196000, why, sizeof why)); // a number a row takes 196,608
     assert_string_equal(why, "no engine does with this scratch");
 }

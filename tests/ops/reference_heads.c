@@ -68,22 +68,25 @@ static double *element4(const struct ref_tensor *t, int64_t b, int64_t s, int64_
     return &t->v[((b * dim[1] + s) * dim[2] + h) * dim[3] + d];
 }
 
-// The operands, read from ops.def: a pair more than the five that all calls have, then dy.
+// The operands, read from ops.def: a pair more than the five that all calls have, then dy, y and
+// the log-sum-exp.
 struct parts {
-    const struct ref_tensor *q, *k, *v, *qr, *kr, *dy, *at_q, *at_k;
+    const struct ref_tensor *q, *k, *v, *qr, *kr, *dy, *y, *lse, *at_q, *at_k;
     int step; // the operand's index; −1: no dropout
 };
 
 static struct parts parts_of(const struct call *c)
 {
-    bool grad = c->op == OP_ATTENTION_GRAD, pair = c->nin - grad > 6;
-    int at = 3 + 2 * pair + grad;
+    bool grad = c->op == OP_ATTENTION_GRAD, pair = c->nin - 3 * grad > 6;
+    int at = 3 + 2 * pair + 3 * grad;
     return (struct parts){.q = &c->in[0],
                           .k = &c->in[1],
                           .v = &c->in[2],
                           .qr = pair ? &c->in[3] : NULL,
                           .kr = pair ? &c->in[4] : NULL,
-                          .dy = &c->in[at - 1],
+                          .dy = &c->in[at - 3],
+                          .y = &c->in[at - 2],
+                          .lse = &c->in[at - 1],
                           .at_q = &c->in[at],
                           .at_k = &c->in[at + 1],
                           .step = c->nin > at + 2 ? at + 2 : -1};
@@ -116,25 +119,43 @@ static double product_of(const struct call *c, const struct parts *o, int64_t b,
     return (double)c->attr->scale * sum;
 }
 
-// What query (b, s, h) makes of the keys: the softmax of its scores.
-static void weights(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
+// A row's log-sum-exp in [batch, heads, queries].
+static double *row_number(const struct ref_tensor *t, int64_t b, int64_t s, int64_t h)
+{
+    const int64_t *dim = t->shape.dim;
+    return &t->v[(b * dim[1] + h) * dim[2] + s];
+}
+
+// The scores of query (b, s, h) with the keys; −∞ where it does not see one.
+static void scores(const struct call *c, int64_t b, int64_t s, int64_t h, double *p)
 {
     const struct parts o = parts_of(c);
     const int64_t keys = o.k->shape.dim[1];
-    double total = 0, most = -INFINITY, cap = (double)c->attr->cap;
+    double cap = (double)c->attr->cap;
     for (int64_t t = 0; t < keys; t++) {
         double score = product_of(c, &o, b, s, h, t);
         score = cap != 0 ? cap * tanh(score / cap) : score;
         bool seen = is_seen(c->attr, o.at_q->v[b * o.q->shape.dim[1] + s], o.at_k->v[b * keys + t]);
         p[t] = seen ? score : -INFINITY;
+    }
+}
+
+// ln Σ e^p; scores of over 709 are numbers, too.
+static double log_sum_exp(const double *p, int64_t n)
+{
+    double total = 0, most = -INFINITY;
+    for (int64_t t = 0; t < n; t++)
         most = p[t] > most ? p[t] : most;
-    }
-    for (int64_t t = 0; t < keys; t++) {
-        p[t] = p[t] == -INFINITY ? 0 : exp(p[t] - most); // scores of over 709 are numbers, too
-        total += p[t];
-    }
-    for (int64_t t = 0; t < keys; t++)
-        p[t] = total > 0 ? p[t] / total : 0; // a query that sees no key makes zeros
+    for (int64_t t = 0; t < n && most > -INFINITY; t++)
+        total += exp(p[t] - most);
+    return most > -INFINITY ? most + log(total) : -INFINITY;
+}
+
+// The softmax of the scores, in place; a query that sees no key makes zeros.
+static void weights(double *p, int64_t n, double lse)
+{
+    for (int64_t t = 0; t < n; t++)
+        p[t] = p[t] == -INFINITY ? 0 : exp(p[t] - lse);
 }
 
 // What dropout leaves of the weight of key t; 1 without dropout.
@@ -171,15 +192,11 @@ static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, c
     int64_t g = (c->attr->start + h) / c->attr->group, keys = o.k->shape.dim[1];
     int64_t d = o.q->shape.dim[3], e = o.v->shape.dim[3], r = o.kr ? o.kr->shape.dim[2] : 0;
     const double *dy = element4(o.dy, b, s, h, 0);
-    double *dp = calloc((size_t)keys, sizeof *dp), mean = 0, cap = (double)c->attr->cap;
-    PRE(dp);
+    double mean = dot(dy, element4(o.y, b, s, h, 0), e), cap = (double)c->attr->cap;
     for (int64_t t = 0; t < keys; t++) {
-        dp[t] = weight_kept(c, b, s, h, t) * dot(dy, element4(o.v, b, t, g, 0), e);
-        mean += p[t] * dp[t];
-    }
-    for (int64_t t = 0; t < keys; t++) {
+        double dp = weight_kept(c, b, s, h, t) * dot(dy, element4(o.v, b, t, g, 0), e);
         double turned = cap != 0 ? tanh(product_of(c, &o, b, s, h, t) / cap) : 0;
-        double ds = (double)c->attr->scale * p[t] * (dp[t] - mean) * (1 - turned * turned);
+        double ds = (double)c->attr->scale * p[t] * (dp - mean) * (1 - turned * turned);
         add_times(element4(&c->out[0], b, s, h, 0), ds, element4(o.k, b, t, g, 0), d);
         add_times(element4(&c->out[1], b, t, g, 0), ds, element4(o.q, b, s, h, 0), d);
         add_times(element4(&c->out[2], b, t, g, 0), weight_kept(c, b, s, h, t) * p[t], dy, e);
@@ -188,7 +205,6 @@ static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, c
         add_times(element4(&c->out[3], b, s, h, 0), ds, &o.kr->v[(b * keys + t) * r], r);
         add_times(&c->out[4].v[(b * keys + t) * r], ds, element4(o.qr, b, s, h, 0), r);
     }
-    free(dp);
 }
 
 // What a kernel may rely on instead of reading the positions.
@@ -206,9 +222,9 @@ void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tens
                    struct ref_tensor *out, int nout)
 {
     const struct call call = {op, attr, in, nin, out, nout}, *c = &call;
-    const int64_t *dim = in[0].shape.dim;
+    const int64_t *dim = in[0].shape.dim, keys = in[1].shape.dim[1];
     PRE(order_is_as_said(c));
-    double *p = calloc((size_t)c->in[1].shape.dim[1], sizeof *p);
+    double *p = calloc((size_t)keys, sizeof *p);
     PRE(p);
     for (int k = 0; k < c->nout; k++)
         for (int64_t i = 0; i < shape_count(&c->out[k].shape); i++)
@@ -216,11 +232,15 @@ void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tens
     for (int64_t b = 0; b < dim[0]; b++)
         for (int64_t s = 0; s < dim[1]; s++)
             for (int64_t h = 0; h < dim[2]; h++) {
-                weights(c, b, s, h, p);
-                if (c->op == OP_ATTENTION)
-                    attend(c, b, s, h, p);
-                else
+                bool grad = c->op == OP_ATTENTION_GRAD;
+                double *lse = row_number(grad ? parts_of(c).lse : &c->out[1], b, s, h);
+                scores(c, b, s, h, p);
+                *lse = grad ? *lse : log_sum_exp(p, keys);
+                weights(p, keys, *lse);
+                if (grad)
                     attend_grad(c, b, s, h, p);
+                else
+                    attend(c, b, s, h, p);
             }
     free(p);
 }

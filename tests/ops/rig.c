@@ -190,6 +190,25 @@ void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi)
     }
 }
 
+void rig_attend(struct rig_case *c)
+{
+    struct attention_operands o;
+    struct ref_tensor in[OP_MAX_IN], *out;
+    int n = 0;
+    if (c->op != OP_ATTENTION_GRAD)
+        return;
+    assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
+    for (int k = 0; k < c->nin; k++)
+        if (k < o.dy || k >= o.at_q)
+            in[n++] = c->in[k];
+    out = &c->in[o.y];
+    ref_attention(OP_ATTENTION, &c->attr, in, n, out, ATTENTION_OUTPUTS);
+    for (int k = 0; k < ATTENTION_OUTPUTS; k++)
+        for (int64_t i = 0; i < shape_count(&out[k].shape); i++)
+            out[k].v[i] =
+                out[k].dtype == DT_BF16 ? ref_bf16(out[k].v[i]) : (double)(float)out[k].v[i];
+}
+
 // ---- running -----------------------------------------------------------------------------------
 
 // The number is a bf16: the upper half of its f32.

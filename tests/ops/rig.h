@@ -55,6 +55,9 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
 // Uniform numbers in [lo, hi); integers for u8 and i32.
 void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi);
 
+// Of a gradient of attention: y and its log-sum-exp become what the forward makes of the inputs.
+void rig_attend(struct rig_case *c);
+
 // Results as doubles, in arrays of the arena.
 void rig_run(const struct rig *r, const struct rig_case *c, struct arena *a,
              double *out[OP_MAX_OUT]);

@@ -148,9 +148,10 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
                        ['g' - 'a'] = s.heads / s.group, ['h' - 'a'] = s.heads,
                        ['s' - 'a'] = s.queries,         ['t' - 'a'] = s.keys};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
-             grad ? "bshd,btgd,btgd,bshd,bs,bt,->bshd,btgd,btgd" : "bshd,btgd,btgd,bs,bt,->bshd",
+             grad ? "bshd,btgd,btgd,bshd,bshd,bhs,bs,bt,->bshd,btgd,btgd"
+                  : "bshd,btgd,btgd,bs,bt,->bshd,bhs",
              ext);
-    int positions = grad ? 4 : 3;
+    int positions = grad ? 6 : 3;
     set_draw(c, &(struct part){
                     4, {s.from[0], s.from[1]}, {0}, {16, 8, s.queries, 2 * s.keys}, s.rate, 0});
     c->attr.scale = 1 / sqrtf((float)s.d);
@@ -165,6 +166,7 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
         for (int64_t i = 0; i < s.queries; i++)
             at_q[b * s.queries + i] = at_k[(b + 1) * s.keys - s.queries + i];
     }
+    rig_attend(c);
 }
 
 static void attention_drops_the_weights_that_the_site_draws(void **state)

@@ -8,6 +8,7 @@
 #include "tests/ops/everywhere.h"
 
 #include "common/compile/graph/optable.h"
+#include "common/op/attention.h"
 
 enum { PATTERN = 999983, SAMPLES = 200, ROWS = 4 };
 
@@ -255,52 +256,67 @@ static struct tensor operand(struct attended *a, const int64_t size[4], bool out
                            dtype(), shape};
 }
 
-static void attend(struct attended *a, bool grad, const struct op_attr *attr, const int64_t size[4],
-                   const int32_t *positions)
+// made: a forward of the same operands, of a gradient.
+static void attend(struct attended *a, const struct attended *made, const struct op_attr *attr,
+                   const int64_t size[4], const int32_t *positions)
 {
-    struct shape order = {2, {size[0], size[1]}};
-    *a = (struct attended){.call = {.op = grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
+    struct shape order = {2, {size[0], size[1]}}, rows = {3, {size[0], size[2], size[1]}};
+    size_t numbers = (size_t)shape_count(&rows) * sizeof(float);
+    *a = (struct attended){.call = {.op = made ? OP_ATTENTION_GRAD : OP_ATTENTION,
                                     .attr = attr,
-                                    .nin = grad ? 6 : 5,
-                                    .nout = grad ? 3 : 1}};
-    for (int i = 0; i < 3 + grad; i++)
+                                    .nin = made ? 8 : 5,
+                                    .nout = made ? 3 : ATTENTION_OUTPUTS}};
+    for (int i = 0; i < (made ? 4 : 3); i++)
         a->call.in[i] = operand(a, size, false);
-    for (int i = 3 + grad; i < a->call.nin; i++) {
+    for (int i = 0; i < ATTENTION_OUTPUTS && made; i++)
+        a->call.in[4 + i] = made->call.out[i];
+    for (int i = a->call.nin - 2; i < a->call.nin; i++) {
         a->memory[a->n] = rig_memory(r, positions, (size_t)shape_count(&order) * sizeof *positions);
         a->call.in[i] = (struct tensor){a->memory[a->n++], DT_I32, order};
     }
     for (int i = 0; i < a->call.nout; i++)
         a->call.out[i] = operand(a, size, true);
+    if (!made) {
+        rig_free(r, a->memory[a->n - 1]);
+        a->memory[a->n - 1] = rig_memory(r, NULL, numbers);
+        a->call.out[ATTENTION_LSE] = (struct tensor){a->memory[a->n - 1], DT_F32, rows};
+    }
     run(&a->call, NULL);
 }
 
-static uint16_t *halves_of(const struct tensor *t)
+static double *numbers_of(const struct tensor *t)
 {
-    size_t bytes = (size_t)shape_count(&t->shape) * sizeof(uint16_t);
-    uint16_t *host = malloc(bytes);
-    assert_non_null(host);
-    rig_read(r, host, t->data, bytes);
-    return host;
+    int64_t count = shape_count(&t->shape);
+    double *v = malloc((size_t)count * sizeof *v);
+    void *host = malloc((size_t)count * dtype_size(t->dtype));
+    assert_true(v && host);
+    rig_read(r, host, t->data, (size_t)count * dtype_size(t->dtype));
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        float f;
+        if (t->dtype == DT_BF16)
+            bits = (uint32_t)((const uint16_t *)host)[i] << 16;
+        else
+            bits = ((const uint32_t *)host)[i];
+        memcpy(&f, &bits, sizeof f);
+        v[i] = (double)f;
+    }
+    free(host);
+    return v;
 }
 
-static double wide(uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
-static void compare_halves(const char *what, const uint16_t *a, const uint16_t *b, int64_t count)
+static void compare(const char *what, double *a, double *b, int64_t count)
 {
     double most = 0;
     for (int64_t i = 0; i < count; i++)
-        most = fmax(most, fabs(wide(b[i])));
+        most = fmax(most, fabs(b[i]));
     assert_true(most > 0);
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(wide(a[i]) - wide(b[i])) <= most * 0x1p-6))
+        if (!(fabs(a[i] - b[i]) <= most * 0x1p-6))
             fail_msg("%s: element %lld is %g by the library, %g by our own kernels", what,
-                     (long long)i, wide(a[i]), wide(b[i]));
+                     (long long)i, a[i], b[i]);
+    free(a);
+    free(b);
 }
 
 // The library serves it, where the backend was built with one; on a large device in several turns over its scratch.
@@ -319,7 +335,7 @@ static void check_served(bool grad)
 }
 
 static const struct op_attr forward = {
-    .label = {{B, S, H, D}, {B, S, G, D}, {B, S, G, D}, {B, S}, {B, S}, {B, S, H, D}},
+    .label = {{B, S, H, D}, {B, S, G, D}, {B, S, G, D}, {B, S}, {B, S}, {B, S, H, D}, {B, H, S}},
     .labels = 5,
     .scale = 8,
     .group = 1,
@@ -328,6 +344,8 @@ static const struct op_attr gradient = {.label = {{B, S, H, D},
                                                   {B, S, G, D},
                                                   {B, S, G, D},
                                                   {B, S, H, D},
+                                                  {B, S, H, D},
+                                                  {B, H, S},
                                                   {B, S},
                                                   {B, S},
                                                   {B, S, H, D},
@@ -356,26 +374,27 @@ static void the_librarys_attention_is_our_own(void **state)
     setenv("WEFT_CUDA_LIBRARY_ATTENTION", "0", 1);
     rig_open(&own, 1, NULL);
     unsetenv("WEFT_CUDA_LIBRARY_ATTENTION");
-    for (int grad = 0; grad < 2; grad++) {
-        struct attended by[2];
-        uint16_t *got[2][3];
-        for (int way = 0; way < 2; way++) {
-            r = way ? &own : library;
-            attend(&by[way], grad, grad ? &gradient : &forward, size, positions);
-            for (int i = 0; i < by[way].call.nout; i++)
-                got[way][i] = halves_of(&by[way].call.out[i]);
+    enum { FORWARD, GRADIENT };
+    double *got[2][2][3];
+    struct attended by[2];
+    for (int way = 0; way < 2; way++) {
+        r = way ? &own : library;
+        attend(&by[FORWARD], NULL, &forward, size, positions);
+        attend(&by[GRADIENT], &by[FORWARD], &gradient, size, positions);
+        for (int grad = FORWARD; grad <= GRADIENT; grad++) {
+            for (int i = 0; i < by[grad].call.nout; i++)
+                got[way][grad][i] = numbers_of(&by[grad].call.out[i]);
             if (!way)
                 check_served(grad);
-            while (by[way].n)
-                rig_free(r, by[way].memory[--by[way].n]);
         }
-        for (int i = 0; i < by[0].call.nout; i++) {
-            compare_halves(grad ? "a gradient" : "forward", got[0][i], got[1][i],
-                           shape_count(&by[0].call.out[i].shape));
-            free(got[0][i]);
-            free(got[1][i]);
-        }
+        for (int grad = FORWARD; grad <= GRADIENT; grad++)
+            while (by[grad].n)
+                rig_free(r, by[grad].memory[--by[grad].n]);
     }
+    for (int grad = FORWARD; grad <= GRADIENT; grad++)
+        for (int i = 0; i < by[grad].call.nout; i++)
+            compare(grad ? "a gradient" : "forward", got[0][grad][i], got[1][grad][i],
+                    shape_count(&by[grad].call.out[i].shape));
     r = library;
     rig_close(&own);
     free(positions);

@@ -61,13 +61,15 @@ static void attention_case(struct rig_case *c, struct arena *a, bool grad, struc
     int64_t ext[26] = {[1] = s.batch, [3] = s.d,        [6] = s.heads / s.group,
                        [7] = s.heads, [18] = s.queries, [19] = s.keys};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
-             grad ? "bshd,btgd,btgd,bshd,bs,bt->bshd,btgd,btgd" : "bshd,btgd,btgd,bs,bt->bshd",
+             grad ? "bshd,btgd,btgd,bshd,bshd,bhs,bs,bt->bshd,btgd,btgd"
+                  : "bshd,btgd,btgd,bs,bt->bshd,bhs",
              ext);
     c->attr.scale = 1 / sqrtf((float)s.d);
     c->attr.group = s.group;
     for (int k = 0; k < c->nin - 2; k++)
         rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
     fill_positions(c, &s);
+    rig_attend(c);
 }
 
 static void attention_agrees_whatever_the_heads_and_the_order_of_positions(void **state)
@@ -107,9 +109,9 @@ static void variant_case(struct rig_case *c, struct arena *a, bool grad, struct 
                          const struct variant *v)
 {
     static const char *const einsum[2][2] = {
-        {"bshd,btgd,btge,bs,bt->bshe", "bshd,btgd,btge,bshe,bs,bt->bshd,btgd,btge"},
-        {"bshd,btgd,btge,bshr,btr,bs,bt->bshe",
-         "bshd,btgd,btge,bshr,btr,bshe,bs,bt->bshd,btgd,btge,bshr,btr"}};
+        {"bshd,btgd,btge,bs,bt->bshe,bhs", "bshd,btgd,btge,bshe,bshe,bhs,bs,bt->bshd,btgd,btge"},
+        {"bshd,btgd,btge,bshr,btr,bs,bt->bshe,bhs",
+         "bshd,btgd,btge,bshr,btr,bshe,bshe,bhs,bs,bt->bshd,btgd,btge,bshr,btr"}};
     int64_t ext[26] = {[1] = s.batch, [3] = s.d,   [4] = v->e ? v->e : s.d, [6] = s.heads / s.group,
                        [7] = s.heads, [17] = v->r, [18] = s.queries,        [19] = s.keys};
     rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION, einsum[v->r > 0][grad], ext);
@@ -121,6 +123,7 @@ static void variant_case(struct rig_case *c, struct arena *a, bool grad, struct 
     for (int k = 0; k < c->nin - 2; k++)
         rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
     fill_positions(c, &s);
+    rig_attend(c);
 }
 
 static void attention_agrees_in_every_variant(void **state)
@@ -152,11 +155,13 @@ static void a_part_of_the_heads_reads_its_own_key_heads(void **state)
         struct rig_case c;
         attention_case(&c, &a, grad, (struct heads){2, 9, 9, 6, 2, 4, IN_ORDER});
         for (int k = 0; k < c.nin; k++) {
-            bool of_heads = k == 0 || (grad && k == 3);
+            bool of_heads = k == 0 || (grad && (k == 3 || k == 4));
             c.in[k].shape.dim[2] = of_heads ? 2 : c.in[k].shape.dim[2];
         }
         c.start[0].shape.dim[2] = 2;
+        (grad ? &c.in[5] : &c.start[1])->shape.dim[1] = 2;
         c.attr.start = 3;
+        rig_attend(&c);
         run_everywhere(&c, "of two heads", 2e-5, 2e-5);
         arena_clear(&a);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/rand.h"
+#include "common/compile/graph/build.h"
 #include "common/model/draws.h"
 #include "common/model/loss.h"
 #include "tests/support/mean_loss.h"
@@ -385,10 +386,9 @@ static int find_shared(struct pool *p)
 
 static void attend(struct pool *p, int i)
 {
-    struct value v = *value_at(p, i);
     struct op_attr attr = {.scale = 0.4f, .group = 1};
     int in[8] = {p->value[i], p->value[i], p->value[i]}, n = 3;
-    if (!is_attended(&v))
+    if (!is_attended(value_at(p, i)))
         return;
     p->read[i] = true;
     for (int k = 1, at = pick(p, p->n); k < 3; k++, at = pick(p, p->n))
@@ -397,10 +397,8 @@ static void attend(struct pool *p, int i)
     attr.window = pick(p, 3) ? 0 : 1 + pick(p, 3);
     attr.ahead = pick(p, 4) == 0;
     attr.cap = pick(p, 3) ? 0 : 0.7f;
-    if (pick(p, 3) == 0) {
-        v.dims[3] = DIM_LATENT;
+    if (pick(p, 3) == 0)
         in[2] = heads_of(p, "values", in[2], DIM_LATENT);
-    }
     int shared = pick(p, 3) ? -1 : find_shared(p);
     if (shared >= 0) {
         in[n++] = heads_of(p, "second", in[0], last_dim(value_at(p, shared)));
@@ -423,12 +421,7 @@ static void attend(struct pool *p, int i)
         in[n++] = draws_step(&p->draws);
         attr.draw = draws_site(&p->draws, arena_printf(p->g->arena, "%d", p->deed), 0.3);
     }
-    put(p, graph_op(p->g, &(struct op_args){.op = OP_ATTENTION,
-                                            .nin = n,
-                                            .in = in,
-                                            .nout_dims = 4,
-                                            .out_dims = v.dims,
-                                            .attr = &attr}));
+    put(p, attention(p->g, n, in, &attr));
 }
 
 static void deed(struct pool *p)

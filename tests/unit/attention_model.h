@@ -121,13 +121,7 @@ static inline int attention_layer(struct attention_build *b, int residual)
         in[n++] = draws_step(&b->draws);
         attr.draw = draws_site(&b->draws, arena_printf(b->g->arena, "layers/%d", b->n), l->dropout);
     }
-    const enum dim dims[] = {DIM_BATCH, DIM_SEQ, DIM_HEADS, b->width};
-    int y = graph_op(b->g, &(struct op_args){.op = OP_ATTENTION,
-                                             .nin = n,
-                                             .in = in,
-                                             .nout_dims = 4,
-                                             .out_dims = dims,
-                                             .attr = &attr});
+    int y = attention(b->g, n, in, &attr);
     graph_at(b->g, POINT_SEQ);
     const enum dim weight[] = {DIM_HEADS, b->width, DIM_EMBED};
     int out = graph_param(b->g, arena_printf(b->g->arena, "layers/%d/out", b->n), 3, weight,

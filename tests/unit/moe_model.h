@@ -123,8 +123,7 @@ static inline int moe_attention(struct moe_build *b, int x)
                        DIMS(DIM_BATCH, DIM_SEQ, DIM_HEADS, DIM_HEAD_DIM),
                        DIMS(DIM_HEADS, DIM_HEAD_DIM), 1);
     struct op_attr attr = {.scale = 1 / sqrtf((float)EMBED / HEADS), .group = 1, .in_order = true};
-    int y = graph_shaped(b->g, OP_ATTENTION, 5, (int[]){q, kv, kv + 1, b->positions, b->positions},
-                         q, &attr, DT_NONE);
+    int y = attention(b->g, 5, (int[]){q, kv, kv + 1, b->positions, b->positions}, &attr);
     graph_at(b->g, POINT_SEQ);
     return moe_linear(b, y, "attn/out", DIMS(DIM_HEADS, DIM_HEAD_DIM, DIM_EMBED),
                       DIMS(DIM_BATCH, DIM_SEQ, DIM_EMBED), DIMS(DIM_NORM), 1);

@@ -262,6 +262,26 @@ static void caps_masks_and_squares_fuse(void **state)
     fixture_clear(&f);
 }
 
+// A layer hands on what attention makes, and so that stays where the backward makes layers again: with
+// it stay the numbers of its rows.
+static void attention_that_leaves_its_layer_is_not_made_again(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_program(&f,
+                    "sizes\n  layers = 2\n  embed = 16\n  heads = 4\n  head = 4\n  seq = 8\n"
+                    "  vocab = 21 padded 24\n"
+                    "model\n  x = embed(tokens, embed.tokens[vocab, embed])\n"
+                    "  x = x @ split[embed, heads, head]\n"
+                    "  repeat layers\n    h = layernorm(x, norm)\n    x = attention(h, h, h)\n"
+                    "  logits = x @ out[heads, head, vocab]\n"
+                    "  loss = cross_entropy(logits, targets)\n",
+                    "dp: 1", "", ", remat: block");
+    assert_int_equal(count_alone(&f, OP_ATTENTION), 2);
+    assert_true(count_alone(&f, OP_NORM) > 2);
+    fixture_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +291,7 @@ int main(void)
         cmocka_unit_test(attention_by_hand_is_the_ops_on_every_mesh),
         cmocka_unit_test(flops_follow_what_queries_see),
         cmocka_unit_test(caps_masks_and_squares_fuse),
+        cmocka_unit_test(attention_that_leaves_its_layer_is_not_made_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

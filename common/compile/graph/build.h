@@ -47,6 +47,33 @@ static inline int spread(struct graph *g, int x, int like, float by, enum dtype 
     return graph_shaped(g, OP_SCALE, 1, &x, like, &(struct op_attr){.scale = by}, t);
 }
 
+// ATTENTION of those inputs: y, and behind it the log-sum-exp, which a gradient reads. It stays in
+// the cuts in which it is made: a point's spec is about y.
+static inline int attention(struct graph *g, int nin, const int *in, const struct op_attr *attr)
+{
+    enum { BATCH, SEQ, HEADS, WIDTH, DIMS };
+    if (g->failed)
+        return 0;
+    struct value y = g->values[in[0]];
+    y.dims[WIDTH] = g->values[in[2]].dims[WIDTH];
+    y.shape.dim[WIDTH] = g->values[in[2]].shape.dim[WIDTH];
+    const enum dim dims[] = {y.dims[BATCH], y.dims[HEADS], y.dims[SEQ]};
+    const int64_t sizes[] = {y.shape.dim[BATCH], y.shape.dim[HEADS], y.shape.dim[SEQ]};
+    const struct op_output outputs[] = {{DIMS, y.dims, y.shape.dim, DT_NONE},
+                                        {DIMS - 1, dims, sizes, DT_F32}};
+    int made = graph_op(g, &(struct op_args){.op = OP_ATTENTION,
+                                             .nin = nin,
+                                             .in = in,
+                                             .nout_dims = DIMS,
+                                             .out_dims = y.dims,
+                                             .sizes = y.shape.dim,
+                                             .attr = attr,
+                                             .outputs = outputs});
+    if (!g->failed)
+        g->values[made + 1].point = POINT_NONE;
+    return made;
+}
+
 // by · the sum of x over the dimensions that are not named.
 static inline int sum(struct graph *g, int x, int n, const enum dim *dims, float by, enum dtype t)
 {

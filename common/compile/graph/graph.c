@@ -237,10 +237,11 @@ static enum dtype choose_dtype(const struct graph *g, const struct op_args *a)
 }
 
 // A dimension that only this output has is a loop of its own.
-static int make_unlike(struct graph *g, const struct op_output *o, int8_t *label, struct labels *l,
-                       int out_dims)
+static int make_unlike(struct graph *g, const struct op_output *o, enum dtype t, int8_t *label,
+                       struct labels *l, int out_dims)
 {
-    int id = graph_value(g, VALUE_TEMP, NULL, o->dtype, o->n, o->dims, o->sizes);
+    enum dtype own = o->dtype ? o->dtype : t;
+    int id = graph_value(g, VALUE_TEMP, NULL, own, o->n, o->dims, o->sizes);
     struct value v = g->values[id];
     for (int d = 0; d < o->n; d++) {
         int i = find_label(l, &v, d, out_dims);
@@ -255,7 +256,8 @@ static int make_outputs(struct graph *g, const struct op_args *a, struct labels 
     enum dtype t = choose_dtype(g, a);
     for (int k = 0; k < n->nout; k++) {
         if (a->outputs) {
-            n->out[k] = make_unlike(g, &a->outputs[k], n->attr.label[a->nin + k], l, a->nout_dims);
+            n->out[k] =
+                make_unlike(g, &a->outputs[k], t, n->attr.label[a->nin + k], l, a->nout_dims);
             continue;
         }
         if (a->like) {

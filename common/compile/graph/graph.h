@@ -172,7 +172,7 @@ struct op_output {
     int n;
     const enum dim *dims;
     const int64_t *sizes;
-    enum dtype dtype;
+    enum dtype dtype; // DT_NONE: as that of op_args
 };
 struct op_args {
     enum op op;

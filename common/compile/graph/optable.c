@@ -311,7 +311,8 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
 {
     struct attention_operands o;
     int rc = attention_operands(n->op, n->nin, &o);
-    if (rc || n->nout != (n->op == OP_ATTENTION ? 1 : o.dy))
+    bool grad = n->op == OP_ATTENTION_GRAD;
+    if (rc || n->nout != (grad ? o.dy : ATTENTION_OUTPUTS))
         return err_set(e, ERR_INTERNAL, "attention: %d inputs, %d outputs", n->nin, n->nout);
     const struct shape *q = &get_input(g, n, o.q)->shape, *k = &get_input(g, n, o.k)->shape;
     const struct shape *v = &get_input(g, n, o.v)->shape;
@@ -324,10 +325,18 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
                        (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
     if (o.qr >= 0 && !pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
         return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
+    const struct value *lse = grad ? input_of(g, n, o.lse) : &g->values[n->out[ATTENTION_LSE]];
+    const struct shape stats = {ATT_DIMS - 1,
+                                {q->dim[ATT_BATCH], q->dim[ATT_HEADS], q->dim[ATT_SEQ]}};
+    if (lse->dtype != DT_F32 || !shape_equal(&lse->shape, &stats))
+        return err_set(e, ERR_INTERNAL, "attention: %s is no f32 number for each row of %s",
+                       name_value(lse), name_value(input_of(g, n, o.q)));
     for (int i = o.at_q; i < n->nin && !rc; i++)
         rc = want_dtype(g, n, i, DT_I32, e);
-    enum dtype t = rc ? DT_NONE : want_one_float(g, n, 0, o.at_q, e);
-    return t ? want_outputs(g, n, t, e) : ERR_INTERNAL;
+    enum dtype t = rc ? DT_NONE : want_one_float(g, n, 0, grad ? o.lse : o.at_q, e);
+    for (int i = 0; i < (grad ? n->nout : 1) && t && !rc; i++)
+        rc = want_dtype(g, n, n->nin + i, t, e);
+    return t ? rc : ERR_INTERNAL;
 }
 
 static int infer_norm(const struct graph *g, const struct node *n, struct err *e)

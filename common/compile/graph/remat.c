@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "common/op/attention.h"
+
 struct remat {
     struct graph *g;
     enum job_remat mode;
@@ -13,6 +15,16 @@ struct remat {
     int *again;    // value → the copy the backward reads, −1 before it is made
     bool *due;     // node → its copy is about to be made
 };
+
+// The log-sum-exp of attention, which the forward does not read, stays where its output does: else
+// the attention would be made again for it alone.
+static void keep_statistics(struct remat *r, const struct node *n)
+{
+    if (n->op != OP_ATTENTION)
+        return;
+    r->outside[n->out[ATTENTION_LSE]] = r->outside[n->out[ATTENTION_Y]];
+    r->at_head[n->out[ATTENTION_LSE]] = r->at_head[n->out[ATTENTION_Y]];
+}
 
 static void find_readers(struct remat *r, int nforward)
 {
@@ -25,6 +37,8 @@ static void find_readers(struct remat *r, int nforward)
             r->at_head[n->in[k]] |= n->scope == r->head;
         }
     }
+    for (int i = 0; i < nforward; i++)
+        keep_statistics(r, &g->nodes[i]);
 }
 
 // Which experts a token chose, and which places it got: a few bytes, and decided once.

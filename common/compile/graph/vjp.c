@@ -233,8 +233,11 @@ static void vjp_attention(struct tape *t, const struct node *n, int cot)
     struct value q = t->g->values[n->in[o.q]];
     int in[OP_MAX_IN], nin = 0, nout = o.at_q;
     for (int k = 0; k < n->nin; k++) {
-        if (k == nout)
+        if (k == nout) {
             in[nin++] = cot;
+            in[nin++] = n->out[ATTENTION_Y];
+            in[nin++] = n->out[ATTENTION_LSE];
+        }
         in[nin++] = n->in[k];
     }
     graph_at(t->g, q.point);

@@ -372,8 +372,9 @@ static int shard_norm_weight(struct shard_query *q, struct err *e)
 
 // Batch, query sequence and heads as wanted, a head's elements whole; keys and values whole on the
 // sequence and, where the cut of the heads does not divide theirs, on the heads (explain/heads.h
-// makes a finding of it). The second pair of scores lies alike, its key without heads. Gradients of
-// what the keys have are partial over what cuts the queries alone.
+// makes a finding of it). The second pair of scores lies alike, its key without heads, and the
+// log-sum-exp as the output does, without a width. Gradients of what the keys have are partial over
+// what cuts the queries alone.
 static int shard_attention(struct shard_query *q, struct err *e)
 {
     enum { BATCH, SEQ, HEADS, WIDTH };
@@ -389,11 +390,14 @@ static int shard_attention(struct shard_query *q, struct err *e)
     keys.dim[SEQ] = (struct dim_cut){0};
     if (get_input(q, o.k)->shape.dim[HEADS] % parts)
         keys.dim[HEADS] = (struct dim_cut){0};
+    struct spec lse = {.dim = {rows.dim[BATCH], rows.dim[HEADS], rows.dim[SEQ]}};
     for (int k = 0; k < o.at_q; k++)
-        q->need[k] = k == o.kr ? shared : k == o.k || k == o.v ? keys : rows;
+        q->need[k] = k == o.kr ? shared : k == o.lse ? lse : k == o.k || k == o.v ? keys : rows;
     q->need[o.at_q] = q->need[o.at_k] = shared;
     q->need[o.at_q].dim[SEQ] = rows.dim[SEQ];
     q->out[0] = rows;
+    if (!grad)
+        q->out[ATTENTION_LSE] = lse;
     for (int k = 1; k < q->node->nout && grad; k++) {
         q->out[k] = q->need[k];
         q->out[k].partial_sum = (axis_set)(spec_axes(&rows) & ~spec_axes(&q->need[k]));
