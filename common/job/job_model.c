@@ -119,6 +119,21 @@ static const enum schema_type types[] = {[MODEL_WHOLE] = SCHEMA_INT,
                                          [MODEL_LIST] = SCHEMA_INT_LIST,
                                          [MODEL_CHOICE] = SCHEMA_ENUM};
 
+// What a size counts, as its comment says: "tokens of a sample"; of one that begins with "of" it is
+// the size's own name. Null: the comment does not say.
+static const char *find_unit(const struct model_size *s)
+{
+    static const char *const units[] = {"blocks",  "experts", "features", "heads",
+                                        "ids",     "layers",  "places",   "positions",
+                                        "samples", "share",   "tokens"};
+    size_t first = strcspn(s->comment, " ,;:");
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strlen(units[i]) == first && strncmp(units[i], s->comment, first) == 0)
+            return units[i];
+    bool own = s->kind == MODEL_WHOLE && !strchr(s->name, '_');
+    return own && strncmp(s->comment, "of ", 3) == 0 ? s->name : NULL;
+}
+
 int model_rows(const struct model_program *p, struct arena *a, struct schema_row **out)
 {
     *out = arena_array(a, struct schema_row, p->nsizes);
@@ -130,6 +145,7 @@ int model_rows(const struct model_program *p, struct arena *a, struct schema_row
                                         .def = s->derived ? NULL : s->written,
                                         .derived = s->derived ? s->written : NULL,
                                         .doc = s->comment,
+                                        .unit = find_unit(s),
                                         .min = s->words ? 0 : s->min,
                                         .max = s->words ? 0 : s->max,
                                         .below_max = s->below_max,

@@ -288,6 +288,10 @@ def test_schema_lists_every_key_with_what_it_means():
     assert programs["gpt2"]["model.layers"]["max"] == 1024
     assert programs["mlp"]["model.activation"]["values"] == ["relu", "gelu", "tanh"]
     assert programs["llama"]["model.head_dim"]["default"] == "embed / heads"
+    # from the comments: "tokens of a sample"; "of attention" is of heads themselves; a word has none
+    units = {"seq": "tokens", "embed": "features", "heads": "heads", "kv_heads": "heads", "layers": "layers", "size": None, "vocab": "ids"}
+    assert {name: programs["llama"][f"model.{name}"]["unit"] for name in units} == units
+    assert programs["mixtral"]["model.choices"]["unit"] == "experts" and programs["vae"]["model.activation"]["unit"] is None
     table = solo.weft("schema", "--markdown")
     rows = [line for line in table.out.splitlines() if line.startswith("| `")]
     assert table.code == 0 and len(rows) == len(keys) + len(sizes)
