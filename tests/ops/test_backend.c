@@ -134,6 +134,26 @@ static void wrong_options_of_a_device_are_refused(void **state)
     assert_int_equal(b->device.open(&(struct device_options){.threads = 1}, &d, &e), ERR_INVALID);
     unsetenv("WEFT_CPU_ISA");
     assert_non_null(strstr(e.text, "mmx"));
+    setenv("WEFT_CPU_PRODUCTS", "cblas", 1);
+    assert_int_equal(b->device.open(&(struct device_options){.threads = 1}, &d, &e), ERR_INVALID);
+    unsetenv("WEFT_CPU_PRODUCTS");
+    assert_non_null(strstr(e.text, "cblas"));
+}
+
+static void a_device_says_whose_its_products_are(void **state)
+{
+    struct rig r;
+    (void)state;
+    rig_open(&r, 1, "avx2");
+    bool avx2 = strcmp(r.info.isa, "avx2") == 0;
+    bool packed = strstr(r.info.libraries, "packed") != NULL;
+    rig_close(&r);
+    assert_true(packed == avx2);
+    setenv("WEFT_CPU_PRODUCTS", "onednn", 1);
+    rig_open(&r, 1, "avx2");
+    unsetenv("WEFT_CPU_PRODUCTS");
+    assert_null(strstr(r.info.libraries, "packed"));
+    rig_close(&r);
 }
 
 static void memory_that_is_not_to_be_had_is_an_error(void **state)
@@ -244,6 +264,7 @@ int main(void)
         cmocka_unit_test(choices_that_are_gone_or_others_are_counted),
         cmocka_unit_test(a_device_says_what_it_is),
         cmocka_unit_test(wrong_options_of_a_device_are_refused),
+        cmocka_unit_test(a_device_says_whose_its_products_are),
         cmocka_unit_test(memory_that_is_not_to_be_had_is_an_error),
         cmocka_unit_test(events_and_streams_are_done_at_once),
         cmocka_unit_test(loops_are_whole_while_another_thread_copies),
