@@ -325,12 +325,12 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
                        (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
     if (o.qr >= 0 && !pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
         return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
-    const struct value *lse = grad ? input_of(g, n, o.lse) : &g->values[n->out[ATTENTION_LSE]];
+    const struct value *lse = grad ? get_input(g, n, o.lse) : &g->values[n->out[ATTENTION_LSE]];
     const struct shape stats = {ATT_DIMS - 1,
                                 {q->dim[ATT_BATCH], q->dim[ATT_HEADS], q->dim[ATT_SEQ]}};
     if (lse->dtype != DT_F32 || !shape_equal(&lse->shape, &stats))
         return err_set(e, ERR_INTERNAL, "attention: %s is no f32 number for each row of %s",
-                       name_value(lse), name_value(input_of(g, n, o.q)));
+                       name_value(lse), name_value(get_input(g, n, o.q)));
     for (int i = o.at_q; i < n->nin && !rc; i++)
         rc = want_dtype(g, n, i, DT_I32, e);
     enum dtype t = rc ? DT_NONE : want_one_float(g, n, 0, grad ? o.lse : o.at_q, e);
