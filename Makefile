@@ -90,8 +90,8 @@ CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
 CPU_SRC     += cpu_route cpu_dispatch
-CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen cpu_refuse
-CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c)
+CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen
+CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c
 # kernels/cpu/vec.c is compiled once for each, packed.c for AVX2 alone.
 CPU_ISAS    := baseline avx2 avx512
 
@@ -106,7 +106,7 @@ CUDA_SRC    += layout
 CUDA_SRC    += product
 CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear
-CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c
+CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c
 CUDA_CU     := probe mark
 CUDA_CU     += elementwise
 CUDA_CU     += draw

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the CPU backend share: the device, and the ops' functions.
+// What the files of the CPU backend share: the device and its streams.
 #pragma once
 #include "common/base/list.h"
 #include "common/op/gemm.h"
-#include "kernels/backend.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/kernel.h"
 
 // The fewest elements that are worth another thread, and the alignment of slices: 16 KB of f32.
 enum { GRAIN = 4096 };
@@ -33,32 +33,6 @@ int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 void memory_free(struct device *d, void *p);
 void memory_clear(struct device *d);
 
-// The ops. Each serves those that the table in cpu_backend.c names it for.
-int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
-int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
-
-int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_topk(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_balance(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_slots(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e);
-
 // cpu_draw.c: the site that an op's numbers come from at the step that its operand tells.
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
@@ -74,8 +48,3 @@ void gemm_warm_up(void);
 // One product in the calling thread: m, n, k and the row strides are read. 0 or onednn's status.
 int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
                 const float *b, float beta, float *c);
-
-// cpu_refuse.c: the error of a call that the kernels do not serve, "cpu: NAME: …".
-int op_refuse(const struct op_call *c, struct err *e, const char *what);
-// Refuses operands that are not of dtype t.
-int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);

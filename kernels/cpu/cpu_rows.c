@@ -171,16 +171,6 @@ static bool covers_operands(const struct rows_work *w)
     return true;
 }
 
-// Returns how many of a row's n elements are not padding: they count from attr.start and end before
-// attr.limit.
-static int64_t not_padding(const struct op_call *c, int64_t n)
-{
-    int64_t left = c->attr->limit - c->attr->start;
-    if (!c->attr->limit || left >= n)
-        return n;
-    return left > 0 ? left : 0;
-}
-
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (widen_wanted(c))
@@ -199,7 +189,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "a scalar has no rows");
     int64_t n = wide->dim[wide->n - 1];
     struct rows_work w = {
-        .call = c, .vec = q->device->vec, .n = not_padding(c, n), .whole = n, .row = op->row};
+        .call = c, .vec = q->device->vec, .n = op_unpadded(c, n), .whole = n, .row = op->row};
     if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) ||
         !covers_operands(&w))
         return op_refuse(c, e, "operands disagree about the rows");

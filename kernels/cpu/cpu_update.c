@@ -89,29 +89,6 @@ static void update_slice(void *arg, int64_t begin, int64_t end)
         update_piece(w, i, end - i < piece ? end : i + piece);
 }
 
-static int check_operands(const struct op_call *c, struct err *e)
-{
-    int64_t n = shape_count(&c->in[0].shape);
-    for (int k = 0; k < c->nin; k++) {
-        int rc = op_want(c, &c->in[k], DT_F32, e);
-        if (rc)
-            return rc;
-        if (k < c->nin - 2 && shape_count(&c->in[k].shape) != n)
-            return op_refuse(c, e, "operands differ in size");
-    }
-    for (int k = 0; k < c->nout; k++) {
-        int rc = op_want(c, &c->out[k], k < op_outputs(c->op) ? DT_F32 : DT_BF16, e);
-        if (rc)
-            return rc;
-        if (shape_count(&c->out[k].shape) != n)
-            return op_refuse(c, e, "results differ in size");
-    }
-    if (shape_count(&c->in[c->nin - 2].shape) < CLIP_SLOTS ||
-        shape_count(&c->in[c->nin - 1].shape) < HYPER_SLOTS)
-        return op_refuse(c, e, "clip or hyper vector is too short");
-    return 0;
-}
-
 static struct update_work plan_update(const struct vec *vec, const struct op_call *c)
 {
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
@@ -140,7 +117,7 @@ static struct update_work plan_update(const struct vec *vec, const struct op_cal
 
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = check_operands(c, e);
+    int rc = op_want_update(c, e);
     if (rc)
         return rc;
     struct update_work w = plan_update(q->device->vec, c);
@@ -178,7 +155,7 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     struct row r = {calls, q->device->vec, n};
     int64_t all = 0;
     for (int k = 0; k < n; k++) {
-        int rc = check_operands(&calls[k], e);
+        int rc = op_want_update(&calls[k], e);
         if (rc)
             return rc;
         all += find_place(&calls[k]);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the CUDA backend share: the device, its streams, errors, and the ops'
-// functions.
+// What the files of the CUDA backend share: the device, its streams and errors.
 //
 // Included by C and by .cu files; everything declared here has C's linkage.
 #pragma once
@@ -14,9 +13,9 @@ extern "C" {
 #endif
 
 #include "common/base/list.h"
-#include "kernels/backend.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cuda/switches.h"
+#include "kernels/kernel.h"
 
 struct device {
     int ordinal;
@@ -60,12 +59,6 @@ int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError
 // Behind every LAUNCH of an op: 0, or why the launch was refused.
 int op_launched(struct stream_q *q, const struct op_call *c, struct err *e);
 
-// The error of a call the kernels do not serve: "cuda: NAME: …".
-int op_refuse(const struct op_call *c, struct err *e, const char *what);
-// Refuses operands that are not of dtype t.
-int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
-// Refuses operands that are neither f32 nor bf16.
-int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 // Makes it the calling thread's device. Fails if it has failed.
 int device_bind(struct device *d, struct err *e);
 // What to do about an error, where there is more to say than CUDA says; else "".
@@ -126,32 +119,6 @@ int algorithms_read(struct device *d, const char *text, struct err *e);
 int algorithms_write(struct device *d, struct buf *out, struct err *e);
 // A choice that was made elsewhere, for the record: no import changes it.
 void algorithms_note(struct device *d, const char *key, const char *choice);
-
-// ---- the ops: each serves those that the table in cuda_backend.c names it for ------------------
-
-int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
-int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
-int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_topk(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_balance(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_slots(struct stream_q *q, const struct op_call *c, struct err *e);
-int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e);
 
 #ifdef __cplusplus
 }

@@ -80,24 +80,6 @@ int op_launched(struct stream_q *q, const struct op_call *c, struct err *e)
     return cuda_check(q->device, q, "launch", cudaGetLastError(), e);
 }
 
-int op_refuse(const struct op_call *c, struct err *e, const char *what)
-{
-    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: %s", op_name(c->op), what);
-}
-
-int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e)
-{
-    if (t->dtype == want)
-        return 0;
-    return err_set(e, ERR_UNSUPPORTED, "cuda: %s: an operand is %s, not %s", op_name(c->op),
-                   dtype_name(t->dtype), dtype_name(want));
-}
-
-int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e)
-{
-    return t->dtype == DT_BF16 ? 0 : op_want(c, t, DT_F32, e);
-}
-
 int device_bind(struct device *d, struct err *e)
 {
     static _Thread_local int bound = -1;

@@ -521,16 +521,6 @@ static bool covers_operands(const struct op_call *c, const struct rows *r, int *
     return true;
 }
 
-// Returns how many of a row's n elements are not padding: they count from attr.start and end before
-// attr.limit.
-static int64_t count_not_padding(const struct op_call *c, int64_t n)
-{
-    int64_t left = c->attr->limit - c->attr->start;
-    if (!c->attr->limit || left >= n)
-        return n;
-    return left > 0 ? left : 0;
-}
-
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     static const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5, 6};
@@ -547,7 +537,7 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "a scalar has no rows");
     memset(&r, 0, sizeof r);
     r.whole = shape->dim[shape->n - 1];
-    r.n = count_not_padding(c, r.whole);
+    r.n = op_unpadded(c, r.whole);
     r.start = c->attr->start;
     r.nin = c->nin;
     r.scale = c->attr->scale;

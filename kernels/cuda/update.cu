@@ -234,29 +234,6 @@ KERNEL(THREADS) adam_ranges_kernel(struct ranges r)
     update_ranges(&r, 2);
 }
 
-static int check_update(const struct op_call *c, struct err *e)
-{
-    int64_t n = shape_count(&c->in[0].shape);
-    for (int k = 0; k < c->nin; k++) {
-        int rc = op_want(c, &c->in[k], DT_F32, e);
-        if (rc)
-            return rc;
-        if (k < c->nin - 2 && shape_count(&c->in[k].shape) != n)
-            return op_refuse(c, e, "operands differ in size");
-    }
-    for (int k = 0; k < c->nout; k++) {
-        int rc = op_want(c, &c->out[k], k < op_outputs(c->op) ? DT_F32 : DT_BF16, e);
-        if (rc)
-            return rc;
-        if (shape_count(&c->out[k].shape) != n)
-            return op_refuse(c, e, "results differ in size");
-    }
-    if (shape_count(&c->in[c->nin - 2].shape) < CLIP_SLOTS ||
-        shape_count(&c->in[c->nin - 1].shape) < HYPER_SLOTS)
-        return op_refuse(c, e, "clip or hyper vector is too short");
-    return 0;
-}
-
 static void plan_update(const struct op_call *c, struct update *u, bool *in_place)
 {
     const struct op_attr *a = c->attr;
@@ -286,7 +263,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct update u;
     bool in_place;
-    int rc = check_update(c, e);
+    int rc = op_want_update(c, e);
     if (rc)
         return rc;
     plan_update(c, &u, &in_place);
@@ -355,7 +332,7 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     for (int k = 0; k < n && !rc; k++) {
         struct update u;
         bool in_place;
-        rc = check_update(&calls[k], e);
+        rc = op_want_update(&calls[k], e);
         if (rc)
             break;
         plan_update(&calls[k], &u, &in_place);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of every backend share: the functions that serve the ops, each in a backend of its
+// own, and how a call is refused that they do not serve.
+#pragma once
+#include "kernels/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Sets the error "cpu: NAME: what", with the backend's name and the op's.
+int op_refuse(const struct op_call *c, struct err *e, const char *what);
+// Refuses an operand of another dtype than `want`.
+int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
+// Refuses an operand that is neither f32 nor bf16.
+int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
+// Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
+int op_want_update(const struct op_call *c, struct err *e);
+// Returns how many of a row's n elements are not padding: they count from attr.start and end before
+// attr.limit.
+int64_t op_unpadded(const struct op_call *c, int64_t n);
+
+// The ops. Each function serves those that the column `kernel` of ops.def names it for.
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rows(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_copy(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_clip(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
+int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
+int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_normal(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_topk(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_balance(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_slots(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e);
+
+#ifdef __cplusplus
+}
+#endif
