@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/unit/unit.h"
+
 enum { DIES_ROOM = 1 << 16 };
 
 // The child's last words on standard error; returns what waitpid says.

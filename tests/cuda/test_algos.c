@@ -2,10 +2,6 @@
 // Choices of algorithms as text and on disk, without a device: what is read is what was written,
 // what is damaged or somebody else's is as nothing, and who saves keeps what others saved.
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,19 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/algos.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define OWNER "NVIDIA H200, sm_90, 132 processors, cublaslt 13.1.0"
 
-static char folder[64];
+static char folder[TEMP_FOLDER_MAX];
 
 static int setup(void **state)
 {
     (void)state;
-    strcpy(folder, "/tmp/weft-algos-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return temp_folder_make(folder, "algos");
 }
 
 // The one file of the folder; false: there is none.
@@ -46,12 +41,8 @@ static bool file_path(char path[400])
 
 static int teardown(void **state)
 {
-    char path[400];
     (void)state;
-    while (file_path(path))
-        unlink(path);
-    rmdir(folder);
-    return 0;
+    return temp_folder_remove(folder);
 }
 
 static void some(struct algos *a, const char *owner)

@@ -3,34 +3,22 @@
 // that may be used, what is remembered and agreed on, and that what one device may use never
 // becomes another's.
 #include "tests/cuda/products.h"
+#include "tests/support/temp_folder.h"
 
-#include <dirent.h>
-
-static char folder[64];
+static char folder[TEMP_FOLDER_MAX];
 
 static int with_folder(void **state)
 {
     (void)state;
     scene("");
-    strcpy(folder, "/tmp/weft-choices-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    return temp_folder_make(folder, "choices");
 }
 
 static int without_folder(void **state)
 {
-    DIR *d = opendir(folder);
-    struct dirent *f;
     (void)state;
-    while (d && (f = readdir(d))) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
-        unlink(path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(folder);
     scene("");
-    return 0;
+    return temp_folder_remove(folder);
 }
 
 struct choosing {

@@ -2,16 +2,11 @@
 // Products as descriptors of NVIDIA's own library: it takes every attribute, and tells it again as
 // column-major matrices, worked out by hand. On a machine with a GPU it is asked for algorithms
 // too; where none is this says SKIPPED.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/layout.h"
+#include "tests/unit/unit.h"
 
 // Addresses that nobody follows.
 static void *at(uintptr_t address)

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The emulator by itself: what CUDA promises is kept, and what it leaves undefined is caught.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #include "common/base/rand.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/philox.h"
 #include "tests/cuda/dies.h"
+#include "tests/unit/unit.h"
 
 enum { N = 4096 };
 

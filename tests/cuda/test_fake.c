@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake runtime by itself: late work, events, pageable and pinned memory, capture. Where these
 // tests say what CUDA does, the fake does no more: code that passes over it needs no luck on a GPU.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #include "kernels/cuda/launch.h"
 #include "tests/cuda/dies.h"
+#include "tests/unit/unit.h"
 
 enum { N = 1000 };
 #define MUST(call) assert_int_equal(call, cudaSuccess)

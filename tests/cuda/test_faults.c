@@ -3,16 +3,13 @@
 // ends with 71) and says which call, op and device it was and what to do.
 #include <libgen.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
 
 static const struct backend *b;
 static struct err e;

@@ -2,13 +2,6 @@
 // Which attentions cuDNN is asked for, in what parts and with how much scratch; and that the real
 // library, where it is, builds our graphs and finds an engine for them. No device: cuDNN is told
 // what an H200 is, and fake_driver.c takes the code that it compiles.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +10,7 @@
 
 #include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/sdpa.h"
+#include "tests/unit/unit.h"
 
 // ---- the choice --------------------------------------------------------------------------------
 

@@ -2,19 +2,13 @@
 // For tests of the ops: a rig for each instruction set and number of threads, and a case run on all
 // of them against the reference.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
 
 enum { MAX_THREADS = 3, MAX_RIGS = 9 };
 

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading and checking a backend; what is the CPU's own. test_contract.c has what all keep.
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
 
 // ---- loading -----------------------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 // What every backend keeps of backend.h: memory, copies, streams, events, capture, windows, and a
 // kernel for every op. What is right here on an emulated or a real GPU is right on the CPU.
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
 
 enum { N = 5000 };
 

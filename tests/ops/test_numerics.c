@@ -3,14 +3,11 @@
 //
 // An error is in units of the last place of the true result rounded to f32 (denormals included).
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tests/ops/rig.h"
+#include "tests/unit/unit.h"
 
 enum { COUNT = 1 << 21, STEP = (1 << 11) - 3 }; // bit patterns tried: every STEP-th of 2^32
 

@@ -2,15 +2,12 @@
 // Every op of the CPU backend against the f64 reference: shapes, broadcasts, threads, instruction
 // sets, accumulation, in place; the gradients against finite differences of the reference.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "tests/ops/everywhere.h"
+#include "tests/unit/unit.h"
 
 static const struct extents shapes[] = {
     {1, 1, 1, 1},   {1, 7, 3, 2},    {7, 1, 2, 3},     {5, 16, 4, 1},    {33, 17, 9, 3},

@@ -7,13 +7,6 @@
 //
 // Every run is made with one and with two microbatches. $WEFT_GOLDEN names another folder of
 // goldens (check_peers.sh makes fresh ones).
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +17,7 @@
 #include "common/model/language/model_facts.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/exec/model_state.h"
 
 enum { STEPS = 20, SCHEDULES = 7, SCHEDULE_STEPS = 26 };

@@ -11,13 +11,6 @@
 //
 // Schedules from SOLO_SEEDS (1000000000) on are of solo attempts (solo_run.c), the others of a
 // cluster. --hunt 1000002000 looks among the former.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +20,7 @@
 
 #include "tests/sim/mutate.h"
 #include "tests/sim/world.h"
+#include "tests/unit/unit.h"
 
 unsigned long long weft_rules_off;
 

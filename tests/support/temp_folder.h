@@ -17,10 +17,11 @@ static inline int temp_folder_make(char dir[TEMP_FOLDER_MAX], const char *name)
     return mkdtemp(dir) ? 0 : -1;
 }
 
+// With all that is in it, locked or not.
 static inline int temp_folder_remove(const char *dir)
 {
-    char line[TEMP_FOLDER_MAX + 10];
-    snprintf(line, sizeof line, "rm -rf %s", dir);
+    char line[2 * TEMP_FOLDER_MAX + 40];
+    snprintf(line, sizeof line, "chmod -R u+rwX %s; rm -rf %s", dir, dir);
     return system(line);
 }
 

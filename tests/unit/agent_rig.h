@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // An agent to be fed: one worker with four devices, what it is told and what it asks for.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <signal.h>
 #include <string.h>
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 #include "worker/agent/agent.h"
 
 #define LEASE   (10 * CLOCK_S)

@@ -2,13 +2,6 @@
 // For tests of the compiler: a job compiled from text, a batch and parameters made by formulas, and
 // a step of the f64 interpreter.
 #pragma once
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +13,7 @@
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "tests/support/interp.h"
+#include "tests/unit/unit.h"
 
 struct fixture {
     struct arena a;

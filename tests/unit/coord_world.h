@@ -4,16 +4,11 @@
 // world_pass(). Every write is checked against what the database holds, every move against the
 // table in job_record.c.
 #pragma once
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
+#include "tests/unit/unit.h"
 
 enum { HOSTS = 6, DEVICES = 8, RANKS = 16, ROWS = 4000, SAVES = 64, QUEUE = 4000 };
 

@@ -3,25 +3,22 @@
 #pragma once
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "tests/support/temp_folder.h"
 #include "tests/unit/unit.h"
 
 struct scratch {
-    char dir[64];
+    char dir[TEMP_FOLDER_MAX];
 };
 
 static inline void scratch_make(struct scratch *s)
 {
-    snprintf(s->dir, sizeof s->dir, "/tmp/weft-test-XXXXXX");
-    assert_non_null(mkdtemp(s->dir));
+    assert_int_equal(temp_folder_make(s->dir, "test"), 0);
 }
 
 static inline void scratch_remove(struct scratch *s)
 {
-    char line[100];
-    snprintf(line, sizeof line, "chmod -R u+rwX %s; rm -rf %s", s->dir, s->dir);
-    assert_int_equal(system(line), 0);
+    assert_int_equal(temp_folder_remove(s->dir), 0);
 }
 
 // DIR/rest. The text holds until RING more were asked for.

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The true weft-worker against a coordinator played here, over a Unix socket, with this program as
 // its ranks: registering, running, draining, being fenced, and dying.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <limits.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -15,6 +8,7 @@
 #include "common/rpc/rpc.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
+#include "tests/unit/unit.h"
 #include "worker/worker_daemon.h"
 
 #define UP(x) WEFT__V1__UP__BODY_##x

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft-worker join against a coordinator played here over TLS: a token is traded once for a
 // certificate that the worker then attaches with.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,6 +15,7 @@
 #include "common/rpc/tls_ca.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
+#include "tests/unit/unit.h"
 #include "worker/worker_daemon.h"
 
 #define CASE_HELLO WEFT__V1__UP__BODY_HELLO

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The durable acts of a worker: the storage probe over several hosts, the fence, and that what
 // cannot be done is told with host and mount point.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
@@ -20,6 +13,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/unit.h"
 #include "worker/storage.h"
 
 #define OP(x) WEFT__V1__STORAGE_OP__STORAGE_##x

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank processes under a supervisor: what comes back from them, that none survives its worker, what
 // ranks.lock proves, and that printing never holds a rank up.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "tests/support/temp_folder.h"
 #include "tests/unit/agent_double.h"
+#include "tests/unit/unit.h"
 #include "worker/poll_loop.h"
 #include "worker/rank_logs.h"
 #include "worker/rankslock.h"

@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The board: one answer for all, also from a leader that has forgotten and was told again.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +7,7 @@
 #include "common/attempt/board.h"
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 
 enum { RANKS = 3 };
 struct heard { // of one rank

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames over real sockets: whole, in pieces, garbage, and a peer that does not read.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 
 struct pair {
     struct frame_conn a, b;

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader as stories: ranks meet, train, save, fail and stop, told as events; what it does about
 // each is its list of actions. No process, no socket, no clock.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <string.h>
 
 #include "common/attempt/frame.h"
 #include "common/attempt/leader.h"
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 
 enum { RANKS = 3, EPOCH = 4, STEPS = 100 };
 
@@ -66,17 +60,27 @@ static void begin_with(struct story *s, const struct leader_config *c)
     happens(s, (struct leader_event){.kind = LEADER_EV_FENCED, .epoch = EPOCH});
 }
 
-static void begin(struct story *s)
-{
-    struct leader_config c = config();
-    begin_with(s, &c);
-}
-
 static void end(struct story *s)
 {
     leader_free(s->leader);
     arena_clear(&s->arena);
 }
+
+static int begin_usual(void **state)
+{
+    static struct story s;
+    struct leader_config c = config();
+    begin_with(&s, &c);
+    *state = &s;
+    return 0;
+}
+
+static int end_usual(void **state)
+{
+    end(*state);
+    return 0;
+}
+#define STORY(f) cmocka_unit_test_setup_teardown(f, begin_usual, end_usual)
 
 static void says(struct story *s, int rank, const Weft__Rank__Frame *f)
 {
@@ -151,10 +155,15 @@ static void writer_answers(struct story *s, int64_t step, int code)
     says(s, 0, &f);
 }
 
-static void commit(struct story *s, int64_t step)
+static void save_shards(struct story *s, int64_t step)
 {
     for (int r = 0; r < RANKS; r++)
         saves(s, r, step, 0, "");
+}
+
+static void commit(struct story *s, int64_t step)
+{
+    save_shards(s, step);
     writer_answers(s, step, 0);
 }
 
@@ -200,200 +209,160 @@ static void assert_named(const struct story *s, enum culprit_kind kind, int rank
 
 static void all_ready_with_one_plan_begin(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    is_ready(&s, 0, "plan");
-    is_ready(&s, 2, "plan");
-    assert_int_equal(s.readies, 0);
-    is_ready(&s, 1, "plan");
-    assert_int_equal(s.readies, 1);
+    struct story *s = *state;
+    is_ready(s, 0, "plan");
+    is_ready(s, 2, "plan");
+    assert_int_equal(s->readies, 0);
+    is_ready(s, 1, "plan");
+    assert_int_equal(s->readies, 1);
     for (int r = 0; r < RANKS; r++)
-        assert_non_null(TOLD(&s, r, READY_DONE));
-    is_ready(&s, 1, "plan"); // asked again: the same answer, and no second beginning
-    assert_non_null(TOLD(&s, 1, READY_DONE));
-    assert_int_equal(s.readies, 1);
-    end(&s);
+        assert_non_null(TOLD(s, r, READY_DONE));
+    is_ready(s, 1, "plan"); // asked again: the same answer, and no second beginning
+    assert_non_null(TOLD(s, 1, READY_DONE));
+    assert_int_equal(s->readies, 1);
 }
 
 static void plans_that_differ_are_nobodys_single_fault(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
+    struct story *s = *state;
     for (int r = 0; r < RANKS; r++)
-        is_ready(&s, r, r == 2 ? "another" : "plan");
-    assert_named(&s, CULPRIT_PLANS, -1, "the plan of rank 0 differs from that of rank 2");
-    assert_int_equal(s.readies, 0);
-    assert_string_not_equal(TOLD(&s, 1, READY_DONE)->ready_done->failed, "");
-    end(&s);
+        is_ready(s, r, r == 2 ? "another" : "plan");
+    assert_named(s, CULPRIT_PLANS, -1, "the plan of rank 0 differs from that of rank 2");
+    assert_int_equal(s->readies, 0);
+    assert_string_not_equal(TOLD(s, 1, READY_DONE)->ready_done->failed, "");
 }
 
 static void who_does_not_join_in_time_is_named(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    happens(&s, (struct leader_event){.kind = LEADER_EV_JOINED, .rank = 1});
-    pass(&s, 59800);
-    assert_int_equal(s.culprits, 0);
-    pass(&s, 200);
-    assert_named(&s, CULPRIT_ABSENT, 0, "only 1 of 3 ranks joined within 60.0 s; missing: 0 2");
-    end(&s);
+    struct story *s = *state;
+    happens(s, (struct leader_event){.kind = LEADER_EV_JOINED, .rank = 1});
+    pass(s, 59800);
+    assert_int_equal(s->culprits, 0);
+    pass(s, 200);
+    assert_named(s, CULPRIT_ABSENT, 0, "only 1 of 3 ranks joined within 60.0 s; missing: 0 2");
 }
 
 static void while_a_host_is_away_nobody_is_late(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    pass(&s, 50000);
-    pass_deaf(&s, 30000, true);
-    pass(&s, 9800);
-    assert_int_equal(s.culprits, 0);
-    pass(&s, 800);
-    assert_named(&s, CULPRIT_ABSENT, 0, "missing");
-    end(&s);
+    struct story *s = *state;
+    pass(s, 50000);
+    pass_deaf(s, 30000, true);
+    pass(s, 9800);
+    assert_int_equal(s->culprits, 0);
+    pass(s, 800);
+    assert_named(s, CULPRIT_ABSENT, 0, "missing");
 }
 
 static void a_barrier_names_who_is_missing_and_where_it_was(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    shows(&s, 1, RANK_STARTING, 0, 0);
+    struct story *s = *state;
+    shows(s, 1, RANK_STARTING, 0, 0);
     FRAME_BODY(b, Barrier, barrier);
     b.name = frame_text("load");
     b.timeout_ns = CLOCK_S;
     FRAME(f, BARRIER, barrier, &b);
-    says(&s, 0, &f);
-    pass(&s, 1000);
-    const Weft__Rank__Frame *answer = TOLD(&s, 0, BARRIER_DONE);
+    says(s, 0, &f);
+    pass(s, 1000);
+    const Weft__Rank__Frame *answer = TOLD(s, 0, BARRIER_DONE);
     assert_non_null(answer);
     const char *text = answer->barrier_done->failed;
     assert_non_null(strstr(text, "missing: rank 1 on host h1 device 0 (starting, step 0"));
     assert_non_null(strstr(text, "rank 2 on host h2 device 0, not heard of yet"));
-    end(&s);
 }
 
 // ---- who it was ----
 
 static void a_rank_that_fails_of_its_own_is_named_at_once(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    ends(&s, 2, RANK_EXIT_DEVICE, 0, "out of memory");
-    assert_named(&s, CULPRIT_EXITED, 2,
+    struct story *s = *state;
+    train(s, 7);
+    ends(s, 2, RANK_EXIT_DEVICE, 0, "out of memory");
+    assert_named(s, CULPRIT_EXITED, 2,
                  "rank 2 on host h2 device 0 (running, step 7, forward of microbatch 0, after "
                  "collective 7 (fc1/weight)) ended with exit 71, device failed: out of memory");
-    assert_int_equal(s.culprit->code, RANK_EXIT_DEVICE);
-    end(&s);
+    assert_int_equal(s->culprit->code, RANK_EXIT_DEVICE);
 }
 
 static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    ends_with_log(&s, 2, RANK_EXIT_DATA,
+    struct story *s = *state;
+    train(s, 7);
+    ends_with_log(s, 2, RANK_EXIT_DATA,
                   "2026-01-02T03:04:05.678Z error train job=a rank=2 step=7 another\n"
                   "2026-01-02T03:04:05.678Z error rank job=a rank=2 step=7 the loss is not finite\n"
                   "2026-01-02T03:04:05.679Z info rank job=a rank=2 leaves\n");
-    assert_named(&s, CULPRIT_EXITED, 2,
+    assert_named(s, CULPRIT_EXITED, 2,
                  "rank 2 on host h2 device 0 (running, step 7, forward of microbatch 0, after "
                  "collective 7 (fc1/weight)) ended with exit 65, bad data, checkpoint or numbers: "
                  "the loss is not finite");
-    end(&s);
 }
 
 static void a_messenger_is_not_named_when_the_cause_comes_within_a_moment(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    ends(&s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
-    pass(&s, 1000);
-    assert_int_equal(s.culprits, 0);
-    ends(&s, 1, 0, 11, "");
-    assert_named(&s, CULPRIT_DIED, 1, "ended with signal 11, killed");
-    owner(&s, LEADER_EV_OVER);
-    pass(&s, 5000);
-    assert_int_equal(s.culprits, 1);
-    end(&s);
+    struct story *s = *state;
+    train(s, 7);
+    ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
+    pass(s, 1000);
+    assert_int_equal(s->culprits, 0);
+    ends(s, 1, 0, 11, "");
+    assert_named(s, CULPRIT_DIED, 1, "ended with signal 11, killed");
+    owner(s, LEADER_EV_OVER);
+    pass(s, 5000);
+    assert_int_equal(s->culprits, 1);
 }
 
 static void for_want_of_a_cause_the_first_messenger_is_named(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    ends(&s, 1, RANK_EXIT_LOST, 0, "no answer from rank 2");
-    ends(&s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
-    pass(&s, LEADER_BLAME_MS - LEADER_TICK_MS);
-    assert_int_equal(s.culprits, 0);
-    pass(&s, 2 * LEADER_TICK_MS);
-    assert_named(&s, CULPRIT_GAVE_UP, 1, "gave up: no answer from rank 2");
-    end(&s);
+    struct story *s = *state;
+    train(s, 7);
+    ends(s, 1, RANK_EXIT_LOST, 0, "no answer from rank 2");
+    ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
+    pass(s, LEADER_BLAME_MS - LEADER_TICK_MS);
+    assert_int_equal(s->culprits, 0);
+    pass(s, 2 * LEADER_TICK_MS);
+    assert_named(s, CULPRIT_GAVE_UP, 1, "gave up: no answer from rank 2");
 }
 
 static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    for (int r = 0; r < RANKS; r++)
-        saves(&s, r, 10, 0, "");
-    writer_answers(&s, 10, ERR_IO); // a full disk ends no attempt
-    assert_int_equal(s.culprits, 0);
-    for (int r = 0; r < RANKS; r++)
-        saves(&s, r, 20, 0, "");
-    writer_answers(&s, 20, ERR_FENCED);
-    assert_named(&s, CULPRIT_FENCED, -1, "a newer attempt has the checkpoint folder");
-    end(&s);
+    struct story *s = *state;
+    train(s, 10);
+    save_shards(s, 10);
+    writer_answers(s, 10, ERR_IO); // a full disk ends no attempt
+    assert_int_equal(s->culprits, 0);
+    save_shards(s, 20);
+    writer_answers(s, 20, ERR_FENCED);
+    assert_named(s, CULPRIT_FENCED, -1, "a newer attempt has the checkpoint folder");
 }
 
 static void when_no_rank_is_left_no_cause_is_waited_for(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
+    struct story *s = *state;
+    train(s, 7);
     for (int r = 0; r < RANKS; r++)
-        ends(&s, r, RANK_EXIT_LOST, 0, "lost a peer");
-    pass(&s, LEADER_TICK_MS);
-    assert_named(&s, CULPRIT_GAVE_UP, 0, "gave up");
-    end(&s);
+        ends(s, r, RANK_EXIT_LOST, 0, "lost a peer");
+    pass(s, LEADER_TICK_MS);
+    assert_named(s, CULPRIT_GAVE_UP, 0, "gave up");
 }
 
 static void a_rank_that_goes_without_a_word_has_died(void **state)
 {
-    (void)state;
-    struct story s;
+    struct story *s = *state;
     struct page_view page = {.state = RANK_RUNNING,
                              .step = 17,
                              .phase = 1,
                              .collective_entered = 31,
                              .collective_left = 30};
-    begin(&s);
-    train(&s, 16);
-    happens(&s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = 2, .page = &page});
-    happens(&s, (struct leader_event){.kind = LEADER_EV_DIED, .rank = 2, .text = "died"});
-    assert_named(&s, CULPRIT_DIED, 2, "(running, step 17, backward of microbatch 0, in collective");
-    end(&s);
+    train(s, 16);
+    happens(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = 2, .page = &page});
+    happens(s, (struct leader_event){.kind = LEADER_EV_DIED, .rank = 2, .text = "died"});
+    assert_named(s, CULPRIT_DIED, 2, "(running, step 17, backward of microbatch 0, in collective");
 }
 
 static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
+    struct story *s = *state;
+    train(s, 7);
     FRAME_BODY(p, Progress, progress);
     p.state = RANK_RUNNING;
     p.step = 7;
@@ -401,171 +370,138 @@ static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **stat
     p.awaits = 2 + 1;
     p.awaits_entered = 8;
     FRAME(f, PROGRESS, progress, &p);
-    says(&s, 0, &f);
+    says(s, 0, &f);
     p.rank = 1;
-    says(&s, 1, &f);
-    pass(&s, 4000);
-    assert_named(&s, CULPRIT_HUNG, 2, "; its peers saw it enter 8 last) hangs: no progress for 3.");
-    end(&s);
+    says(s, 1, &f);
+    pass(s, 4000);
+    assert_named(s, CULPRIT_HUNG, 2, "; its peers saw it enter 8 last) hangs: no progress for 3.");
 }
 
 static void silence_of_a_host_is_no_hang(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    pass(&s, 2000);
-    pass_deaf(&s, 8000, true);
-    pass(&s, 800);
-    assert_int_equal(s.culprits, 0);
-    pass(&s, 400);
-    assert_named(&s, CULPRIT_HUNG, 0, "hangs");
-    end(&s);
+    struct story *s = *state;
+    train(s, 7);
+    pass(s, 2000);
+    pass_deaf(s, 8000, true);
+    pass(s, 800);
+    assert_int_equal(s->culprits, 0);
+    pass(s, 400);
+    assert_named(s, CULPRIT_HUNG, 0, "hangs");
 }
 
 static void a_leader_that_stood_still_itself_blames_nobody_for_it(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 7);
-    ends(&s, 1, RANK_EXIT_LOST, 0, "lost rank 2");
-    s.now += 60 * CLOCK_S;
-    happens(&s, (struct leader_event){.kind = LEADER_EV_TICK});
-    assert_int_equal(s.culprits, 0);
-    ends(&s, 2, RANK_EXIT_INTERNAL, 0, "out of memory"); // had waited to be read
-    assert_named(&s, CULPRIT_EXITED, 2, "out of memory");
-    end(&s);
+    struct story *s = *state;
+    train(s, 7);
+    ends(s, 1, RANK_EXIT_LOST, 0, "lost rank 2");
+    s->now += 60 * CLOCK_S;
+    happens(s, (struct leader_event){.kind = LEADER_EV_TICK});
+    assert_int_equal(s->culprits, 0);
+    ends(s, 2, RANK_EXIT_INTERNAL, 0, "out of memory"); // had waited to be read
+    assert_named(s, CULPRIT_EXITED, 2, "out of memory");
 }
 
 static void no_rank_shows_more_steps_than_the_job_has(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    shows(&s, 1, RANK_RUNNING, 1 << 30, 1);
-    assert_int_equal(leader_shown_step(s.leader), STEPS);
-    end(&s);
+    struct story *s = *state;
+    shows(s, 1, RANK_RUNNING, 1 << 30, 1);
+    assert_int_equal(leader_shown_step(s->leader), STEPS);
 }
 
 // ---- saves ----
 
 static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    saves(&s, 2, 10, 0, "");
-    saves(&s, 0, 10, 0, "");
-    assert_null(TOLD(&s, 0, COMMIT));
-    saves(&s, 1, 10, 0, "");
-    const Weft__Rank__Frame *order = TOLD(&s, 0, COMMIT);
+    struct story *s = *state;
+    train(s, 10);
+    saves(s, 2, 10, 0, "");
+    saves(s, 0, 10, 0, "");
+    assert_null(TOLD(s, 0, COMMIT));
+    saves(s, 1, 10, 0, "");
+    const Weft__Rank__Frame *order = TOLD(s, 0, COMMIT);
     assert_non_null(order);
     assert_int_equal(order->commit->n_shards, RANKS);
     assert_int_equal(order->commit->shards[2]->rank, 2);
-    assert_int_equal(s.out.v[0].kind, LEADER_RECORDS); // durable before the order leaves
-    writer_answers(&s, 10, 0);
-    assert_non_null(TOLD(&s, -1, COMMITTED));
-    assert_int_equal(s.committed, 1);
-    end(&s);
+    assert_int_equal(s->out.v[0].kind, LEADER_RECORDS); // durable before the order leaves
+    writer_answers(s, 10, 0);
+    assert_non_null(TOLD(s, -1, COMMITTED));
+    assert_int_equal(s->committed, 1);
 }
 
 static void a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    saves(&s, 1, 10, ERR_IO, "no space left");
-    assert_non_null(strstr(TOLD(&s, -1, ABORTED)->aborted->why, "rank 1: no space left"));
+    struct story *s = *state;
+    train(s, 10);
+    saves(s, 1, 10, ERR_IO, "no space left");
+    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "rank 1: no space left"));
     FRAME_BODY(b, ShardDone, shard_done);
     b.step = 20;
     FRAME(f, SHARD_DONE, shard_done, &b); // no digest of its head
-    says(&s, 2, &f);
-    assert_non_null(strstr(TOLD(&s, -1, ABORTED)->aborted->why, "digests of a wrong length"));
-    assert_int_equal(s.aborted, 2);
-    end(&s);
+    says(s, 2, &f);
+    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "digests of a wrong length"));
+    assert_int_equal(s->aborted, 2);
 }
 
 static void deletions_leave_before_the_answer_that_lets_rank_0_end(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    commit(&s, 10);
-    commit(&s, 20);
-    commit(&s, 30);
+    struct story *s = *state;
+    train(s, 10);
+    commit(s, 10);
+    commit(s, 20);
+    commit(s, 30);
     const Weft__Rank__Frame *first = NULL;
-    for (int i = 0; i < s.out.n && !first; i++)
-        first = s.out.v[i].kind == LEADER_SEND ? s.out.v[i].frame : NULL;
+    for (int i = 0; i < s->out.n && !first; i++)
+        first = s->out.v[i].kind == LEADER_SEND ? s->out.v[i].frame : NULL;
     assert_int_equal(first->body_case, WEFT__RANK__FRAME__BODY_DELETE);
     assert_int_equal(first->delete_->step, 10);
-    assert_int_equal(s.committed, 3);
-    end(&s);
+    assert_int_equal(s->committed, 3);
 }
 
 static void a_checkpoint_that_is_refused_takes_nothing_from_the_open_one(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    for (int r = 0; r < RANKS; r++)
-        saves(&s, r, 10, 0, "");
-    saves(&s, 1, 11, 0, ""); // too early
-    assert_non_null(strstr(TOLD(&s, -1, ABORTED)->aborted->why, "step 10 is still open"));
-    saves(&s, 0, 10, 0, ""); // the writer asks for its order again
-    assert_int_equal(TOLD(&s, 0, COMMIT)->commit->n_shards, RANKS);
-    end(&s);
+    struct story *s = *state;
+    train(s, 10);
+    save_shards(s, 10);
+    saves(s, 1, 11, 0, ""); // too early
+    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "step 10 is still open"));
+    saves(s, 0, 10, 0, ""); // the writer asks for its order again
+    assert_int_equal(TOLD(s, 0, COMMIT)->commit->n_shards, RANKS);
 }
 
 static void after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    for (int r = 0; r < RANKS; r++)
-        saves(&s, r, 10, 0, "");
-    owner(&s, LEADER_EV_OVER);
-    saves(&s, 0, 20, 0, "");
-    assert_int_equal(s.out.n, 0);
-    writer_answers(&s, 10, 0);
-    assert_int_equal(s.committed, 1);
-    end(&s);
+    struct story *s = *state;
+    train(s, 10);
+    save_shards(s, 10);
+    owner(s, LEADER_EV_OVER);
+    saves(s, 0, 20, 0, "");
+    assert_int_equal(s->out.n, 0);
+    writer_answers(s, 10, 0);
+    assert_int_equal(s->committed, 1);
 }
 
 // ---- stopping ----
 
 static void ranks_that_leave_as_asked_are_not_blamed(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, 10);
-    owner(&s, LEADER_EV_STOPPING);
-    ends(&s, 0, RANK_EXIT_DRAINED, 0, "");
-    ends(&s, 1, RANK_EXIT_LOST, 0, "lost rank 0");
-    pass(&s, 5000);
-    assert_int_equal(s.culprits, 0);
-    ends(&s, 2, RANK_EXIT_DEVICE, 0, "out of memory"); // this is nobody's wish
-    assert_named(&s, CULPRIT_EXITED, 2, "out of memory");
-    end(&s);
+    struct story *s = *state;
+    train(s, 10);
+    owner(s, LEADER_EV_STOPPING);
+    ends(s, 0, RANK_EXIT_DRAINED, 0, "");
+    ends(s, 1, RANK_EXIT_LOST, 0, "lost rank 0");
+    pass(s, 5000);
+    assert_int_equal(s->culprits, 0);
+    ends(s, 2, RANK_EXIT_DEVICE, 0, "out of memory"); // this is nobody's wish
+    assert_named(s, CULPRIT_EXITED, 2, "out of memory");
 }
 
 static void all_that_leave_before_the_last_checkpoint_are_missed(void **state)
 {
-    (void)state;
-    struct story s;
-    begin(&s);
-    train(&s, STEPS);
+    struct story *s = *state;
+    train(s, STEPS);
     for (int r = 0; r < RANKS; r++)
-        ends(&s, r, RANK_EXIT_DONE, 0, "");
-    assert_named(&s, CULPRIT_LEFT, -1, "the last checkpoint is not acknowledged");
-    end(&s);
+        ends(s, r, RANK_EXIT_DONE, 0, "");
+    assert_named(s, CULPRIT_LEFT, -1, "the last checkpoint is not acknowledged");
 }
 
 static void where_signals_stop_ranks_a_drained_one_is_welcome_once_it_trains(void **state)
@@ -616,29 +552,29 @@ static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_ready_with_one_plan_begin),
-        cmocka_unit_test(plans_that_differ_are_nobodys_single_fault),
-        cmocka_unit_test(who_does_not_join_in_time_is_named),
-        cmocka_unit_test(while_a_host_is_away_nobody_is_late),
-        cmocka_unit_test(a_barrier_names_who_is_missing_and_where_it_was),
-        cmocka_unit_test(a_rank_that_fails_of_its_own_is_named_at_once),
-        cmocka_unit_test(a_rank_that_only_logged_why_it_fails_is_named_with_that),
-        cmocka_unit_test(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
-        cmocka_unit_test(for_want_of_a_cause_the_first_messenger_is_named),
-        cmocka_unit_test(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
-        cmocka_unit_test(when_no_rank_is_left_no_cause_is_waited_for),
-        cmocka_unit_test(a_rank_that_goes_without_a_word_has_died),
-        cmocka_unit_test(who_stands_still_hangs_and_its_peers_say_how_far_it_came),
-        cmocka_unit_test(silence_of_a_host_is_no_hang),
-        cmocka_unit_test(a_leader_that_stood_still_itself_blames_nobody_for_it),
-        cmocka_unit_test(no_rank_shows_more_steps_than_the_job_has),
-        cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
-        cmocka_unit_test(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
-        cmocka_unit_test(deletions_leave_before_the_answer_that_lets_rank_0_end),
-        cmocka_unit_test(a_checkpoint_that_is_refused_takes_nothing_from_the_open_one),
-        cmocka_unit_test(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
-        cmocka_unit_test(ranks_that_leave_as_asked_are_not_blamed),
-        cmocka_unit_test(all_that_leave_before_the_last_checkpoint_are_missed),
+        STORY(all_ready_with_one_plan_begin),
+        STORY(plans_that_differ_are_nobodys_single_fault),
+        STORY(who_does_not_join_in_time_is_named),
+        STORY(while_a_host_is_away_nobody_is_late),
+        STORY(a_barrier_names_who_is_missing_and_where_it_was),
+        STORY(a_rank_that_fails_of_its_own_is_named_at_once),
+        STORY(a_rank_that_only_logged_why_it_fails_is_named_with_that),
+        STORY(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
+        STORY(for_want_of_a_cause_the_first_messenger_is_named),
+        STORY(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
+        STORY(when_no_rank_is_left_no_cause_is_waited_for),
+        STORY(a_rank_that_goes_without_a_word_has_died),
+        STORY(who_stands_still_hangs_and_its_peers_say_how_far_it_came),
+        STORY(silence_of_a_host_is_no_hang),
+        STORY(a_leader_that_stood_still_itself_blames_nobody_for_it),
+        STORY(no_rank_shows_more_steps_than_the_job_has),
+        STORY(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
+        STORY(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
+        STORY(deletions_leave_before_the_answer_that_lets_rank_0_end),
+        STORY(a_checkpoint_that_is_refused_takes_nothing_from_the_open_one),
+        STORY(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
+        STORY(ranks_that_leave_as_asked_are_not_blamed),
+        STORY(all_that_leave_before_the_last_checkpoint_are_missed),
         cmocka_unit_test(where_signals_stop_ranks_a_drained_one_is_welcome_once_it_trains),
         cmocka_unit_test(what_it_had_answered_is_brought_back_and_stays_the_answer),
     };

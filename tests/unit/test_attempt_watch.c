@@ -1,14 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who hangs, in virtual time: pages are given, verdicts are asked for.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 
 #define MS CLOCK_MS
 enum { N = 4 };

@@ -7,6 +7,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include "tests/support/temp_folder.h"
 #include "tests/unit/ckpt_fixture.h"
 
 // What the victim had acknowledged when it died; shared with it.
@@ -152,11 +153,11 @@ static void a_first_start_cut_short_does_not_bar_the_next(void **state)
     (void)state;
     int stops = 0;
     for (bool ended = false; !ended; stops++) {
-        char dir[] = "/tmp/weft-ckpt-XXXXXX", deep[64], command[100];
+        char dir[TEMP_FOLDER_MAX], deep[TEMP_FOLDER_MAX + 4];
         struct store s;
         struct err e = {0};
         int64_t greatest;
-        assert_non_null(mkdtemp(dir));
+        assert_int_equal(temp_folder_make(dir, "ckpt"), 0);
         snprintf(deep, sizeof deep, "%s/a/b", dir);
         pid_t child = fork();
         if (!child)
@@ -169,8 +170,7 @@ static void a_first_start_cut_short_does_not_bar_the_next(void **state)
             epoch = 1 + greatest;
         assert_true(epoch <= 2);
         store_close(&s);
-        snprintf(command, sizeof command, "rm -rf '%s'", dir);
-        assert_int_equal(system(command), 0);
+        assert_int_equal(temp_folder_remove(dir), 0);
     }
     assert_true(stops > 20);
 }

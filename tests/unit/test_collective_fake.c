@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake world: threads as ranks. Programs that keep the order get their sums; those that do
 // not are told at once who waits in what, without a deadline.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 #include <pthread.h>
 
-#include <cmocka.h>
-
 #include "tests/support/fake_world.h"
+#include "tests/unit/unit.h"
 
 enum { MOST = 4, COUNT = 20000 };
 

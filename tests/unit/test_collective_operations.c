@@ -2,11 +2,6 @@
 // Collectives give the right bits: every operation on every placement of 1 to 5 ranks over hosts,
 // small and large, many at once, on several communicators. The expected sums are those of the
 // tree's definition over operands that every rank can compute.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,6 +9,7 @@
 
 #include "common/attempt/life.h"
 #include "tests/unit/collective_ranks.h"
+#include "tests/unit/unit.h"
 
 enum { WINDOW = 12 << 20, BIG = 1500 * 1000 };
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives never hang: peers that die, stop, leave, abort, disagree, lack the key or talk
 // nonsense end the operation with an error that names them, within a host and between hosts.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
 
-#include <cmocka.h>
-
 #include "tests/unit/collective_ranks.h"
+#include "tests/unit/unit.h"
 
 enum { WINDOW = 8 << 20, COUNT = WINDOW / sizeof(float) };
 

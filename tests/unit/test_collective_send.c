@@ -2,13 +2,9 @@
 // Sends and receives between the stages of a pipeline: a communicator a direction of each boundary,
 // within a host and between hosts, small and large, many at once and waited for in another order
 // than started. A peer that dies, stops or does something else ends them with an error.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tests/unit/collective_ranks.h"
+#include "tests/unit/unit.h"
 
 enum { WINDOW = 24 << 20, BIG = 2500 * 1000 + 7, DOWN = 0, UP = 1 };
 

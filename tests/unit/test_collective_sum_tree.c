@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The summation tree against its definition written as a plain recursion over one element.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/unit/unit.h"
 #include "worker/collective/sum_tree.h"
 
 enum { MOST = 9, SIZE = 1337 };

@@ -2,20 +2,16 @@
 // The compiler: what gradients mean, what partitioning must not change, what a step communicates
 // and how much memory it takes, each held against the f64 interpreter or numbers worked by hand.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/compile/program/dump.h"
 #include "common/compile/program/verify.h"
 #include "common/compile/shard/partition.h"
 #include "common/explain/cost.h"
 #include "tests/unit/compile_case.h"
+#include "tests/unit/unit.h"
 
 static const char *job_text(struct fixture *f, const char *activation, int dp, int micro,
                             const char *optimizer)

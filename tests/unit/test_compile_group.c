@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who works together: the ranks of a group, of a stage group and on both sides of a boundary, as
 // written down by hand for {dp: 2, pp: 3, tp: 2}, whose rank is (dp·3 + pp)·2 + tp.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/compile/program/group.h"
+#include "tests/unit/unit.h"
 
 enum { DP, PP, TP };
 static const struct mesh mesh = {.n = 3, .axis = {{"dp", 2}, {"pp", 3}, {"tp", 2}}};

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reshards: known ways, and every step of random ones carried out on numbers by a plain model of
 // the collectives, which knows only the step's kind, dimensions and axes.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/compile/layout/reshard.h"
+#include "tests/unit/unit.h"
 
 static const struct mesh two = {.n = 2, .axis = {{"dp", 2}, {"tp", 4}}};
 enum { DP, TP };

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compiler's small parts, each against cases worked by hand: meshes, specs, the contraction
 // rule, GEMM layouts, the order of a schedule.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/partition.h"
 #include "common/op/gemm.h"
+#include "tests/unit/unit.h"
 
 static const struct mesh grid = {.n = 3, .axis = {{"dp", 2}, {"tp", 3}, {"one", 1}}};
 

@@ -3,11 +3,7 @@
 // there at all.
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <sqlite3.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,21 +12,20 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/base/buf.h"
 #include "coordinator/binding.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/unit.h"
 
 struct place {
-    char dir[64];
+    char dir[TEMP_FOLDER_MAX];
     struct db *db;
 };
 
 static int setup(void **state)
 {
     struct place *p = calloc(1, sizeof *p);
-    strcpy(p->dir, "/tmp/weft-db-XXXXXX");
-    assert_non_null(mkdtemp(p->dir));
+    assert_int_equal(temp_folder_make(p->dir, "db"), 0);
     *state = p;
     return 0;
 }
@@ -38,10 +33,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct place *p = *state;
-    char command[100];
     db_close(p->db);
-    snprintf(command, sizeof command, "rm -rf %s", p->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(temp_folder_remove(p->dir), 0);
     free(p);
     return 0;
 }

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs found again: a coordinator that knows its cluster and has no rows asks every host what lies
 // in its folders, and takes up what it does not know.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +8,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "coordinator/coord.h"
+#include "tests/unit/unit.h"
 
 static const char cluster[] = "0123456789abcdef0123456789abcdef";
 static const char lost_job[] = "aaaabbbbccccddddaaaabbbbccccdddd";

@@ -4,9 +4,10 @@
 #include <sys/wait.h>
 
 #include "common/rpc/tls_ca.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/http_served.h"
 
-static char top[64]; // the authority and everybody's certificates
+static char top[TEMP_FOLDER_MAX]; // the authority and everybody's certificates
 
 static const char *in_top(const char *rest)
 {
@@ -256,8 +257,7 @@ static int make_top(void **state)
     struct err e = {0};
     (void)state;
     signal(SIGPIPE, SIG_IGN); // of OpenSSL's writes
-    strcpy(top, "/tmp/weft-http-XXXXXX");
-    if (!mkdtemp(top))
+    if (temp_folder_make(top, "http"))
         return -1;
     if (tls_ca_init(in_top("ca"), NULL, 0, &e) || tls_ca_init(in_top("other"), NULL, 0, &e) ||
         tls_ca_issue(in_top("ca"), &(struct tls_issue){"client", "alice", 0, 0}, in_top("alice"),
@@ -272,7 +272,7 @@ static int make_top(void **state)
 static int remove_top(void **state)
 {
     (void)state;
-    return shell("rm -rf %s", top);
+    return temp_folder_remove(top);
 }
 
 #define ON_TLS(f) cmocka_unit_test_setup_teardown(f, with_tls, tls_over)

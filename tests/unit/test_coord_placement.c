@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a gang of ranks goes, as numbers.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "coordinator/placement.h"
+#include "tests/unit/unit.h"
 
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))
 

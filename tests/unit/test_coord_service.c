@@ -2,13 +2,6 @@
 // The service over real streams, in one process: what it refuses before the decider, what it says
 // of it in the audit, whom it takes for a host, how it relays logs, and that nobody who reads
 // slowly is waited for.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <poll.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -21,6 +14,7 @@
 #include "common/base/log.h"
 #include "coordinator/service.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long
 
@@ -33,7 +27,7 @@ static const char job_text[] = "name: it\n"
                                "train: {steps: 10}\n";
 
 struct place {
-    char dir[64], address[100], job[33];
+    char dir[TEMP_FOLDER_MAX], address[100], job[33];
     struct db *db;
     struct coord *coord;
     struct planner *planner;
@@ -293,8 +287,7 @@ static int setup(void **state)
     struct coord_out out = {.arena = &a};
     const struct coord_config config = {.seed = {7}};
     arena_init(&a);
-    strcpy(p->dir, "/tmp/weft-service-XXXXXX");
-    assert_non_null(mkdtemp(p->dir));
+    assert_int_equal(temp_folder_make(p->dir, "service"), 0);
     must(db_open(&p->db, p->dir, &e), &e);
     p->coord = coord_new(&config);
     coord_started(p->coord, clock_mono_ns(), clock_wall_ms(), &out);
@@ -321,15 +314,13 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct place *p = *state;
-    char command[100];
     rpc_close(p->client);
     rpc_close(p->server);
     service_free(p->service);
     planner_close(p->planner);
     coord_free(p->coord);
     db_close(p->db);
-    snprintf(command, sizeof command, "rm -rf %s", p->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(temp_folder_remove(p->dir), 0);
     free(p);
     return 0;
 }

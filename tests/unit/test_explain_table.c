@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of a plan: rows of layers that say the same are one, and no row is lost.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/explain/plan_table.h"
+#include "tests/unit/unit.h"
 
 struct table {
     struct arena arena;

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log that is read several times: each line is shown once, and what never came is counted.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <string.h>
 
 #include "common/attempt/frame.h"
 #include "common/base/buf.h"
 #include "coordinator/cli/log_order.h"
+#include "tests/unit/unit.h"
 
 // Rank 0's log of an epoch goes on with `text`, which begins at `from`.
 static void hear(struct log_order *o, uint64_t epoch, int64_t from, const char *text)

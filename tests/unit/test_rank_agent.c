@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks under an agent: the true weft-rank with its backend, over socket pairs to a small agent
 // played here with a leader.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,6 +20,7 @@
 #include "common/ckpt/store.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/unit.h"
 
 enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
 

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of a sample's next token.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <stdlib.h>
 
 #include "common/base/hash.h"
 #include "common/base/rand.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/train/choice.h"
 
 enum { N = 8, DRAWS = 200000 };

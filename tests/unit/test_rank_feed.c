@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The feed: each rank gets its own samples of every step, in the order the program's buffers want.
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/data/sampler.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/train/feed.h"
 
 enum { SAMPLES = 40, FEATURES = 3, BATCH = 12 };

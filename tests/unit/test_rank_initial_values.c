@@ -2,16 +2,12 @@
 // The values that parameters are born with depend on seed, path and global index alone: neither on
 // how a tensor is cut nor on how many threads draw it.
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/base/hash.h"
 #include "common/base/rand.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/exec/initial_values.h"
 
 enum { ROWS = 300, COLUMNS = 97, USED = 90, SEED = 11 }; // columns from USED on are padding

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links and their leader over real sockets in one process: joining, keys, barriers, agreement,
 // stops, checkpoints' frames, and that whoever dies, fails, hangs or is missing is named.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -22,6 +15,7 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/lead/rank_join.h"
 #include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/link/rank_link.h"

@@ -1,12 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of metrics.jsonl: their keys, what is not finite, and what a resume keeps.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +11,7 @@
 
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "tests/unit/unit.h"
 #include "worker/rank/link/metrics_file.h"
 
 static char path[64];

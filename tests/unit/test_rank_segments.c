@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bookkeeping of captures on a device that is nothing but counters: where a program is cut,
 // what is captured when, and that a capture that fails leaves the step as it was.
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "tests/unit/unit.h"
 #include "worker/rank/exec/segments.h"
 
 // What the device was told, as words: "issue 0-3", "begin", "end", "launch 1", "free 1".

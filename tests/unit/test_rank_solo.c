@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Solo runs with real processes: weft-rank's true main around a double of training (rank_double.c).
 // Who may use DIR, what happens when a rank dies, fails, stops or is asked to, and who is named.
-// clang-format off
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-// clang-format on
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -25,6 +18,7 @@
 #include "common/base/folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/unit.h"
 
 static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 

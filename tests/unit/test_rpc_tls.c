@@ -4,11 +4,12 @@
 #include <sys/stat.h>
 
 #include "common/rpc/tls_ca.h"
+#include "tests/support/temp_folder.h"
 #include "tests/unit/rpc_pair.h"
 
 struct room {
     struct pair p;
-    char dir[64], files[12][100];
+    char dir[TEMP_FOLDER_MAX], files[12][100];
     int nfiles;
 };
 
@@ -47,8 +48,8 @@ static void present(struct room *t, const char *dir, const char *name)
 
 static void room_open(struct room *t)
 {
-    *t = (struct room){.dir = "/tmp/weft-rpc-tls-XXXXXX"};
-    assert_non_null(mkdtemp(t->dir));
+    *t = (struct room){0};
+    assert_int_equal(temp_folder_make(t->dir, "rpc-tls"), 0);
     ca_make(t->dir);
     issue(t, "worker");
     issue(t, "client");
@@ -62,10 +63,8 @@ static void room_open(struct room *t)
 
 static void room_close(struct room *t)
 {
-    char command[100];
     rpc_close(t->p.server_rpc);
-    snprintf(command, sizeof command, "rm -r %s", t->dir);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(temp_folder_remove(t->dir), 0);
 }
 
 // What the server says to a call of this method by whoever is presented; RPC_OK: it came in.
@@ -167,10 +166,10 @@ static void a_fleets_certificate_says_for_how_many_hosts_it_is(void **state)
 static void a_certificate_of_another_authority_gets_nowhere(void **state)
 {
     struct room t;
-    char other[] = "/tmp/weft-rpc-ca-XXXXXX", command[100];
+    char other[TEMP_FOLDER_MAX];
     (void)state;
     room_open(&t);
-    assert_non_null(mkdtemp(other));
+    assert_int_equal(temp_folder_make(other, "rpc-ca"), 0);
     ca_make(other);
     present(&t, other, "admin");
     assert_int_equal(try_method(&t, ACT), RPC_UNAVAILABLE);
@@ -178,8 +177,7 @@ static void a_certificate_of_another_authority_gets_nowhere(void **state)
     assert_int_equal(try_method(&t, ACT), RPC_OK);
     t.p.dial.tls.ca = file_of(&t, other, "ca.pem"); // a client trusts no server of another's
     assert_int_equal(try_method(&t, ACT), RPC_UNAVAILABLE);
-    snprintf(command, sizeof command, "rm -r %s", other);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(temp_folder_remove(other), 0);
     room_close(&t);
 }
 
