@@ -93,6 +93,22 @@ static void run(struct op_call *c, const float *start)
     rig_free(r, c->workspace);
 }
 
+static struct tensor matrix(void *data, enum dtype t, int64_t rows, int64_t columns)
+{
+    return (struct tensor){data, t, {2, {rows, columns}}};
+}
+
+// out = a · b as `attr` labels them, or what `start` holds and the product.
+static void multiply(const struct op_attr *attr, struct tensor a, struct tensor b,
+                     struct tensor out, const float *start)
+{
+    struct op_call c = {.op = OP_MATMUL, .attr = attr, .nin = 2, .nout = 1, .accumulate = start};
+    c.in[0] = a;
+    c.in[1] = b;
+    c.out[0] = out;
+    run(&c, start);
+}
+
 static void expect(const char *what, int64_t row, int64_t column, double got, double want,
                    double rtol)
 {
@@ -142,14 +158,11 @@ static int end(void **state)
 static void logits_are_products_of_their_row_and_column(void **state)
 {
     static const struct op_attr attr = {.label = {{0, 2}, {1, 2}, {0, 1}}, .labels = 3, .scale = 1};
-    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
     void *out = rig_memory(r, NULL, (size_t)(m * n) * dtype_size(dtype()));
     uint64_t draw = 1;
     (void)state;
-    c.in[0] = (struct tensor){x, dtype(), {2, {m, k}}};
-    c.in[1] = (struct tensor){table, dtype(), {2, {n, k}}};
-    c.out[0] = (struct tensor){out, dtype(), {2, {m, n}}};
-    run(&c, NULL);
+    multiply(&attr, matrix(x, dtype(), m, k), matrix(table, dtype(), n, k),
+             matrix(out, dtype(), m, n), NULL);
     for (int s = 0; s < SAMPLES; s++) {
         int64_t i = sample(s, m, (1ll << 31) / n, &draw);
         int64_t j = sample(s, n, (1ll << 31) % n, &draw);
@@ -165,14 +178,11 @@ static void logits_are_products_of_their_row_and_column(void **state)
 static void rows_of_logits_times_the_table_are_sums_over_words(void **state)
 {
     static const struct op_attr attr = {.label = {{0, 1}, {1, 2}, {0, 2}}, .labels = 3, .scale = 1};
-    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
     void *out = rig_memory(r, NULL, (size_t)(m * k) * dtype_size(dtype()));
     uint64_t draw = 2;
     (void)state;
-    c.in[0] = (struct tensor){logits, dtype(), {2, {m, n}}};
-    c.in[1] = (struct tensor){table, dtype(), {2, {n, k}}};
-    c.out[0] = (struct tensor){out, dtype(), {2, {m, k}}};
-    run(&c, NULL);
+    multiply(&attr, matrix(logits, dtype(), m, n), matrix(table, dtype(), n, k),
+             matrix(out, dtype(), m, k), NULL);
     for (int s = 0; s < SAMPLES; s++) {
         int64_t i = sample(s, m, (1ll << 31) / n, &draw), z = sample(s, k, 0, &draw);
         double want = 0;
@@ -187,17 +197,14 @@ static void rows_of_logits_times_the_table_are_sums_over_words(void **state)
 static void the_tables_gradient_is_added_up_over_all_rows(void **state)
 {
     static const struct op_attr attr = {.label = {{0, 1}, {0, 2}, {1, 2}}, .labels = 3, .scale = 1};
-    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1, .accumulate = true};
     float *start = calloc((size_t)(n * k), sizeof *start);
     uint64_t draw = 3;
     (void)state;
     assert_non_null(start);
     start[0] = start[n * k - 1] = 100;
     void *out = rig_memory(r, NULL, (size_t)(n * k) * sizeof *start);
-    c.in[0] = (struct tensor){logits, dtype(), {2, {m, n}}};
-    c.in[1] = (struct tensor){x, dtype(), {2, {m, k}}};
-    c.out[0] = (struct tensor){out, DT_F32, {2, {n, k}}};
-    run(&c, start);
+    multiply(&attr, matrix(logits, dtype(), m, n), matrix(x, dtype(), m, k),
+             matrix(out, DT_F32, n, k), start);
     for (int s = 0; s < SAMPLES; s++) {
         int64_t j = sample(s, n, 0, &draw), z = sample(s, k, 0, &draw);
         double want = (double)start[j * k + z];

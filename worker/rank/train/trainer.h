@@ -60,8 +60,8 @@ struct trainer {
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
     int64_t metrics_slots;
-    struct row_part *parts,
-        *eval_parts; // what the metrics are behind METRIC_PARTS; behind the loss
+    struct row_part *parts;      // the metrics of a step behind METRIC_PARTS
+    struct row_part *eval_parts; // the metrics of an evaluation behind its loss
     int nparts, neval_parts;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
