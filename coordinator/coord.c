@@ -31,7 +31,7 @@ enum {
     EVENTS_KEPT = 2000,
     REQUESTS_KEPT = 200000
 }; // unless the configuration says
-enum { ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
+enum { ENDED_KEPT = 20000, ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
 
 struct waiting_checkpoint { // of a job that may not have been loaded yet
     struct list link;
@@ -52,6 +52,8 @@ struct coord *coord_new(const struct coord_config *config)
         c->config.heartbeat_ns = HEARTBEAT_S * CLOCK_S;
     if (!c->config.keep_ended_ms)
         c->config.keep_ended_ms = (int64_t)ENDED_KEPT_DAYS * DAY_MS;
+    if (!c->config.keep_ended)
+        c->config.keep_ended = ENDED_KEPT;
     if (!c->config.keep_events)
         c->config.keep_events = EVENTS_KEPT;
     if (!c->config.keep_requests)
@@ -268,19 +270,45 @@ static void forget_job(struct coord *c, struct job_record *j)
     job_forget(j);
 }
 
+// How many ended jobs each user has, by name; each one counted changes what map_get says.
+static int64_t add_ended(struct map *by_owner, const struct job_record *j, int64_t change)
+{
+    int64_t n = (int64_t)(intptr_t)map_get(by_owner, j->owner) + change;
+    if (n)
+        map_put(by_owner, j->owner, (void *)(intptr_t)n);
+    else
+        map_remove(by_owner, j->owner);
+    return n;
+}
+
+// Ended jobs go when they are old, and the oldest of a user who has too many.
+static void sweep_jobs(struct coord *c)
+{
+    struct map ended = {0};
+    list_for_each (it, &c->jobs)
+        if (job_state_ended(list_entry(it, struct job_record, link)->state))
+            add_ended(&ended, list_entry(it, struct job_record, link), 1);
+    list_for_each (it, &c->jobs) {
+        struct job_record *j = list_entry(it, struct job_record, link);
+        bool over = job_state_ended(j->state);
+        if (over && (c->wall_ms - j->ended_ms >= c->config.keep_ended_ms ||
+                     add_ended(&ended, j, 0) > c->config.keep_ended)) {
+            add_ended(&ended, j, -1);
+            forget_job(c, j);
+        } else {
+            tidy_again(j);
+        }
+    }
+    map_clear(&ended);
+}
+
 static void sweep_history(struct coord *c)
 {
     if (c->now_ns - c->swept_ns < SWEEP_S * CLOCK_S)
         return;
     c->swept_ns = c->now_ns;
     requests_trim(c);
-    list_for_each (it, &c->jobs) {
-        struct job_record *j = list_entry(it, struct job_record, link);
-        if (job_state_ended(j->state) && c->wall_ms - j->ended_ms >= c->config.keep_ended_ms)
-            forget_job(c, j);
-        else
-            tidy_again(j);
-    }
+    sweep_jobs(c);
     hosts_sweep(c);
 }
 

@@ -35,6 +35,7 @@ struct coord_config {
     int64_t lease_ns;       // 0: COORD_LEASE_S
     int64_t heartbeat_ns;   // 0: 2 s
     int64_t keep_ended_ms;  // ended jobs, their events and rows; 0: 30 days
+    int keep_ended;         // jobs of one user, the oldest go; 0: 20000
     int keep_events;        // a job, the oldest dropped; 0: 2000
     int keep_requests;      // answers that a repeat gets, for a day at most; 0: 200000
 };

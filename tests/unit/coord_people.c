@@ -62,11 +62,16 @@ void world_pass(struct world *w, int64_t ms)
 
 // ---- clients ----
 
+static const char *world_user(const struct world *w)
+{
+    return w->user ? w->user : "ann";
+}
+
 const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
                             const char *more)
 {
     char text[2000];
-    struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = ++w->calls, .who = "ann"};
+    struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = ++w->calls, .who = world_user(w)};
     NEW(SubmitRequest, submit_request, q);
     snprintf(text, sizeof text,
              "name: %s\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: %d}\n"
@@ -102,7 +107,7 @@ bool world_act(struct world *w, Weft__V1__Verb verb, const char *target)
 {
     char request[40];
     int before = w->answers;
-    struct coord_event ev = {.kind = COORD_EV_ACT, .call = ++w->calls, .who = "ann"};
+    struct coord_event ev = {.kind = COORD_EV_ACT, .call = ++w->calls, .who = world_user(w)};
     NEW(ActRequest, act_request, q);
     snprintf(request, sizeof request, "act-%llu", (unsigned long long)w->calls);
     q.request_id = request;

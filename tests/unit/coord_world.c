@@ -159,8 +159,11 @@ void world_up(struct world *w, int host, Weft__V1__Up *up)
 
 static void begin(struct world *w)
 {
-    struct coord_config config = {
-        .lease_ns = 10 * CLOCK_S, .keep_events = 500, .keep_requests = 300, .boot = w->boot};
+    struct coord_config config = {.lease_ns = 10 * CLOCK_S,
+                                  .keep_ended = 6,
+                                  .keep_events = 500,
+                                  .keep_requests = 300,
+                                  .boot = w->boot};
     struct arena a;
     arena_init(&a);
     struct coord_out out = {.arena = &a};

@@ -56,6 +56,7 @@ struct world {
     struct coord *c;
     int64_t now, wall;
     const char *boot; // of the coordinator's machine
+    const char *user; // who submits and acts; null: ann
     int nrows;
     Weft__Rows__Write *rows[ROWS];
     struct world_host hosts[HOSTS];

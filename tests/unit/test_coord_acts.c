@@ -298,6 +298,31 @@ static void test_an_ended_job_is_forgotten_in_the_end(void **state)
     }
 }
 
+// A world's coordinator keeps six ended jobs of a user.
+static void test_of_a_user_s_many_ended_jobs_the_newest_are_kept(void **state)
+{
+    struct world *w = *state;
+    char job[9][40];
+    w->user = "bob";
+    const char *bobs = world_submit(w, "bobs", 1, "");
+    assert_true(world_act(w, VERB(CANCEL), bobs));
+    w->user = NULL;
+    for (int i = 0; i < 9; i++) {
+        snprintf(job[i], sizeof job[i], "job %s", world_submit(w, "it", 1, ""));
+        if (i != 1)
+            assert_true(world_act(w, VERB(CANCEL), job[i] + strlen("job ")));
+    }
+    world_pass(w, 2000); // it is looked every minute
+    assert_true(world_row(w, job[0]) >= 0);
+    world_pass(w, 60000);
+    assert_state(w, bobs, CANCELLED);
+    for (int i = 0; i < 9; i++)
+        if ((world_row(w, job[i]) >= 0) != (i == 1 || i >= 3)) // the second waits
+            fail_msg("job %d is %s", i, world_row(w, job[i]) >= 0 ? "kept" : "gone");
+    world_restart(w);
+    assert_state(w, job[8] + strlen("job "), CANCELLED);
+}
+
 static void test_every_mutating_call_is_audited(void **state)
 {
     struct world *w = *state;
@@ -333,6 +358,7 @@ int main(void)
         STORY(test_old_events_make_room),
         STORY(test_of_many_answers_the_newest_are_kept),
         STORY(test_an_ended_job_is_forgotten_in_the_end),
+        STORY(test_of_a_user_s_many_ended_jobs_the_newest_are_kept),
         STORY(test_every_mutating_call_is_audited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
