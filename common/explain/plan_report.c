@@ -392,6 +392,20 @@ void report_fixes(const char *fix, struct buf *out)
     }
 }
 
+void report_errors(const char *file, const struct findings *found, const struct err *e,
+                   struct buf *out)
+{
+    for (int i = 0; i < found->n; i++) {
+        const struct finding *one = &found->items[i];
+        if (!finding_is_error(one->code))
+            continue;
+        buf_printf(out, "%s: %s\n", file, one->message);
+        report_fixes(one->fix, out);
+    }
+    if (!found->errors)
+        buf_printf(out, "%s: %s\n", file, e->text);
+}
+
 static void text_findings(const struct report *r, struct buf *out)
 {
     const struct findings *f = r->findings;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/plain.h"
 #include "common/job/suggest.h"
 #include "coordinator/cli/verbs.h"
@@ -179,6 +180,20 @@ void print_usage(const struct verb *v, FILE *to)
             plain_printf(to, " [%s%s%s]%s", i == FLAG_SET ? "-s" : flag_name(i),
                          *flag_value(i) ? " " : "", flag_value(i), i == FLAG_SET ? "…" : "");
     plain_puts(to, "\n");
+}
+
+int refuse_word(const struct verb *v, const char *word, const char *const *known, int n)
+{
+    const char *near = suggest(word, known, n);
+    struct buf what = {0};
+    buf_printf(&what, "unknown word '%.60s': it takes ", word);
+    for (int i = 0; i < n; i++)
+        buf_printf(&what, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " or ", known[i]);
+    if (near)
+        buf_printf(&what, "; did you mean %s?", near);
+    int rc = usage(v, buf_str(&what));
+    buf_clear(&what);
+    return rc;
 }
 
 int usage(const struct verb *v, const char *what)

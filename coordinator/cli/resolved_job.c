@@ -9,21 +9,6 @@
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
-// All errors that the compiler has found, or its one failure where it came to no findings.
-static void print_errors(const char *file, const struct findings *found, const struct err *e,
-                         struct buf *to)
-{
-    for (int i = 0; i < found->n; i++) {
-        const struct finding *one = &found->items[i];
-        if (!finding_is_error(one->code))
-            continue;
-        buf_printf(to, "%s: %s\n", file, one->message);
-        report_fixes(one->fix, to);
-    }
-    if (!found->errors)
-        buf_printf(to, "%s: %s\n", file, e->text);
-}
-
 int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
 {
     struct job_errors errs = {0};
@@ -34,7 +19,7 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     if (job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, job, &errs))
         job_errors_print(&errs, &why);
     else if (model_explain(job, &(struct compile_options){0}, arena, &compiled, &found, NULL, &e))
-        print_errors(a->pos[0], &found, &e, &why);
+        report_errors(a->pos[0], &found, &e, &why);
     else
         job_print(job, resolved);
     int rc = why.len ? CLIENT_USAGE : CLIENT_OK;

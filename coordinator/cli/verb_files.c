@@ -18,7 +18,9 @@ int verb_ckpt(const struct verb *v, const struct args *a)
     struct err e = {0};
     bool deep = strcmp(a->pos[0], "verify") == 0;
     if (!deep && strcmp(a->pos[0], "ls") != 0)
-        return usage(v, "ls or verify, and one folder");
+        return refuse_word(v, a->pos[0], (const char *const[]){"ls", "verify"}, 2);
+    if (a->npos < 2)
+        return usage(v, "which folder?");
     if (ls_collect(&ls, a->pos[1], deep, &e)) {
         plain_error("weft ckpt: %s", e.text);
         ls_clear(&ls);
@@ -82,8 +84,10 @@ int verb_data(const struct verb *v, const struct args *a)
     enum array_type ids;
     if (strcmp(a->pos[0], "prepare") == 0)
         return prepare_tokens(v, a);
-    if (strcmp(a->pos[0], "inspect") != 0 || a->tokenizer)
-        return usage(v, "inspect and at least one file, or prepare");
+    if (strcmp(a->pos[0], "inspect") != 0)
+        return refuse_word(v, a->pos[0], (const char *const[]){"inspect", "prepare"}, 2);
+    if (a->npos < 2 || a->tokenizer)
+        return usage(v, "inspect takes files, at least one, and no --tokenizer");
     if (!parse_ids(a->ids, &ids))
         return usage(v, "--ids is u16 or u32");
     json_out_init(&w, &out);

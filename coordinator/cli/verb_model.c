@@ -259,17 +259,21 @@ static const struct {
     {"new", 2, false, new_program},
 };
 
+enum { ACTS = sizeof acts / sizeof *acts };
+
 int verb_model(const struct verb *v, const struct args *a)
 {
+    const char *known[ACTS];
     struct buf out = {0};
-    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+    for (int i = 0; i < ACTS; i++) {
+        known[i] = acts[i].name;
         if (strcmp(acts[i].name, a->pos[0]) != 0)
             continue;
         if (a->npos != acts[i].npos || (a->nset && !acts[i].set))
-            break;
+            return usage(v, "list, show NAME, check FILE with any -s SIZE=VALUE, or new NAME");
         int rc = acts[i].run(v, a, &out);
         put_out(&out);
         return rc;
     }
-    return usage(v, "list, show NAME, check FILE with any -s SIZE=VALUE, or new NAME");
+    return refuse_word(v, a->pos[0], known, ACTS);
 }

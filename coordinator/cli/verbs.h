@@ -46,6 +46,8 @@ int print_completion(const struct verb *v, const struct args *a, const struct ve
 
 // flags.c
 void print_usage(const struct verb *v, FILE *to);
+// The same of a verb's first word, which is none of the `n` known ones.
+int refuse_word(const struct verb *v, const char *word, const char *const *known, int n);
 int usage(const struct verb *v, const char *what); // says what is wrong, returns CLIENT_USAGE
 // cli_print.c: what went wrong, where, and what to do about it, a line each. `where` may be null.
 void complain(const struct verb *v, const char *what, const char *where, const char *todo);

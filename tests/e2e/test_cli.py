@@ -243,6 +243,17 @@ def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
     assert end.code == 2 and end.err and not end.out, end
 
 
+@pytest.mark.parametrize("verb, word, known", [
+    ("data", "inspct", "inspect or prepare; did you mean inspect?"), ("ckpt", "rm", "ls or verify"),
+    ("model", "shwo", "list, show, check or new; did you mean show?"),
+])  # fmt: skip
+def test_an_unknown_word_of_a_verb_is_named_with_the_known_ones(verb, word, known):
+    end = solo.weft(verb, word)
+    assert end.code == 2 and not end.out, end
+    said = f"weft {verb}: unknown word '{word}': it takes {known}"
+    assert end.err.splitlines()[0] == said, end
+
+
 def test_help_and_version_are_no_error():
     for args in (["--help"], ["-h"], ["help"], ["--version"], ["run", "-h"], ["run", "--help"]):
         end = solo.weft(*args)
@@ -365,7 +376,7 @@ model
         (["show", "gpt7"], "no program 'gpt7' comes with weft: it has gpt2"),
         (["list", "gpt2"], "list, show NAME"),
         (["show", "gpt2", "-s", "layers=2"], "list, show NAME"),
-        (["train"], "list, show NAME"),
+        (["train"], "list, show, check or new"),
         (["new", "x/"], "new makes a file"),
     ],
     ids=lambda a: " ".join(a) if isinstance(a, list) else "",

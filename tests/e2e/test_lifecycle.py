@@ -213,6 +213,19 @@ def test_very_many_violations_are_all_told(place, toy):
         assert f"unheard_of_{i:02}" in end.err, end
 
 
+def test_all_that_the_compiler_refuses_is_told_once_with_fixes_and_no_rank_starts(place, toy):
+    job = solo.job(toy, 1, sharding={"rules": {"batch": ["dp"], "mlp": ["tp"], "inputs": ["tp"]}})
+    job["mesh"] = {"tp": 7, "dp": 1}
+    run = solo.Run(place, job, "uncut")
+    end, plan = run.run(), solo.weft("run", str(run.file))
+    assert (end.code, plan.code) == (78, 2), end
+    assert end.err == plan.err and not end.out, (end, plan)  # `weft run` says the same
+    for width in (64, 32):
+        assert f"of size {width} does not divide by 7" in end.err, end
+    assert "fix: -s " in end.err and end.err.count("layers/0/weight") == 1, end
+    assert not run.dir.exists()
+
+
 def test_a_missing_job_file_is_named(place):
     end = solo.Process(["--solo", str(place / "d"), "--job", str(place / "none.yaml")]).wait()
     assert end.code == 78 and "none.yaml" in end.err, end

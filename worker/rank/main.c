@@ -18,6 +18,8 @@
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
+#include "common/explain/plan_report.h"
+#include "common/model/model.h"
 #include "worker/rank/lead/solo.h"
 #include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/lead/spawn.h"
@@ -332,6 +334,20 @@ static int spawn_ranks(const struct solo_options *o, const struct job *job, int 
     return rc;
 }
 
+// Adds all that the compiler refuses, before any rank is started to say it once more. A fault of the
+// compiler's own is the ranks' to tell.
+static int check_plan(const struct solo_options *o, const struct job *job, struct arena *a,
+                      struct buf *violations, struct err *e)
+{
+    struct compiled compiled;
+    struct findings found = {0};
+    int rc = model_explain(job, &(struct compile_options){0}, a, &compiled, &found, NULL, e);
+    if (rc != ERR_INVALID)
+        return 0;
+    report_errors(o->job_file, &found, e, violations);
+    return rc;
+}
+
 static int run_all(const struct solo_options *o, int argc, char **argv)
 {
     struct arena a;
@@ -343,6 +359,7 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
     arena_init(&a);
     struct buf violations = {0};
     int rc = solo_job(o, &a, &job, &text, hash, &violations, &e);
+    rc = rc ? rc : check_plan(o, &job, &a, &violations, &e);
     if (violations.len)
         plain_puts(stderr, violations.data);
     if (!rc)
