@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints whose manifest was forged and sealed anew: COMMIT is the digest of what MANIFEST.json now says, so
+only what it says can give it away. `weft ckpt verify` and `ls` refuse each with a reason, in bounded memory; a run
+passes all of them over and goes on from the true one before. What a forger may say without harm is told apart, and
+then the run that believes it ends with the true numbers. Nothing is written where a forged name points to."""
+import copy
+import hashlib
+import json
+import os
+import resource
+import shutil
+
+import pytest
+import tiny
+
+STEP, TRUE = 6, 4
+MEMORY = 3 << 30  # of address space: a forged count that is believed asks for more
+HUGE = [2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30]
+
+
+@pytest.fixture(scope="module")
+def stopped(shared, data):
+    """A job killed once the checkpoint of step 6 was acknowledged."""
+    job = tiny.Tiny(shared / "to-be-forged", data)
+    run = job.run({0: tiny.shim(job.ckpt, arm="step-00000008", at=1, do="kill")})
+    assert run.committed() == [2, 4, 6] and job.committed() == [(1, 4), (1, 6)]
+    return job
+
+
+# ---- what is forged ------------------------------------------------------------------------------
+
+
+def put(*path_and_value):
+    *path, value = path_and_value
+
+    def forge(m):
+        at = m
+        for part in path[:-1]:
+            at = at[part]
+        at[path[-1]] = value(at.get(path[-1]) if isinstance(at, dict) else at[path[-1]]) if callable(value) else value
+    return forge
+
+
+def drop(*path):
+    def forge(m):
+        at = m
+        for part in path[:-1]:
+            at = at[part]
+        del at[path[-1]]
+    return forge
+
+
+def more(n):
+    return lambda was: was + n
+
+
+def twice(of):
+    return lambda was: was + [copy.deepcopy(was[of])]
+
+
+def swap_slices(m):
+    """Two slices trade places: every byte is still accounted for."""
+    like = [t["slices"][0] for t in m["tensors"]]
+    one, other = [s for s in like if s["bytes"] == like[0]["bytes"]][:2]
+    for key in ("file", "offset", "xxh3"):
+        one[key], other[key] = other[key], one[key]
+
+
+def fields():
+    """{name: what it does to the manifest}"""
+    f, t, s = ("files", 0), ("tensors", 0), ("tensors", 0, "slices", 0)
+    found = {
+        "version 2": put("version", 2), "version as text": put("version", "1"), "no version": drop("version"),
+        "a key more": put("more", 1), "cluster of nobody": put("cluster", ""), "job above": put("job", "../../evil"),
+        "job of another": put("job", "0" * 32), "epoch 0": put("epoch", 0), "epoch of another": put("epoch", more(1)),
+        "step of another": put("step", STEP + 1), "negative step": put("step", -STEP), "step as text": put("step", "6"),
+        "negative samples": put("samples", -1), "samples of nowhere": put("samples", more(16)),
+        "negative seed": put("seed", "-1"), "seed beyond": put("seed", str(2**64)), "seed as number": put("seed", 1.5),
+        "optimizer as number": put("optimizer", 7), "parent as text": put("parent", "none"),
+        "negative parent": put("parent", {"epoch": -1, "step": -5}),
+        "mesh of none": put("mesh", {"dp": 0}), "negative mesh": put("mesh", {"dp": -2}),
+        "mesh of many axes": put("mesh", {f"a{i}": 1 for i in range(1000)}), "mesh as list": put("mesh", [2]),
+        "no numerics": drop("numerics"), "negative threads": put("numerics", "threads", -1),
+        "changes as number": put("changes", 5), "a change before the first step": put("changes", [{"step": -9, "what": "x"}]),
+        "resolved as number": put("resolved", 5),
+        "no files": put("files", []), "a file twice": put("files", twice(0)), "a file less": drop("files", 1),
+        "file above": put(*f, "name", "../../../evil"), "file of the system": put(*f, "name", "/etc/passwd"),
+        "file with a nul": put(*f, "name", "shard\0"), "file without name": put(*f, "name", ""),
+        "file that is the manifest": put(*f, "name", "MANIFEST.json"), "file longer": put(*f, "bytes", more(8)),
+        "file shorter": put(*f, "bytes", more(-8)), "negative file": put(*f, "bytes", -1),
+        "negative head": put(*f, "head_bytes", -8), "head longer": put(*f, "head_bytes", more(8)),
+        "digest of a head": put(*f, "head_xxh3", "0" * 32), "digest that is none": put(*f, "head_xxh3", "zz"),
+        "no tensors": put("tensors", []), "a tensor twice": put("tensors", twice(0)), "a tensor less": drop("tensors", 0),
+        "tensor without name": put(*t, "name", ""), "tensor renamed": put(*t, "name", "../../evil"),
+        "dtype of nobody": put(*t, "dtype", "F64"), "dtype of another size": put(*t, "dtype", "U8"),
+        "scalar": put(*t, "shape", []), "negative shape": put(*t, "shape", [-1, 64]), "empty shape": put(*t, "shape", [0, 0]),
+        "shape that overflows": put(*t, "shape", [2**31, 2**31, 4]), "shape of many": put(*t, "shape", [1] * 64),
+        "no slices": put(*t, "slices", []), "a slice twice": put(*t, "slices", twice(0)),
+        "slice of no file": put(*s, "file", "shard-00009-of-00002.safetensors"), "slice above": put(*s, "file", "../evil"),
+        "slice further": put(*s, "offset", more(4)), "slice in the head": put(*s, "offset", 0),
+        "negative offset": put(*s, "offset", -8), "slice longer": put(*s, "bytes", more(4)), "slice of none": put(*s, "bytes", 0),
+        "slice that begins before": put(*s, "start", lambda was: [-1] * len(was)),
+        "slice that begins late": put(*s, "start", lambda was: [2**62] * len(was)),
+        "slice of more": put(*s, "shape", lambda was: [was[0] + 1, *was[1:]]),
+        "slice of less rows": put(*s, "shape", lambda was: [was[0] - 1, *was[1:]]),
+        "digest of a slice": put(*s, "xxh3", "0" * 32), "slices that trade places": swap_slices,
+    }
+    numbers = [("epoch",), ("step",), ("samples",), ("version",), ("numerics", "threads"), (*f, "bytes"), (*f, "head_bytes"),
+               (*s, "offset"), (*s, "bytes"), (*s, "start", 0), (*s, "shape", 0), (*t, "shape", 0), ("mesh", "dp")]
+    for at in numbers:
+        for n in HUGE:
+            found[f"{'.'.join(map(str, at))} is {n}"] = put(*at, n)
+    return found
+
+
+def texts(whole):
+    """{name: what MANIFEST.json is}"""
+    return {
+        "nothing": "", "null": "null", "a list": "[]", "cut short": whole[: len(whole) // 2], "more behind": whole + "{}",
+        "a key twice": whole.replace('"version": 1,', '"version": 1, "version": 1,', 1),
+        "no number": whole.replace('"version": 1', '"version": NaN', 1),
+        "a number beyond all": whole.replace('"version": 1', '"version": 1e999', 1),
+        "deep": "[" * 200000, "deep within": whole.replace('"mesh": {', '"mesh": ' + '{"a":' * 100000, 1),
+        "long": whole + " " * (65 << 20), "no text": whole.replace('"name"', '"\x00name"', 1),
+        "files without end": whole.replace('"files": [', '"files": [' + "{}," * 300000, 1),
+    }
+
+
+# What decides nothing when a checkpoint is restored may be anything: a job is known by its folder's OWNER, the data
+# cursor follows from the step, and tensors are cut anew on whatever mesh the run has.
+HARMLESS = {
+    "cluster of nobody", "job above", "job of another", "mesh of many axes", "samples of nowhere",
+    *(f"{at} is {n}" for at in ("mesh.dp", "numerics.threads", "samples") for n in HUGE if n < 2**63),
+}
+
+
+def seal(folder, text):
+    raw = text.encode()
+    (folder / "MANIFEST.json").write_bytes(raw)
+    (folder / "COMMIT").write_text(hashlib.sha256(raw).hexdigest() + "\n")
+
+
+def forged(job, epoch, forge=None, text=None):
+    """A copy of the newest checkpoint as one of another epoch, forged and sealed."""
+    true, folder = job.path(1, STEP), job.path(epoch, STEP)
+    folder.mkdir()
+    for shard in true.glob("shard-*"):
+        os.link(shard, folder / shard.name)
+    m = json.loads((true / "MANIFEST.json").read_text())
+    m["epoch"] = epoch
+    if forge:
+        forge(m)
+    seal(folder, json.dumps(m) if text is None else text)
+
+
+@pytest.fixture
+def bounded():
+    was = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, was[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, was)
+
+
+def assert_nothing_outside(job):
+    assert not [p for p in job.home.parent.rglob("*evil*")]
+
+
+def test_a_checkpoint_that_is_only_copied_and_sealed_anew_is_good(home, stopped):
+    """So the forgeries below are refused for what they say."""
+    job = stopped.copy(home / "job")
+    forged(job, 2)
+    shutil.rmtree(job.path(1, STEP))
+    code, out = tiny.weft("ckpt", "verify", job.store())
+    assert code == 0, out
+    run = job.run()
+    assert run.codes() == [0, 0] and job.restored() == STEP, run.text()
+
+
+def test_no_forged_manifest_is_believed(home, stopped, reference, bounded):
+    job = stopped.copy(home / "job")
+    whole = (job.path(1, STEP) / "MANIFEST.json").read_text()
+    names = {}
+    for name, forge in fields().items():
+        if name not in HARMLESS:
+            names[len(names) + 2] = name
+            forged(job, len(names) + 1, forge=forge)
+    for name, text in texts(whole).items():
+        names[len(names) + 2] = name
+        forged(job, len(names) + 1, text=text.replace('"epoch": 1,', f'"epoch": {len(names) + 1},', 1))
+    assert len(names) > 100
+    shutil.rmtree(job.path(1, STEP))
+
+    code, out = tiny.weft("ckpt", "verify", "--json", job.store())
+    assert code == 1, out
+    listed = {c["epoch"]: c for c in json.loads(out)["checkpoints"] if c["step"] == STEP}
+    assert set(listed) == set(names)
+    believed = sorted(names[e] for e, c in listed.items() if c["ok"] or not c["errors"])
+    assert not believed, "; ".join(believed)
+    for command in (["verify"], ["ls"], ["ls", "--json"]):
+        code, out = tiny.weft("ckpt", *command, job.store())
+        assert code == 1, out[:1000]
+        assert all(c.isprintable() or c == "\n" for c in out), out[:1000]
+
+    run = job.run()
+    assert run.codes() == [0, 0] and job.restored() == TRUE, run.text()[-3000:]
+    assert job.final() == reference()
+    assert_nothing_outside(job)
+
+
+@pytest.mark.parametrize("name", sorted(HARMLESS))
+def test_what_may_be_said_without_harm(home, stopped, reference, bounded, name):
+    job = stopped.copy(home / "job")
+    forged(job, 2, forge=fields()[name])
+    shutil.rmtree(job.path(1, STEP))
+    code, _ = tiny.weft("ckpt", "verify", job.store())
+    assert code == 0
+    run = job.run()
+    assert run.codes() == [0, 0] and job.restored() == STEP, run.text()
+    assert job.final()[0] == reference()[0]
