@@ -24,6 +24,7 @@
 #include "common/compile/graph/optable.h"
 #include "common/data/sampler.h"
 #include "common/job/lr.h"
+#include "common/job/threads.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "common/op/chain.h"
@@ -224,7 +225,7 @@ static int open_world(struct bench *b, int rank, int ranks, struct err *e)
 static int open_rank(struct bench *b, int rank, struct err *e)
 {
     struct exec_options *x = &b->exec_options;
-    struct device_options d = {.threads = (int)b->job.resources.threads,
+    struct device_options d = {.threads = threads_of(&b->job),
                                .deterministic = b->job.precision.deterministic};
     *x = (struct exec_options){
         .compiled = &b->compiled, .rank = rank, .ran = b->spent ? ran : NULL, .ctx = b};

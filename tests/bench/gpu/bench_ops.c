@@ -29,6 +29,7 @@
 #include "common/base/clock.h"
 #include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
+#include "common/job/threads.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "common/op/chain.h"
@@ -564,7 +565,7 @@ static int open_job(struct bench *b, struct err *e)
 
 static int open_device(struct bench *b, struct err *e)
 {
-    struct device_options d = {.threads = (int)b->job.resources.threads,
+    struct device_options d = {.threads = threads_of(&b->job),
                                .deterministic = b->job.precision.deterministic,
                                .cache = o.cache};
     int rc = backend_load(job_device_kind(b->job.resources.kind), &b->backend, e);
