@@ -6,8 +6,9 @@
 //   full   keeps what enters a stage
 //
 // The choices of experts and their places are always kept (TOPK's ids, what SLOTS makes): a decision
-// is made once. Attention's log-sum-exp is kept where its output is. What the head makes or reads is always kept: its backward comes right after its forward. The head
-// is the scope in which the forward ends; the layers are all scopes but that and `embed`.
+// is made once. Attention's log-sum-exp is kept where its output is. What the head makes or reads is
+// always kept: its backward comes right after its forward. The head is the scope in which the forward
+// ends; the layers are all scopes but that and `embed`.
 //
 // A pass over the unpartitioned graph, between grad and the optimiser. It puts a copy of a forward
 // node in front of the first backward node that reads what it makes, and copies of what that one
