@@ -15,7 +15,7 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/log_order.h"
 
-enum { FEWER = 8192, CUT_SOON_S = 60 };
+enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500 };
 
 struct logs {
     const struct args *args;
@@ -87,12 +87,15 @@ static int fewer_lines(struct logs *g)
 
 // ---- reading lines ----
 
-static int take_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
+// Takes lines until none comes for `quiet_ns`, but for GATHER_MS at most: a rank may print without a
+// pause, and lines are shown and the watch is heard only between two calls.
+static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, char words[256])
 {
     ProtobufCMessage *m;
-    for (;;)
-        switch (
-            link_stream_next(&g->lines, &g->ask.base, g->following, timeout_ns, &m, code, words)) {
+    int64_t left, end = clock_mono_ns() + GATHER_MS * CLOCK_MS;
+    while ((left = end - clock_mono_ns()) > 0)
+        switch (link_stream_next(&g->lines, &g->ask.base, g->following,
+                                 left < quiet_ns ? left : quiet_ns, &m, code, words)) {
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
@@ -116,14 +119,15 @@ static int take_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, c
         case LINK_FAILED:
             return CLIENT_REFUSED;
         }
+    return -1;
 }
 
-// Reads until there is nothing for now. Returns an exit code, or -1 to go on; `words` gets why it
-// failed. Who follows is shown what there is; a reading that ends is shown whole, in order.
-static int read_lines(struct logs *g, int64_t timeout_ns, enum rpc_code *code, char words[256])
+// Returns an exit code, or -1 to go on; `words` gets why it failed. Who follows is shown what there
+// is; a reading that ends is shown whole, in order.
+static int read_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, char words[256])
 {
     bool following = g->following;
-    int rc = take_lines(g, timeout_ns, code, words);
+    int rc = take_lines(g, quiet_ns, code, words);
     if (following || rc >= 0)
         show_lines(g);
     return rc;
@@ -169,7 +173,8 @@ static int take_follow_event(struct logs *g)
         link_free(m);
         return -1;
     case LINK_AWAY:
-        plain_error("the coordinator is away; waiting");
+        if (code != RPC_RESOURCE_EXHAUSTED) // else it cut us off because we stood still
+            plain_error("the coordinator is away; waiting");
         return -1;
     case LINK_FAILED:
         return link_explain(g->watch.link, code, words);

@@ -33,7 +33,7 @@
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/run_record.h"
 
-enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2 };
+enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
 
 struct run {
     const struct verb *verb;
@@ -436,13 +436,14 @@ static int take_up_until_settled(struct run *r)
 
 // ---- watching ----
 
-// Shows what the stream has. Returns an exit code once the job has ended, else -1.
+// Shows what the stream has, but not for ever: a job may report faster than a terminal can show, and
+// Ctrl-C is heeded between two calls. Returns an exit code once the job has ended, else -1.
 static int take_updates(struct run *r, Weft__V1__JobRequest *req)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[256] = "";
-    for (;;) {
+    for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:
             return -1;
@@ -459,6 +460,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
             return link_explain(&r->link, code, text);
         }
     }
+    return -1;
 }
 
 static int heed_stops(struct run *r, int *heeded)

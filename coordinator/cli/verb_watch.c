@@ -25,7 +25,10 @@ static int take_watch_event(struct link_stream *s, Weft__V1__JobRequest *req, st
             req->job = p->job;
         return job_ended(p->state) >= 0 ? progress_end(p) : -1;
     case LINK_AWAY:
-        progress_say(p, "the coordinator is away; the job goes on without it, waiting for both");
+        progress_say(p,
+                     code == RPC_RESOURCE_EXHAUSTED
+                         ? "the coordinator cut this off, which stood still; asking again"
+                         : "the coordinator is away; the job goes on without it, waiting for both");
         return -1;
     case LINK_END:
         if (job_ended(p->state) < 0) { // a coordinator that stops ends the stream in order

@@ -332,6 +332,12 @@ def test_who_is_cut_off_again_and_again_reads_fewer_lines(desk):
     assert asked[0] == 0 and asked[1] > asked[2] > asked[3] > 0, asked
 
 
+def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
+    """Else nothing is shown, and the job's end is not heard."""
+    end = desk.start("pours").weft("logs", "small", "-f")
+    assert end.code == 0 and "[1] line 1\n" in end.out, end
+
+
 def test_followed_logs_outlive_the_coordinator(desk):
     p = desk.start("break").popen("logs", "small", "-f")
     assert p.stdout.readline()

@@ -9,13 +9,15 @@
 // "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
 // "moves" has another attempt once logs are followed, and ends when that call was given up; "cuts"
 // cuts off who follows logs, three times, then ends the job, and LOG gets how many lines were asked for
-// each time; "hostile" puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
+// each time; "pours" sends who follows logs a line every 10 ms, and goes on after the job's end;
+// "hostile" puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/weft.pb-c.h"
 
@@ -27,10 +29,11 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
             kind[TEXT] = "started", words[TEXT] = "words of the coordinator",
             sample[TEXT] = "once upon", line[TEXT] = "bare \377 line";
 
-enum { UPDATES = 5, STEPS = 30 };
+enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10 };
 static struct script {
-    bool mute, breaks, hostile, apart, moves, cuts;
-    int ncut;
+    bool mute, breaks, hostile, apart, moves, cuts, pours;
+    int ncut, npoured;
+    uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls
     Weft__Rows__JobState end;
     const char *log;
@@ -265,7 +268,7 @@ static void say_status(uint64_t call, int64_t step, uint64_t epoch)
 
 static void on_watch(const struct rpc_event *ev)
 {
-    if (script.moves || script.cuts) {
+    if (script.moves || script.cuts || script.pours) {
         script.watch = ev->call;
         say_status(ev->call, 1, 2);
         return;
@@ -299,6 +302,24 @@ static void cut_off(uint64_t call, int lines)
         say_status(script.watch, STEPS, 2);
 }
 
+// The job ends after POURED lines.
+static void pour_line(void)
+{
+    char text[TEXT];
+    Weft__V1__LogLines m;
+    weft__v1__log_lines__init(&m);
+    snprintf(text, sizeof text, "line %d\n", script.npoured);
+    m.rank = 1;
+    m.epoch = 2;
+    m.host = host_name;
+    m.text.data = (uint8_t *)text;
+    m.text.len = strlen(text);
+    m.ends_at = ((int64_t)++script.npoured + 10) * TEXT; // rank 1 wrote more in between
+    rpc_send(script.rpc, script.poured, &m.base, NULL);
+    if (script.npoured == POURED)
+        say_status(script.watch, STEPS, 2);
+}
+
 static void on_logs(const struct rpc_event *ev)
 {
     const Weft__V1__LogsRequest *q = (const void *)ev->message;
@@ -326,6 +347,8 @@ static void on_logs(const struct rpc_event *ev)
         rpc_finish(script.rpc, ev->call, RPC_OK, "");
     else if (script.cuts)
         cut_off(ev->call, q->lines);
+    else if (script.pours)
+        script.poured = ev->call;
     else if (script.moves && !script.first_logs) {
         script.first_logs = ev->call;
         say_status(script.watch, 2, 3);
@@ -336,6 +359,8 @@ static void on_closed(uint64_t call)
 {
     if (call && call == script.first_logs)
         say_status(script.watch, STEPS, 3);
+    if (call == script.poured)
+        script.poured = 0;
 }
 
 static void (*const answers[METHODS])(const struct rpc_event *ev) = {
@@ -393,6 +418,8 @@ static void take_word(const char *word)
         script.moves = true;
     else if (strcmp(word, "cuts") == 0)
         script.cuts = true;
+    else if (strcmp(word, "pours") == 0)
+        script.pours = true;
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)
@@ -427,6 +454,8 @@ int main(int argc, char **argv)
                 on_closed(ev.call);
             rpc_event_clear(&ev);
         }
-        rpc_wait(script.rpc, -1);
+        rpc_wait(script.rpc, script.poured ? POUR_MS * CLOCK_MS : -1);
+        if (script.poured)
+            pour_line();
     }
 }
