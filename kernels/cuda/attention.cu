@@ -15,10 +15,10 @@
 // Forward, a block owns a tile of queries of one head and walks over the keys with an online
 // softmax. The gradient takes two kernels. In the first, a block owns a tile of queries, leaves m of
 // each row in the workspace and walks over the keys for dQ. In the second, a block owns a tile of
-// keys and walks over the queries of all heads that share it, for dK and dV. So no memory grows with the square of the sequence, each sum is
-// made by one block, and two runs give the same bits. Tiles in which no query sees a key are
-// skipped, so causal attention costs half and a window what it holds. The output of a query that
-// sees no key is zero.
+// keys and walks over the queries of all heads that share it, for dK and dV. So no memory grows with
+// the square of the sequence, each sum is made by one block, and two runs give the same bits. Tiles
+// in which no query sees a key are skipped, so causal attention costs half and a window what it
+// holds. The output of a query that sees no key is zero.
 //
 // Forward takes 4·s·t·d FLOPs a head, backward 14·s·t·d (it would be 10 if nothing were computed
 // again), in f32 and without tensor cores. For each tile that it walks over, a block reads that
