@@ -168,18 +168,18 @@ void page_view_text(const struct page_view *v, char *out, size_t size)
 {
     static const char *const phases[] = {"forward", "backward", "weights", "update"};
     enum { UPDATE = sizeof phases / sizeof *phases - 1 };
-    char phase[40] = "", coll[120] = "";
+    char phase[40] = "", collective[120] = "";
     bool known = v->state == RANK_RUNNING && v->phase >= 0 && v->phase <= UPDATE;
     if (known && v->phase == UPDATE)
         snprintf(phase, sizeof phase, ", %s", phases[v->phase]);
     else if (known)
         snprintf(phase, sizeof phase, ", %s of microbatch %d", phases[v->phase], v->microbatch);
     if (v->collective_entered)
-        snprintf(coll, sizeof coll, ", %s collective %llu (%s)",
+        snprintf(collective, sizeof collective, ", %s collective %llu (%s)",
                  v->collective_entered > v->collective_left ? "in" : "after",
                  (unsigned long long)v->collective_entered, v->collective_text);
     else if (v->step <= 0) // a rank that steps without any is the only one
-        snprintf(coll, sizeof coll, ", before the first collective");
+        snprintf(collective, sizeof collective, ", before the first collective");
     snprintf(out, size, "%s, step %lld%s%s", rank_state_text(v->state), (long long)v->step, phase,
-             coll);
+             collective);
 }

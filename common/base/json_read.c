@@ -242,7 +242,7 @@ static int read_word(struct reader *r, struct json *v)
 // ---- arrays and objects ------------------------------------------------------------------------
 static int read_value(struct reader *r, struct json **out);
 
-static int by_key(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
     const struct json *x = *(const struct json *const *)a, *y = *(const struct json *const *)b;
     int order = strcmp(x->key, y->key);
@@ -259,7 +259,7 @@ static int refuse_duplicates(struct reader *r, const struct json *object)
     int n = 0, rc = 0;
     for (const struct json *v = object->first; v; v = v->next)
         sorted[n++] = v;
-    qsort(sorted, (size_t)n, sizeof *sorted, by_key);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_keys);
     for (int i = 1; i < n && !rc; i++)
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0)
             rc = err_set(r->e, ERR_DATA, "JSON at byte %zu: key '%.100s' is there twice",

@@ -15,7 +15,7 @@
 // openat2 fails with EAGAIN when a rename elsewhere kept it from checking a ".."; it is tried again.
 enum { TRIES = 64 };
 
-static bool no_root(const char *root)
+static bool has_no_root(const char *root)
 {
     return !root || !*root;
 }
@@ -40,7 +40,7 @@ static int report_failure(const char *act, const char *path, struct err *e)
 int root_relative(const char *root, const char *path, const char **out, struct err *e)
 {
     *out = path;
-    if (no_root(root) || *path != '/')
+    if (has_no_root(root) || *path != '/')
         return 0;
     size_t n = strlen(root);
     while (n && root[n - 1] == '/')
@@ -73,7 +73,7 @@ static int open_beneath(const char *root, const char *rest, const struct open_ho
 int root_open(const char *root, const char *path, int flags, mode_t mode, int *fd, struct err *e)
 {
     flags |= O_CLOEXEC;
-    if (no_root(root)) {
+    if (has_no_root(root)) {
         *fd = open(path, flags, mode);
         return *fd < 0 ? report_failure("open", path, e) : 0;
     }
@@ -123,7 +123,7 @@ int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, str
     char text[PATH_MAX];
     const char *name = text, *rest;
     int dir;
-    if (no_root(root)) {
+    if (has_no_root(root)) {
         *there = mkdir(path, mode) != 0;
         return *there && errno != EEXIST ? report_failure("make", path, e) : 0;
     }
@@ -143,7 +143,7 @@ int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, str
 
 int root_join(const char *root, const char *path, char *out, size_t size, struct err *e)
 {
-    bool as_is = no_root(root) || *path == '/';
+    bool as_is = has_no_root(root) || *path == '/';
     size_t n = as_is ? 0 : strlen(root);
     while (n && root[n - 1] == '/')
         n--;

@@ -76,7 +76,7 @@ struct order {
     uint64_t bytes;
 };
 
-static int by_class(const void *a, const void *b)
+static int compare_classes(const void *a, const void *b)
 {
     const struct order *x = a, *y = b;
     if (x->class != y->class)
@@ -151,7 +151,7 @@ static void deal_rows(struct deal *d, const struct deal_part *p, int part, uint6
     }
 }
 
-static int by_part(const void *a, const void *b)
+static int compare_parts(const void *a, const void *b)
 {
     return ((const struct deal_slice *)a)->part - ((const struct deal_slice *)b)->part;
 }
@@ -160,7 +160,8 @@ static void sort_slices(struct deal *d)
 {
     for (int r = 0; r < d->nranks; r++)
         if (d->rank[r].n)
-            qsort(d->rank[r].slices, (size_t)d->rank[r].n, sizeof *d->rank[r].slices, by_part);
+            qsort(d->rank[r].slices, (size_t)d->rank[r].n, sizeof *d->rank[r].slices,
+                  compare_parts);
 }
 
 int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nranks,
@@ -183,7 +184,7 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
     for (int r = 0; r < nranks; r++)
         out->rank[r].slices = arena_array(a, struct deal_slice, held[r] + 1);
     if (nparts)
-        qsort(order, (size_t)nparts, sizeof *order, by_class);
+        qsort(order, (size_t)nparts, sizeof *order, compare_classes);
     for (int i = 0; i < nparts; i++) {
         const struct deal_part *p = &parts[order[i].part];
         if (order[i].class == 2)

@@ -93,7 +93,7 @@ static int collect_open(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-static int newest_first(const void *a, const void *b)
+static int compare_newest_first(const void *a, const void *b)
 {
     const struct ls_item *x = a, *y = b;
     return store_entry_compare((struct store_entry){y->epoch, y->step},
@@ -114,7 +114,7 @@ static int collect_store(struct ls *l, const struct store *s, struct err *e)
     if (!l->deep)
         rc = durable_list(s->fd, collect_open, &open, e);
     if (l->n > first)
-        qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, newest_first);
+        qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, compare_newest_first);
     return rc;
 }
 
@@ -133,7 +133,7 @@ static int collect_name(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -144,7 +144,7 @@ static int collect_below(struct ls *l, const struct store *s, struct err *e)
     struct names names = {.arena = &l->arena};
     int rc = durable_list(s->fd, collect_name, &names, e);
     if (names.n)
-        qsort(names.v, (size_t)names.n, sizeof *names.v, by_name);
+        qsort(names.v, (size_t)names.n, sizeof *names.v, compare_names);
     for (int i = 0; i < names.n && !rc; i++) {
         struct store job;
         struct stat st;

@@ -414,8 +414,7 @@ static int read_slice(const struct json *o, const struct manifest *m, const stru
     return 0;
 }
 
-// By where a slice begins on the first dimension.
-static int by_start(const void *a, const void *b)
+static int compare_starts(const void *a, const void *b)
 {
     const struct manifest_slice *x = *(const struct manifest_slice *const *)a;
     const struct manifest_slice *y = *(const struct manifest_slice *const *)b;
@@ -439,7 +438,7 @@ static int check_cover(const struct manifest_tensor *t, struct err *e)
         if (t->slices[i].bytes)
             s[n++] = &t->slices[i];
     }
-    qsort(s, (size_t)n, sizeof(void *), by_start);
+    qsort(s, (size_t)n, sizeof(void *), compare_starts);
     for (int i = 0; i < n && !rc; i++)
         for (int k = i + 1; k < n && !rc; k++) {
             if (t->shape.n && s[k]->box.start[0] >= s[i]->box.start[0] + s[i]->box.shape.dim[0])
@@ -550,7 +549,7 @@ struct extent {
     uint64_t at, bytes;
 };
 
-static int by_extent(const void *a, const void *b)
+static int compare_extents(const void *a, const void *b)
 {
     const struct extent *x = a, *y = b;
     if (x->file != y->file)
@@ -575,7 +574,7 @@ static int check_files(const struct manifest *m, struct err *e)
             const struct manifest_slice *l = &m->tensors[i].slices[s];
             x[k++] = (struct extent){l->file, l->at, l->bytes};
         }
-    qsort(x, n, sizeof *x, by_extent);
+    qsort(x, n, sizeof *x, compare_extents);
     k = 0;
     for (int f = 0; f < m->nfiles && !rc; f++) {
         uint64_t at = m->files[f].head_bytes;

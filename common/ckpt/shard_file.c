@@ -198,7 +198,7 @@ static int parse_slice(const struct json *o, struct shard_slice *out, uint64_t d
     return 0;
 }
 
-static int by_offset(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
     const struct shard_slice *x = a, *y = b;
     if (x->at != y->at)
@@ -210,7 +210,7 @@ static int check_cover(struct shard_plan *p, uint64_t data, uint64_t len, struct
 {
     uint64_t at = data;
     if (p->n)
-        qsort(p->slices, (size_t)p->n, sizeof *p->slices, by_offset);
+        qsort(p->slices, (size_t)p->n, sizeof *p->slices, compare_offsets);
     for (int i = 0; i < p->n; i++) {
         const struct shard_slice *s = &p->slices[i];
         if (s->at != at)

@@ -335,7 +335,7 @@ static int scan_entry(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-static int newest_first(const void *a, const void *b)
+static int compare_newest_first(const void *a, const void *b)
 {
     return store_entry_compare(*(const struct store_entry *)b, *(const struct store_entry *)a);
 }
@@ -346,7 +346,7 @@ int store_scan(const struct store *s, struct arena *a, struct store_entry **out,
     struct scan scan = {.arena = a};
     int rc = durable_list(s->fd, scan_entry, &scan, e);
     if (scan.n)
-        qsort(scan.v, (size_t)scan.n, sizeof *scan.v, newest_first);
+        qsort(scan.v, (size_t)scan.n, sizeof *scan.v, compare_newest_first);
     *out = scan.v;
     *n = scan.n;
     return rc;

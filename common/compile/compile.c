@@ -61,8 +61,8 @@ static int64_t sample_batch(const struct pipeline *p)
         struct spec spec = sharding_spec(p->out->sharding, &p->out->mesh, &v);
         axes |= dim_axes(&spec.dim[0]);
     }
-    int64_t ways = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
-    return (count + ways - 1) / ways * ways;
+    int64_t shards = mesh_product(&p->out->mesh, axes), count = p->job->eval.sample.count;
+    return (count + shards - 1) / shards * shards;
 }
 
 static const enum dtype dtype_of[] = {

@@ -14,7 +14,7 @@
 
 static const char special[] = "*?[";
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -78,7 +78,7 @@ int pattern_files(const char *root, const char *path, struct arena *a, const cha
     else if (*n == 0)
         rc = err_set(e, ERR_NOTFOUND, "%s: no file matches", path);
     else
-        qsort(*files, (size_t)*n, sizeof **files, by_name);
+        qsort(*files, (size_t)*n, sizeof **files, compare_names);
     closedir(dir);
     return rc;
 }

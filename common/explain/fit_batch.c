@@ -16,7 +16,7 @@ void fit_batch_put(const struct fitting *f, struct settings *s, int64_t batch)
     settings_put(s, arena_printf(f->arena, "data.batch=%lld", (long long)batch));
 }
 
-static struct settings with_batch(const struct fitting *f, struct settings s, int64_t batch)
+static struct settings put_batch(const struct fitting *f, struct settings s, int64_t batch)
 {
     fit_batch_put(f, &s, batch);
     return s;
@@ -37,17 +37,17 @@ int64_t fit_batch_largest(struct fitting *f, const struct settings *s)
     int64_t unit = fit_batch_unit(f, s);
     if (!unit || f->job->data.batch < unit)
         return 0;
-    struct settings least = with_batch(f, *s, unit);
+    struct settings least = put_batch(f, *s, unit);
     if (!fit_would(f, &least))
         return 0;
     struct size fits = {1, fit_need_with(f, &least)}, most = {f->job->data.batch / unit, 0};
-    struct settings whole = with_batch(f, *s, most.units * unit);
+    struct settings whole = put_batch(f, *s, most.units * unit);
     most.need = fit_need_with(f, &whole);
     if (most.need && most.need <= f->device->memory)
         return most.units * unit;
     for (int i = 0; most.units - fits.units > 1; i++) {
         struct size mid = {guess_units(f, fits, most, i < STRAIGHT), 0};
-        struct settings one = with_batch(f, *s, mid.units * unit);
+        struct settings one = put_batch(f, *s, mid.units * unit);
         mid.need = fit_need_with(f, &one);
         if (mid.need && mid.need <= f->device->memory)
             fits = mid;

@@ -45,17 +45,17 @@ struct grid_layout {
                      // around it
 };
 
-static const char *cell_text(const struct grid *g, int row, int col)
+static const char *get_cell_text(const struct grid *g, int row, int col)
 {
     return row == LEFT_OUT || col == LEFT_OUT ? "…" : g->cell(g, row, col);
 }
 
-static const char *row_text(const struct grid *g, int row)
+static const char *get_row_text(const struct grid *g, int row)
 {
     return row == LEFT_OUT ? "…" : g->row_label(g, row);
 }
 
-static const char *col_text(const struct grid *g, int col)
+static const char *get_column_text(const struct grid *g, int col)
 {
     return col == LEFT_OUT ? "…" : g->col_label(g, col);
 }
@@ -70,12 +70,12 @@ static void measure_cells(const struct grid *g, struct grid_layout *l)
 {
     l->label = l->cell = 1;
     for (int r = 0; r < l->nrows; r++) {
-        l->label = widen_to(l->label, row_text(g, l->row[r]));
+        l->label = widen_to(l->label, get_row_text(g, l->row[r]));
         for (int c = 0; c < l->ncols; c++)
-            l->cell = widen_to(l->cell, cell_text(g, l->row[r], l->col[c]));
+            l->cell = widen_to(l->cell, get_cell_text(g, l->row[r], l->col[c]));
     }
     for (int c = 0; c < l->ncols; c++)
-        l->cell = widen_to(l->cell, col_text(g, l->col[c]));
+        l->cell = widen_to(l->cell, get_column_text(g, l->col[c]));
 }
 
 // As many columns as the width holds; fewer columns may have shorter texts, so
@@ -116,7 +116,7 @@ void grid_print(const struct grid *g, int width, struct buf *out)
     put_times(&line, " ", l.label + 1);
     for (int c = 0; c < l.ncols; c++) {
         buf_puts(&line, "  ");
-        put_padded(&line, col_text(g, l.col[c]), l.cell);
+        put_padded(&line, get_column_text(g, l.col[c]), l.cell);
         buf_putc(&line, ' ');
     }
     while (line.len && line.data[line.len - 1] == ' ')
@@ -128,11 +128,11 @@ void grid_print(const struct grid *g, int width, struct buf *out)
     for (int r = 0; r < l.nrows; r++) {
         if (r)
             print_frame(&l, "├", "┼", "┤", out);
-        put_padded(out, row_text(g, l.row[r]), l.label);
+        put_padded(out, get_row_text(g, l.row[r]), l.label);
         buf_putc(out, ' ');
         for (int c = 0; c < l.ncols; c++) {
             buf_puts(out, "│ ");
-            put_padded(out, cell_text(g, l.row[r], l.col[c]), l.cell);
+            put_padded(out, get_cell_text(g, l.row[r], l.col[c]), l.cell);
             buf_putc(out, ' ');
         }
         buf_puts(out, "│\n");

@@ -84,7 +84,7 @@ static void draw_categories(const struct memory *m, int width, struct buf *out)
 // ---- over the step ------------------------------------------------------------------------------
 
 // The fullest instruction of a column.
-static int fullest_in(const struct course *x, int col, int cols)
+static int find_fullest(const struct course *x, int col, int cols)
 {
     int from = (int)((int64_t)x->n * col / cols), to = (int)((int64_t)x->n * (col + 1) / cols);
     int best = from;
@@ -103,7 +103,7 @@ static int fullest_in(const struct course *x, int col, int cols)
 
 // What a row of the chart shows at an instruction: the layer that its middle
 // lies in.
-static const char *ink_at(const struct course *x, int at, int row)
+static const char *choose_ink(const struct course *x, int at, int row)
 {
     double level = (double)x->peak * (row + 0.5) / CHART_ROWS, sum = 0;
     for (int l = 0; l < LAYERS; l++) {
@@ -114,7 +114,7 @@ static const char *ink_at(const struct course *x, int at, int row)
     return " ";
 }
 
-static char phase_letter(const struct program *p, int at)
+static char get_phase_letter(const struct program *p, int at)
 {
     return "FBWU"[p->instrs[at].phase];
 }
@@ -131,7 +131,7 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
         buf_puts(out, "│");
         int blank = 0; // spaces are held back until more ink follows: no line ends in blanks
         for (int c = 0; c < cols; c++) {
-            const char *ink = ink_at(x, fullest_in(x, c, cols), row);
+            const char *ink = choose_ink(x, find_fullest(x, c, cols), row);
             put_times(out, " ", *ink == ' ' ? 0 : blank);
             buf_puts(out, *ink == ' ' ? "" : ink);
             blank = *ink == ' ' ? blank + 1 : 0;
@@ -141,7 +141,7 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
     }
     put_times(out, " ", 2 + BYTES + 1);
     for (int c = 0; c < cols; c++)
-        buf_putc(out, phase_letter(p, fullest_in(x, c, cols)));
+        buf_putc(out, get_phase_letter(p, find_fullest(x, c, cols)));
     buf_puts(out, "\n ");
     for (int l = 0; l < LAYERS; l++)
         buf_printf(out, " %s %s%s", inks[l], meanings[l], l + 1 < LAYERS ? "," : "\n");

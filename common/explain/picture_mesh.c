@@ -288,7 +288,7 @@ static void count_in(struct seen *f, const char *name, struct arena *a)
 }
 
 // "layers/*/norm" of all layers, "layers/0-1/norm" of some where others lie or are cut elsewise.
-static const char *shown_name(const struct seen *list, int n, int at, struct arena *a)
+static const char *get_shown_name(const struct seen *list, int n, int at, struct arena *a)
 {
     const struct seen *f = &list[at];
     const char *star = strchr(f->name, '*');
@@ -381,7 +381,7 @@ void picture_sharding(const struct compiled *c, int width, struct buf *out)
     for (int i = 0; i < n; i++) {
         t.v = list[i].v;
         t.stages = list[i].stages;
-        print_tensor(&t, shown_name(list, n, i, &a), width, &a, out);
+        print_tensor(&t, get_shown_name(list, n, i, &a), width, &a, out);
     }
     arena_clear(&a);
 }

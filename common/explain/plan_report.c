@@ -56,7 +56,7 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
 
 // ---- JSON --------------------------------------------------------------------------------------
 
-static void json_axes(struct json_out *w, const struct mesh *m, axis_set axes)
+static void print_axes_json(struct json_out *w, const struct mesh *m, axis_set axes)
 {
     json_array(w, "axes");
     for (int i = 0; i < m->n; i++)
@@ -65,7 +65,7 @@ static void json_axes(struct json_out *w, const struct mesh *m, axis_set axes)
     json_end(w);
 }
 
-static void json_shape(struct json_out *w, const char *key, const struct shape *s)
+static void print_shape_json(struct json_out *w, const char *key, const struct shape *s)
 {
     json_array(w, key);
     for (int d = 0; d < s->n; d++)
@@ -73,7 +73,7 @@ static void json_shape(struct json_out *w, const char *key, const struct shape *
     json_end(w);
 }
 
-static void json_stages(struct json_out *w, uint64_t stages)
+static void print_stages_json(struct json_out *w, uint64_t stages)
 {
     json_array(w, "stages");
     for (int i = 0; stages >> i; i++) {
@@ -91,21 +91,21 @@ static bool is_first_with(const struct value *v, int stage)
     return v->stages >> stage & 1 && !(v->stages & (((uint64_t)1 << stage) - 1));
 }
 
-static void json_param(const struct program *p, const struct buffer *b, struct json_out *w)
+static void print_param_json(const struct program *p, const struct buffer *b, struct json_out *w)
 {
     const struct value *v = &p->graph->values[b->value];
     json_object(w, NULL);
     json_str(w, "name", v->name);
-    json_shape(w, "shape", &v->shape);
+    print_shape_json(w, "shape", &v->shape);
     json_str(w, "dtype", dtype_name(v->dtype));
     spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
-    json_shape(w, "shard", &b->shape);
+    print_shape_json(w, "shard", &b->shape);
     json_uint(w, "bytes", b->bytes);
-    json_stages(w, v->stages);
+    print_stages_json(w, v->stages);
     json_end(w);
 }
 
-static int64_t json_params(const struct report *r, struct json_out *w)
+static int64_t print_params_json(const struct report *r, struct json_out *w)
 {
     int64_t count = 0;
     json_array(w, "params");
@@ -115,7 +115,7 @@ static int64_t json_params(const struct report *r, struct json_out *w)
             const struct buffer *b = &p->buffers[i];
             if (!is_param(b) || !is_first_with(get_value(r->compiled, b), s))
                 continue;
-            json_param(p, b, w);
+            print_param_json(p, b, w);
             count += shape_count(&get_value(r->compiled, b)->shape);
         }
     }
@@ -123,7 +123,8 @@ static int64_t json_params(const struct report *r, struct json_out *w)
     return count;
 }
 
-static void json_memory(const struct report *r, struct json_out *w, const char *key, int stage)
+static void print_memory_json(const struct report *r, struct json_out *w, const char *key,
+                              int stage)
 {
     const struct memory *m = compiled_memory(r->compiled, stage);
     json_object(w, key);
@@ -140,16 +141,16 @@ static void json_memory(const struct report *r, struct json_out *w, const char *
     json_end(w);
 }
 
-static void json_collectives(const struct report *r, struct json_out *w)
+static void print_collectives_json(const struct report *r, struct json_out *w)
 {
     json_array(w, "collectives");
     for (int i = 0; i < r->cost.ncollectives; i++) {
         const struct collective_row *c = &r->cost.collectives[i];
         json_object(w, NULL);
         json_str(w, "op", collective_row_name(c));
-        json_axes(w, &r->compiled->mesh, c->axes);
+        print_axes_json(w, &r->compiled->mesh, c->axes);
         json_int(w, "group", c->group);
-        json_stages(w, c->stages);
+        print_stages_json(w, c->stages);
         json_str(w, "phase", phase_name(c->phase));
         json_str(w, "tensor", c->tensor);
         json_str(w, "dtype", dtype_name(c->dtype));
@@ -166,7 +167,7 @@ static const char *schedule_name(const struct report *r)
     return r->compiled->nstages > 1 ? job_schedule_names[r->job->pipeline.schedule] : NULL;
 }
 
-static void json_pipeline(const struct report *r, struct json_out *w)
+static void print_pipeline_json(const struct report *r, struct json_out *w)
 {
     const struct compiled *c = r->compiled;
     json_object(w, "pipeline");
@@ -183,7 +184,7 @@ static void json_pipeline(const struct report *r, struct json_out *w)
     json_end(w);
 }
 
-static void json_findings(const struct report *r, struct json_out *w)
+static void print_findings_json(const struct report *r, struct json_out *w)
 {
     const struct findings *f = r->findings;
     json_array(w, "findings");
@@ -193,7 +194,7 @@ static void json_findings(const struct report *r, struct json_out *w)
         json_str(w, "code", finding_name(one->code));
         json_str(w, "severity", finding_severity(one->code));
         json_str(w, "tensor", one->tensor);
-        json_axes(w, &r->compiled->mesh, one->axes);
+        print_axes_json(w, &r->compiled->mesh, one->axes);
         json_uint(w, "waste_bytes", one->waste);
         if (one->code == FINDING_REDUNDANT)
             json_double(w, "utilisation", one->utilisation);
@@ -216,20 +217,20 @@ void report_json(const struct report *r, struct json_out *w)
     json_end(w);
     json_int(w, "devices", mesh_ranks(m));
     json_int(w, "threads", r->job->resources.threads);
-    int64_t count = json_params(r, w);
+    int64_t count = print_params_json(r, w);
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
-    json_memory(r, w, "memory", r->fullest);
+    print_memory_json(r, w, "memory", r->fullest);
     json_array(w, "memory_by_stage");
     for (int i = 0; i < r->compiled->nstages; i++)
-        json_memory(r, w, NULL, i);
+        print_memory_json(r, w, NULL, i);
     json_end(w);
-    json_collectives(r, w);
+    print_collectives_json(r, w);
     json_double(w, "flops_per_step", r->cost.flops_per_step);
     json_double(w, "flops_active", r->cost.flops_active);
     json_double(w, "utilisation", r->cost.utilisation);
-    json_pipeline(r, w);
-    json_findings(r, w);
+    print_pipeline_json(r, w);
+    print_findings_json(r, w);
     json_bool(w, "fits", r->fits);
     json_str(w, "device_model", r->device->name);
     json_str(w, "hash", r->compiled->hash);
@@ -274,7 +275,7 @@ static void add_param(const struct report *r, const struct program *p, const str
     buf_clear(&tail);
 }
 
-static void text_params(const struct report *r, struct buf *out)
+static void print_params_text(const struct report *r, struct buf *out)
 {
     struct arena a = {0};
     struct plan_table t = {.arena = &a, .name = 0};
@@ -293,7 +294,8 @@ static void text_params(const struct report *r, struct buf *out)
 
 // How many bytes fewer a device holds because gradients or optimiser state are cut further than
 // their parameters (ZeRO).
-static void text_saved(const struct report *r, int stage, enum buffer_kind kind, struct buf *out)
+static void print_saved_text(const struct report *r, int stage, enum buffer_kind kind,
+                             struct buf *out)
 {
     uint64_t saved = cost_saved(compiled_program(r->compiled, PROGRAM_TRAIN, stage), kind);
     if (!saved)
@@ -303,7 +305,7 @@ static void text_saved(const struct report *r, int stage, enum buffer_kind kind,
     buf_puts(out, " less than cut as the parameters\n");
 }
 
-static void text_memory(const struct report *r, int stage, struct buf *out)
+static void print_memory_text(const struct report *r, int stage, struct buf *out)
 {
     const struct memory *m = compiled_memory(r->compiled, stage);
     buf_puts(out, "memory of a device");
@@ -311,9 +313,9 @@ static void text_memory(const struct report *r, int stage, struct buf *out)
     buf_putc(out, '\n');
     put_line(out, "params", m->params);
     put_line(out, "grads", m->grads);
-    text_saved(r, stage, BUFFER_GRAD, out);
+    print_saved_text(r, stage, BUFFER_GRAD, out);
     put_line(out, "optimizer", m->optimizer);
-    text_saved(r, stage, BUFFER_OPTIMIZER, out);
+    print_saved_text(r, stage, BUFFER_OPTIMIZER, out);
     if (m->copies)
         put_line(out, "copies", m->copies);
     put_line(out, "stash", m->stash);
@@ -323,7 +325,7 @@ static void text_memory(const struct report *r, int stage, struct buf *out)
     put_line(out, "staging", r->staging[stage]);
 }
 
-static void text_pipeline(const struct report *r, struct buf *out)
+static void print_pipeline_text(const struct report *r, struct buf *out)
 {
     const struct compiled *c = r->compiled;
     if (c->nstages == 1)
@@ -354,7 +356,7 @@ static void add_collective(const struct report *r, const struct collective_row *
     buf_clear(&tail);
 }
 
-static void text_collectives(const struct report *r, struct buf *out)
+static void print_collectives_text(const struct report *r, struct buf *out)
 {
     struct arena a = {0};
     struct plan_table t = {.arena = &a, .name = 3};
@@ -406,7 +408,7 @@ void report_errors(const char *file, const struct findings *found, const struct 
         buf_printf(out, "%s: %s\n", file, e->text);
 }
 
-static void text_findings(const struct report *r, struct buf *out)
+static void print_findings_text(const struct report *r, struct buf *out)
 {
     const struct findings *f = r->findings;
     for (int i = 0; i < f->n; i++) {
@@ -425,7 +427,7 @@ static void text_findings(const struct report *r, struct buf *out)
 
 // MFU, the share of the device's peak that a number of tokens a second is: the formula by which weft
 // counts it, with this job's numbers.
-static void text_mfu(const struct report *r, struct buf *out)
+static void print_mfu_text(const struct report *r, struct buf *out)
 {
     const struct model_facts *m = r->job->model.facts;
     int64_t embed = model_sizes_whole(r->job->model.sizes, "embed", 0);
@@ -442,7 +444,7 @@ static void text_mfu(const struct report *r, struct buf *out)
 }
 
 // Where a token does not need all parameters: those it needs, and the FLOPs that choices can fill.
-static void text_active(const struct report *r, struct buf *out)
+static void print_active_text(const struct report *r, struct buf *out)
 {
     const struct cost *c = &r->cost;
     if (c->params_active != c->params)
@@ -453,7 +455,7 @@ static void text_active(const struct report *r, struct buf *out)
 }
 
 // Of CPU devices: on others the host's threads only draw the first parameters.
-static void text_threads(const struct report *r, struct buf *out)
+static void print_threads_text(const struct report *r, struct buf *out)
 {
     int64_t threads = r->job->resources.threads;
     if (r->job->resources.kind != JOB_CPU)
@@ -472,23 +474,23 @@ void report_text(const struct report *r, struct buf *out)
     buf_printf(out, "%s on mesh ", r->job->name);
     mesh_print(&r->compiled->mesh, out);
     buf_printf(out, ", %d devices (%s)\n", mesh_ranks(&r->compiled->mesh), r->device->name);
-    text_params(r, out);
+    print_params_text(r, out);
     for (int i = 0; i < r->compiled->nstages; i++)
-        text_memory(r, i, out);
+        print_memory_text(r, i, out);
     buf_puts(out, "  libraries   about ");
     buf_bytes(out, r->device->libraries);
     buf_putc(out, '\n');
-    text_collectives(r, out);
-    text_pipeline(r, out);
+    print_collectives_text(r, out);
+    print_pipeline_text(r, out);
     buf_printf(
         out, "a step: %.4g FLOPs, utilisation %.3g, %d microbatch%s; each device reads and writes ",
         r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
     buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
-    text_threads(r, out);
-    text_active(r, out);
-    text_mfu(r, out);
-    text_findings(r, out);
+    print_threads_text(r, out);
+    print_active_text(r, out);
+    print_mfu_text(r, out);
+    print_findings_text(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
                !r->fits              ? "it does not fit, see above"
                : r->findings->errors ? "refused, see above"

@@ -16,24 +16,25 @@ struct teller {
 
 #define TEXT(t, ...) arena_printf((t)->fix.arena, __VA_ARGS__)
 
-static const char *line_text(const struct teller *t, int line) // " (line 7)"; "" for 0
+static const char *describe_line(const struct teller *t, int line) // " (line 7)"; "" for 0
 {
     return line ? TEXT(t, " (line %d)", line) : "";
 }
 
-static const char *axes_text(const struct teller *t, axis_set axes)
+static const char *describe_axes(const struct teller *t, axis_set axes)
 {
     return axis_set_text(t->fix.mesh, axes, t->fix.arena);
 }
 
-static const char *spec_text(const struct teller *t, const struct value *v, const struct spec *s)
+static const char *describe_spec(const struct teller *t, const struct value *v,
+                                 const struct spec *s)
 {
     struct buf b = {0};
     spec_print(s, t->fix.mesh, v->shape.n, &b);
     return buf_keep(&b, t->fix.arena);
 }
 
-static const char *sizes_text(const struct teller *t, int64_t size, int64_t parts) // "12 or 16"
+static const char *describe_sizes(const struct teller *t, int64_t size, int64_t parts) // "12 or 16"
 {
     int64_t below = size / parts * parts;
     return below ? TEXT(t, "%lld or %lld", (long long)below, (long long)(below + parts))
@@ -105,7 +106,7 @@ static const char *fix_names(const struct teller *t, const struct fact *f, struc
                      fix_entries(t->fix.job, f->list).list[f->entry].match, false, &spec);
 }
 
-static const char *axis_name(const struct teller *t, const struct fact *f)
+static const char *get_axis_name(const struct teller *t, const struct fact *f)
 {
     return t->fix.mesh->axis[__builtin_ctz(f->axes)].name;
 }
@@ -118,7 +119,7 @@ static void tell_name(const struct teller *t, const struct fact *f, enum finding
                                  ? names_once(t->fix.arena, &p.names)
                                  : names_without(t->fix.arena, &p.names, f->name);
     struct finding one = {.code = code, .tensor = p.called, .axes = f->axes};
-    one.message = TEXT(t, "%s%s: %s", p.called, line_text(t, p.line), what);
+    one.message = TEXT(t, "%s%s: %s", p.called, describe_line(t, p.line), what);
     one.fix = fix_names(t, f, names);
     findings_add(t->found, &one);
 }
@@ -147,13 +148,13 @@ static void tell_stage_axis(const struct teller *t, const struct fact *f)
               TEXT(t,
                    "axis %s holds the stages of the pipeline, which have different layers: "
                    "it cannot cut a tensor",
-                   axis_name(t, f)));
+                   get_axis_name(t, f)));
 }
 
 static void tell_axis_twice(const struct teller *t, const struct fact *f)
 {
     tell_name(t, f, FINDING_AXIS_TWICE,
-              TEXT(t, "axis %s cuts two dimensions: one axis can cut one", axis_name(t, f)));
+              TEXT(t, "axis %s cuts two dimensions: one axis can cut one", get_axis_name(t, f)));
 }
 
 // ---- of tensors --------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ static const struct value *get_value(const struct teller *t, const struct fact *
     return &t->graph->values[f->value];
 }
 
-static const char *tensor_name(const struct value *v)
+static const char *get_tensor_name(const struct value *v)
 {
     return v->kind == VALUE_PARAM ? v->name : point_name(v->point);
 }
@@ -198,7 +199,7 @@ static struct namesakes find_namesakes(const struct teller *t, const struct valu
     return n > 1 ? all : own;
 }
 
-static const char *dim_text(const struct teller *t, const struct value *v, int d)
+static const char *describe_dim(const struct teller *t, const struct value *v, int d)
 {
     return dims_name(t->fix.sharding->rules.dims, v->dims[d]);
 }
@@ -244,7 +245,7 @@ static const char *fix_finer(const struct teller *t, const struct fact *f, const
     return fix_entry(&t->fix, f->list, f->entry < 0 ? 0 : f->entry, v->name, true, &spec);
 }
 
-static int finer_line(const struct teller *t, const struct fact *f)
+static int find_finer_line(const struct teller *t, const struct fact *f)
 {
     return f->entry < 0 ? get_refine(t, f)->line : find_spec(t, f)->line;
 }
@@ -253,7 +254,7 @@ static void tell_no_match(const struct teller *t, const struct fact *f)
 {
     const struct job_param_spec *p = &fix_entries(t->fix.job, f->list).list[f->entry];
     struct finding one = {.code = FINDING_NO_MATCH, .tensor = p->match};
-    one.message = TEXT(t, "%s%s: no parameter matches%s", p->match, line_text(t, p->spec.line),
+    one.message = TEXT(t, "%s%s: no parameter matches%s", p->match, describe_line(t, p->spec.line),
                        p->min.n ? " with these sizes or more" : "");
     one.fix = fix_without_entry(&t->fix, f->list, f->entry);
     findings_add(t->found, &one);
@@ -264,7 +265,7 @@ static void tell_length(const struct teller *t, const struct fact *f)
     const struct value *v = get_value(t, f);
     struct namesakes all = {v->name, "", true};
     struct job_spec spec = *find_spec(t, f);
-    struct finding one = {.code = FINDING_SPEC_TOO_LONG, .tensor = tensor_name(v)};
+    struct finding one = {.code = FINDING_SPEC_TOO_LONG, .tensor = get_tensor_name(v)};
     const char *where = "";
     int entries = spec.n;
     spec.n = (int)f->size;
@@ -277,20 +278,20 @@ static void tell_length(const struct teller *t, const struct fact *f)
     if (!all.first)
         return;
     one.message = TEXT(t, "%s%s: the spec%s%s has %d entries, the tensor %d dimensions", one.tensor,
-                       all.more, where, line_text(t, spec.line), entries, spec.n);
+                       all.more, where, describe_line(t, spec.line), entries, spec.n);
     one.fix = fix_tensor(t, f, all.match, &spec);
     findings_add(t->found, &one);
 }
 
 // The axes, minor ones, by which the dimension does not divide any more.
-static axis_set excess_axes(const struct teller *t, const struct fact *f)
+static axis_set find_excess_axes(const struct teller *t, const struct fact *f)
 {
     axis_set bad = f->axes;
-    int64_t ways = 1;
+    int64_t shards = 1;
     for (int i = 0; i < f->has.dim[f->dim].n; i++) {
         int axis = f->has.dim[f->dim].axis[i];
-        ways *= t->fix.mesh->axis[axis].size;
-        if (f->size % ways)
+        shards *= t->fix.mesh->axis[axis].size;
+        if (f->size % shards)
             break;
         bad &= (axis_set) ~(1u << axis);
     }
@@ -304,12 +305,13 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
     struct spec less = spec_that_divides(&f->has, t->fix.mesh, &v->shape);
     struct buf axes = {0};
     dim_cut_print(&f->has.dim[f->dim], t->fix.mesh, &axes);
-    one.message = TEXT(t,
-                       "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
-                       "%s: %s would do",
-                       v->name, dim_text(t, v, f->dim), (long long)f->size, (long long)f->parts,
-                       fix_entries(t->fix.job, f->list).key, line_text(t, finer_line(t, f)),
-                       buf_str(&axes), sizes_text(t, f->size, f->parts));
+    one.message =
+        TEXT(t,
+             "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
+             "%s: %s would do",
+             v->name, describe_dim(t, v, f->dim), (long long)f->size, (long long)f->parts,
+             fix_entries(t->fix.job, f->list).key, describe_line(t, find_finer_line(t, f)),
+             buf_str(&axes), describe_sizes(t, f->size, f->parts));
     one.fix = fix_finer(t, f, &less);
     findings_add(t->found, &one);
     buf_clear(&axes);
@@ -346,7 +348,7 @@ static void tell_groups(const struct teller *t, const struct fact *f, struct fin
              "%s: %lld groups of %lld samples do not divide by %lld (%s), which cut the batch; a "
              "group lies on one device: group=%lld would do",
              one->tensor, (long long)f->size, (long long)s->group, (long long)f->parts,
-             axes_text(t, f->axes), (long long)would);
+             describe_axes(t, f->axes), (long long)would);
     one->fix = TEXT(t, "model.group=%lld", (long long)would);
 }
 
@@ -366,13 +368,14 @@ static void tell_places(const struct teller *t, const struct fact *f, struct fin
                         "%s: %lld slots an expert, for %lld tokens of a group and %lld experts, do "
                         "not divide by %lld (%s): %s",
                         one->tensor, (long long)f->size, (long long)tokens, (long long)s->experts,
-                        (long long)f->parts, axes_text(t, f->axes), would);
+                        (long long)f->parts, describe_axes(t, f->axes), would);
 }
 
 static void tell_indivisible(const struct teller *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
-    struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = tensor_name(v), .axes = f->axes};
+    struct finding one = {
+        .code = FINDING_INDIVISIBLE, .tensor = get_tensor_name(v), .axes = f->axes};
     if (cuts_finer(f)) {
         tell_indivisible_finer(t, f);
         return;
@@ -383,9 +386,9 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
     one.like = all.match;
     one.message =
         TEXT(t, "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
-             one.tensor, all.more, dim_text(t, v, f->dim), (long long)f->size, (long long)f->parts,
-             axes_text(t, f->axes), sizes_text(t, f->size, f->parts));
-    one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, excess_axes(t, f));
+             one.tensor, all.more, describe_dim(t, v, f->dim), (long long)f->size,
+             (long long)f->parts, describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
+    one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, find_excess_axes(t, f));
     if (v->dims[f->dim] == DIM_GROUP && find_dealing(t, v))
         tell_groups(t, f, &one);
     else if (v->dims[f->dim] == DIM_CAPACITY && find_dealing(t, v))
@@ -396,19 +399,19 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
 static void tell_chunks(const struct teller *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_INDIVISIBLE, .axes = f->axes};
-    one.tensor = tensor_name(get_value(t, f));
+    one.tensor = get_tensor_name(get_value(t, f));
     one.message = TEXT(t,
                        "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
                        "each place on %s: %s would do",
-                       one.tensor, (long long)f->size, (long long)f->parts, axes_text(t, f->axes),
-                       sizes_text(t, f->size, f->parts));
+                       one.tensor, (long long)f->size, (long long)f->parts,
+                       describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
     one.fix = TEXT(t, "model.seq=%lld", (long long)(f->size / f->parts * f->parts + f->parts));
     findings_add(t->found, &one);
 }
 
 // The coarser cut with the axes that the finer has besides, where they divide.
-static struct spec nearest_finer(const struct mesh *m, const struct value *v,
-                                 const struct spec *coarse, const struct spec *fine)
+static struct spec find_nearest_finer(const struct mesh *m, const struct value *v,
+                                      const struct spec *coarse, const struct spec *fine)
 {
     struct spec s = *coarse;
     for (int d = 0; d < v->shape.n; d++)
@@ -424,16 +427,17 @@ static struct spec nearest_finer(const struct mesh *m, const struct value *v,
 static void tell_not_finer(const struct teller *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
-    struct spec right = nearest_finer(t->fix.mesh, v, &f->within, &f->has);
+    struct spec right = find_nearest_finer(t->fix.mesh, v, &f->within, &f->has);
     const char *key = fix_entries(t->fix.job, f->list).key;
-    int line = finer_line(t, f);
+    int line = find_finer_line(t, f);
     bool given = line || get_refine(t, f)->n_params;
     struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
     one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
-    one.message = TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do",
-                       v->name, key, line_text(t, line), f->entry < 0 ? "leaves it at" : "cuts",
-                       spec_text(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
-                       spec_text(t, v, &f->within), spec_text(t, v, &right));
+    one.message =
+        TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do", v->name, key,
+             describe_line(t, line), f->entry < 0 ? "leaves it at" : "cuts",
+             describe_spec(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
+             describe_spec(t, v, &f->within), describe_spec(t, v, &right));
     one.fix =
         given ? fix_finer(t, f, &right) : fix_refine(&t->fix, f->list, &t->fix.job->sharding.grads);
     findings_add(t->found, &one);
@@ -467,7 +471,7 @@ static void tell_weight(const struct teller *t, const struct fact *f)
     one.message = TEXT(t,
                        "%s%s %s cut on %s, which cuts the batch: it would be gathered in each pass "
                        "that reads it; leave the axis out, or declare it in sharding.gather",
-                       v->name, all.more, *all.more ? "are" : "is", axes_text(t, f->axes));
+                       v->name, all.more, *all.more ? "are" : "is", describe_axes(t, f->axes));
     one.fix = TEXT(t, "%s%s%s", less ? less : "", less ? " or " : "", fix_gather_too(t, f->axes));
     findings_add(t->found, &one);
 }
@@ -500,12 +504,13 @@ static const char *fix_batch_dropped(const struct teller *t, const struct fact *
 static void tell_batch_dropped(const struct teller *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_BATCH_DROPPED, .axes = f->axes};
-    one.tensor = tensor_name(get_value(t, f));
+    one.tensor = get_tensor_name(get_value(t, f));
     one.waste = (uint64_t)t->fix.job->train.microbatches * gather_bytes(t, f);
-    one.message = TEXT(t,
-                       "%s: the spec%s leaves out %s, which cuts the batch: every device would "
-                       "hold and compute the others' samples too",
-                       one.tensor, line_text(t, find_spec(t, f)->line), axes_text(t, f->axes));
+    one.message =
+        TEXT(t,
+             "%s: the spec%s leaves out %s, which cuts the batch: every device would "
+             "hold and compute the others' samples too",
+             one.tensor, describe_line(t, find_spec(t, f)->line), describe_axes(t, f->axes));
     one.fix = fix_batch_dropped(t, f);
     findings_add(t->found, &one);
 }

@@ -60,9 +60,9 @@ static const char *fix_batch_rule(const struct compiled *c, const struct job *jo
 {
     const struct mesh *m = &c->mesh;
     const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
-    int64_t ways = mesh_product(m, axes), local = count_local_batch(c);
+    int64_t shards = mesh_product(m, axes), local = count_local_batch(c);
     struct buf b = {0};
-    if (!rule || !local || local % ways)
+    if (!rule || !local || local % shards)
         return NULL;
     buf_puts(&b, "sharding.rules.batch=[");
     for (int i = 0; i < rule->axes.n; i++)

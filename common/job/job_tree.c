@@ -98,7 +98,7 @@ void tree_error_at(struct tree_errors *e, const struct tree_source *source, int 
     va_end(ap);
 }
 
-static int by_position(const void *x, const void *y)
+static int compare_positions(const void *x, const void *y)
 {
     const struct tree_error *a = x, *b = y;
     if (a->source->index != b->source->index)
@@ -113,7 +113,7 @@ static int by_position(const void *x, const void *y)
 void tree_errors_give(struct tree_errors *e, struct job_errors *to)
 {
     if (e->n > 0)
-        qsort(e->items, (size_t)e->n, sizeof *e->items, by_position);
+        qsort(e->items, (size_t)e->n, sizeof *e->items, compare_positions);
     for (int i = 0; i < e->n && i < JOB_MAX_ERRORS; i++) {
         const struct tree_error *from = &e->items[i];
         to->items = arena_grow(e->arena, to->items, sizeof *to->items, to->n, &to->cap);

@@ -51,18 +51,18 @@ static struct term term_of_size(struct builder *b, int size)
 }
 
 // What the builder itself says: samples of the step, and which program is built.
-static bool find_told(const struct builder *b, const char *name, struct term *out)
+static bool find_given(const struct builder *b, const char *name, struct term *out)
 {
     const struct {
         const char *name;
         double value;
-    } told[] = {{"samples", (double)b->run.step_batch},
-                {"training", b->run.kind == PROGRAM_TRAIN},
-                {"evaluating", b->run.kind == PROGRAM_EVAL},
-                {"sampling", b->run.kind == PROGRAM_SAMPLE}};
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (strcmp(told[i].name, name) == 0) {
-            *out = term_number(told[i].value, true);
+    } given[] = {{"samples", (double)b->run.step_batch},
+                 {"training", b->run.kind == PROGRAM_TRAIN},
+                 {"evaluating", b->run.kind == PROGRAM_EVAL},
+                 {"sampling", b->run.kind == PROGRAM_SAMPLE}};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (strcmp(given[i].name, name) == 0) {
+            *out = term_number(given[i].value, true);
             return true;
         }
     return false;
@@ -96,7 +96,7 @@ static struct term evaluate_name(struct builder *b, const char *name)
         out = *bound;
     else if (size >= 0)
         out = term_of_size(b, size);
-    else if (!find_told(b, name, &out) && !input_find(b, name, &out))
+    else if (!find_given(b, name, &out) && !input_find(b, name, &out))
         return tell_unknown(b, name);
     if (b->drawing && !b->failed && (out.kind == TERM_VALUE || out.kind == TERM_SUM))
         out = term_value(input_last_rows(b, as_value(b, out)));

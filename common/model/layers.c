@@ -18,7 +18,7 @@ static double number_or(const struct term *t, double otherwise)
 // ---- products ----------------------------------------------------------------------------------
 
 // A vector as wide as the residual is called `norm`, which no rule cuts.
-static struct dimension along_vector(const struct builder *b, struct dimension d)
+static struct dimension name_vector_dim(const struct builder *b, struct dimension d)
 {
     d.dim = is_like(b, d.dim, DIM_EMBED) ? DIM_NORM : d.dim;
     return d;
@@ -36,7 +36,7 @@ struct term call_linear(struct builder *b, const struct term *arg)
         if (!over[d])
             brings[n++] = w.dims[d];
     if (n == 1)
-        brings[0] = along_vector(b, brings[0]);
+        brings[0] = name_vector_dim(b, brings[0]);
     int bias = param_bias(b, w.path, n, brings);
     return b->failed ? (struct term){0} : term_value(add(b->g, y, bias));
 }

@@ -62,7 +62,7 @@ static void count_params(struct model_checked *out)
             out->params += shape_count(&g->values[v].shape);
 }
 
-static bool has_dim(const struct rules *rules, const struct value *v, const char *name)
+static bool has_named_dim(const struct rules *rules, const struct value *v, const char *name)
 {
     enum dim dim = dims_id(rules->dims, name);
     for (int d = 0; d < v->shape.n; d++)
@@ -76,7 +76,7 @@ static bool is_cut_by(const struct model_checked *out, const struct rules *rules
 {
     const struct job_sharding *s = &out->job.sharding;
     for (int i = 0; i < s->n_rules; i++)
-        if (s->rules[i].axes.n && has_dim(rules, v, s->rules[i].dim))
+        if (s->rules[i].axes.n && has_named_dim(rules, v, s->rules[i].dim))
             return true;
     return false;
 }
@@ -105,7 +105,7 @@ static struct model_cut count_rule(const struct model_checked *out, const struct
     struct buf axes = {0};
     for (int v = 0; v < out->g->nvalues; v++) {
         const struct value *p = &out->g->values[v];
-        if (!is_param(p) || !has_dim(rules, p, rule->dim))
+        if (!is_param(p) || !has_named_dim(rules, p, rule->dim))
             continue;
         cut.params += (double)shape_count(&p->shape) / (double)out->params;
         cut.tensors++;
@@ -223,7 +223,7 @@ static void keep_named(void *ctx, int line, const char *name, const char *dims)
     out->named[out->nnamed++] = (struct model_named){line, name, dims};
 }
 
-static int by_line(const void *x, const void *y)
+static int compare_lines(const void *x, const void *y)
 {
     return ((const struct model_named *)x)->line - ((const struct model_named *)y)->line;
 }
@@ -241,7 +241,7 @@ static int build_forward(struct model_checked *out, struct arena *a, struct err 
     graph_init(g, a, NULL, e);
     int rc = model_build(g, out->job.model.sizes, &run);
     if (out->nnamed)
-        qsort(out->named, (size_t)out->nnamed, sizeof *out->named, by_line);
+        qsort(out->named, (size_t)out->nnamed, sizeof *out->named, compare_lines);
     out->g = g;
     return rc;
 }

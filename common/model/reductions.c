@@ -114,7 +114,7 @@ static bool check_rows(struct builder *b, int logits, int ids, const char *what)
 }
 
 // The step's mean of a number a row.
-static struct term mean_of_rows(struct builder *b, int rows)
+static struct term average_rows(struct builder *b, int rows)
 {
     const struct value *v = &b->g->values[rows];
     double count = 1;
@@ -131,7 +131,7 @@ struct term call_cross_entropy(struct builder *b, const struct term *arg)
     graph_at(b->g, b->point ? b->point : POINT_LOGITS);
     int rows = loss_cross_entropy(b->g, logits, ids, find_padding(b, &b->g->values[logits]));
     build_check(b);
-    return b->failed ? (struct term){0} : mean_of_rows(b, rows);
+    return b->failed ? (struct term){0} : average_rows(b, rows);
 }
 
 struct term call_accuracy(struct builder *b, const struct term *arg)
@@ -149,7 +149,7 @@ struct term call_accuracy(struct builder *b, const struct term *arg)
                                               .nout_dims = v.shape.n,
                                               .out_dims = v.dims});
     build_check(b);
-    return b->failed ? (struct term){0} : mean_of_rows(b, right);
+    return b->failed ? (struct term){0} : average_rows(b, right);
 }
 
 // ---- layout and dtype --------------------------------------------------------------------------

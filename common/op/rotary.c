@@ -7,7 +7,7 @@
 static const double FULL_TURN = 6.283185307179586477;
 
 // The pair, with a fraction, that turns so many times over the length.
-static double pair_that_turns(const struct op_rotary *r, double width, double times)
+static double find_pair(const struct op_rotary *r, double width, double times)
 {
     return width * log((double)r->length / (times * FULL_TURN)) / (2 * log((double)r->theta));
 }
@@ -25,8 +25,8 @@ struct rotary_series rotary_series_of(const struct op_rotary *r, int64_t width)
         s.by_speed = (double)r->length / FULL_TURN / (fast - slow);
         s.share = -slow / (fast - slow);
     } else if (r->scaling == ROTARY_YARN) {
-        double first = floor(pair_that_turns(r, elements, fast));
-        double last = ceil(pair_that_turns(r, elements, slow));
+        double first = floor(find_pair(r, elements, fast));
+        double last = ceil(find_pair(r, elements, slow));
         first = first > 0 ? first : 0;
         last = last < elements - 1 ? last : elements - 1;
         last += last == first ? 0.001 : 0;

@@ -160,12 +160,12 @@ static void list_strangers(struct guard *g, struct strangers *all)
         closedir(d);
 }
 
-static int by_host(const void *a, const void *b)
+static int compare_hosts(const void *a, const void *b)
 {
     return strcmp(((const struct stranger *)a)->host, ((const struct stranger *)b)->host);
 }
 
-static int worst_first(const void *a, const void *b)
+static int compare_worst_first(const void *a, const void *b)
 {
     const struct stranger *x = a, *y = b;
     if (x->of_host != y->of_host)
@@ -175,9 +175,9 @@ static int worst_first(const void *a, const void *b)
 
 static void count_hosts(struct strangers *all)
 {
-    qsort(all->v, (size_t)all->n, sizeof *all->v, by_host);
+    qsort(all->v, (size_t)all->n, sizeof *all->v, compare_hosts);
     for (int i = 0, end; i < all->n; i = end) {
-        for (end = i; end < all->n && !by_host(&all->v[i], &all->v[end]);)
+        for (end = i; end < all->n && !compare_hosts(&all->v[i], &all->v[end]);)
             end++;
         for (int k = i; k < end; k++)
             all->v[k].of_host = end - i;
@@ -198,7 +198,7 @@ static void set_gate(struct guard *g, const struct strangers *all, bool shut)
 static void turn_away(struct guard *g, struct strangers *all)
 {
     count_hosts(all);
-    qsort(all->v, (size_t)all->n, sizeof *all->v, worst_first);
+    qsort(all->v, (size_t)all->n, sizeof *all->v, compare_worst_first);
     if (!g->flooded_ns)
         log_warn("rpc", "%d connections without a call, most from %s: %d stay", all->n,
                  all->v[0].host, GUARD_MOST);

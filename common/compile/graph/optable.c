@@ -297,8 +297,8 @@ static int infer_rotary(const struct graph *g, const struct node *n, struct err 
 }
 
 // qr lies as q does, kr as k does but without heads.
-static bool pair_fits(const struct shape *q, const struct shape *k, const struct shape *qr,
-                      const struct shape *kr)
+static bool rotary_pair_fits(const struct shape *q, const struct shape *k, const struct shape *qr,
+                             const struct shape *kr)
 {
     bool fit = qr->n == ATT_DIMS && kr->n == ATT_DIMS - 1;
     for (int d = 0; fit && d < ATT_WIDTH; d++)
@@ -323,7 +323,8 @@ static int infer_attention(const struct graph *g, const struct node *n, struct e
     if (q->dim[ATT_WIDTH] != k->dim[ATT_WIDTH])
         return err_set(e, ERR_INTERNAL, "attention: queries have %lld elements and keys %lld",
                        (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
-    if (o.qr >= 0 && !pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
+    if (o.qr >= 0 &&
+        !rotary_pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
         return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
     const struct value *lse = grad ? get_input(g, n, o.lse) : &g->values[n->out[ATTENTION_LSE]];
     const struct shape stats = {ATT_DIMS - 1,

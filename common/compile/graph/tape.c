@@ -56,7 +56,7 @@ void tape_add(struct tape *t, int value, int contribution)
 
 // Whether a cotangent has the value's dimensions in its order: not after a transposition. A vector
 // along the last dimension has another name for it.
-static bool same_order(const struct value *v, const struct value *cotangent)
+static bool has_order_of(const struct value *v, const struct value *cotangent)
 {
     bool same = true;
     for (int d = 0; d < v->shape.n && same; d++)
@@ -69,7 +69,7 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
     struct graph *g = t->g;
     struct value v = g->values[value];
     bool alike = v.shape.n == g->values[cotangent].shape.n;
-    if (alike && by == 1 && same_order(&v, &g->values[cotangent]))
+    if (alike && by == 1 && has_order_of(&v, &g->values[cotangent]))
         return cotangent;
     if (alike && find_param(t, value) < 0) // a parameter's is made by an op that accumulates
         return spread(g, cotangent, value, by, tape_dtype(t, value));

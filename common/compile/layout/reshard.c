@@ -154,7 +154,7 @@ static void offer_additions(struct search *s, int at, int dim)
 }
 
 // The `count` minor axes of `dim`, major first.
-static struct dim_cut minor_axes(const struct dim_cut *c, int count)
+static struct dim_cut take_minor_axes(const struct dim_cut *c, int count)
 {
     struct dim_cut out = {0};
     for (int i = c->n - count; i < c->n; i++)
@@ -183,7 +183,7 @@ static void offer_removals(struct search *s, int at, int dim)
     for (int count = 1; count <= now.dim[dim].n; count++) {
         struct reshard_step step = {.kind = RESHARD_ALL_GATHER,
                                     .dim = dim,
-                                    .cut = minor_axes(&now.dim[dim], count),
+                                    .cut = take_minor_axes(&now.dim[dim], count),
                                     .after = now};
         step.after.dim[dim].n = (uint8_t)(now.dim[dim].n - count);
         memset(step.after.dim[dim].axis + step.after.dim[dim].n, 0, (size_t)count);

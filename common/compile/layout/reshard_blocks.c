@@ -4,13 +4,13 @@
 // A block is seen as [outer, d, inner] around the dimension d that is cut or joined.
 #include "common/compile/layout/reshard_blocks.h"
 
-struct around {
+struct split {
     int64_t outer, size, inner;
 };
 
-static struct around look_around(const struct shape *s, int dim)
+static struct split split_shape(const struct shape *s, int dim)
 {
-    struct around a = {1, s->dim[dim], 1};
+    struct split a = {1, s->dim[dim], 1};
     for (int d = 0; d < s->n; d++) {
         a.outer *= d < dim ? s->dim[d] : 1;
         a.inner *= d > dim ? s->dim[d] : 1;
@@ -18,7 +18,7 @@ static struct around look_around(const struct shape *s, int dim)
     return a;
 }
 
-static struct op_block flat_block(int64_t count)
+static struct op_block make_flat_block(int64_t count)
 {
     return (struct op_block){{1, 1, count}, {0, 0, 1}, {0, 0, 1}};
 }
@@ -37,7 +37,7 @@ static struct op_block join_block(int64_t n, int64_t outer, int64_t rest)
 
 static struct reshard_blocks plan_slice(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = look_around(in, dim);
+    struct split a = split_shape(in, dim);
     int64_t part = a.size / n * a.inner;
     return (struct reshard_blocks){
         .pack = {{1, a.outer, part}, {0, a.size * a.inner, 1}, {0, part, 1}}, .pack_from = part};
@@ -45,10 +45,10 @@ static struct reshard_blocks plan_slice(const struct shape *in, int dim, int64_t
 
 static struct reshard_blocks plan_gather(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = look_around(in, dim);
+    struct split a = split_shape(in, dim);
     int64_t count = shape_count(in);
     return (struct reshard_blocks){.payload = n * count,
-                                   .pack = flat_block(count),
+                                   .pack = make_flat_block(count),
                                    .pack_to = count,
                                    .unpack = join_block(n, a.outer, a.size * a.inner),
                                    .unpacked = a.outer == 1};
@@ -56,12 +56,12 @@ static struct reshard_blocks plan_gather(const struct shape *in, int dim, int64_
 
 static struct reshard_blocks plan_scatter(const struct shape *in, int dim, int64_t n)
 {
-    struct around a = look_around(in, dim);
+    struct split a = split_shape(in, dim);
     int64_t count = shape_count(in);
     return (struct reshard_blocks){.payload = count,
                                    .pack = split_block(n, a.outer, a.size / n * a.inner),
                                    .packed = a.outer == 1,
-                                   .unpack = flat_block(count / n),
+                                   .unpack = make_flat_block(count / n),
                                    .unpack_from = count / n};
 }
 
@@ -71,7 +71,7 @@ static struct reshard_blocks plan_exchange(const struct shape *in, int from, int
     struct reshard_blocks t = plan_scatter(in, to, n);
     struct shape part = *in;
     part.dim[to] /= n;
-    struct around a = look_around(&part, from);
+    struct split a = split_shape(&part, from);
     t.unpack = join_block(n, a.outer, a.size * a.inner);
     t.unpack_from = 0;
     t.unpacked = a.outer == 1;

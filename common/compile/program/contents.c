@@ -3,12 +3,12 @@
 #include "common/compile/program/contents.h"
 
 // Bytes [from, to) of a buffer hold those of a value that begins at `origin`.
-struct held {
+struct content {
     int64_t from, to, origin;
     int value;
 };
 struct contents {
-    struct held *all;
+    struct content *all;
     int n, cap;
 };
 
@@ -19,7 +19,7 @@ static int64_t count_bytes(const struct program *p, int value)
     return shape_count(&local) * (int64_t)dtype_size(v->dtype);
 }
 
-static void add_held(struct contents *c, struct held h, struct arena *a)
+static void add_content(struct contents *c, struct content h, struct arena *a)
 {
     if (h.from >= h.to)
         return;
@@ -28,19 +28,19 @@ static void add_held(struct contents *c, struct held h, struct arena *a)
 }
 
 // What is written takes the place of what was there.
-static void put_held(struct contents *c, struct held h, struct arena *a)
+static void put_content(struct contents *c, struct content h, struct arena *a)
 {
     int n = c->n;
     for (int i = 0; i < n; i++) {
-        struct held old = c->all[i], below = old, above = old;
+        struct content old = c->all[i], below = old, above = old;
         below.to = h.from < old.to ? h.from : old.to;
         above.from = h.to > old.from ? h.to : old.from;
         bool whole = below.to <= below.from;
         c->all[i] = whole ? above : below;
         if (!whole)
-            add_held(c, above, a);
+            add_content(c, above, a);
     }
-    add_held(c, h, a);
+    add_content(c, h, a);
     for (int i = c->n; i-- > 0;)
         if (c->all[i].from >= c->all[i].to)
             c->all[i] = c->all[--c->n];
@@ -48,12 +48,12 @@ static void put_held(struct contents *c, struct held h, struct arena *a)
 
 // Whether all bytes of `h` are there: as the value's own, as those of the whole that a SPLIT takes it
 // from, or of the pieces that a STACK makes it of.
-static bool holds_bytes(const struct program *p, const struct contents *c, struct held h)
+static bool holds_bytes(const struct program *p, const struct contents *c, struct content h)
 {
     const struct graph *g = p->graph;
     int64_t found = 0;
     for (int i = 0; i < c->n; i++) {
-        const struct held *x = &c->all[i];
+        const struct content *x = &c->all[i];
         int64_t from = x->from > h.from ? x->from : h.from, to = x->to < h.to ? x->to : h.to;
         if (x->value == h.value && x->origin == h.origin && from < to)
             found += to - from;
@@ -67,22 +67,22 @@ static bool holds_bytes(const struct program *p, const struct contents *c, struc
     int64_t origin = h.origin;
     for (int k = 0; k < n->nout && n->op == OP_SPLIT; k++, origin -= count_bytes(p, h.value))
         if (n->out[k] == h.value)
-            return holds_bytes(p, c, (struct held){h.from, h.to, origin, n->in[0]});
+            return holds_bytes(p, c, (struct content){h.from, h.to, origin, n->in[0]});
     bool all = n->op == OP_STACK;
     for (int k = 0; k < n->nin && all; k++) {
         int64_t end = origin + count_bytes(p, n->in[k]);
-        struct held piece = {h.from > origin ? h.from : origin, h.to < end ? h.to : end, origin,
-                             n->in[k]};
+        struct content piece = {h.from > origin ? h.from : origin, h.to < end ? h.to : end, origin,
+                                n->in[k]};
         all = piece.from >= piece.to || holds_bytes(p, c, piece);
         origin = end;
     }
     return all;
 }
 
-static struct held locate_value(const struct program *p, struct view v, int value)
+static struct content locate_value(const struct program *p, struct view v, int value)
 {
     int64_t at = (int64_t)v.offset;
-    return (struct held){at, at + count_bytes(p, value), at, value};
+    return (struct content){at, at + count_bytes(p, value), at, value};
 }
 
 static int check_op(const struct program *p, int at, struct contents *all, struct arena *a,
@@ -99,13 +99,13 @@ static int check_op(const struct program *p, int at, struct contents *all, struc
     }
     for (int k = 0; k < i->nout; k++) {
         const struct buffer *b = &p->buffers[i->out[k].buffer];
-        struct held h = locate_value(p, i->out[k], n->out[k]);
+        struct content h = locate_value(p, i->out[k], n->out[k]);
         if (b->persistent)
             continue;
         if ((uint64_t)h.to > b->bytes)
             return err_set(e, ERR_INTERNAL, "%s: instruction %d writes beyond its buffer",
                            program_name(p->kind), at);
-        put_held(&all[i->out[k].buffer], h, a);
+        put_content(&all[i->out[k].buffer], h, a);
     }
     return 0;
 }
@@ -118,7 +118,7 @@ static void put_brought(const struct program *p, const struct instr *i, struct c
     const struct buffer *b = &p->buffers[i->out[0].buffer];
     int value = n->kind == NODE_SEND ? n->in[0] : n->out[0];
     if (!b->persistent)
-        put_held(&all[i->out[0].buffer], (struct held){0, (int64_t)b->bytes, 0, value}, a);
+        put_content(&all[i->out[0].buffer], (struct content){0, (int64_t)b->bytes, 0, value}, a);
 }
 
 int contents_check(const struct program *p, struct err *e)

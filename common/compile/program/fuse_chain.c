@@ -18,7 +18,7 @@ struct form {
     struct op_chain chain;
 };
 
-static const struct value *made_by(const struct graph *g, const struct node *n)
+static const struct value *get_output(const struct graph *g, const struct node *n)
 {
     return &g->values[n->out[0]];
 }
@@ -26,7 +26,7 @@ static const struct value *made_by(const struct graph *g, const struct node *n)
 // The dimension of the output that a label is; −1: it has none.
 static int find_dim(const struct graph *g, const struct node *n, int label)
 {
-    for (int d = 0; d < made_by(g, n)->shape.n; d++)
+    for (int d = 0; d < get_output(g, n)->shape.n; d++)
         if (n->attr.label[n->nin][d] == label)
             return d;
     return -1;
@@ -148,8 +148,8 @@ static bool join_forms(const struct form *a, const struct form *b, struct form *
 
 // Copies a product's operand and renumbers its labels: a label of the output becomes the number of
 // its dimension there; contracted labels get the numbers after those.
-static void product_input(const struct graph *g, const struct node *n, int k, int8_t name[],
-                          struct node *to)
+static void copy_product_input(const struct graph *g, const struct node *n, int k, int8_t name[],
+                               struct node *to)
 {
     to->in[k] = n->in[k];
     for (int d = 0; d < g->values[n->in[k]].shape.n; d++) {
@@ -206,7 +206,7 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
     struct graph *g = fuse->g;
     const struct node *x = &g->nodes[a], *y = &g->nodes[b];
     const struct node *product = op_is(x->op, OP_IS_PRODUCT) ? x : y;
-    int dims = made_by(g, y)->shape.n;
+    int dims = get_output(g, y)->shape.n;
     int8_t name[MAX_DIMS * 4];
     struct op_chain chain = f->chain;
     *to = *y;
@@ -216,7 +216,7 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
     to->nout = 0;
     memset(name, -1, sizeof name);
     for (int k = 0; k < 2 && f->product; k++)
-        product_input(g, product, k, name, to);
+        copy_product_input(g, product, k, name, to);
     put_inputs(f, to);
     if (!put_outputs(fuse, f, a, b, &chain, to) ||
         (f->product && !has_room_for_product(g, to, &chain)))
@@ -232,7 +232,7 @@ static bool make_node(const struct fuse *fuse, const struct form *f, int a, int 
 static bool reads_elementwise(const struct graph *g, const struct node *x, const struct node *y,
                               const struct form *a, const struct form *b)
 {
-    const struct value *from = made_by(g, x), *to = made_by(g, y);
+    const struct value *from = get_output(g, x), *to = get_output(g, y);
     for (int k = 0; k < 2 && b->product; k++)
         if (find_register(a, y->in[k]) >= 0)
             return false;

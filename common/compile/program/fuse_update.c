@@ -16,7 +16,7 @@ static bool is_of_row(const struct instr *i)
 }
 
 // Whether `next` may run in the call that began with `first`.
-static bool goes_with(const struct instr *first, const struct instr *next)
+static bool may_join(const struct instr *first, const struct instr *next)
 {
     if (!is_of_row(next) || next->op != first->op)
         return false;
@@ -29,7 +29,7 @@ void fuse_updates(struct program *p)
     for (int i = 0, end; i < p->ninstrs; i = end) {
         struct instr *first = &p->instrs[i];
         for (end = i + 1; is_of_row(first) && end < p->ninstrs; end++)
-            if (!goes_with(first, &p->instrs[end]))
+            if (!may_join(first, &p->instrs[end]))
                 break;
         first->with = end - i - 1;
     }

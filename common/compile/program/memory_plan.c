@@ -63,7 +63,7 @@ static void place_persistent(struct program *const *programs, int n, struct map 
         }
 }
 
-static int larger_first(const void *x, const void *y)
+static int compare_larger_first(const void *x, const void *y)
 {
     const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
     if (a->bytes != b->bytes)
@@ -90,8 +90,8 @@ static int order_temporaries(struct program *p, struct buffer **order)
                 order[n++] = &p->buffers[b];
         lasting = half ? lasting : n;
     }
-    qsort(order, (size_t)lasting, sizeof *order, larger_first);
-    qsort(order + lasting, (size_t)(n - lasting), sizeof *order, larger_first);
+    qsort(order, (size_t)lasting, sizeof *order, compare_larger_first);
+    qsort(order + lasting, (size_t)(n - lasting), sizeof *order, compare_larger_first);
     return n;
 }
 

@@ -24,7 +24,7 @@ static bool is_gather(const struct node *n)
 }
 
 // A gather of a parameter or its copy, the cast before it, a gather's second step.
-static bool moves_early(const struct order *o, const struct node *n)
+static bool is_moved_early(const struct order *o, const struct node *n)
 {
     bool cast = node_casts_param(n);
     if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
@@ -34,7 +34,7 @@ static bool moves_early(const struct order *o, const struct node *n)
 }
 
 // Whether a node adds a gradient that was just reduce-scattered to its sum.
-static bool moves_late(const struct order *o, const struct node *n)
+static bool is_moved_late(const struct order *o, const struct node *n)
 {
     if (n->kind != NODE_OP || n->op != OP_SUM || n->phase != PHASE_BACKWARD)
         return false;
@@ -56,10 +56,10 @@ static void place_node(struct order *o, int node, int run)
 {
     struct graph *g = o->g;
     const struct node *n = &g->nodes[node];
-    bool early = moves_early(o, n);
+    bool early = is_moved_early(o, n);
     if (early)
         o->place[node] = (run ? run - 1 : 0) * POSITIONS + FIRST;
-    else if (moves_late(o, n))
+    else if (is_moved_late(o, n))
         o->place[node] = (run + 1) * POSITIONS + LAST;
     else
         o->place[node] = run * POSITIONS + AMID;
@@ -108,7 +108,7 @@ struct placed {
     int phase, place, node;
 };
 
-static int by_place(const void *x, const void *y)
+static int compare_places(const void *x, const void *y)
 {
     const struct placed *a = x, *b = y;
     if (a->phase != b->phase)
@@ -130,7 +130,7 @@ void order_nodes(struct graph *g)
     find_places(&o);
     for (int i = 0; i < g->nnodes; i++)
         placed[i] = (struct placed){(int)g->nodes[i].phase, o.place[i], i};
-    qsort(placed, (size_t)g->nnodes, sizeof *placed, by_place);
+    qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
     memcpy(nodes, g->nodes, sizeof *nodes * (size_t)g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
         g->nodes[i] = nodes[placed[i].node];

@@ -36,7 +36,7 @@ static int check_labels(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
-static bool leaf_kind(enum value_kind k)
+static bool is_leaf_kind(enum value_kind k)
 {
     return k != VALUE_TEMP;
 }
@@ -51,7 +51,7 @@ static int check_node(const struct graph *g, int at, struct err *e)
         if (v < 0 || v >= g->nvalues)
             return BAD("node %d reads value %d of %d", at, v, g->nvalues);
         if (g->values[v].producer >= at ||
-            (g->values[v].producer < 0 && !leaf_kind(g->values[v].kind)))
+            (g->values[v].producer < 0 && !is_leaf_kind(g->values[v].kind)))
             return BAD("node %d reads %s (value %d) before it is made", at, get_name(g, v), v);
     }
     for (int k = 0; k < n->nout; k++)
@@ -229,13 +229,13 @@ int verify_partitioned(const struct graph *g, const struct mesh *m, struct err *
 
 // ---- programs ----------------------------------------------------------------------------------
 
-static int by_first(const void *x, const void *y)
+static int compare_first(const void *x, const void *y)
 {
     const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
     return a->first != b->first ? (a->first < b->first ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-static int by_last(const void *x, const void *y)
+static int compare_last(const void *x, const void *y)
 {
     const struct buffer *a = *(struct buffer *const *)x, *b = *(struct buffer *const *)y;
     return a->last != b->last ? (a->last < b->last ? -1 : 1) : (a < b ? -1 : a > b);
@@ -291,8 +291,8 @@ static int check_region(const struct program *p, enum region r, struct arena *sc
         else
             born[n] = dead[n] = b, n++;
     }
-    qsort(born, (size_t)n, sizeof *born, by_first);
-    qsort(dead, (size_t)n, sizeof *dead, by_last);
+    qsort(born, (size_t)n, sizeof *born, compare_first);
+    qsort(dead, (size_t)n, sizeof *dead, compare_last);
     for (int i = 0, d = 0; i < n && !rc; i++) {
         for (; dead[d]->last < born[i]->first; d++) {
             int at = find_place(alive, nalive, dead[d]->offset);
@@ -447,7 +447,7 @@ static bool is_sendrecv(const struct instr *i)
     return i->kind == INSTR_SEND || i->kind == INSTR_RECV;
 }
 
-static int number_queue(enum instr_kind kind, enum phase phase, bool up)
+static int find_queue_number(enum instr_kind kind, enum phase phase, bool up)
 {
     return ((kind == INSTR_SEND) * 2 + up) * PHASE_COUNT + (int)phase;
 }
@@ -460,25 +460,26 @@ static void find_queues(struct meeting *m, int stage, struct arena *scratch)
         const struct instr *in = &p->instrs[i];
         if (is_sendrecv(in))
             m->place[stage][i] =
-                m->queues[stage][number_queue(in->kind, in->phase, in->peer > stage)].n++;
+                m->queues[stage][find_queue_number(in->kind, in->phase, in->peer > stage)].n++;
     }
     for (int q = 0; q < QUEUES; q++)
         m->queues[stage][q].at = arena_array(scratch, int, m->queues[stage][q].n);
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         if (is_sendrecv(in))
-            m->queues[stage][number_queue(in->kind, in->phase, in->peer > stage)]
+            m->queues[stage][find_queue_number(in->kind, in->phase, in->peer > stage)]
                 .at[m->place[stage][i]] = i;
     }
 }
 
 // Returns the receive that answers a send, or the send of a receive; null: the other stage has not
 // come to it yet.
-static const struct instr *other_side(const struct meeting *m, int stage, const struct instr *in,
-                                      int k)
+static const struct instr *find_other_side(const struct meeting *m, int stage,
+                                           const struct instr *in, int k)
 {
     enum instr_kind kind = in->kind == INSTR_SEND ? INSTR_RECV : INSTR_SEND;
-    const struct queue *q = &m->queues[in->peer][number_queue(kind, in->phase, stage > in->peer)];
+    const struct queue *q =
+        &m->queues[in->peer][find_queue_number(kind, in->phase, stage > in->peer)];
     return k < q->n && q->at[k] <= m->at[in->peer] ? &m->stages[in->peer].instrs[q->at[k]] : NULL;
 }
 
@@ -492,7 +493,7 @@ static int check_other_side(const struct meeting *m, int stage, int start, bool 
     int k = m->place[stage][start];
     if (in->peer < 0 || in->peer >= m->n)
         return BAD("stage %d has a message with stage %d of %d", stage, in->peer, m->n);
-    const struct instr *o = other_side(m, stage, in, k);
+    const struct instr *o = find_other_side(m, stage, in, k);
     *ready = o != NULL;
     if (!o)
         return 0;

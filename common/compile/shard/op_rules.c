@@ -114,8 +114,8 @@ static int64_t label_size(const struct shard_query *q, int label)
 }
 
 // Whether `label` can take `axis` besides the axes it has already.
-static bool still_divides(const struct shard_query *q, const struct placement *p, int label,
-                          int axis)
+static bool can_divide_further(const struct shard_query *q, const struct placement *p, int label,
+                               int axis)
 {
     int64_t parts = q->mesh->axis[axis].size;
     for (int a = 0; a < q->mesh->n; a++)
@@ -165,7 +165,7 @@ static int rule_free(const struct shard_query *q, const struct placement *p, int
         best += label_cut(q, k, axis) != NO_LABEL ? gather_bytes(q, p, k, axis) : 0;
     for (int k = 0; k < q->node->nin; k++) {
         int label = label_cut(q, k, axis);
-        if (label == NO_LABEL || label == choice || !still_divides(q, p, label, axis))
+        if (label == NO_LABEL || label == choice || !can_divide_further(q, p, label, axis))
             continue;
         uint64_t kept = q->has_want ? gather_bytes(q, p, q->node->nin, axis) : 0;
         for (int j = 0; j < q->node->nin; j++)
@@ -202,7 +202,7 @@ static void place_rest(const struct shard_query *q, struct placement *p)
         if (p->label[axis] != UNPLACED)
             continue;
         int label = rule_contracted(q, axis);
-        if (label != NO_LABEL && !still_divides(q, p, label, axis))
+        if (label != NO_LABEL && !can_divide_further(q, p, label, axis))
             label = NO_LABEL;
         else if (label == NO_LABEL)
             label = rule_free(q, p, axis);
@@ -210,8 +210,8 @@ static void place_rest(const struct shard_query *q, struct placement *p)
     }
 }
 
-// The operands, largest first.
-static int by_size(const struct shard_query *q, int order[OP_MAX_IN])
+// Puts the numbers of the operands in order, the largest operand first, and returns how many.
+static int sort_operands(const struct shard_query *q, int order[OP_MAX_IN])
 {
     for (int k = 0; k < q->node->nin; k++) {
         int at = k;
@@ -238,7 +238,7 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
             dim_append(&cut[label], axis);
             done |= (axis_set)(1u << axis);
         }
-    int order[OP_MAX_IN], n = by_size(q, order);
+    int order[OP_MAX_IN], n = sort_operands(q, order);
     for (int o = 0; o < n; o++) {
         int k = order[o];
         for (int d = 0; q->in[k] && d < get_input(q, k)->shape.n; d++)

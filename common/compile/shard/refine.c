@@ -39,7 +39,7 @@ static struct spec find_asked_cut(const struct refine *r, const struct mesh *m,
     return s;
 }
 
-static bool goes_on_from(const struct spec *coarse, const struct spec *fine)
+static bool is_refinement_of(const struct spec *coarse, const struct spec *fine)
 {
     for (int d = 0; d < MAX_DIMS; d++) {
         struct dim_cut head = fine->dim[d];
@@ -57,7 +57,8 @@ static struct spec admit_finer(const struct mesh *m, const struct value *v,
                                const struct spec *coarse, struct spec fine)
 {
     int bad;
-    return goes_on_from(coarse, &fine) && spec_divides(&fine, m, &v->shape, &bad) ? fine : *coarse;
+    return is_refinement_of(coarse, &fine) && spec_divides(&fine, m, &v->shape, &bad) ? fine
+                                                                                      : *coarse;
 }
 
 struct spec refine_grad(const struct sharding *s, const struct mesh *m, const struct value *param)
@@ -92,7 +93,7 @@ static void check_finer(struct sharding *s, const struct mesh *m, const struct g
         f.axes = dim_axes(&f.has.dim[d]);
         f.size = v->shape.dim[d];
         f.parts = dim_parts(m, &f.has.dim[d]);
-    } else if (!goes_on_from(&f.within, &f.has)) {
+    } else if (!is_refinement_of(&f.within, &f.has)) {
         f.code = FACT_NOT_FINER;
     } else {
         return;

@@ -105,7 +105,7 @@ int entry_dims(const struct job_spec *s)
 }
 
 // Latents, and what a router makes of a token, lie as the tokens do, unless the job says otherwise.
-static enum point point_asked(const struct sharding *s, const struct value *v)
+static enum point find_point(const struct sharding *s, const struct value *v)
 {
     return v->point == POINT_LATENT && !s->given[POINT_LATENT] ? POINT_SEQ : v->point;
 }
@@ -123,7 +123,7 @@ struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const
 {
     bool param = v->kind == VALUE_PARAM;
     int entry = param ? sharding_entry(s, v) : -1;
-    enum point point = param ? POINT_NONE : point_asked(s, v);
+    enum point point = param ? POINT_NONE : find_point(s, v);
     struct spec spec;
     if (entry >= 0)
         spec = s->params[entry];

@@ -32,7 +32,7 @@ struct cut {
     struct err *err;
 };
 
-static bool in_update(const struct node *n)
+static bool is_in_update(const struct node *n)
 {
     return n->phase == PHASE_UPDATE;
 }
@@ -55,7 +55,7 @@ static int chunk_at(const struct cut *c, int place)
 static void place_node(const struct cut *c, struct node *n)
 {
     n->stage = n->place % c->nstages;
-    n->chunk = in_update(n) ? 0 : chunk_at(c, n->place);
+    n->chunk = is_in_update(n) ? 0 : chunk_at(c, n->place);
 }
 
 static void find_roots(struct cut *c)
@@ -78,7 +78,7 @@ static void find_readers(struct cut *c)
     for (int i = g->nnodes - 1; i >= 0; i--) {
         const struct node *n = &g->nodes[i];
         uint64_t stages = stage_bit(n->stage);
-        if (in_update(n) || n->when == LAST_MICROBATCH)
+        if (is_in_update(n) || n->when == LAST_MICROBATCH)
             continue;
         if (n->when == FIRST_MICROBATCH)
             stages = c->read[n->out[0]];
@@ -113,7 +113,7 @@ static uint64_t find_stages(const struct cut *c, const struct node *n)
 {
     if (n->when == FIRST_MICROBATCH)
         return c->read[n->out[0]];
-    if (!in_update(n) && n->when != LAST_MICROBATCH)
+    if (!is_in_update(n) && n->when != LAST_MICROBATCH)
         return stage_bit(n->stage);
     uint64_t stages = c->all;
     for (int k = 0; k < n->nin; k++)
@@ -174,7 +174,7 @@ static void add_send(struct cut *c, const struct node *made_by, int value, int f
 static void add_sends(struct cut *c, const struct node *made_by, int value)
 {
     const uint64_t *have = &c->g->values[value].stages;
-    if (in_update(made_by) || !(c->read[value] & ~*have))
+    if (is_in_update(made_by) || !(c->read[value] & ~*have))
         return;
     for (int at = made_by->place; at < c->last[value] && c->read[value] & ~*have; at++)
         add_send(c, made_by, value, at, at + 1);
@@ -228,7 +228,7 @@ static void replace_inputs(struct cut *c, struct node *n)
             n->in[k] = c->summed[v];
         else if (c->part[v] && keeps_part(n))
             c->part[n->out[0]] = true;
-        else if (c->part[v] && in_update(n))
+        else if (c->part[v] && is_in_update(n))
             n->in[k] = sum_over_stages(c, n, v);
     }
 }
