@@ -200,9 +200,9 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
 
 // ---- verbs about jobs ----
 
-enum how { NO, MOVE, DRAIN, GOAL, ALREADY, CLAIM };
-struct deed {
-    enum how how;
+enum effect_kind { NO, MOVE, DRAIN, GOAL, ALREADY, CLAIM };
+struct effect {
+    enum effect_kind kind;
     const char *text; // what happens now, is so already, or why not
 };
 
@@ -210,7 +210,7 @@ struct deed {
 static const struct verb {
     enum event_kind event;
     enum job_state to;
-    struct deed in[JOB_STATES];
+    struct effect in[JOB_STATES];
 } verbs[AUDIT_SUBMIT] = {
     [AUDIT_CANCEL] =
         {EVENT_CANCELLED,
@@ -330,7 +330,7 @@ static const char *claim_job(struct job_record *j, const struct coord_event *ev,
     return NULL;
 }
 
-static const char *carry_out(struct job_record *j, const struct verb *v, const struct deed *d,
+static const char *carry_out(struct job_record *j, const struct verb *v, const struct effect *d,
                              const struct coord_event *ev)
 {
     struct job_note n = {v->event, -1, NULL, -1};
@@ -339,7 +339,7 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     if (j->found[0] && v->to == JOB_QUEUED)
         return "it was found again after a lost database and nobody has adopted it: look at `weft "
                "why` and `weft checkpoints`, then `weft adopt` it";
-    switch (d->how) {
+    switch (d->kind) {
     case NO:
         return d->text;
     case ALREADY:
@@ -370,7 +370,7 @@ static const char *act_on_job(struct coord *c, enum audit_verb verb, const struc
     struct job_record *j = job_of(c, q->target, e);
     if (!j)
         return e->text;
-    const struct deed *d = &v->in[j->state];
+    const struct effect *d = &v->in[j->state];
     reply->target = frame_text(j->id);
     reply->text = frame_text(d->text);
     struct err unread = {0};

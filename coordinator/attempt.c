@@ -415,7 +415,7 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
 }
 
 // Before the fence has answered no Start has gone out, so there is nothing to reap.
-static bool nothing_lives(const struct attempt *at)
+static bool has_no_ranks(const struct attempt *at)
 {
     if (!WEFT_RULE(reaped_frees))
         return true;
@@ -448,7 +448,7 @@ void attempt_fault(struct attempt *at, const struct fault *f)
 
 bool attempt_is_over(const struct attempt *at)
 {
-    return at->phase >= PHASE_END && nothing_lives(at);
+    return at->phase >= PHASE_END && has_no_ranks(at);
 }
 
 void attempt_end(struct attempt *at)

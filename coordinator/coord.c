@@ -316,7 +316,7 @@ static void sweep_history(struct coord *c)
 
 // This process or its machine was stopped for a while: what others said meanwhile has not been read
 // yet, so everybody gets a new lease.
-static void after_gap(struct coord *c, int64_t gap_ns)
+static void resume_after_gap(struct coord *c, int64_t gap_ns)
 {
     c->grace_ns = c->now_ns + c->config.lease_ns;
     hosts_afresh(c);
@@ -370,7 +370,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     c->now_ns = c->stepped_ns = ev->now_ns;
     c->wall_ms = ev->wall_ms;
     if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4)
-        after_gap(c, gap_ns);
+        resume_after_gap(c, gap_ns);
     else if (graced && c->now_ns >= c->grace_ns)
         c->round_due = true; // what waited for hosts to come back
     on[ev->kind](c, ev);

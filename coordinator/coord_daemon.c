@@ -204,7 +204,7 @@ static bool is_ready(void *ctx, struct buf *why)
 }
 
 // gRPC would silently take over the socket of a running server, so look first whether one listens.
-static int nobody_at(const char *path, struct err *e)
+static int check_unused(const char *path, struct err *e)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     struct ucred who = {0};
@@ -231,7 +231,7 @@ static int listen_one(struct daemon *d, int i, struct err *e)
     bool local = strncmp(o.address, "unix:", 5) == 0; // of mode 0600: it needs no TLS
     if (!local)
         o.tls = make_tls(d);
-    int rc = local ? nobody_at(o.address + 5, e) : 0;
+    int rc = local ? check_unused(o.address + 5, e) : 0;
     rc = rc ? rc : rpc_serve(d->rpc, &o, &d->server[i], bound, sizeof bound, e);
     if (rc)
         return rc;

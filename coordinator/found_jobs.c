@@ -20,7 +20,7 @@ enum { UNADOPTED_MAX = 10 * FOUND_MAX }; // of all hosts: who lies can fill no m
 
 void found_ask(struct coord *c, struct host *host)
 {
-    if (host->told || !c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
+    if (host->answered || !c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
         return;
     if (!host->checkpoint_root || !host->checkpoint_root[0])
         return;
@@ -31,7 +31,7 @@ void found_ask(struct coord *c, struct host *host)
     host->find = host->conn;
 }
 
-static int64_t newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
+static int64_t find_newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
 {
     int64_t step = -1;
     for (size_t i = 0; i < f->n_committed; i++)
@@ -80,7 +80,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     static const char unknown[] = "nobody has said yet that it is still wanted: `weft adopt` takes "
                                   "it, `weft cancel` lets it rest";
     uint64_t epoch = 0;
-    int64_t step = newest_step(f, &epoch);
+    int64_t step = find_newest_step(f, &epoch);
     j->epoch = f->epoch;
     text_set(&j->found, host_name(host));
     j->committed_step = j->last_step = step;
@@ -157,7 +157,7 @@ void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone 
     if (!host->find || host->find != host->conn)
         return;
     host->find = 0;
-    host->told = d->ok;
+    host->answered = d->ok;
     int room = UNADOPTED_MAX - count_unadopted(c);
     for (size_t i = 0; i < d->n_found && i < FOUND_MAX && (int)i < room; i++)
         take_job(c, host, d->found[i]);

@@ -37,7 +37,7 @@ struct host {
     bool leaving;  // its worker was asked to stop
     uint64_t conn; // its stream; 0: away
     uint64_t find; // the stream on which it was asked for lost jobs and has not answered; 0: none
-    bool told;     // it has answered: it is not asked again
+    bool answered; // it is not asked again
     int64_t heard_ns;
     int nattempts;    // that have a rank on it
     int troubles;     // ranks that its disk, memory, device or somebody on it ended, lately

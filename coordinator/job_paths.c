@@ -9,7 +9,7 @@
 
 // Whether a relative path goes above where it starts, symbolic links aside: a worker's kernel sees
 // to those.
-static bool climbs_out(const char *path)
+static bool leaves_folder(const char *path)
 {
     int depth = 0;
     while (*path) {
@@ -30,7 +30,7 @@ static bool lies_beneath(const char *root, const char *path)
 {
     const char *relative;
     return !root || !root[0] ||
-           (!root_relative(root, path, &relative, NULL) && !climbs_out(relative));
+           (!root_relative(root, path, &relative, NULL) && !leaves_folder(relative));
 }
 
 static void check_path(const struct coord *c, const char *key, const char *path, bool checkpoint,

@@ -125,7 +125,7 @@ void job_add(struct job_record *j)
     map_put(&j->coord->by_id, j->id, j);
 }
 
-static int by_place_in_line(const void *a, const void *b)
+static int compare_places_in_line(const void *a, const void *b)
 {
     return job_goes_before(*(struct job_record *const *)a, *(struct job_record *const *)b) ? -1 : 1;
 }
@@ -143,7 +143,7 @@ void jobs_enter_queue(struct coord *c)
         if (j->state == JOB_QUEUED)
             waiting[n++] = j;
     }
-    qsort(waiting, (size_t)n, sizeof(void *), by_place_in_line);
+    qsort(waiting, (size_t)n, sizeof(void *), compare_places_in_line);
     for (int i = 0; i < n; i++)
         enter_queue(waiting[i]);
 }
@@ -230,7 +230,7 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
     return NULL;
 }
 
-static const char *text_dup(const char *s)
+static const char *copy_text(const char *s)
 {
     char *copy = strdup(s);
     PRE(copy != NULL);
@@ -257,9 +257,9 @@ static void take_spec(struct job_record *j, const struct job *spec)
                                .checkpoint = spec->checkpoint,
                                .resources = spec->resources,
                                .restart = spec->restart};
-    j->settings.checkpoint.dir = text_dup(spec->checkpoint.dir);
+    j->settings.checkpoint.dir = copy_text(spec->checkpoint.dir);
     for (int i = 0; i < spec->mesh.n; i++)
-        j->settings.mesh.axis[i].name = text_dup(spec->mesh.axis[i].name);
+        j->settings.mesh.axis[i].name = copy_text(spec->mesh.axis[i].name);
     j->parsed = true;
     if (!j->mesh[0])
         print_mesh(j);

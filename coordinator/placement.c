@@ -12,7 +12,7 @@ struct pick { // a host that may take part, with what it can take in whole block
     const struct place_host *h;
 };
 
-static int by_rack(const void *a, const void *b)
+static int compare_racks(const void *a, const void *b)
 {
     const struct pick *x = a, *y = b;
     int d = strcmp(x->h->rack, y->h->rack);
@@ -20,14 +20,14 @@ static int by_rack(const void *a, const void *b)
     return d ? d : x->host - y->host;
 }
 
-static int by_room(const void *a, const void *b)
+static int compare_rooms(const void *a, const void *b)
 {
     const struct pick *x = a, *y = b;
-    return x->room != y->room ? y->room - x->room : by_rack(a, b);
+    return x->room != y->room ? y->room - x->room : compare_racks(a, b);
 }
 
-static int one_host(const struct place_want *w, const struct place_host *hosts, int n,
-                    struct place_share *out)
+static int choose_one_host(const struct place_want *w, const struct place_host *hosts, int n,
+                           struct place_share *out)
 {
     int best = -1;
     struct pick at = {0}, other = {0};
@@ -36,7 +36,7 @@ static int one_host(const struct place_want *w, const struct place_host *hosts, 
             continue;
         other = (struct pick){i, 0, &hosts[i]};
         if (best < 0 || hosts[i].free < hosts[best].free ||
-            (hosts[i].free == hosts[best].free && by_rack(&other, &at) < 0)) {
+            (hosts[i].free == hosts[best].free && compare_racks(&other, &at) < 0)) {
             best = i;
             at = other;
         }
@@ -48,18 +48,18 @@ static int one_host(const struct place_want *w, const struct place_host *hosts, 
 }
 
 // Takes as few of these hosts as possible. Reorders `picks`.
-static int of_group(const struct place_want *w, struct pick *picks, int n, int block,
-                    struct place_share *out)
+static int choose_fewest(const struct place_want *w, struct pick *picks, int n, int block,
+                         struct place_share *out)
 {
     int most = w->max_hosts > 0 && w->max_hosts < n ? w->max_hosts : n, taken = 0, sum = 0;
     for (int i = 0; i < n; i++)
         picks[i].room = picks[i].h->free / block * block;
-    qsort(picks, (size_t)n, sizeof *picks, by_room);
+    qsort(picks, (size_t)n, sizeof *picks, compare_rooms);
     while (taken < most && sum < w->ranks && picks[taken].room > 0)
         sum += picks[taken++].room;
     if (sum < w->ranks)
         return 0;
-    qsort(picks, (size_t)taken, sizeof *picks, by_rack);
+    qsort(picks, (size_t)taken, sizeof *picks, compare_racks);
     int left = w->ranks, used = 0;
     for (int i = 0; i < taken && left > 0; i++) {
         int take = picks[i].room < left ? picks[i].room : left;
@@ -69,18 +69,18 @@ static int of_group(const struct place_want *w, struct pick *picks, int n, int b
     return used;
 }
 
-static int in_racks(const struct place_want *w, const struct pick *all, int n, int block,
-                    struct pick *scratch, struct place_share *out)
+static int choose_by_rack(const struct place_want *w, const struct pick *all, int n, int block,
+                          struct pick *scratch, struct place_share *out)
 {
     for (int from = 0, to; from < n; from = to) {
         for (to = from; to < n && !strcmp(all[to].h->rack, all[from].h->rack); to++)
             scratch[to - from] = all[to];
-        int used = of_group(w, scratch, to - from, block, out);
+        int used = choose_fewest(w, scratch, to - from, block, out);
         if (used)
             return used;
     }
     memcpy(scratch, all, sizeof *all * (size_t)n);
-    return of_group(w, scratch, n, block, out);
+    return choose_fewest(w, scratch, n, block, out);
 }
 
 // The hosts that reach each other: all that have an address (share is null), or all of one share.
@@ -91,22 +91,23 @@ static int collect_reachable(const struct place_host *hosts, int n, const char *
     for (int i = 0; i < n; i++)
         if (hosts[i].free > 0 && (share ? !strcmp(hosts[i].share, share) : hosts[i].address))
             out[used++] = (struct pick){i, 0, &hosts[i]};
-    qsort(out, (size_t)used, sizeof *out, by_rack);
+    qsort(out, (size_t)used, sizeof *out, compare_racks);
     return used;
 }
 
-static int of_reachable(const struct place_want *w, const struct place_host *hosts, int n,
-                        int block, struct pick *picks, struct place_share *out)
+static int choose_reachable(const struct place_want *w, const struct place_host *hosts, int n,
+                            int block, struct pick *picks, struct place_share *out)
 {
     struct pick *scratch = picks + n;
-    int found = in_racks(w, picks, collect_reachable(hosts, n, NULL, picks), block, scratch, out);
+    int found =
+        choose_by_rack(w, picks, collect_reachable(hosts, n, NULL, picks), block, scratch, out);
     for (int i = 0; i < n && !found; i++) {
         bool seen = !hosts[i].share[0] || hosts[i].free == 0;
         for (int k = 0; k < i && !seen; k++)
             seen = hosts[k].free > 0 && !strcmp(hosts[k].share, hosts[i].share);
         if (!seen)
-            found = in_racks(w, picks, collect_reachable(hosts, n, hosts[i].share, picks), block,
-                             scratch, out);
+            found = choose_by_rack(w, picks, collect_reachable(hosts, n, hosts[i].share, picks),
+                                   block, scratch, out);
     }
     return found;
 }
@@ -119,7 +120,7 @@ int placement_find(const struct place_want *w, const struct place_host *hosts, i
         total += hosts[i].free;
     if (total < w->ranks)
         return 0;
-    int used = one_host(w, hosts, n, out);
+    int used = choose_one_host(w, hosts, n, out);
     if (used || w->max_hosts == 1)
         return used;
     struct pick *picks = calloc(2 * (size_t)n + 1, sizeof *picks);
@@ -128,7 +129,7 @@ int placement_find(const struct place_want *w, const struct place_host *hosts, i
         int block = 1;
         for (int i = inner; i < w->naxes; i++)
             block *= w->axes[i];
-        used = of_reachable(w, hosts, n, block, picks, out);
+        used = choose_reachable(w, hosts, n, block, picks, out);
     }
     free(picks);
     return used;

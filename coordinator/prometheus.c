@@ -111,19 +111,19 @@ static void print_devices(const struct coord_counts *n, struct buf *out)
 
 // ---- a job's own ----
 
-static bool job_step(const Weft__V1__JobStatus *j, double *v)
+static bool get_step(const Weft__V1__JobStatus *j, double *v)
 {
     *v = (double)j->step;
     return j->step >= 0;
 }
 
-static bool job_loss(const Weft__V1__JobStatus *j, double *v)
+static bool get_loss(const Weft__V1__JobStatus *j, double *v)
 {
     *v = j->loss;
     return j->reported;
 }
 
-static bool job_speed(const Weft__V1__JobStatus *j, double *v)
+static bool get_speed(const Weft__V1__JobStatus *j, double *v)
 {
     *v = j->samples_per_s;
     return j->reported;
@@ -133,9 +133,9 @@ static const struct {
     const char *name, *help;
     bool (*value)(const Weft__V1__JobStatus *j, double *v); // false: not known
 } job_families[] = {
-    {"weft_job_step", "The newest step that a job reported.", job_step},
-    {"weft_job_loss", "Loss of that step.", job_loss},
-    {"weft_job_samples_per_second", "Samples a second at that step.", job_speed},
+    {"weft_job_step", "The newest step that a job reported.", get_step},
+    {"weft_job_loss", "Loss of that step.", get_loss},
+    {"weft_job_samples_per_second", "Samples a second at that step.", get_speed},
 };
 
 static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)

@@ -315,7 +315,7 @@ static void let_wait(struct round *r, struct job_record *j)
     reserve_hosts(r, j);
 }
 
-static bool all_reserved(const struct round *r)
+static bool are_all_reserved(const struct round *r)
 {
     for (int i = 0; i < r->n; i++)
         if (!r->reserved[i])
@@ -346,7 +346,7 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
             begin_job(&r, j, n);
         } else {
             let_wait(&r, j);
-            if (all_reserved(&r)) {
+            if (are_all_reserved(&r)) {
                 tail->at = j;
                 tail->first = r.first;
             }

@@ -48,7 +48,7 @@ static bool starts_with(const char *text, const char *head)
 }
 
 // The diagnosis begins with what happened and at which step: that is what "the same" compares.
-static bool same_again(struct attempt *at, const struct fault *f)
+static bool count_same_failures(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     char head[100], text[1400];
@@ -93,7 +93,7 @@ static void set_wait(struct attempt *at, bool progress)
 
 // ---- goals ----
 
-static enum job_state goal_of_data(struct attempt *at, const struct fault *f)
+static enum job_state choose_goal_of_data(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     struct store_entry id;
@@ -104,11 +104,11 @@ static enum job_state goal_of_data(struct attempt *at, const struct fault *f)
     return commit_newest(leader_commit(at->leader)) ? JOB_STARTING : JOB_FAILED;
 }
 
-static enum job_state goal_of_rank(struct attempt *at, const struct fault *f)
+static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault *f)
 {
     struct job_record *j = at->job;
     char text[1400];
-    bool same = f->sign && same_again(at, f);
+    bool same = f->sign && count_same_failures(at, f);
     bool paid = pay_budget(j);
     if (at->final_aborted) {
         snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
@@ -133,9 +133,9 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
     enum job_state goal;
     switch (f->kind) {
     case FAULT_RANK:
-        return goal_of_rank(at, f);
+        return choose_goal_of_rank(at, f);
     case FAULT_DATA:
-        goal = goal_of_data(at, f);
+        goal = choose_goal_of_data(at, f);
         break;
     case FAULT_CONFIG:
         goal = JOB_FAILED;

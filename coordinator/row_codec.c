@@ -339,7 +339,7 @@ void row_read_host(const Weft__Rows__Host *row, struct host *h)
     read_row(host_columns, COUNT(host_columns), row, h);
 }
 
-static void row_of_fence(const struct fenced *f, Weft__Rows__Fenced *out)
+static void fill_fence(const struct fenced *f, Weft__Rows__Fenced *out)
 {
     weft__rows__fenced__init(out);
     out->host = TEXT(f->host);
@@ -351,14 +351,14 @@ static void row_of_fence(const struct fenced *f, Weft__Rows__Fenced *out)
 void row_write_fence(struct coord *c, const struct fenced *f)
 {
     Weft__Rows__Fenced row;
-    row_of_fence(f, &row);
+    fill_fence(f, &row);
     OUT_ROW(c, FENCED, &row);
 }
 
 void row_erase_fence(struct coord *c, const struct fenced *f)
 {
     Weft__Rows__Fenced row;
-    row_of_fence(f, &row);
+    fill_fence(f, &row);
     OUT_ERASE(c, FENCED, &row);
 }
 

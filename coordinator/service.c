@@ -117,7 +117,7 @@ void service_free(struct service *s)
     free(s);
 }
 
-static struct coord_event event_at(enum coord_event_kind kind)
+static struct coord_event make_event(enum coord_event_kind kind)
 {
     return (struct coord_event){
         .kind = kind, .now_ns = clock_mono_ns(), .wall_ms = clock_wall_ms()};
@@ -138,7 +138,7 @@ struct verdict { // on a call that the decider does not decide about
 
 static void write_audit(struct service *s, const struct verdict *v, struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_AUDIT);
+    struct coord_event x = make_event(COORD_EV_AUDIT);
     x.who = v->who;
     x.role = v->role;
     x.verb = v->verb;
@@ -170,7 +170,7 @@ static void deny_call(struct service *s, uint64_t call, enum rpc_code code, cons
 static void submit_job(struct service *s, uint64_t call, const struct looked *l,
                        struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_SUBMIT);
+    struct coord_event x = make_event(COORD_EV_SUBMIT);
     x.call = call;
     x.who = l->job.who;
     x.role = l->job.role;
@@ -246,7 +246,7 @@ int64_t service_due(const struct service *s)
 
 static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_ACT);
+    struct coord_event x = make_event(COORD_EV_ACT);
     x.call = ev->call;
     x.who = name_caller(ev->peer);
     x.role = rpc_role_name(ev->peer->role);
@@ -330,7 +330,7 @@ static bool gives_way(void *ctx, const char *host)
 static void take_place(void *ctx, const char *host)
 {
     struct newcomer *n = ctx;
-    struct coord_event x = event_at(COORD_EV_REPLACED);
+    struct coord_event x = make_event(COORD_EV_REPLACED);
     x.target = host;
     coord_step(n->s->o.coord, &x, n->out);
 }
@@ -370,7 +370,7 @@ static int look_at_up(struct newcomer *n, struct host_conn *c, const Weft__V1__U
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
                   struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_UP);
+    struct coord_event x = make_event(COORD_EV_UP);
     struct err e = {0};
     x.conn = ev->call;
     x.up = (const Weft__V1__Up *)ev->message;
@@ -394,7 +394,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
 
 static void on_worker_gone(struct service *s, struct host_conn *c, struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_GONE);
+    struct coord_event x = make_event(COORD_EV_GONE);
     x.conn = c->call;
     if (!c->over) // else this decider has never heard of it
         coord_step(s->o.coord, &x, out);
@@ -491,7 +491,7 @@ void service_take(struct service *s, struct rpc_event *ev, struct coord_out *out
 
 void service_tick(struct service *s, struct coord_out *out)
 {
-    struct coord_event x = event_at(COORD_EV_TICK);
+    struct coord_event x = make_event(COORD_EV_TICK);
     coord_step(s->o.coord, &x, out);
 }
 
@@ -512,7 +512,7 @@ static void keep_newest(Weft__V1__WhyReply *r)
 #define BASE(x) ((x) ? &(x)->base : NULL)
 
 // A call's message as the type that its row in service_methods gives it.
-static const char *job_asked_for(const ProtobufCMessage *m)
+static const char *get_job_name(const ProtobufCMessage *m)
 {
     PRE(m->descriptor == &weft__v1__job_request__descriptor);
     return ((const Weft__V1__JobRequest *)(const void *)m)->job;
@@ -529,14 +529,14 @@ static const ProtobufCMessage *answer_jobs(struct service *s, const ProtobufCMes
 static const ProtobufCMessage *answer_status(struct service *s, const ProtobufCMessage *m,
                                              struct arena *a, struct err *e)
 {
-    Weft__V1__JobStatus *r = coord_status(s->o.coord, job_asked_for(m), a, e);
+    Weft__V1__JobStatus *r = coord_status(s->o.coord, get_job_name(m), a, e);
     return BASE(r);
 }
 
 static const ProtobufCMessage *answer_why(struct service *s, const ProtobufCMessage *m,
                                           struct arena *a, struct err *e)
 {
-    Weft__V1__WhyReply *r = coord_why(s->o.coord, job_asked_for(m), clock_mono_ns(), a, e);
+    Weft__V1__WhyReply *r = coord_why(s->o.coord, get_job_name(m), clock_mono_ns(), a, e);
     if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
         return NULL;
     keep_newest(r);
@@ -554,7 +554,7 @@ static const ProtobufCMessage *answer_workers(struct service *s, const ProtobufC
 static const ProtobufCMessage *answer_checkpoints(struct service *s, const ProtobufCMessage *m,
                                                   struct arena *a, struct err *e)
 {
-    Weft__V1__CheckpointsReply *r = coord_checkpoints(s->o.coord, job_asked_for(m), a, e);
+    Weft__V1__CheckpointsReply *r = coord_checkpoints(s->o.coord, get_job_name(m), a, e);
     return BASE(r);
 }
 

@@ -222,7 +222,7 @@ static void tail_stop(struct streams *s, struct tail *t)
 }
 
 // One host has sent all it has. After the last host the stream to the client is finished.
-static void host_done(struct streams *s, struct tail *t, uint64_t conn)
+static void end_host(struct streams *s, struct tail *t, uint64_t conn)
 {
     for (int i = 0; i < t->n; i++)
         if (t->conns[i] == conn) {
@@ -237,7 +237,7 @@ static void host_done(struct streams *s, struct tail *t, uint64_t conn)
 
 // The state of a job that is followed has changed. When the job was placed on other hosts these are
 // asked too; when it rests the stream ends, for the ranks' last lines came before this state.
-static void tails_follow(struct streams *s, const char *job, Weft__Rows__JobState state)
+static void follow_tails(struct streams *s, const char *job, Weft__Rows__JobState state)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
@@ -270,7 +270,7 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
             rpc_finish(s->rpc, t->call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
             tail_stop(s, t);
         } else if (c->end) {
-            host_done(s, t, conn);
+            end_host(s, t, conn);
         }
         return;
     }
@@ -287,7 +287,7 @@ void streams_host_gone(struct streams *s, uint64_t conn)
             rpc_finish(s->rpc, t->call, RPC_OK, "");
             tail_stop(s, t);
         } else {
-            host_done(s, t, conn);
+            end_host(s, t, conn);
         }
     }
 }
@@ -309,7 +309,7 @@ void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUp
             watcher_drop(s, w);
     }
     if (u->status)
-        tails_follow(s, job, u->status->state);
+        follow_tails(s, job, u->status->state);
 }
 
 void streams_closed(struct streams *s, uint64_t call)

@@ -79,7 +79,7 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     return r;
 }
 
-static Weft__V1__Device *about_device(const struct device *from, struct arena *a)
+static Weft__V1__Device *describe_device(const struct device *from, struct arena *a)
 {
     Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
     weft__v1__device__init(d);
@@ -95,7 +95,7 @@ static Weft__V1__Device *about_device(const struct device *from, struct arena *a
     return d;
 }
 
-static Weft__V1__DeviceStatus *device_status(const struct host *host, int i, struct arena *a)
+static Weft__V1__DeviceStatus *new_device_status(const struct host *host, int i, struct arena *a)
 {
     const struct device *d = &host->devices[i];
     Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
@@ -106,12 +106,12 @@ static Weft__V1__DeviceStatus *device_status(const struct host *host, int i, str
     s->job = arena_strdup(a, d->holder ? d->holder->id : "");
     s->rank = d->holder ? d->rank : -1;
     s->memory = d->memory;
-    s->about = about_device(d, a);
+    s->about = describe_device(d, a);
     return s;
 }
 
-static Weft__V1__WorkerStatus *worker_status(const struct host *host, int64_t now_ns,
-                                             struct arena *a)
+static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_t now_ns,
+                                                 struct arena *a)
 {
     Weft__V1__WorkerStatus *s = arena_new(a, Weft__V1__WorkerStatus);
     weft__v1__worker_status__init(s);
@@ -131,7 +131,7 @@ static Weft__V1__WorkerStatus *worker_status(const struct host *host, int64_t no
     }
     s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
     for (int i = 0; i < host->ndevices; i++)
-        s->devices[s->n_devices++] = device_status(host, i, a);
+        s->devices[s->n_devices++] = new_device_status(host, i, a);
     return s;
 }
 
@@ -145,7 +145,8 @@ Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, str
         n++;
     r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);
     list_for_each (it, &c->hosts)
-        r->workers[r->n_workers++] = worker_status(list_entry(it, struct host, link), now_ns, a);
+        r->workers[r->n_workers++] =
+            new_worker_status(list_entry(it, struct host, link), now_ns, a);
     return r;
 }
 

@@ -187,7 +187,7 @@ static bool parse_epoch(const char *name, const char *job, uint64_t *epoch)
     return end != name + n + 2 && !*end && *epoch <= EPOCH_MAX;
 }
 
-static int newer_first(const void *a, const void *b)
+static int compare_newer_first(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? 1 : x > y ? -1 : 0;
@@ -206,11 +206,11 @@ static int list_epochs(const char *jobs, const char *job, uint64_t only, uint64_
     if (d)
         closedir(d);
     if (n)
-        qsort(epochs, (size_t)n, sizeof *epochs, newer_first);
+        qsort(epochs, (size_t)n, sizeof *epochs, compare_newer_first);
     return n;
 }
 
-static bool oldest_dir(const char *jobs, char *out, size_t size, int *count)
+static bool find_oldest_dir(const char *jobs, char *out, size_t size, int *count)
 {
     DIR *d = opendir(jobs);
     struct dirent *it;
@@ -236,7 +236,7 @@ void log_trim(const char *jobs)
 {
     char dir[4700];
     int count;
-    while (oldest_dir(jobs, dir, sizeof dir, &count) && count > LOG_JOBS_KEPT)
+    while (find_oldest_dir(jobs, dir, sizeof dir, &count) && count > LOG_JOBS_KEPT)
         folder_remove(dir);
 }
 

@@ -89,7 +89,7 @@ void log_order_add(struct log_order *o, const Weft__V1__LogLines *m)
         add_lines(o, m, s, had < 0 ? -had : 0, text + (had > 0 ? had : 0), end);
 }
 
-static int earlier_first(const void *a, const void *b)
+static int compare_earlier_first(const void *a, const void *b)
 {
     const struct log_line *x = a, *y = b;
     int d = strcmp(x->stamp, y->stamp);
@@ -99,7 +99,7 @@ static int earlier_first(const void *a, const void *b)
 void log_order_sort(struct log_order *o)
 {
     if (o->n)
-        qsort(o->lines, (size_t)o->n, sizeof *o->lines, earlier_first);
+        qsort(o->lines, (size_t)o->n, sizeof *o->lines, compare_earlier_first);
 }
 
 void log_order_empty(struct log_order *o)

@@ -10,7 +10,7 @@
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
 
-static int verb_completion(const struct verb *v, const struct args *a);
+static int run_completion(const struct verb *v, const struct args *a);
 
 #define F(name) FLAG_BIT(FLAG_##name)
 #define REMOTE  (F(COORDINATOR) | F(TLS) | F(JSON))
@@ -87,12 +87,12 @@ static const struct verb verbs[] = {
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",
      REMOTE | F(DIR), 0, 0, verb_doctor, NULL, 0},
     {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,
-     verb_completion, NULL, 0},
+     run_completion, NULL, 0},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
 // The shell completes what the table holds.
-static int verb_completion(const struct verb *v, const struct args *a)
+static int run_completion(const struct verb *v, const struct args *a)
 {
     return print_completion(v, a, verbs, VERBS);
 }

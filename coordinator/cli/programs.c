@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int in_path(const char *name, char *out, size_t size)
+static int search_path(const char *name, char *out, size_t size)
 {
     const char *path = getenv("PATH");
     for (const char *s = path ? path : "/usr/bin:/bin"; *s;) {
@@ -35,7 +35,7 @@ int find_program(const char *name, char *out, size_t size, struct err *e)
         if ((size_t)snprintf(out, size, "%s/%s", self, name) < size && access(out, X_OK) == 0)
             return 0;
     }
-    if (in_path(name, out, size) == 0)
+    if (search_path(name, out, size) == 0)
         return 0;
     return err_set(e, ERR_NOTFOUND, "%s is neither beside weft (%s) nor in PATH", name, self);
 }

@@ -30,7 +30,7 @@ static void clear_live_line(struct progress *p)
 
 // ---- JSON: a line for each thing ----
 
-static void json_report(struct json_out *w, const Weft__Rank__StepReport *r)
+static void print_report_json(struct json_out *w, const Weft__Rank__StepReport *r)
 {
     json_int(w, "step", r->step);
     json_int(w, "steps", r->steps);
@@ -62,7 +62,7 @@ static void print_json(const Weft__V1__WatchUpdate *u)
     if (u->report) {
         json_print_start(&w, &out, false);
         json_str(&w, "type", "step");
-        json_report(&w, u->report);
+        print_report_json(&w, u->report);
         json_print_end(&w);
     }
     if (u->event) {

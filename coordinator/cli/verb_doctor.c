@@ -361,17 +361,17 @@ static const char *list_unreachable(const Weft__V1__WorkersReply *r, struct aren
 {
     const Weft__V1__WorkerStatus *first = NULL;
     const char *list = NULL;
-    bool apart = false;
+    bool differ = false;
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
         if (strcmp(w->state, "ready") != 0)
             continue;
         first = first ? first : w;
-        apart = apart || strcmp(w->share, first->share) != 0;
+        differ = differ || strcmp(w->share, first->share) != 0;
         if (!*w->address)
             list = list ? arena_printf(a, "%s, %s", list, w->name) : w->name;
     }
-    return apart ? list : NULL;
+    return differ ? list : NULL;
 }
 
 static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)

@@ -96,7 +96,7 @@ static void print_jobs(const void *reply, struct buf *out)
     table_print(&t, out);
 }
 
-static void json_jobs(const void *reply, struct json_out *w)
+static void print_jobs_json(const void *reply, struct json_out *w)
 {
     const Weft__V1__JobsReply *r = reply;
     json_text(w, "cluster", r->cluster);
@@ -147,7 +147,7 @@ int verb_jobs(const struct verb *v, const struct args *a)
         }
     } while (req.after);
     if (!rc)
-        put_reply(a, all, print_jobs, json_jobs);
+        put_reply(a, all, print_jobs, print_jobs_json);
     link_free(all);
     link_close(&l);
     return rc;
@@ -198,14 +198,14 @@ static void print_status(const void *reply, struct buf *out)
     buf_printf(out, "submitted   %s by %s\n", word_time(s->submitted_ms, word), s->owner);
 }
 
-static void json_status(const void *reply, struct json_out *w)
+static void print_status_json(const void *reply, struct json_out *w)
 {
     json_job(w, reply);
 }
 
 int verb_status(const struct verb *v, const struct args *a)
 {
-    return read_job(v, a, LINK_STATUS, print_status, json_status);
+    return read_job(v, a, LINK_STATUS, print_status, print_status_json);
 }
 
 // ---- workers ----
@@ -262,7 +262,7 @@ static void print_workers(const void *reply, struct buf *out)
     table_print(&t, out);
 }
 
-static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
+static void print_device_json(struct json_out *w, const Weft__V1__DeviceStatus *d)
 {
     json_object(w, NULL);
     json_int(w, "device", d->device);
@@ -280,7 +280,7 @@ static void json_device(struct json_out *w, const Weft__V1__DeviceStatus *d)
     json_end(w);
 }
 
-static void json_workers(const void *reply, struct json_out *w)
+static void print_workers_json(const void *reply, struct json_out *w)
 {
     const Weft__V1__WorkersReply *r = reply;
     json_text(w, "notice", r->notice);
@@ -301,7 +301,7 @@ static void json_workers(const void *reply, struct json_out *w)
         json_text(w, "address", s->address);
         json_array(w, "devices");
         for (size_t d = 0; d < s->n_devices; d++)
-            json_device(w, s->devices[d]);
+            print_device_json(w, s->devices[d]);
         json_end(w);
         json_end(w);
     }
@@ -312,7 +312,7 @@ int verb_workers(const struct verb *v, const struct args *a)
 {
     Weft__V1__WorkersRequest req;
     weft__v1__workers_request__init(&req);
-    return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers, json_workers);
+    return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers, print_workers_json);
 }
 
 // ---- checkpoints ----
@@ -337,7 +337,7 @@ static void print_checkpoints(const void *reply, struct buf *out)
         buf_printf(out, "in %s\n", r->store);
 }
 
-static void json_checkpoints(const void *reply, struct json_out *w)
+static void print_checkpoints_json(const void *reply, struct json_out *w)
 {
     const Weft__V1__CheckpointsReply *r = reply;
     json_text(w, "store", r->store);
@@ -359,5 +359,5 @@ static void json_checkpoints(const void *reply, struct json_out *w)
 
 int verb_checkpoints(const struct verb *v, const struct args *a)
 {
-    return read_job(v, a, LINK_CHECKPOINTS, print_checkpoints, json_checkpoints);
+    return read_job(v, a, LINK_CHECKPOINTS, print_checkpoints, print_checkpoints_json);
 }

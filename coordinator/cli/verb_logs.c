@@ -76,7 +76,7 @@ static void restart_reading(struct logs *g, bool following)
 
 // We were cut off because we read too slowly. Where the last lines of all ranks are too many for us
 // alone, we would read those of the first ranks for ever: so the next reading gets fewer of each.
-static int fewer_lines(struct logs *g)
+static int get_fewer_lines(struct logs *g)
 {
     int64_t now = clock_mono_ns();
     bool soon = g->cut_ns && now - g->cut_ns < CUT_SOON_S * CLOCK_S;
@@ -107,7 +107,7 @@ static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, cha
                 return CLIENT_AWAY;
             restart_reading(g, true);
             if (*code == RPC_RESOURCE_EXHAUSTED && g->lines.heard)
-                g->ask.lines = fewer_lines(g);
+                g->ask.lines = get_fewer_lines(g);
             return -1;
         case LINK_END:
             if (!g->following)

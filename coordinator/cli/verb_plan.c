@@ -25,7 +25,7 @@ static int count_columns(void)
 }
 
 // The picture that a word names; PICTURE_KINDS if there is none of that name.
-static enum picture picture_named(const char *word)
+static enum picture find_picture(const char *word)
 {
     int p = 0;
     while (p < PICTURE_KINDS && strcmp(picture_name((enum picture)p), word) != 0)
@@ -43,7 +43,7 @@ static void print_report(const struct report *r, const struct args *f, struct bu
         json_out_clear(&w);
         buf_putc(out, '\n');
     } else if (f->show) {
-        picture_print(picture_named(f->show), r->compiled, count_columns(), out);
+        picture_print(find_picture(f->show), r->compiled, count_columns(), out);
     } else {
         report_text(r, out);
     }
@@ -66,7 +66,7 @@ static int read_file(const char *path, struct buf *to, struct err *e)
 // The device to plan for where none is named: of each kind what most people have.
 static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
 
-static int device_read(const struct args *f, const struct job *job, struct arena *a,
+static int read_device(const struct args *f, const struct job *job, struct arena *a,
                        struct device_model *device, struct err *e)
 {
     struct buf file = {0};
@@ -80,7 +80,7 @@ static int device_read(const struct args *f, const struct job *job, struct arena
 
 // A batch that cannot be divided is the one mistake after which all sizes are still known. Such a
 // job is planned with the nearest batch that can be, and the mistake is told among the findings.
-static bool only_the_batch(const struct job *job, const struct job_errors *errs)
+static bool is_batch_alone_wrong(const struct job *job, const struct job_errors *errs)
 {
     return errs->n == 1 && !errs->more && strcmp(errs->items[0].path, "data.batch") == 0 &&
            job->batch_unit > 0;
@@ -96,7 +96,7 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     if (!rc)
         return 0;
     job_errors_print(&errs, why);
-    if (!only_the_batch(job, &errs) || f->nset == ARGS_MAX_SET)
+    if (!is_batch_alone_wrong(job, &errs) || f->nset == ARGS_MAX_SET)
         return rc;
     int64_t unit = job->batch_unit, below = job->data.batch / unit * unit, above = below + unit;
     const char **set = arena_array(a, const char *, f->nset + 1);
@@ -155,7 +155,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     const char *file = f->pos[0];
     if (load_job(f, a, &job, &wrong, why))
         return CLIENT_USAGE;
-    if (device_read(f, &job, a, &device, &e)) {
+    if (read_device(f, &job, a, &device, &e)) {
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }
@@ -179,7 +179,7 @@ int verb_plan(const struct verb *v, const struct args *f)
 {
     struct arena a = {0};
     struct buf out = {0}, why = {0};
-    if (f->show && picture_named(f->show) == PICTURE_KINDS)
+    if (f->show && find_picture(f->show) == PICTURE_KINDS)
         return usage(v, "--show mesh, sharding, schedule or memory");
     int rc = plan_job(f, &a, &out, &why);
     plain_puts(stdout, buf_str(&out));

@@ -13,15 +13,15 @@ static const char *const kinds[] = {"queued",     "starting",  "running",    "lo
                                     "failed",     "cancelled", "unknown"};
 enum { KINDS = sizeof kinds / sizeof *kinds, RUNNING = 2, HELD = 7 };
 
-struct spent {
+struct time_spent {
     int64_t ms[KINDS];
     double goodput; // below 0 while there is no time to share out
 };
 
-static void add_up(struct spent *s, const Weft__V1__WhyReply *r)
+static void add_up(struct time_spent *s, const Weft__V1__WhyReply *r)
 {
     int64_t all = 0;
-    *s = (struct spent){0};
+    *s = (struct time_spent){0};
     for (size_t i = 0; i < r->n_spent; i++)
         for (int k = 0; k < KINDS; k++)
             if (strcmp(kinds[k], r->spent[i]->what) == 0)
@@ -69,7 +69,7 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
     print_logs(r, out);
 }
 
-static void print_spent(const struct spent *s, struct buf *out)
+static void print_spent(const struct time_spent *s, struct buf *out)
 {
     char word[WORD_MAX];
     int n = 0;
@@ -106,7 +106,7 @@ static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
 static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
 {
     struct json_out w;
-    struct spent spent;
+    struct time_spent spent;
     add_up(&spent, r);
     json_print_start(&w, out, true);
     if (r->status)

@@ -17,7 +17,7 @@ _Static_assert(VL == 8 && PACKED_COLUMNS == 2 * VL, "made for AVX2");
 enum { GROUP = 4 }; // panels that are packed together, so that whole cache lines of a row are read
 enum { FETCHED = 8 }; // rows ahead
 
-static int64_t smaller(int64_t a, int64_t b)
+static int64_t min_i64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
@@ -112,7 +112,7 @@ VFN void pack_across(const struct packing *p, int width, bool half)
     int64_t whole = p->count / width * width, rows = p->depth;
     rows -= width % VL != 0; // of the last row 8 lanes may not be there
     for (int64_t j0 = 0; j0 < whole; j0 += (int64_t)GROUP * width) {
-        int64_t end = smaller(j0 + (int64_t)GROUP * width, whole);
+        int64_t end = min_i64(j0 + (int64_t)GROUP * width, whole);
         for (int64_t i = 0; i < rows; i++) {
             for (int64_t j = j0; j < end; j += width) {
                 float *out = p->out + j / width * p->stride + i * width;
@@ -245,12 +245,12 @@ static void multiply_panel(const struct block *w, int64_t j)
 {
     const struct packed_product *p = w->p;
     const float *b = w->b + j / PACKED_COLUMNS * w->stride_b;
-    int64_t columns = smaller(w->columns - j, PACKED_COLUMNS);
+    int64_t columns = min_i64(w->columns - j, PACKED_COLUMNS);
     bool add = p->add || w->at;
     for (int64_t i = 0; i < w->rows; i += PACKED_ROWS) {
         const float *a = w->a + i / PACKED_ROWS * w->stride_a;
         float *c = p->c + (w->i + i) * p->ldc + w->j + j;
-        int64_t rows = smaller(w->rows - i, PACKED_ROWS);
+        int64_t rows = min_i64(w->rows - i, PACKED_ROWS);
         if (rows < PACKED_ROWS || columns < PACKED_COLUMNS)
             multiply_edge(w->depth, a, b, c, p->ldc, add, rows, columns);
         else
@@ -263,7 +263,7 @@ static void multiply_block(const struct block *w)
     enum { TOGETHER = GROUP * PACKED_COLUMNS };
     pack_a(w);
     for (int64_t first = 0; first < w->columns; first += TOGETHER) {
-        int64_t columns = smaller(w->columns - first, TOGETHER);
+        int64_t columns = min_i64(w->columns - first, TOGETHER);
         if (w->i == 0)
             pack_b(w, first, columns);
         for (int64_t j = 0; j < columns; j += PACKED_COLUMNS)
@@ -286,9 +286,9 @@ void packed_multiply(const struct packed_product *p)
     for (w.j = 0; w.j < p->n; w.j += width)
         for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)
             for (w.i = 0; w.i < p->m; w.i += height) {
-                w.columns = smaller(p->n - w.j, width);
-                w.depth = smaller(p->k - w.at, PACKED_DEPTH);
-                w.rows = smaller(p->m - w.i, height);
+                w.columns = min_i64(p->n - w.j, width);
+                w.depth = min_i64(p->k - w.at, PACKED_DEPTH);
+                w.rows = min_i64(p->m - w.i, height);
                 w.stride_a = w.depth * PACKED_ROWS + PACKED_GAP;
                 w.stride_b = w.depth * PACKED_COLUMNS + PACKED_GAP;
                 w.a = p->room + (PACKED_WIDTH / PACKED_COLUMNS) *

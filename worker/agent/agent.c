@@ -320,8 +320,8 @@ static void on_log(struct agent *g, const struct agent_event *ev, struct agent_o
     send_log(g, ev->chunk, out);
 }
 
-static void exit_with(struct agent *g, int code, const char *why, int64_t now,
-                      struct agent_out *out)
+static void exit_agent(struct agent *g, int code, const char *why, int64_t now,
+                       struct agent_out *out)
 {
     move_to(g, AGENT_DONE, now);
     struct agent_action *a = agent_act(out, AGENT_EXIT);
@@ -334,8 +334,8 @@ static void on_cleared(struct agent *g, const struct agent_event *ev, struct age
     if (g->state != AGENT_FENCED || !g->clearing)
         return;
     if (!ev->ok) {
-        exit_with(g, WORKER_EXIT_INTERNAL, ev->text ? ev->text : "ranks.lock is held", ev->now_ns,
-                  out);
+        exit_agent(g, WORKER_EXIT_INTERNAL, ev->text ? ev->text : "ranks.lock is held", ev->now_ns,
+                   out);
         return;
     }
     g->clearing = false;
@@ -365,8 +365,8 @@ static void on_term(struct agent *g, const struct agent_event *ev, struct agent_
 
 // ---- time ----
 
-// Since when the coordinator has owed us a word; 0: it owes none.
-static int64_t owed_since(const struct agent *g)
+// Since when an answer of the coordinator has been due; 0: none is.
+static int64_t find_silence_start(const struct agent *g)
 {
     if (g->state == AGENT_ATTACHED)
         return g->heard_ns;
@@ -380,7 +380,7 @@ static void check_silence(struct agent *g, int64_t now, struct agent_out *out)
     if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
         g->heard_ns = now; // this tick is that late: this process itself stood still
     g->looked_ns = now;
-    if (owed_since(g) && now - owed_since(g) >= g->lease_ns)
+    if (find_silence_start(g) && now - find_silence_start(g) >= g->lease_ns)
         hang_up(g, "the coordinator has said nothing for a lease", now, out);
 }
 
@@ -405,8 +405,8 @@ int64_t agent_due(const struct agent *g)
     int64_t due = 0;
     if (g->state == AGENT_DONE)
         return 0;
-    if (owed_since(g))
-        due = deadline_earlier(due, owed_since(g) + g->lease_ns);
+    if (find_silence_start(g))
+        due = deadline_earlier(due, find_silence_start(g) + g->lease_ns);
     if (g->state == AGENT_ATTACHED) {
         due = deadline_earlier(due, g->heartbeat_now ? g->heartbeat_at_ns
                                                      : g->heartbeat_at_ns + g->heartbeat_ns);
@@ -431,12 +431,12 @@ static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
     bool nobody = g->state == AGENT_FENCED || now >= g->term_ns ||
                   (g->state != AGENT_ATTACHED && now - g->heard_ns >= g->lease_ns);
     if (g->state == AGENT_FENCED && g->twin && dead) {
-        exit_with(g, WORKER_EXIT_FENCED, "another worker of this host registered", now, out);
+        exit_agent(g, WORKER_EXIT_FENCED, "another worker of this host registered", now, out);
     } else if (g->terms && now >= g->term_ns + LAST_REAP_NS) {
-        exit_with(g, WORKER_EXIT_ASKED, "asked to stop; some ranks may be left to die with it", now,
-                  out);
+        exit_agent(g, WORKER_EXIT_ASKED, "asked to stop; some ranks may be left to die with it",
+                   now, out);
     } else if (g->terms && dead && (synced || nobody)) { // nobody is there to be told
-        exit_with(g, WORKER_EXIT_ASKED, "asked to stop", now, out);
+        exit_agent(g, WORKER_EXIT_ASKED, "asked to stop", now, out);
     } else if (g->state == AGENT_FENCED && dead && !g->clearing && !g->twin) {
         g->clearing = true;
         agent_act(out, AGENT_CLEAR);

@@ -106,7 +106,7 @@ static bool fill_members(struct communicator *c, const int *ranks)
     return !c->remote || c->stage;
 }
 
-static const struct world_work communicator_work = {
+static const struct world_ops communicator_ops = {
     .step = communicators_step,
     .find_awaited = find_awaited,
     .find_deserter = find_deserter,
@@ -145,7 +145,7 @@ int communicator_new(struct world *w, const char *name, const int *ranks, int n,
     }
     c->key = find_free_key(w, name, ranks, n);
     world_lock(w);
-    w->work = &communicator_work;
+    w->ops = &communicator_ops;
     w->communicators[w->ncommunicators++] = c;
     atomic_store_explicit(&w->page->communicators[c->slot].key, c->key, memory_order_release);
     for (int i = 0; i < n; i++)

@@ -177,7 +177,7 @@ static bool open_chunk(struct world *w, struct peer *p)
     struct tcp_link *l = p->link;
     for (int i = 0; i < w->ncommunicators; i++) {
         struct communicator *c = w->communicators[i];
-        if (!c->remote || c->freed || !w->work->next_chunk(c, p, &l->chunk))
+        if (!c->remote || c->freed || !w->ops->next_chunk(c, p, &l->chunk))
             continue;
         const struct chunk *k = &l->chunk;
         l->chunk_head = (struct frame){.body = (uint32_t)k->len,
@@ -211,7 +211,7 @@ static bool push_chunk(struct world *w, struct peer *p)
     l->chunk_sent += (size_t)sent;
     if (l->chunk_sent == head + l->chunk.len) {
         l->chunk_open = false;
-        w->work->chunk_went(w, &l->chunk);
+        w->ops->chunk_went(w, &l->chunk);
     }
     return true;
 }
@@ -255,7 +255,7 @@ static bool begin_data(struct world *w, struct peer *p)
     struct communicator *c = find_communicator(w, p, l->in.slot);
     if (!c || l->in.stage > 1 || l->in.body == 0 || l->in.body > PIECE)
         return false;
-    l->to = w->work->place_chunk(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
+    l->to = w->ops->place_chunk(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
     return l->to != NULL;
 }
 
@@ -348,7 +348,7 @@ static bool end_frame(struct world *w, struct peer *p)
     case FRAME_GRANT:
         return take_grant(p);
     case FRAME_DATA:
-        w->work->chunk_came(w, &l->place);
+        w->ops->chunk_came(w, &l->place);
         return true;
     case FRAME_BYE:
         return take_bye(p);

@@ -37,7 +37,7 @@ struct world *world_new(int rank, int ranks, const struct world_kind *kind)
 void world_free(struct world *w)
 {
     for (int i = 0; i < w->ncommunicators; i++)
-        w->work->free(w->communicators[i]);
+        w->ops->free(w->communicators[i]);
     pthread_mutex_destroy(&w->listener_lock);
     free(w->peers);
     free(w);
@@ -139,7 +139,7 @@ int world_look_at_peers(struct world *w, struct err *e)
     for (int i = 0; i < w->ranks; i++)
         if (read_state(&w->peers[i]) == PEER_BROKEN && i != w->rank)
             return adopt_error(&w->peers[i], e);
-    int gone = w->work ? w->work->find_deserter(w) : -1;
+    int gone = w->ops ? w->ops->find_deserter(w) : -1;
     if (gone >= 0)
         return err_set(e, ERR_PEER, "rank %d has left", gone);
     return 0;
@@ -178,7 +178,7 @@ bool world_step(struct world *w)
     w->moved = false;
     if (w->kind->pump && w->remotes && w->kind->pump(w))
         w->moved = true;
-    if (w->work && w->work->step(w))
+    if (w->ops && w->ops->step(w))
         w->moved = true;
     return w->moved;
 }
@@ -225,7 +225,7 @@ static int nap_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t
             rc = world_look_at_peers(w, e);
     }
     if (!rc && !w->moved && !ready(arg)) {
-        publish_awaited(w, w->work ? w->work->find_awaited(w) : 0);
+        publish_awaited(w, w->ops ? w->ops->find_awaited(w) : 0);
         rc = w->kind->nap(w, until, e);
     }
     atomic_store(&w->page->sleeping, 0);

@@ -39,8 +39,8 @@ struct world {
     int64_t connect_ns, deadline_ns;
     struct progress_page *progress;
     const struct world_kind *kind;
-    const struct world_work *work; // null before the first communicator
-    void *own;                     // the kind's own
+    const struct world_ops *ops; // null before the first communicator
+    void *own;                   // the kind's own
     struct peer_page *page;
     unsigned char *window;
     size_t window_size;
@@ -111,7 +111,7 @@ struct chunk {
 
 // What communicators do for a world and its connections, which know nothing of operations. The
 // table is set when the first communicator is opened.
-struct world_work {
+struct world_ops {
     bool (*step)(struct world *w);
     uint64_t (*find_awaited)(struct world *w);
     int (*find_deserter)(const struct world *w);

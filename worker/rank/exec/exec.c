@@ -32,7 +32,7 @@ struct exec {
     struct exec_options o;
     struct arena arena;
     struct stream_q *stream;
-    bool apart;          // the device's memory is not the host's
+    bool separate;       // the device's memory is not the host's
     struct marks *marks; // then, where the device itself writes the page; else null
     const struct transport *transport;
     struct fabric *fabric;             // null where no rank has a collective
@@ -275,7 +275,7 @@ static int bind_program(struct exec *x, const struct program *p, struct loaded *
             return rc;
     }
     gather_calls(x, l);
-    if (x->apart)
+    if (x->separate)
         segments_of_program(&l->segments, x->o.backend, x->stream, &x->arena, p,
                             x->fabric && x->transport->captured);
     return 0;
@@ -315,13 +315,13 @@ int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
     x->last = -1;
     struct device_info info;
     o->backend->device.info(o->device, &info);
-    x->apart = !info.shares_host;
+    x->separate = !info.shares_host;
     int rc = check_ops(x, e);
     rc = rc ? rc : o->backend->stream.create(o->device, &x->stream, e);
     rc = rc ? rc : lane_open(&x->inputs, o->backend, o->device, x->stream, e);
     rc = rc ? rc : lane_open(&x->saves, o->backend, o->device, x->stream, e);
     rc = rc ? rc : open_regions(x, e);
-    if (!rc && x->apart)
+    if (!rc && x->separate)
         rc = marks_open(o->backend, o->device, o->page, &x->marks, e);
     for (int k = 0; k < o->compiled->nprograms && !rc; k++)
         rc = bind_program(x, find_program(x, (enum program_kind)k), &x->loaded[k], e);
@@ -403,7 +403,7 @@ void exec_close(struct exec *x)
 {
     if (!x)
         return;
-    if (x->stream && x->apart) // nothing runs on when its memory goes
+    if (x->stream && x->separate) // nothing runs on when its memory goes
         (void)x->o.backend->stream.sync(x->stream, NULL);
     marks_close(x->marks);
     lane_close(&x->inputs);
@@ -579,7 +579,7 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e)
     struct loaded *l = &x->loaded[kind];
     PRE(l->program);
     x->last = (int)kind;
-    return x->apart ? run_segments(x, l, e) : run_each(x, l, 0, l->program->ninstrs, e);
+    return x->separate ? run_segments(x, l, e) : run_each(x, l, 0, l->program->ninstrs, e);
 }
 
 int exec_check_memory(const struct exec *x, struct err *e)
@@ -588,7 +588,7 @@ int exec_check_memory(const struct exec *x, struct err *e)
     struct device_info info;
     x->o.backend->device.info(x->o.device, &info);
     // A window that is but the mirror of the device's memory is the host's staging.
-    bool window = !x->apart && x->region[REGION_SHARED];
+    bool window = !x->separate && x->region[REGION_SHARED];
     uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
     if (have == m->arena)
         return 0;
@@ -675,7 +675,7 @@ int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, s
 
 int exec_saves_end(struct exec *x, struct err *e)
 {
-    x->saving = x->apart;
+    x->saving = x->separate;
     return lane_end(&x->saves, e);
 }
 

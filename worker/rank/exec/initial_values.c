@@ -17,7 +17,7 @@ enum {
 };
 
 // The global row-major index of element `i` of a box.
-static uint64_t global_index(const struct box *b, const struct shape *global, int64_t i)
+static uint64_t compute_global_index(const struct box *b, const struct shape *global, int64_t i)
 {
     uint64_t index = 0, stride = 1;
     for (int d = b->shape.n - 1; d >= 0; d--) {
@@ -73,7 +73,7 @@ static void draw_normals(const struct deal_part *p, const struct value *v, uint6
     int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
     for (int64_t i = 0; i < len;) {
         int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
-        rand_normals(&site, global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
+        rand_normals(&site, compute_global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
         i += n;
     }
     for (int64_t i = 0; v->init == INIT_TRUNCATED && i < len; i++)

@@ -29,7 +29,7 @@ static void sink_in_heap(const float *logits, int32_t *heap, int64_t n, int64_t 
     }
 }
 
-static int by_id(const void *a, const void *b)
+static int compare_ids(const void *a, const void *b)
 {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
@@ -50,7 +50,7 @@ static void find_candidates(const float *logits, int64_t n, int64_t k, int32_t *
         ids[0] = (int32_t)i;
         sink_in_heap(logits, ids, k, 0);
     }
-    qsort(ids, (size_t)k, sizeof *ids, by_id);
+    qsort(ids, (size_t)k, sizeof *ids, compare_ids);
 }
 
 int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int32_t *scratch)

@@ -8,7 +8,8 @@
 
 #include "common/attempt/page.h"
 
-static void eval_ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
+static void pick_samples(const void *ctx, uint64_t step, uint64_t first, size_t count,
+                         uint64_t *out)
 {
     sampler_eval_ids(ctx, step, first, count, out);
 }
@@ -61,8 +62,8 @@ int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct 
 {
     struct feed *feed;
     const double batches = (double)v->sampler.batches;
-    int rc =
-        inputs_feed(&v->inputs, &v->set, eval_ids, &v->sampler, 0, v->sampler.batches, &feed, e);
+    int rc = inputs_feed(&v->inputs, &v->set, pick_samples, &v->sampler, 0, v->sampler.batches,
+                         &feed, e);
     if (rc)
         return rc;
     memset(v->mean, 0, (size_t)v->slots * sizeof *v->mean);
