@@ -278,6 +278,18 @@ static void random_ways_arrive_with_the_right_numbers(void **state)
     }
 }
 
+// 65536 ranks that share 2^56 bytes: (n − 1)/n of it is 2^56 − 2^40, although 2 · 65535 · 2^56 is
+// no 64-bit number.
+static void a_rings_bytes_are_exact_of_the_largest_tensors(void **state)
+{
+    (void)state;
+    uint64_t s = (uint64_t)1 << 56, less = s - ((uint64_t)1 << 40);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_GATHER, s, 65536) == less);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_REDUCE, s, 65536) == 2 * less);
+    assert_true(reshard_ring_bytes(RESHARD_ALL_GATHER, 10, 4) == 8); // 7.5
+    assert_true(reshard_ring_bytes(RESHARD_ALL_REDUCE, 10, 4) == 15);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_partial_maximum_is_only_all_reduced),
         cmocka_unit_test(a_cut_that_does_not_divide_is_refused),
         cmocka_unit_test(random_ways_arrive_with_the_right_numbers),
+        cmocka_unit_test(a_rings_bytes_are_exact_of_the_largest_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

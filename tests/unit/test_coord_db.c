@@ -17,14 +17,14 @@
 #include "tests/support/temp_folder.h"
 #include "tests/unit/unit.h"
 
-struct place {
+struct fixture {
     char dir[TEMP_FOLDER_MAX];
     struct db *db;
 };
 
 static int setup(void **state)
 {
-    struct place *p = calloc(1, sizeof *p);
+    struct fixture *p = calloc(1, sizeof *p);
     assert_int_equal(temp_folder_make(p->dir, "db"), 0);
     *state = p;
     return 0;
@@ -32,14 +32,14 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     db_close(p->db);
     assert_int_equal(temp_folder_remove(p->dir), 0);
     free(p);
     return 0;
 }
 
-static void reopen(struct place *p)
+static void reopen(struct fixture *p)
 {
     struct err e = {0};
     db_close(p->db);
@@ -130,7 +130,7 @@ static int keep(void *ctx, const Weft__Rows__Write *w, struct err *e)
     return 0;
 }
 
-static void load(struct place *p, struct seen *s)
+static void load(struct fixture *p, struct seen *s)
 {
     struct err e = {0};
     memset(s, 0, sizeof *s);
@@ -158,7 +158,7 @@ static bool has(const struct seen *s, int kind, const Weft__Rows__Write *w)
 
 static void every_field_of_every_row_comes_back(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -187,7 +187,7 @@ static void every_field_of_every_row_comes_back(void **state)
 
 static void a_row_written_again_replaces_the_first_with_all_its_lists(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -209,7 +209,7 @@ static void a_row_written_again_replaces_the_first_with_all_its_lists(void **sta
 
 static void there_is_one_meta_row(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -226,7 +226,7 @@ static void there_is_one_meta_row(void **state)
 
 static void a_state_that_is_not_the_row_s_refuses_the_whole_transaction(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -241,7 +241,7 @@ static void a_state_that_is_not_the_row_s_refuses_the_whole_transaction(void **s
 
 static void an_erased_job_takes_its_story_with_it(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -266,7 +266,7 @@ static void an_erased_job_takes_its_story_with_it(void **state)
 
 static void a_second_coordinator_is_refused_and_told_who_is_there(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct err e = {0};
     struct db *second = NULL;
     char pid[20];
@@ -279,7 +279,7 @@ static void a_second_coordinator_is_refused_and_told_who_is_there(void **state)
 
 static void a_newer_database_is_refused_and_left_as_it_is(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct err e = {0};
     char path[100];
     sqlite3 *sql;
@@ -297,7 +297,7 @@ static void a_newer_database_is_refused_and_left_as_it_is(void **state)
 // A process that dies between BEGIN and COMMIT, and one that dies right after db_commit returned.
 static void what_was_acknowledged_survives_and_nothing_else(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct seen s;
     int status;
@@ -321,7 +321,7 @@ static void what_was_acknowledged_survives_and_nothing_else(void **state)
 // The disk is full in the middle of a transaction: it fails whole, and later ones work again.
 static void a_full_disk_fails_the_transaction_and_keeps_the_rest(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
@@ -368,7 +368,7 @@ static void note_gone(void *ctx, const char *host)
     snprintf(f->gone, sizeof f->gone, "%s", host);
 }
 
-static int bind_host(struct place *p, struct fleet *f, const char *host, const char *certificate,
+static int bind_host(struct fixture *p, struct fleet *f, const char *host, const char *certificate,
                      int most, struct err *e)
 {
     const struct binding b = {
@@ -378,7 +378,7 @@ static int bind_host(struct place *p, struct fleet *f, const char *host, const c
 
 static void a_host_belongs_to_the_certificate_that_used_it_first(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct fleet f = {0};
     struct err e = {0};
     reopen(p);
@@ -393,7 +393,7 @@ static void a_host_belongs_to_the_certificate_that_used_it_first(void **state)
 
 static void a_certificate_has_no_more_hosts_than_it_says(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct fleet f = {0};
     struct err e = {0};
     reopen(p);
@@ -416,7 +416,7 @@ static void a_certificate_has_no_more_hosts_than_it_says(void **state)
 
 static void the_cluster_s_id_is_kept_beside_the_database(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct err e = {0};
     char id[33] = "x", path[100];
     reopen(p);
@@ -453,7 +453,7 @@ static int trace_statements(sqlite3 *sql, char **error, const void *api)
     return sqlite3_trace_v2(sql, SQLITE_TRACE_STMT, count_statement, NULL);
 }
 
-static void put_waiting_jobs(struct place *p, int from, int n)
+static void put_waiting_jobs(struct fixture *p, int from, int n)
 {
     enum { EVENTS = 20 };
     for (int i = from; i < from + n; i++) {
@@ -479,7 +479,7 @@ static int count_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
     return 0;
 }
 
-static int cost_of_loading(struct place *p, int *n)
+static int cost_of_loading(struct fixture *p, int *n)
 {
     struct err e = {0};
     int before;
@@ -492,7 +492,7 @@ static int cost_of_loading(struct place *p, int *n)
 
 static void a_restart_reads_a_few_rows_a_job_whatever_its_story(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     int n;
     sqlite3_auto_extension((void (*)(void))(void *)trace_statements);
     reopen(p);
@@ -516,7 +516,7 @@ static int expect_greater_seq(void *ctx, const Weft__Rows__Write *w, struct err 
 
 static void jobs_come_in_the_order_of_submission(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct err e = {0};
     uint64_t last = 0;
     reopen(p);
@@ -527,7 +527,7 @@ static void jobs_come_in_the_order_of_submission(void **state)
 
 static void the_cost_of_a_change_does_not_grow_with_the_jobs(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a = {0};
     struct err e = {0};
     int cost[2];
@@ -552,7 +552,7 @@ static void the_cost_of_a_change_does_not_grow_with_the_jobs(void **state)
 static void its_files_are_its_owners_alone(void **state)
 {
     static const char *const names[] = {"weft.db", "weft.db-wal", "weft.db-shm", "lock"};
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct stat st;
     char path[100];
     snprintf(path, sizeof path, "%s/weft.db", p->dir);

@@ -26,7 +26,7 @@ static const char job_text[] = "name: it\n"
                                "data: {train: {images: x, labels: y}, batch: %d}\n"
                                "train: {steps: 10}\n";
 
-struct place {
+struct fixture {
     char dir[TEMP_FOLDER_MAX], address[100], job[33];
     struct db *db;
     struct coord *coord;
@@ -45,7 +45,7 @@ static void must(int rc, const struct err *e)
 
 // ---- the owner's turn ----
 
-static void settle(struct place *p, struct coord_out *out)
+static void settle(struct fixture *p, struct coord_out *out)
 {
     struct err e = {0};
     must(db_commit(p->db, out->writes, out->nwrites, &e), &e);
@@ -54,7 +54,7 @@ static void settle(struct place *p, struct coord_out *out)
     arena_clear(out->arena);
 }
 
-static void turn(struct place *p)
+static void turn(struct fixture *p)
 {
     struct arena a;
     struct rpc_event ev;
@@ -70,7 +70,7 @@ static void turn(struct place *p)
 }
 
 // The client's next event; both ends go on meanwhile.
-static struct rpc_event any(struct place *p)
+static struct rpc_event any(struct fixture *p)
 {
     struct rpc_event ev;
     int64_t end = clock_mono_ns() + PATIENCE;
@@ -87,7 +87,7 @@ static struct rpc_event any(struct place *p)
 }
 
 // The same, but for ends of reading: what closes the call follows.
-static struct rpc_event next(struct place *p)
+static struct rpc_event next(struct fixture *p)
 {
     struct rpc_event ev = any(p);
     while (ev.kind == RPC_END) {
@@ -97,7 +97,7 @@ static struct rpc_event next(struct place *p)
     return ev;
 }
 
-static struct rpc_event expect(struct place *p, uint64_t call, enum rpc_event_kind kind)
+static struct rpc_event expect(struct fixture *p, uint64_t call, enum rpc_event_kind kind)
 {
     struct rpc_event ev = next(p);
     if (ev.kind != kind || ev.call != call)
@@ -105,7 +105,7 @@ static struct rpc_event expect(struct place *p, uint64_t call, enum rpc_event_ki
     return ev;
 }
 
-static void expect_closed(struct place *p, uint64_t call, enum rpc_code code, const char *says)
+static void expect_closed(struct fixture *p, uint64_t call, enum rpc_code code, const char *says)
 {
     struct rpc_event ev = expect(p, call, RPC_CLOSED);
     if (ev.code != code || !strstr(ev.text, says))
@@ -113,7 +113,7 @@ static void expect_closed(struct place *p, uint64_t call, enum rpc_code code, co
     rpc_event_clear(&ev);
 }
 
-static uint64_t call(struct place *p, int method, const ProtobufCMessage *m)
+static uint64_t call(struct fixture *p, int method, const ProtobufCMessage *m)
 {
     int n = service_nmethods;
     assert_int_equal(n, JOIN + 1);
@@ -122,7 +122,7 @@ static uint64_t call(struct place *p, int method, const ProtobufCMessage *m)
 
 // ---- calls ----
 
-static uint64_t submit(struct place *p, const char *request, int batch, const char *base)
+static uint64_t submit(struct fixture *p, const char *request, int batch, const char *base)
 {
     char text[400];
     Weft__V1__SubmitRequest q;
@@ -134,7 +134,7 @@ static uint64_t submit(struct place *p, const char *request, int batch, const ch
     return call(p, SUBMIT, &q.base);
 }
 
-static void submitted(struct place *p, uint64_t c, char job[33])
+static void submitted(struct fixture *p, uint64_t c, char job[33])
 {
     struct rpc_event ev = expect(p, c, RPC_MESSAGE);
     snprintf(job, 33, "%s", ((const Weft__V1__SubmitReply *)(const void *)ev.message)->job);
@@ -142,7 +142,7 @@ static void submitted(struct place *p, uint64_t c, char job[33])
     expect_closed(p, c, RPC_OK, "");
 }
 
-static uint64_t act(struct place *p, int n, Weft__V1__Verb verb, const char *target)
+static uint64_t act(struct fixture *p, int n, Weft__V1__Verb verb, const char *target)
 {
     char id[32];
     Weft__V1__ActRequest q;
@@ -154,7 +154,7 @@ static uint64_t act(struct place *p, int n, Weft__V1__Verb verb, const char *tar
     return call(p, ACT, &q.base);
 }
 
-static uint64_t ask(struct place *p, int method, const char *job)
+static uint64_t ask(struct fixture *p, int method, const char *job)
 {
     Weft__V1__JobRequest q;
     weft__v1__job_request__init(&q);
@@ -162,7 +162,7 @@ static uint64_t ask(struct place *p, int method, const char *job)
     return call(p, method, &q.base);
 }
 
-static uint64_t logs(struct place *p, const char *job, bool follow)
+static uint64_t logs(struct fixture *p, const char *job, bool follow)
 {
     Weft__V1__LogsRequest q;
     weft__v1__logs_request__init(&q);
@@ -172,7 +172,7 @@ static uint64_t logs(struct place *p, const char *job, bool follow)
     return call(p, LOGS, &q.base);
 }
 
-static size_t count_jobs(struct place *p)
+static size_t count_jobs(struct fixture *p)
 {
     struct arena a;
     arena_init(&a);
@@ -194,7 +194,7 @@ static char host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd",
             other_id[] = "0000bbbbccccddddaaaabbbbccccdddd",
             incarnation[] = "11112222333344441111222233334444", cluster[33];
 
-static void say_hello(struct place *p, uint64_t c, char *host)
+static void say_hello(struct fixture *p, uint64_t c, char *host)
 {
     Weft__V1__Hello hello;
     weft__v1__hello__init(&hello);
@@ -203,7 +203,7 @@ static void say_hello(struct place *p, uint64_t c, char *host)
     UP(HELLO, hello, &hello);
 }
 
-static void say_register(struct place *p, uint64_t c, char *host, char *nonce, bool device)
+static void say_register(struct fixture *p, uint64_t c, char *host, char *nonce, bool device)
 {
     Weft__V1__Register r;
     Weft__V1__Device d, *devices[] = {&d};
@@ -221,7 +221,7 @@ static void say_register(struct place *p, uint64_t c, char *host, char *nonce, b
     UP(REGISTER, register_, &r);
 }
 
-static void say_lines(struct place *p, uint64_t c, uint64_t ask_id, const char *text, bool end)
+static void say_lines(struct fixture *p, uint64_t c, uint64_t ask_id, const char *text, bool end)
 {
     Weft__V1__LogChunk k;
     weft__v1__log_chunk__init(&k);
@@ -233,7 +233,7 @@ static void say_lines(struct place *p, uint64_t c, uint64_t ask_id, const char *
 }
 
 // The stream's next message with this body; others (acknowledgements) are passed over.
-static struct rpc_event heard(struct place *p, uint64_t c, Weft__V1__Down__BodyCase body)
+static struct rpc_event heard(struct fixture *p, uint64_t c, Weft__V1__Down__BodyCase body)
 {
     for (;;) {
         struct rpc_event ev = expect(p, c, RPC_MESSAGE);
@@ -244,7 +244,7 @@ static struct rpc_event heard(struct place *p, uint64_t c, Weft__V1__Down__BodyC
     }
 }
 
-static uint64_t greet(struct place *p, char *host, char nonce[64])
+static uint64_t greet(struct fixture *p, char *host, char nonce[64])
 {
     uint64_t c = call(p, ATTACH, NULL);
     say_hello(p, c, host);
@@ -256,7 +256,7 @@ static uint64_t greet(struct place *p, char *host, char nonce[64])
     return c;
 }
 
-static uint64_t attach_host(struct place *p, char *host, bool device)
+static uint64_t attach_host(struct fixture *p, char *host, bool device)
 {
     char nonce[64];
     uint64_t c = greet(p, host, nonce);
@@ -266,7 +266,7 @@ static uint64_t attach_host(struct place *p, char *host, bool device)
     return c;
 }
 
-static uint64_t heard_ask(struct place *p, uint64_t c, bool stop)
+static uint64_t heard_ask(struct fixture *p, uint64_t c, bool stop)
 {
     struct rpc_event ev = heard(p, c, WEFT__V1__DOWN__BODY_LOG);
     const Weft__V1__LogAsk *q = ((const Weft__V1__Down *)(const void *)ev.message)->log;
@@ -281,7 +281,7 @@ static uint64_t heard_ask(struct place *p, uint64_t c, bool stop)
 
 static int setup(void **state)
 {
-    struct place *p = calloc(1, sizeof *p);
+    struct fixture *p = calloc(1, sizeof *p);
     struct err e = {0};
     struct arena a;
     struct coord_out out = {.arena = &a};
@@ -313,7 +313,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     rpc_close(p->client);
     rpc_close(p->server);
     service_free(p->service);
@@ -326,7 +326,7 @@ static int teardown(void **state)
 }
 
 // The newest audit row's "role verb target result".
-static void expect_audit(struct place *p, const char *want)
+static void expect_audit(struct fixture *p, const char *want)
 {
     char path[100];
     sqlite3 *sql;
@@ -350,7 +350,7 @@ static void expect_audit(struct place *p, const char *want)
 
 static void a_job_that_does_not_plan_is_refused_with_its_reason(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t c = submit(p, "odd", 13, ""); // over two devices
     expect_closed(p, c, RPC_INVALID_ARGUMENT, "data.batch");
     expect_audit(p, "local submit  ");
@@ -360,7 +360,7 @@ static void a_job_that_does_not_plan_is_refused_with_its_reason(void **state)
 
 static void a_repeated_request_is_answered_as_before(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     char job[33];
     submitted(p, submit(p, "first", 12, ""), job);
     assert_string_equal(job, p->job);
@@ -369,7 +369,7 @@ static void a_repeated_request_is_answered_as_before(void **state)
 
 static void readers_are_told_what_is_wrong(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     expect_closed(p, ask(p, STATUS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
     expect_closed(p, ask(p, WHY, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
     expect_closed(p, ask(p, CHECKPOINTS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
@@ -380,7 +380,7 @@ static void readers_are_told_what_is_wrong(void **state)
 
 static void without_an_authority_nobody_joins(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     Weft__V1__JoinRequest q;
     weft__v1__join_request__init(&q);
     expect_closed(p, call(p, JOIN, &q.base), RPC_FAILED_PRECONDITION, "TLS");
@@ -389,7 +389,7 @@ static void without_an_authority_nobody_joins(void **state)
 
 static void a_watcher_hears_each_state_until_the_job_rests(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t c = ask(p, WATCH, p->job), a;
     struct rpc_event ev = expect(p, c, RPC_MESSAGE);
     const Weft__V1__WatchUpdate *u = (const void *)ev.message;
@@ -415,7 +415,7 @@ static void a_watcher_hears_each_state_until_the_job_rests(void **state)
 
 static void whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     enum { LINES = 400, SIZE = 128 << 10 }; // 50 MB: over what waits and what the wire holds
     static char text[SIZE + 1];
     uint64_t worker = attach_host(p, host_id, false), slow = logs(p, p->job, true),
@@ -455,7 +455,7 @@ static void whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does(void 
 
 static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, false),
              id = heard_ask(p, worker, false);
     say_lines(p, worker, id + 1000, "nobody asked\n", true);
@@ -476,7 +476,7 @@ static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
 
 static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, true),
              id = heard_ask(p, worker, false);
     rpc_cancel(p->client, c);
@@ -487,7 +487,7 @@ static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
 
 static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, true);
     (void)heard_ask(p, worker, false);
     rpc_cancel(p->client, worker);
@@ -506,7 +506,7 @@ static void who_follows_logs_hears_of_a_host_that_left_and_finds_it_again(void *
     rpc_event_clear(&ev);
 }
 
-static struct rpc_event server_event(struct place *p)
+static struct rpc_event server_event(struct fixture *p)
 {
     struct rpc_event ev;
     assert_true(rpc_wait(p->server, PATIENCE));
@@ -516,7 +516,7 @@ static struct rpc_event server_event(struct place *p)
 
 static void a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     struct arena a;
     struct coord_out out = {.arena = &a};
     uint64_t worker = attach_host(p, host_id, false), gone = logs(p, p->job, true);
@@ -549,7 +549,7 @@ static void a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind(void **
 
 static void a_stream_speaks_for_one_host(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     char nonce[64];
     uint64_t c = greet(p, host_id, nonce);
     say_register(p, c, other_id, nonce, false);
@@ -559,7 +559,7 @@ static void a_stream_speaks_for_one_host(void **state)
 // ---- data of a submitted job ----
 
 // What `n` workers are asked about the data of one job: the question's number.
-static uint64_t heard_looks(struct place *p, const uint64_t *workers, int n)
+static uint64_t heard_looks(struct fixture *p, const uint64_t *workers, int n)
 {
     uint64_t id = 0;
     for (int heard_by = 0; heard_by < n;) {
@@ -581,7 +581,7 @@ static uint64_t heard_looks(struct place *p, const uint64_t *workers, int n)
 }
 
 // The paths as bits; bits from 16 on are numbers that were not asked about.
-static void say_missing(struct place *p, uint64_t c, uint64_t id, unsigned paths)
+static void say_missing(struct fixture *p, uint64_t c, uint64_t id, unsigned paths)
 {
     int32_t missing[32];
     Weft__V1__StorageDone d;
@@ -596,7 +596,7 @@ static void say_missing(struct place *p, uint64_t c, uint64_t id, unsigned paths
     UP(STORAGE, storage, &d);
 }
 
-static void accepted(struct place *p, uint64_t c, const char *notice)
+static void accepted(struct fixture *p, uint64_t c, const char *notice)
 {
     struct rpc_event ev;
     for (; (ev = next(p)).call != c; rpc_event_clear(&ev)) // workers are told other things too
@@ -608,7 +608,7 @@ static void accepted(struct place *p, uint64_t c, const char *notice)
 }
 
 // A job is submitted beside one or two workers with a device; the number of what they are asked.
-static uint64_t submit_beside(struct place *p, uint64_t *w, int n, uint64_t *c)
+static uint64_t submit_beside(struct fixture *p, uint64_t *w, int n, uint64_t *c)
 {
     for (int i = 0; i < n; i++)
         w[i] = attach_host(p, i ? other_id : host_id, true);
@@ -619,7 +619,7 @@ static uint64_t submit_beside(struct place *p, uint64_t *w, int n, uint64_t *c)
 static void
 a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t w[2], c, id = submit_beside(p, w, 2, &c);
     say_missing(p, w[0], id, 0x3);
     say_missing(p, w[1], id, 0x1);
@@ -638,7 +638,7 @@ a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told
 
 static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t w, c, id = submit_beside(p, &w, 1, &c), unasked = call(p, ATTACH, NULL);
     say_missing(p, unasked, id, 0);
     say_missing(p, w, id + 1, 0);
@@ -655,7 +655,7 @@ static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
 
 static void a_client_that_leaves_takes_its_question_along(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     uint64_t w, c;
     (void)submit_beside(p, &w, 1, &c);
     rpc_cancel(p->client, c);

@@ -10,14 +10,14 @@
 #include "common/base/stream.h"
 #include "tests/unit/unit.h"
 
-struct place {
+struct fixture {
     char path[64];
     int dir;
 };
 
-static int make_place(void **state)
+static int make_folder(void **state)
 {
-    static struct place p;
+    static struct fixture p;
     snprintf(p.path, sizeof p.path, "/tmp/weft-stream-XXXXXX");
     if (!mkdtemp(p.path))
         return -1;
@@ -26,9 +26,9 @@ static int make_place(void **state)
     return p.dir < 0 ? -1 : 0;
 }
 
-static int remove_place(void **state)
+static int remove_folder(void **state)
 {
-    struct place *p = *state;
+    struct fixture *p = *state;
     unlinkat(p->dir, "a", 0);
     close(p->dir);
     return rmdir(p->path);
@@ -49,7 +49,7 @@ static void write_file(int dir, const void *data, size_t len)
 
 static void a_file_reads_back_with_the_digest_it_was_written_with(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     static char data[100000], back[sizeof data];
     struct stream s;
     for (size_t i = 0; i < sizeof data; i++)
@@ -80,7 +80,7 @@ static void a_file_reads_back_with_the_digest_it_was_written_with(void **state)
 
 static void a_file_is_made_only_once_and_for_its_owner_only(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream s;
     struct err e = {0};
     struct stat st;
@@ -94,7 +94,7 @@ static void a_file_is_made_only_once_and_for_its_owner_only(void **state)
 
 static void a_missing_file_is_not_found(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream s;
     struct err e = {0};
     assert_int_equal(stream_open(&s, p->dir, "nobody", &e), ERR_NOTFOUND);
@@ -104,7 +104,7 @@ static void a_missing_file_is_not_found(void **state)
 
 static void a_short_file_is_bad_data_with_its_name_and_offset(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream s;
     struct err e = {0};
     char back[20];
@@ -118,7 +118,7 @@ static void a_short_file_is_bad_data_with_its_name_and_offset(void **state)
 
 static void a_file_opened_to_read_refuses_to_be_written(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream s;
     struct err e = {0};
     write_file(p->dir, "x", 1);
@@ -130,7 +130,7 @@ static void a_file_opened_to_read_refuses_to_be_written(void **state)
 
 static void a_fault_strikes_the_counted_call_and_leaves_the_partial_bytes(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream_fault f = {.countdown = 3, .code = ERR_IO, .partial = 4};
     struct stream s;
     struct err e = {0};
@@ -155,7 +155,7 @@ static void a_fault_strikes_the_counted_call_and_leaves_the_partial_bytes(void *
 
 static void a_failed_sync_is_final(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream_fault f = {.countdown = 2, .code = ERR_IO};
     struct stream s;
     struct err e = {0};
@@ -173,7 +173,7 @@ static void a_failed_sync_is_final(void **state)
 
 static void a_failed_read_gives_what_came_and_may_be_repeated(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream_fault f = {.countdown = 1, .code = ERR_TIMEOUT, .partial = 2};
     struct stream s;
     char back[6];
@@ -191,7 +191,7 @@ static void a_failed_read_gives_what_came_and_may_be_repeated(void **state)
 
 static void a_failed_close_still_closes(void **state)
 {
-    const struct place *p = *state;
+    const struct fixture *p = *state;
     struct stream_fault f = {.countdown = 1, .code = ERR_IO};
     struct stream s;
     struct err e = {0};
@@ -220,7 +220,7 @@ static void a_full_device_says_so_and_breaks_the_stream(void **state)
 
 int main(void)
 {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, make_place, remove_place)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         CASE(a_file_reads_back_with_the_digest_it_was_written_with),
         CASE(a_file_is_made_only_once_and_for_its_owner_only),
