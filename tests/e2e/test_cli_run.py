@@ -58,8 +58,10 @@ class Bin:
         return []
 
     def popen(self, *args):
-        return subprocess.Popen([self.folder / "weft", "run", str(self.job), *args], stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env)
+        return solo.watch_over(subprocess.Popen(
+            [self.folder / "weft", "run", str(self.job), *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env=self.env,
+        ))  # fmt: skip
 
     def run(self, *args):
         p = self.popen(*args)
@@ -72,7 +74,10 @@ def bin(place):
     before = socket_folders()
     b = Bin(place)
     yield b
-    assert not doubles(b), "processes left behind"
+    left = doubles(b)
+    for pid in left:
+        solo.kill_pid(pid)
+    assert not left, "processes left behind"
     assert socket_folders() <= before, "sockets left behind"
 
 
@@ -158,7 +163,7 @@ def test_a_second_run_is_refused_naming_the_first(bin):
 def test_an_interrupted_run_drains_and_names_the_command_that_goes_on(bin, sig):
     bin.words("break")
     p = bin.popen("-s", "train.seed=3")
-    assert "STARTING" in p.stdout.readline()
+    assert "STARTING" in solo.next_line(p)
     p.send_signal(sig)
     out, err = p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 130, (out, err)
@@ -174,7 +179,7 @@ def test_a_second_interruption_ends_at_once(bin):
     stubborn = WORKER.replace("exit 0' TERM", "' TERM")
     (bin.folder / "weft-worker").write_text(stubborn)
     p = bin.popen()
-    assert "STARTING" in p.stdout.readline()
+    assert "STARTING" in solo.next_line(p)
     p.send_signal(signal.SIGINT)
     wait_until(lambda: "term" in bin.lines("starts"))
     p.send_signal(signal.SIGINT)
@@ -186,7 +191,7 @@ def test_a_killed_coordinator_is_started_again_and_the_run_goes_on(bin):
     bin.words("break")
     p = bin.popen("--json")
     for _ in range(4):
-        assert p.stdout.readline()
+        assert solo.next_line(p)
     bin.words("SUCCEEDED")
     for pid in doubles(bin):
         if b"coordinator-double" in solo.cmdline(pid)[0]:

@@ -51,8 +51,10 @@ class Desk:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def popen(self, *args):
-        return subprocess.Popen([solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, text=True, errors="replace", env=self.env)
+        return solo.watch_over(subprocess.Popen(
+            [solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            errors="replace", env=self.env,
+        ))  # fmt: skip
 
     def weft(self, *args):
         p = self.popen(*args)
@@ -278,7 +280,7 @@ def test_watch_says_a_line_of_json_an_update(desk):
 def test_watch_outlives_the_coordinator(desk):
     p = desk.start("break").popen("watch", "small", "--json")
     for _ in range(4):
-        assert p.stdout.readline()
+        assert solo.next_line(p)
     desk.start()
     out, err = p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 0 and "away" in err, (out, err)
@@ -288,7 +290,7 @@ def test_watch_outlives_the_coordinator(desk):
 def test_an_interrupted_watch_ends_with_130(desk):
     p = desk.start("break").popen("watch", "small", "--json")
     for _ in range(4):
-        assert p.stdout.readline()
+        assert solo.next_line(p)
     p.send_signal(signal.SIGINT)
     p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 130
@@ -340,7 +342,7 @@ def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
 
 def test_followed_logs_outlive_the_coordinator(desk):
     p = desk.start("break").popen("logs", "small", "-f")
-    assert p.stdout.readline()
+    assert solo.next_line(p)
     desk.start()
     out, err = p.communicate(timeout=solo.WATCHDOG)
     assert p.returncode == 0 and "away" in err, (out, err)

@@ -90,11 +90,11 @@ def test_ranks_on_one_gpu_have_the_losses_of_the_cpu(place, cuda, layout):
 
 def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     job = on("cuda", model(place, toy, "mlp", "f32"))
-    job["train"]["steps"] = 600  # so that it is still at work when it is killed
+    job["train"]["steps"] = 200
     first, again = meshes.trained(place, job, {}, "first"), meshes.trained(place, job, {}, "again")
     assert first.final() == again.final()
     killed = meshes.run_in(place, {**job, "checkpoint": {"every": 100}}, {}, "killed")
-    parent = killed.start()
+    parent = killed.start_held(110)
     assert killed.wait_until(killed.saved(0, 100), parent), "it ended before it could be killed"
     solo.kill_pid(killed.pids()[0])
     parent.wait()

@@ -38,9 +38,11 @@ def test_training_goes_on_when_nobody_reads_its_output_any_more(place, toy):
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undisturbed, sig):
     run = solo.Run(place, solo.busy_job(noise, RANKS), "stopped")
-    parent = run.start()
+    parent = run.start_held(30)
     assert run.wait_until(run.at(0, step=17), parent)
     parent.signal(sig)
+    run.wait_until(lambda: "asked to stop" in run.log(0))
+    run.let_go()
     end = parent.wait()
     assert end.code == 75, end
     assert "run the same command again" in end.out
@@ -321,10 +323,9 @@ def test_no_metrics_are_written_when_none_are_wanted(place, toy):
 def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
     """A zombie of the older attempt holds the old file; what it still writes does not show."""
     run = solo.Run(place, solo.busy_job(noise, RANKS), "trim")
-    parent = run.start()
+    parent = run.start_held(30)
     assert run.wait_until(run.saved(0), parent)
-    at = run.checkpoints()[-1].step
-    assert run.wait_until(lambda: any(r["step"] > at + 2 for r in run.metrics()), parent)
+    assert run.wait_until(lambda: any(r["step"] == 29 for r in run.metrics()), parent)
     for pid in run.pids().values():
         solo.kill_pid(pid)
     assert parent.wait().code == 128 + signal.SIGKILL
@@ -344,9 +345,11 @@ def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
 
 def test_a_torn_last_row_is_dropped_on_resume(place, noise):
     run = solo.Run(place, solo.busy_job(noise, RANKS), "torn")
-    parent = run.start()
+    parent = run.start_held(31)
     assert run.wait_until(run.at(0, step=30), parent)
     parent.signal(signal.SIGTERM)
+    run.wait_until(lambda: "asked to stop" in run.log(0))
+    run.let_go()
     assert parent.wait().code == 75
     with open(run.dir / "metrics.jsonl", "r+b") as f:
         f.truncate(os.path.getsize(f.name) - 9)

@@ -102,10 +102,11 @@ def test_killed_it_resumes_to_the_same_bits(place, data, which):
     kind, layout = RESUMED[which]
     calm = meshes.trained(place, long_job(data, kind), layout, "calm")
     run = meshes.run_in(place, long_job(data, kind), layout, "killed")
-    parent = run.start()
+    parent = run.start_held(15)
     victim = run.ranks - 1
     assert run.wait_until(run.saved(victim, 10), parent), "it ended before it could be killed"
     solo.kill_pid(run.pids()[victim])
+    run.let_go()
     assert parent.wait().code not in (0, 75)
     run.finish()
     assert len(run.losses()) == 60

@@ -136,9 +136,10 @@ def test_streams_mixed_by_matrices_resume_to_the_same_bits(place, layout):
     made = streams(place, 60)
     calm = meshes.trained(place, made, layout, "calm")
     run = meshes.run_in(place, made, layout, "killed")
-    parent = run.start()
+    parent = run.start_held(15)
     assert run.wait_until(run.saved(1, 10), parent), "it ended before it could be killed"
     solo.kill_pid(run.pids()[1])
+    run.let_go()
     assert parent.wait().code not in (0, 75)
     run.finish()
     assert run.losses() == calm.losses()

@@ -137,9 +137,10 @@ def test_killed_a_pipeline_resumes_to_the_same_bits(place, data, kind, layout, v
     long = job(data, kind, train={"steps": 120, "seed": 3})
     calm = meshes.trained(place, long, layout, "calm")
     run = meshes.run_in(place, long, layout, "killed")
-    parent = run.start()
+    parent = run.start_held(25)
     assert run.wait_until(run.saved(victim, 20), parent), "it ended before it could be killed"
     solo.kill_pid(run.pids()[victim])
+    run.let_go()
     end = parent.wait()
     assert end.code not in (0, 75), end
     assert f"rank {victim}" in end.err + end.out + run.log(0), end

@@ -88,9 +88,9 @@ def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
 
 
 def test_hold_keeps_a_checkpoint_and_resume_goes_on_from_it(one, noise):
-    job = one.submit(long_job(one, noise, train__steps=400))
-    one.wait(job, ("RUNNING",), step=3)
+    job, pids = one.submit_and_stop(lambda: one.submit(long_job(one, noise, train__steps=400)), 2, 200)
     assert one.weft("hold", job).code == 0
+    cluster.go_on(pids)
     held = one.wait(job, ("HELD",))
     assert held["checkpoint"]["step"] == held["step"] > 0
     assert not one.rank_pids()

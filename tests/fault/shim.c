@@ -4,13 +4,11 @@
 //
 //   FAULT_DIR    calls on paths below it count (needed; absolute, without symbolic links)
 //   FAULT_LOG    each call is appended as "NUMBER KIND PATH", the path relative to FAULT_DIR,
-//   before
-//                it is carried out
+//                before it is carried out
 //   FAULT_ARM    counting begins with the first call whose path contains this text
 //   FAULT_MATCH  only calls whose path contains this text count
 //   FAULT_KIND   only calls of this kind count: open create read write sync rename mkdir unlink
-//   link
-//                truncate close
+//                link truncate close
 //   FAULT_AT     the number of the call meant, "N", or "N+" for it and all after it
 //   FAULT_WHEN   before (the default) or after the call is carried out; of kill, stop and power
 //   FAULT_DO     kill | stop | power: SIGKILL, SIGSTOP, or a shutdown of FAULT_DIR's xfs that loses
@@ -18,6 +16,7 @@
 //                EIO | ENOSPC | EROFS: the call fails and is not carried out (a close is)
 //                short: a write takes half of what it is given
 //                slow: the call waits SLOW_S seconds first
+//                wait: the call waits until the file FAULT_UNTIL is there; other threads go on
 //
 // Everything goes to the kernel by syscall(), so nothing here calls back into what it replaces.
 // Deliberately absent: calls made inside the C library (stdio, opendir), which the checkpoint code
@@ -45,7 +44,7 @@
 enum { PATH_ROOM = 2 * PATH_MAX, SLOW_S = 5 };
 
 static struct {
-    const char *dir, *arm, *match, *kind, *doing;
+    const char *dir, *arm, *match, *kind, *doing, *until;
     int log;
     long at;
     bool and_after, when_after, armed;
@@ -65,6 +64,7 @@ __attribute__((constructor)) static void set_up(void)
     fault.match = getenv("FAULT_MATCH");
     fault.kind = getenv("FAULT_KIND");
     fault.doing = getenv("FAULT_DO");
+    fault.until = getenv("FAULT_UNTIL");
     fault.at = at ? strtol(at, NULL, 10) : 0;
     fault.and_after = at && strchr(at, '+');
     fault.when_after = when && !strcmp(when, "after");
@@ -127,6 +127,12 @@ static bool is_stop(const char *doing)
     return !strcmp(doing, "kill") || !strcmp(doing, "stop") || !strcmp(doing, "power");
 }
 
+static void wait_for_file(const char *path)
+{
+    while (path && syscall(SYS_faccessat, AT_FDCWD, path, F_OK))
+        usleep(1000);
+}
+
 static void write_down(const char *kind, const char *path)
 {
     char line[PATH_ROOM + 64];
@@ -154,6 +160,8 @@ static struct call begin(const char *kind, const char *whole)
         stop_here(c.doing);
     if (c.meant && !strcmp(c.doing, "slow"))
         sleep(SLOW_S);
+    if (c.meant && !strcmp(c.doing, "wait"))
+        wait_for_file(fault.until);
     return c;
 }
 

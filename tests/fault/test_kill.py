@@ -97,9 +97,10 @@ def test_across_hosts_the_survivors_name_the_dead_rank(place, noise, victim):
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_parent_ends_with_the_code_of_the_culprit(place, noise, undisturbed, victim):
     run = solo.Run(place, solo.busy_job(noise, RANKS), "parent")
-    parent = run.start()
+    parent = run.start_held(30)
     assert run.wait_until(run.saved(victim), parent)
     solo.kill_pid(run.pids()[victim])
+    run.let_go()
     end = parent.wait()
     assert end.code == 128 + signal.SIGKILL, end
     assert f"rank {victim} was ended by signal 9" in end.err, end
@@ -136,7 +137,7 @@ def test_no_rank_outlives_the_parent(place, noise):
 def test_killed_all_at_once_it_continues(place, noise, undisturbed):
     """As when the machine's power goes, but for what the disk forgot (tests/fault has that too)."""
     run = solo.Run(place, solo.busy_job(noise, RANKS), "all")
-    parent = run.start()
+    parent = run.start_held(30)
     assert run.wait_until(run.saved(0), parent)
     for pid in [parent.pid, *run.pids().values()]:
         solo.kill_pid(pid)
@@ -150,10 +151,11 @@ def test_killed_all_at_once_it_continues(place, noise, undisturbed):
 
 def test_killed_before_the_first_checkpoint_it_starts_over(place, noise, undisturbed):
     run = solo.Run(place, solo.busy_job(noise, RANKS), "early")
-    parent = run.start()
+    parent = run.start_held(5)
     assert run.wait_until(run.at(2, step=2), parent)
     solo.kill_pid(run.pids()[2])
+    run.let_go()
     assert parent.wait().code == 128 + signal.SIGKILL
-    assert not run.checkpoints() or run.checkpoints()[0].step >= 7
+    assert not run.checkpoints()
     run.finish()
     assert_ends_undisturbed(run, undisturbed)

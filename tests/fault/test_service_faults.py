@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import cluster
@@ -41,6 +42,14 @@ def two(place):
     c.kill_all()
 
 
+@pytest.fixture
+def patient(place):
+    """For what is shorter than the lease, however slow the machine."""
+    c = cluster.Cluster(place, workers=2, devices=1, lease="60s")
+    yield c
+    c.kill_all()
+
+
 def submit(c, noise, **changes):
     return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
 
@@ -56,6 +65,11 @@ def assert_calm(c, job, calm):
     assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
     assert {x.epoch for x in solo.checkpoints_of(c.store(job))} <= fenced
     return done
+
+
+def submit_and_stop(c, noise, **changes):
+    """A job whose ranks stand, stopped, with half of its steps left, and their pids."""
+    return c.submit_and_stop(lambda: submit(c, noise, **changes), 2, STEPS // 2)
 
 
 # ---- kill -9 -------------------------------------------------------------------------------------
@@ -141,9 +155,9 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
 def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
     """A job of higher priority takes the devices; both end in their own bits."""
     rng = random.Random(seed)
-    low = submit(one, noise, name="low")
-    one.wait(low, ("RUNNING",), step=5)
+    low, pids = submit_and_stop(one, noise, name="low")
     high = submit(one, noise, name="high", train__steps=40, resources={"priority": 50})
+    cluster.go_on(pids)
     time.sleep(rng.random() * 0.4)
     one.coordinator.kill()
     one.wait_ready()
@@ -181,10 +195,10 @@ def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
 @pytest.mark.parametrize("who", ["worker", "coordinator"])
 def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
     """SIGTERM: a worker drains its ranks with a checkpoint; a coordinator leaves them alone."""
-    job = submit(one, noise)
-    one.wait(job, ("RUNNING",), step=5)
+    job, pids = submit_and_stop(one, noise)
     daemon = one.workers[0] if who == "worker" else one.coordinator
     before = one.attempts(job)
+    threading.Timer(0.3, cluster.go_on, (pids,)).start()
     assert daemon.stop() == 0
     if who == "worker":
         assert not one.attempts(job)
@@ -198,11 +212,11 @@ def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
 
 
 def test_training_goes_on_while_the_coordinator_is_away(one, noise, calm):
-    job = submit(one, noise)
-    before = one.wait(job, ("RUNNING",), step=5)
-    pids = one.rank_pids()
-    one.coordinator.down()
+    job, pids = submit_and_stop(one, noise)
+    before = one.wait(job, ("RUNNING",))
     at = one.page(pids[0]).step
+    one.coordinator.down()
+    cluster.go_on(pids)
     end = time.monotonic() + solo.WATCHDOG
     while one.page(pids[0]).step < at + 10:
         assert time.monotonic() < end, "the ranks stand still without their coordinator"
@@ -214,9 +228,9 @@ def test_training_goes_on_while_the_coordinator_is_away(one, noise, calm):
 
 
 def test_a_killed_reader_changes_nothing(one, noise, calm):
-    job = submit(one, noise)
-    one.wait(job, ("RUNNING",), step=2)
+    job, pids = submit_and_stop(one, noise)
     readers = [one.popen("watch", job), one.popen("logs", job, "-f")]
+    cluster.go_on(pids)
     time.sleep(0.3)
     for r in readers:
         r.kill()
@@ -266,11 +280,10 @@ def rank_of(pid):
 @pytest.mark.parametrize("which", [0, 1] if solo.LONG else [1])
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"pp": 2}], ids=str)
 def test_a_stopped_rank_is_named_and_the_job_goes_on(one, noise, calm, mesh, which):
-    job = submit(one, noise, restart__hang_after="1s", mesh=mesh)
-    one.wait(job, ("RUNNING",), step=5)
-    pid = one.rank_pids()[which]
+    job, pids = submit_and_stop(one, noise, restart__hang_after="3s", mesh=mesh)
+    pid = pids[which]
     rank = rank_of(pid)
-    os.kill(pid, signal.SIGSTOP)
+    cluster.go_on([p for p in pids if p != pid])
     one.wait(job, ("RECOVERING", "STARTING", "RUNNING", "SUCCEEDED"))
     if "pp" in mesh:
         one.succeed(job)
@@ -289,12 +302,13 @@ def assert_calm_other_job(c, job, calm):
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter than the lease", "longer"])
 @pytest.mark.parametrize("who", ["worker", "coordinator"])
-def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
-    job = submit(two, noise)
-    two.wait(job, ("RUNNING",), step=5)
+def test_a_stopped_daemon_is_survived(request, noise, calm, who, longer):
+    two = request.getfixturevalue("two" if longer else "patient")
+    job, pids = submit_and_stop(two, noise)
     daemon = two.workers[1] if who == "worker" else two.coordinator
     out = cluster.Lookout(two, job)
     daemon.kill(signal.SIGSTOP)
+    cluster.go_on(pids)
     if longer and who == "coordinator":
         end = two.weft("status", job)
         assert end.code == 3 and "not reached" in end.err, end
@@ -314,13 +328,10 @@ def test_a_stopped_daemon_is_survived(two, noise, calm, who, longer):
 
 @pytest.mark.parametrize("how", ["deleted", "restored from an old copy"])
 def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, how):
-    first = submit(one, noise, name="first")
-    one.wait(first, ("RUNNING",), step=2)
+    first, pids = submit_and_stop(one, noise, name="first")
     old = one.copy_database()
-    one.wait(first, ("RUNNING", "SUCCEEDED"))
-    pid = one.rank_pids()
-    for p in pid[:1]:
-        solo.kill_pid(p)
+    solo.kill_pid(pids[0])
+    cluster.go_on(pids)
     done = one.succeed(first)
     before = {c.path.name for c in solo.checkpoints_of(one.store(first))}
     one.set_database(None if how == "deleted" else old)
@@ -340,24 +351,28 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
 def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
     """The ranks work for a coordinator that has never heard of them, or heard of others."""
     old = None
-    if copied == "before it was placed":
-        one.workers[0].down()
-    job = submit(one, noise)
-    if copied == "before it was placed":
-        old = one.copy_database()
-        one.workers[0].up()
-    one.wait(job, ("RUNNING",), step=5)
-    if copied == "an attempt ago":
-        old = one.copy_database()
-        one.wait_ready()
-        one.wait(job, ("RUNNING",))
-        solo.kill_pid(one.rank_pids()[0])
-        end = time.monotonic() + solo.WATCHDOG
-        while 2 not in one.attempts(job) or one.status_or_none(job) != "RUNNING":
-            assert time.monotonic() < end, one.why(job)
-    lived = max(one.attempts(job))
+    for _ in range(20):
+        if copied == "before it was placed":
+            one.workers[0].down()
+        job = submit(one, noise)
+        if copied == "before it was placed":
+            old = one.copy_database()
+            one.workers[0].up()
+        pids, lived = one.stop_ranks(job, 2, STEPS // 2), 1
+        if pids and copied == "an attempt ago":
+            one.wait(job, ("RUNNING",))
+            old, lived = one.copy_database(), 2
+            solo.kill_pid(pids[0])
+            cluster.go_on(pids)
+            pids = one.stop_ranks(job, 2, STEPS // 2, lived)
+        if pids:
+            break
+        cluster.go_on(one.rank_pids())
+        one.succeed(job)
+    one.wait(job, ("RUNNING",))
     out = cluster.Lookout(one, job)
     one.set_database(old)
+    cluster.go_on(pids)
     if copied == "never":
         one.wait(job, ("HELD",))  # found again by its folder
         assert one.weft("adopt", job).code == 0 and one.weft("resume", job).code == 0
@@ -475,9 +490,9 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
 
 
 def test_of_two_workers_with_one_copied_identity_the_first_is_fenced(one, noise, calm):
-    job = submit(one, noise)
-    one.wait(job, ("RUNNING",), step=3)
+    job, pids = submit_and_stop(one, noise)
     shutil.copytree(one.place / "worker-0", one.place / "worker-1", ignore=shutil.ignore_patterns("*.sock", "lock", "ranks.lock"))
+    cluster.go_on(pids)
     one.start_worker(1)
     assert one.workers[0].wait_end() == 76
     assert_calm(one, job, calm)

@@ -88,6 +88,14 @@ def wired(place, cable):
     c.kill_all()
 
 
+@pytest.fixture
+def patient(place, cable):
+    """For what is shorter than the lease, however slow the machine."""
+    c = Wired(place, cable, lease="60s")
+    yield c
+    c.kill_all()
+
+
 def trained_calmly(folder, noise, ranks):
     return solo.train(folder, solo.busy_job(noise, ranks, train__steps=STEPS), "calm").final()
 
@@ -106,6 +114,11 @@ def submit(c, noise, ranks=2):
     return c.submit(solo.busy_job(c.put_data(noise), ranks, train__steps=STEPS))
 
 
+def submit_and_stop(c, noise, ranks=2):
+    """A job whose ranks stand, stopped, with half of its steps left, and their pids."""
+    return c.submit_and_stop(lambda: submit(c, noise, ranks), ranks, STEPS // 2)
+
+
 def both_hosts(c):
     for i in range(2):
         c.add_worker(i, "--tls", str(c.issued(i)))
@@ -120,12 +133,13 @@ def cases():
 
 
 @pytest.mark.parametrize(("how", "longer"), cases())
-def test_a_worker_cut_off_from_its_coordinator(wired, noise, calm, how, longer):
+def test_a_worker_cut_off_from_its_coordinator(request, noise, calm, how, longer):
+    wired = request.getfixturevalue("wired" if longer else "patient")
     both_hosts(wired)
-    job = submit(wired, noise)
-    wired.wait(job, ("RUNNING",), step=5)
+    job, pids = submit_and_stop(wired, noise)
     out = cluster.Lookout(wired, job)
     wired.cut(how)
+    cluster.go_on(pids)
     if longer:
         wired.wait_state("w1", "fenced")
     else:
@@ -168,11 +182,10 @@ def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, no
     keeps it from every commit, and when the cable is whole again it is ended."""
     both_hosts(wired)
     assert wired.weft("cordon", "w0").code == 0
-    job = submit(wired, noise, 1)
-    wired.wait(job, ("RUNNING",), step=5)
+    job, zombie = submit_and_stop(wired, noise, 1)
     assert wired.weft("uncordon", "w0").code == 0
-    zombie = wired.attempts(job)[1]
     wired.cut("both")
+    cluster.go_on(zombie)
     wired.wait_state("w1", "fenced")
     end = time.monotonic() + solo.WATCHDOG
     while not list(wired.store(job).glob("epoch-*2")):
@@ -190,21 +203,20 @@ def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, no
     assert wired.final(job) == calm_alone
 
 
-def test_a_coordinator_restarted_behind_a_cut_cable_takes_its_ranks_back(wired, noise, calm):
+def test_a_coordinator_restarted_behind_a_cut_cable_takes_its_ranks_back(patient, noise, calm):
     """The worker finds its coordinator gone and another in its place: the job goes on, never restarted."""
-    both_hosts(wired)
-    job = submit(wired, noise)
-    wired.wait(job, ("RUNNING",), step=5)
-    pids = sorted(sum(wired.attempts(job).values(), []))
-    wired.cut("both")
-    wired.coordinator.kill()
-    wired.coordinator.wait_start(2)
+    both_hosts(patient)
+    job, pids = submit_and_stop(patient, noise)
+    patient.cut("both")
+    patient.coordinator.kill()
+    patient.coordinator.wait_start(2)
+    cluster.go_on(pids)
     time.sleep(0.3)
-    assert sorted(sum(wired.attempts(job).values(), [])) == pids
-    wired.heal()
-    done = wired.succeed(job)
-    assert done["restarts"] == 0 and done["epoch"] == 1, wired.why(job)
-    assert wired.final(job) == calm
+    assert sorted(sum(patient.attempts(job).values(), [])) == sorted(pids)
+    patient.heal()
+    done = patient.succeed(job)
+    assert done["restarts"] == 0 and done["epoch"] == 1, patient.why(job)
+    assert patient.final(job) == calm
 
 
 def test_workers_that_join_with_a_token_train_over_the_cable(wired, noise, calm):
@@ -238,14 +250,14 @@ def test_garbage_on_the_port_with_tls(wired, noise, calm):
 def test_a_copied_identity_on_another_host_leaves_one_of_the_two(wired, noise):
     """The state of a host came along with its disk's image: the one that registered first is fenced."""
     both_hosts(wired)
-    job = submit(wired, noise)
-    wired.wait(job, ("RUNNING",), step=3)
+    job, pids = submit_and_stop(wired, noise)
     copied = wired.place / "worker-2"
     copied.mkdir(mode=0o700)
     for f in (wired.place / "worker-0").iterdir():
         if f.is_file() and not f.name.endswith("lock"):
             (copied / f.name).write_bytes(f.read_bytes())
             (copied / f.name).chmod(0o600)
+    cluster.go_on(pids)
     wired.start_worker(2, "--coordinator", wired.at, "--tls", str(wired.place / "tls-0"), prefix=wired.pair.enter[1])
     assert wired.workers[0].wait_end() == 76
     wired.succeed(job)

@@ -117,6 +117,11 @@ class Daemon:
         return pathlib.Path(self.log).read_text(errors="replace")
 
 
+def go_on(pids):
+    for pid in pids:
+        solo.kill_pid(pid, signal.SIGCONT)
+
+
 class Cluster:
     def __init__(self, place, workers=1, devices=2, lease="3s", worker_args=(), start=True):
         self.place = pathlib.Path(place)
@@ -146,6 +151,7 @@ class Cluster:
     def copy_database(self):
         """A copy of the coordinator's state as it is now, for set_database."""
         copy = self.place / "old"
+        shutil.rmtree(copy, ignore_errors=True)
         self.coordinator.down()
         shutil.copytree(self.place / "coordinator", copy)
         self.coordinator.up()
@@ -286,6 +292,45 @@ class Cluster:
         a = [os.fsdecode(x) for x in solo.cmdline(pid)]
         raw = next(pathlib.Path(a[a.index("--dir") + 1]).glob("page-*")).read_bytes()
         return solo.Page(raw)
+
+    def steps_of(self, pids):
+        """How far each rank is; of one that starts or has ended, 0: it has no page."""
+        steps = []
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError, StopIteration):
+                steps.append(self.page(pid).step)
+        return steps + [0] * (len(pids) - len(steps))
+
+    def stop_ranks(self, job, ranks, most, epoch=1):
+        """Stops the ranks of an attempt, all in training and none past step `most`; None if they were too quick."""
+        now = heard = time.monotonic()
+        end = now + solo.WATCHDOG
+        pids = []
+        while len(pids) < ranks or min(self.steps_of(pids)) < 5:
+            now = time.monotonic()
+            assert now < end, f"{self.why(job)}\n{self.logs_text()}"
+            pids = self.attempts(job).get(epoch, [])
+            if pids or now > heard + 3:  # the coordinator is asked now and then: an answer may take longer than the job
+                heard = now
+                if not pids and self.status_or_none(job) == "SUCCEEDED":
+                    return None
+            time.sleep(0.005)
+        for pid in pids:
+            solo.kill_pid(pid, signal.SIGSTOP)
+        at = self.steps_of(pids)
+        return pids if 0 < min(at) and max(at) <= most else None
+
+    def submit_and_stop(self, submit, ranks, most):
+        """A job whose ranks stand, stopped, none past step `most`, and their pids; a job that was too quick is let
+        end, and another submitted. go_on(pids) lets them train: no test need be quicker than its job."""
+        for _ in range(20):
+            job = submit()
+            pids = self.stop_ranks(job, ranks, most)
+            if pids:
+                return job, pids
+            go_on(self.rank_pids())
+            self.succeed(job)
+        raise AssertionError("no job of twenty was seen before its end")
 
     def store(self, job):
         found = [d for d in self.ckpt.iterdir() if d.is_dir() and d.name.endswith(job[:8])]

@@ -17,6 +17,7 @@ import signal
 import stat
 import struct
 import subprocess
+import threading
 import time
 
 import numpy
@@ -125,6 +126,14 @@ def busy_job(data, ranks, **changes):
 # ---- processes -----------------------------------------------------------------------------------
 
 
+def watch_over(p):
+    """Kills a process that hangs, so that who reads its pipes comes to their end."""
+    timer = threading.Timer(WATCHDOG, p.kill)  # does nothing to one that was waited for
+    timer.daemon = True
+    timer.start()
+    return p
+
+
 def kill_pid(pid, sig=signal.SIGKILL):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, sig)
@@ -168,6 +177,17 @@ class Page:
         self.ops, self.entered, self.left = v[8:11]
 
 
+def next_line(p):
+    """The next line that a process says, empty at its end; communicate() has all that follows it.
+
+    p.stdout.readline() reads ahead, and communicate() does not return what was read so.
+    """
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(p.stdout.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
 class Ended:
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
@@ -179,11 +199,12 @@ class Ended:
 class Process:
     """One weft-rank: the parent of a solo, or a rank started by hand."""
 
-    def __init__(self, args, prefix=(), cwd=None):
+    def __init__(self, args, prefix=(), cwd=None, env=None):
         self.out, self.err = b"", b""
         self.p = subprocess.Popen(
-            [*prefix, RANK, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd
-        )
+            [*prefix, RANK, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
+            env={**os.environ, **(env or {})},
+        )  # fmt: skip
         self.pid = self.p.pid
 
     def signal(self, sig):
@@ -207,6 +228,7 @@ class Run:
         self.place = pathlib.Path(place)
         self.dir = self.place / name
         self.file = self.place / f"{name}.yaml"
+        self.gate = self.place / f"{name}-gate"
         self.ranks = math.prod(job_dict["mesh"].values())
         self.save_job(job_dict)
 
@@ -235,6 +257,17 @@ class Run:
 
     def start(self, *more):
         return Process(self.args("--of", str(self.ranks), *more))
+
+    def start_held(self, row):
+        """As start(), but rank 0 does not write row `row` of its metrics before let_go(): so the run is in its
+        middle for as long as the test wants, however quick it is. Its checkpoints before that are committed."""
+        env = {"LD_PRELOAD": str(BUILD / "libfaultshim.so"), "FAULT_DIR": str(self.dir.resolve()), "FAULT_KIND": "write",
+               "FAULT_MATCH": "metrics.jsonl", "FAULT_AT": str(row), "FAULT_DO": "wait", "FAULT_UNTIL": str(self.gate)}
+        self.gate.unlink(missing_ok=True)
+        return Process(self.args("--of", str(self.ranks)), env=env)
+
+    def let_go(self):
+        self.gate.touch()
 
     def start_rank(self, rank, *more, prefix=()):
         return Process(self.args("--of", str(self.ranks), "--rank", str(rank), *more), prefix)
@@ -341,9 +374,10 @@ def train(place, job_dict, name="run"):
 def assert_killed_it_resumes(place, job_dict, calm, saved=20):
     """Its rank 1 is killed once a checkpoint of so many steps is there; the next run ends as the calm one, to the bit."""
     run = Run(place, {**job_dict, "name": "killed"}, "killed")
-    parent = run.start()
-    if run.wait_until(run.saved(1, saved), parent):
-        kill_pid(run.pids()[1])
+    parent = run.start_held(saved + 5)
+    assert run.wait_until(run.saved(1, saved), parent), parent.wait()
+    kill_pid(run.pids()[1])
+    run.let_go()
     parent.wait()
     run.finish()
     assert run.losses() == calm.losses()
@@ -356,8 +390,11 @@ def checkpoints_of(*stores):
     for store in stores:
         for d in pathlib.Path(store).iterdir():
             m = re.fullmatch(r"step-(\d+)\.e(\d+)", d.name)
-            if m:
-                found.append(Checkpoint(d, int(m[1]), int(m[2])))
+            try:
+                if m:
+                    found.append(Checkpoint(d, int(m[1]), int(m[2])))
+            except FileNotFoundError:
+                assert not d.exists(), f"{d} has no manifest"  # else a run that goes on has deleted it
     return sorted(found, key=lambda c: (c.epoch, c.step))
 
 
