@@ -60,6 +60,8 @@ bool fake_memory_where(const void *p, size_t bytes, enum fake_where *where);
 // A word of a kernel's arguments that looks like a pointer to memory the device does not know.
 const void *fake_memory_stray(const void *args, size_t bytes);
 
+size_t fake_memory_bytes(void); // of the device, allocated now
+
 // A copy of all device memory, to be freed; to be brought back; and to be compared with: the first
 // byte that is unlike it now, or null. Nothing may be allocated or freed in between.
 char *fake_memory_keep(void);

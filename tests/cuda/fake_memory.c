@@ -139,13 +139,20 @@ static const struct block *next_device(int *i)
     return NULL;
 }
 
-char *fake_memory_keep(void)
+size_t fake_memory_bytes(void)
 {
-    size_t bytes = 0, at = 0;
+    size_t bytes = 0;
     const struct block *b;
     for (int i = 0; (b = next_device(&i));)
         bytes += b->bytes;
-    char *kept = malloc(bytes + 1);
+    return bytes;
+}
+
+char *fake_memory_keep(void)
+{
+    size_t at = 0;
+    const struct block *b;
+    char *kept = malloc(fake_memory_bytes() + 1);
     if (!kept)
         abort();
     for (int i = 0; (b = next_device(&i)); at += b->bytes)

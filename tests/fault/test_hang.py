@@ -10,7 +10,7 @@ RANKS = 3
 
 
 def job(noise, **more):
-    return solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "1s"}, **more)
+    return solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "3s"}, **more)
 
 
 def stop_and_collect(run, ranks, victim, step=15):
@@ -62,7 +62,7 @@ def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, vict
 def test_in_a_pipeline_the_stopped_rank_is_named_whoever_counts_fewer_collectives(place, noise, victim, step):
     """Stages count their collectives each for itself; messages make one wait for the other in both directions."""
     made = solo.busy_job(noise, 4, mesh={"pp": 2, "tp": 2}, train__steps=100000, train__microbatches=4,
-                         restart={"hang_after": "1s"})  # fmt: skip
+                         restart={"hang_after": "3s"})  # fmt: skip
     run = solo.Run(place, made, "stages")
     ranks = [run.start_rank(r) for r in range(4)]
     ends, page = stop_and_collect(run, ranks, victim, step)

@@ -285,7 +285,8 @@ static int setup(void **state)
     struct err e = {0};
     struct arena a;
     struct coord_out out = {.arena = &a};
-    const struct coord_config config = {.seed = {7}};
+    // No host here says that it lives: none is given up within the time that a case may take.
+    const struct coord_config config = {.seed = {7}, .lease_ns = 20 * PATIENCE};
     arena_init(&a);
     assert_int_equal(temp_folder_make(p->dir, "service"), 0);
     must(db_open(&p->db, p->dir, &e), &e);
@@ -384,7 +385,13 @@ static void without_an_authority_nobody_joins(void **state)
     Weft__V1__JoinRequest q;
     weft__v1__join_request__init(&q);
     expect_closed(p, call(p, JOIN, &q.base), RPC_FAILED_PRECONDITION, "TLS");
-    expect_closed(p, call(p, JOIN, &q.base), RPC_RESOURCE_EXHAUSTED, "again"); // too soon
+    for (int i = 0; i < 50; i++) // of a crowd some come too soon, also where two may come far apart
+        call(p, JOIN, &q.base);
+    for (bool again = false; !again;) {
+        struct rpc_event ev = next(p);
+        again = ev.code == RPC_RESOURCE_EXHAUSTED && strstr(ev.text, "again");
+        rpc_event_clear(&ev);
+    }
 }
 
 static void a_watcher_hears_each_state_until_the_job_rests(void **state)
