@@ -200,7 +200,7 @@ void attempt_restore(struct job_record *j)
     j->attempt = at;
     for (int i = 0; i < j->nplaced; i++) {
         const struct placed *p = &j->placement[i];
-        // Its host's row may be lost: then the placement is all that is known of it.
+        // The row of its host may be lost; a host is added then by what the placement says of it.
         struct host *host = host_add(j->coord, p->host, p->incarnation);
         at->ranks[i].host = find_or_add_host(at, host, p->incarnation);
         at->ranks[i].device = p->device;

@@ -82,7 +82,7 @@ static enum fault_kind kind_of_exit(int code)
     return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_CONFIG;
 }
 
-// The job pays nothing for it; whoever reads of it must see why, and what follows.
+// Counts the failure against the host instead of the job, and says so in its text.
 static void blame_host(struct attempt *at, struct host *host, const struct culprit *x,
                        struct fault *f)
 {

@@ -13,7 +13,7 @@
 enum { TOLD_MAX = 16 };     // of what is not used
 enum { SCAN_MAX = 100000 }; // checkpoints of one job, the newest
 
-// Without room nothing is wrong with the job: it waits until there is some.
+// A disk without room is no fault of the job, which waits until there is some.
 static void wait_for_room(struct attempt *at, const struct attempt_host *h, const char *why)
 {
     struct fault f = {

@@ -173,7 +173,7 @@ static struct rpc_tls make_tls(struct daemon *d)
     return (struct rpc_tls){d->ca, d->cert, d->key};
 }
 
-// A missing file is a wrong flag, not a failing disk: no restart will help.
+// A missing file means a wrong flag, which no restart mends, and not a failing disk.
 static int find_tls(struct daemon *d, struct err *e)
 {
     struct rpc_tls tls = make_tls(d);

@@ -51,7 +51,7 @@ static int compare_checkpoints(const void *a, const void *b)
                                (struct store_entry){(int64_t)y->epoch, y->step});
 }
 
-// Each once, the oldest first.
+// Adds each checkpoint that the host lists once, the oldest first.
 static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
 {
     size_t n = f->n_committed;
@@ -98,7 +98,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     take_checkpoints(j, f);
 }
 
-// Could what the host says be true?
+// Whether epochs, steps and the id are such as a job may have: a host may say anything.
 static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)
@@ -151,7 +151,7 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
     arena_clear(&a);
 }
 
-// One answer a question, and none after a good one: what nobody asked for is not heard.
+// Each question gets one answer, and after a good one none is asked: other answers are ignored.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
 {
     if (!host->find || host->find != host->conn)

@@ -13,7 +13,7 @@
 // For how long a fenced incarnation is remembered. A process that comes back later is still stopped,
 // by the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
-// Of each host its newest: nobody has more lives at a time but who lies.
+// Fences kept of each host, the newest: only who lies has more incarnations in so short a time.
 enum { FENCED_MAX = 64 };
 // A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
 enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
@@ -109,7 +109,7 @@ static void free_fence(struct coord *c, struct fenced *f)
     free(f);
 }
 
-// Null: none of this host is fenced.
+// Returns null where no incarnation of this host is fenced.
 static struct fenced *find_oldest_fence(const struct coord *c, const char *host, int *count)
 {
     struct fenced *oldest = NULL;

@@ -200,6 +200,6 @@ void job_save_state(struct job_record *j, bool saving);
 void job_saved(struct job_record *j);                    // the storage works, or nobody tries
 void job_unsaved(struct job_record *j, const char *why); // the storage has failed a save
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
-// What its time is counted as now; TIME_KINDS: it has succeeded.
+// What the job's time is counted as at present; TIME_KINDS once it has succeeded.
 enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

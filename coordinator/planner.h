@@ -41,15 +41,15 @@ struct planned {
     struct err refused;              // code 0: it would run
 };
 
-// Whether the call was one of the job's; it is no more.
+// Takes the call from those that wait for the job's plan; false if it was not among them.
 bool planned_forget_call(struct planned *job, uint64_t call);
 
 struct planner;
 int planner_open(const struct planner_options *o, struct planner **out, struct err *e);
 void planner_close(struct planner *p);   // waits for nothing; null is fine
 int planner_fd(const struct planner *p); // readable when planner_next may have something
-// One call. Takes job->submit. ERR_LIMIT, with what is full: it is freed.
+// Queues a job of one call, and takes job->submit. ERR_LIMIT names what is full; submit is freed.
 int planner_put(struct planner *p, const struct planned *job, struct err *e);
-// The client of this call has gone; the last one takes its plan along.
+// To be called when the client of this call has gone. With the last one its plan is dropped.
 void planner_cancel(struct planner *p, uint64_t call);
 bool planner_next(struct planner *p, struct planned *out);

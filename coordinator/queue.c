@@ -201,7 +201,7 @@ static void begin_job(struct round *r, struct job_record *j, int nshares)
 
 // ---- who waits ----
 
-// Hosts that could take part: with a limit of one, those that are large enough alone.
+// Reserves the hosts that could take part: for a job of one host those that are large enough.
 static void reserve_hosts(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
@@ -323,7 +323,7 @@ static bool are_all_reserved(const struct round *r)
     return r->first != NULL;
 }
 
-// How many jobs were looked at.
+// Returns how many jobs the round looked at.
 static int round_kind(struct coord *c, int kind, struct arena *a)
 {
     struct round r;

@@ -30,7 +30,8 @@ static void add_failure(struct job_record *j)
     j->failures_ms[j->nfailures++] = j->coord->wall_ms;
 }
 
-// A rank failure costs one unless a checkpoint was committed since the last. False: it is spent.
+// Charges a failure to the budget, unless a checkpoint was committed since the last one. Returns
+// false if the budget is spent.
 static bool pay_budget(struct job_record *j)
 {
     bool free_of_cost = j->committed_since;

@@ -61,7 +61,7 @@ static void go_to_goal(struct job_record *j)
 
 // ---- facts of an attempt ----
 
-// What was running stops at once: nobody waits any more for what it would save.
+// Stops the ranks at once: nobody waits any more for what they would save.
 static void stop_now(struct attempt *at)
 {
     at->grace_ms = 0;
@@ -118,7 +118,7 @@ static void take_impatience(struct attempt *at)
     attempt_drain(at, JOB_HELD, &n, text);
 }
 
-// False: it has ended and is no more.
+// Returns false if the attempt has ended: it is freed then.
 static bool settle_attempt(struct attempt *at)
 {
     struct job_record *j = at->job;

@@ -7,7 +7,7 @@
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
 
-// One of those that ran it, else anybody: the storage is the same on all of them.
+// Finds a host that ran the job, else any host: all of them see the same storage.
 static const struct host *choose_host(const struct job_record *j)
 {
     const struct coord *c = j->coord;

@@ -25,7 +25,7 @@ static int resolve_path(const char *path, char *out, size_t size, struct err *e)
     return 0;
 }
 
-// One line; "" when it is not there.
+// Reads the first line of a file of this folder: "" when there is no such file.
 static int read_line(const struct home *h, const char *name, char *out, size_t size, struct err *e)
 {
     int rc = folder_read(h->dir, name, out, size, e);

@@ -313,7 +313,7 @@ static int prepare_worker(const struct flags *f, struct worker *w, struct err *e
     return rc ? rc : find_devices(f, w, e);
 }
 
-// What the user must mend is 78: it is not worth another start.
+// 78 (EX_CONFIG) where the user has to mend something, so that no restart is tried.
 static int choose_exit_code(int rc)
 {
     bool config = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_REFUSED;

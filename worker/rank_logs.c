@@ -34,7 +34,7 @@ struct logs {
 
 // ---- files ----
 
-// The file that was full last, and its number; 0: none was.
+// Finds the file that was full last, and returns its number; 0: none was full.
 static int64_t find_full(const char *path, char *out, size_t size)
 {
     char dir[4400];

@@ -300,7 +300,7 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
-// Not about one folder: nothing is opened before it.
+// Lists the jobs beneath the root, so no job's folder has been opened.
 static int find_jobs(struct act *t, struct store *s, struct err *e)
 {
     (void)s;

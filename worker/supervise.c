@@ -105,7 +105,8 @@ static void remove_flat(const char *dir)
     (void)rmdir(dir);
 }
 
-// Our pages go; the folder with the last worker's. `name`: <job>.e<epoch>.
+// Removes the pages of this worker's ranks, and the folder once no worker has pages in it. `name`
+// is <job>.e<epoch>.
 static void remove_run(struct supervise *s, const char *name)
 {
     char own[PATH_LEN + 300], shared[PATH_LEN + 300];

@@ -39,7 +39,8 @@ bool frame_conn_pending(const struct frame_conn *c); // something waits to leave
 
 int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e);
 int frame_flush(struct frame_conn *c, struct err *e); // writes what the socket takes now
-int frame_fill(struct frame_conn *c, struct err *e);  // reads what is there; ERR_PEER at its end
+// Reads what is there, but not for ever: then the socket is still readable. ERR_PEER at its end.
+int frame_fill(struct frame_conn *c, struct err *e);
 // The next whole frame in *out (free with weft__rank__frame__free_unpacked(f, NULL)), or null.
 int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
 

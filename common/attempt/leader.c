@@ -84,7 +84,7 @@ static struct culprit *name_culprit(struct leader *l, enum culprit_kind kind, in
     return x;
 }
 
-// The same with the text "WHERE HOW".
+// Names a rank as the culprit, with the text "WHERE HOW".
 static struct culprit *name_rank(struct leader *l, enum culprit_kind kind, int rank,
                                  const char *how, struct leader_out *out)
 {
@@ -139,7 +139,7 @@ static void name_ended(struct leader *l, const struct leader_event *ev, struct l
     x->log = ev->log;
 }
 
-// Its end says that somebody else is the cause, who may be heard of in a moment.
+// Waits a moment before this rank is blamed: its end says that another one is the cause.
 static void blame_later(struct leader *l, int rank)
 {
     if (l->blame_ns)

@@ -61,7 +61,7 @@ struct leader_config {
     int64_t patience_ns;
 };
 
-// What a leader that was restarted had kept.
+// What a leader kept durably, given to the one that goes on after a restart.
 struct leader_memory {
     int64_t epoch;
     const struct commit_record *records; // in any order

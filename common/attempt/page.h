@@ -48,7 +48,7 @@ void page_step(struct progress_page *p, int64_t step);
 void page_phase(struct progress_page *p, int phase, int microbatch);
 void page_beat(struct progress_page *p); // progress of another kind: a file loaded, an epoch read
 
-// A copy at rest.
+// What a page said at one moment.
 struct page_view {
     int rank, pid;
     int64_t step;

@@ -72,7 +72,7 @@ static int find_awaited(const struct watch *w, int r)
     return there ? p : -1;
 }
 
-// Where the others' waiting ends: at one that waits for nobody, or within a circle.
+// Whether waiting ends at rank r: it waits for nobody, or is one of a circle that waits.
 static bool is_end(const struct watch *w, int r)
 {
     int at = find_awaited(w, r);
@@ -88,7 +88,7 @@ static bool is_stale(const struct watch *w, int r)
     return p >= 0 && w->entries[p].view.collective_entered > w->entries[r].view.awaits_entered;
 }
 
-// Negative when a is the more likely culprit.
+// Negative when ra is the more likely culprit.
 static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 {
     const struct watch_entry *a = &w->entries[ra], *b = &w->entries[rb];

@@ -41,7 +41,7 @@ static int heed_quota(const char *group, int cores)
     return q.used < q.period ? 1 : (int)(q.used / q.period);
 }
 
-// `path` is used up.
+// Applies the quotas of a group and of all above it. Shortens `path` to nothing.
 static int heed_groups(const char *mount, char *path, int cores)
 {
     char group[PATH_MAX];

@@ -153,7 +153,7 @@ static void put_new_line(struct json_out *w)
         buf_puts(w->buf, "  ");
 }
 
-// What stands before every value: comma, line, key.
+// Writes what stands before every value: a comma, a new line, the key.
 static void begin_value(struct json_out *w, const char *key)
 {
     struct json_level *level = &w->level[w->depth];

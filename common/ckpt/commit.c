@@ -160,7 +160,7 @@ static void abort_open(struct commit *c, struct out *o, bool failed, const char 
     o->actions->v[o->actions->n - 1].late = failed && is_over(c, o);
 }
 
-// The same save once more.
+// Opens a save that failed for another try.
 static void open_again(struct commit *c, struct commit_record *r, int tries, struct out *o)
 {
     if (r->state == COMMIT_ABORTED)

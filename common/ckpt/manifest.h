@@ -91,7 +91,7 @@ int manifest_fill(struct manifest *m, struct arena *a, const struct deal_part *p
                   const struct shard_report *reports, struct err *e);
 
 void manifest_write(const struct manifest *m, struct buf *out);
-// Strict; everything is the arena's.
+// Refuses keys that it does not know and values out of range. All that it returns lies in `a`.
 int manifest_parse(struct arena *a, const char *text, size_t len, struct manifest *out,
                    struct err *e);
 const struct manifest_tensor *manifest_find(const struct manifest *m, const char *name);

@@ -245,7 +245,7 @@ static int ensure_owner(struct store *s, const struct store_owner *owner, struct
     return errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
 }
 
-// With `renews` the owner's text becomes today's.
+// With `renews` the file gets the job's resolved text as it is today.
 static int check_owner(struct store *s, const struct store_owner *want, bool renews, struct err *e)
 {
     struct arena a;

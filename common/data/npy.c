@@ -136,7 +136,7 @@ static int read_size(struct npy_cursor *c, int64_t *out)
     return 0;
 }
 
-// (), (3,), (3, 4), (3, 4,)
+// A tuple in parentheses: (), (3,), (3, 4) or (3, 4,).
 static int read_shape(struct npy_cursor *c)
 {
     struct shape *s = &c->a->shape;
@@ -154,7 +154,7 @@ static int read_shape(struct npy_cursor *c)
         s->n++;
         comma = take_byte(c, ',');
     }
-    // In Python (3) is a number.
+    // (3) is a number in Python, no tuple.
     return s->n == 1 && !comma ? reject_header(c, "a shape of one size needs a comma") : 0;
 }
 

@@ -154,7 +154,7 @@ static double count_idle(const struct graph *g)
     return idle;
 }
 
-// FLOPs of one microbatch, those apart that are made again.
+// Counts the FLOPs of one microbatch, without those of values that are computed a second time.
 static double count_flops(const struct graph *g, const struct mesh *m, bool forward_only)
 {
     double total = 0;
@@ -174,7 +174,7 @@ static double count_traffic(const struct program *p)
     return bytes;
 }
 
-// Each input once, whatever cuts it is read in.
+// Counts each input once, even where the program reads it in several cuts.
 uint64_t cost_batch_bytes(const struct program *p)
 {
     int64_t first, rows;

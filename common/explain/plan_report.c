@@ -454,7 +454,6 @@ static void print_active_text(const struct report *r, struct buf *out)
                    (double)c->params_active, (double)c->params, c->flops_active);
 }
 
-// Of CPU devices: on others the host's threads only draw the first parameters.
 static void print_threads_text(const struct report *r, struct buf *out)
 {
     int64_t threads = r->job->resources.threads;

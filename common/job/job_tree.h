@@ -56,5 +56,5 @@ void tree_error_key(struct tree_errors *errors, const struct tree_node *member, 
                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 void tree_error_at(struct tree_errors *errors, const struct tree_source *source, int line,
                    int column, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-// Sorted and cut to JOB_MAX_ERRORS.
+// Gives the errors in the order of the file, at most JOB_MAX_ERRORS of them.
 void tree_errors_give(struct tree_errors *errors, struct job_errors *to);

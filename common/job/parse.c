@@ -50,7 +50,7 @@ static const char *find_same_name(const struct reading *r, const char *key)
     return found;
 }
 
-// What keys are called elsewhere.
+// Names that other trainers give to weft's keys.
 static const struct {
     const char *key, *leads_to;
 } other_names[] = {

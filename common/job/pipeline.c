@@ -63,7 +63,7 @@ static void check_axis(struct reading *r)
                       rule->axes.n);
 }
 
-// What is wrong with the number of stages. False after reporting.
+// Reports what is wrong with the number of stages, and returns false then.
 static bool check_stages(struct reading *r, const char *axis, int64_t stages, int64_t layers)
 {
     struct reading_row *mesh = reading_row(r, "mesh");
@@ -109,7 +109,7 @@ static int64_t find_even_chunks(const struct job *job)
     return best;
 }
 
-// False after reporting.
+// Returns false if something was wrong, which it has reported.
 static bool check_chunks(struct reading *r)
 {
     const struct job *job = r->job;

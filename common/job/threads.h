@@ -21,7 +21,7 @@ static inline void threads_keep(struct job *now, const struct job *before)
         now->resources.threads = before->resources.threads;
 }
 
-// What a rank uses.
+// A rank's threads: one where the job names none.
 static inline int threads_of(const struct job *job)
 {
     return job->resources.threads ? (int)job->resources.threads : 1;

@@ -186,7 +186,7 @@ static void run_bind(struct builder *b, const struct stmt *s)
 
 // ---- layers and blocks -------------------------------------------------------------------------
 
-// What people and remat see a part of the model as.
+// Names the scope in which people and rematerialisation see the nodes that follow.
 static void set_graph_scope(struct builder *b)
 {
     if (!b->in_layer)

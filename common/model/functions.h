@@ -31,7 +31,7 @@ struct function {
 extern const struct function functions[]; // ends with a null name
 const struct function *function_find(const char *name);
 
-// What rows call, by what they are about.
+// The functions that rows call.
 struct term call_linear(struct builder *b, const struct term *arg);
 struct term call_embed(struct builder *b, const struct term *arg);
 struct term call_unread(struct builder *b, const struct term *arg);

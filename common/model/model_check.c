@@ -136,7 +136,7 @@ static bool is_param_dim(const struct model_checked *out, enum dim dim)
     return false;
 }
 
-// A rule names its dimension, be it to leave it whole.
+// Whether a rule names the dimension, even if only to leave it whole.
 static bool is_ruled(const struct model_checked *out, const struct rules *rules, enum dim dim)
 {
     const struct job_sharding *s = &out->job.sharding;
@@ -193,7 +193,7 @@ static bool is_read(const struct graph *g, int param)
     return false;
 }
 
-// Of the forward part alone.
+// Lists the parameters that the forward part does not read.
 static void find_unread(struct model_checked *out, struct arena *a)
 {
     const struct graph *g = out->g;

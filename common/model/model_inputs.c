@@ -24,7 +24,6 @@ static int make_ids(struct builder *b, const char *name, bool seq)
     return graph_value(b->g, VALUE_INPUT, name, DT_I32, seq ? 2 : 1, dims, sizes);
 }
 
-// Positions come with tokens.
 static int read_tokens(struct builder *b)
 {
     if (b->tokens < 0) {
@@ -50,7 +49,7 @@ static int read_targets(struct builder *b)
     return b->targets;
 }
 
-// As f32: bytes become 0 to 1.
+// The images as f32: bytes are scaled to 0 … 1.
 static int read_images(struct builder *b)
 {
     static const char *const names[] = {"inputs", "embed"};

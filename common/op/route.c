@@ -30,7 +30,7 @@ size_t route_scratch_cpu(const struct route *r)
     return sizeof(int32_t) * (size_t)(ROUTE_KEYS + 1 + r->tokens + more);
 }
 
-// The tokens in two orders.
+// Room for the tokens in two orders, between which a sort goes to and fro.
 size_t route_scratch_cuda(const struct route *r)
 {
     return sizeof(int32_t) * (size_t)(2 * r->tokens);

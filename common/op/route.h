@@ -14,7 +14,7 @@ extern "C" {
 
 enum { ROUTE_KEYS = 4097 };
 
-// What kernels of both backends call.
+// Marks a function that kernels of both backends call.
 #ifdef __CUDACC__
 #define ROUTE_FN static __host__ __device__ __forceinline__
 #else
@@ -42,7 +42,7 @@ ROUTE_FN int route_key(float weight)
 struct route {
     int64_t groups, samples, seq, tokens, choices, experts, capacity;
 };
-// False: its operands disagree.
+// Returns false if the operands disagree.
 bool route_of(const struct op_call *c, struct route *out);
 // Bytes of scratch for each group.
 size_t route_scratch_cpu(const struct route *r);

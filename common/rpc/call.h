@@ -34,7 +34,7 @@ struct call {
     void (*emit)(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
     void (*gone)(struct call *c); // the home's farewell, before the call is freed
 
-    // Under r->lock: the owner's wishes.
+    // What the owner has asked for; under r->lock.
     struct list kick; // in r->kicked
     struct packet *first, *last;
     size_t bytes; // that wait
@@ -46,7 +46,7 @@ struct call {
     enum rpc_code code; // how it ends: of finish; then of fate
     char text[256];
 
-    // The rpc thread's.
+    // Of the rpc thread alone.
     grpc_call *core;           // null: a client's call not opened yet
     int64_t deadline_ns;       // of a client's call
     int64_t since_ns;          // server: when it came
@@ -73,7 +73,7 @@ void call_tick(struct call *c);
 // own verdict. The caller ticks.
 void call_fail(struct call *c, enum rpc_code code, const char *text);
 
-// Holding the lock.
+// The caller holds the lock.
 int call_put(struct call *c, struct packet *p, struct err *e); // takes p
 void call_end(struct call *c, enum rpc_code code, const char *text);
 // On the rpc thread, without it: a message of the rpc thread's own.

@@ -207,7 +207,7 @@ static void turn_away(struct guard *g, struct strangers *all)
     g->flooded_ns = clock_mono_ns();
 }
 
-// Returns after how many milliseconds to look again.
+// Returns how many milliseconds later to look again.
 static int look_at_strangers(struct guard *g)
 {
     struct strangers all = {0};

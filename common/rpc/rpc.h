@@ -127,7 +127,7 @@ int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err
 bool rpc_lags(struct rpc *r, uint64_t call);
 // Read the stream's next message. The first is read unasked, at both ends.
 void rpc_more(struct rpc *r, uint64_t call);
-// Server: after what waits, the status. Client: half-close.
+// A server sends the status behind what waits; a client says that it sends no more.
 void rpc_finish(struct rpc *r, uint64_t call, enum rpc_code code, const char *text);
 // A unary call's answer: rpc_send and rpc_finish with RPC_OK.
 void rpc_reply(struct rpc *r, uint64_t call, const ProtobufCMessage *m);

@@ -35,7 +35,7 @@ static struct log_source *find_source(struct log_rank *r, uint64_t epoch)
     return NULL;
 }
 
-// `start`: where the text begins that came first of it.
+// `start` is where the first text that came from the source begins.
 static struct log_source *add_source(struct log_order *o, struct log_rank *r, uint64_t epoch,
                                      int64_t start)
 {

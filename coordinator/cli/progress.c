@@ -172,7 +172,7 @@ static void show_event(struct progress *p, const Weft__Rows__Event *e)
     buf_clear(&line);
 }
 
-// In a line of its own: the one that shows the job may have no room for why.
+// Prints in a line of its own that saves fail: the line of the job may have no room for the reason.
 static void show_unsaved(struct progress *p, const Weft__V1__JobStatus *s)
 {
     char since[WORD_MAX];

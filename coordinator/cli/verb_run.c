@@ -367,7 +367,7 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
     return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
 }
 
-// A refusal is no fault here: it may have ended meanwhile, and its state is asked again.
+// A refusal is no failure here: the job may have ended meanwhile, and its state is asked again.
 static int hold_job(struct run *r)
 {
     enum rpc_code code;
@@ -421,7 +421,7 @@ static int begin_job(struct run *r)
     return submit_job(r);
 }
 
-// Until nothing of it runs: only then does it get another text.
+// Waits until nothing of the job runs, since only then it can get another text.
 static int take_up_until_settled(struct run *r)
 {
     for (;;) {

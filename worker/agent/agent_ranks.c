@@ -150,7 +150,7 @@ static const struct attempt_rank *rank_on_device(const struct agent *g, int devi
     return NULL;
 }
 
-// Why these ranks cannot live here, or "".
+// Puts why this host cannot take these ranks, or "" when it can.
 static void explain_refusal(const struct agent *g, const Weft__V1__Start *s, char *out, size_t size)
 {
     const struct attempt_rank *there;
@@ -486,7 +486,7 @@ void agent_resume(struct agent *g)
 
 // ---- settling ----
 
-// Whoever waits for a rank that failed must not wait long: told at once, it ends with 69.
+// A rank that waits for one that failed need not wait long: told at once, it ends with 69.
 static void tell_fellows(const struct agent *g, const struct local_attempt *at,
                          const struct attempt_rank *gone, struct agent_out *out)
 {

@@ -58,7 +58,7 @@ struct attempt_rank {
     int64_t end_sent_ns;
 };
 
-// What this host has of an attempt.
+// The part of an attempt that runs on this host.
 struct local_attempt {
     struct list link;
     char *job;

@@ -178,7 +178,7 @@ static bool work_copy(struct communicator *c, struct operation *o)
     return copy_piece(c, o, o->args.op == COLLECTIVE_ALL_TO_ALL);
 }
 
-// A piece of work on a large operation: null for those that are always small. False: there is more.
+// Does a piece of a large operation, and returns whether that was the last. Null: always small.
 static bool (*const work[])(struct communicator *c, struct operation *o) = {
     [COLLECTIVE_ALL_REDUCE] = work_sum,  [COLLECTIVE_REDUCE_SCATTER] = work_sum,
     [COLLECTIVE_ALL_GATHER] = work_copy, [COLLECTIVE_ALL_TO_ALL] = work_copy,

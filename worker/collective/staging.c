@@ -222,7 +222,7 @@ int staging_try(struct staging *s, struct err *e)
     return rc;
 }
 
-// All up to this one: the order is every rank's.
+// Announces all that were started up to this one, since every rank has the same order.
 static int announce_through(struct staged *op, struct err *e)
 {
     struct staging *s = op->staging;

@@ -26,7 +26,7 @@ void staging_close(struct staging *s); // frees what was prepared, and the regio
 // The device's region that `window` mirrors, null for 0 bytes.
 int staging_mirror(struct staging *s, void *window, uint64_t bytes, void **region, struct err *e);
 
-// `a` has the device's addresses.
+// `a` names buffers by their addresses on the device.
 int staging_prepare(struct staging *s, struct communicator *c, const struct collective_args *a,
                     struct staged **out, struct err *e);
 

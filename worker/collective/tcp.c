@@ -152,7 +152,7 @@ static ssize_t push_parts(struct peer *p, struct iovec *part, int n)
             p->link->blocked = true;
         else if (errno != EPIPE && errno != ECONNRESET)
             lose_peer(p, strerror(errno));
-        // A reset connection may still hold its last words for us: reading finds its end.
+        // A reset connection may still hold messages for us, so it is read to its end.
         return -1;
     }
 }
@@ -356,7 +356,7 @@ static bool end_frame(struct world *w, struct peer *p)
     return false;
 }
 
-// One read; false: nothing more now.
+// Reads once. Returns false when nothing more is there to read.
 static bool pull_part(struct world *w, struct peer *p)
 {
     struct tcp_link *l = p->link;

@@ -194,9 +194,9 @@ struct span {
 struct span operation_slice(const struct communicator *c, const struct operation *o, int member);
 // The member's note, null while it is unknown where it lies.
 struct note *operation_note(const struct communicator *c, const struct operation *o, int member);
-// Everyone announced the same; a difference breaks the world.
+// Whether every member has announced, and all the same: a difference breaks the world.
 bool operation_agrees(struct communicator *c, struct operation *o);
-// The member has not done its part yet.
+// Whether the member still has to do its part.
 bool operation_owes(struct communicator *c, struct operation *o, int member);
 int operation_late(struct communicator *c, struct operation *o, struct err *e); // names the missing
 int find_deserter(const struct world *w); // a rank that left before its part, or −1

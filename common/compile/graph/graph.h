@@ -114,17 +114,17 @@ struct graph {
     struct sum *sums;
     const char **scopes;
     int nvalues, values_cap, nnodes, nodes_cap, nsums, sums_cap, nscopes, scopes_cap;
-    // What the next node gets.
+    // Marks that the next node gets.
     int scope, layer, place;
     enum phase phase;
     enum point point;
     enum node_when when;
     int nlayers; // of the model, so far
-    // Of activations, and of the reductions of gradients; DT_NONE: f32.
+    // The dtypes of activations and of reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
     bool tf32; // products may read f32 so (op_attr)
     enum backend_kind backend;
-    // Roles, value ids or −1.
+    // Values by their ids; −1: none.
     int loss, metrics; // the loss's sum (of a sample program: the logits'); the metrics
                        // vector, summed over all ranks
     int nparts, parts_cap, nbalances, balances_cap;
@@ -134,10 +134,10 @@ struct graph {
     int failed;      // its code: later builder calls do nothing, the caller looks once at the end
 };
 
-// `dims` null: names of its own.
+// Where `dims` is null, the graph has a list of names of its own.
 void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err *e);
 
-// Context of what follows.
+// Names the scope of the nodes that follow.
 void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // What lies between two points takes the next point's spec: a model calls this before the ops that
 // lead there.

@@ -43,7 +43,7 @@ static int want_outputs(const struct graph *g, const struct node *n, enum dtype 
     return rc;
 }
 
-// Operands from `first` on are of one float dtype, which is returned; DT_NONE: they are not.
+// Returns the one float dtype of the operands from `first` on; DT_NONE if they do not have one.
 static enum dtype want_one_float(const struct graph *g, const struct node *n, int first, int end,
                                  struct err *e)
 {
@@ -485,7 +485,7 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     place_draw(&attr->draw, 3, k, ATT_SEQ, 0, at);
 }
 
-// Of a sweep over heads: which is the first here, and how many there are in all.
+// Tells a sweep over heads which head is the first here, and how many there are in all.
 static void place_sweep(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {

@@ -41,7 +41,8 @@ static void find_readers(struct remat *r, int nforward)
         keep_statistics(r, &g->nodes[i]);
 }
 
-// Which experts a token chose, and which places it got: a few bytes, and decided once.
+// Whether the value says which experts a token chose or which places it got. These few bytes are
+// kept, so that it is decided once.
 static bool is_decision(const struct graph *g, int value)
 {
     return g->values[value].dtype == DT_I32 || g->nodes[g->values[value].producer].op == OP_SLOTS;
@@ -61,7 +62,7 @@ static bool is_kept_for(const struct remat *r, int value, const struct node *rea
     return r->outside[value] || strcmp(g->scopes[made_by->scope], "embed") == 0;
 }
 
-// The value as the backward reads it.
+// The value that the backward reads: the one that is made again, if it is.
 static int find_seen(const struct remat *r, int value)
 {
     return r->again[value] < 0 ? value : r->again[value];

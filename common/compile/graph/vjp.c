@@ -173,7 +173,7 @@ static void vjp_pick(struct tape *t, const struct node *n, int cot)
 
 // ---- transformers ------------------------------------------------------------------------------
 
-// All pieces are read, or their whole would not have been made.
+// A piece that nothing reads leaves its part of the whole without a gradient.
 static void vjp_split(struct tape *t, const struct node *n, int cot)
 {
     int cots[OP_MAX_OUT] = {cot};
@@ -255,7 +255,7 @@ static void vjp_attention(struct tape *t, const struct node *n, int cot)
 
 // ---- experts -----------------------------------------------------------------------------------
 
-// Which were the greatest is no function of them: their weights alone go back.
+// Only the weights have a cotangent: which scores were the greatest has no derivative.
 static void vjp_topk(struct tape *t, const struct node *n, int cot)
 {
     int x = n->in[0], in[2] = {n->out[1], cot};

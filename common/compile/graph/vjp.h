@@ -3,7 +3,7 @@
 #pragma once
 #include "common/compile/graph/tape.h"
 
-// Whether a cotangent passes the op at all.
+// Whether the op has a gradient.
 bool vjp_has(enum op op);
 // Adds the ops that carry `cotangent`, of the node's first output, to the inputs that need one. The
 // cotangents of other outputs are on the tape. 0 or the graph's failure.

@@ -39,7 +39,7 @@ static void take_input(const struct graph *g, const struct node *n, int k, int r
         f->label[reg][d] = (int8_t)find_dim(g, n, n->attr.label[k][d]);
 }
 
-// Writes a node as a form. False: it is no elementwise op, no product and not fused of these.
+// Writes a node as a form. False unless it is an elementwise op, a product or fused of these.
 static bool make_form(const struct graph *g, const struct node *n, struct form *f)
 {
     bool fused = op_is(n->op, OP_HAS_CHAIN);

@@ -21,7 +21,7 @@ struct group {
 struct group group_of(const struct instr *i, int stage); // stage: of the program
 bool group_equal(const struct group *a, const struct group *b);
 int group_size(const struct group *g, const struct mesh *m);
-// Its ranks in the order of their coordinates in it, as `rank` sees it; their number.
+// Lists the ranks of the one group that has `rank`, by their coordinates in it; returns how many.
 int group_ranks(const struct group *g, const struct mesh *m, int rank, int *out);
 // "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1", "pp 3>0 closing". Groups of one rank that differ have different names.
 void group_print(const struct group *g, const struct mesh *m, struct buf *out);

@@ -18,6 +18,6 @@ struct memory {
     uint64_t region[REGION_COUNT];
 };
 
-// `programs`: of one device, a kind each.
+// `programs` are the programs of one device, one of each kind.
 int plan_memory(struct program *const *programs, int n, struct arena *scratch, struct memory *out,
                 struct err *e);

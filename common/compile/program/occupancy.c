@@ -52,7 +52,7 @@ static int count_before(const struct occupancy *o, int instr)
     return low;
 }
 
-// A lifetime and a part of the tree.
+// Where a search through the tree is: the lifetime that it is about, and the node that it reached.
 struct walk {
     int from, to;        // the lifetime's first and last moment
     int node, low, high; // the node, its first and last moment
@@ -111,7 +111,7 @@ static int list_rests(const struct occupancy *o, struct walk w, struct rest *res
     return n;
 }
 
-// Skips what ends at `at` or below it: by steps that double, since it may be much or nothing.
+// Skips what ends at `at` or below it, in steps that double, since it may be much or nothing.
 static void skip_below(struct rest *r, uint64_t at)
 {
     ptrdiff_t step = 1;

@@ -4,7 +4,7 @@
 
 // ---- the tables ---------------------------------------------------------------------------------
 
-// What makes one kind of schedule another.
+// The numbers in which the kinds of schedules differ.
 struct recipe {
     int group;  // so many microbatches pass all chunks before the next ones begin
     int ahead;  // forwards before the first backward
@@ -81,7 +81,7 @@ static bool has_phase(const struct schedule_of *of, enum phase phase)
            (of->program == PROGRAM_TRAIN && (phase == PHASE_BACKWARD || weights));
 }
 
-// `done`: of each phase and chunk, how many microbatches have had it.
+// done[phase][chunk] is how many microbatches have passed it.
 static int check_slot(const struct schedule_of *of, int *const *done, const struct slot *t,
                       struct err *e)
 {

@@ -27,7 +27,7 @@ static bool makes_weights(const struct node *n, const int *scope_of)
     return n->kind != NODE_SEND;
 }
 
-// From the end: all readers of a value are known before its producer is looked at.
+// Goes from the last node to the first, so that all readers of a value come before its producer.
 static void find_phases(struct graph *g, int *scope_of)
 {
     for (int v = 0; v < g->nvalues; v++)

@@ -14,5 +14,5 @@
 #pragma once
 #include "common/compile/graph/graph.h"
 
-// On a partitioned graph with its stages, after order.h.
+// Works on a partitioned graph whose nodes have their stages and their order (order.h).
 void weights_split(struct graph *g);

@@ -7,12 +7,12 @@
 #include "common/compile/layout/spec.h"
 
 enum fact_code {
-    // Of a name in the section.
+    // About a name in the sharding section:
     FACT_NAME_UNKNOWN, // it is no axis, no rule and no usual name of an axis
     FACT_NAME_TWICE,   // it stands more than once in a list
     FACT_STAGE_AXIS,   // `axes` holds the stages of the pipeline: it cuts no tensor
     FACT_AXIS_TWICE,   // `axes` would cut two dimensions of one tensor
-    // Of an entry and the tensors.
+    // About an entry and the tensors that it matches:
     FACT_NO_MATCH,    // no parameter matches the entry
     FACT_SPEC_LENGTH, // the entry's spec cuts dimensions that `value` does not have
     FACT_INDIVISIBLE, // dimension `dim` of `value`, of `size`, is cut into `parts`

@@ -487,7 +487,7 @@ static int shard_update(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// What follows loads is whole while it moves.
+// All operands, and the bias that follows the loads, are whole on every device.
 static int shard_balance(struct shard_query *q, struct err *e)
 {
     (void)q;

@@ -17,5 +17,5 @@ struct shard_query {
     struct spec out[OP_MAX_OUT];      // answer: what comes out, before a reshard to `want`
 };
 
-// Of an op that models and gradients use; those made by fusion come later.
+// Answers for the ops of models and gradients; what fusion makes of them is sharded already.
 int op_shard(struct shard_query *q, struct err *e);

@@ -430,7 +430,7 @@ static int emit_op(struct pass *p, const struct node *n)
 
 // ---- cotangents --------------------------------------------------------------------------------
 
-// The addition that a joining one goes on from, null: it is the first.
+// The addition before this one in the same sum; null: this is the first.
 static const struct node *find_earlier_addition(const struct pass *p, const struct node *n)
 {
     const struct value *v = &p->from->values[n->in[0]];

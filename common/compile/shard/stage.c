@@ -91,7 +91,7 @@ static void find_readers(struct cut *c)
     }
 }
 
-// Leaves are where they are read; what belongs to a parameter is where that is.
+// Puts leaves on the stages that read them, and what belongs to a parameter on its stages.
 static void place_leaves(struct cut *c)
 {
     struct graph *g = c->g;
@@ -148,7 +148,7 @@ static const char *name_send(const struct graph *g, const struct node *made_by, 
                         point_name(v->point));
 }
 
-// From one place to the next or the one before; the stage there may have the value already.
+// Sends a value to the next place or the one before, unless the stage there has it already.
 static void add_send(struct cut *c, const struct node *made_by, int value, int from, int to)
 {
     struct graph *g = c->g;

@@ -22,5 +22,5 @@
 
 // Gives every node of a forward graph its place.
 void stages_assign(struct graph *g, const struct job *job);
-// `g`: partitioned, the whole step. One stage: only the marks are set.
+// `g` is the partitioned graph of a whole step. With one stage only the marks are set.
 int stages_cut(struct graph *g, int nstages, struct err *e);

@@ -249,7 +249,6 @@ int model_sizes_resolve(const struct model_program *p, const struct model_given 
     *out = (struct model_sizes){p, value};
     for (int k = 0; k < ngiven; k++)
         check_given(&r, &given[k]);
-    // What follows from a size that is wrong is not told too.
     for (int i = 0; i < p->nsizes; i++) {
         const struct model_given *of = NULL;
         for (int k = 0; k < ngiven; k++)

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-// Words that are no names of values.
+// Words of the language, which nothing can be named after.
 static const char *const reserved[] = {"if",     "else",   "repeat", "as", "like", "let",
                                        "return", "report", "and",    "or", "not",  "by"};
 

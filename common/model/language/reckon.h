@@ -11,5 +11,5 @@ struct reckoning {
     struct model_errors *errs;
 };
 
-// False: it cannot be, which has been told.
+// False: the expression has no value, which has been reported.
 bool reckon(struct reckoning *r, const struct expr *e, struct number *out);

@@ -15,7 +15,7 @@ static bool at_end_of_block(const struct parser *p)
     return p->token->kind == TOKEN_DEDENT || p->token->kind == TOKEN_END;
 }
 
-// Over the block that follows, if one does.
+// Skips the block of deeper lines that follows, if one does.
 static void skip_block(struct parser *p)
 {
     int open = 0;
@@ -26,7 +26,8 @@ static void skip_block(struct parser *p)
     } while (open > 0 && p->token->kind != TOKEN_END);
 }
 
-// To the next line. After an error the rest of this one is passed over; `block`: what it heads too.
+// Goes to the next line. After an error it skips the rest of this one, and with `block` the block
+// that it heads.
 static void end_line(struct parser *p, bool block)
 {
     if (!p->lost && p->token->kind != TOKEN_NEWLINE && !at_end_of_block(p))

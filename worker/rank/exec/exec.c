@@ -39,7 +39,7 @@ struct exec {
     struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
     int ngroups;
     struct lane inputs, saves;
-    bool saving; // a checkpoint is on its way out: nothing it holds may change before
+    bool saving; // a checkpoint is being copied out: what it holds may not change until then
     int last;    // the program that ran last, −1
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
@@ -125,8 +125,8 @@ static void *find_address(const struct exec *x, const struct program *p, struct 
 
 // ---- communicators -----------------------------------------------------------------------------
 
-// A group's communicator is opened when the programs come to it. Ranks of other stages may come to
-// theirs in another order.
+// A group's communicator is opened where the programs first use it. Ranks of other stages may open
+// their own ones in another order.
 static int find_communicator(struct exec *x, struct group group, int *out, struct err *e)
 {
     for (*out = 0; *out < x->ngroups; ++*out)
@@ -218,8 +218,8 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
     return prepare_collective(x, p, b, &a, e);
 }
 
-// A message's name is the same on both sides, and another one for each microbatch: an order that
-// the sides do not share is told at once.
+// A message has the same name on both sides and another one for each microbatch, so that two sides
+// with different orders of messages fail at once.
 static int bind_message(struct exec *x, const struct program *p, struct bound *b, struct err *e)
 {
     const struct instr *i = b->instr;
@@ -234,8 +234,8 @@ static int bind_message(struct exec *x, const struct program *p, struct bound *b
     return prepare_collective(x, p, b, &a, e);
 }
 
-// The calls of instructions that the backend runs at once, one behind the other. Who is told after
-// each instruction is told of each.
+// Gathers, for each row of instructions that the backend runs by one call, the calls of all of them.
+// With o.ran, which is called after each instruction, each is run by itself.
 static void gather_calls(struct exec *x, struct loaded *l)
 {
     for (int i = 0; i < l->program->ninstrs && !x->o.ran; i++) {
@@ -295,7 +295,7 @@ static int check_ops(const struct exec *x, struct err *e)
     return backend_check(x->o.backend, needed, e);
 }
 
-// The loss's cotangent is one, for ever.
+// The loss's cotangent is the constant one.
 static int set_constants(struct exec *x, struct err *e)
 {
     void *one;
@@ -434,7 +434,7 @@ static int put_mark(struct exec *x, const struct loaded *l, const struct bound *
     return begins ? marks_put(x->marks, x->stream, b->instr, begins, e) : 0;
 }
 
-// What an instruction puts on the stream.
+// Queues an instruction's work on the stream.
 static int run_instr(struct exec *x, const struct bound *b, struct err *e)
 {
     switch (b->instr->kind) {
@@ -512,7 +512,7 @@ static int queue_instrs(void *ctx, int first, int end, struct err *e)
     return 0;
 }
 
-// The op at fault is one of these.
+// A captured segment fails as a whole, so its first and last op are named: one between them failed.
 static int name_graph(const struct loaded *l, const struct segment *g, int rc, struct err *e)
 {
     const struct bound *first = NULL, *last = NULL;
@@ -530,8 +530,8 @@ static int name_graph(const struct loaded *l, const struct segment *g, int rc, s
     return rc;
 }
 
-// A device without marks: the page tells what was queued, a segment at a time: its phases, and the
-// number of its instructions.
+// For a device without marks the page shows what was queued, a segment at a time: its phases, and
+// the number of its instructions.
 static void tell_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
 {
     for (int i = g->first; i < g->end; i++)

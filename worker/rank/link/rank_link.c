@@ -69,7 +69,7 @@ static void wake_thread(struct link *l)
 
 // ---- lost ----
 
-// With the mutex held. The first reason stands.
+// The caller holds the mutex. Only the first reason is kept.
 static void set_lost(struct link *l, const char *why)
 {
     if (atomic_load(&l->lost))
@@ -107,7 +107,7 @@ static void lose_leader(struct link *l, const char *how)
     set_lost(l, text);
 }
 
-// Without the mutex, on the control thread.
+// Runs on the control thread, which does not hold the mutex then.
 static void call_on_lost(struct link *l)
 {
     pthread_mutex_lock(&l->calls);

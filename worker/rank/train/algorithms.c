@@ -20,7 +20,7 @@ static const char HEADER[] = "algorithms ";
 
 // ---- texts through the link's keys -------------------------------------------------------------
 
-// In pieces; each begins with whether another one follows.
+// Puts a text under several keys, in pieces: a piece begins with '+' where another one follows.
 static int put_text(struct link *l, const char *name, int i, const char *text, struct err *e)
 {
     char key[KEY], value[BOARD_VALUE_MAX];

@@ -188,7 +188,7 @@ static struct row_part *name_parts(struct trainer *t, const struct graph *g)
     return parts;
 }
 
-// What the programs report beside the loss.
+// Lists the parts of the metrics that the programs report beside the loss.
 static void list_parts(struct trainer *t)
 {
     const struct graph *g = compiled_program(&t->compiled, PROGRAM_TRAIN, 0)->graph;
