@@ -43,7 +43,7 @@ struct device_info {
     int threads;
     bool deterministic; // a step run twice gives the same bits: it was opened so, or always does
     bool shares_host;   // memory is the host's, shared with the host's other devices
-    // Of an accelerator, for people who look for it; empty where there is nothing to say.
+    // By these people find an accelerator; empty where it does not say.
     char uuid[48];   // "GPU-5b3f…"
     char pci[24];    // "0000:1b:00.0"
     char driver[32]; // "13.0": the newest CUDA that the driver serves

@@ -34,7 +34,7 @@ static bool has_baseline(void)
     return true;
 }
 
-// Best first.
+// The sets of instructions that kernels are built for, the best first.
 static const struct {
     const struct vec *vec;
     bool (*runs)(void);

@@ -22,7 +22,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 
-// Of libgomp, which oneDNN runs on; clang has no omp.h on a bare Debian.
+// libgomp has it, which oneDNN runs on; clang has no omp.h on a bare Debian.
 extern void omp_set_num_threads(int n);
 
 enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };

@@ -60,7 +60,7 @@ static void grad_add_rows(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// The sum may lie over either of its operands.
+// The sum may be written over either operand.
 static void add_norm_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct norm_work *w = arg;
@@ -94,7 +94,7 @@ static void weight_columns(void *arg, int64_t begin, int64_t end)
                          w->call->accumulate);
 }
 
-// How many of the inputs, the first ones, are rows; the rest are vectors.
+// The first `wide` inputs are rows, the others vectors.
 static const struct norm_op {
     int wide;
     void (*rows)(void *arg, int64_t begin, int64_t end);

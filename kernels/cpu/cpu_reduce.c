@@ -179,7 +179,7 @@ struct squares { // of several calls, one behind the other
     double partial[ROOM]; // of each chunk of each call
 };
 
-// Scale 0: another rank counts this part; what lies here may not even be a number.
+// How many elements are squared. With scale 0 another rank counts this part, and it is not read.
 static int64_t count_squared(const struct op_call *c)
 {
     return c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
@@ -208,7 +208,7 @@ static void squares_slice(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// As many calls as there is room for; says how many.
+// Adds the squares of as many calls as there is room for, and returns how many.
 static int add_squares(struct stream_q *q, const struct op_call *calls, int n)
 {
     struct squares w;

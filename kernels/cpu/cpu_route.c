@@ -118,7 +118,7 @@ static void order_by_position(const struct dealing *w, int64_t first, int32_t *o
         order[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
 }
 
-// …and then by key, the greater first.
+// The same tokens by the weight of their first choice, the greatest first; equals keep their order.
 static void order_by_key(const struct dealing *w, int64_t first, const int32_t *from,
                          int32_t *count, int32_t *order)
 {

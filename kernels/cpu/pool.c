@@ -111,7 +111,7 @@ static void *run_worker(void *arg)
     }
 }
 
-// 0 is no round: it means "nothing open".
+// Returns the number of the next round; 0 is left out, since it means that none is open.
 static uint32_t begin_round(const struct pool *p)
 {
     uint32_t next = atomic_load(&p->round) + 1;

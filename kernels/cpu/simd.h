@@ -92,7 +92,7 @@ VFN vf v_sqrt(vf x)
 #endif
 }
 
-// A NaN in x stays.
+// A NaN in x stays one.
 VFN vf v_clamp(vf x, float lo, float hi)
 {
     x = v_select(x < lo, v_set(lo), x);

@@ -59,14 +59,14 @@ struct vec {
     float (*row_max)(const float *x, int64_t n); // NaN is passed over
     float (*row_sum_exp)(const float *x, int64_t n, float m);
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
-    // Both of the above in one pass; a row of nothing is −∞ and 0.
+    // Both of the above in one pass. An empty row has −∞ and 0.
     void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
 
     float (*dot)(const float *a, const float *b, int64_t n);
     // In place: the softmax of x over the keys from `first` to `last`, 0 at the others. Returns
     // ln Σ e^x over those keys, −∞ if there is none.
     float (*softmax)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n);
-    // The same again, from what that returned.
+    // Makes the same softmax again from the ln Σ e^x that softmax returned.
     void (*softmax_again)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n,
                           float lse);
     // In place: from the cotangent of a softmax p to that of what it was made from, times scale;
@@ -78,7 +78,7 @@ struct vec {
     // weight and bias may be null.
     void (*norm)(float *out, const float *x, const float stats[2], const float *weight,
                  const float *bias, int64_t n);
-    // Added to `add` unless that is null; dx may be add.
+    // dx = the gradient, and `add` with it unless that is null; dx may be `add`.
     void (*norm_grad)(float *dx, const float *x, const float *dy, const float stats[2],
                       const float *weight, const float *add, int64_t n, bool center);
     // out[c] (+)= Σ over `rows` of dy · the row's norm; stats has two numbers a row.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN (sdpa.h), for calls that attention_choice.c finds plain: what each shape got,
-// and its runs, portion by portion.
+// Attention by cuDNN (sdpa.h), for the calls that attention_choice.c allows: keeps which engine
+// each shape got, and runs a call on it, portion by portion.
 #include "kernels/cuda/cuda_attention.h"
 
 #include <stdio.h>
@@ -62,8 +62,8 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
-// whose bits may be others the next time. A head whose values have another width is written 192:128;
-// "window 4096", "ahead" and "capped" follow where they hold.
+// whose bits may be others the next time. A head whose values have another width is written
+// 192:128; "window 4096", "ahead" and "capped" follow where they hold.
 static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
     char key[200], values[24] = "", window[40] = "", choice[64] = "own";
@@ -162,14 +162,15 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
         status = run_portions(a, k, scratch);
     if (status == CUDNN_STATUS_SUCCESS)
         return 0;
-    // On a device that has failed cuDNN's word says nothing: the device's names what happened.
+    // If the device has failed, its own error names the cause, and cuDNN's status does not.
     int rc = q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
     return rc ? rc
               : err_set(e, ERR_DEVICE, "cuda: %s: cudnn: %s", op_name(c->op),
                         s->api.GetErrorString(status));
 }
 
-// Returns what was found for the call; null: the call has no scratch. *scratch: the aligned scratch.
+// Returns what was found for the call; null: the call has no scratch. *scratch: the aligned
+// scratch.
 static struct tuned *library_for(struct device *d, const struct op_call *c,
                                  const struct attention *a, void **scratch)
 {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// COPY: a strided block to a strided place, as collectives along an inner dimension need it.
+// COPY: copies a strided block to a strided place, as collectives along an inner dimension need it.
 //
-// Bytes moved: twice the block; no FLOPs. The order of the loops means nothing to a copy, so the
-// host sorts them by how far they move what is written, joins those that go on where the next one
-// ends, and takes the longest unit that every distance is a multiple of: a block that is dense on
-// both sides ends as one loop of 16 bytes, a transpose writes in order and reads apart.
+// It moves twice the block's bytes and computes nothing. A copy may run its loops in any order, so
+// the host sorts them by the size of their steps in the destination, merges a loop into the next
+// one where it continues exactly where that ends, and copies by the longest unit of which every
+// step and address is a multiple. A block that is dense on both sides becomes one loop of 16-byte
+// units; a transpose writes neighbours and reads with a stride.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/units.h"
 #include "kernels/cuda/walk.h"
@@ -28,7 +29,7 @@ KERNEL(THREADS) block_kernel(struct block b, void *to, const void *from, int64_t
     }
 }
 
-// ---- the shortest way to say a block ------------------------------------------------------------
+// ---- the fewest loops for a block ---------------------------------------------------------------
 
 static void swap_loops(struct block *b, int i, int j)
 {

@@ -41,20 +41,21 @@ struct attention {
 int attention_own(struct stream_q *q, const struct op_call *c, const struct attention *a,
                   struct err *e);
 
-// cuDNN, for plain calls. Settles what it has for the call: found, compiled and run once, which
-// writes the outputs and waits.
+// cuDNN, for the calls that it may serve. Settles which engine serves the call: finds it, compiles
+// it, and runs it once, which writes the outputs and waits.
 int attention_library_settle(struct stream_q *q, const struct op_call *c, const struct attention *a,
                              struct err *e);
-// Runs what it has; *served false: nothing.
+// Runs the engine that was settled. *served false: there is none, and nothing was run.
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
                       bool *served, struct err *e);
 
-// Whether cuDNN is asked: bf16 in the plain order, nothing dropped, no second pair, heads
-// of a multiple of 8 elements that are shared evenly from the first on, operands at multiples of 16
-// bytes, and no window that reaches ahead.
+// Whether cuDNN is asked for this call: bf16, positions in order, no dropout, no second pair, heads
+// of a multiple of 8 elements, key heads that are shared evenly from the first on, operands aligned
+// to 16 bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);
-// How much of it a run of cuDNN's serves: the n-th choice, from all of it to one sample's heads
-// that share one key head; false: there are no more. Samples and heads divide the call's.
+// How many samples and heads of the call one run of cuDNN serves: choice n, where choice 0 is the
+// whole call and the last is those heads of one sample that share a key head. False: there is no
+// choice n. Samples and heads divide the call's numbers of them.
 struct attention_portion {
     int64_t batch, heads;
 };

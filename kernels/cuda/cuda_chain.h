@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CHAIN's steps for whoever has made register 0 another way: LINEAR, behind its product.
+// Runs a CHAIN's steps where another op has computed register 0: LINEAR, after its product.
 #pragma once
 #include "kernels/cuda/cuda_device.h"
 

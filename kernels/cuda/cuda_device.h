@@ -50,18 +50,19 @@ struct event {
 
 // ---- errors ------------------------------------------------------------------------------------
 
-// What CUDA's `call` said, as an error of ours: ERR_DEVICE naming call, op (of the stream, null:
-// none) and device with CUDA's text. A sticky error is kept, and ends every later call alike.
+// Turns what CUDA's `call` returned into an error: ERR_DEVICE, whose text names the call, the last
+// op of the stream (null: no op), the device, and what CUDA says. A sticky error is kept in the
+// device, and every later call fails with it.
 int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError_t rc,
                struct err *e);
 // CUDA(d, q, e, cudaStreamSynchronize(q->stream)): 0 or the error.
 #define CUDA(d, q, e, call) cuda_check(d, q, #call, call, e)
-// Behind every LAUNCH of an op: 0, or why the launch was refused.
+// Called after every LAUNCH of an op: 0, or the error for which the launch was refused.
 int op_launched(struct stream_q *q, const struct op_call *c, struct err *e);
 
-// Makes it the calling thread's device. Fails if it has failed.
+// Makes this the calling thread's device. Fails if the device has failed before.
 int device_bind(struct device *d, struct err *e);
-// What to do about an error, where there is more to say than CUDA says; else "".
+// Advice on what to do about an error, where there is some; else "".
 const char *cuda_advice(cudaError_t rc);
 
 // ---- cuda_device.c -----------------------------------------------------------------------------
@@ -102,11 +103,11 @@ void memory_free(struct device *d, void *p);
 int memory_check(struct device *d, struct err *e); // the guard zones; 0 when there are none
 void memory_clear(struct device *d);
 
-// ---- libraries: opened with the device, closed with it -----------------------------------------
+// ---- libraries that are opened and closed with the device ---------------------------------------
 
 int gemm_open(struct device *d, struct err *e);
 void gemm_close(struct device *d);
-const char *gemm_version(void);                        // "13.0.2": goes into the numerics record
+const char *gemm_version(void);                        // "13.0.2", for the numerics record
 void gemm_cache(struct device *d, const char *folder); // keeps timings there
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);
@@ -114,10 +115,10 @@ void attention_close(struct device *d);
 int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e);
 const char *attention_version(void); // cuDNN's
 
-// What algorithms are chosen: backend.h's slots.
+// Reads and writes which algorithms are chosen; these are slots of backend.h.
 int algorithms_read(struct device *d, const char *text, struct err *e);
 int algorithms_write(struct device *d, struct buf *out, struct err *e);
-// A choice that was made elsewhere, for the record: no import changes it.
+// Records a choice that was made elsewhere; reading other choices does not change it.
 void algorithms_note(struct device *d, const char *key, const char *choice);
 
 #ifdef __cplusplus

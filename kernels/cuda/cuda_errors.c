@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// After these nothing runs on the device any more in this process.
+// Errors after which this process can run nothing on the device any more.
 static bool is_sticky(cudaError_t rc)
 {
     static const cudaError_t sticky[] = {
@@ -28,7 +28,7 @@ static bool is_sticky(cudaError_t rc)
 
 #define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
 
-// What to do about it, where there is more to say than CUDA says.
+// Advice on what to do about an error, beyond CUDA's own text.
 const char *cuda_advice(cudaError_t rc)
 {
     static const struct {
@@ -36,7 +36,7 @@ const char *cuda_advice(cudaError_t rc)
         const char *say;
     } known[] = {
         {cudaErrorNoKernelImageForDevice, OTHER_BUILD},
-        {cudaErrorInvalidDeviceFunction, OTHER_BUILD}, // which some runtimes say instead
+        {cudaErrorInvalidDeviceFunction, OTHER_BUILD}, // what some runtimes return instead
         {cudaErrorDevicesUnavailable,
          ": another process holds it exclusively (nvidia-smi shows who)"},
         {cudaErrorSystemNotReady, ": the fabric manager is not running"},
@@ -61,7 +61,7 @@ int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError
     struct err said = {0};
     if (rc == cudaSuccess)
         return 0;
-    (void)cudaGetLastError(); // what was told here is not told again
+    (void)cudaGetLastError(); // clears it, so that it is reported once
     if (d->failed.code)
         return repeat_failure(d, e);
     if (q && q->any)

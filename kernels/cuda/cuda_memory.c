@@ -4,8 +4,9 @@
 //
 // A region is zero when it is handed out, and aligned as cudaMalloc aligns (256 bytes). With guard
 // zones (WEFT_CUDA_GUARD) it lies between two strips of a known pattern, which are read back and
-// compared whenever a stream is waited for and when the region is freed: who writes past a buffer
-// is found in the step that did it. What a region is full of, the plan decides; nothing is cached.
+// compared whenever a stream is waited for and when the region is freed, so that a write past a
+// buffer is found in the step that did it. The plan divides regions into buffers; nothing is cached
+// here.
 #include "kernels/cuda/cuda_device.h"
 
 #include <stdlib.h>
@@ -155,7 +156,7 @@ static int check_zone(struct device *d, const struct region *r, const char *zone
 int memory_check(struct device *d, struct err *e)
 {
     int rc = 0;
-    if (d->captures) // the next wait behind it finds what there is
+    if (d->captures) // nothing may be waited for now: the next check comes after the capture
         return 0;
     list_for_each (it, &d->regions) {
         const struct region *r = list_entry(it, struct region, link);
@@ -169,7 +170,7 @@ int memory_check(struct device *d, struct err *e)
 
 // ---- giving back -------------------------------------------------------------------------------
 
-// Errors are a lost device's: there is nothing left to do about them.
+// Errors here mean that the device is lost, and there is nothing left to do about them.
 static void free_region(struct device *d, struct region *r)
 {
     list_remove(&r->link);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, events, copies, and the capture of a stream's work into a graph.
 //
-// Streams take no part in the legacy stream's waits: only events order them. Events carry no times.
-// A capture is of the calling thread alone, so a second thread may copy meanwhile.
+// Streams do not wait for the legacy default stream: only events order them. Events record no
+// times. A capture affects only the calling thread, so a second thread may copy meanwhile.
 #include "kernels/cuda/cuda_device.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN as the functions that we call, loaded when a device is opened: a machine without it runs on
-// our own kernels. Nothing is linked against it.
+// The functions of cuDNN that we call. The library is loaded when a device is opened, and nothing
+// is linked against it: a machine without it runs our own kernels.
 #pragma once
 #include <cudnn.h>
 
@@ -25,7 +25,7 @@ struct cudnn {
     void *library;
 };
 
-// Older ones leave keys behind the last multiple of 128 in the softmax.
+// Older versions do not mask keys after the last multiple of 128 in the softmax.
 enum { CUDNN_OLDEST = 91600 };
 
 // Null, or why it cannot be used; `out` is then zero. Stays loaded until cudnn_unload.

@@ -16,16 +16,16 @@ enum { THREADS = 256, MOST_BLOCKS = 0x7fffffff };
 struct dealt {
     struct op_slots attr;
     enum dtype type;      // of rows
-    const int32_t *slots; // of each choice
-    const float *weights; // null: 1
+    const int32_t *slots; // of each choice: expert and place as one number
+    const float *weights; // of each choice; null: all are 1
     const void *tokens, *places;
     void *out;
-    int64_t choices, seq, each, width; // all of them; each: of a token
-    int64_t experts, here;             // experts and places that are here
-    int64_t rows;                      // of places, in all
+    int64_t choices, seq, each, width; // choices in all, and of each token
+    int64_t experts, here;             // on this rank: experts, places of each
+    int64_t rows;                      // of all places on this rank
 };
 
-// The row of a choice among the places that are here; −1: none.
+// Returns the row of a choice's place on this rank; −1 if its place is not here.
 DEVICE int64_t row_of(const struct dealt *c, int64_t at)
 {
     const int64_t slot = c->slots[at], group = at / c->each / c->seq / c->attr.group;

@@ -20,8 +20,8 @@ enum { THREADS = 256, BLOCKS_EACH = 8 };
 // A row is the last dimension: a run of indices.
 struct site {
     uint64_t seed;
-    unsigned stream, threshold; // a word is kept where word >> 8 is not below it ..
-    float scale;                // .. times this
+    unsigned stream, threshold; // an element is kept if its word >> 8 is not below the threshold
+    float scale;                // of the elements that are kept
     int dims;
     int64_t from[DRAW_DIMS], extent[DRAW_DIMS], here[DRAW_DIMS];
     const unsigned *step;
@@ -29,12 +29,12 @@ struct site {
     int64_t row, groups, all;
 };
 
-// The index of element `at` of row r of those here.
+// Returns the index, in the whole step's tensor, of element `at` of this rank's row r.
 DEVICE uint64_t index_of(const struct site *s, int64_t r, int64_t at)
 {
     int64_t index = s->from[s->dims - 1] + at, unit = s->extent[s->dims - 1], left = r;
     for (int k = s->dims - 2; k >= 0; k--) {
-        int64_t here, token = left; // at k = 1: which of batch and sequence
+        int64_t here, token = left; // at k = 1 still both: the sample and its position
         left = walk_divide(left, s->here[k], &here);
         index += unit * (s->position && k == 1 ? s->position[token] : s->from[k] + here);
         unit *= s->extent[k];
@@ -52,7 +52,7 @@ DEVICE void draw_words(const struct site *s, unsigned step, uint64_t block, unsi
     w[0] = four.x, w[1] = four.y, w[2] = four.z, w[3] = four.w;
 }
 
-// Word k of those drawn, from the `skip`-th on. By selection: a register has no address.
+// Returns w[skip + k], skip < 4. It selects, since registers cannot be indexed at run time.
 DEVICE unsigned word_at(const unsigned w[WORDS], int k, unsigned skip)
 {
     unsigned even = skip & 2 ? w[k + 2] : w[k], odd = skip & 2 ? w[k + 3] : w[k + 1];

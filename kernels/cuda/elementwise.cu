@@ -22,13 +22,13 @@
 
 enum {
     THREADS = 128,
-    BLOCKS_EACH = 16, // of a processor, at most: as many as it holds at a time
+    BLOCKS_EACH = 16, // for each multiprocessor, at most: as many as it holds at a time
 };
 
-// ---- what a kernel is told ----------------------------------------------------------------------
+// ---- a kernel's arguments -----------------------------------------------------------------------
 
-// Where a step or an output has a value from: an input (its number), the step just made, or, from
-// FROM_KEPT on, a place in shared memory.
+// Where a step or an output takes a value from: the number of an input; FROM_LAST, the result of
+// the step before; or FROM_KEPT + n, place n in shared memory.
 enum { FROM_LAST = -1, FROM_KEPT = CHAIN_INPUTS };
 
 struct plan_step {
@@ -44,9 +44,9 @@ struct plan_output {
 };
 struct plan {
     struct loops loops;  // over the output; operands: the inputs
-    int outer;           // all loops but the innermost ..
-    int64_t row, groups; // .. and its extent, in elements and in groups of lanes
-    int64_t all;         // groups
+    int outer;           // the number of loops outside of the innermost
+    int64_t row, groups; // the innermost loop's extent: in elements, in groups of lanes
+    int64_t all;         // groups in the whole output
     int steps, outputs, kept;
     const void *in[CHAIN_INPUTS];
     enum dtype dtype[CHAIN_INPUTS];
@@ -56,7 +56,7 @@ struct plan {
 
 // ---- one step -----------------------------------------------------------------------------------
 
-// NaN stays.
+// A NaN stays a NaN.
 DEVICE float clamped(float x, float low, float high)
 {
     return x < low ? low : x > high ? high : x;
@@ -225,7 +225,7 @@ KERNEL(THREADS) chain8_kernel(struct plan p)
 
 // ---- a call as a plan ---------------------------------------------------------------------------
 
-// The last step that reads a register; `steps` if an output is it, −1 if nobody does.
+// Returns the last step that reads a register; `steps` if an output does, −1 if nothing does.
 static int find_last_use(const struct op_chain *c, int nout, int reg)
 {
     int last = -1;
@@ -239,7 +239,7 @@ static int find_last_use(const struct op_chain *c, int nout, int reg)
     return last;
 }
 
-// Where a step finds a register: what the step before it made is still at hand.
+// Returns where a step finds a register: an input, the step just before it, or shared memory.
 static int find_source(const struct plan *p, const struct op_chain *c, int reg, int step)
 {
     if (reg < c->inputs)
@@ -249,8 +249,8 @@ static int find_source(const struct plan *p, const struct op_chain *c, int reg, 
     return FROM_KEPT + p->step[reg - c->inputs].keep;
 }
 
-// A place for what step s makes, if it is read later than by the next one; places are free again
-// from the step on that reads them last.
+// Takes a place for the result of step s, if a later step than the next one reads it; else −1. A
+// place is free again from the step on that reads it last.
 static int take_place(int until[CHAIN_STEPS], int s, int last)
 {
     if (last <= s + 1)
@@ -281,7 +281,8 @@ static void plan_steps(const struct op_chain *c, int nout, struct plan *p)
     }
 }
 
-// An output that is the product itself comes first: another may lie where the product does.
+// Outputs that are an input unchanged come first. A LINEAR's product is such an input, and another
+// output may be written to the memory in which it lies.
 static void plan_outputs(const struct op_call *call, const struct op_chain *c, struct plan *p)
 {
     for (int product = 1; product >= 0; product--)

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // EMBED and its gradient: rows of a table by ids.
 //
-// Ids count from attr.start; one outside the table's rows here belongs to another rank: its output
-// is 0, its gradient goes nowhere. EMBED copies rows: bound by memory, without arithmetic.
+// Id attr.start is the table's first row. An id outside the rows of this rank's table belongs to
+// another rank: its output is 0 and its gradient is dropped. EMBED only copies rows, so it is bound
+// by memory.
 //
-// EMBED_GRAD adds rows that share an id, without atomics and in an order that ids and shapes alone
-// decide. Ids repeat: one word may be a twentieth of all, or everything. So pairs (row of the
-// table, place) are sorted by row, a stable radix sort of SORT_BITS bits a pass: two passes for
-// 128k words, 16 bytes an id and pass, little beside the gradient itself. Then every tile of the
-// sorted pairs has a block of its own that reads its gradients once and writes each row that begins
-// and ends in the tile; what goes on from the tile before is left as a partial sum. Where a row
-// goes on behind the tile it begins in, a second kernel adds up its beginning and those sums. A row
-// of the table is so written once, and no row's work is one block's alone.
+// EMBED_GRAD adds up the gradients of all places that have the same id, without atomics and in an
+// order that only ids and shapes decide. Ids repeat: one word may be a twentieth of a text, or all
+// of it. So the pairs (row of the table, place) are first sorted by row, with a stable radix sort
+// of SORT_BITS bits a pass. 128k words take two passes of 16 bytes an id each, which is little
+// beside the gradient itself. Then each tile of the sorted pairs is given to one block. It reads
+// the gradients of its pairs once and writes each row that begins and ends in the tile; of a row
+// that began in an earlier tile it leaves a partial sum. A second kernel finishes the rows that
+// cross from tile to tile: it adds the pairs of the tile where the row begins and the partial sums
+// of the tiles behind it. So each row of the table is written once, and no row, however frequent
+// its id, is the work of one block alone.
 #include <string.h>
 
 #include "common/op/parts.h"
@@ -26,7 +29,7 @@ enum {
     TILE_THREADS = 128, // packs of a row, in the sums
     BATCH = 128,        // pairs whose numbers lie in shared memory
     AHEAD = 8,
-    WIDE = 4, // elements of a pack, where rows lie so
+    WIDE = 4, // elements of a pack, where the alignment of rows allows packs
     MOST_BLOCKS = 0x7fffffff
 };
 
@@ -79,13 +82,14 @@ static int run_embed(struct stream_q *q, const struct op_call *c, struct embed *
 
 // ---- EMBED_GRAD: sorting -----------------------------------------------------------------------
 
-// One pass: by `bits` bits from `shift` on. A chunk of ids is a block's, a stretch of it a warp's,
-// so that neighbours stay in order.
+// One pass sorts by the `bits` bits of the key above bit `shift`. A block sorts one chunk of the
+// ids, and each of its warps a stretch of that chunk, so that pairs of equal digits keep their
+// order.
 struct sort {
-    const int32_t *ids; // the first pass: keys are made of them, places are their numbers
+    const int32_t *ids; // of the first pass, which makes the pairs from them; null later
     const unsigned *keys_in, *places_in;
     unsigned *keys, *places;
-    unsigned *counts, *totals; // [digit][chunk]: how many, then how many in chunks before; [digit]
+    unsigned *counts, *totals; // [digit][chunk]: first counts, then sums of those before; [digit]
     int64_t n, rows, start, chunks;
     int bits, shift;
 };
@@ -98,14 +102,14 @@ DEVICE unsigned key_of(const struct sort *c, int64_t i)
     return (unsigned)(row < 0 ? c->rows : row);
 }
 
-// The id that a thread has in a round.
+// The number of the id on which a thread works in a round.
 DEVICE int64_t id_of(int round)
 {
     return (int64_t)blockIdx.x * SORT_CHUNK + threadIdx.x / WARP * (ROUNDS * WARP) + round * WARP +
            threadIdx.x % WARP;
 }
 
-// The lanes of the warp, of those that are `here`, whose digit is the same. All lanes come.
+// Returns which lanes, of those with `here`, have the same digit. All lanes of the warp must call.
 DEVICE unsigned same_digit(unsigned digit, int bits, bool here)
 {
     unsigned same = __ballot_sync(WARP_ALL, here);
@@ -121,7 +125,7 @@ DEVICE unsigned lanes_below(void)
     return (1u << threadIdx.x % WARP) - 1;
 }
 
-// How often each digit is in each warp's stretch.
+// Counts how often each digit occurs in each warp's stretch.
 DEVICE void count_digits(const struct sort *c, unsigned count[WARPS][DIGITS])
 {
     const int warp = threadIdx.x / WARP, digits = 1 << c->bits;
@@ -152,7 +156,7 @@ KERNEL(THREADS) sort_count(struct sort c)
     }
 }
 
-// What the lanes before a lane have together; *all becomes what all have.
+// Returns the sum of x over the lanes below this one; *all: the sum over the whole warp.
 DEVICE unsigned before_in_warp(unsigned x, unsigned *all)
 {
     unsigned sum = x;
@@ -235,7 +239,7 @@ struct sums {
     bool accumulate;
 };
 
-// Where a key begins, or with `behind` ends, in [begin, end) of the sorted keys.
+// Finds where a key begins in [begin, end) of the sorted keys or, if `behind`, where it ends.
 DEVICE int64_t find_key(const unsigned *keys, int64_t begin, int64_t end, unsigned key, bool behind)
 {
     while (begin < end) {
@@ -247,8 +251,9 @@ DEVICE int64_t find_key(const unsigned *keys, int64_t begin, int64_t end, unsign
     return begin;
 }
 
-// A tile: of its pairs from `begin` on, those before `own` are summed in its block, those from
-// there on begin a row that goes on. `goes_on`: the first ones belong to a row that began before.
+// A tile of the sorted pairs, [begin, end). Its own block sums [begin, own); the pairs from `own`
+// on belong to a row that goes on in the next tile. goes_on: the first pairs belong to a row that
+// began in an earlier tile.
 struct tile {
     int64_t begin, own, end;
     bool goes_on;
@@ -283,7 +288,7 @@ DEVICE void put_row(const struct sums *c, int wide, int64_t row, int64_t col, fl
     pack_store(c->to, c->to_type, at, wide, sum);
 }
 
-// A row's last pair in the tile is in: its sum goes where it belongs, and the next begins.
+// Stores the sum of a row after its last pair in the tile, and begins the next row at 0.
 DEVICE void end_row(const struct sums *c, int wide, bool goes_on, int64_t tile, unsigned key,
                     int64_t col, float *sum)
 {
@@ -295,7 +300,7 @@ DEVICE void end_row(const struct sums *c, int wide, bool goes_on, int64_t tile, 
         sum[k] = 0;
 }
 
-// Pairs that lie in shared memory, and the key behind them.
+// Adds n pairs that lie in shared memory; keys[n] is the key behind them.
 DEVICE void add_batch(const struct sums *c, int wide, bool goes_on, int64_t tile,
                       const unsigned *keys, const unsigned *places, int n, int64_t col, float *sum)
 {
@@ -322,7 +327,7 @@ DEVICE void sum_tiles(const struct sums *c, int wide)
     const int64_t tile = blockIdx.x / c->slices;
     const int64_t col = (blockIdx.x % c->slices * TILE_THREADS + threadIdx.x) * wide;
     const struct tile t = tile_of(c, tile);
-    // Ids of other ranks come last.
+    // The ids of other ranks have the largest key, c->rows, and so are sorted to the end.
     const int64_t end = find_key(c->keys, t.begin, t.own, (unsigned)c->rows, false);
     float sum[LANES] = {0};
     for (int64_t at = t.begin; at < end; at += BATCH) {
@@ -331,7 +336,7 @@ DEVICE void sum_tiles(const struct sums *c, int wide)
             keys[i] = c->keys[at + i];
             places[i] = c->places[at + i];
         }
-        if (threadIdx.x == 0) // behind the last no row goes on: `rows` is no row's number
+        if (threadIdx.x == 0) // `rows` is no row's number: it ends the last row
             keys[n] = at + n < end ? c->keys[at + n] : (unsigned)c->rows;
         __syncthreads();
         if (col < c->width)
@@ -340,8 +345,8 @@ DEVICE void sum_tiles(const struct sums *c, int wide)
     }
 }
 
-// Rows that begin in one tile and end in another: a warp has packs of one row side by side, and
-// shares with seven others what is to be added.
+// Sums a row that begins in this tile and ends in a later one. The lanes of a warp take
+// neighbouring packs of the row, and the warps of the block share what is to be added.
 DEVICE void sum_crossing(const struct sums *c, int wide)
 {
     __shared__ float part[WARPS][WARP * WIDE];
@@ -351,7 +356,7 @@ DEVICE void sum_crossing(const struct sums *c, int wide)
     const struct tile t = tile_of(c, tile);
     const unsigned key = t.own < t.end ? c->keys[t.own] : (unsigned)c->rows;
     if (key == c->rows)
-        return; // the whole block
+        return; // all threads of the block alike
     const int64_t end = find_key(c->keys, t.end, c->n, key, true);
     const int64_t last = tile + (end - t.end + c->tile - 1) / c->tile;
     float sum[LANES] = {0};

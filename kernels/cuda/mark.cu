@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks: a stream tells the host where it is, in pinned words that the host looks at.
+// Marks: a stream tells the host how far it has come, by words in pinned memory that the host
+// reads.
 //
-// One thread: 24 bytes over the bus, no FLOP; as long as a launch, some µs. A kernel, since a
-// memset node cannot count and a memcpy node needs a counter that something else counts: a replayed
-// graph brings the same value again, and only the count tells the replay from the one before. The
-// count is read back from the host's memory (one turn over the bus) so that a mark needs none of
-// the device's, which the plan counts to the byte. The fences order value before count for the
-// host, and bring both out before the stream goes on.
+// One thread moves 24 bytes over the bus and computes nothing: it takes as long as a launch, some
+// µs. A mark holds a value and a count. When a graph is replayed it writes the same value again,
+// and only the count tells one replay from the next. This is why a mark is a kernel: a memset node
+// cannot count, and a memcpy node would need a counter that something else advances. The count is
+// read back from the host's memory, one round trip over the bus, so that a mark needs no memory of
+// the device, which the plan counts to the byte. The fences make the host see the value before the
+// count, and both before the stream goes on.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
@@ -18,7 +20,7 @@ KERNEL(1) mark_kernel(volatile uint64_t *words, uint64_t value, uint64_t add)
     __threadfence_system();
 }
 
-// The op that the stream notes stays the last: a mark fails at nothing of its own.
+// It does not become the stream's last op: no error is ever a mark's own.
 int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e)
 {
     int rc = device_bind(q->device, e);

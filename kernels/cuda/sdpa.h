@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN: bf16, nothing is dropped. A query sees itself and what comes before it, or the
-// last positions of that, or all keys.
+// Attention by cuDNN, in bf16 and without dropout. A query sees its own position and all before it,
+// or a window that ends with its own position, or all keys.
 //
 // Built once for a shape (sdpa_new finds an engine and compiles it: seconds), run as often as
 // wanted. A gradient reads what its forward made: y and the log-sum-exp.
@@ -19,8 +19,8 @@ struct sdpa_on {
     cudnnBackendDescriptor_t device;
 };
 
-// Operands lie as [batch, seq, heads, elements of a head], of which a run may serve some of the batch
-// and heads.
+// Operands lie as [batch, seq, heads, elements of a head]. One run may serve a part of the batch
+// and of the heads.
 struct sdpa_shape {
     int64_t batch, seq, heads, kv_heads; // of a run
     int64_t all_heads, all_kv_heads;     // of the operands
@@ -81,16 +81,17 @@ struct sdpa_made {
     const struct cudnn *api;
     cudnnBackendDescriptor_t all[SDPA_DESCRIPTORS];
     int n;
-    cudnnStatus_t status; // the first that was no success: later calls do nothing
-    char said[160];       // by cuDNN, about it
+    cudnnStatus_t status; // the first failure; after it all calls do nothing
+    char said[160];       // what cuDNN says about that failure
 };
 
-// The graph of a forward or, where the shape says so, of a gradient; null where m->status says why.
+// Returns the graph of a forward or, if the shape is of one, of a gradient. Null: see m->status.
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
                                     const struct sdpa_shape *s);
 void sdpa_made_clear(struct sdpa_made *m);
 
-// A descriptor, its attributes, its end. All do nothing where m->status is no success.
+// Begins a descriptor, sets an attribute of it, and finalizes it. Once one of these has failed, as
+// m->status says, they do nothing.
 cudnnBackendDescriptor_t made_new(struct sdpa_made *m, cudnnBackendDescriptorType_t type);
 void made_set(struct sdpa_made *m, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
               cudnnBackendAttributeType_t type, int64_t n, const void *values);

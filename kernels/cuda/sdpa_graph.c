@@ -78,10 +78,10 @@ struct graph {
     struct sdpa_shape s;
     cudnnBackendDescriptor_t op[OPERATIONS_MAX];
     int n;
-    int64_t inner; // name of the next tensor that is only between operations
+    int64_t inner; // the name of the next tensor between two operations
 };
 
-// In the call's memory, only between operations of the graph, or one number on the host.
+// Whether a tensor lies in the call's memory, only between two operations, or is a host's number.
 enum storage { STORED, BETWEEN, NUMBER };
 
 static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnDataType_t type,
@@ -137,12 +137,12 @@ static struct form packed_form(const struct graph *g, int64_t rows, int64_t cols
     return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
 }
 
-// y = mode(x, b) or, for a selection, where t says so x, else b.
+// y = mode(x, b) or, for a selection, y = t ? x : b.
 struct pointwise {
     cudnnPointwiseMode_t mode;
-    cudnnDataType_t in; // in what it is computed
+    cudnnDataType_t in; // the type in which it is computed
     cudnnBackendDescriptor_t x, b, t, y;
-    int64_t axis; // GEN_INDEX: whose
+    int64_t axis; // GEN_INDEX: the axis whose index is made
 };
 
 static cudnnBackendDescriptor_t add_pointwise(struct graph *g, const struct pointwise *p)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // SQNORM, of one tensor or of many in a row: the gradients' norm.
 //
-// Every gradient is read once, 4 bytes for a product and an addition in double (small gradients'
-// squares are no f32): bound by memory. A block has a chunk of a tensor, at least CHUNK elements of
-// it, and leaves a double; one block then adds up each tensor's doubles, a warp for each tensor,
-// and adds their sums in the order of the calls, as f32, to the scalar that all calls write. So a
-// row of calls costs two launches for every RANGES of them, and its bits are those of the calls
-// one by one. They depend on the tensors' lengths alone.
+// Every gradient is read once: 4 bytes for one multiplication and one addition, so the kernel is
+// bound by memory. Both are done in double, because the square of a small gradient is below the
+// range of f32. A block sums one chunk of a tensor, of at least CHUNK elements, and leaves a
+// double. Then one block adds up each tensor's doubles, a warp for each tensor, and adds the
+// tensors' sums in the order of the calls, as f32, to the scalar that all calls write. So a row of
+// calls costs two launches for every RANGES of them, and gives the same bits as the calls one by
+// one. The order of all additions depends on the tensors' lengths alone.
 #include <string.h>
 
 #include "kernels/cuda/cuda_device.h"
@@ -27,7 +28,7 @@ struct ranges {
     struct range range[RANGES];
 };
 
-// Elements of a chunk: as few as leave at most OP_CHUNKS chunks.
+// Returns the elements of a chunk: CHUNK, or more where that would make over OP_CHUNKS chunks.
 HOST_DEVICE int64_t chunk_of(int64_t n)
 {
     int64_t size = ((n + OP_CHUNKS - 1) / OP_CHUNKS + LANES - 1) / LANES * LANES;
@@ -47,7 +48,7 @@ DEVICE double add_squares(double sum, const float v[LANES])
     return sum;
 }
 
-// A thread's share of x's first n elements: packs, then what is left.
+// Sums the squares of a thread's share of the first n elements: whole packs, then the rest.
 DEVICE double sum_squares(const float *x, int64_t n)
 {
     const int64_t packs = (uintptr_t)x % 16 == 0 ? n / LANES * LANES : 0, step = THREADS * LANES;
@@ -131,7 +132,8 @@ static int check_squares(const struct op_call *c, const struct op_call *first, s
     return rc;
 }
 
-// Scale 0: another rank counts this part; what lies here may not even be a number.
+// With a scale of 0 another rank counts this tensor. It is not read then: it may hold a NaN, and
+// 0 · NaN is NaN.
 static void add_range(struct ranges *r, const struct op_call *c)
 {
     const int before = r->n ? r->range[r->n - 1].end : 0;
@@ -142,8 +144,8 @@ static void add_range(struct ranges *r, const struct op_call *c)
     to->scale = c->attr->scale;
 }
 
-// Room for a double of each chunk is in the scratch, which serves all the calls: of one at least,
-// else of as many as there is room for.
+// Whether the scratch has room for the doubles of one more call. All calls of a launch share the
+// first call's scratch, which always has room for one call.
 static bool has_room(const struct ranges *r, const struct op_call *first)
 {
     const size_t used = r->n ? (size_t)r->range[r->n - 1].end : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes from one place to another in units as large as both addresses allow: copies know no dtype.
+// Copies bytes in units as large as both addresses allow; the dtype does not matter.
 #pragma once
 #include "kernels/cuda/launch.h"
 

@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
-// The quotient of at / by; *rest is what is left.
+// Returns at / by; *rest: the remainder.
 DEVICE int64_t walk_divide(int64_t at, int64_t by, int64_t *rest)
 {
     if (((uint64_t)at | (uint64_t)by) >> 32) {
@@ -21,7 +21,7 @@ DEVICE int64_t walk_divide(int64_t at, int64_t by, int64_t *rest)
     return quotient;
 }
 
-// Where followed operand k is, in elements, at iteration `at` of the first n loops.
+// Returns where operand k is, in elements, at iteration `at` of the first n loops.
 DEVICE int64_t walk_offset(const struct loops *l, int n, int k, int64_t at)
 {
     int64_t offset = 0, index;
@@ -32,7 +32,7 @@ DEVICE int64_t walk_offset(const struct loops *l, int n, int k, int64_t at)
     return n ? offset + at * l->stride[k][0] : 0;
 }
 
-// How far operand k moves in the innermost loop; 0 where there is none.
+// Returns by how many elements operand k moves in the innermost loop; 0 if there is no loop.
 HOST_DEVICE int64_t walk_step(const struct loops *l, int k)
 {
     return l->n ? l->stride[k][l->n - 1] : 0;
