@@ -17,16 +17,6 @@ struct xxh3 {
     XXH3_state_t *state; // libxxhash allocates it with the alignment its vector code wants
 };
 
-static struct hash128 convert_digest(XXH128_hash_t h)
-{
-    return (struct hash128){.hi = h.high64, .lo = h.low64};
-}
-
-struct hash128 hash_xxh3(const void *data, size_t len)
-{
-    return convert_digest(XXH3_128bits(len ? data : "", len));
-}
-
 struct xxh3 *xxh3_new(void)
 {
     struct xxh3 *x = malloc(sizeof *x);
@@ -56,7 +46,8 @@ void xxh3_update(struct xxh3 *x, const void *data, size_t len)
 
 struct hash128 xxh3_digest(const struct xxh3 *x)
 {
-    return convert_digest(XXH3_128bits_digest(x->state));
+    XXH128_hash_t h = XXH3_128bits_digest(x->state);
+    return (struct hash128){.hi = h.high64, .lo = h.low64};
 }
 
 // ---- hexadecimal -------------------------------------------------------------------------------

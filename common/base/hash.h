@@ -11,7 +11,6 @@ struct hash128 {
 };
 struct xxh3; // an opaque streaming state
 
-struct hash128 hash_xxh3(const void *data, size_t len);
 struct xxh3 *xxh3_new(void);
 void xxh3_free(struct xxh3 *x); // null is fine
 void xxh3_reset(struct xxh3 *x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log. See log.h. Deliberately no buffering, no rotation: whoever owns the descriptor does
+// The log. See log.h. Deliberately no buffering and no rotation: whoever reads standard error does
 // that.
 #include "common/base/log.h"
 
@@ -13,14 +13,9 @@
 
 #include "common/base/plain.h"
 
-static atomic_int out_fd = 2, context_rank = -1;
+static atomic_int context_rank = -1;
 static _Atomic int64_t context_step = -1;
 static char context_job[80]; // set before threads start
-
-void log_set_fd(int fd)
-{
-    out_fd = fd;
-}
 
 void log_context(const char *job, int rank)
 {
@@ -100,7 +95,7 @@ void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
     line[n < (int)sizeof line ? n : (int)sizeof line - 1] = 0;
     plain_mask(line);
     line[n < (int)sizeof line ? n : (int)sizeof line - 1] = '\n';
-    ssize_t unused = write(out_fd, line, (size_t)n + 1);
+    ssize_t unused = write(STDERR_FILENO, line, (size_t)n + 1);
     (void)unused; // nowhere left to say that the log cannot be written
     errno = saved;
 }

@@ -8,7 +8,6 @@
 
 enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };
 
-void log_set_fd(int fd);                     // default 2; borrowed
 void log_context(const char *job, int rank); // null and −1 leave the key out
 void log_step(int64_t step);                 // −1 leaves the key out
 

@@ -69,16 +69,9 @@ static float compute_normal(const uint32_t block[4], uint64_t index)
     return (float)(sqrt(-2 * log(u + 0x1p-25)) * cos(2 * M_PI * v));
 }
 
-float rand_normal(const struct rand_site *s, uint64_t index)
-{
-    uint32_t block[4];
-    fill_block(s, 2 * index >> 2, block);
-    return compute_normal(block, index);
-}
-
 void rand_normals(const struct rand_site *s, uint64_t first, size_t n, float *out)
 {
-    uint32_t block[4];
+    uint32_t block[4]; // serves two normals
     for (size_t i = 0; i < n; i++) {
         uint64_t index = first + i;
         if (!i || !(index & 1))

@@ -17,9 +17,7 @@ struct rand_site {
 // high.
 uint32_t rand_word(const struct rand_site *s, uint64_t index);
 float rand_uniform(const struct rand_site *s, uint64_t index); // [0, 1): (word >> 8)·2^-24
-// sqrt(−2 ln(u(2i) + 2^-25))·cos(2π u(2i+1)), computed in double.
-float rand_normal(const struct rand_site *s, uint64_t index);
-// rand_normal of first, first + 1, …: one block serves two of them.
+// Normals i = first, first + 1, …: sqrt(−2 ln(u(2i) + 2^-25))·cos(2π u(2i+1)), computed in double.
 void rand_normals(const struct rand_site *s, uint64_t first, size_t n, float *out);
 
 // A keyed permutation of [0, n): every index appears exactly once; O(1) state and time a draw.

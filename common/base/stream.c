@@ -99,10 +99,7 @@ int stream_open(struct stream *s, int dirfd, const char *path, struct err *e)
 static bool fault_due(struct stream *s)
 {
     struct stream_fault *f = s->fault;
-    if (!f || f->countdown <= 0 || --f->countdown > 0)
-        return false;
-    f->fired = true;
-    return true;
+    return f && f->countdown > 0 && --f->countdown == 0;
 }
 
 static int fault_fail(const struct stream *s, const char *verb, struct err *e)

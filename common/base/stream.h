@@ -19,7 +19,6 @@ struct stream_fault {
     int64_t countdown;
     int code;
     size_t partial;
-    bool fired;
 };
 
 struct stream {

@@ -75,7 +75,7 @@ static int check_length(struct array *a, struct err *e)
     return 0;
 }
 
-static int parse_file(struct array *a, struct err *e)
+int array_parse(struct array *a, struct err *e)
 {
     const struct format *f = find_format(a);
     if (!f)
@@ -99,7 +99,7 @@ static int parse_raw(struct array *a, enum array_type type, struct err *e)
     const struct format *f = find_format(a);
     size_t size = array_type_size(type);
     if (f && f->parse == llmc_parse)
-        return parse_file(a, e);
+        return array_parse(a, e);
     if (f && f->raw)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->raw);
     if (!a->file_len)
@@ -159,7 +159,7 @@ int array_open_beneath(struct array *a, const char *root, const char *path, stru
     *a = (struct array){.path = copy_name(path)};
     int rc = map_file(a, root, e);
     if (rc == 0)
-        rc = parse_file(a, e);
+        rc = array_parse(a, e);
     if (rc)
         array_close(a);
     return rc;
@@ -172,15 +172,6 @@ int array_open_raw(struct array *a, const char *root, const char *path, enum arr
     int rc = map_file(a, root, e);
     if (!rc)
         rc = parse_raw(a, type, e);
-    if (rc)
-        array_close(a);
-    return rc;
-}
-
-int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e)
-{
-    *a = (struct array){.path = copy_name(name), .file = bytes, .file_len = len};
-    int rc = parse_file(a, e);
     if (rc)
         array_close(a);
     return rc;

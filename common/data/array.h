@@ -72,8 +72,8 @@ int array_open_beneath(struct array *a, const char *root, const char *path, stru
 // A file of nothing but little-endian elements of `type`; one of llm.c's is taken for what it is.
 int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
                    struct err *e);
-// The same from memory that is borrowed until the close; `name` stands for the path.
-int array_parse(struct array *a, const void *bytes, size_t len, const char *name, struct err *e);
+// What array_open() does once `path`, `file` and `file_len` are set. Closed even if refused.
+int array_parse(struct array *a, struct err *e);
 void array_close(struct array *a); // a zeroed or closed one is fine
 
 // ERR_DATA if the file has become shorter than it was at open.

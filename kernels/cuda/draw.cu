@@ -7,7 +7,7 @@
 // behind memory. A thread takes the lanes of a row that it has in registers (lanes.h), in as many
 // blocks of four words as their indices touch. Which words are kept is the same bit for bit as on
 // the CPU, and so are the products. NORMAL draws noise of a latent space, a few thousand numbers a
-// step, in double as the host's rand_normal: they differ from that by what the two libraries' log,
+// step, in double as the host's rand_normals: they differ from that by what the two libraries' log,
 // cos and sqrt do, which is one unit of the last place of f32 at most.
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/philox.h"

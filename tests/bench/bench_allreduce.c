@@ -26,6 +26,7 @@
 #include "common/base/clock.h"
 #include "tests/bench/allreduce_sizes.h"
 #include "tests/bench/board.h"
+#include "tests/support/collective_run.h"
 #include "worker/collective/collective.h"
 
 static int measure(struct communicator *all, void *buf, struct err *e)

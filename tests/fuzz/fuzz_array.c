@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/data/array.h"
+#include "tests/support/array_bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
@@ -11,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
     struct array a;
     struct err e = {0};
-    if (array_parse(&a, bytes, len, "input", &e) != 0) {
+    if (parse_bytes(&a, bytes, len, "input", &e) != 0) {
         if (e.code == 0 || e.text[0] == 0 || a.path)
             abort();
         return 0;

@@ -14,7 +14,6 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "coordinator/coord.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -152,7 +151,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena arena;
     if (size > 65536)
         return 0;
-    log_set_fd(-1);
     w.c = coord_new(&config);
     arena_init(&arena);
     struct coord_out out = {.arena = &arena};

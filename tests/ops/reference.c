@@ -9,6 +9,7 @@
 #include "common/base/err.h"
 #include "common/base/rand.h"
 #include "common/op/chain.h"
+#include "tests/support/normal.h"
 
 // ---- loop indices ------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ static void drawn(const struct call *c)
             at[1] = (int64_t)*in_at(c, 2, &x);
         const struct rand_site site = site_of(d, c->in[0].v[0]);
         *out_at(c, &x) = c->op == OP_DROPOUT ? *in_at(c, 0, &x) * ref_kept(d, c->in[1].v[0], at)
-                                             : (double)rand_normal(&site, draw_index(d, at));
+                                             : (double)draw_normal(&site, draw_index(d, at));
     } while (index_next(&x));
 }
 

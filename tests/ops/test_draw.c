@@ -4,6 +4,7 @@
 #include "tests/ops/everywhere.h"
 
 #include "common/base/rand.h"
+#include "tests/support/normal.h"
 
 // A part of a tensor: where it begins, how much of it is here, the whole.
 static const struct part {
@@ -117,7 +118,7 @@ static void the_share_and_the_moments_are_right(void **state)
     const struct rand_site site = {
         .seed = c.attr.draw.seed, .stream = c.attr.draw.stream, .step = 17};
     for (int i = 0; i < N; i++) {
-        double z = out[0][i], want = (double)rand_normal(&site, (uint64_t)i);
+        double z = out[0][i], want = (double)draw_normal(&site, (uint64_t)i);
         if (!(fabs(z - want) <= 5e-7 * fabs(want)))
             fail_msg("normal %d is %.9g, not %.9g", i, z, want);
         for (int k = 1; k < 5; k++)

@@ -6,6 +6,7 @@
 
 #include "common/base/hash.h"
 #include "tests/sim/check_in.h"
+#include "tests/support/digest.h"
 
 // ---- whole ----
 static int ranks_of(const struct disk_node *dir)
@@ -49,7 +50,7 @@ static uint64_t digest(const struct disk_node *dir)
     uint64_t sum = 0; // the order of entries means nothing
     for (int i = 0; i < dir->now.n; i++) {
         const struct disk_node *f = dir->now.v[i].node;
-        struct hash128 h = hash_xxh3(f->data ? f->data : "", (size_t)f->len);
+        struct hash128 h = digest_bytes(f->data ? f->data : "", (size_t)f->len);
         sum += h.lo ^ hash_fnv1a32(dir->now.v[i].name);
     }
     return sum;

@@ -13,6 +13,7 @@
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 #include "tests/support/interp.h"
+#include "tests/support/normal.h"
 #include "tests/unit/unit.h"
 
 struct fixture {
@@ -139,7 +140,7 @@ static inline void set_params(struct interp *x)
         struct rand_site site = {.seed = 3,
                                  .stream = (uint32_t)strlen(val->name) * 7 + (uint32_t)n};
         for (int64_t i = 0; i < n; i++)
-            w[i] = (double)(0.4f * rand_normal(&site, (uint64_t)i)); // exact in f32
+            w[i] = (double)(0.4f * draw_normal(&site, (uint64_t)i)); // exact in f32
         interp_set(x, val->name, w);
         free(w);
     }

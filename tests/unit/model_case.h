@@ -6,6 +6,7 @@
 
 #include "common/model/builder.h"
 #include "common/model/language/model_facts.h"
+#include "tests/support/model_errors_text.h"
 #include "tests/unit/unit.h"
 
 struct model_case {
@@ -28,7 +29,7 @@ static inline int model_case_build(struct model_case *c, const char *text, size_
     c->errs.arena = &c->arena;
     if (model_program_read("t", text, len, &c->program, &c->errs) ||
         model_sizes_resolve(c->program, NULL, 0, &c->sizes, &c->errs))
-        return model_errors_err(&c->errs, "t", &c->e);
+        return first_model_error(&c->errs, &c->e);
     dims_init(&c->dims, &c->arena);
     graph_init(&c->g, &c->arena, &c->dims, &c->e);
     return model_build(&c->g, &c->sizes, &run);

@@ -7,8 +7,8 @@
 #include <sys/resource.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/ckpt/commit.h"
+#include "tests/support/stderr_to.h"
 #include "tests/unit/ckpt_fixture.h"
 #include "worker/rank/save/snapshot.h"
 
@@ -371,9 +371,9 @@ static void an_end_before_the_first_save_aborts_nothing(void **state)
     open_bus(&b, 3);
     FILE *file = tmpfile();
     assert_non_null(file);
-    log_set_fd(fileno(file));
+    int before = lead_stderr(fileno(file));
     snapshot_aborted(b.rank[0], -1, "lost rank 1");
-    log_set_fd(2);
+    lead_back(before);
     rewind(file);
     (void)!fgets(said, sizeof said, file);
     fclose(file);
@@ -413,7 +413,7 @@ static void expect_one_lost(struct bus *b, void (*break_it)(struct bus *),
     char log[] = "/tmp/weft-log-XXXXXX";
     int fd = mkstemp(log);
     save_all(b, 10);
-    log_set_fd(fd);
+    int own = lead_stderr(fd);
     break_it(b);
     int before = b->aborted;
     begin_all(b, 20);
@@ -429,7 +429,7 @@ static void expect_one_lost(struct bus *b, void (*break_it)(struct bus *),
     b->n = 0; // reports of the other ranks come too late to matter
     b->why[0] = 0;
     save_all(b, 30);
-    log_set_fd(2);
+    lead_back(own);
     assert_int_equal(count_lines(log, "checkpoint of step 20 aborted"), 1);
     assert_int_equal(count_lines(log, " warn "), 1);
     assert_int_equal(count_lines(log, " error "), 0);

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "tests/support/collective_run.h"
 #include "tests/support/fake_world.h"
 #include "tests/unit/unit.h"
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "common/attempt/life.h"
+#include "tests/support/collective_run.h"
 #include "tests/unit/collective_ranks.h"
 #include "tests/unit/unit.h"
 

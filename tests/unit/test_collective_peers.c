@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "tests/support/collective_run.h"
 #include "tests/unit/collective_ranks.h"
 #include "tests/unit/unit.h"
 

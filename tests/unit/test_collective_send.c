@@ -3,6 +3,7 @@
 // within a host and between hosts, small and large, many at once and waited for in another order
 // than started. A peer that dies, stops or does something else ends them with an error.
 
+#include "tests/support/collective_run.h"
 #include "tests/unit/collective_ranks.h"
 #include "tests/unit/unit.h"
 

@@ -30,6 +30,7 @@
 #include "common/compile/shard/refine.h"
 #include "common/compile/shard/stage.h"
 #include "common/model/language/model_facts.h"
+#include "tests/support/normal.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/replay.h"
 #include "tests/unit/compile_case.h"
@@ -197,7 +198,7 @@ static double *numbers(int64_t n, uint32_t stream, int below)
     double *out = malloc(sizeof *out * (size_t)n);
     for (int64_t i = 0; i < n; i++)
         out[i] = below ? floor(below * (double)rand_uniform(&site, (uint64_t)i))
-                       : (double)rand_normal(&site, (uint64_t)i);
+                       : (double)draw_normal(&site, (uint64_t)i);
     return out;
 }
 
@@ -239,7 +240,7 @@ static double along(struct interp *x, double far)
         double *w = interp_get(x, val->name), *g = reads(x, grad) ? interp_get(x, grad) : NULL;
         struct rand_site site = {.seed = 5, .stream = (uint32_t)v};
         for (int64_t i = 0; i < shape_count(&val->shape); i++) {
-            double d = (double)rand_normal(&site, (uint64_t)i);
+            double d = (double)draw_normal(&site, (uint64_t)i);
             w[i] += far * d;
             slope += g ? g[i] * d : 0;
         }

@@ -11,7 +11,6 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "coordinator/service.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/unit.h"
@@ -691,6 +690,5 @@ int main(void)
         STORY(only_an_answer_to_the_question_that_was_asked_counts),
         STORY(a_client_that_leaves_takes_its_question_along),
     };
-    log_set_fd(-1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

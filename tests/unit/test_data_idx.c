@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "common/data/array.h"
+#include "tests/support/array_bytes.h"
 #include "tests/unit/datafile.h"
 #include "tests/unit/unit.h"
 
@@ -14,16 +15,11 @@ static const unsigned char images[] = {
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 255,
 };
 
-static int parse(struct array *a, const void *bytes, size_t len, struct err *e)
-{
-    return array_parse(a, bytes, len, "f", e);
-}
-
 static void pixels_are_read_in_place(void **state)
 {
     (void)state;
     struct array a;
-    assert_int_equal(parse(&a, images, sizeof images, NULL), 0);
+    assert_int_equal(parse_bytes(&a, images, sizeof images, "f", NULL), 0);
     assert_string_equal(a.format, "idx");
     assert_int_equal(a.type, ARRAY_U8);
     assert_int_equal(a.shape.n, 3);
@@ -46,13 +42,13 @@ static void wider_elements_come_out_in_host_order(void **state)
     struct array a;
     int32_t i[2];
     float f[2];
-    assert_int_equal(parse(&a, ints, sizeof ints, NULL), 0);
+    assert_int_equal(parse_bytes(&a, ints, sizeof ints, "f", NULL), 0);
     array_copy(&a, 0, 2, i);
     assert_int_equal(i[0], 258);
     assert_int_equal(i[1], -2);
     assert_int_equal(array_int(&a, 1), -2);
     array_close(&a);
-    assert_int_equal(parse(&a, reals, sizeof reals, NULL), 0);
+    assert_int_equal(parse_bytes(&a, reals, sizeof reals, "f", NULL), 0);
     array_copy(&a, 0, 2, f);
     assert_true(f[0] == 1.0f && f[1] == -2.5f);
     assert_true(array_real(&a, 1) == -2.5);
@@ -123,7 +119,7 @@ static void every_truncation_is_refused_at_its_byte(void **state)
         struct array a;
         struct err e;
         memcpy(part, images, len);
-        assert_int_equal(parse(&a, part, len, &e), ERR_DATA);
+        assert_int_equal(parse_bytes(&a, part, len, "f", &e), ERR_DATA);
         snprintf(want, sizeof want, "f: byte %zu:", len < 2 ? 0 : len);
         assert_non_null(strstr(e.text, want));
         free(part);
@@ -137,7 +133,7 @@ static void bytes_behind_the_elements_are_refused(void **state)
     struct array a;
     struct err e;
     memcpy(more, images, sizeof images);
-    assert_int_equal(parse(&a, more, sizeof more, &e), ERR_DATA);
+    assert_int_equal(parse_bytes(&a, more, sizeof more, "f", &e), ERR_DATA);
     assert_non_null(strstr(e.text, "asks for 12 elements"));
 }
 
@@ -150,7 +146,7 @@ static void no_damaged_header_byte_is_believed(void **state)
             struct array a;
             memcpy(copy, images, sizeof images);
             copy[at] = (unsigned char)value;
-            int rc = parse(&a, copy, sizeof images, NULL);
+            int rc = parse_bytes(&a, copy, sizeof images, "f", NULL);
             assert_true((rc == 0) == (value == images[at]));
             array_close(&a);
             free(copy);
@@ -169,15 +165,15 @@ static void sizes_that_overflow_are_refused(void **state)
     struct array a;
     struct err e;
     idx_header(&b, 0x08, 8, huge);
-    assert_int_equal(parse(&a, b.data, b.len, &e), ERR_DATA);
+    assert_int_equal(parse_bytes(&a, b.data, b.len, "f", &e), ERR_DATA);
     assert_non_null(strstr(e.text, "multiply to more than"));
     buf_reset(&b);
     idx_header(&b, 0x08, 4, wraps);
-    assert_int_equal(parse(&a, b.data, b.len, &e), ERR_DATA);
+    assert_int_equal(parse_bytes(&a, b.data, b.len, "f", &e), ERR_DATA);
     assert_non_null(strstr(e.text, "multiply to more than"));
     buf_reset(&b);
     idx_header(&b, 0x0c, 2, bytes);
-    assert_int_equal(parse(&a, b.data, b.len, &e), ERR_DATA);
+    assert_int_equal(parse_bytes(&a, b.data, b.len, "f", &e), ERR_DATA);
     assert_non_null(strstr(e.text, "more bytes than"));
     buf_clear(&b);
 }
@@ -203,7 +199,7 @@ static void foreign_types_and_formats_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct array a;
         struct err e;
-        assert_int_equal(parse(&a, rows[i].bytes, rows[i].len, &e), rows[i].code);
+        assert_int_equal(parse_bytes(&a, rows[i].bytes, rows[i].len, "f", &e), rows[i].code);
         assert_non_null(strstr(e.text, rows[i].says));
     }
 }

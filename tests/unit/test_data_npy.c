@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "common/data/array.h"
+#include "tests/support/array_bytes.h"
 #include "tests/unit/datafile.h"
 #include "tests/unit/unit.h"
 
@@ -39,7 +40,7 @@ static void every_type_is_read_in_both_versions(void **state)
         for (int major = 1; major <= 2; major++) {
             struct buf b = file(major, rows[i].dict, rows[i].elements, rows[i].len);
             struct array a;
-            assert_int_equal(array_parse(&a, b.data, b.len, "f", NULL), 0);
+            assert_int_equal(parse_bytes(&a, b.data, b.len, "f", NULL), 0);
             assert_string_equal(a.format, "npy");
             assert_int_equal(a.type, rows[i].type);
             assert_int_equal(a.count, rows[i].len / array_type_size(rows[i].type));
@@ -78,7 +79,7 @@ static void elements_may_lie_at_any_offset(void **state)
     buf_putc(&b, 0);
     buf_puts(&b, text);
     buf_append(&b, "\0\0\x80\x3f\0\0\x20\xc0", 8);
-    assert_int_equal(array_parse(&a, b.data, b.len, "f", NULL), 0);
+    assert_int_equal(parse_bytes(&a, b.data, b.len, "f", NULL), 0);
     assert_int_not_equal(a.offset % 4, 0);
     assert_int_equal(a.shape.n, 3);
     assert_true(array_real(&a, 0) == 1.0 && array_real(&a, 1) == -2.5);
@@ -91,7 +92,7 @@ static void a_single_number_has_no_dimensions(void **state)
     (void)state;
     struct buf b = file(1, DICT("'|u1'", "False", "()"), "\7", 1);
     struct array a;
-    assert_int_equal(array_parse(&a, b.data, b.len, "f", NULL), 0);
+    assert_int_equal(parse_bytes(&a, b.data, b.len, "f", NULL), 0);
     assert_int_equal(a.shape.n, 0);
     assert_int_equal(a.count, 1);
     assert_int_equal(array_int(&a, 0), 7);
@@ -140,7 +141,7 @@ static void what_is_not_read_is_refused_by_name(void **state)
         struct buf b = file(1, rows[i].dict, "\0\0\0\0", 4);
         struct array a;
         struct err e;
-        int rc = array_parse(&a, b.data, b.len, "f", &e);
+        int rc = parse_bytes(&a, b.data, b.len, "f", &e);
         if (rc != rows[i].code || !strstr(e.text, rows[i].says))
             fail_msg("%s\n  gives %d: %s", rows[i].dict, rc, rc ? e.text : "");
         buf_clear(&b);
@@ -163,7 +164,7 @@ static void versions_and_header_lengths_are_checked(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct array a;
         struct err e;
-        assert_int_not_equal(array_parse(&a, rows[i].bytes, rows[i].len, "f", &e), 0);
+        assert_int_not_equal(parse_bytes(&a, rows[i].bytes, rows[i].len, "f", &e), 0);
         assert_non_null(strstr(e.text, rows[i].says));
     }
 }
@@ -180,7 +181,7 @@ static void every_truncation_is_refused(void **state)
             struct array a;
             struct err e;
             memcpy(part, b.data, len);
-            assert_int_equal(array_parse(&a, part, len, "f", &e), ERR_DATA);
+            assert_int_equal(parse_bytes(&a, part, len, "f", &e), ERR_DATA);
             snprintf(want, sizeof want, "f: byte %zu:", len < 6 ? 0 : len);
             assert_non_null(strstr(e.text, want));
             free(part);
@@ -204,7 +205,7 @@ static void no_damaged_header_byte_reaches_beyond_the_file(void **state)
             struct array a;
             memcpy(copy, b.data, b.len);
             copy[at] = (unsigned char)value;
-            if (array_parse(&a, copy, b.len, "f", NULL) == 0) {
+            if (parse_bytes(&a, copy, b.len, "f", NULL) == 0) {
                 bool blank = b.data[at] == ' ' || b.data[at] == '\n' || b.data[at] == ',';
                 assert_true(blank || (b.data[at] == 'i' && value == 'f'));
                 assert_int_equal(a.count, 6);

@@ -9,16 +9,17 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "tests/support/stderr_to.h"
 #include "tests/unit/unit.h"
 
-static int fds[2];
+static int fds[2], own;
 
 static int start(void **state)
 {
     (void)state;
     if (pipe2(fds, O_NONBLOCK | O_CLOEXEC))
         return -1;
-    log_set_fd(fds[1]);
+    own = lead_stderr(fds[1]);
     log_context(NULL, -1);
     log_step(-1);
     return 0;
@@ -27,7 +28,7 @@ static int start(void **state)
 static int stop(void **state)
 {
     (void)state;
-    log_set_fd(2);
+    lead_back(own);
     close(fds[1]);
     return close(fds[0]);
 }
@@ -92,7 +93,7 @@ static void an_overlong_line_is_cut_and_still_ends(void **state)
 static void errno_survives_a_line(void **state)
 {
     (void)state;
-    log_set_fd(-1);
+    close(STDERR_FILENO);
     errno = ENOENT;
     log_info("a", "nobody reads this");
     assert_int_equal(errno, ENOENT);

@@ -7,6 +7,7 @@
 #include "common/explain/cost.h"
 #include "common/model/builder.h"
 #include "common/model/language/model_facts.h"
+#include "tests/support/model_errors_text.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- programs ----------------------------------------------------------------------------------
@@ -35,7 +36,7 @@ static int build_program(struct graph *g, const struct job *job, enum program_ki
     struct model_sizes sizes;
     if (model_program_read("t", program, strlen(program), &read, &errs) ||
         model_sizes_resolve(read, NULL, 0, &sizes, &errs))
-        return model_errors_err(&errs, "t", g->err);
+        return first_model_error(&errs, g->err);
     return model_build(g, &sizes, &run);
 }
 

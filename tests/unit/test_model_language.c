@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/model/language/model_facts.h"
+#include "tests/support/model_errors_text.h"
 #include "tests/unit/unit.h"
 
 struct text_case {
@@ -30,7 +31,7 @@ static void case_clear(struct text_case *c)
 static const char *case_told(struct text_case *c)
 {
     buf_reset(&c->told);
-    model_errors_print(&c->errs, "t", &c->told);
+    put_model_errors(&c->errs, &c->told);
     return buf_str(&c->told);
 }
 

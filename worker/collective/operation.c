@@ -537,10 +537,3 @@ int collective_try(struct communicator *c, const struct collective_ticket *t, bo
     world_unlock(w);
     return rc;
 }
-
-int collective_run(struct communicator *c, const struct collective_args *a, struct err *e)
-{
-    struct collective_ticket t = {0};
-    int rc = collective_start(c, a, &t, e);
-    return rc ? rc : collective_wait(c, &t, e);
-}

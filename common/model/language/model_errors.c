@@ -35,37 +35,3 @@ int model_error_size(struct model_errors *errs, struct text_place at, const char
     va_end(ap);
     return rc;
 }
-
-static void print_error(const struct model_error *one, const char *file, struct buf *to)
-{
-    buf_puts(to, file);
-    if (one->at.line)
-        buf_printf(to, ":%d:%d", one->at.line, one->at.column);
-    if (one->size)
-        buf_printf(to, ": %s", one->size);
-    buf_printf(to, ": %s", one->message);
-}
-
-void model_errors_print(const struct model_errors *errs, const char *file, struct buf *to)
-{
-    for (int i = 0; i < errs->n; i++) {
-        print_error(&errs->item[i], file, to);
-        buf_putc(to, '\n');
-    }
-    if (errs->more)
-        buf_printf(to, "… and %d more\n", errs->more);
-}
-
-int model_errors_err(const struct model_errors *errs, const char *file, struct err *e)
-{
-    if (errs->n == 0)
-        return 0;
-    struct buf text = {0};
-    print_error(&errs->item[0], file, &text);
-    int rest = errs->n + errs->more - 1;
-    if (rest)
-        buf_printf(&text, " (and %d more)", rest);
-    err_set(e, ERR_INVALID, "%s", buf_str(&text));
-    buf_clear(&text);
-    return ERR_INVALID;
-}

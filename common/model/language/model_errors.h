@@ -29,8 +29,3 @@ int model_error_at(struct model_errors *errs, struct text_place at, const char *
     __attribute__((format(printf, 3, 4)));
 int model_error_size(struct model_errors *errs, struct text_place at, const char *size,
                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-
-// One line each, "gpt2.model:12:7: …" or "gpt2.model: heads: …".
-void model_errors_print(const struct model_errors *errs, const char *file, struct buf *to);
-// The first, and how many more; returns ERR_INVALID, 0 if there are none.
-int model_errors_err(const struct model_errors *errs, const char *file, struct err *e);

@@ -271,22 +271,3 @@ double model_sizes_number(const struct model_sizes *s, const char *name, double 
     int i = model_size_find(s->program, name);
     return i < 0 || s->program->sizes[i].kind > MODEL_NUMBER ? otherwise : s->value[i].number.value;
 }
-
-void model_size_print(const struct model_sizes *s, int size, struct buf *to)
-{
-    const struct model_size *of = &s->program->sizes[size];
-    const struct number *v = &s->value[size].number;
-    char text[32];
-    if (of->kind == MODEL_CHOICE) {
-        buf_puts(to, of->words[(int)v->value]);
-    } else if (of->kind == MODEL_LIST) {
-        for (int i = 0; i < v->n; i++)
-            buf_printf(to, "%s%lld", i ? ", " : "[", (long long)v->item[i]);
-        buf_puts(to, v->n ? "]" : "[]");
-    } else if (of->kind == MODEL_WHOLE) {
-        buf_printf(to, "%lld", (long long)v->value);
-    } else {
-        json_format_double(v->value, text);
-        buf_puts(to, text);
-    }
-}

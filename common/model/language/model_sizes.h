@@ -31,5 +31,3 @@ int model_sizes_resolve(const struct model_program *p, const struct model_given 
 // By name; a size that the program lacks has the value `otherwise`.
 int64_t model_sizes_whole(const struct model_sizes *s, const char *name, int64_t otherwise);
 double model_sizes_number(const struct model_sizes *s, const char *name, double otherwise);
-// The size as one would write it in a job: "12", "0.1", "[256, 128]", "gelu".
-void model_size_print(const struct model_sizes *s, int size, struct buf *to);
