@@ -177,7 +177,6 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
     if (k->ended)
         return;
     mark_ended(l, ev->rank);
-    k->code = ev->code;
     snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
     int64_t step = l->c.steps && ev->step > l->c.steps ? l->c.steps : ev->step;
     k->view.step = step > k->view.step ? step : k->view.step;

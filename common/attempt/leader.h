@@ -119,7 +119,6 @@ struct leader_rank {
     bool seen;  // its page is known
     bool exact; // the page was read, not told: nothing is newer
     bool ended;
-    int code;
     char why[400];
     struct page_view view;
 };

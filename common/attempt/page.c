@@ -133,7 +133,6 @@ void page_read(const struct progress_page *p, struct page_view *out)
 {
     memset(out, 0, sizeof *out);
     out->rank = p->rank;
-    out->pid = p->pid;
 #define LOAD(field) out->field = atomic_load_explicit(&p->field, memory_order_relaxed)
     LOAD(step);
     LOAD(phase);

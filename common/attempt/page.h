@@ -50,7 +50,7 @@ void page_beat(struct progress_page *p); // progress of another kind: a file loa
 
 // What a page said at one moment.
 struct page_view {
-    int rank, pid;
+    int rank;
     int64_t step;
     int phase, microbatch, state;
     uint64_t ops, collective_entered, collective_left, heartbeat_ns;

@@ -27,7 +27,6 @@ static int check_images(struct dataset *ds, struct err *e)
     if (a->count == 0 || a->shape.n == 0)
         return err_set(e, ERR_DATA, "%s: byte %zu: it holds no samples", a->path, a->offset);
     ds->dtype = a->type == ARRAY_U8 ? DT_U8 : DT_F32;
-    ds->scale = a->type == ARRAY_U8 ? 1.0f / 255.0f : 1.0f;
     ds->n = (uint64_t)a->shape.dim[0];
     ds->features = a->count / ds->n;
     return 0;

@@ -27,7 +27,6 @@ struct dataset {
     int64_t classes;   // labels are 0 … classes − 1
     enum dtype dtype;  // of the images: DT_U8 or DT_F32
     int64_t seq;       // of tokens, then classes is their vocabulary; 0: images and labels
-    float scale;       // what the cast to f32 multiplies with: 1/255 for DT_U8, else 1
 };
 
 // ERR_DATA and ERR_UNSUPPORTED name file and byte offset, or both files and what disagrees.

@@ -31,7 +31,7 @@ int sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64
                        (unsigned long long)n, (unsigned long long)batch);
     if (wanted && wanted < batches)
         batches = wanted;
-    *s = (struct sampler_eval){n, batch, batches, n - batches * batch};
+    *s = (struct sampler_eval){batch, batches, n - batches * batch};
     return 0;
 }
 

@@ -24,7 +24,7 @@ void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t 
                  uint64_t *out);
 
 struct sampler_eval {
-    uint64_t n, batch;
+    uint64_t batch;
     uint64_t batches;  // that one evaluation runs, ≥ 1
     uint64_t left_out; // samples that none of them holds
 };

@@ -46,7 +46,7 @@ int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
     int n, rc;
     PRE(seq >= 1 && vocab >= 1 && vocab <= INT32_MAX);
     *ds = (struct dataset){
-        .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32, .scale = 1};
+        .classes = vocab, .seq = seq, .features = (uint64_t)seq + 1, .dtype = DT_I32};
     rc = pattern_files(root, path, &names, &files, &n, e);
     rc = rc ? rc : open_files(ds, root, files, n, type, e);
     rc = rc ? rc : check_samples(ds, e);

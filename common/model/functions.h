@@ -25,7 +25,6 @@ struct function {
     // The arguments in the row's order, TERM_NOTHING for what is left out. Null: `op` of its value.
     struct term (*call)(struct builder *b, const struct term *arg);
     enum op op;
-    const char *doc; // one line for LANGUAGE.md's table and for `check`
 };
 
 extern const struct function functions[]; // ends with a null name

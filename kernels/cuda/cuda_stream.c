@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 struct graph {
-    struct device *device;
     cudaGraphExec_t exec;
     struct list link;
 };
@@ -153,7 +152,6 @@ static int instantiate_graph(struct stream_q *q, cudaGraph_t captured, void **ou
         free(g);
         return rc;
     }
-    g->device = q->device;
     list_append(&q->device->graphs, &g->link);
     *out = g;
     return 0;

@@ -120,8 +120,7 @@ static void report(struct bench *b, struct host *h, int slot, int64_t now)
 {
     struct slot *s = &h->slot[slot];
     s->next_ns = now + CLOCK_S;
-    struct page_view view = {
-        .rank = 0, .pid = 100000 + slot, .step = ++s->step, .state = RANK_RUNNING};
+    struct page_view view = {.rank = 0, .step = ++s->step, .state = RANK_RUNNING};
     view.ops = (uint64_t)s->step;
     struct agent_event page = {.kind = AGENT_EV_PAGE, .slot = slot, .page = &view};
     step(b, h, &page);

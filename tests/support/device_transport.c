@@ -178,7 +178,6 @@ static int wait_inline(struct collective *c, struct stream_q *q, struct err *e)
 }
 
 const struct transport event_transport = {
-    .name = "events of late devices",
     .open = open_fabric,
     .close = close_fabric,
     .abort = abort_fabric,
@@ -190,7 +189,6 @@ const struct transport event_transport = {
 };
 
 const struct transport inline_transport = {
-    .name = "streams of late devices",
     .captured = true,
     .open = open_fabric,
     .close = close_fabric,

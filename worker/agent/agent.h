@@ -105,9 +105,9 @@ enum agent_action_kind {
     AGENT_EXIT,       // with `code`, because of `text`, after what was sent has left
 };
 struct agent_spawn {
-    const char *job, *name;
+    const char *job;
     uint64_t epoch;
-    int rank, device, threads;
+    int rank, device;
     const char *kind;
     const Weft__Rank__Assign *assign; // whole, rank filled in; sent to the rank after its Hello
 };

@@ -184,11 +184,9 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     if (*assign->store && r->rank == 0) // one writer; beside the checkpoints: its next host sees it
         assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
     *sp = (struct agent_spawn){.job = arena_strdup(out->arena, at->job),
-                               .name = arena_strdup(out->arena, s->name),
                                .epoch = at->epoch,
                                .rank = r->rank,
                                .device = r->device,
-                               .threads = s->threads,
                                .kind = arena_strdup(out->arena, s->kind),
                                .assign = assign};
     struct agent_action *a = agent_act(out, AGENT_SPAWN);

@@ -114,7 +114,6 @@ static int try_open(struct fabric *f, struct err *e)
 }
 
 const struct transport host_transport = {
-    .name = "host",
     .open = open_fabric,
     .close = close_fabric,
     .memory = open_memory,

@@ -274,8 +274,7 @@ static bool find_chunk(struct communicator *c, struct operation *o, int member, 
     size_t upto = stage ? o->ready : pick_least(s.len, operation_note(c, o, member)->granted);
     if (sent >= upto)
         return false;
-    *out = (struct chunk){.communicator = c,
-                          .op = o,
+    *out = (struct chunk){.op = o,
                           .stage = stage,
                           .member = member,
                           .offset = sent,
@@ -331,7 +330,7 @@ unsigned char *place_chunk(struct communicator *c, const struct peer *p, int sta
     if (!asked || offset != o->got[stage][member] || offset > upto || len > upto - offset ||
         offset % PIECE + len > PIECE)
         return NULL;
-    *out = (struct chunk){.communicator = c, .op = o, .stage = stage, .member = member, .len = len};
+    *out = (struct chunk){.op = o, .stage = stage, .member = member, .len = len};
     if (stage)
         return (unsigned char *)o->args.buf + s.at + offset;
     return c->stage + (size_t)member * STAGE + offset % STAGE;

@@ -43,8 +43,6 @@ struct fabric_options {
 };
 
 struct transport {
-    const char *name; // "host"
-
     // True: start and wait only queue work on q, and what they queue may be held in a captured
     // graph (backend.h) and replayed. Then the executor captures them with the ops around them.
     bool captured;

@@ -100,7 +100,6 @@ struct communicator {
 
 // A piece of an operation that goes from host to host.
 struct chunk {
-    struct communicator *communicator;
     struct operation *op;
     int stage; // 0: operands to the slice's owner, 1: the owner's results to all
     int member;

@@ -238,7 +238,6 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
                       .node = (int)(n - l->g->nodes),
                       .phase = n->phase,
                       .microbatch = m,
-                      .stage = l->stage,
                       .workspace = -1,
                       .axis = l->axis,
                       .peer = sends ? n->peer : n->stage};
@@ -494,7 +493,6 @@ static void emit_node(struct lowering *l, int node, int m)
     struct instr i = {.node = node,
                       .phase = n->phase,
                       .microbatch = m,
-                      .stage = l->stage,
                       .op = n->op,
                       .nin = n->nin,
                       .nout = n->nout,
@@ -609,7 +607,6 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
         emit_instr(&l, &(struct instr){.kind = INSTR_MARK,
                                        .node = -1,
                                        .workspace = -1,
-                                       .stage = stage,
                                        .phase = slot.phase,
                                        .microbatch = slot.microbatch});
         start_receives(&l, i);

@@ -52,7 +52,7 @@ struct instr {
     enum instr_kind kind;
     int node; // of the partitioned graph; −1 for marks
     enum phase phase;
-    int microbatch, stage;
+    int microbatch;
     enum op op;
     int nin, nout;
     const struct view *in, *out;

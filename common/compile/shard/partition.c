@@ -29,7 +29,7 @@ struct pass {
     axis_set *common; // sum → axes over which all its contributions are partial, as known so far
     bool again;       // `common` shrank: the walk was made with too large a set
     struct shared {   // reshards that later nodes of the scope and phase may use
-        int from, to, scope;
+        int to, scope;
         enum phase phase;
         struct spec spec;
         int next; // of the same value
@@ -167,7 +167,7 @@ static int bring_to(struct pass *p, int id, const struct spec *need, enum node_w
         *out = emit_step(p, *out, &path.step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
     p->shared[p->nshared] =
-        (struct shared){id, *out, g->scope, g->phase, *need, find_newest_shared(p, id)};
+        (struct shared){*out, g->scope, g->phase, *need, find_newest_shared(p, id)};
     p->first_shared[id] = p->nshared++;
     return 0;
 }

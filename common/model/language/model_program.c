@@ -161,8 +161,7 @@ int model_program_read(const char *name, const char *text, size_t len,
         return rc;
     char *copy = arena_alloc(a, len + 1);
     memcpy(copy, text, len);
-    *p = (struct model_program){
-        .name = arena_strdup(a, name), .text = copy, .len = (int)len, .syntax = syntax};
+    *p = (struct model_program){.name = arena_strdup(a, name), .text = copy, .syntax = syntax};
     int before = errs->n;
     lexer_read(a, copy, (int)len, &tokens, errs);
     syntax_read(a, &tokens, syntax, errs);

@@ -35,9 +35,8 @@ struct model_size {
 };
 
 struct model_program {
-    const char *name; // "gpt2", "./mine.model": for messages
-    const char *text; // a copy, with a zero byte behind it
-    int len;
+    const char *name;    // "gpt2", "./mine.model": for messages
+    const char *text;    // a copy, with a zero byte behind it
     const char *heading; // the comment at the top: what the model is
     int nsizes;
     const struct model_size *sizes;

@@ -165,18 +165,11 @@ static struct number call_reversed(struct arena *a, const struct number *arg, co
     return out;
 }
 
-const struct number_function number_functions[] = {
-    {"floor", 1, call_floor, "the greatest whole number not above x"},
-    {"ceil", 1, call_ceil, "the least whole number not below x"},
-    {"sqrt", 1, call_sqrt, "the square root"},
-    {"min", 2, call_min, "the lesser of two"},
-    {"max", 2, call_max, "the greater of two"},
-    {"count", 1, call_count, "how many items a list has"},
-    {"first", 1, call_first, "a list's first item"},
-    {"last", 1, call_last, "a list's last item"},
-    {"rest", 1, call_rest, "a list without its first item"},
-    {"reversed", 1, call_reversed, "a list from its end"},
-    {NULL, 0, NULL, NULL},
+static const struct number_function number_functions[] = {
+    {"floor", 1, call_floor},       {"ceil", 1, call_ceil}, {"sqrt", 1, call_sqrt},
+    {"min", 2, call_min},           {"max", 2, call_max},   {"count", 1, call_count},
+    {"first", 1, call_first},       {"last", 1, call_last}, {"rest", 1, call_rest},
+    {"reversed", 1, call_reversed}, {NULL, 0, NULL},
 };
 
 static bool takes_list(const struct number_function *f)

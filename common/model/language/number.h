@@ -25,10 +25,8 @@ struct number_function {
     const char *name;
     int nargs;
     struct number (*call)(struct arena *a, const struct number *arg, const char **fault);
-    const char *doc;
 };
 const struct number_function *number_function(const char *name);
 // Calls it with n arguments; `fault` as above.
 struct number number_call(struct arena *a, const struct number_function *f,
                           const struct number *arg, int n, const char **fault);
-extern const struct number_function number_functions[]; // ends with a null name

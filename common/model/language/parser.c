@@ -132,7 +132,7 @@ struct path parse_path(struct parser *p)
 // One of embed, expert*, 3, _, position = seq.
 static struct written_dim parse_dim(struct parser *p)
 {
-    struct written_dim d = {.at = p->token->at};
+    struct written_dim d = {0};
     if (!p->lost && p->token->kind == TOKEN_NUMBER) {
         d.size = parse_expression(p);
         return d;
@@ -147,7 +147,7 @@ static struct written_dim parse_dim(struct parser *p)
 // One of seq as key, heads*.
 static struct written_dim parse_renaming(struct parser *p)
 {
-    struct written_dim d = {.at = p->token->at};
+    struct written_dim d = {0};
     d.name = parser_name(p, "a dimension");
     if (parser_takes(p, "as"))
         d.as = parser_name(p, "a new name");

@@ -62,7 +62,6 @@ struct path {
 
 // A dimension as it is written: embed, expert*, 3, _, position = seq; in braces: seq as key.
 struct written_dim {
-    struct text_place at;
     const char *name; // null: a literal, `size`
     bool star;
     struct expr *size; // null: the size of that name

@@ -99,8 +99,7 @@ static bool commit_event(const Weft__Rank__Commit *c, struct arena *a, struct li
     for (size_t i = 0; i < c->n_shards; i++)
         if (!read_shard(c->shards[i], a, &reports[i]))
             return false;
-    *out = (struct link_event){
-        .kind = LINK_COMMIT, .step = c->step, .nreports = (int)c->n_shards, .reports = reports};
+    *out = (struct link_event){.kind = LINK_COMMIT, .step = c->step, .reports = reports};
     return true;
 }
 

@@ -90,7 +90,6 @@ struct link_event {
     const char *text;                   // ABORTED
     int tries;                          // ABORTED: which one, as in struct shard_report
     bool again;                         // ABORTED
-    int nreports;                       // COMMIT
     const struct shard_report *reports; // COMMIT: of every rank, in rank order
     struct store_entry id;              // DELETE
 };

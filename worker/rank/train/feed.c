@@ -139,7 +139,7 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     pthread_cond_broadcast(&f->changed);
     if (rc)
         return rc;
-    out->step = f->next++;
+    f->next++;
     out->images = f->o.host[slot];
     out->labels = find_labels(&f->o, f->o.host[slot]);
     return 0;

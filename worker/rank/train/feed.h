@@ -25,7 +25,6 @@ struct feed_options {
 };
 
 struct batch {
-    uint64_t step;
     const void *images;
     const int32_t *labels;
 };
