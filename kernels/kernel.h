@@ -2,6 +2,7 @@
 // What the kernels of every backend share: the functions that serve the ops, each in a backend of its
 // own, and how a call is refused that they do not serve.
 #pragma once
+#include "common/op/attention.h"
 #include "kernels/backend.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,11 @@ int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, st
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 // Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
 int op_want_update(const struct op_call *c, struct err *e);
+// Whether the extents of an attention's operands and results go together, or of a dispatch's: what is
+// read or written a token, and a place of an expert.
+bool op_attention_fits(const struct op_call *c, const struct attention_operands *o);
+bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
+                      const struct tensor *places);
 // Returns how many of a row's n elements are not padding: they count from attr.start and end before
 // attr.limit.
 int64_t op_unpadded(const struct op_call *c, int64_t n);

@@ -110,15 +110,7 @@ static const struct node *find_router(const struct graph *g)
     return NULL;
 }
 
-static bool has_dim(const struct value *v, enum dim dim)
-{
-    for (int d = 0; d < v->shape.n; d++)
-        if (v->dims[d] == dim)
-            return true;
-    return false;
-}
-
-// What a token needs of the parameters: of the experts as many as it chooses.
+// Counts all parameters, and those that one token uses: of the experts as many as it chooses.
 static void count_params(const struct graph *g, struct cost *out)
 {
     const struct node *router = find_router(g);
@@ -128,7 +120,7 @@ static void count_params(const struct graph *g, struct cost *out)
             continue;
         int64_t n = shape_count(&v->shape);
         out->params += n;
-        bool dealt = router && has_dim(v, DIM_EXPERT);
+        bool dealt = router && value_find_dim(v, DIM_EXPERT) >= 0;
         out->params_active +=
             dealt ? n / router->attr.slots.experts * g->values[router->in[0]].shape.dim[2] : n;
     }
@@ -148,7 +140,7 @@ static double count_idle(const struct graph *g)
     bool all_filled = filled >= 1;
     for (int i = 0; i < g->nnodes && !all_filled; i++) {
         const struct node *n = &g->nodes[i];
-        if (n->phase == PHASE_FORWARD && has_dim(&g->values[n->out[0]], DIM_CAPACITY))
+        if (n->phase == PHASE_FORWARD && value_find_dim(&g->values[n->out[0]], DIM_CAPACITY) >= 0)
             idle += (1 - filled) * node_flops(g, NULL, n);
     }
     return idle;

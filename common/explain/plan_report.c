@@ -376,7 +376,8 @@ static int find_word(const char *text, int n, const char *word)
     return at && at - text < n ? (int)(at - text) : n;
 }
 
-void report_fixes(const char *fix, struct buf *out)
+// A fix for people, a line each way: "A and B or C" are two ways, and the first needs two settings.
+static void put_fixes(const char *fix, struct buf *out)
 {
     static const char or [] = " or ", and[] = " and ";
     while (fix && *fix) {
@@ -402,7 +403,7 @@ void report_errors(const char *file, const struct findings *found, const struct 
         if (!finding_is_error(one->code))
             continue;
         buf_printf(out, "%s: %s\n", file, one->message);
-        report_fixes(one->fix, out);
+        put_fixes(one->fix, out);
     }
     if (!found->errors)
         buf_printf(out, "%s: %s\n", file, e->text);
@@ -421,7 +422,7 @@ static void print_findings_text(const struct report *r, struct buf *out)
             buf_puts(out, " a device and step)");
         }
         buf_putc(out, '\n');
-        report_fixes(one->fix, out);
+        put_fixes(one->fix, out);
     }
 }
 

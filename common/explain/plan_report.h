@@ -23,8 +23,6 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
                  const struct findings *found, const struct device_model *d, struct arena *a);
 void report_text(const struct report *r, struct buf *out);
 void report_json(const struct report *r, struct json_out *w); // one object
-// A finding's fix for people, a line each way. "A and B or C" are two ways; the first needs two settings.
-void report_fixes(const char *fix, struct buf *out);
 // All errors that the compiler has found in the job of a file, a line each with its fixes, or its one
 // failure where it came to no findings.
 void report_errors(const char *file, const struct findings *found, const struct err *e,

@@ -48,7 +48,8 @@ int as_real(struct builder *b, struct term t)
     return b->failed ? 0 : x;
 }
 
-int scale_value(struct builder *b, int x, double by)
+// by · x.
+static int scale_value(struct builder *b, int x, double by)
 {
     if (b->failed || by == 1)
         return x;
@@ -175,7 +176,7 @@ static struct term operate_number_on(struct builder *b, enum sign sign, double c
 static bool is_among(const struct value *few, const struct value *many)
 {
     for (int d = 0; d < few->shape.n; d++)
-        if (find_dim(many, few->dims[d]) < 0)
+        if (value_find_dim(many, few->dims[d]) < 0)
             return false;
     return true;
 }
@@ -198,27 +199,6 @@ static struct term operate_values(struct builder *b, enum sign sign, int x, int 
     int like = narrow ? x : y;
     build_at_like(b, like);
     return term_value(graph_like(b->g, ops[sign], 2, (int[]){x, y}, like));
-}
-
-struct term algebra_operator(struct builder *b, enum sign sign, struct term x, struct term y)
-{
-    if (b->failed)
-        return (struct term){0};
-    if (sign == SIGN_CONTRACT)
-        return algebra_product(b, x, y);
-    if (term_has_number(&x) && term_has_number(&y))
-        return operate_numbers(b, sign, &x, &y);
-    struct term out;
-    if (term_has_number(&y)) {
-        out = operate_on_number(b, sign, x, y.number.value);
-    } else if (term_has_number(&x)) {
-        out = operate_number_on(b, sign, x.number.value, y);
-    } else {
-        int vx = as_real(b, x), vy = as_real(b, y);
-        out = operate_values(b, sign, vx, vy);
-    }
-    build_check(b);
-    return out;
 }
 
 // ---- products ----------------------------------------------------------------------------------
@@ -271,7 +251,7 @@ static int gather_summed(struct builder *b, int x, const struct written_param *w
     int n = 0, next = -1;
     bool beside = true;
     for (int d = 0; d < w->n; d++) {
-        int at = summed[d] ? find_dim(&v, w->dims[d].dim) : -1;
+        int at = summed[d] ? value_find_dim(&v, w->dims[d].dim) : -1;
         if (at < 0)
             continue;
         beside = beside && (next < 0 || at == next);
@@ -321,10 +301,10 @@ static int follow_operand(struct builder *b, int y, int x)
     if (made.dims[0] == DIM_QKV)
         return y; // a stack, soon taken apart
     for (int d = 0; d < v.shape.n; d++)
-        if (find_dim(&made, v.dims[d]) >= 0)
+        if (value_find_dim(&made, v.dims[d]) >= 0)
             order[n++] = v.dims[d];
     for (int d = 0; d < made.shape.n; d++)
-        if (find_dim(&v, made.dims[d]) < 0)
+        if (value_find_dim(&v, made.dims[d]) < 0)
             order[n++] = made.dims[d];
     return permute_value(b, y, order);
 }
@@ -341,7 +321,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
     struct written_param w = param_fill(b, written, x);
     const struct value given = b->g->values[x];
     for (int d = 0; d < w.n; d++) {
-        bool has = find_dim(&given, w.dims[d].dim) >= 0;
+        bool has = value_find_dim(&given, w.dims[d].dim) >= 0;
         if (w.star[d] && !has)
             build_fail(b, "%s is starred in %s and %s lacks it",
                        dims_name(b->g->dims, w.dims[d].dim), w.path, dims_of(b, x));
@@ -369,7 +349,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
             out[n++] = v.dims[d];
     }
     for (int d = 0; d < w.n && weight >= 0; d++)
-        if (find_dim(&v, w.dims[d].dim) < 0 && w.dims[d].dim != DIM_QKV)
+        if (value_find_dim(&v, w.dims[d].dim) < 0 && w.dims[d].dim != DIM_QKV)
             out[n++] = w.dims[d].dim;
     if (n > MAX_DIMS)
         build_fail(b, "a product of %d dimensions: at most %d would do", n, MAX_DIMS);
@@ -395,7 +375,7 @@ static struct term multiply_values(struct builder *b, const struct term *x, cons
     enum dim pa[MAX_DIMS], pc[MAX_DIMS], out[MAX_DIMS * 2];
     int nk = 0, ns = 0, nl = 0, nr = 0, n = 0;
     for (int d = 0; d < a.shape.n; d++) {
-        bool shared = find_dim(&c, a.dims[d]) >= 0;
+        bool shared = value_find_dim(&c, a.dims[d]) >= 0;
         bool keep =
             shared && (a.dims[d] == DIM_BATCH || has_star(x, a.dims[d]) || has_star(y, a.dims[d]));
         if (keep)
@@ -406,7 +386,7 @@ static struct term multiply_values(struct builder *b, const struct term *x, cons
             left[nl++] = a.dims[d];
     }
     for (int d = 0; d < c.shape.n; d++)
-        if (find_dim(&a, c.dims[d]) < 0)
+        if (value_find_dim(&a, c.dims[d]) < 0)
             right[nr++] = c.dims[d];
     if (!ns)
         tell_no_shared(b, vx, "", dims_of(b, vy));
@@ -429,7 +409,7 @@ static struct term multiply_values(struct builder *b, const struct term *x, cons
     return term_value(graph_matmul_as(b->g, p, q, n, out, b->drawing ? DT_F32 : DT_NONE));
 }
 
-struct term algebra_product(struct builder *b, struct term x, struct term y)
+static struct term multiply_terms(struct builder *b, struct term x, struct term y)
 {
     struct term out;
     if (x.kind == TERM_PARAM && y.kind != TERM_PARAM) {
@@ -449,6 +429,27 @@ struct term algebra_product(struct builder *b, struct term x, struct term y)
     return out;
 }
 
+struct term algebra_operator(struct builder *b, enum sign sign, struct term x, struct term y)
+{
+    if (b->failed)
+        return (struct term){0};
+    if (sign == SIGN_CONTRACT)
+        return multiply_terms(b, x, y);
+    if (term_has_number(&x) && term_has_number(&y))
+        return operate_numbers(b, sign, &x, &y);
+    struct term out;
+    if (term_has_number(&y)) {
+        out = operate_on_number(b, sign, x, y.number.value);
+    } else if (term_has_number(&x)) {
+        out = operate_number_on(b, sign, x.number.value, y);
+    } else {
+        int vx = as_real(b, x), vy = as_real(b, y);
+        out = operate_values(b, sign, vx, vy);
+    }
+    build_check(b);
+    return out;
+}
+
 // ---- renaming ----------------------------------------------------------------------------------
 
 struct term algebra_rename(struct builder *b, struct term x, const struct expr *e)
@@ -461,7 +462,7 @@ struct term algebra_rename(struct builder *b, struct term x, const struct expr *
     bool renames = false;
     for (int i = 0; i < e->ndims; i++) {
         enum dim from = dims_id(b->g->dims, e->dims[i].name);
-        int d = find_dim(&b->g->values[v], from);
+        int d = value_find_dim(&b->g->values[v], from);
         if (d < 0)
             return build_fail(b, "%s has no dimension %s", dims_of(b, v), e->dims[i].name);
         if (e->dims[i].as && x.kind == TERM_PARAM)

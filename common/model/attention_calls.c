@@ -15,11 +15,6 @@ static bool is_given(const struct term *t)
     return t->kind != TERM_NOTHING;
 }
 
-static double number_or(const struct term *t, double otherwise)
-{
-    return is_given(t) ? t->number.value : otherwise;
-}
-
 static bool is_of_tokens(const struct builder *b, int value, int dims)
 {
     const struct value *v = &b->g->values[value];
@@ -48,16 +43,16 @@ enum { SCALINGS = sizeof scalings / sizeof *scalings };
 static void read_scaling(struct builder *b, const struct term *arg, struct op_rotary *r)
 {
     for (int i = 0; i < SCALINGS && !b->failed; i++) {
-        double factor = number_or(&arg[scalings[i].arg], 0);
+        double factor = term_number_or(&arg[scalings[i].arg], 0);
         if (!is_given(&arg[scalings[i].arg]))
             continue;
         if (r->scaling != ROTARY_PLAIN)
             build_fail(b, "rotary takes one of linear, llama3 and yarn");
         r->scaling = scalings[i].scaling;
         r->factor = (float)factor;
-        r->slow = (float)number_or(&arg[SLOW], 1);
-        r->fast = (float)number_or(&arg[FAST], scalings[i].fast);
-        r->length = (int64_t)number_or(&arg[LENGTH], 0);
+        r->slow = (float)term_number_or(&arg[SLOW], 1);
+        r->fast = (float)term_number_or(&arg[FAST], scalings[i].fast);
+        r->length = (int64_t)term_number_or(&arg[LENGTH], 0);
         if (!(factor >= 1))
             build_fail(b, "a context %g times as long: at least 1 would do", factor);
         else if (scalings[i].arg != LINEAR &&
@@ -80,7 +75,7 @@ struct term call_rotary(struct builder *b, const struct term *arg)
         return build_fail(b, "rotary's operand has %s: [batch, seq, heads, head_dim] would do",
                           dims_of(b, x));
     int64_t width = b->g->values[x].shape.dim[heads ? HEAD_DIM : HEAD_DIM - 1];
-    double theta = number_or(&arg[THETA], model_sizes_number(b->sizes, "theta", 0));
+    double theta = term_number_or(&arg[THETA], model_sizes_number(b->sizes, "theta", 0));
     if (width % 2 || width > 2 * ROTARY_PAIRS_MAX)
         return build_fail(b,
                           "rotary turns pairs, at most %d: a head of %lld elements; %lld would do",
@@ -91,10 +86,10 @@ struct term call_rotary(struct builder *b, const struct term *arg)
                           "rotary needs theta of at least 1: rotary(x, 500000) or a size `theta`");
     struct op_attr attr = {.scale = 1,
                            .rotary = {.theta = (float)theta,
-                                      .offset = (int64_t)number_or(&arg[OFFSET], 0),
-                                      .pairs = number_or(&arg[PAIRS], 0) != 0,
-                                      .sweep = number_or(&arg[SWEEP], 0) != 0,
-                                      .gain = (float)number_or(&arg[GAIN], 0)}};
+                                      .offset = (int64_t)term_number_or(&arg[OFFSET], 0),
+                                      .pairs = term_number_or(&arg[PAIRS], 0) != 0,
+                                      .sweep = term_number_or(&arg[SWEEP], 0) != 0,
+                                      .gain = (float)term_number_or(&arg[GAIN], 0)}};
     if (attr.rotary.sweep && !heads)
         return build_fail(b, "a sweep goes over heads, which %s has not", dims_of(b, x));
     read_scaling(b, arg, &attr.rotary);
@@ -146,13 +141,13 @@ static bool check_pair(struct builder *b, const int *in, int qr, int kr)
 
 static struct op_attr read_attention(struct builder *b, const struct term *arg, int64_t width)
 {
-    struct op_attr attr = {.scale =
-                               (float)number_or(&arg[SCALE], (double)(1 / sqrtf((float)width))),
-                           .window = (int64_t)number_or(&arg[WINDOW], 0),
-                           .ahead = number_or(&arg[CAUSAL], 1) == 0,
-                           .cap = (float)number_or(&arg[CAP], 0),
-                           .in_order = true};
-    if (attr.window < 0 || (is_given(&arg[WINDOW]) && number_or(&arg[WINDOW], 0) < 0))
+    struct op_attr attr = {
+        .scale = (float)term_number_or(&arg[SCALE], (double)(1 / sqrtf((float)width))),
+        .window = (int64_t)term_number_or(&arg[WINDOW], 0),
+        .ahead = term_number_or(&arg[CAUSAL], 1) == 0,
+        .cap = (float)term_number_or(&arg[CAP], 0),
+        .in_order = true};
+    if (attr.window < 0 || (is_given(&arg[WINDOW]) && term_number_or(&arg[WINDOW], 0) < 0))
         build_fail(b, "a window of %lld positions: 1 or more would do, 0 for all",
                    (long long)attr.window);
     if (!(attr.cap >= 0))
@@ -174,7 +169,7 @@ struct term call_attention(struct builder *b, const struct term *arg)
     }
     in[n++] = input_positions(b);
     in[n++] = input_positions(b);
-    double rate = number_or(&arg[DROPOUT], 0);
+    double rate = term_number_or(&arg[DROPOUT], 0);
     if (b->failed || !check_heads(b, in) || !draw_rate_fits(b, rate) ||
         (pair && !check_pair(b, in, in[V + 1], in[V + 2])))
         return (struct term){0};
@@ -224,14 +219,15 @@ struct term call_causal(struct builder *b, const struct term *arg)
         return (struct term){0};
     const struct value v = b->g->values[x];
     enum dim key = v.shape.n ? v.dims[v.shape.n - 1] : DIM_NONE;
-    if (v.shape.n < 3 || find_dim(&v, DIM_BATCH) < 0 || find_dim(&v, DIM_SEQ) < 0 || key == DIM_SEQ)
+    if (v.shape.n < 3 || value_find_dim(&v, DIM_BATCH) < 0 || value_find_dim(&v, DIM_SEQ) < 0 ||
+        key == DIM_SEQ)
         return build_fail(b,
                           "causal has %s: scores [batch, .., seq, key] would do, with the keys' "
                           "sequence called otherwise, k{seq as key}",
                           dims_of(b, x));
     build_at_like(b, x);
     int after = measure_distance(b, key), hidden = scale(b->g, apply(b->g, OP_RELU, after), HIDDEN);
-    double window = number_or(&arg[1], 0);
+    double window = term_number_or(&arg[1], 0);
     if (window > 0) {
         struct term before =
             algebra_operator(b, SIGN_SUB, term_number(1 - window, true), term_value(after));

@@ -115,7 +115,7 @@ double evaluate_number(struct builder *b, const struct expr *e)
     return b->failed ? 0 : t.number.value;
 }
 
-int64_t evaluate_whole(struct builder *b, const struct expr *e)
+static int64_t evaluate_whole(struct builder *b, const struct expr *e)
 {
     double v = evaluate_number(b, e);
     if (!b->failed && !number_is_whole(v)) {

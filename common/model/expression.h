@@ -6,7 +6,6 @@
 
 struct term evaluate(struct builder *b, const struct expr *e);
 double evaluate_number(struct builder *b, const struct expr *e);
-int64_t evaluate_whole(struct builder *b, const struct expr *e);
 
 // "layers/3/attn/out": a path under a prefix.
 const char *path_join(struct builder *b, const char *prefix, const struct path *path);

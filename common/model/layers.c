@@ -10,11 +10,6 @@
 
 static const double EPS = 1e-5, EPS_SHIFT = 1e-6;
 
-static double number_or(const struct term *t, double otherwise)
-{
-    return t->kind == TERM_NOTHING ? otherwise : t->number.value;
-}
-
 // ---- products ----------------------------------------------------------------------------------
 
 // A vector as wide as the residual is called `norm`, which no rule cuts.
@@ -30,7 +25,7 @@ struct term call_linear(struct builder *b, const struct term *arg)
     struct dimension brings[MAX_DIMS];
     bool over[MAX_DIMS];
     int n = 0, y = product_with_weight(b, as_real(b, arg[0]), arg[1].param, &w, over);
-    if (b->failed || number_or(&arg[2], 1) == 0)
+    if (b->failed || term_number_or(&arg[2], 1) == 0)
         return term_value(y);
     for (int d = 0; d < w.n; d++)
         if (!over[d])
@@ -98,7 +93,7 @@ static struct term make_norm(struct builder *b, const struct term *arg, struct n
         in[n++] = param_make(b, arg[1].param->path, "bias", 1, &along, INIT_ZERO, 0);
     if (b->failed)
         return (struct term){0};
-    struct op_attr attr = {.eps = (float)number_or(&arg[2], norm.eps), .center = norm.center};
+    struct op_attr attr = {.eps = (float)term_number_or(&arg[2], norm.eps), .center = norm.center};
     build_at_like(b, in[0]);
     return term_value(graph_shaped(b->g, OP_NORM, n, in, in[0], &attr, DT_NONE));
 }
@@ -143,14 +138,14 @@ bool draw_rate_fits(struct builder *b, double rate)
 struct term call_dropout(struct builder *b, const struct term *arg)
 {
     int x = as_real(b, arg[0]);
-    double rate = number_or(&arg[1], model_sizes_number(b->sizes, "dropout", -1));
+    double rate = term_number_or(&arg[1], model_sizes_number(b->sizes, "dropout", -1));
     if (b->failed)
         return (struct term){0};
     if (rate < 0 && arg[1].kind == TERM_NOTHING)
         return build_fail(b, "dropout of what share: dropout(x, 0.1) or a size `dropout` would do");
     if (!draw_rate_fits(b, rate) || !draws_drops(&b->draws, rate))
         return term_value(x);
-    bool seq = find_dim(&b->g->values[x], DIM_SEQ) >= 0;
+    bool seq = value_find_dim(&b->g->values[x], DIM_SEQ) >= 0;
     const char *path = draw_path(b, "dropout");
     int positions = seq ? input_positions(b) : -1;
     build_at_like(b, x);

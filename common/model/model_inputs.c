@@ -99,7 +99,7 @@ int input_last_rows(struct builder *b, int x)
     struct graph *g = b->g;
     const struct value v = g->values[x];
     int *made = map_get(&b->lasts, arena_printf(b->arena, "%d", x));
-    if (made || b->failed || find_dim(&v, DIM_SEQ) < 0)
+    if (made || b->failed || value_find_dim(&v, DIM_SEQ) < 0)
         return made ? *made : x;
     static const enum dim dims[] = {DIM_BATCH, DIM_SEQ};
     int in[2] = {input_positions(b)};

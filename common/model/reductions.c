@@ -31,7 +31,7 @@ static struct term make_reduction(struct builder *b, const struct term *arg, dou
         return (struct term){0};
     const struct value v = b->g->values[x];
     for (int i = 1; i <= 4; i++)
-        if (arg[i].kind == TERM_DIM && find_dim(&v, arg[i].dim.dim) < 0)
+        if (arg[i].kind == TERM_DIM && value_find_dim(&v, arg[i].dim.dim) < 0)
             return build_fail(b, "%s has no dimension %s", dims_of(b, x),
                               dims_name(b->g->dims, arg[i].dim.dim));
     for (int d = 0; d < v.shape.n; d++) {
@@ -68,7 +68,7 @@ struct term call_softmax(struct builder *b, const struct term *arg)
         return (struct term){0};
     const struct value v = b->g->values[x];
     enum dim order[MAX_DIMS];
-    if (find_dim(&v, arg[1].dim.dim) < 0)
+    if (value_find_dim(&v, arg[1].dim.dim) < 0)
         return build_fail(b, "%s has no dimension %s to take the softmax over", dims_of(b, x),
                           dims_name(b->g->dims, arg[1].dim.dim));
     for (int d = 0; d < v.shape.n; d++)

@@ -51,14 +51,6 @@ struct dimension dimension_of_size(struct builder *b, int size)
                               .limit = s->line->padded ? (int64_t)v->number.value : 0};
 }
 
-int find_dim(const struct value *v, enum dim dim)
-{
-    for (int d = 0; d < v->shape.n; d++)
-        if (v->dims[d] == dim)
-            return d;
-    return -1;
-}
-
 bool is_like(const struct builder *b, enum dim dim, enum dim like)
 {
     return dims_follows(b->g->dims, dim, like);
@@ -128,4 +120,9 @@ struct term term_sum(int value, int n, const enum dim *keep, double by)
 bool term_has_number(const struct term *t)
 {
     return t->kind == TERM_NUMBER || t->kind == TERM_SIZE;
+}
+
+double term_number_or(const struct term *t, double otherwise)
+{
+    return t->kind == TERM_NOTHING ? otherwise : t->number.value;
 }

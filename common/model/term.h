@@ -106,7 +106,6 @@ const char *dims_of(struct builder *b, int value); // "[batch, seq, embed]"
 
 // ---- dimensions ----
 struct dimension dimension_of_size(struct builder *b, int size);
-int find_dim(const struct value *v, enum dim dim); // its place in a value, −1
 bool is_like(const struct builder *b, enum dim dim, enum dim like);
 // Where a value of these dimensions lies: as the statement says, else by their names.
 void build_at(struct builder *b, int n, const enum dim *dims);
@@ -117,6 +116,8 @@ struct term term_number(double value, bool whole);
 struct term term_value(int value);
 // by · the sum over all dimensions but the n of `keep`.
 struct term term_sum(int value, int n, const enum dim *keep, double by);
-bool term_has_number(const struct term *t);     // NUMBER or SIZE
+bool term_has_number(const struct term *t); // NUMBER or SIZE
+// The number of an argument, or `otherwise` where it was left out.
+double term_number_or(const struct term *t, double otherwise);
 int as_value(struct builder *b, struct term t); // 0 where it failed
 int as_real(struct builder *b, struct term t);  // the same; ids are refused

@@ -319,14 +319,6 @@ static void add_parts(void *arg, int64_t begin, int64_t end)
 
 // ---- the call ----------------------------------------------------------------------------------
 
-static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
-{
-    bool same = t->shape.n == n;
-    for (int d = 0; same && d < n; d++)
-        same = t->shape.dim[d] == dim[d];
-    return same;
-}
-
 static int check_call(const struct op_call *c, const struct attention_operands *o, struct err *e)
 {
     const struct tensor *in = c->in;
@@ -337,27 +329,7 @@ static int check_call(const struct op_call *c, const struct attention_operands *
         return rc;
     if (c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
         return op_refuse(c, e, "another number of outputs");
-    if (in[o->q].shape.n != 4 || in[o->k].shape.n != 4 || in[o->v].shape.n != 4)
-        return op_refuse(c, e, "operands have other dimensions than four");
-    const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
-    const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
-    const int64_t keys[] = {q[0], k[1], k[2], q[3]};
-    bool fit = is_shape(&in[o->k], 4, keys) && is_shape(&in[o->v], 4, values) &&
-               shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
-               shape_count(&in[o->at_k].shape) == q[0] * k[1];
-    if (o->qr >= 0) {
-        const int64_t r = in[o->kr].shape.dim[2];
-        fit = fit && is_shape(&in[o->qr], 4, (int64_t[]){q[0], q[1], q[2], r}) &&
-              is_shape(&in[o->kr], 3, (int64_t[]){q[0], k[1], r});
-    }
-    const bool grad = o->dy >= 0;
-    fit = fit && is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
-          is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, (int64_t[]){q[0], q[2], q[1]});
-    if (grad)
-        fit = fit && is_shape(&in[o->dy], 4, y);
-    for (int i = 0; i < c->nout && grad; i++)
-        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
-    return fit ? 0 : op_refuse(c, e, "operands disagree about an extent");
+    return op_attention_fits(c, o) ? 0 : op_refuse(c, e, "operands disagree about an extent");
 }
 
 // Output k of a gradient is that of input k.

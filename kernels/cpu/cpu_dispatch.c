@@ -136,15 +136,6 @@ static const struct tensor *get_operand(const struct op_call *c, int k)
     return k == OUTPUT ? &c->out[0] : &c->in[k];
 }
 
-static bool shapes_agree(const struct op_call *c, const struct tensor *tokens,
-                         const struct tensor *places)
-{
-    const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
-    return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
-           c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
-           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3];
-}
-
 static int want_operands(const struct op_call *c, const struct tensor *tokens,
                          const struct tensor *places, const struct tensor *weights, struct err *e)
 {
@@ -167,7 +158,7 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     int rc = want_operands(c, tokens, places, weighted ? &c->in[r->weights] : NULL, e);
     if (rc)
         return rc;
-    if (!shapes_agree(c, tokens, places))
+    if (!op_dispatch_fits(c, tokens, places))
         return op_refuse(c, e, "operands disagree about an extent");
     struct dispatch_work w = {.vec = q->device->vec,
                               .attr = &c->attr->slots,

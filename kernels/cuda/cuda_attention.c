@@ -10,37 +10,6 @@
 
 #include <math.h>
 
-static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
-{
-    bool same = t->shape.n == n;
-    for (int d = 0; same && d < n; d++)
-        same = t->shape.dim[d] == dim[d];
-    return same;
-}
-
-static bool extents_agree(const struct op_call *c, const struct attention_operands *o)
-{
-    const struct tensor *in = c->in;
-    const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
-    const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
-    const int64_t keys[] = {q[0], k[1], k[2], q[3]}, rows[] = {q[0], q[2], q[1]};
-    const bool grad = o->dy >= 0;
-    bool fit =
-        in[o->q].shape.n == 4 && is_shape(&in[o->k], 4, keys) && is_shape(&in[o->v], 4, values) &&
-        is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
-        is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, rows) &&
-        (!grad || is_shape(&in[o->dy], 4, y)) && shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
-        shape_count(&in[o->at_k].shape) == q[0] * k[1];
-    if (o->qr >= 0) {
-        const int64_t r = in[o->kr].shape.dim[2];
-        const int64_t qr[] = {q[0], q[1], q[2], r}, kr[] = {q[0], k[1], r};
-        fit = fit && is_shape(&in[o->qr], 4, qr) && is_shape(&in[o->kr], 3, kr);
-    }
-    for (int i = 0; i < c->nout && grad; i++) // output i is the gradient of input i
-        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
-    return fit;
-}
-
 static int check_call(const struct op_call *c, struct attention_operands *o, struct err *e)
 {
     enum dtype t = c->in[0].dtype;
@@ -55,7 +24,7 @@ static int check_call(const struct op_call *c, struct attention_operands *o, str
         rc = op_want(c, &c->out[i], o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t, e);
     if (rc)
         return rc;
-    if (!extents_agree(c, o))
+    if (!op_attention_fits(c, o))
         return op_refuse(c, e, "operands disagree about an extent");
     const int64_t *q = c->in[o->q].shape.dim, *k = c->in[o->k].shape.dim;
     int64_t r = o->qr < 0 ? 0 : c->in[o->qr].shape.dim[3];

@@ -115,15 +115,6 @@ VARIANTS(THREADS, fill_places, dealt)
 VARIANTS(THREADS, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 
-static bool shapes_agree(const struct op_call *c, const struct tensor *tokens,
-                         const struct tensor *places)
-{
-    const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
-    return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
-           c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
-           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3];
-}
-
 static void launch_dealt(cudaStream_t stream, enum op op, int wide, const struct dealt *c)
 {
     const int64_t packs = c->width / wide;
@@ -155,7 +146,7 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc || !dot ? rc : op_want(c, &c->out[0], DT_F32, e);
     if (rc)
         return rc;
-    if (!shapes_agree(c, tokens, places))
+    if (!op_dispatch_fits(c, tokens, places))
         return op_refuse(c, e, "operands disagree about an extent");
     memset(&d, 0, sizeof d);
     d.attr = c->attr->slots;

@@ -412,12 +412,12 @@ int graph_rename(struct graph *g, int x, const enum dim *dims)
                                          .read_as = dims});
 }
 
-static bool has_dim(const struct value *v, enum dim dim)
+int value_find_dim(const struct value *v, enum dim dim)
 {
     for (int d = 0; d < v->shape.n; d++)
         if (v->dims[d] == dim)
-            return true;
-    return false;
+            return d;
+    return -1;
 }
 
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims)
@@ -429,7 +429,8 @@ int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_di
 {
     // Row-major output: its last dimension is the second operand's.
     const struct value *va = &g->values[a], *vb = &g->values[b];
-    bool swap = n > 0 && has_dim(va, out_dims[n - 1]) && !has_dim(vb, out_dims[n - 1]);
+    bool swap = n > 0 && value_find_dim(va, out_dims[n - 1]) >= 0 &&
+                value_find_dim(vb, out_dims[n - 1]) < 0;
     return graph_op(g, &(struct op_args){.op = OP_MATMUL,
                                          .nin = 2,
                                          .in = (int[]){swap ? b : a, swap ? a : b},

@@ -149,7 +149,8 @@ void graph_layer(struct graph *g, int64_t n);
 // Leaves. Dimensions come as arrays of n names and sizes.
 int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
                 const enum dim *dims, const int64_t *sizes);
-int graph_one(struct graph *g); // the scalar 1, a constant of the host
+int value_find_dim(const struct value *v, enum dim dim); // its place in a value, −1
+int graph_one(struct graph *g);                          // the scalar 1, a constant of the host
 int graph_param(struct graph *g, const char *name, int n, const enum dim *dims,
                 const int64_t *sizes, enum init_kind init, float std);
 int graph_sum(struct graph *g, const char *name, int of, int like); // a sum shaped like a value

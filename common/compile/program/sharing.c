@@ -49,7 +49,7 @@ struct shape sharing_shape(const struct sharing *s, int value)
     return spec_local(&v->spec, s->mesh, &v->shape);
 }
 
-uint64_t sharing_bytes(const struct sharing *s, int value)
+static uint64_t count_bytes(const struct sharing *s, int value)
 {
     struct shape shape = sharing_shape(s, value);
     return (uint64_t)shape_count(&shape) * dtype_size(s->g->values[value].dtype);
@@ -129,14 +129,14 @@ static bool is_free(const struct sharing *s, int value)
 static void put_within(struct sharing *s, int piece, int whole, int k)
 {
     s->within[piece] = whole;
-    s->at[piece] = (uint64_t)k * sharing_bytes(s, piece);
+    s->at[piece] = (uint64_t)k * count_bytes(s, piece);
 }
 
 // Whether a piece may lie in its whole. Kernels see addresses as even as those of whole buffers; what
 // a collective or a message touches is a buffer.
 static bool may_lie_within(const struct sharing *s, int piece, const struct readers *of)
 {
-    return !of[piece].others && is_free(s, piece) && sharing_bytes(s, piece) % PLAN_ALIGN == 0;
+    return !of[piece].others && is_free(s, piece) && count_bytes(s, piece) % PLAN_ALIGN == 0;
 }
 
 // Pieces may lie in a whole that SPLITs alone read, so that nothing writes over them. They must end

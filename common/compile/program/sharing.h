@@ -23,7 +23,6 @@ void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m
 // Whether all microbatches share the value's buffer.
 bool sharing_all_microbatches(const struct sharing *s, int root);
 struct shape sharing_shape(const struct sharing *s, int value); // local
-uint64_t sharing_bytes(const struct sharing *s, int value);     // of a microbatch
 // The root in whose buffer a value lies; *offset: where.
 int sharing_place(const struct sharing *s, int value, uint64_t *offset);
 // Whether the pieces of a SPLIT or STACK lie in the buffer of the whole: it has nothing to do.
