@@ -16,15 +16,16 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
 #include "common/base/buf.h"
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 
 #define PROBE_NS (60 * CLOCK_S) // a driver may take its time
+#define END_NS   (10 * CLOCK_S) // and to let go of what it has, once all is said
 enum { ANSWER_MAX = 1 << 20 };
 
 // ---- the probe ----
@@ -90,10 +91,8 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     close(p[1]);
     if (!rc) {
         rc = read_answer(p[0], answer, e);
-        if (rc)
-            (void)kill(pid, SIGKILL);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
+        if (!child_end(pid, rc ? 0 : END_NS, &status) && !rc)
+            rc = err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
         if (!rc && status)
             rc = err_set(e, ERR_DEVICE, "%s --probe --kind %s failed: %.*s", rank, kind,
                          (int)strcspn(buf_str(answer), "\n"), buf_str(answer));

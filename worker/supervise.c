@@ -19,6 +19,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/rankslock.h"
@@ -207,13 +208,16 @@ static void proc_clear(struct proc *p)
 
 void supervise_close(struct supervise *s)
 {
+    int status;
     if (!s)
         return;
+    for (int i = 0; i < s->nprocs; i++)
+        if (s->procs[i]) // ours and not reaped: nobody else has its pid
+            (void)kill(s->procs[i]->pid, SIGKILL);
     for (int i = 0; i < s->nprocs; i++) {
         if (!s->procs[i])
             continue;
-        (void)kill(s->procs[i]->pid, SIGKILL); // ours and not reaped: nobody else has its pid
-        (void)waitpid(s->procs[i]->pid, NULL, 0);
+        (void)child_end(s->procs[i]->pid, 0, &status);
         proc_clear(s->procs[i]);
     }
     free(s->procs);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft doctor: is this host fit to work? Each check is one line: ok, warn (works, but worse than it
 // could) or bad (something will fail), with what to do. Exit 1 when one is bad.
-#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
@@ -16,13 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/programs.h"
 
-enum { HEAR_S = 10, ANSWER_S = 5 };
+enum { HEAR_S = 10, END_S = 5, ANSWER_S = 5 };
 enum health { OK, WARN, BAD };
 static const char *const health_names[] = {"ok", "warn", "bad"};
 
@@ -68,7 +68,8 @@ static void check_programs(struct check *c)
                WEFT_VERSION, (int)(strrchr(c->rank, '/') - c->rank), c->rank);
 }
 
-// What a program prints until it ends, for HEAR_S at most; returns its exit code, or -1.
+// What a program prints, for HEAR_S at most; once all is said it has END_S to end. Returns its exit
+// code, or -1.
 static int read_program_output(char *const *argv, struct buf *out, struct err *e)
 {
     int p[2], status = 0;
@@ -90,10 +91,8 @@ static int read_program_output(char *const *argv, struct buf *out, struct err *e
     close(p[0]);
     if (pid < 0)
         return -1;
-    if (clock_mono_ns() >= end)
-        kill(pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    if (!child_end(pid, clock_mono_ns() < end ? END_S * CLOCK_S : 0, &status))
+        return err_set(e, ERR_DEVICE, "it does not end"), -1;
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     err_set(e, ERR_DEVICE, "it was killed by signal %d", WTERMSIG(status));

@@ -383,6 +383,19 @@ def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
     assert not list(place.glob(".weft-doctor*"))
 
 
+def test_doctor_waits_for_no_device_that_does_not_let_go(desk, place):
+    """A rank that has said all it will, and lives on."""
+    folder = place / "bin"
+    folder.mkdir()
+    for name in ("weft", "weft-coordinator", "weft-worker"):
+        shutil.copy(solo.BUILD / name, folder / name)
+    (folder / "weft-rank").write_text("#!/bin/sh\nexec >&- 2>&- sleep 1000\n")
+    (folder / "weft-rank").chmod(0o755)
+    end = subprocess.run([folder / "weft", "doctor", "--dir", place], stdin=subprocess.DEVNULL, capture_output=True,
+                         text=True, timeout=solo.WATCHDOG)
+    assert end.returncode == 1 and "killed by signal 9" in end.stdout, end
+
+
 def test_doctor_finds_what_is_bad(desk):
     report = desk.json("doctor", "--dir", "/proc", code=1)
     bad = {c["name"] for c in report["checks"] if c["state"] == "bad"}
