@@ -24,7 +24,7 @@
 #include "coordinator/coord_daemon.h"
 #include "coordinator/planner_process.h"
 
-enum { PATH_LEN = 4000, FD_MAX = 1 << 20, LEASE_LEAST_MS = 100 };
+enum { PATH_LEN = 4000, LEASE_LEAST_MS = 100 };
 
 static const char usage[] =
     "usage: weft-coordinator [flags]\n"
@@ -60,9 +60,9 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
         {"parent-fd", required_argument, NULL, PARENT},
         {NULL, 0, NULL, 0},
     };
-    int k, rc = 0;
+    int k, row = 0, rc = 0;
     opterr = 0;
-    while (!rc && (k = getopt_long(argc, argv, "", names, NULL)) != -1) {
+    while (!rc && (k = getopt_long(argc, argv, "", names, &row)) != -1) {
         switch (k) {
         case STATE:
             f->c.state = optarg;
@@ -82,17 +82,18 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
             rc = flag_duration(optarg, LEASE_LEAST_MS * CLOCK_MS, &f->c.lease_ns, e);
             break;
         case READY:
-            rc = flag_number(optarg, 0, FD_MAX, &f->c.ready_fd, e);
+            rc = flag_descriptor(optarg, &f->c.ready_fd, e);
             break;
         case PARENT:
-            rc = flag_number(optarg, 0, FD_MAX, &f->c.parent_fd, e);
+            rc = flag_descriptor(optarg, &f->c.parent_fd, e);
             break;
         default:
-            return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
-                           argv[optind - 1]);
+            return flag_unknown(argv[optind - 1], e);
         }
     }
-    if (!rc && optind < argc)
+    if (rc)
+        return err_wrap(e, "--%s", names[row].name);
+    if (optind < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
     return rc;
 }
@@ -160,7 +161,7 @@ int main(int argc, char **argv)
     static struct flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
     if (argc > 1 && argv[1][0] != '-')
         return certs_main(argc - 1, argv + 1);
-    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+    if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;
     }
@@ -171,7 +172,8 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--planner") == 0) // by planner_process.c alone
         return planner_process_main(strtoll(argv[2], NULL, 10));
     if (parse_flags(argc, argv, &f, &e)) {
-        plain_printf(stderr, "weft-coordinator: %s\n%s", e.text, usage);
+        plain_error("weft-coordinator: %s", e.text);
+        plain_error("  to do: see weft-coordinator --help");
         return EXIT_CONFIG;
     }
     block_signals();

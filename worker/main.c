@@ -37,7 +37,8 @@ static const char usage[] =
     "                         else $XDG_STATE_HOME/weft/worker\n"
     "  --tls DIR              ca.pem, worker.pem, worker.key; default DIR/tls of --state, if "
     "there\n"
-    "  --name N               what people call this host; default its host name\n"
+    "  --name N               what people call this host; default its host name. Of join: in\n"
+    "                         the certificate alone\n"
     "  --address HOST         what other hosts' ranks reach this one's by; default: the local\n"
     "                         address of the route to the coordinator, else of the default route\n"
     "  --rack R               hosts of a rack are placed side by side\n"
@@ -62,7 +63,7 @@ struct flags {
 
 // ---- flags ----
 
-enum flag_kind { TEXT, NUMBER, DURATION, SWITCH };
+enum flag_kind { TEXT, NUMBER, DESCRIPTOR, DURATION, SWITCH };
 #define AT(member) offsetof(struct flags, member)
 static const struct flag {
     const char *name;
@@ -84,8 +85,8 @@ static const struct flag {
     {"grace", DURATION, AT(grace_ns), 0, 0},
     {"rank", TEXT, AT(rank), 0, 0},
     {"share", TEXT, AT(share), 0, 0},
-    {"ready-fd", NUMBER, AT(ready_fd), 0, INT32_MAX},
-    {"parent-fd", NUMBER, AT(parent_fd), 0, INT32_MAX},
+    {"ready-fd", DESCRIPTOR, AT(ready_fd), 0, 0},
+    {"parent-fd", DESCRIPTOR, AT(parent_fd), 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -99,6 +100,8 @@ static int set_flag(struct flags *f, const struct flag *row, struct err *e)
         *(bool *)(void *)at = true;
     else if (row->kind == NUMBER)
         rc = flag_number(optarg, row->min, row->max, (int *)(void *)at, e);
+    else if (row->kind == DESCRIPTOR)
+        rc = flag_descriptor(optarg, (int *)(void *)at, e);
     else
         rc = flag_duration(optarg, 0, (int64_t *)(void *)at, e);
     return rc ? err_wrap(e, "--%s", row->name) : 0;
@@ -114,8 +117,7 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
     opterr = 0;
     while (!rc && (i = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (i < 256)
-            return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
-                           argv[optind - 1]);
+            return flag_unknown(argv[optind - 1], e);
         rc = set_flag(f, &rows[i - 256], e);
     }
     if (!rc && optind < argc && !strcmp(argv[optind], "join")) {
@@ -204,13 +206,14 @@ static int find_roots(const struct flags *f, struct worker *w, struct err *e)
         return err_set(e, ERR_INVALID, "--own-rights and roots exclude each other");
     if (f->own_rights)
         return 0;
-    int rc = home_folder(&w->home, "data", f->data_root, w->data_root, sizeof w->data_root, e);
-    rc = rc ? rc
-            : home_folder(&w->home, "checkpoints", f->checkpoint_root, w->checkpoint_root,
-                          sizeof w->checkpoint_root, e);
+    if (home_folder(&w->home, "data", f->data_root, w->data_root, sizeof w->data_root, e))
+        return err_wrap(e, "--data-root");
+    if (home_folder(&w->home, "checkpoints", f->checkpoint_root, w->checkpoint_root,
+                    sizeof w->checkpoint_root, e))
+        return err_wrap(e, "--checkpoint-root");
     w->c.agent.data_root = w->data_root;
     w->c.agent.checkpoint_root = w->checkpoint_root;
-    return rc;
+    return 0;
 }
 
 static void choose_name(const struct flags *f, char *out, size_t size)
@@ -376,7 +379,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
-    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;
     }
@@ -385,7 +388,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {
-        plain_printf(stderr, "weft-worker: %s\n%s", e.text, usage);
+        plain_error("weft-worker: %s", e.text);
+        plain_error("  to do: see weft-worker --help");
         return WORKER_EXIT_CONFIG;
     }
     if (f.token)

@@ -3,10 +3,25 @@
 #include "common/base/flag.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+
+bool flag_asks_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+int flag_unknown(const char *word, struct err *e)
+{
+    return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s", word);
+}
 
 int flag_number(const char *text, int min, int max, int *out, struct err *e)
 {
@@ -16,6 +31,17 @@ int flag_number(const char *text, int min, int max, int *out, struct err *e)
     if (errno || end == text || *end || n < min || n > max)
         return err_set(e, ERR_INVALID, "'%s' is not a number from %d to %d", text, min, max);
     *out = (int)n;
+    return 0;
+}
+
+int flag_descriptor(const char *text, int *out, struct err *e)
+{
+    int fd, rc = flag_number(text, 0, INT_MAX, &fd, e);
+    if (rc)
+        return rc;
+    if (fcntl(fd, F_GETFD) < 0)
+        return err_set(e, ERR_INVALID, "no file is open with the number %d", fd);
+    *out = fd;
     return 0;
 }
 

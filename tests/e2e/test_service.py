@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service as a user meets it: daemons, submit, watch, why, and every verb's effect on real jobs."""
 import json
+import os
 import shutil
 import signal
+import subprocess
 
 import cluster
 import pytest
@@ -152,6 +154,19 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
     away = one.popen("jobs", "--coordinator", f"unix:{place}/nobody.sock")
     away.communicate(timeout=solo.WATCHDOG)
     assert away.returncode == 3
+
+
+@pytest.mark.parametrize("args, code, says", [
+    (["join", "--help"], 0, "usage: weft-worker"),
+    (["--data-root", "/no/such"], 78, "--data-root: cannot find /no/such: No such file or directory"),
+    (["--checkpoint-root", "/no/such"], 78, "--checkpoint-root: cannot find /no/such: No such file"),
+    (["--grace", "5"], 78, "--grace: '5' is not a time such as 90s"),
+    (["--parent-fd", "999"], 78, "--parent-fd: no file is open with the number 999"),
+])  # fmt: skip
+def test_a_worker_names_the_flag_that_is_wrong(place, args, code, says):
+    end = subprocess.run([cluster.WORKER, *args, *([] if code == 0 else ["--state", place / "w"])],
+                         capture_output=True, text=True, env={**os.environ, "WEFT_COORDINATOR": f"unix:{place}/c"})
+    assert end.returncode == code and says in end.stdout + end.stderr, end
 
 
 def test_data_outside_the_root_is_refused(one, toy):

@@ -125,6 +125,10 @@ static void a_flag_that_is_no_number_or_time_is_refused_with_what_would_be(void 
         assert_int_equal(flag_number(numbers[i], 1, 20, &n, &e), ERR_INVALID);
         assert_non_null(strstr(e.text, "1 to 20"));
     }
+    assert_int_equal(flag_descriptor("0", &n, &e), 0);
+    assert_int_equal(n, 0);
+    assert_int_equal(flag_descriptor("999999", &n, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "no file is open"));
     static const struct {
         const char *text;
         int64_t ns;

@@ -334,7 +334,8 @@ static void bad_flags_and_bad_jobs_end_with_78_before_anything_is_made(void **st
 {
     (void)state;
     assert_int_equal(run("out", NULL, (const char *[]){"--bogus", NULL}), 78);
-    assert_says("out", "usage: weft-rank");
+    assert_says("out", "unknown flag, or a flag without its value: --bogus");
+    assert_says("out", "see weft-rank --help");
     assert_int_equal(run("out", NULL, (const char *[]){"--rank", "3", NULL}), 78);
     assert_says("out", "the job's mesh has 3 devices: no rank 3");
     assert_int_equal(run("out", NULL, (const char *[]){"--of", "2", NULL}), 78);

@@ -105,9 +105,9 @@ static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
         {"devices", required_argument, NULL, DEVICES},
         {NULL, 0, NULL, 0},
     };
-    int f, rc = 0;
+    int f, row = 0, rc = 0;
     opterr = 0;
-    while (!rc && (f = getopt_long(argc, argv, "s:", flags, NULL)) != -1) {
+    while (!rc && (f = getopt_long(argc, argv, "s:", flags, &row)) != -1) {
         switch (f) {
         case SOLO:
             o->dir = optarg;
@@ -154,11 +154,12 @@ static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
             rc = flag_number(optarg, 1, HOST_DEVICES_MAX, &all->devices, e);
             break;
         default:
-            return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
-                           argv[optind - 1]);
+            return flag_unknown(argv[optind - 1], e);
         }
     }
-    if (!rc && optind < argc)
+    if (rc)
+        return err_wrap(e, "--%s", flags[row].name);
+    if (optind < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
     o->overrides = all->overrides;
     return rc ? rc : check_flags(all, e);
@@ -416,7 +417,7 @@ int main(int argc, char **argv)
     static struct flags f = {.solo = {.rank = -1}, .fd = -1};
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
-    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;
     }
@@ -425,7 +426,8 @@ int main(int argc, char **argv)
         return 0;
     }
     if (parse_flags(argc, argv, &f, &e)) {
-        plain_printf(stderr, "weft-rank: %s\n%s", e.text, usage);
+        plain_error("weft-rank: %s", e.text);
+        plain_error("  to do: see weft-rank --help");
         return RANK_EXIT_CONFIG;
     }
     if (f.solo.parent)
