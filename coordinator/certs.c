@@ -7,19 +7,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/flag.h"
 #include "common/base/plain.h"
+#include "common/job/suggest.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/coord_daemon.h"
 
+#define DEFAULT_DIR "/etc/weft/tls"
 enum { DAYS = 365, TTL_S = 24 * 3600 };
+enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, HOSTS, OUT }; // flags
 
 struct flags {
     const char *dir, *role, *out, *name;
     const char *san[TLS_SANS_MAX];
-    int nsans, days, hosts;
-    long ttl_s;
+    int nsans, days, hosts, ttl_s;
 };
 
 static int do_init(const struct flags *f, struct err *e)
@@ -97,68 +101,108 @@ static void list_verbs(FILE *to)
     for (int i = 0; i < VERBS; i++)
         plain_printf(to, "  weft-coordinator %s %s\n      %s\n", verbs[i].name, verbs[i].args,
                      verbs[i].doc);
+    plain_puts(to, "  DIR is the authority's folder; else WEFT_TLS, else " DEFAULT_DIR "\n");
 }
 
-static int print_usage(const char *what)
+static int take_flag(int kind, struct flags *f, struct err *e)
 {
-    plain_error("weft-coordinator: %s", what);
-    list_verbs(stderr);
-    return EXIT_CONFIG;
+    int rc = 0;
+    switch (kind) {
+    case TLS:
+        f->dir = optarg;
+        break;
+    case SAN:
+        if (f->nsans == TLS_SANS_MAX)
+            return err_set(e, ERR_INVALID, "over %d names", TLS_SANS_MAX);
+        f->san[f->nsans++] = optarg;
+        break;
+    case ROLE:
+        f->role = optarg;
+        break;
+    case OUT:
+        f->out = optarg;
+        break;
+    case TTL:
+        rc = flag_number(optarg, 1, INT_MAX, &f->ttl_s, e);
+        break;
+    case DAYS_FLAG:
+        rc = flag_number(optarg, 1, INT_MAX, &f->days, e);
+        break;
+    case HOSTS:
+        rc = flag_number(optarg, 1, INT_MAX, &f->hosts, e);
+        break;
+    }
+    return rc;
 }
 
-static int parse_flags(int argc, char **argv, struct flags *f)
+static int parse_flags(const struct verb *v, int argc, char **argv, struct flags *f, struct err *e)
 {
-    enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, HOSTS, OUT };
     static const struct option names[] = {
         {"tls", required_argument, NULL, TLS},        {"san", required_argument, NULL, SAN},
         {"role", required_argument, NULL, ROLE},      {"ttl", required_argument, NULL, TTL},
         {"days", required_argument, NULL, DAYS_FLAG}, {"hosts", required_argument, NULL, HOSTS},
         {"out", required_argument, NULL, OUT},        {NULL, 0, NULL, 0},
     };
-    int k;
-    char *end = NULL;
+    int k, row = 0;
     opterr = 0;
-    while ((k = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        if (k == TLS)
-            f->dir = optarg;
-        else if (k == SAN && f->nsans < TLS_SANS_MAX)
-            f->san[f->nsans++] = optarg;
-        else if (k == ROLE)
-            f->role = optarg;
-        else if (k == TTL && (f->ttl_s = strtol(optarg, &end, 10)) > 0 && !*end)
-            continue;
-        else if (k == DAYS_FLAG && (f->days = (int)strtol(optarg, &end, 10)) > 0 && !*end)
-            continue;
-        else if (k == HOSTS && (f->hosts = (int)strtol(optarg, &end, 10)) > 0 && !*end)
-            continue;
-        else if (k == OUT)
-            f->out = optarg;
-        else
-            return -1;
+    while ((k = getopt_long(argc, argv, "", names, &row)) != -1) {
+        if (k < TLS)
+            return flag_unknown(argv[optind - 1], e);
+        if (take_flag(k, f, e))
+            return err_wrap(e, "--%s", names[row].name);
     }
-    f->name = optind < argc ? argv[optind++] : NULL;
-    return optind < argc ? -1 : 0;
+    if (v->run == do_issue && optind < argc)
+        f->name = argv[optind++];
+    return optind < argc ? err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]) : 0;
+}
+
+static int refuse_verb(const char *word)
+{
+    const char *names[VERBS], *near;
+    for (int i = 0; i < VERBS; i++)
+        names[i] = verbs[i].name;
+    near = suggest(word, names, VERBS);
+    plain_error("weft-coordinator: no verb '%s'%s%s%s", word, near ? "; did you mean " : "",
+                near ? near : "", near ? "?" : "");
+    plain_error("  to do: init, token, issue and renew are those of certificates; without one it "
+                "serves, see weft-coordinator --help");
+    return EXIT_CONFIG;
+}
+
+static int run_verb(const struct verb *v, int argc, char **argv)
+{
+    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_s = TTL_S};
+    struct err e = {0};
+    char ca[PATH_MAX];
+    if (!f.dir || !*f.dir)
+        f.dir = DEFAULT_DIR;
+    int rc = parse_flags(v, argc, argv, &f, &e);
+    bool parsed = !rc;
+    if (parsed)
+        rc = v->run(&f, &e);
+    if (!rc)
+        return 0;
+    plain_error("weft-coordinator %s: %s", v->name, e.text);
+    snprintf(ca, sizeof ca, "%s/ca.pem", f.dir);
+    if (!parsed)
+        plain_error("  to do: see weft-coordinator %s --help", v->name);
+    else if (v->run != do_init && access(ca, F_OK))
+        plain_error(
+            "  to do: make the authority: weft-coordinator init --tls %s; or name its folder "
+            "with --tls",
+            f.dir);
+    return EXIT_CONFIG;
 }
 
 int certs_main(int argc, char **argv)
 {
-    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_s = TTL_S};
-    struct err e = {0};
-    if (!f.dir || !*f.dir)
-        f.dir = "/etc/weft/tls";
     for (int i = 0; i < VERBS; i++) {
         if (strcmp(argv[0], verbs[i].name) != 0)
             continue;
-        if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-            list_verbs(stdout);
-            return 0;
-        }
-        if (parse_flags(argc, argv, &f))
-            return print_usage("a flag is wrong");
-        int rc = verbs[i].run(&f, &e);
-        if (rc)
-            plain_error("weft-coordinator %s: %s", argv[0], e.text);
-        return rc ? EXIT_CONFIG : 0;
+        if (!flag_asks_help(argc, argv))
+            return run_verb(&verbs[i], argc, argv);
+        list_verbs(stdout);
+        return 0;
     }
-    return print_usage("no such verb");
+    return refuse_verb(argv[0]);
 }

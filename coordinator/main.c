@@ -98,35 +98,41 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
     return rc;
 }
 
-static int fill_defaults(struct flags *f, struct err *e)
+static int find_state(struct flags *f, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (!f->c.state) {
-        if (geteuid() == 0)
-            snprintf(f->state, sizeof f->state, "/var/lib/weft/coordinator");
-        else if (state && *state)
-            snprintf(f->state, sizeof f->state, "%s/weft/coordinator", state);
-        else
-            snprintf(f->state, sizeof f->state, "%s/.local/state/weft/coordinator",
-                     home ? home : "");
-        int rc = folder_make(f->state, e);
-        if (rc)
-            return rc;
-        f->c.state = f->state;
-    }
-    if (f->c.nlisten)
-        return 0;
-    // Listen at the address that a client tries last, after all that its environment may say.
-    int rc = coordinator_address_default(f->socket, sizeof f->socket, e);
+    if (geteuid() == 0)
+        snprintf(f->state, sizeof f->state, "/var/lib/weft/coordinator");
+    else if (state && *state)
+        snprintf(f->state, sizeof f->state, "%s/weft/coordinator", state);
+    else if (home && *home)
+        snprintf(f->state, sizeof f->state, "%s/.local/state/weft/coordinator", home);
+    else
+        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
+    f->c.state = f->state;
+    return folder_make(f->state, e);
+}
+
+// Listens at the address that a client tries last, after all that its environment may say.
+static int find_socket(struct flags *f, struct err *e)
+{
     char folder[PATH_LEN];
-    snprintf(folder, sizeof folder, "%s", f->socket + strlen("unix:"));
-    char *slash = strrchr(folder, '/');
-    if (!rc && slash) {
-        *slash = 0;
-        rc = folder_make(folder, e);
-    }
+    int rc = coordinator_address_default(f->socket, sizeof f->socket, e);
+    if (rc)
+        return rc;
     f->c.listen[f->c.nlisten++] = f->socket;
-    return rc;
+    snprintf(folder, sizeof folder, "%s", f->socket + strlen("unix:"));
+    *strrchr(folder, '/') = 0;
+    return folder_make(folder, e)
+               ? err_wrap(e, "no place for the default socket: give --listen, or set "
+                             "XDG_RUNTIME_DIR to a folder of yours")
+               : 0;
+}
+
+static int fill_defaults(struct flags *f, struct err *e)
+{
+    int rc = f->c.state ? 0 : find_state(f, e);
+    return rc || f->c.nlisten ? rc : find_socket(f, e);
 }
 
 static void block_signals(void)

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/rpc/address.h"
@@ -324,6 +325,19 @@ static grpc_server *make_core_server(const struct rpc_server_options *o)
     return made;
 }
 
+// gRPC does not say why a path cannot be made a socket: most often its folder is missing.
+static int explain_socket(const char *text, struct err *e)
+{
+    char folder[256];
+    snprintf(folder, sizeof folder, "%s", text + strlen("unix:"));
+    char *slash = strrchr(folder, '/');
+    if (slash > folder)
+        *slash = 0;
+    if (slash && access(folder, W_OK | X_OK))
+        return err_errno(e, ERR_IO, "cannot listen on '%s': its folder %s", text, folder);
+    return err_set(e, ERR_IO, "cannot listen on '%s': the path cannot be made a socket", text);
+}
+
 // A socket must be born with mode 0600; a chmod later would be too late, so the umask does it.
 static int bind_port(struct rpc_server *s, const struct address *a, const char *text,
                      grpc_server_credentials *credentials, int *port, struct err *e)
@@ -332,11 +346,13 @@ static int bind_port(struct rpc_server *s, const struct address *a, const char *
     *port = grpc_server_add_http2_port(s->core, a->serve, credentials);
     if (a->unix_socket)
         umask(was);
-    if (*port <= 0)
-        return err_set(e, ERR_IO, "cannot listen on '%s': %s", text,
-                       a->unix_socket ? "the path cannot be made a socket"
-                                      : "the port is taken or the host is not here");
-    return 0;
+    if (*port > 0)
+        return 0;
+    return a->unix_socket ? explain_socket(text, e)
+                          : err_set(e, ERR_IO,
+                                    "cannot listen on '%s': the port is taken or the host is not "
+                                    "here",
+                                    text);
 }
 
 static struct rpc_server *new_server(struct rpc *r, const struct rpc_server_options *o)

@@ -118,7 +118,8 @@ int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl
 
 static int refuse_token(struct err *e, const char *why)
 {
-    return err_set(e, ERR_REFUSED, "%s", why);
+    return err_set(e, ERR_REFUSED, "the join token %s: `weft-coordinator token` makes another",
+                   why);
 }
 
 // Takes the token of that name out of the directory, durably; *text is what it says.
@@ -128,12 +129,12 @@ static int claim_token(int tokens, const char *name, char *text, size_t size, st
     ssize_t n = -1;
     int fd = openat(tokens, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
+        return errno == ENOENT ? refuse_token(e, "is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open the join token");
     snprintf(claimed, sizeof claimed, CLAIMED "%s", name);
     int rc = 0;
     if (renameat(tokens, name, tokens, claimed)) // another one was first
-        rc = errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
+        rc = errno == ENOENT ? refuse_token(e, "is unknown or was used")
                              : err_errno(e, ERR_IO, "cannot take the join token");
     else if ((n = read(fd, text, size - 1)) < 0)
         rc = err_errno(e, ERR_IO, "cannot read the join token");
@@ -165,20 +166,20 @@ static int use_up_token(const char *dir, const struct tls_request *q, int64_t no
     char path[PATH_MAX], name[65], text[200];
     const char *secret = q->secret;
     if (!is_hex64(secret))
-        return refuse_token(e, "the join token is unknown or was used");
+        return refuse_token(e, "is unknown or was used");
     sha256_hex(secret, 64, name);
     snprintf(path, sizeof path, "%s/tokens", dir);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ENOENT ? refuse_token(e, "the join token is unknown or was used")
+        return errno == ENOENT ? refuse_token(e, "is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open %s", path);
     int rc = check_role(path, name, q->role, e);
     rc = rc ? rc : claim_token(fd, name, text, sizeof text, e);
     close(fd);
     if (!rc && !parse_token(text, out))
-        rc = refuse_token(e, "the join token is damaged");
+        rc = refuse_token(e, "is damaged");
     if (!rc && out->expires_s <= now_s)
-        rc = refuse_token(e, "the join token has expired");
+        rc = refuse_token(e, "has expired");
     return rc;
 }
 

@@ -193,6 +193,24 @@ def test_what_is_not_safe_or_not_meant_ends_with_78(start, args, names):
     assert c.bound == []
 
 
+@pytest.mark.parametrize("env, says", [
+    ({}, "--state is needed: there is no HOME"),
+    ({"HOME": "here", "XDG_RUNTIME_DIR": "/proc/none"}, "no place for the default socket: give --listen, or set XDG_RUNTIME_DIR"),
+])  # fmt: skip
+def test_a_user_without_a_session_is_told_which_flag_is_needed(env, says):
+    user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}  # root has folders of its own
+    with tempfile.TemporaryDirectory() as here:  # where that user may run it
+        os.chmod(here, 0o777)
+        end = subprocess.run([shutil.copy(cluster.COORDINATOR, here)], cwd=here, env=env, capture_output=True, text=True, **user)
+    assert end.returncode == 78 and says in end.stderr, end
+
+
+def test_a_socket_whose_folder_is_missing_is_told_with_that(start, place):
+    c = start("--listen", f"unix:{place}/none/c.sock", listen=False)
+    assert c.end() == 70, c.text()
+    assert f"its folder {place}/none: No such file or directory" in c.text()
+
+
 def test_a_database_of_a_newer_version_or_another_cluster_is_refused(start, place):
     c = start()
     assert c.end(signal.SIGTERM) == 0
@@ -334,6 +352,26 @@ def test_a_verb_of_certificates_tells_its_flags(verb):
     assert f"weft-coordinator {verb} [--tls DIR]" in command(verb, "--help")
 
 
+@pytest.mark.parametrize("args, says", [
+    (["iniit"], "weft-coordinator: no verb 'iniit'; did you mean init?"),
+    (["init", "folder"], "weft-coordinator init: unexpected argument 'folder'"),
+    (["init", "--nonsense"], "weft-coordinator init: unknown flag, or a flag without its value: --nonsense"),
+    (["token", "--ttl", "1h"], "weft-coordinator token: --ttl: '1h' is not a number from 1 to 2147483647"),
+    (["issue", "--role", "client", "a", "b"], "weft-coordinator issue: unexpected argument 'b'"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_verb_of_certificates_is_named(place, args, says):
+    end = subprocess.run([cluster.COORDINATOR, *args], capture_output=True, text=True,
+                         env={**os.environ, "WEFT_TLS": str(place / "tls")})
+    assert end.returncode == 78 and not (place / "tls").exists(), end
+    said, advice = end.stderr.splitlines()
+    assert said == says and "--help" in advice, end
+
+
+def test_a_verb_without_an_authority_says_how_to_make_one(place):
+    end = subprocess.run([cluster.COORDINATOR, "token", "--tls", place / "nowhere"], capture_output=True, text=True)
+    assert end.returncode == 78 and f"weft-coordinator init --tls {place}/nowhere" in end.stderr, end
+
+
 def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
     command("init", "--tls", authority, code=78)
     command("issue", "--tls", authority, "--role", "king", "me", code=78)
@@ -348,6 +386,16 @@ def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
     assert len(tokens) == 3 and all(len(t.split()) == 1 for t in tokens)
     secrets = b"".join(f.name.encode() + f.read_bytes() for f in (authority / "tokens").iterdir())
     assert all(t.encode() not in secrets for t in tokens)  # hashed
+
+
+def test_a_token_that_was_used_says_where_another_comes_from(start, place, authority):
+    c = start("--tls", str(authority), "--listen", "127.0.0.1:0", listen=False)
+    token = command("token", "--tls", authority).strip()
+    ends = [subprocess.run([cluster.WORKER, "join", token, "--coordinator", c.bound[0], "--state", place / f"w{n}"],
+                           capture_output=True, text=True) for n in range(2)]
+    assert ends[0].returncode == 0, ends
+    assert ends[1].returncode == 78 and ends[1].stderr == ("weft-worker: cannot join: the join token is unknown "
+                                                           "or was used: `weft-coordinator token` makes another\n")
 
 
 def test_a_role_may_do_what_it_is_for_and_nothing_else(start, place, authority, toy):
