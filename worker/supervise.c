@@ -28,6 +28,9 @@
 // Where a rank finds its socket and its share of the lock. Our own descriptors lie above these
 // numbers, so that they do not collide.
 enum { RANK_FD = 3, RANK_LOCK_FD = 4, OWN_FD_MIN = 16, PATH_LEN = 4300 };
+// To take what a rank said last: more than its pipe and its socket hold, and a bound, since a
+// process of its own that outlives it may go on.
+enum { LAST_TURNS = 1000 };
 
 struct proc {
     struct supervise *s;
@@ -299,14 +302,16 @@ static void take_hello(struct proc *p, const Weft__Rank__Hello *h)
     p->assign = NULL;
 }
 
-static void take_frames(struct proc *p)
+static bool take_frames(struct proc *p) // false: none now
 {
     struct err end = {0}, bad = {0};
     Weft__Rank__Frame *f;
+    bool any = false;
     if (p->conn.fd < 0)
-        return;
+        return false;
     int rc = frame_fill(&p->conn, &end);
     while (p->conn.fd >= 0 && !frame_next(&p->conn, &f, &bad) && f) {
+        any = true;
         if (f->body_case == WEFT__RANK__FRAME__BODY_HELLO)
             take_hello(p, f->hello);
         else
@@ -317,13 +322,14 @@ static void take_frames(struct proc *p)
         kill_broken(p, &bad);
     else if (rc)
         stop_frames(p);
+    return any;
 }
 
 static void on_frame(void *ctx, uint32_t events)
 {
     struct proc *p = ctx;
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-        take_frames(p);
+        (void)take_frames(p);
     flush_frames(p);
 }
 
@@ -388,9 +394,10 @@ static void on_end(void *ctx, uint32_t events)
     (void)events;
     if (waitpid(p->pid, &status, WNOHANG) != p->pid)
         return;
-    for (int i = 0; i < 1000 && take_text(p); i++)
+    for (int i = 0; i < LAST_TURNS && take_text(p); i++)
         ;
-    take_frames(p);
+    for (int i = 0; i < LAST_TURNS && take_frames(p); i++)
+        ;
     look_at_page(p);
     logs_flush(s->c.logs, p->job, p->rank, &p->log);
     log_tail(p->log.path, LOG_LAST_LINES, LOG_LAST_MAX, &last);

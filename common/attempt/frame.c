@@ -16,6 +16,8 @@
 
 #include "common/base/clock.h"
 
+enum { TURN = 64 << 10 }; // bytes of one read, and about those of one frame_fill()
+
 struct frame_wait {
     struct list link;
     int kind;
@@ -121,12 +123,25 @@ int frame_flush(struct frame_conn *c, struct err *e)
     return 0;
 }
 
+static uint32_t get_u32(const char *p)
+{
+    const unsigned char *b = (const unsigned char *)p;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+// Whether frame_next() finds something: a frame, or that there will be none.
+static bool has_frame(const struct frame_conn *c)
+{
+    size_t len = c->in.len < 4 ? 0 : get_u32(c->in.data);
+    return c->in.len >= 4 && (len > c->max_in || c->in.len >= 4 + len);
+}
+
 int frame_fill(struct frame_conn *c, struct err *e)
 {
-    // Read at most one frame's worth beyond what is whole: the rest waits in the socket.
-    while (c->in.len < c->max_in + 4) {
-        buf_reserve(&c->in, 65536);
-        ssize_t n = recv(c->fd, c->in.data + c->in.len, 65536, 0);
+    // A peer may send without a pause: what is beyond a turn's worth waits in the socket.
+    for (size_t taken = 0; taken < TURN || !has_frame(c);) {
+        buf_reserve(&c->in, TURN);
+        ssize_t n = recv(c->fd, c->in.data + c->in.len, TURN, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -136,14 +151,9 @@ int frame_fill(struct frame_conn *c, struct err *e)
         if (n == 0)
             return err_set(e, ERR_PEER, "the connection was closed");
         c->in.len += (size_t)n;
+        taken += (size_t)n;
     }
     return 0;
-}
-
-static uint32_t get_u32(const char *p)
-{
-    const unsigned char *b = (const unsigned char *)p;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
 int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)

@@ -6,6 +6,7 @@
 //   hold       lives until it is ended, or asked to stop by a frame: then it exits with 75
 //   stay       the same, but it does not care about being asked
 //   garbage    writes what is no frame exit N   ends
+//   chatter    when it hears a frame: sends CHATTER_FRAMES at once, and ends
 #pragma once
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -85,6 +87,25 @@ static void double_ready(struct double_rank *d)
     double_send(d, &f);
 }
 
+enum { CHATTER_FRAMES = 2000, CHATTER_KEY = 100 }; // together three turns of who reads them
+
+static void double_chatter(struct double_rank *d)
+{
+    static char key[CHATTER_KEY + 1], bytes[CHATTER_FRAMES * 2 * CHATTER_KEY];
+    int room = sizeof bytes;
+    memset(key, 'k', CHATTER_KEY);
+    FRAME_BODY(b, KvGet, kv_get);
+    b.key = key;
+    FRAME(f, KV_GET, kv_get, &b);
+    size_t at = 0, len = weft__rank__frame__get_packed_size(&f);
+    for (int i = 0; i < CHATTER_FRAMES; i++, at += 4 + len) {
+        bytes[at] = (char)len;
+        weft__rank__frame__pack(&f, (uint8_t *)bytes + at + 4);
+    }
+    setsockopt(d->conn.fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    _exit(send(d->conn.fd, bytes, at, MSG_NOSIGNAL) == (ssize_t)at ? 0 : 70);
+}
+
 static void double_page(struct double_rank *d, int step)
 {
     char path[5000];
@@ -112,6 +133,8 @@ static void double_obey(struct double_rank *d, char *job)
             double_flood(atoi(next));
         else if (!strcmp(word, "garbage"))
             (void)!write(d->conn.fd, "\377\377\377\377", 4);
+        else if (!strcmp(word, "chatter") && double_hear(d))
+            double_chatter(d);
         else if (!strcmp(word, "hold") || !strcmp(word, "stay"))
             double_hold(d, word[0] == 'h');
         else if (!strcmp(word, "exit"))

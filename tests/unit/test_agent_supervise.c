@@ -22,7 +22,7 @@ struct rig {
     struct supervise *s;
     int pid[SLOTS];
     bool ended[SLOTS], ready[SLOTS];
-    int code[SLOTS], signal[SLOTS];
+    int code[SLOTS], signal[SLOTS], frames[SLOTS];
     char last[SLOTS][2000];
     struct page_view page[SLOTS];
     struct buf heard;             // by a follower
@@ -33,6 +33,7 @@ struct rig {
 static void on_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
 {
     struct rig *r = ctx;
+    r->frames[slot]++;
     if (f->body_case == WEFT__RANK__FRAME__BODY_READY)
         r->ready[slot] = true;
 }
@@ -176,6 +177,21 @@ static void a_frame_reaches_its_rank(void **state)
     supervise_frame(r->s, 0, &f);
     until(r, &r->ended[0]);
     assert_int_equal(r->code[0], 75);
+}
+
+static void what_a_rank_said_last_is_heard_whole(void **state)
+{
+    struct rig *r = *state;
+    siginfo_t dead;
+    start(r, 0, "ready chatter");
+    until(r, &r->ready[0]);
+    FRAME_BODY(stop, Stop, stop);
+    FRAME(f, STOP, stop, &stop);
+    supervise_frame(r->s, 0, &f);
+    assert_int_equal(waitid(P_PID, (id_t)r->pid[0], &dead, WEXITED | WNOWAIT), 0);
+    until(r, &r->ended[0]);
+    assert_int_equal(r->code[0], 0);
+    assert_int_equal(r->frames[0], 1 + CHATTER_FRAMES);
 }
 
 static void a_rank_that_speaks_garbage_is_killed(void **state)
@@ -560,6 +576,7 @@ int main(int argc, char **argv)
         STORY(a_rank_is_assigned_and_its_frames_page_and_lines_come_back),
         STORY(a_killed_rank_is_known_by_its_signal),
         STORY(a_frame_reaches_its_rank),
+        STORY(what_a_rank_said_last_is_heard_whole),
         STORY(a_rank_that_speaks_garbage_is_killed),
         STORY(a_program_that_is_not_there_is_an_error),
         STORY(an_attempts_folder_is_private_and_goes_when_it_is_forgotten),

@@ -175,6 +175,66 @@ static void a_peer_that_does_not_read_meets_a_bound(void **state)
     pair_clear(&p);
 }
 
+// Sends `all` bytes of one small frame again and again; returns how many frames that were.
+static int send_many(int fd, size_t all)
+{
+    static unsigned char bytes[256 << 10];
+    FRAME_BODY(body, KvGet, kv_get);
+    FRAME(f, KV_GET, kv_get, &body);
+    size_t len = weft__rank__frame__get_packed_size(&f), at = 0;
+    int n = 0;
+    assert_true(all <= sizeof bytes && len < 256);
+    for (; at + 4 + len <= all; at += 4 + len, n++) {
+        memcpy(bytes + at, (unsigned char[]){(unsigned char)len, 0, 0, 0}, 4);
+        weft__rank__frame__pack(&f, bytes + at + 4);
+    }
+    assert_int_equal(send(fd, bytes, at, 0), (ssize_t)at);
+    return n;
+}
+
+static int take_all(struct frame_conn *c)
+{
+    Weft__Rank__Frame *f;
+    int n = 0;
+    for (; !frame_next(c, &f, NULL) && f; n++)
+        weft__rank__frame__free_unpacked(f, NULL);
+    return n;
+}
+
+static void a_peer_that_never_pauses_gets_a_turn_at_a_time(void **state)
+{
+    (void)state;
+    struct pair p;
+    pair_init(&p);
+    int sent = send_many(p.a.fd, 150000), turns = 0, n = 0;
+    for (int now; n < sent; n += now, turns++) {
+        assert_int_equal(frame_fill(&p.b, NULL), 0);
+        now = take_all(&p.b);
+        assert_in_range(now, 1, sent - 1);
+    }
+    assert_int_equal(n, sent);
+    assert_in_range(turns, 2, 3);
+    pair_clear(&p);
+}
+
+static void a_frame_that_is_larger_than_a_turn_comes_whole(void **state)
+{
+    (void)state;
+    struct pair p;
+    Weft__Rank__Frame *f;
+    static char value[140000];
+    memset(value, 'x', sizeof value - 1);
+    pair_init(&p);
+    queue_put(&p.a, "k", value);
+    assert_int_equal(frame_flush(&p.a, NULL), 0);
+    assert_int_equal(frame_fill(&p.b, NULL), 0);
+    assert_int_equal(frame_next(&p.b, &f, NULL), 0);
+    assert_non_null(f);
+    assert_int_equal(strlen(f->kv_put->value), sizeof value - 1);
+    weft__rank__frame__free_unpacked(f, NULL);
+    pair_clear(&p);
+}
+
 static void waiting_for_a_frame_ends_at_the_deadline(void **state)
 {
     (void)state;
@@ -195,6 +255,8 @@ int main(void)
         cmocka_unit_test(an_end_of_file_is_a_lost_peer_after_what_came_before),
         cmocka_unit_test(of_reports_not_sent_only_the_newest_leaves),
         cmocka_unit_test(a_peer_that_does_not_read_meets_a_bound),
+        cmocka_unit_test(a_peer_that_never_pauses_gets_a_turn_at_a_time),
+        cmocka_unit_test(a_frame_that_is_larger_than_a_turn_comes_whole),
         cmocka_unit_test(waiting_for_a_frame_ends_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
