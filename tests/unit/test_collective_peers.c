@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include "tests/support/collective_run.h"
 #include "tests/unit/collective_ranks.h"
@@ -378,6 +379,72 @@ static void strangers_are_refused_and_do_no_harm(void **state)
     all_end_well(-1);
 }
 
+// Rank 0 before anybody else is there, and callers who say nothing.
+struct crowd {
+    int fds[66]; // more than there are places, fewer than may wait to be heard
+    char own[200];
+    int looks, shut_out; // shut_out: how many, at the second look
+};
+
+static int publish_own(void *ctx, const char *key, const char *value, struct err *e)
+{
+    struct crowd *c = ctx;
+    (void)key, (void)e;
+    snprintf(c->own, sizeof c->own, "%s", value);
+    return 0;
+}
+
+static int find_rank_1_and_call(void *ctx, const char *key, char *value, size_t size,
+                                int64_t deadline_ns, struct err *e)
+{
+    struct crowd *c = ctx;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    (void)key, (void)deadline_ns, (void)e;
+    snprintf(value, size, "%s", c->own); // on the same host
+    snprintf(to.sun_path, sizeof to.sun_path, "%s/c0.7", test.dir);
+    for (size_t i = 0; i < sizeof c->fds / sizeof *c->fds; i++) {
+        c->fds[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        assert_int_equal(connect(c->fds[i], (struct sockaddr *)&to, sizeof to), 0);
+    }
+    return 0;
+}
+
+static bool is_second_look(void *ctx)
+{
+    struct crowd *c = ctx;
+    char byte;
+    if (++c->looks < 2)
+        return false;
+    for (size_t i = 0; i < sizeof c->fds / sizeof *c->fds; i++)
+        c->shut_out += recv(c->fds[i], &byte, 1, 0) == 0;
+    return true;
+}
+
+static void between_callers_who_never_pause_time_is_looked_at(void **state)
+{
+    struct crowd c = {.looks = 0};
+    struct world *w;
+    struct err e = {0};
+    (void)state;
+    test_begin(2, one_host, WINDOW);
+    struct world_options o = {.ranks = 2,
+                              .host = "a",
+                              .epoch = 7,
+                              .connect_ns = 60 * CLOCK_S,
+                              .socket_dir = test.dir,
+                              .put = publish_own,
+                              .get = find_rank_1_and_call,
+                              .lost = is_second_look,
+                              .ctx = &c};
+    assert_int_equal(world_open(&o, &w, &e), ERR_PEER);
+    assert_non_null(strstr(e.text, "the attempt is over"));
+    assert_int_equal(c.looks, 2);
+    assert_int_equal(c.shut_out, 0); // as nobody is before all places are taken
+    for (size_t i = 0; i < sizeof c.fds / sizeof *c.fds; i++)
+        close(c.fds[i]);
+    test_clear();
+}
+
 // ---- what stays ----
 static void rank_of_traces(void)
 {
@@ -417,6 +484,7 @@ int main(void)
         cmocka_unit_test(different_tensors_are_never_added),
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(strangers_are_refused_and_do_no_harm),
+        cmocka_unit_test(between_callers_who_never_pause_time_is_looked_at),
         cmocka_unit_test(no_socket_stays_once_all_have_met),
     };
     return RUN_BOTH(tests);

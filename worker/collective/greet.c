@@ -32,7 +32,7 @@
 #include "common/base/hash.h"
 #include "worker/collective/world.h"
 
-enum { GUESTS = 64, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
+enum { GUESTS = 64, GUESTS_A_TURN = 16, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
 static const int64_t guest_ns = 5 * CLOCK_S;
 static const int64_t no_limit_ns = 3600 * CLOCK_S; // where none is given
 
@@ -294,9 +294,10 @@ static void dismiss_guest(struct greet *g, struct guest *t)
     g->refused++;
 }
 
+// Accepts so many at a time: more may call than there are slots, and others wait meanwhile.
 static void admit_guests(struct greet *g, int listener, bool local)
 {
-    for (;;) {
+    for (int n = 0; n < GUESTS_A_TURN; n++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;

@@ -24,6 +24,9 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
 
+// A bound, so that one fast peer cannot keep us from the others and from our own work.
+enum { PARTS_A_TURN = 32 };
+
 enum frame_type { FRAME_KEY = 1, FRAME_NOTE, FRAME_GRANT, FRAME_DATA, FRAME_BYE };
 
 struct frame {
@@ -221,17 +224,10 @@ bool tcp_send(struct world *w, struct peer *p)
     struct tcp_link *l = p->link;
     bool moved = false;
     l->blocked = false;
-    while (!p->dead && !l->blocked) {
-        bool ok;
-        if (l->chunk_open)
-            ok = push_chunk(w, p);
-        else if (!tcp_is_flushed(p))
-            ok = push_queue(p);
-        else if (!w->broken.code && open_chunk(w, p))
-            continue;
-        else
+    for (int i = 0; i < PARTS_A_TURN && !p->dead && !l->blocked; i++) {
+        if (!l->chunk_open && tcp_is_flushed(p) && (w->broken.code || !open_chunk(w, p)))
             break;
-        if (!ok)
+        if (!(l->chunk_open ? push_chunk(w, p) : push_queue(p)))
             break;
         moved = true;
     }
@@ -386,8 +382,7 @@ static bool pull_part(struct world *w, struct peer *p)
 bool tcp_receive(struct world *w, struct peer *p)
 {
     bool moved = false;
-    // A bound, so that one fast peer cannot keep us from the others and from our own work.
-    for (int i = 0; i < 32 && pull_part(w, p); i++)
+    for (int i = 0; i < PARTS_A_TURN && pull_part(w, p); i++)
         moved = true;
     return moved;
 }

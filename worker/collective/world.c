@@ -175,12 +175,9 @@ bool world_is_open(struct world *w)
 
 bool world_step(struct world *w)
 {
-    w->moved = false;
-    if (w->kind->pump && w->remotes && w->kind->pump(w))
-        w->moved = true;
-    if (w->ops && w->ops->step(w))
-        w->moved = true;
-    return w->moved;
+    bool pumped = w->kind->pump && w->remotes && w->kind->pump(w);
+    bool stepped = w->ops && w->ops->step(w);
+    return w->moved = pumped || stepped;
 }
 
 // Between a store and the look at what the other side stores: `sleeping` and the notes. gcc warns

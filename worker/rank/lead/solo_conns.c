@@ -20,6 +20,7 @@
 enum {
     PROVE_MS = 10000,   // a connection that has not proved the key by then is dropped
     STRANGERS_MAX = 64, // connections that have not
+    CALLERS_A_TURN = 16,
 };
 
 enum conn_state { CONN_NEW, CONN_CHALLENGED, CONN_MEMBER, CONN_GONE };
@@ -238,9 +239,10 @@ static void read_conn(struct solo_conns *c, struct solo_conn *k)
         drop_conn(c, k);
 }
 
+// Not all of those who call: they may be more than can ever be let in, and the ranks wait.
 static void accept_conns(struct solo_conns *c, int listener)
 {
-    for (;;) {
+    for (int i = 0; i < CALLERS_A_TURN; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;

@@ -2,7 +2,8 @@
 // The parent of a solo run's ranks. See spawn.h.
 //
 // One thread, one poll loop: a signalfd and a pipe a rank. A rank's pipe is non-blocking on its
-// side, so that a stopped parent never holds it up; what does not fit then is lost. Ranks get a
+// side, so that a stopped parent never holds it up; what does not fit then is lost. Of each rank one
+// piece is read a turn: one that prints without a pause keeps nobody from being heard. Ranks get a
 // process group each: a terminal's Ctrl-C comes here alone and is passed on once.
 #include "worker/rank/lead/spawn.h"
 
@@ -22,23 +23,23 @@
 #include <unistd.h>
 
 #include "common/attempt/life.h"
-#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/plain.h"
+#include "worker/rank/lead/rank_output.h"
 #include "worker/rank/link/assignment.h"
 
 // The leader names a failure within seconds. When rank 0 is gone there is nothing to wait for.
-enum { LOG_MAX = 8 << 20, GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
+enum { GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
+// Pieces of what a rank printed last: more than a pipe holds, and a bound, since a process of its
+// own that outlives it may go on printing.
+enum { LAST_PIECES = 1000 };
 // Only the parent knows of a rank that died before it joined: after this time it asks the others to
 // stop.
 #define ASK_NS CLOCK_S
 
 struct child {
     pid_t pid; // 0: reaped
-    int pipe, log;
-    size_t logged;
-    struct buf line;
+    struct rank_output output;
 };
 
 struct spawn {
@@ -54,72 +55,6 @@ struct spawn {
     int code, lesser;
     int cause; // the rank; −1: none
 };
-
-static void make_log_path(const struct spawn *s, int rank, const char *suffix, char *out,
-                          size_t size)
-{
-    snprintf(out, size, "%s/logs/rank-%04d.log%s", s->dir, rank, suffix);
-}
-
-static void open_log(struct spawn *s, int rank)
-{
-    struct child *c = &s->children[rank];
-    char path[5000];
-    struct stat st;
-    make_log_path(s, rank, "", path, sizeof path);
-    c->log = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    c->logged = c->log >= 0 && !fstat(c->log, &st) ? (size_t)st.st_size : 0;
-}
-
-static void rotate_log(struct spawn *s, int rank)
-{
-    char path[5000], old[5000];
-    make_log_path(s, rank, "", path, sizeof path);
-    make_log_path(s, rank, ".1", old, sizeof old);
-    close(s->children[rank].log);
-    (void)rename(path, old);
-    open_log(s, rank);
-}
-
-// "2026-01-02T03:04:05.678Z error rank …": people should see it.
-static bool is_worth_showing(const char *line)
-{
-    const char *space = strchr(line, ' ');
-    return space && (!strncmp(space + 1, "error ", 6) || !strncmp(space + 1, "warn ", 5));
-}
-
-static void take_text(struct spawn *s, int rank, const char *data, size_t n)
-{
-    struct child *c = &s->children[rank];
-    if (c->log >= 0) {
-        ssize_t w = write(c->log, data, n);
-        c->logged += w > 0 ? (size_t)w : 0;
-        if (c->logged > LOG_MAX)
-            rotate_log(s, rank);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (data[i] != '\n' && c->line.len < 4000) {
-            buf_putc(&c->line, data[i]);
-        } else if (data[i] == '\n') {
-            if (is_worth_showing(buf_str(&c->line)))
-                plain_error("%s", c->line.data);
-            buf_reset(&c->line);
-        }
-    }
-}
-
-static void read_child(struct spawn *s, int rank)
-{
-    char data[16384];
-    struct child *c = &s->children[rank];
-    ssize_t n = -1;
-    while (c->pipe >= 0 && (n = read(c->pipe, data, sizeof data)) > 0)
-        take_text(s, rank, data, (size_t)n);
-    if (c->pipe >= 0 && n == 0) {
-        close(c->pipe);
-        c->pipe = -1;
-    }
-}
 
 static void kill_all(struct spawn *s, int sig)
 {
@@ -139,10 +74,9 @@ static int start_child(struct spawn *s, int rank, char *const *argv, struct err 
     int p[2], rc = 0;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
-    c->pipe = p[0];
     (void)fcntl(p[0], F_SETFL, O_NONBLOCK);
     (void)fcntl(p[1], F_SETFL, O_NONBLOCK);
-    open_log(s, rank);
+    rank_output_open(&c->output, s->dir, rank, p[0]);
     // A signal passed on to a rank that has not got to its own mask yet must wait, not kill it.
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);
@@ -227,7 +161,8 @@ static void reap_children(struct spawn *s)
             continue;
         c->pid = 0;
         s->alive--;
-        read_child(s, r);
+        for (int i = 0; i < LAST_PIECES && rank_output_take(&c->output); i++)
+            ;
         note_end(s, r, status);
     }
 }
@@ -260,11 +195,11 @@ static void run_loop(struct spawn *s)
     while (s->alive > 0) {
         p[0] = (struct pollfd){.fd = s->signals, .events = POLLIN};
         for (int r = 0; r < s->ranks; r++)
-            p[1 + r] = (struct pollfd){.fd = s->children[r].pipe, .events = POLLIN};
+            p[1 + r] = (struct pollfd){.fd = s->children[r].output.pipe, .events = POLLIN};
         (void)poll(p, (nfds_t)(s->ranks + 1), 500);
         for (int r = 0; r < s->ranks; r++)
             if (p[1 + r].revents)
-                read_child(s, r);
+                (void)rank_output_take(&s->children[r].output);
         read_signals(s);
         if (s->ask_ns && clock_mono_ns() >= s->ask_ns && s->asked++ == 0)
             kill_all(s, SIGTERM); // ranks that still try to join stop trying
@@ -290,7 +225,7 @@ int spawn_run(char *const *argv, int argc, const char *dir, int ranks, int *code
     s.children = calloc((size_t)ranks, sizeof *s.children);
     PRE(s.children != NULL);
     for (int r = 0; r < ranks; r++)
-        s.children[r].pipe = s.children[r].log = -1;
+        s.children[r].output.pipe = s.children[r].output.log = -1;
     snprintf(path, sizeof path, "%s/logs", dir);
     int rc = 0;
     if ((mkdir(dir, 0700) && errno != EEXIST) || (mkdir(path, 0700) && errno != EEXIST))
@@ -302,13 +237,8 @@ int spawn_run(char *const *argv, int argc, const char *dir, int ranks, int *code
         kill_all(&s, SIGKILL);
     }
     run_loop(&s);
-    for (int r = 0; r < ranks; r++) {
-        if (s.children[r].pipe >= 0)
-            close(s.children[r].pipe);
-        if (s.children[r].log >= 0)
-            close(s.children[r].log);
-        buf_clear(&s.children[r].line);
-    }
+    for (int r = 0; r < ranks; r++)
+        rank_output_close(&s.children[r].output);
     free(s.children);
     if (s.signals >= 0)
         close(s.signals);
