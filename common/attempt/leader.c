@@ -53,11 +53,11 @@ static void say_where(const void *ctx, int rank, char *out, size_t size)
     const struct leader_rank *k = &l->ranks[rank];
     char page[200], peers[60] = "";
     if (!k->place[0]) {
-        snprintf(out, size, "rank %d, which has not joined", rank);
+        snprintf(out, size, "rank %d (not joined yet)", rank);
         return;
     }
     if (!k->seen) {
-        snprintf(out, size, "rank %d on %s, not heard of yet", rank, k->place);
+        snprintf(out, size, "rank %d on %s (not heard of yet)", rank, k->place);
         return;
     }
     uint64_t entered = k->exact ? 0 : seen_by_peers(l, rank);
@@ -171,6 +171,20 @@ static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *
         (void)name_rank(l, CULPRIT_STOPPED, rank, "was asked to stop before the first step", out);
 }
 
+// The last step of a rank that has ended. One that failed at once may have shown only its start before.
+static void take_last_step(struct leader *l, struct page_view *v, int64_t step)
+{
+    if (l->c.steps && step > l->c.steps)
+        step = l->c.steps;
+    if (step <= v->step)
+        return;
+    v->step = step;
+    if (step > 0 && v->state < RANK_RUNNING) {
+        v->state = RANK_RUNNING;
+        v->phase = -1; // where in the step is not known
+    }
+}
+
 static void on_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     struct leader_rank *k = &l->ranks[ev->rank];
@@ -178,8 +192,7 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
         return;
     mark_ended(l, ev->rank);
     snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
-    int64_t step = l->c.steps && ev->step > l->c.steps ? l->c.steps : ev->step;
-    k->view.step = step > k->view.step ? step : k->view.step;
+    take_last_step(l, &k->view, ev->step);
     if (is_own_cause(ev))
         name_ended(l, ev, out);
     else if (ev->code == RANK_EXIT_DRAINED && l->c.stops_by_signal)
@@ -473,10 +486,16 @@ static void begin_afresh(struct leader *l, int64_t gap_ns)
 {
     extend_deadlines(l, gap_ns);
     watch_afresh(&l->watch, l->now_ns);
-    if (l->blame_ns)
-        l->blame_ns += gap_ns;
     if (l->deaf_ns)
         l->deaf_ns += gap_ns;
+}
+
+// The wait for a messenger's cause counts only time in which this process could hear of it: after
+// a pause, however short, the cause may be among what it has not read yet.
+static void postpone_blame(struct leader *l, int64_t gap_ns)
+{
+    if (l->blame_ns && gap_ns > LEADER_TICK_MS * CLOCK_MS)
+        l->blame_ns += gap_ns - LEADER_TICK_MS * CLOCK_MS;
 }
 
 // ---- the door ----
@@ -498,6 +517,7 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     l->now_ns = ev->now_ns;
     if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS)
         begin_afresh(l, gap_ns);
+    postpone_blame(l, gap_ns);
     on[ev->kind](l, ev, out);
 }
 

@@ -267,7 +267,7 @@ static void a_barrier_names_who_is_missing_and_where_it_was(void **state)
     assert_non_null(answer);
     const char *text = answer->barrier_done->failed;
     assert_non_null(strstr(text, "missing: rank 1 on host h1 device 0 (starting, step 0"));
-    assert_non_null(strstr(text, "rank 2 on host h2 device 0, not heard of yet"));
+    assert_non_null(strstr(text, "rank 2 on host h2 device 0 (not heard of yet)"));
 }
 
 // ---- who it was ----
@@ -297,6 +297,21 @@ static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state
                  "the loss is not finite");
 }
 
+static void a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting(void **state)
+{
+    struct story *s = *state;
+    train(s, 0);
+    shows(s, 2, RANK_STARTING, 0, 0);
+    happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
+                                     .rank = 2,
+                                     .code = RANK_EXIT_DATA,
+                                     .step = 14,
+                                     .text = "the loss is not finite"});
+    assert_named(s, CULPRIT_EXITED, 2,
+                 "rank 2 on host h2 device 0 (running, step 14) ended with exit 65, bad data, "
+                 "checkpoint or numbers: the loss is not finite");
+}
+
 static void a_messenger_is_not_named_when_the_cause_comes_within_a_moment(void **state)
 {
     struct story *s = *state;
@@ -321,6 +336,20 @@ static void for_want_of_a_cause_the_first_messenger_is_named(void **state)
     assert_int_equal(s->culprits, 0);
     pass(s, 2 * LEADER_TICK_MS);
     assert_named(s, CULPRIT_GAVE_UP, 1, "gave up: no answer from rank 2");
+}
+
+// Stopped for less than what it takes for a pause, it has not read yet that rank 1 died.
+static void a_messenger_is_not_named_while_its_leader_was_stopped(void **state)
+{
+    struct story *s = *state;
+    train(s, 7);
+    ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
+    pass(s, LEADER_TICK_MS);
+    s->now += (LEADER_GAP_MS - LEADER_TICK_MS) * CLOCK_MS;
+    happens(s, (struct leader_event){.kind = LEADER_EV_TICK});
+    assert_int_equal(s->culprits, 0);
+    ends(s, 1, 0, 11, "");
+    assert_named(s, CULPRIT_DIED, 1, "ended with signal 11, killed");
 }
 
 static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
@@ -559,8 +588,10 @@ int main(void)
         STORY(a_barrier_names_who_is_missing_and_where_it_was),
         STORY(a_rank_that_fails_of_its_own_is_named_at_once),
         STORY(a_rank_that_only_logged_why_it_fails_is_named_with_that),
+        STORY(a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting),
         STORY(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
         STORY(for_want_of_a_cause_the_first_messenger_is_named),
+        STORY(a_messenger_is_not_named_while_its_leader_was_stopped),
         STORY(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
         STORY(when_no_rank_is_left_no_cause_is_waited_for),
         STORY(a_rank_that_goes_without_a_word_has_died),
