@@ -149,8 +149,10 @@ bool setting_read_int(const struct setting *s, void *field)
 {
     if (!check_plain(s, "a whole number"))
         return false;
+    const char *unit = s->row->unit;
     if (!is_int(s->node->text))
-        return setting_error(s, "must be a whole number, not '%.100s'", s->node->text);
+        return setting_error(s, "must be a whole number%s%s, not '%.100s'", unit ? " of " : "",
+                             unit ? unit : "", s->node->text);
     errno = 0;
     long long x = strtoll(s->node->text, NULL, 10);
     if (errno)

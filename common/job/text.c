@@ -50,6 +50,23 @@ static bool is_tab_indented(const char *line, const char *end)
     return line < end && *line == '\t';
 }
 
+// How the first indented line is indented that is neither blank nor a comment, ' ' or '\t'; then the
+// first other one is to blame: a tab looks as wide as some blanks, and counts as one.
+static bool mixes_indents(const char *line, const char *end, char *kind)
+{
+    const char *at = line;
+    while (at < end && (*at == ' ' || *at == '\t'))
+        at++;
+    if (at == line || at == end || *at == '\n' || *at == '\r' || *at == '#')
+        return false;
+    if (!*kind)
+        *kind = *line;
+    for (; line < at; line++)
+        if (*line != *kind)
+            return true;
+    return false;
+}
+
 static bool report_bytes(const struct tree_source *source, const unsigned char *s, int line,
                          int column, struct tree_errors *errors)
 {
@@ -73,9 +90,15 @@ static bool check_size(const struct tree_source *source, const unsigned char *s,
     return len <= JOB_MAX_BYTES && !utf16;
 }
 
-// What may not begin a line. The parser takes quadratic time for tag directives.
-static const char *find_refused_start(const unsigned char *line, const unsigned char *end)
+// What may not begin a line. The parser takes quadratic time for tag directives. `kind`: see
+// mixes_indents; null: the text is YAML.
+static const char *find_refused_start(const unsigned char *line, const unsigned char *end,
+                                      char *kind)
 {
+    if (kind)
+        return mixes_indents((const char *)line, (const char *)end, kind)
+                   ? "tabs and spaces both indent: use spaces alone"
+                   : NULL;
     if (is_tab_indented((const char *)line, (const char *)end))
         return "a tab in the indentation: YAML wants spaces";
     return *line == '%' ? "directives (%) are not part of job files" : NULL;
@@ -86,11 +109,12 @@ static bool check_characters(const struct tree_source *source, const char *text,
 {
     const unsigned char *s = (const unsigned char *)text, *end = s + len;
     int line = 1, column = 1;
+    char kind = 0;
     for (uint32_t c = 0; s < end; column++) {
         int n = text_decode(s, (size_t)(end - s), &c);
         if (n == 0 || c == 0)
             return report_bytes(source, s, line, column, errors);
-        const char *refused = yaml && column == 1 ? find_refused_start(s, end) : NULL;
+        const char *refused = column == 1 ? find_refused_start(s, end, yaml ? NULL : &kind) : NULL;
         if (refused) {
             tree_error_at(errors, source, line, column, "%s", refused);
             return false;

@@ -5,6 +5,7 @@
 // anchors, aliases and tags never enter the tree. If one node is wrong (a repeated key, an alias)
 // it is reported and reading goes on; if the text is wrong, reading ends.
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -64,8 +65,13 @@ static void stop_syntax(struct reader *r)
     const yaml_parser_t *p = &r->parser;
     yaml_mark_t at = p->problem_mark;
     const char *context = p->context ? p->context : "";
-    stop_reading(r, at, "not YAML: %s%s%s", p->problem ? p->problem : "unreadable",
-                 *context ? " " : "", context);
+    char begins[40] = "";
+    if (*context && p->context_mark.line < at.line)
+        snprintf(begins, sizeof begins, " that begins in line %d", mark_line(p->context_mark));
+    bool mark = strstr(context, "alias") || strstr(context, "anchor");
+    stop_reading(r, at, "not YAML: %s%s%s%s%s", p->problem ? p->problem : "unreadable",
+                 *context ? " " : "", context, begins,
+                 mark ? ": a text that begins with * or & stands in quotes" : "");
 }
 
 static struct tree_node *new_node(struct reader *r, enum tree_kind kind, const yaml_event_t *ev)

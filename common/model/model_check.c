@@ -13,6 +13,17 @@
 
 // ---- a job for it ------------------------------------------------------------------------------
 
+// An error in the program's own name is reported at that name: nobody gave it with -s.
+static void tell_of_program(struct job_errors *errs, const char *given, const char *program)
+{
+    for (int i = 0; i < errs->n; i++) {
+        if (strcmp(errs->items[i].file, given) != 0)
+            continue;
+        errs->items[i].file = program;
+        errs->items[i].path = "";
+    }
+}
+
 static int read_job(struct model_checked *out, const char *program, const char *const *set, int n,
                     const char *data, struct arena *a, struct job_errors *errs)
 {
@@ -23,6 +34,7 @@ static int read_job(struct model_checked *out, const char *program, const char *
     buf_printf(&text, "name: check\ntrain: {steps: 1}\ndata: {%s, batch: 1}\nmodel: {}\n", data);
     int rc = job_parse(a, &weft_schema, program, NULL, buf_str(&text), text.len, all, n + 1,
                        &out->job, errs);
+    tell_of_program(errs, arena_printf(a, "-s %s", all[n]), program);
     buf_clear(&text);
     return rc;
 }
@@ -40,7 +52,7 @@ static int make_job(struct model_checked *out, const char *program, const char *
             strncmp(sizes[i], "model.", 6) == 0 ? sizes[i] : arena_printf(a, "model.%s", sizes[i]);
     int rc = read_job(out, program, set, n, tokens, a, &errs);
     const struct model_facts *f = out->job.model.facts;
-    if (f && (f->images || f->labels))
+    if (f && !f->tokens)
         rc = read_job(out, program, set, n, f->labels ? labels : images, a, &errs);
     if (rc)
         job_errors_print(&errs, why);

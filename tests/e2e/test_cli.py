@@ -386,6 +386,22 @@ def test_model_is_told_what_is_wrong_with_exit_2(args, says):
     assert end.code == 2 and says in end.err and not end.out, end
 
 
+@pytest.mark.parametrize("name, says", [
+    ("./none.model", "./none.model: cannot read ./none.model: No such file or directory"),
+    ("gtp2", "gtp2: 'gtp2' does not come with weft: did you mean gpt2?"),
+])  # fmt: skip
+def test_model_check_tells_a_wrong_name_of_that_alone(name, says):
+    end = solo.weft("model", "check", name)
+    assert end.code == 2 and end.err == says + "\n", end
+
+
+def test_model_check_of_what_reads_no_data_says_what_the_program_lacks(tmp_path):
+    own = tmp_path / "own.model"
+    own.write_text("sizes\n  layers = 4\nmodel\n  x = 1\n")
+    end = solo.weft("model", "check", str(own))
+    assert end.code == 2 and end.err.startswith(f"{own}:1:1: the program has no loss: "), end
+
+
 def test_model_check_tells_errors_as_a_compiler_does(tmp_path):
     own = tmp_path / "own.model"
     own.write_text("sizes\n  inputs = 8\n\nmodel\n  h = linear(images, in[_, widht])\n  loss = sum(h) / samples\n")

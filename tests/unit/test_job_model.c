@@ -94,7 +94,7 @@ static void a_size_that_does_not_fit_is_refused_where_it_stands(void **state)
     expect_refusal(HEAD "  {program: gpt2, kvheads: 2}\n",
                    "job.yaml:5:19: model.kvheads: unknown key: did you mean model.heads?\n");
     expect_refusal(HEAD "  {program: gpt2, layers: many}\n",
-                   "job.yaml:5:27: model.layers: must be a whole number, not 'many'\n");
+                   "job.yaml:5:27: model.layers: must be a whole number of layers, not 'many'\n");
 }
 
 static void an_override_gives_a_size(void **state)
@@ -185,6 +185,17 @@ static void line_ends_tabs_and_blank_ends_do_not_change_what_travels(void **stat
     own_clear(&o);
 }
 
+static void tabs_alone_may_indent(void **state)
+{
+    struct own o;
+    (void)state;
+    own_load(&o, "sizes\n\twidth = 3\n  # said with blanks\nmodel\n\tloss\t= sum(images)\n \n",
+             IMAGES "model: {program: mine.model}\n");
+    if (o.errs.n)
+        fail_msg("%s", buf_str(&o.text));
+    own_clear(&o);
+}
+
 static void what_is_wrong_with_an_own_program_is_told_with_its_file(void **state)
 {
     static const struct {
@@ -194,6 +205,12 @@ static void what_is_wrong_with_an_own_program_is_told_with_its_file(void **state
          "./mine.model:2:14: a value is missing\n"},
         {"sizes\n  width = 3\nmodel\n  loss = \xff\n", "./mine.model",
          "/mine.model:4:10: byte 0xff is not UTF-8: save the file as UTF-8\n"},
+        {"sizes\n  width = 3\n\n\t\nmodel\n\tloss = sum(images)\n", "./mine.model",
+         "/mine.model:6:1: tabs and spaces both indent: use spaces alone\n"},
+        {"sizes\n  width = 3\n  n = 4.5\nmodel\n  repeat n\n    loss = sum(images)\n",
+         "./mine.model", "/mine.model:5:3: repeat takes a whole number from 0, not 4.5\n"},
+        {"model\n  if training\n\t  loss = sum(images)\n", "./mine.model",
+         "/mine.model:3:1: tabs and spaces both indent: use spaces alone\n"},
         {NULL, "./mine.model", "/mine.model: No such file or directory\n"},
         {NULL, "gpt7",
          "job.yaml:4:18: model.program: 'gpt7' does not come with weft: did you mean "
@@ -433,6 +450,7 @@ int main(void)
         cmocka_unit_test(an_override_gives_a_size),
         cmocka_unit_test(the_text_of_an_own_program_travels_in_the_resolved_job),
         cmocka_unit_test(line_ends_tabs_and_blank_ends_do_not_change_what_travels),
+        cmocka_unit_test(tabs_alone_may_indent),
         cmocka_unit_test(what_is_wrong_with_an_own_program_is_told_with_its_file),
         cmocka_unit_test(a_resolved_job_opens_no_file),
         cmocka_unit_test(a_resolved_job_keeps_the_text_of_the_weft_that_resolved_it),

@@ -570,7 +570,7 @@ static void test_wrong_overrides_are_named_after_the_file(void **state)
         "pipeline, precision, data, "
         "optimizer, "
         "schedule, train, eval, checkpoint, metrics, resources, restart\n"
-        "-s train.steps=x: train.steps: must be a whole number, not 'x'\n"
+        "-s train.steps=x: train.steps: must be a whole number of steps, not 'x'\n"
         "-s train.step=1: train.step: unknown key: did you mean train.steps?\n"
         "-s steps: must be key=value, as in train.steps=200\n"
         "-s =1: must be key=value, as in train.steps=200\n"

@@ -33,7 +33,17 @@ static void test_broken_yaml_names_the_place(void **state)
     assert_int_equal(c.errors.n, 1);
     assert_non_null(strstr(buf_str(&c.text), ": not YAML: "));
     assert_int_equal(c.errors.items[0].line, 6);
+    assert_non_null(
+        strstr(buf_str(&c.text), "while parsing a flow mapping that begins in line 5\n"));
     case_clear(&c);
+}
+
+static void test_a_pattern_without_quotes_is_told_to_have_them(void **state)
+{
+    (void)state;
+    expect_errors(VALID "mesh: {dp: *.bin}\n",
+                  "job.yaml:5:13: not YAML: did not find expected alphabetic or numeric character "
+                  "while scanning an alias: a text that begins with * or & stands in quotes\n");
 }
 
 static void test_a_tab_as_indentation_is_named(void **state)
@@ -270,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_an_empty_file_lacks_the_required_keys),
         cmocka_unit_test(test_comments_alone_are_an_empty_file),
         cmocka_unit_test(test_broken_yaml_names_the_place),
+        cmocka_unit_test(test_a_pattern_without_quotes_is_told_to_have_them),
         cmocka_unit_test(test_a_tab_as_indentation_is_named),
         cmocka_unit_test(test_a_tab_between_values_is_harmless),
         cmocka_unit_test(test_a_byte_order_mark_means_nothing),

@@ -136,6 +136,24 @@ static void a_given_size_is_refused_by_its_name(void **state)
     }
 }
 
+static void what_follows_from_a_wrong_size_is_not_told_too(void **state)
+{
+    static const char text[] = "sizes\n"
+                               "  heads = 12 in 1 .. 64\n"
+                               "  multiple = 8 in 1 .. 64\n"
+                               "  vocab = 100 padded multiple\n"
+                               "  rate = 0.0 in 0 ..< 1\n" MODEL;
+    static const struct model_given given[] = {{.name = "heads", .text = "65"},
+                                               {.name = "vocab", .text = "50"},
+                                               {.name = "rate", .text = "1"}};
+    struct text_case c;
+    (void)state;
+    assert_int_equal(case_resolve(&c, text, 3, given), ERR_INVALID);
+    assert_string_equal(case_told(&c), "t: heads: 65 is too large: it must be at most 64\n"
+                                       "t: rate: 1 is too large: it must be less than 1\n");
+    case_clear(&c);
+}
+
 static void a_wrong_text_is_told_line_by_line(void **state)
 {
     static const struct {
@@ -216,6 +234,7 @@ int main(void)
         cmocka_unit_test(sizes_follow_from_those_above_them),
         cmocka_unit_test(a_default_tells_the_kind_of_its_size),
         cmocka_unit_test(a_given_size_is_refused_by_its_name),
+        cmocka_unit_test(what_follows_from_a_wrong_size_is_not_told_too),
         cmocka_unit_test(a_wrong_text_is_told_line_by_line),
         cmocka_unit_test(layers_are_counted_without_a_graph),
         cmocka_unit_test(every_program_of_weft_can_be_read),

@@ -56,7 +56,10 @@ static bool count_repeat(struct reckoning *r, const struct stmt *s, int64_t *lay
     if (!reckon(r, s->value[0], &n))
         return false;
     double count = n.list ? n.n : n.value;
-    if (!number_is_whole(count) || count < 0 || (double)*layers + count > MODEL_MAX_LAYERS)
+    if (!number_is_whole(count) || count < 0)
+        return !model_error_at(r->errs, s->at, "repeat takes a whole number from 0, not %.6g",
+                               count);
+    if ((double)*layers + count > MODEL_MAX_LAYERS)
         return !model_error_at(r->errs, s->at, "%.6g layers: 0 to %d of a model would do",
                                (double)*layers + count, MODEL_MAX_LAYERS);
     *layers += (int64_t)count;

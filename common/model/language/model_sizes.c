@@ -14,6 +14,7 @@ struct resolving {
     const struct model_program *program;
     struct model_size_value *value;
     struct model_errors *errs;
+    bool fine; // no size was wrong so far: what follows from one that is, is not told too
 };
 
 static const struct text_place nowhere = {0, 0};
@@ -223,7 +224,7 @@ static bool resolve_size(struct resolving *r, int i, const struct model_given *g
                       : s->kind == MODEL_CHOICE || (reckon(&by, s->line->value, &v->number) &&
                                                     check_quotient(r, &by, s, v->number.value));
     fine = fine && check_value(r, s, given ? nowhere : s->at, v->number);
-    return pad_size(r, &by, s, v) && fine;
+    return fine && (!r->fine || pad_size(r, &by, s, v));
 }
 
 static void check_given(struct resolving *r, const struct model_given *given)
@@ -243,9 +244,8 @@ int model_sizes_resolve(const struct model_program *p, const struct model_given 
 {
     struct model_size_value *value =
         arena_array(errs->arena, struct model_size_value, p->nsizes + 1);
-    struct resolving r = {p, value, errs};
+    struct resolving r = {p, value, errs, true};
     int before = errs->n;
-    bool fine = true;
     *out = (struct model_sizes){p, value};
     for (int k = 0; k < ngiven; k++)
         check_given(&r, &given[k]);
@@ -253,8 +253,8 @@ int model_sizes_resolve(const struct model_program *p, const struct model_given 
         const struct model_given *of = NULL;
         for (int k = 0; k < ngiven; k++)
             of = strcmp(given[k].name, p->sizes[i].name) == 0 ? &given[k] : of;
-        if (fine || of)
-            fine = resolve_size(&r, i, of) && fine;
+        if (r.fine || of)
+            r.fine = resolve_size(&r, i, of) && r.fine;
     }
     return errs->n > before ? ERR_INVALID : 0;
 }
