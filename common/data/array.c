@@ -81,8 +81,9 @@ int array_parse(struct array *a, struct err *e)
     if (!f)
         return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
                        a->file_len
-                           ? "neither idx (00 00) nor npy (93 'NUMPY') nor llm.c's tokens; nothing "
-                             "but token ids with --ids"
+                           ? "neither idx (00 00) nor npy (93 'NUMPY') nor llm.c's tokens; "
+                             "`weft data` inspects nothing but token ids with --ids, and prepares "
+                             "tokens of text"
                            : "the file is empty");
     if (!f->parse)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->refusal);

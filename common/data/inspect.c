@@ -3,6 +3,7 @@
 #include "common/data/inspect.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/base/plain.h"
 
@@ -24,11 +25,16 @@ static void scan_values(struct inspect *in)
         in->mean = sum / (double)in->finite;
 }
 
+static bool holds_tokens(const struct array *a)
+{
+    return strcmp(a->format, "raw") == 0 || strcmp(a->format, "llm.c") == 0;
+}
+
 static void count_classes(struct inspect *in)
 {
     const struct array *a = &in->array;
-    if (!array_type_is_int(a->type) || a->shape.n != 1 || a->count == 0 || in->min < 0 ||
-        in->max >= INSPECT_MAX_CLASSES)
+    if (holds_tokens(a) || !array_type_is_int(a->type) || a->shape.n != 1 || a->count == 0 ||
+        in->min < 0 || in->max >= INSPECT_MAX_CLASSES)
         return;
     in->classes = (int)in->max + 1;
     for (uint64_t i = 0; i < a->count; i++)

@@ -15,7 +15,8 @@ struct inspect {
     // Over the finite values; all 0 where there are none.
     uint64_t finite;
     double min, max, mean;
-    // A row of integers, all in 0 … INSPECT_MAX_CLASSES − 1, is taken for labels.
+    // A row of integers, all in 0 … INSPECT_MAX_CLASSES − 1, is taken for labels unless its format
+    // is one of tokens.
     int classes; // largest label + 1, or 0: no labels
     uint64_t histogram[INSPECT_MAX_CLASSES];
 };

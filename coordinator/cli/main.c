@@ -81,7 +81,7 @@ static const struct verb verbs[] = {
      verb_checkpoints, A_JOB, 0},
     {"ckpt", "ls|verify DIR", "list checkpoints, or read and check every byte", F(JSON), 1, 2,
      verb_ckpt, NULL, 0},
-    {"data", "inspect FILE… | prepare TEXT TOKENS",
+    {"data", "inspect FILE… | prepare --tokenizer bytes TEXT TOKENS",
      "format, shape and values of data files; or tokens made of text",
      F(JSON) | F(TOKENIZER) | F(IDS), 1, ARGS_MAX, verb_data, NULL, 0},
     {"doctor", "", "is this host fit to work: libraries, devices, limits, storage, coordinator",

@@ -60,20 +60,37 @@ static int inspect_all(int n, const char *const *files, enum array_type ids, str
     return rc;
 }
 
+static void print_prepared(const char *file, unsigned long long tokens)
+{
+    struct buf out = {0};
+    struct json_out w;
+    json_print_start(&w, &out, true);
+    json_str(&w, "file", file);
+    json_uint(&w, "tokens", tokens);
+    json_str(&w, "dtype", array_type_name(ARRAY_U16));
+    json_print_end(&w);
+    put_out(&out);
+}
+
 static int prepare_tokens(const struct verb *v, const struct args *a)
 {
     unsigned long long tokens;
     struct err e = {0};
-    if (a->npos != 3 || a->json || a->ids)
-        return usage(v, "prepare --tokenizer bytes, a file of text and the one to make");
+    if (a->npos != 3)
+        return usage(v, "prepare takes two files: the text, and the one that its tokens make");
+    if (a->ids)
+        return usage(v, "prepare takes no --ids: it writes u16");
     if (!a->tokenizer || strcmp(a->tokenizer, "bytes") != 0)
         return usage(v, "prepare needs --tokenizer bytes: it knows no other");
     if (prepare_bytes(a->pos[1], a->pos[2], &tokens, &e)) {
         plain_error("weft data: %s", e.text);
         return CLIENT_FAILED;
     }
-    plain_printf(stdout, "%s: %llu tokens of u16; data.format: tokens, model.vocab: 256\n",
-                 a->pos[2], tokens);
+    if (a->json)
+        print_prepared(a->pos[2], tokens);
+    else
+        plain_printf(stdout, "%s: %llu tokens of u16; data.format: tokens, model.vocab: 256\n",
+                     a->pos[2], tokens);
     return CLIENT_OK;
 }
 

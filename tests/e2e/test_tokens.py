@@ -85,3 +85,20 @@ def test_inspect_reads_what_prepare_makes(place):
     assert unknown.code == 1 and "--ids" in unknown.err, unknown
     wrong = solo.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong
+
+
+def test_prepare_says_for_programs_what_it_made(place):
+    (place / "text").write_bytes(b"abc")
+    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"), "--json")
+    assert end.code == 0, end
+    assert json.loads(end.out) == {"file": str(place / "tokens"), "tokens": 3, "dtype": "u16"}
+
+
+@pytest.mark.parametrize("flags, files, says", [
+    (["--tokenizer", "bytes"], ["text"], "prepare takes two files: the text, and the one that its tokens make"),
+    (["--tokenizer", "bytes", "--ids", "u32"], ["text", "tokens"], "prepare takes no --ids: it writes u16"),
+    ([], ["text", "tokens"], "prepare needs --tokenizer bytes: it knows no other"),
+])  # fmt: skip
+def test_prepare_says_what_it_lacks_or_does_not_take(flags, files, says):
+    end = solo.weft("data", "prepare", *flags, *files)
+    assert end.code == 2 and end.err.splitlines()[0] == f"weft data: {says}", end

@@ -111,6 +111,22 @@ static void a_file_without_a_header_is_what_it_is_said_to_be(void **state)
     datafile_remove(&f);
 }
 
+static void tokens_have_no_classes(void **state)
+{
+    (void)state;
+    struct datafile f;
+    struct inspect in;
+    struct buf text = {0};
+    datafile_write(&f, "a\0b\0", 4);
+    assert_int_equal(inspect_open(&in, f.path, ARRAY_TYPE_COUNT, NULL), 0);
+    assert_int_equal(in.classes, 0);
+    inspect_text(&in, &text);
+    assert_null(strstr(text.data, "classes"));
+    buf_clear(&text);
+    inspect_close(&in);
+    datafile_remove(&f);
+}
+
 static void values_that_are_not_finite_are_counted_apart(void **state)
 {
     (void)state;
@@ -171,6 +187,7 @@ int main(void)
         cmocka_unit_test(labels_are_counted_by_class),
         cmocka_unit_test(json_holds_every_key),
         cmocka_unit_test(a_file_without_a_header_is_what_it_is_said_to_be),
+        cmocka_unit_test(tokens_have_no_classes),
         cmocka_unit_test(values_that_are_not_finite_are_counted_apart),
         cmocka_unit_test(a_file_without_a_finite_value_has_no_range),
         cmocka_unit_test(a_row_of_large_numbers_is_not_taken_for_labels),

@@ -369,6 +369,42 @@ static void an_empty_text_makes_no_tokens(void **state)
     datafile_remove(&text);
 }
 
+// Whether tokens of the text at `from` are refused at `to`, with the text as it was.
+static void assert_kept(const struct datafile *text, const char *to)
+{
+    struct err e = {0};
+    char kept[8] = "";
+    unsigned long long tokens = 0;
+    assert_int_equal(prepare_bytes(text->path, to, &tokens, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, to));
+    FILE *f = fopen(text->path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(kept, 1, sizeof kept, f), 4);
+    assert_string_equal(kept, "text");
+    fclose(f);
+}
+
+static void tokens_never_take_the_place_of_their_text_or_of_no_file(void **state)
+{
+    struct datafile text;
+    char link[4200], part[4200];
+    (void)state;
+    datafile_write(&text, "text", 4);
+    assert_kept(&text, text.path);
+    snprintf(link, sizeof link, "%s/link", text.dir);
+    assert_int_equal(symlink(text.path, link), 0);
+    assert_kept(&text, link);
+    snprintf(part, sizeof part, "%s/other.part", text.dir);
+    assert_int_equal(symlink(text.path, part), 0);
+    part[strlen(part) - strlen(".part")] = 0;
+    assert_kept(&text, part);
+    assert_kept(&text, text.dir);
+    unlink(link);
+    strcat(part, ".part");
+    unlink(part);
+    datafile_remove(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +419,7 @@ int main(void)
         cmocka_unit_test(an_id_beyond_the_vocabulary_is_named_when_it_is_read),
         cmocka_unit_test(prepared_bytes_are_the_texts_own),
         cmocka_unit_test(an_empty_text_makes_no_tokens),
+        cmocka_unit_test(tokens_never_take_the_place_of_their_text_or_of_no_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
