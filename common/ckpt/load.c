@@ -61,12 +61,33 @@ static int check_id(const struct manifest *m, int64_t epoch, int64_t step, struc
                    m->step, m->epoch);
 }
 
+// A checkpoint of another job that was put here is whole, yet not this job's. One that was taken out
+// of its folder has no OWNER beside it.
+static int check_owner(const struct store *s, const struct manifest *m, struct err *e)
+{
+    struct arena a;
+    struct store_owner owner = {0};
+    arena_init(&a);
+    int rc = store_read_owner(s, &a, &owner, e);
+    if (rc == ERR_NOTFOUND)
+        rc = 0;
+    else if (!rc && (strcmp(m->job, owner.job) != 0 || strcmp(m->cluster, owner.cluster) != 0))
+        rc = err_set(e, ERR_DATA,
+                     "MANIFEST.json is of job %.64s of cluster %.64s, the folder of job %.64s of "
+                     "cluster %.64s",
+                     m->job, m->cluster, owner.job, owner.cluster);
+    arena_clear(&a);
+    return rc;
+}
+
 static int open_directory(struct load *l, const struct store *s, struct err *e)
 {
     l->dirfd = openat(s->fd, l->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-    if (l->dirfd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
-    return 0;
+    if (l->dirfd >= 0)
+        return 0;
+    if (errno == ENOTDIR || errno == ELOOP)
+        return err_set(e, ERR_DATA, "it is no directory");
+    return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open it");
 }
 
 int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e)
@@ -77,6 +98,7 @@ int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step
     int rc = open_directory(l, s, e);
     rc = rc ? rc : read_sealed(l, e);
     rc = rc ? rc : check_id(&l->manifest, epoch, step, e);
+    rc = rc ? rc : check_owner(s, &l->manifest, e);
     rc = rc ? rc : check_files(l, e);
     if (!rc && !(l->chunk = malloc(CHUNK_BYTES)))
         rc = err_set(e, ERR_NOMEM, "no memory to read with");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a committed checkpoint. Opening checks the seal, the manifest and every file's length. Each
-// byte that load_read returns was hashed in the same read. When a digest differs the call fails and
+// Reads a committed checkpoint. Opening checks the seal, the manifest, that it is of the job and
+// cluster that the folder's OWNER names (where there is one), and every file's length. Each byte
+// that load_read returns was hashed in the same read. When a digest differs the call fails and
 // names file and tensor; the destination must then not be used.
 //
 // A region is read by intersecting it with the checkpoint's slices, so it does not matter how the

@@ -126,10 +126,10 @@ def texts(whole):
     }
 
 
-# What decides nothing when a checkpoint is restored may be anything: a job is known by its folder's OWNER, the data
-# cursor follows from the step, and tensors are cut anew on whatever mesh the run has.
+# What decides nothing when a checkpoint is restored may be anything: the data cursor follows from the step, and
+# tensors are cut anew on whatever mesh the run has.
 HARMLESS = {
-    "cluster of nobody", "job above", "job of another", "mesh of many axes", "samples of nowhere",
+    "mesh of many axes", "samples of nowhere",
     *(f"{at} is {n}" for at in ("mesh.dp", "numerics.threads", "samples") for n in HUGE if n < 2**63),
 }
 

@@ -240,6 +240,55 @@ static void a_renamed_checkpoint_is_refused(void **state)
     fx_clear(&f);
 }
 
+// Whole and rightly sealed, but made by another job, or under another coordinator.
+static void a_checkpoint_of_another_job_is_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct load l;
+    struct err e = {0};
+    struct manifest m[2];
+    fx_init(&f);
+    m[0] = fx_prepare(&f, 1, 5);
+    m[0].job = "fedcba9876543210";
+    assert_int_equal(store_commit(&f.store, &m[0], &e), 0);
+    m[1] = fx_prepare(&f, 1, 10);
+    m[1].cluster = "cluster-b";
+    assert_int_equal(store_commit(&f.store, &m[1], &e), 0);
+    for (int step = 5; step <= 10; step += 5) {
+        assert_int_equal(load_open(&l, &f.store, 1, step, &e), ERR_DATA);
+        assert_non_null(strstr(e.text, step == 5 ? "of job fedcba98" : "of cluster cluster-b,"));
+    }
+    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), ERR_DATA);
+    fx_put(f.store.fd, "OWNER", "{}", 2);
+    assert_int_equal(load_open(&l, &f.store, 1, 5, &e), ERR_DATA);
+    assert_non_null(strstr(e.text, "OWNER"));
+    unlinkat(f.store.fd, "OWNER", 0); // as beside a copy that somebody keeps elsewhere
+    assert_int_equal(load_open(&l, &f.store, 1, 5, &e), 0);
+    load_close(&l);
+    fx_clear(&f);
+}
+
+// It says nothing about the disk: who takes ERR_IO for a broken one would wait for another.
+static void what_is_no_directory_in_a_checkpoint_s_place_is_passed_over(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct load l;
+    struct err e = {0};
+    struct told t = {0};
+    fx_init(&f);
+    fx_save(&f, 1, 5);
+    fx_put(f.store.fd, "step-00000010.e1", "x", 1);
+    assert_int_equal(load_open_newest_good(&l, &f.store, tell, &t, &e), 0);
+    assert_string_equal(l.name, "step-00000005.e1");
+    load_close(&l);
+    assert_int_equal(t.why.code, ERR_DATA);
+    assert_int_equal(symlinkat("step-00000005.e1", f.store.fd, "step-00000015.e1"), 0);
+    assert_int_equal(load_open(&l, &f.store, 1, 15, &e), ERR_DATA);
+    fx_clear(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +300,8 @@ int main(void)
         cmocka_unit_test(all_bad_gives_the_newest_ones_error_and_none_gives_not_found),
         cmocka_unit_test(a_head_that_contradicts_the_manifest_is_found),
         cmocka_unit_test(a_renamed_checkpoint_is_refused),
+        cmocka_unit_test(a_checkpoint_of_another_job_is_refused),
+        cmocka_unit_test(what_is_no_directory_in_a_checkpoint_s_place_is_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

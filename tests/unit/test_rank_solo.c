@@ -210,6 +210,8 @@ static void put_checkpoint(int64_t step)
 {
     struct fixture f;
     struct store store;
+    struct store_owner owner;
+    struct err e = {0};
     char path[400] = "";
     DIR *d = opendir("ckpt");
     struct dirent *en;
@@ -222,7 +224,11 @@ static void put_checkpoint(int64_t step)
     assert_int_equal(store_open(&store, path, NULL), 0);
     struct store own = f.store;
     f.store = store;
-    fx_save(&f, 1, step);
+    struct manifest m = fx_prepare(&f, 1, step);
+    assert_int_equal(store_read_owner(&store, &f.arena, &owner, &e), 0);
+    m.cluster = owner.cluster;
+    m.job = owner.job;
+    assert_int_equal(store_commit(&store, &m, &e), 0);
     f.store = own;
     fx_clear(&f);
     store_close(&store);
