@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/map.h"
 #include "common/base/stream.h"
 #include "common/ckpt/durable.h"
 
@@ -187,24 +188,26 @@ static int read_slice(struct load *l, const struct manifest_tensor *t,
 }
 
 static int check_request(const struct load *l, const struct manifest_tensor *t, const char *tensor,
-                         enum dtype dtype, const struct box *b, struct err *e)
+                         enum dtype dtype, const struct shape *global, const struct box *b,
+                         struct err *e)
 {
+    PRE(box_inside(b, global));
     if (!t)
         return err_set(e, ERR_DATA, "%s: tensor '%s' is not in it", l->name, tensor);
     if (t->dtype != dtype)
         return err_set(e, ERR_DATA, "%s: tensor '%s' is %s, not %s", l->name, tensor,
                        ckpt_dtype_name(t->dtype), ckpt_dtype_name(dtype));
-    if (!box_inside(b, &t->shape))
+    if (!shape_equal(global, &t->shape))
         return err_set(e, ERR_DATA, "%s: tensor '%s' has another shape than the model's", l->name,
                        tensor);
     return 0;
 }
 
-int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct box *b, void *to,
-              struct err *e)
+int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
+              const struct box *b, void *to, struct err *e)
 {
     const struct manifest_tensor *t = manifest_find(&l->manifest, tensor);
-    int rc = check_request(l, t, tensor, dtype, b, e);
+    int rc = check_request(l, t, tensor, dtype, global, b, e);
     // The manifest's slices cover the tensor, so those that meet the box fill it.
     for (int i = 0; !rc && i < t->nslices; i++)
         if (t->slices[i].bytes && box_overlap(&t->slices[i].box, b))
@@ -228,8 +231,8 @@ static void add_fault(struct faults *f, const struct err *one)
 }
 
 // The head and the manifest must say the same of every slice.
-static int compare_head(const struct load *l, int file, const struct shard_plan *plan,
-                        struct err *e)
+static int compare_slices(const struct load *l, int file, const struct map *head, int nhead,
+                          struct err *e)
 {
     int n = 0;
     for (int i = 0; i < l->manifest.ntensors; i++) {
@@ -238,7 +241,7 @@ static int compare_head(const struct load *l, int file, const struct shard_plan 
             const struct manifest_slice *s = &t->slices[k];
             if (s->file != file)
                 continue;
-            const struct shard_slice *h = shard_find(plan, t->name);
+            const struct shard_slice *h = map_get(head, t->name);
             if (!h || h->at != s->at || h->dtype != t->dtype ||
                 !shape_equal(&h->shape, &s->box.shape))
                 return err_set(e, ERR_DATA, "tensor '%s': the head and the manifest disagree",
@@ -246,9 +249,20 @@ static int compare_head(const struct load *l, int file, const struct shard_plan 
             n++;
         }
     }
-    return n == plan->n
+    return n == nhead
                ? 0
-               : err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", plan->n, n);
+               : err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", nhead, n);
+}
+
+static int compare_head(const struct load *l, int file, const struct shard_plan *plan,
+                        struct err *e)
+{
+    struct map head = {0};
+    for (int i = 0; i < plan->n; i++)
+        map_put(&head, plan->slices[i].name, &plan->slices[i]);
+    int rc = compare_slices(l, file, &head, plan->n, e);
+    map_clear(&head);
+    return rc;
 }
 
 // The head is checked as bytes and as a safetensors head, because other readers rely on it.

@@ -23,9 +23,10 @@ struct load {
 int load_open(struct load *l, const struct store *s, int64_t epoch, int64_t step, struct err *e);
 void load_close(struct load *l); // a zeroed or closed one is fine
 
-// Fills `to` with box `b` of the tensor, in row-major order of the box.
-int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct box *b, void *to,
-              struct err *e);
+// Fills `to` with box `b` of the tensor, in row-major order of the box. ERR_DATA: the checkpoint has
+// no such tensor, or it is of another dtype or shape than the caller's.
+int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
+              const struct box *b, void *to, struct err *e);
 // Reads and checks every byte of every file. Calls `bad` (may be null) for each fault found and
 // goes on; returns the first fault's code.
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,

@@ -6,7 +6,7 @@
 // only if every key below is there and no other (`resolved`, `changes` and numerics.deterministic may be
 // missing: an older weft did not write them), files are unique, every slice lies inside its file
 // behind the head, slices of a file do not overlap and leave no hole, and the slices of a tensor
-// cover it exactly. Integers over 2^53 travel as strings (seed).
+// are no more than the files and cover it exactly. Integers over 2^53 travel as strings (seed).
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -17,6 +17,7 @@
 #include "common/ckpt/slice.h"
 
 enum { MANIFEST_VERSION = 1, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
+enum { MANIFEST_MAX_FILES = 4096 }; // more than ranks will be; slices are compared in pairs
 
 struct manifest_axis {
     const char *name;

@@ -363,6 +363,8 @@ static int read_files(struct arena *a, const struct json *top, struct manifest *
     const struct json *list;
     if (json_get_array(top, "files", &list, e))
         return ERR_DATA;
+    if (list->count > MANIFEST_MAX_FILES)
+        return err_set(e, ERR_DATA, "%d files, over %d", list->count, MANIFEST_MAX_FILES);
     m->files = arena_array(a, struct manifest_file, list->count + 1);
     for (const struct json *o = list->first; o; o = o->next) {
         struct manifest_file *f = &m->files[m->nfiles];
@@ -514,6 +516,8 @@ static int read_tensor(struct arena *a, const struct json *o, const struct manif
     t->dtype = ckpt_dtype_parse(dtype);
     if (!t->dtype)
         return err_set(e, ERR_DATA, "unknown dtype '%s'", dtype);
+    if (list->count > m->nfiles)
+        return err_set(e, ERR_DATA, "%d slices in %d files", list->count, m->nfiles);
     t->slices = arena_array(a, struct manifest_slice, list->count + 1);
     for (const struct json *s = list->first; s; s = s->next, t->nslices++)
         if (read_slice(s, m, files, t, &t->slices[t->nslices], e)) {

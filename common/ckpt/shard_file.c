@@ -263,7 +263,7 @@ int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t l
     rc = json_parse(a, (const char *)head + LEN_BYTES, json_len, &top, e);
     if (rc || top->type != JSON_OBJECT) {
         rc ? err_wrap(e, "head") : err_set(e, ERR_DATA, "the head is not an object");
-        return ERR_DATA;
+        return e ? (e->code = ERR_DATA) : ERR_DATA; // a limit of the JSON reader, too
     }
     uint64_t data = LEN_BYTES + json_len;
     out->slices = arena_array(a, struct shard_slice, top->count + 1);
@@ -301,12 +301,4 @@ int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct s
         rc = shard_parse(a, head.data, LEN_BYTES + json_len, len, out, e);
     buf_clear(&head);
     return rc;
-}
-
-const struct shard_slice *shard_find(const struct shard_plan *p, const char *name)
-{
-    for (int i = 0; i < p->n; i++)
-        if (!strcmp(p->slices[i].name, name))
-            return &p->slices[i];
-    return NULL;
 }

@@ -57,4 +57,3 @@ int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t l
 // The same from a file: reads and hashes the head. The stream stands at the first slice after it.
 int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct shard_plan *out,
                     struct hash128 *digest, struct err *e);
-const struct shard_slice *shard_find(const struct shard_plan *p, const char *name);

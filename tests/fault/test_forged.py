@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints whose manifest was forged and sealed anew: COMMIT is the digest of what MANIFEST.json now says, so
-only what it says can give it away. `weft ckpt verify` and `ls` refuse each with a reason, in bounded memory; a run
-passes all of them over and goes on from the true one before. What a forger may say without harm is told apart, and
-then the run that believes it ends with the true numbers. Nothing is written where a forged name points to."""
+only what it says can give it away; and shards whose head was forged, with its digest in the manifest made anew.
+`weft ckpt verify` and `ls` refuse each with a reason, in bounded memory; a run passes all of them over and goes on
+from the true one before. What a forger may say without harm is told apart, and then the run that believes it ends
+with the true numbers. Nothing is written where a forged name points to."""
 import copy
+import ctypes
 import hashlib
 import json
 import os
@@ -153,6 +155,66 @@ def forged(job, epoch, forge=None, text=None):
     seal(folder, json.dumps(m) if text is None else text)
 
 
+class Xxh128(ctypes.Structure):
+    _fields_ = [("low", ctypes.c_uint64), ("high", ctypes.c_uint64)]
+
+
+def xxh3(data):
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH3_128bits.restype = Xxh128
+    library.XXH3_128bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    digest = library.XXH3_128bits(data, len(data))
+    return f"{digest.high:016x}{digest.low:016x}"
+
+
+def forged_shard(job, epoch, forge_head, forge=None, length=None):
+    """The same with a forged head of the first shard, whose digest the manifest has."""
+    name = "shard-00000-of-00002.safetensors"
+    whole = (job.path(1, STEP) / name).read_bytes()
+    data = 8 + int.from_bytes(whole[:8], "little")
+    head = json.loads(whole[8:data])
+    text = forge_head(head) or json.dumps(head)
+    text = text.encode() + b" " * (-(8 + len(text.encode())) % 64)
+    sealed = (length or len(text)).to_bytes(8, "little") + text
+
+    def reseal(m):
+        (job.path(epoch, STEP) / name).unlink()
+        (job.path(epoch, STEP) / name).write_bytes(sealed + whole[data:])
+        m["files"][0].update(bytes=len(sealed) + len(whole) - data, head_bytes=len(sealed), head_xxh3=xxh3(sealed))
+        for s in (s for t in m["tensors"] for s in t["slices"] if s["file"] == name):
+            s["offset"] += len(sealed) - data
+        if forge:
+            forge(m)
+    forged(job, epoch, forge=reseal)
+
+
+def rename(to, was=None):
+    def forge(head):
+        head[to] = head.pop(was or first_tensor(head))
+    return forge
+
+
+def first_tensor(head):
+    return next(name for name in head if name != "__metadata__")
+
+
+def with_first(key, value):
+    def forge(head):
+        head[first_tensor(head)][key] = value
+    return forge
+
+
+STEERS = "\x1b]0;evil\x07\r\u202etxt"
+HEADS = {
+    "renamed": rename("w9"), "renamed to steer a terminal": rename(STEERS), "no tensors": lambda head: "{}",
+    "shape that is no number": with_first("shape", [float("nan"), 4]), "shape of many": with_first("shape", [1] * 64),
+    "negative shape": with_first("shape", [-64, -32]), "range beyond": with_first("data_offsets", [0, 2**62]),
+    "range that ends before": with_first("data_offsets", [64, 0]), "dtype to steer": with_first("dtype", STEERS),
+    "keys that steer": lambda head: head.update({STEERS: 1}), "deep": lambda head: "[" * 100000,
+    "no head": lambda head: "null",
+}
+
+
 @pytest.fixture
 def bounded():
     was = resource.getrlimit(resource.RLIMIT_AS)
@@ -205,6 +267,49 @@ def test_no_forged_manifest_is_believed(home, stopped, reference, bounded):
     assert run.codes() == [0, 0] and job.restored() == TRUE, run.text()[-3000:]
     assert job.final() == reference()
     assert_nothing_outside(job)
+
+
+def assert_plain(text):
+    assert all(c.isprintable() or c == "\n" for c in text), text[-3000:]
+
+
+def test_no_forged_head_of_a_shard_is_believed(home, stopped, reference, bounded):
+    job = stopped.copy(home / "job")
+    for epoch, forge in enumerate(HEADS.values(), 2):
+        forged_shard(job, epoch, forge)
+    for epoch, length in enumerate([1, 2**24, 2**63, 2**64 - 1], 2 + len(HEADS)):
+        forged_shard(job, epoch, lambda head: None, length=length)
+    forged_shard(job, 100, lambda head: None)
+    code, out = tiny.weft("ckpt", "verify", job.path(100, STEP))
+    assert code == 0, out  # what is only sealed anew is good
+    for epoch in (1, 100):
+        shutil.rmtree(job.path(epoch, STEP))
+
+    code, out = tiny.weft("ckpt", "verify", "--json", job.store())
+    listed = [c for c in json.loads(out)["checkpoints"] if c["step"] == STEP]
+    assert len(listed) == len(HEADS) + 4 and not [c for c in listed if c["ok"] or not c["errors"]], out
+    code, out = tiny.weft("ckpt", "verify", job.store())
+    assert code == 1
+    assert_plain(out)
+    run = job.run()
+    assert run.codes() == [0, 0] and job.restored() == TRUE, run.text()[-3000:]
+    assert_plain(run.text())
+    assert job.final() == reference()
+
+
+def test_a_checkpoint_that_agrees_with_itself_and_not_with_the_model_is_not_restored(home, stopped):
+    """Head and manifest rename a tensor alike: nothing is wrong with it but that the model has no such tensor."""
+    job = stopped.copy(home / "job")
+    tensors = json.loads((job.path(1, STEP) / "MANIFEST.json").read_text())["tensors"]
+    alone = ["shard-00000-of-00002.safetensors"]
+    was = next(i for i, t in enumerate(tensors) if [s["file"] for s in t["slices"]] == alone)
+    forged_shard(job, 2, rename(STEERS, tensors[was]["name"]), put("tensors", was, "name", STEERS))
+    shutil.rmtree(job.path(1, STEP))
+    code, out = tiny.weft("ckpt", "verify", job.path(2, STEP))
+    assert code == 0, out
+    run = job.run()
+    assert run.codes() == [65, 65] and f"tensor '{tensors[was]['name']}' is not in it" in run.text(), run.text()
+    assert_plain(run.text())
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/ckpt/shard_file.h"
+#include "tests/support/find_slice.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 
@@ -17,7 +18,7 @@ static void write_again(struct arena *a, const struct shard_plan *p)
     if (shard_parse(a, again.head.data, again.head.len, again.bytes, &back, &e))
         abort();
     for (int i = 0; i < p->n; i++) {
-        const struct shard_slice *s = shard_find(&back, p->slices[i].name);
+        const struct shard_slice *s = find_slice(&back, p->slices[i].name);
         if (!s || s->bytes != p->slices[i].bytes || s->dtype != p->slices[i].dtype ||
             !shape_equal(&s->shape, &p->slices[i].shape))
             abort();

@@ -17,6 +17,7 @@
 #include "common/model/language/model_facts.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
+#include "tests/support/find_slice.h"
 #include "tests/unit/unit.h"
 #include "worker/rank/exec/model_state.h"
 
@@ -69,7 +70,7 @@ static const void *golden_get(struct golden *g, enum dtype t, int64_t *count, co
     va_start(ap, fmt);
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
-    const struct shard_slice *s = shard_find(&g->plan, name);
+    const struct shard_slice *s = find_slice(&g->plan, name);
     if (!s || s->dtype != t)
         fail_msg("the golden has no %s of that type", name);
     char *copy = arena_alloc(&g->arena, s->bytes + 1);

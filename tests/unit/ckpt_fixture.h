@@ -190,7 +190,7 @@ static UNUSED int fx_read_all(struct load *l, int64_t step, struct err *e)
         char *got = malloc(bytes), *want = malloc(bytes);
         memset(got, 0x5a, bytes);
         fx_fill(p->name, p->dtype, &p->global, &whole, step, want);
-        int rc = load_read(l, p->name, p->dtype, &whole, got, e);
+        int rc = load_read(l, p->name, p->dtype, &p->global, &whole, got, e);
         if (!rc)
             assert_memory_equal(got, want, bytes);
         free(got);

@@ -38,7 +38,7 @@ static void any_box_comes_back_whatever_the_cut(void **state)
             b.shape.dim[d] = 1 + rand() % (global.dim[d] - b.start[d]);
         }
         fx_fill("w2", DT_F32, &global, &b, 5, want);
-        assert_int_equal(load_read(&l, "w2", DT_F32, &b, got, &e), 0);
+        assert_int_equal(load_read(&l, "w2", DT_F32, &global, &b, got, &e), 0);
         assert_memory_equal(got, want, box_bytes(&b, DT_F32));
     }
     load_close(&l);
@@ -52,15 +52,17 @@ static void a_wrong_name_dtype_or_shape_is_refused(void **state)
     struct load l;
     struct err e = {0};
     float to[8];
-    struct box b = {{0}, {1, {4}}}, beyond = {{8}, {1, {4}}};
+    struct box b = {{0}, {1, {4}}}, flat = {{0}, {2, {4, 1}}};
+    const struct shape is = {1, {10}}, less = {1, {9}}, more = {2, {10, 1}};
     fx_init(&f);
     fx_save(&f, 1, 5);
     assert_int_equal(load_open(&l, &f.store, 1, 5, &e), 0);
-    assert_int_equal(load_read(&l, "b9", DT_F32, &b, to, &e), ERR_DATA);
+    assert_int_equal(load_read(&l, "b9", DT_F32, &is, &b, to, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "'b9'"));
-    assert_int_equal(load_read(&l, "b1", DT_BF16, &b, to, &e), ERR_DATA);
-    assert_int_equal(load_read(&l, "b1", DT_F32, &beyond, to, &e), ERR_DATA);
-    assert_int_equal(load_read(&l, "b1", DT_F32, &b, to, &e), 0);
+    assert_int_equal(load_read(&l, "b1", DT_BF16, &is, &b, to, &e), ERR_DATA);
+    assert_int_equal(load_read(&l, "b1", DT_F32, &less, &b, to, &e), ERR_DATA);
+    assert_int_equal(load_read(&l, "b1", DT_F32, &more, &flat, to, &e), ERR_DATA);
+    assert_int_equal(load_read(&l, "b1", DT_F32, &is, &b, to, &e), 0);
     load_close(&l);
     assert_int_equal(load_open(&l, &f.store, 1, 6, &e), ERR_NOTFOUND);
     fx_clear(&f);

@@ -193,6 +193,34 @@ static void slices_must_cover_tensor_and_file_exactly(void **state)
     fx_clear(&f);
 }
 
+// Slices are compared in pairs: who lists more than ranks could write would keep a reader busy.
+static void a_tensor_has_no_more_slices_than_files_and_files_are_few(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fx_init(&f);
+    struct manifest m = fx_prepare(&f, 3, 200);
+    struct manifest_tensor *w1 = &m.tensors[0];
+    struct manifest_slice *cut = arena_array(&f.arena, struct manifest_slice, FX_RANKS + 1);
+    assert_int_equal(w1->nslices, FX_RANKS);
+    memcpy(cut, w1->slices, FX_RANKS * sizeof *cut);
+    cut[FX_RANKS] = cut[0]; // the second half of the first
+    cut[0].bytes = cut[FX_RANKS].bytes /= 2;
+    cut[FX_RANKS].box.shape.dim[0] = cut[0].box.shape.dim[0] /= 2;
+    cut[FX_RANKS].box.start[0] += cut[0].box.shape.dim[0];
+    cut[FX_RANKS].at += cut[0].bytes;
+    w1->slices = cut;
+    w1->nslices++;
+    expect_refusal(&m, "5 slices in 4 files");
+    m.ntensors = 0;
+    m.nfiles = MANIFEST_MAX_FILES + 1;
+    m.files = arena_array(&f.arena, struct manifest_file, m.nfiles);
+    for (int i = 0; i < m.nfiles; i++)
+        m.files[i] = (struct manifest_file){arena_printf(&f.arena, "shard-%05d", i), 8, 8, {0}};
+    expect_refusal(&m, "4097 files, over 4096");
+    fx_clear(&f);
+}
+
 static void the_seal_fits_one_text_only(void **state)
 {
     (void)state;
@@ -214,6 +242,7 @@ int main(void)
         cmocka_unit_test(a_manifest_that_does_not_say_so_is_of_a_deterministic_run),
         cmocka_unit_test(texts_that_contradict_themselves_are_refused),
         cmocka_unit_test(slices_must_cover_tensor_and_file_exactly),
+        cmocka_unit_test(a_tensor_has_no_more_slices_than_files_and_files_are_few),
         cmocka_unit_test(the_seal_fits_one_text_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shard files: what is written is a safetensors file, and only a whole one is read.
 #include "tests/support/digest.h"
+#include "tests/support/find_slice.h"
 #include "tests/unit/ckpt_fixture.h"
 
 static const struct shard_slice two[] = {
@@ -55,13 +56,13 @@ static void what_is_written_reads_back_with_its_digests(void **state)
     write_it(&a, &file, d);
     assert_int_equal(shard_parse(&a, file.data, file.len, file.len, &p, &e), 0);
     assert_int_equal(p.n, 3);
-    const struct shard_slice *w = shard_find(&p, "w"), *ids = shard_find(&p, "ids");
+    const struct shard_slice *w = find_slice(&p, "w"), *ids = find_slice(&p, "ids");
     assert_int_equal(w->at % SHARD_ALIGN, 0);
     assert_int_equal(w->bytes, 60);
     assert_int_equal(ids->at, w->at + 60);
     assert_int_equal(ids->bytes, 7);
-    assert_int_equal(shard_find(&p, "s")->bytes, 4);
-    assert_null(shard_find(&p, "x"));
+    assert_int_equal(find_slice(&p, "s")->bytes, 4);
+    assert_null(find_slice(&p, "x"));
     struct hash128 head = digest_bytes(file.data, w->at),
                    body = digest_bytes(file.data + w->at, 60);
     assert_memory_equal(&head, &d[0], sizeof head);

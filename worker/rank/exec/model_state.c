@@ -153,7 +153,7 @@ int state_restore(struct state *s, struct load *from, struct err *e)
         void *host = malloc(bytes);
         if (!host)
             return err_set(e, ERR_NOMEM, "no memory to read %s", p->name);
-        rc = load_read(from, p->name, p->dtype, &p->box, host, e);
+        rc = load_read(from, p->name, p->dtype, &p->global, &p->box, host, e);
         if (!rc)
             rc = exec_put(s->exec, s->local[i], host, bytes, e);
         free(host);
