@@ -196,28 +196,52 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
     return rc;
 }
 
+enum { MOST_SWEPT = 100 };
+
+static int rename_loose(struct store *s, const char *loose, const char *name, bool replaces,
+                        struct err *e)
+{
+    if (!replaces)
+        return durable_rename_new(s->fd, loose, name, e);
+    if (renameat(s->fd, loose, s->fd, name))
+        return err_errno(e, ERR_IO, "cannot replace %s", name);
+    return 0;
+}
+
+static bool is_gone(struct store *s, const char *name)
+{
+    return faccessat(s->fd, name, F_OK, 0) && errno == ENOENT;
+}
+
 // A file that appears whole or not at all: a process that dies in between leaves a loose one, and who
-// looks meanwhile sees none. ERR_EXISTS: it was there already.
-static int write_whole(struct store *s, const char *name, const char *text, size_t len,
-                       struct err *e)
+// looks meanwhile sees none, or the one before. Another process that sweeps cannot know whether a
+// loose file's writer lives: one that it has taken away is written again.
+static int write_whole(struct store *s, const char *name, bool replaces, const char *text,
+                       size_t len, struct err *e)
 {
     char loose[STORE_NAME_MAX];
-    store_fresh_name(STORE_LOOSE, name, loose);
-    int rc = durable_write_file(s->fd, loose, text, len, e);
-    if (!rc)
-        rc = durable_rename_new(s->fd, loose, name, e);
-    if (rc)
+    for (int swept = 0;; swept++) {
+        store_fresh_name(STORE_LOOSE, name, loose);
+        int rc = durable_write_file(s->fd, loose, text, len, e);
+        bool written = !rc;
+        if (written)
+            rc = rename_loose(s, loose, name, replaces, e);
+        if (!rc)
+            return 0;
+        if (!replaces && !faccessat(s->fd, name, F_OK, 0))
+            rc = ERR_EXISTS;
+        else if (written && is_gone(s, loose) && swept < MOST_SWEPT)
+            continue;
         unlinkat(s->fd, loose, 0);
-    // Another process that had made it already may have swept our loose one.
-    bool there = rc && !faccessat(s->fd, name, F_OK, 0);
-    return there ? ERR_EXISTS : rc;
+        return rc;
+    }
 }
 
 static int write_owner(struct store *s, const struct store_owner *owner, struct err *e)
 {
     struct buf text = {0};
     print_owner(owner, &text);
-    int rc = write_whole(s, "OWNER", text.data, text.len, e);
+    int rc = write_whole(s, "OWNER", false, text.data, text.len, e);
     buf_clear(&text);
     return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
@@ -226,14 +250,8 @@ static int write_owner(struct store *s, const struct store_owner *owner, struct 
 static int replace_owner(struct store *s, const struct store_owner *owner, struct err *e)
 {
     struct buf text = {0};
-    char loose[STORE_NAME_MAX];
     print_owner(owner, &text);
-    store_fresh_name(STORE_LOOSE, "OWNER", loose);
-    int rc = durable_write_file(s->fd, loose, text.data, text.len, e);
-    if (!rc && renameat(s->fd, loose, s->fd, "OWNER"))
-        rc = err_errno(e, ERR_IO, "cannot replace OWNER");
-    if (rc)
-        unlinkat(s->fd, loose, 0);
+    int rc = write_whole(s, "OWNER", true, text.data, text.len, e);
     buf_clear(&text);
     return rc;
 }
@@ -466,7 +484,7 @@ static int make_epoch(struct store *s, int64_t epoch, const char *attempt, int64
     snprintf(name, sizeof name, "epoch-%" PRId64, epoch);
     if (!faccessat(s->fd, name, F_OK, 0))
         return check_epoch_owner(s, name, epoch, attempt, greatest, e);
-    int rc = write_whole(s, name, attempt, strlen(attempt), e);
+    int rc = write_whole(s, name, false, attempt, strlen(attempt), e);
     return rc == ERR_EXISTS ? check_epoch_owner(s, name, epoch, attempt, greatest, e) : rc;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job's directory: who owns it, what a fence stops, what a commit leaves behind.
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include "common/ckpt/load.h"
@@ -338,6 +339,56 @@ static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
     fx_clear(&f);
 }
 
+// For each byte: sweeps a few times, as fast as it can, and answers. A writer tries more often than that.
+static void sweep_when_told(struct store *s, int fd)
+{
+    enum { SWEEPS = 40 };
+    char byte;
+    while (read(fd, &byte, 1) == 1) {
+        for (int i = 0; i < SWEEPS; i++)
+            store_sweep(s, 1, 0);
+        if (write(fd, &byte, 1) != 1)
+            return;
+    }
+}
+
+// A host tidies for an older epoch while another one fences: it may take files that have no name yet.
+static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
+{
+    enum { EPOCHS = 60 };
+    (void)state;
+    struct fixture f;
+    struct store again = {.fd = -1};
+    struct store_owner owner = fx_owner;
+    struct err e = {0};
+    int64_t greatest;
+    int pair[2], status, failed = 0;
+    char byte = 's';
+    fx_init(&f);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    pid_t sweeper = fork();
+    if (!sweeper) {
+        close(pair[1]);
+        sweep_when_told(&f.store, pair[0]);
+        _exit(0);
+    }
+    close(pair[0]);
+    for (int64_t epoch = 1; epoch <= EPOCHS && !failed; epoch++) {
+        assert_int_equal(write(pair[1], &byte, 1), 1);
+        failed = store_fence(&f.store, epoch, "an attempt", &greatest, &e);
+        owner.resolved = epoch % 2 ? "name: longer\n" : fx_owner.resolved;
+        failed = failed ? failed : store_make(&again, f.dir, &owner, &e);
+        store_close(&again);
+        assert_int_equal(read(pair[1], &byte, 1), 1);
+    }
+    close(pair[1]);
+    assert_int_equal(waitpid(sweeper, &status, 0), sweeper);
+    if (failed)
+        fail_msg("%s", e.text);
+    assert_true(fx_exists(&f, "epoch-60"));
+    fx_clear(&f);
+}
+
 static void listing_shows_open_and_damaged_ones(void **state)
 {
     (void)state;
@@ -403,6 +454,7 @@ int main(void)
         cmocka_unit_test(a_commit_racing_a_fence_is_listed_or_never_there),
         cmocka_unit_test(a_deleted_checkpoint_leaves_nothing),
         cmocka_unit_test(a_sweep_takes_what_nobody_needs_and_nothing_else),
+        cmocka_unit_test(what_is_swept_before_it_has_its_name_is_written_again),
         cmocka_unit_test(listing_shows_open_and_damaged_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
