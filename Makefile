@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
-COMPILE_SRC += graph/graph graph/op_experts graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/grad graph/remat graph/optimiser
+COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_rows program/fuse_update program/fuse program/copies
 COMPILE_SRC += program/order program/weights program/schedule program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump

@@ -3,6 +3,7 @@
 #include "common/compile/graph/optable.h"
 
 #include "common/compile/graph/op_experts.h"
+#include "common/compile/graph/op_scratch.h"
 #include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
@@ -233,38 +234,6 @@ static double flops_matmul(const struct node *n, const struct shape *in, const s
     return 2.0 * (double)g.batch * (double)g.m * (double)g.n * (double)g.k;
 }
 
-static size_t workspace_gemm(const struct node *n, const struct shape *in, const struct shape *out)
-{
-    (void)n;
-    (void)in;
-    (void)out;
-    return GEMM_WORKSPACE;
-}
-
-static size_t workspace_chunks(const struct node *n, const struct shape *in,
-                               const struct shape *out)
-{
-    (void)n;
-    (void)out;
-    int64_t count = shape_count(&in[0]);
-    return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
-}
-
-// On an accelerator the sums of columns are made in parts, too.
-static size_t workspace_columns(const struct node *n, const struct shape *in,
-                                const struct shape *out)
-{
-    int64_t rows = 1;
-    for (int d = 0; d < in[0].n; d++) {
-        bool kept = false;
-        for (int k = 0; k < out[0].n; k++)
-            kept = kept || n->attr.label[1][k] == n->attr.label[0][d];
-        rows *= kept ? 1 : in[0].dim[d];
-    }
-    size_t chunks = workspace_chunks(n, in, out), parts = parts_bytes(rows, shape_count(&out[0]));
-    return parts > chunks ? parts : chunks;
-}
-
 // Positions are the second input of ROTARY, ids the first of EMBED; the rest is of one float dtype,
 // which the output has too unless it is a gradient's sum.
 static int infer_mixed(const struct graph *g, const struct node *n, struct err *e)
@@ -358,56 +327,6 @@ static double flops_attention(const struct node *n, const struct shape *in, cons
     double pairs = (double)queries * attention_seen(&n->attr, in[o.k].dim[ATT_SEQ]);
     (void)out;
     return (n->op == OP_ATTENTION ? 2 : 4) * pairs * (double)(d + r + in[o.v].dim[ATT_WIDTH]);
-}
-
-static struct op_call attention_call(const struct node *n, const struct shape *in)
-{
-    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
-    for (int k = 0; k < n->nin; k++)
-        c.in[k].shape = in[k];
-    return c;
-}
-
-static size_t workspace_attention(const struct node *n, const struct shape *in,
-                                  const struct shape *out)
-{
-    struct op_call c = attention_call(n, in);
-    (void)out;
-    return sizeof(float) * (size_t)attention_room(&c).floats;
-}
-
-static size_t workspace_attention_cuda(const struct node *n, const struct shape *in,
-                                       const struct shape *out)
-{
-    struct op_call c = attention_call(n, in);
-    (void)out;
-    size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
-    return own > library ? own : library;
-}
-
-// A mean and a scale for each row.
-static size_t workspace_norm(const struct node *n, const struct shape *in, const struct shape *out)
-{
-    (void)n;
-    (void)out;
-    return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
-}
-
-// Partial sums of parts of the rows.
-static size_t workspace_norm_parts(const struct node *n, const struct shape *in,
-                                   const struct shape *out)
-{
-    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
-    (void)n;
-    (void)out;
-    return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
-}
-
-static size_t workspace_embed_grad(const struct node *n, const struct shape *in,
-                                   const struct shape *out)
-{
-    (void)n;
-    return embed_parts_of(shape_count(&in[0]), out[0].dim[0], out[0].dim[1]).bytes;
 }
 
 // What is drawn has few dimensions, the batch first if at all.
@@ -563,8 +482,8 @@ static const struct op_row table[OP_COUNT] = {
 #include "common/op/ops.def"
     [OP_MATMUL] = {.infer = infer_matmul,
                    .flops = flops_matmul,
-                   .workspace = {[BACKEND_CUDA] = workspace_gemm}},
-    [OP_SUM] = {.infer = infer_added, .workspace = {workspace_chunks, workspace_columns}},
+                   .workspace = {[BACKEND_CUDA] = scratch_gemm}},
+    [OP_SUM] = {.infer = infer_added, .workspace = {scratch_chunks, scratch_columns}},
     [OP_CAST] = {.infer = infer_cast},
     [OP_SCALE] = {.infer = infer_float},
     [OP_EQUAL] = {.infer = infer_equal},
@@ -582,20 +501,19 @@ static const struct op_row table[OP_COUNT] = {
     [OP_STACK] = {.infer = infer_float},
     [OP_EMBED] = {.infer = infer_mixed, .place = place_table},
     [OP_EMBED_GRAD] = {.infer = infer_mixed,
-                       .workspace = {[BACKEND_CUDA] = workspace_embed_grad},
+                       .workspace = {[BACKEND_CUDA] = scratch_embed_grad},
                        .place = place_table},
     [OP_NORM] = {.infer = infer_norm},
     [OP_NORM_GRAD] = {.infer = infer_norm},
-    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added,
-                             .workspace = {workspace_norm, workspace_norm_parts}},
+    [OP_NORM_WEIGHT_GRAD] = {.infer = infer_added, .workspace = {scratch_norm, scratch_norm_parts}},
     [OP_ROTARY] = {.infer = infer_rotary, .place = place_sweep},
     [OP_ATTENTION] = {.infer = infer_attention,
                       .flops = flops_attention,
-                      .workspace = {workspace_attention, workspace_attention_cuda},
+                      .workspace = {scratch_attention, scratch_attention_cuda},
                       .place = place_heads},
     [OP_ATTENTION_GRAD] = {.infer = infer_attention,
                            .flops = flops_attention,
-                           .workspace = {workspace_attention, workspace_attention_cuda},
+                           .workspace = {scratch_attention, scratch_attention_cuda},
                            .place = place_heads},
     [OP_TOPK] = {.infer = experts_infer_topk},
     [OP_BALANCE] = {.infer = infer_f32},
@@ -608,13 +526,13 @@ static const struct op_row table[OP_COUNT] = {
     [OP_CHAIN] = {.infer = infer_chain},
     [OP_LINEAR] = {.infer = infer_linear,
                    .flops = flops_linear,
-                   .workspace = {[BACKEND_CUDA] = workspace_gemm}},
+                   .workspace = {[BACKEND_CUDA] = scratch_gemm}},
     [OP_ADD_NORM] = {.infer = infer_norm_fused},
     [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused},
     [OP_ROW_LOSS] = {.infer = infer_row_loss, .rows = 1},
     [OP_ROW_LOSS_GRAD] = {.infer = infer_row_loss, .rows = 1},
     [OP_ROW_LOSS_BOTH] = {.infer = infer_row_loss, .rows = 1},
-    [OP_SQNORM] = {.infer = infer_f32, .workspace = {workspace_chunks, workspace_chunks}},
+    [OP_SQNORM] = {.infer = infer_f32, .workspace = {scratch_chunks, scratch_chunks}},
     [OP_METRICS] = {.infer = infer_f32},
     [OP_CLIP] = {.infer = infer_f32},
     [OP_SGD] = {.infer = infer_update},

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scratch of the ops in the op table (optable.h): see op_scratch.h.
+#include "common/compile/graph/op_scratch.h"
+
+#include <string.h>
+
+#include "common/op/attention.h"
+#include "common/op/gemm.h"
+#include "common/op/parts.h"
+
+size_t scratch_gemm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)in;
+    (void)out;
+    return GEMM_WORKSPACE;
+}
+
+size_t scratch_chunks(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    int64_t count = shape_count(&in[0]);
+    return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
+}
+
+// On an accelerator the sums of columns are made in parts, too.
+size_t scratch_columns(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    int64_t rows = 1;
+    for (int d = 0; d < in[0].n; d++) {
+        bool kept = false;
+        for (int k = 0; k < out[0].n; k++)
+            kept = kept || n->attr.label[1][k] == n->attr.label[0][d];
+        rows *= kept ? 1 : in[0].dim[d];
+    }
+    size_t chunks = scratch_chunks(n, in, out), parts = parts_bytes(rows, shape_count(&out[0]));
+    return parts > chunks ? parts : chunks;
+}
+
+static struct op_call attention_call(const struct node *n, const struct shape *in)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    for (int k = 0; k < n->nin; k++)
+        c.in[k].shape = in[k];
+    return c;
+}
+
+size_t scratch_attention(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct op_call c = attention_call(n, in);
+    (void)out;
+    return sizeof(float) * (size_t)attention_room(&c).floats;
+}
+
+size_t scratch_attention_cuda(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    struct op_call c = attention_call(n, in);
+    (void)out;
+    size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
+    return own > library ? own : library;
+}
+
+// A mean and a scale for each row.
+size_t scratch_norm(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    (void)out;
+    return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
+}
+
+// Partial sums of parts of the rows.
+size_t scratch_norm_parts(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
+    (void)n;
+    (void)out;
+    return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
+}
+
+size_t scratch_embed_grad(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    (void)n;
+    return embed_parts_of(shape_count(&in[0]), out[0].dim[0], out[0].dim[1]).bytes;
+}

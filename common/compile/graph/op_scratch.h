@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of the op table (optable.h): how many bytes of scratch an op asks for, by the shapes of its
+// operands. What ends in _cuda is the GPU's, as are parts and what products ask for.
+#pragma once
+#include "common/compile/graph/optable.h"
+
+size_t scratch_gemm(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_chunks(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_columns(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_attention(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_attention_cuda(const struct node *n, const struct shape *in,
+                              const struct shape *out);
+size_t scratch_norm(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_norm_parts(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_embed_grad(const struct node *n, const struct shape *in, const struct shape *out);
