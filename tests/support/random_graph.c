@@ -142,7 +142,7 @@ static void to_heads(struct pool *p, int i)
     put(p, graph_matmul(p->g, take(p, i), param_of(p, "heads", 3, w), n + 1, out));
 }
 
-// x · W [3, d, d'], taken apart.
+// x · W [3, d, d'], taken apart; now and then a piece is read by nobody.
 static void stacked(struct pool *p, int i)
 {
     struct value v = *value_at(p, i);
@@ -158,8 +158,10 @@ static void stacked(struct pool *p, int i)
         p->g,
         &(struct op_args){
             .op = OP_SPLIT, .nin = 1, .in = &y, .nout_dims = n, .out_dims = out + 1, .nout = 3});
+    int unread = pick(p, 6);
     for (int k = 0; k < 3; k++)
-        put(p, first + k);
+        if (k != unread)
+            put(p, first + k);
 }
 
 static void unary(struct pool *p, int i)
@@ -178,10 +180,11 @@ static void unary(struct pool *p, int i)
                                             .attr = &attr}));
 }
 
-// Over the last dimension, whatever it is.
+// Over the last dimension; not over the batch, whose microbatches do not see each other.
 static void softmax(struct pool *p, int i)
 {
-    if (value_at(p, i)->shape.n)
+    const struct value *v = value_at(p, i);
+    if (v->shape.n && v->dims[v->shape.n - 1] != DIM_BATCH)
         put(p, graph_like(p->g, OP_SOFTMAX, 1, (int[]){take(p, i)}, p->value[i]));
 }
 

@@ -47,15 +47,17 @@ static void seed_loss(struct tape *t)
 static void differentiate_node(struct tape *t, const struct node *n)
 {
     struct graph *g = t->g;
-    for (int k = 0; k < n->nout && !g->failed; k++)
+    bool read = false;
+    for (int k = 0; k < n->nout && !g->failed; k++) {
         tape_settle(t, n->out[k]);
-    int cot = t->cot[n->out[0]];
-    if (g->failed || cot < 0 || !tape_needs(t, n->out[0]))
+        read |= t->cot[n->out[k]] >= 0;
+    }
+    if (g->failed || !read || !tape_needs(t, n->out[0]))
         return;
     g->scope = n->scope;
     g->place = n->place;
     t->at = n;
-    g->failed = vjp_apply(t, n, cot);
+    g->failed = vjp_apply(t, n, tape_cotangent(t, n->out[0]));
 }
 
 int grad_build(struct graph *g)

@@ -21,7 +21,19 @@ enum dtype tape_dtype(const struct tape *t, int value)
     return find_param(t, value) >= 0 ? DT_F32 : t->g->values[value].dtype;
 }
 
-// Made for this value alone; a cotangent that a rule passes on is another value's and settled.
+int tape_cotangent(struct tape *t, int value)
+{
+    struct graph *g = t->g;
+    if (t->cot[value] < 0) {
+        graph_at(g, g->values[value].point);
+        int zeros = spread(g, graph_one(g), value, 0, DT_F32);
+        t->cot[value] = cast(g, zeros, tape_dtype(t, value));
+    }
+    return t->cot[value];
+}
+
+// Whether a rule made the contribution for this value alone. A cotangent that a rule passes on is
+// another value's, and complete.
 static bool is_own_contribution(const struct tape *t, int contribution)
 {
     for (int k = 0; k < t->at->nout; k++)

@@ -28,6 +28,8 @@ bool tape_needs(const struct tape *t, int value);
 // The dtype of contributions to a value: the value's own, but f32 where they make a parameter's
 // gradient.
 enum dtype tape_dtype(const struct tape *t, int value);
+// The cotangent of a value whose readers have all contributed: zeros where none of them did.
+int tape_cotangent(struct tape *t, int value);
 // `by` times a cotangent, summed over the dimensions that `value` lacks.
 int tape_reduce_to(struct tape *t, int cotangent, int value, float by);
 // All readers of `value` have contributed: its cotangent is their sum.

@@ -177,10 +177,8 @@ static void vjp_pick(struct tape *t, const struct node *n, int cot)
 static void vjp_split(struct tape *t, const struct node *n, int cot)
 {
     int cots[OP_MAX_OUT] = {cot};
-    for (int k = 1; k < n->nout; k++) {
-        cots[k] = t->cot[n->out[k]];
-        PRE(cots[k] >= 0);
-    }
+    for (int k = 1; k < n->nout; k++)
+        cots[k] = tape_cotangent(t, n->out[k]);
     tape_add(t, n->in[0], make_like(t, OP_STACK, n->nout, cots, n->in[0], NULL));
 }
 
