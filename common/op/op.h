@@ -82,6 +82,7 @@ enum op_trait {
     OP_MAKES_MAX = 1 << 9,   // over a cut dimension it makes a part of a maximum, not of a sum
     OP_OWN_LOOPS = 1 << 10,  // goes over its operands in a way that labels do not show: attention
                              // over the keys of each query, SLOTS and what reads slots over groups
+    OP_OVER_ANY = 1 << 11,   // with OP_IN_PLACE: over any input that it reads in the same order
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN

@@ -297,11 +297,11 @@ static void operand_free(const struct rig *r, const struct tensor *t, int shift)
     rig_free(r, buffer_of(t, shift, &bytes));
 }
 
-// The input that output k is written over: p, then m, v behind the gradient; of a chain the first,
-// the third; the loss's gradient over the logits.
+// The input that output k is written over: the one that the case names or p, then m, v behind the
+// gradient; of a chain the first, the third; the loss's gradient over the logits.
 static int input_of(const struct rig_case *c, int output)
 {
-    return output && c->op != OP_ROW_LOSS_BOTH ? output + 1 : 0;
+    return output && c->op != OP_ROW_LOSS_BOTH ? output + 1 : c->over;
 }
 
 // Of several outputs only those of an update all lie over inputs, a chain's first two, and the last

@@ -43,6 +43,7 @@ struct rig_case {
     struct ref_tensor in[OP_MAX_IN];
     struct ref_tensor start[OP_MAX_OUT]; // what the outputs hold before the call
     bool accumulate, in_place;           // in_place: outputs lie over the inputs they update
+    int over;                            // in place: the input that the first output lies over
     // Elements of its buffer that lie before an operand, inputs first; as many bytes, and more, lie
     // behind it. What is around an output has to stay. 0: the operand is its buffer.
     int shift[OP_MAX_IN + OP_MAX_OUT];

@@ -162,6 +162,9 @@ static void attention_and_rotary_round_what_they_make(void **state)
             c.start[k].dtype = DT_BF16;
         mend_statistics(&c);
         run(&c, "of bf16", ROUNDED, 2e-5, 2e-5);
+        c.in_place = ops[t] == OP_ROTARY;
+        if (c.in_place)
+            run(&c, "in place", ROUNDED, 2e-5, 2e-5);
         arena_clear(&a);
     }
 }

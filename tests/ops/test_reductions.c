@@ -178,8 +178,10 @@ static void long_rows_norms_have_their_gradients(void **state)
         c.attr.center = t / 4 % 2;
         double *want = arena_array(&a, double, (size_t)(3 * n));
         norm_grad_of(&c, want);
-        for (int r = 0; r < nrigs; r++) {
-            rig_run(&rigs[r], &c, &a, got);
+        for (int turn = 0; turn < c.nin * nrigs; turn++) { // at last over each of the rows
+            c.in_place = turn >= nrigs;
+            c.over = c.in_place ? turn / nrigs - 1 : 0;
+            rig_run(&rigs[turn % nrigs], &c, &a, got);
             rig_compare(ops[t % 4].einsum, got[0], want, 3 * n, ops[t % 4].rtol, ops[t % 4].atol);
         }
         arena_clear(&a);

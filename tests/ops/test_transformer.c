@@ -180,6 +180,8 @@ static void rotary_turns_each_pair_by_its_position(void **state)
         rig_fill(&c.in[0], 1, -1, 1);
         rig_fill(&c.in[1], 2, 0, 8192);
         run_everywhere(&c, "of heads", 1e-6, 3e-7);
+        c.in_place = true;
+        run_everywhere(&c, "in place", 1e-6, 3e-7);
         arena_clear(&a);
     }
 }
@@ -251,7 +253,10 @@ static void rotary_turns_as_its_scaling_says(void **state)
         c.attr.start = cases[t].start;
         rig_fill(&c.in[0], 1, -1, 1);
         rig_fill(&c.in[1], 2, 0, 8192);
-        run_everywhere(&c, cases[t].name, 1e-6, 3e-7);
+        for (int in_place = 0; in_place < 2; in_place++) {
+            c.in_place = in_place;
+            run_everywhere(&c, cases[t].name, 1e-6, 3e-7);
+        }
         arena_clear(&a);
     }
 }

@@ -75,6 +75,23 @@ static int find_root(struct sharing *s, int v)
     return s->root[v];
 }
 
+// Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
+// it reads last, once, and in the same order.
+static bool may_cover(struct sharing *s, int node, int input, int output)
+{
+    const struct graph *g = s->g;
+    const struct node *n = &g->nodes[node];
+    int in = find_root(s, n->in[input]), out = n->out[output];
+    struct shape a = sharing_shape(s, n->in[input]), b = sharing_shape(s, out);
+    bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP && s->within[in] < 0 &&
+                s->within[out] < 0 && s->last_read[in] == node && shape_equal(&a, &b) &&
+                g->values[in].dtype == g->values[out].dtype && !sharing_all_microbatches(s, in) &&
+                same_labels(n, input, output);
+    for (int k = 0; k < n->nin && free; k++)
+        free = k == input || find_root(s, n->in[k]) != in;
+    return free;
+}
+
 // ---- pieces of a whole -------------------------------------------------------------------------
 
 int sharing_place(const struct sharing *s, int value, uint64_t *offset)
@@ -139,46 +156,131 @@ static bool may_lie_within(const struct sharing *s, int piece, const struct read
     return !of[piece].others && is_free(s, piece) && count_bytes(s, piece) % PLAN_ALIGN == 0;
 }
 
-// Pieces may lie in a whole that SPLITs alone read, so that nothing writes over them. They must end
-// together, or with the whole, which then lives no longer than they did. A SPLIT that is run again
-// makes the pieces that are there.
+// How many of its inputs, the first ones, an op may write over.
+static int count_covered(const struct node *n)
+{
+    bool any = op_is(n->op, OP_IS_FUSED) || op_is(n->op, OP_OVER_ANY);
+    return n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ? 0 : any ? n->nin : 1;
+}
+
+// Whether an op may write over input k where that is, or will be, a piece of a whole.
+static bool may_cover_piece(struct sharing *s, int node, int k, const struct readers *of)
+{
+    const struct node *n = &s->g->nodes[node];
+    return n->when == EVERY_MICROBATCH && runs_here(s, n) && n->nout == 1 &&
+           !op_is(n->op, OP_IS_FUSED) && k < count_covered(n) && may_cover(s, node, k, 0) &&
+           may_lie_within(s, n->in[k], of) && may_lie_within(s, n->out[0], of);
+}
+
+// Whether node `end` is the last to read a value, or what ops make over it, one after the other. Of
+// a root that is given they are then aliases.
+static bool lasts_until(struct sharing *s, int value, int end, const struct readers *of, int root)
+{
+    int at = s->last_read[value], k = 0;
+    if (at < 0 || at >= end)
+        return at == end;
+    const struct node *n = &s->g->nodes[at];
+    while (n->in[k] != value)
+        k++;
+    if (!may_cover_piece(s, at, k, of) || !lasts_until(s, n->out[0], end, of, root))
+        return false;
+    if (root >= 0)
+        s->root[n->out[0]] = root;
+    return true;
+}
+
+// Whether ops may write over piece k of a SPLIT until node `end` has read what they make: nothing
+// reads the whole any more, nor the piece that an earlier SPLIT made there.
+static bool may_be_covered(struct sharing *s, const struct node *n, int k, int end,
+                           const struct node *earlier, const struct readers *of)
+{
+    int last = s->last_read[n->out[k]];
+    return s->last_read[n->in[0]] == (int)(n - s->g->nodes) &&
+           (!earlier || s->last_read[earlier->out[k]] <= last) &&
+           lasts_until(s, n->out[k], end, of, -1);
+}
+
+// Pieces may lie in a whole that SPLITs alone read. They must end together, or with the whole, which
+// then lives no longer than they did; what is made over a piece counts as that piece.
+static bool may_share_split(struct sharing *s, const struct node *n, int end,
+                            const struct node *earlier, const struct readers *of)
+{
+    int whole = n->in[0], kept = s->last_read[whole];
+    bool may = !of[whole].ops && !of[whole].others && s->g->values[whole].kind == VALUE_TEMP &&
+               s->root[whole] == whole && !sharing_all_microbatches(s, whole);
+    for (int k = 0; k < n->nout && may; k++)
+        may = may_lie_within(s, n->out[k], of) && (end <= kept || s->last_read[n->out[k]] == end ||
+                                                   may_be_covered(s, n, k, end, earlier, of));
+    return may;
+}
+
+// A SPLIT that is run again makes the pieces that are there.
 static void share_split(struct sharing *s, const struct node *n, const struct readers *of,
                         const struct node **split)
 {
-    int whole = n->in[0], last = s->last_read[n->out[0]], kept = s->last_read[whole];
-    bool may = !of[whole].ops && !of[whole].others && s->g->values[whole].kind == VALUE_TEMP &&
-               s->root[whole] == whole && !sharing_all_microbatches(s, whole);
-    for (int k = 0; k < n->nout && may; k++) {
-        int at = s->last_read[n->out[k]];
-        may = may_lie_within(s, n->out[k], of) && (at == last || (at <= kept && last <= kept));
-    }
-    for (int k = 0; k < n->nout && may; k++) {
-        int piece = n->out[k];
-        if (!split[whole]) {
+    int whole = n->in[0], end = -1;
+    const struct node *earlier = split[whole];
+    for (int k = 0; k < n->nout; k++)
+        end = s->last_read[n->out[k]] > end ? s->last_read[n->out[k]] : end;
+    if (!may_share_split(s, n, end, earlier, of))
+        return;
+    for (int k = 0; k < n->nout; k++) {
+        int piece = n->out[k], root = earlier ? earlier->out[k] : piece;
+        if (end > s->last_read[whole] && lasts_until(s, piece, end, of, root))
+            s->last_read[piece] = end;
+        if (!earlier)
             put_within(s, piece, whole, k);
-            continue;
-        }
-        int before = s->root[piece] = split[whole]->out[k];
-        if (s->last_read[piece] > s->last_read[before])
-            s->last_read[before] = s->last_read[piece];
+        else if (s->last_read[piece] > s->last_read[root])
+            s->last_read[root] = s->last_read[piece];
+        s->root[piece] = root;
     }
-    if (may && !split[whole])
-        split[whole] = n;
+    split[whole] = earlier ? earlier : n;
 }
 
-// Pieces that STACK alone reads, and one op makes, are made where they belong.
+// The value of node `from` over which ops made this one, one after the other; −1: there is none. If
+// it is asked for, what they made are then aliases of it.
+static int find_origin(struct sharing *s, int value, int from, const struct readers *of, bool alias)
+{
+    int at = s->g->values[value].producer, origin = -1;
+    if (at < 0 || at == from)
+        return at < 0 ? -1 : value;
+    const struct node *n = &s->g->nodes[at];
+    for (int k = 0; k < n->nin && origin < 0; k++)
+        if (may_cover_piece(s, at, k, of))
+            origin = find_origin(s, n->in[k], from, of, alias);
+    if (origin >= 0 && alias)
+        s->root[value] = origin;
+    return origin;
+}
+
+// The node that makes all pieces of a STACK, or what they are made over, searched for from one of
+// them, or what that is made over, on; −1: there is none.
+static int find_maker(struct sharing *s, const struct node *stack, int value,
+                      const struct readers *of)
+{
+    int from = s->g->values[value].producer, maker = from;
+    for (int k = 0; k < stack->nin && maker >= 0; k++)
+        maker = find_origin(s, stack->in[k], from, of, false) < 0 ? -1 : from;
+    const struct node *n = from < 0 ? NULL : &s->g->nodes[from];
+    for (int k = 0; n && k < n->nin && maker < 0; k++)
+        if (may_cover_piece(s, from, k, of))
+            maker = find_maker(s, stack, n->in[k], of);
+    return maker;
+}
+
+// Pieces that STACK alone reads, and that begin with one op, are made where they belong.
 static void share_stack(struct sharing *s, const struct node *n, const struct readers *of)
 {
     const struct graph *g = s->g;
-    int from = g->values[n->in[0]].producer;
-    bool may = is_free(s, n->out[0]) && from >= 0 && runs_here(s, &g->nodes[from]) &&
-               g->nodes[from].phase == n->phase;
-    for (int k = 0; k < n->nin && may; k++) {
-        int piece = n->in[k];
-        may = g->values[piece].producer == from && of[piece].n == 1 && may_lie_within(s, piece, of);
-    }
+    int from = is_free(s, n->out[0]) ? find_maker(s, n, n->in[0], of) : -1;
+    bool may = from >= 0 && runs_here(s, &g->nodes[from]) && g->nodes[from].phase == n->phase;
     for (int k = 0; k < n->nin && may; k++)
-        put_within(s, n->in[k], n->out[0], k);
+        may = of[n->in[k]].n == 1 && may_lie_within(s, n->in[k], of);
+    for (int k = 0; k < n->nin && may; k++) {
+        int origin = find_origin(s, n->in[k], from, of, true);
+        s->last_read[origin] = s->last_read[n->in[k]];
+        put_within(s, origin, n->out[0], k);
+    }
 }
 
 static void find_pieces(struct sharing *s, struct arena *a)
@@ -198,34 +300,19 @@ static void find_pieces(struct sharing *s, struct arena *a)
 
 // ---- in place ----------------------------------------------------------------------------------
 
-// Whether output k of a node may lie over an input: a temporary of its own shape and dtype, which
-// it reads last, once, and in the same order.
-static bool may_cover(struct sharing *s, int node, int input, int output)
-{
-    const struct graph *g = s->g;
-    const struct node *n = &g->nodes[node];
-    int in = find_root(s, n->in[input]), out = n->out[output];
-    struct shape a = sharing_shape(s, n->in[input]), b = sharing_shape(s, out);
-    bool free = s->root[out] == out && g->values[in].kind == VALUE_TEMP && s->within[in] < 0 &&
-                s->within[out] < 0 && s->last_read[in] == node && shape_equal(&a, &b) &&
-                g->values[in].dtype == g->values[out].dtype && !sharing_all_microbatches(s, in) &&
-                same_labels(n, input, output);
-    for (int k = 0; k < n->nin && free; k++)
-        free = k == input || find_root(s, n->in[k]) != in;
-    return free;
-}
-
-// An elementwise op writes over its first input, a fused one each output over some input, where
-// that may be. The choice is made on the graph, so it holds for every microbatch.
+// An op that works in place writes over its first input, a fused one each output over some input,
+// where that may be, but no sum, which is made while the inputs are read; NORM_GRAD covers pieces
+// alone, because a whole buffer that it covers lives longer, and plans of pipelines grow. The choice
+// is made on the graph, so it holds for every microbatch.
 static void find_in_place(struct sharing *s)
 {
     const struct graph *g = s->g;
     for (int i = 0; i < g->nnodes; i++) {
         const struct node *n = &g->nodes[i];
-        if (!runs_here(s, n) || n->kind != NODE_OP || !op_is(n->op, OP_IN_PLACE) ||
+        int inputs = count_covered(n);
+        if (!runs_here(s, n) || op_is(n->op, OP_OVER_ANY) ||
             (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
             continue;
-        int inputs = op_is(n->op, OP_IS_FUSED) ? n->nin : 1;
         for (int o = 0; o < n->nout; o++)
             for (int k = 0; k < inputs; k++) {
                 if (!may_cover(s, i, k, o))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values share a buffer on a stage: contributions lie in their sum's, an alias in that of what
-// it changes, and an elementwise op writes over an input that nobody reads afterwards. The pieces that
-// SPLIT makes and STACK reads lie within the whole's buffer where that is proven to be right. Found
-// on the graph, so that it holds for every microbatch.
+// it changes, and an op that works in place writes over an input that nobody reads afterwards. The
+// pieces that SPLIT makes and STACK reads lie within the whole's buffer where that is proven to be
+// right, and so does what is made over a piece: keys that ROTARY turns. Found on the graph, so that it
+// holds for every microbatch.
 #pragma once
 #include "common/compile/graph/graph.h"
 
