@@ -37,7 +37,7 @@ struct device_options {
 struct device_info {
     char model[64];      // "cpu", "NVIDIA H200"
     char isa[32];        // "avx512", "sm_90"
-    char libraries[128]; // "onednn 2.6.3": goes into the numerics record
+    char libraries[128]; // "kernels 2 onednn 2.6.3": goes into the numerics record
     uint64_t memory;     // bytes
     uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
     int threads;

@@ -26,6 +26,10 @@ bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
 // attr.limit.
 int64_t op_unpadded(const struct op_call *c, int64_t n);
 
+// Which order weft's own kernels add in. It is one more with each release in which some op gives other
+// bits than before, and goes into the numerics record with the libraries' versions.
+enum { KERNELS_VERSION = 2 };
+
 // The ops. Each function serves those that the column `kernel` of ops.def names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -142,8 +142,8 @@ static void device_info(const struct device *d, struct device_info *out)
                                 .shares_host = true};
     snprintf(out->model, sizeof out->model, "cpu");
     snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
-    snprintf(out->libraries, sizeof out->libraries, "onednn %d.%d.%d%s", v->major, v->minor,
-             v->patch, d->packed ? ", packed products" : "");
+    snprintf(out->libraries, sizeof out->libraries, "kernels %d onednn %d.%d.%d%s", KERNELS_VERSION,
+             v->major, v->minor, v->patch, d->packed ? ", packed products" : "");
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     out->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }

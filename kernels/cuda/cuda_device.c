@@ -129,8 +129,8 @@ static void describe_libraries(char *to, size_t room)
     cudaDriverGetVersion(&driver);
     print_version(cuda, sizeof cuda, runtime);
     print_version(serves, sizeof serves, driver);
-    snprintf(to, room, "cuda %s driver %s cublaslt %s cudnn %s", cuda, serves, gemm_version(),
-             attention_version());
+    snprintf(to, room, "kernels %d cuda %s driver %s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
+             serves, gemm_version(), attention_version());
 }
 
 static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)

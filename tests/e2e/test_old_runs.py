@@ -6,7 +6,8 @@ old_runs.tar.xz was made by the binaries of commit 737c5ed: five tiny runs of si
 dropout), their `--solo` folders and the checkpoints of steps 3 and 6, undisturbed; and the state of a
 coordinator in whose queue the classifier waits. What is held against
 them is thus the old program's own numbers: to the bit where the manifest names this machine's processor,
-libraries and threads, else to rounding."""
+libraries and threads and the model has no attention, whose gradient adds in another order since kernels 2;
+else to rounding."""
 import json
 import math
 import pathlib
@@ -44,8 +45,16 @@ def stores(place, name):
     return solo.checkpoints_of(store)
 
 
+def same_numerics(now, then):
+    """But for the version of weft's kernels, which was not recorded then."""
+    today = dict(now.manifest["numerics"])
+    today["libraries"] = re.sub(r"^kernels \d+ ", "", today["libraries"])
+    return today == then.manifest["numerics"]
+
+
 def assert_equal_numbers(now, then):
-    if now.manifest["numerics"] == then.manifest["numerics"]:
+    attends = any("/attn/" in tensor for tensor in then.tensors())
+    if same_numerics(now, then) and not attends:
         assert now.tensors() == then.tensors()
     else:
         was = then.numbers()

@@ -112,7 +112,7 @@ static void a_device_says_what_it_is(void **state)
     assert_string_equal(r.info.model, "cpu");
     assert_int_equal(r.info.threads, 3);
     assert_true(r.info.memory > 1u << 20);
-    assert_true(strncmp(r.info.libraries, "onednn ", 7) == 0);
+    assert_non_null(strstr(r.info.libraries, "onednn "));
     rig_close(&r);
     rig_open(&r, 1, "baseline");
     assert_string_equal(r.info.isa, "baseline");
