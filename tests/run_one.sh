@@ -10,6 +10,8 @@ name=$(basename "$program")
 if [ "$program" != "$3" ]; then
     name=$name-cuda
     export WEFT_RIG=cuda WEFT_BACKEND_DIR="$WEFT_BUILD/tests/cuda"
+    # Kernels are launched early there: the stricter way.
+    case $program in */ops/*) export WEFT_CUDA_EARLY_LAUNCH=1 ;; esac
     # With time to spare every kernel of the op suite runs in all orders of blocks and threads.
     case ${WEFT_LONG:+$program} in */ops/*) export WEFT_FAKE_CUDA=orders ;; esac
 fi

@@ -312,6 +312,7 @@ DEVICE void grad_keys(const struct attention *a, const int panels, const float *
 // dkr [b, t, g, r] → the gradient of kr [b, t, r]: a thread adds up one element over g.
 KERNEL(THREADS) attention_grad_shared(struct attention a, const float *dkr)
 {
+    kernel_begin();
     int64_t n = a.batch * a.keys * a.r, step = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
         float sum = 0;
@@ -326,17 +327,20 @@ KERNEL(THREADS) attention_grad_shared(struct attention a, const float *dkr)
 #define KERNELS(panels)                                                               \
     KERNEL(THREADS) attention_##panels(struct attention a)                            \
     {                                                                                 \
+        kernel_begin();                                                               \
         __shared__ struct room room;                                                  \
         forward(&a, panels, &room);                                                   \
     }                                                                                 \
     KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *means) \
     {                                                                                 \
+        kernel_begin();                                                               \
         __shared__ struct room room;                                                  \
         grad_queries(&a, panels, means, &room);                                       \
     }                                                                                 \
     KERNEL(THREADS)                                                                   \
     attention_grad_keys_##panels(struct attention a, const float *means, float *dkr)  \
     {                                                                                 \
+        kernel_begin();                                                               \
         __shared__ struct room room;                                                  \
         grad_keys(&a, panels, means, dkr, &room);                                     \
     }
@@ -362,14 +366,12 @@ int attention_own(struct stream_q *q, const struct op_call *c, const struct atte
         return op_refuse(c, e, "more tiles than a grid has blocks");
     if (attention_own_bytes(c) > c->workspace_bytes)
         return op_refuse(c, e, "the workspace does not hold a number a row");
-#define RUN(panels)                                                                               \
-    if (!a->dy) {                                                                                 \
-        LAUNCH(attention_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a);              \
-    } else {                                                                                      \
-        LAUNCH(attention_grad_queries_##panels, (unsigned)of_queries, THREADS, 0, q->stream, *a,  \
-               means);                                                                            \
-        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q->stream, *a, means, \
-               dkr);                                                                              \
+#define RUN(panels)                                                                              \
+    if (!a->dy) {                                                                                \
+        LAUNCH(attention_##panels, (unsigned)of_queries, THREADS, 0, q, *a);                     \
+    } else {                                                                                     \
+        LAUNCH(attention_grad_queries_##panels, (unsigned)of_queries, THREADS, 0, q, *a, means); \
+        LAUNCH(attention_grad_keys_##panels, (unsigned)of_keys, THREADS, 0, q, *a, means, dkr);  \
     }
     if (wide <= PANEL) {
         RUN(1)
@@ -380,6 +382,6 @@ int attention_own(struct stream_q *q, const struct op_call *c, const struct atte
     }
     if (a->dkr)
         LAUNCH(attention_grad_shared, launch_blocks(a->batch * a->keys * a->r, THREADS, BLOCKS),
-               THREADS, 0, q->stream, *a, dkr);
+               THREADS, 0, q, *a, dkr);
     return op_launched(q, c, e);
 }

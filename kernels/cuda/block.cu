@@ -21,6 +21,7 @@ struct block { // in units
 
 KERNEL(THREADS) block_kernel(struct block b, void *to, const void *from, int64_t all)
 {
+    kernel_begin();
     int64_t stride = (int64_t)gridDim.x * THREADS, j, k;
     for (int64_t n = (int64_t)blockIdx.x * THREADS + threadIdx.x; n < all; n += stride) {
         int64_t i = walk_divide(walk_divide(n, b.extent[2], &k), b.extent[1], &j);
@@ -110,6 +111,6 @@ int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
                  (uint64_t)(uintptr_t)c->in[0].data | (uint64_t)(uintptr_t)c->out[0].data);
     int64_t all = b.extent[0] * b.extent[1] * b.extent[2];
     LAUNCH(block_kernel, launch_blocks(all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH),
-           THREADS, 0, q->stream, b, c->out[0].data, (const void *)c->in[0].data, all);
+           THREADS, 0, q, b, c->out[0].data, (const void *)c->in[0].data, all);
     return op_launched(q, c, e);
 }

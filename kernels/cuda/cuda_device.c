@@ -61,14 +61,13 @@ static int read_properties(struct device *d, struct err *e)
     d->major = p.major;
     d->minor = p.minor;
     d->processors = p.multiProcessorCount;
-    d->shared_most = p.sharedMemPerBlockOptin;
     d->memory = p.totalGlobalMem;
     return 0;
 }
 
 static int open_libraries(struct device *d, struct err *e)
 {
-    int rc = CUDA(d, NULL, e, probe_image());
+    int rc = CUDA(d, NULL, e, probe_image(&d->compiled));
     rc = rc ? rc : gemm_open(d, e);
     return rc ? rc : attention_open(d, e);
 }

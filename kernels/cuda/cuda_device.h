@@ -23,10 +23,10 @@ struct device {
     bool guard; // WEFT_CUDA_GUARD: zones around every allocation are checked at sync and close
     int switches[SWITCH_COUNT];
     char model[64];
-    int major, minor;   // compute capability
-    int processors;     // streaming multiprocessors
-    int captures;       // streams that capture: nothing may be waited for
-    size_t shared_most; // bytes of shared memory that a block can ask for
+    int major, minor; // compute capability
+    int compiled;     // the one that its kernels were compiled for: 90
+    int processors;   // streaming multiprocessors
+    int captures;     // streams that capture: nothing may be waited for
     uint64_t memory, allocated;
     struct list regions, streams, events, graphs; // what device_close frees
     struct gemm_state *gemm;                      // cuda_gemm.c's: handles, chosen algorithms
@@ -37,6 +37,7 @@ struct device {
 struct stream_q {
     struct device *device;
     cudaStream_t stream;
+    bool early;   // our kernels are launched before those ahead of them have ended
     enum op last; // what was queued last: named when the device fails behind it
     bool any;     // something was
     struct list link;
@@ -71,7 +72,9 @@ int device_count(struct err *e);
 int device_open(const struct device_options *o, struct device **out, struct err *e);
 void device_close(struct device *d);
 void device_info(const struct device *d, struct device_info *out);
-cudaError_t probe_image(void); // probe.cu: whether this build has code for the bound device
+// probe.cu: whether this build has code for the bound device, and for what capability it was
+// compiled (90).
+cudaError_t probe_image(int *compiled);
 
 // ---- cuda_stream.c -----------------------------------------------------------------------------
 

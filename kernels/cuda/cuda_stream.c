@@ -28,6 +28,8 @@ int stream_create(struct device *d, struct stream_q **out, struct err *e)
         return rc;
     }
     q->device = d;
+    // Code for less waits for nothing (launch.h), even where a later device runs it.
+    q->early = d->switches[SWITCH_EARLY_LAUNCH] && d->major >= 9 && d->compiled >= 90;
     list_append(&d->streams, &q->link);
     *out = q;
     return 0;

@@ -115,7 +115,7 @@ VARIANTS(THREADS, fill_places, dealt)
 VARIANTS(THREADS, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 
-static void launch_dealt(cudaStream_t stream, enum op op, int wide, const struct dealt *c)
+static void launch_dealt(const struct stream_q *q, enum op op, int wide, const struct dealt *c)
 {
     const int64_t packs = c->width / wide;
     const unsigned all = launch_blocks(c->rows * packs, THREADS, MOST_BLOCKS);
@@ -123,12 +123,12 @@ static void launch_dealt(cudaStream_t stream, enum op op, int wide, const struct
     const unsigned per_token = launch_blocks(c->choices / c->each * packs, THREADS, MOST_BLOCKS);
     const unsigned warp_each = launch_blocks(c->choices, THREADS / WARP, MOST_BLOCKS);
     if (op == OP_DISPATCH) {
-        launch_clear_places(stream, wide, all, THREADS, c);
-        launch_fill_places(stream, wide, per_choice, THREADS, c);
+        launch_clear_places(q, wide, all, THREADS, c);
+        launch_fill_places(q, wide, per_choice, THREADS, c);
     } else if (op == OP_COMBINE) {
-        launch_gather_rows(stream, wide, per_token, THREADS, c);
+        launch_gather_rows(q, wide, per_token, THREADS, c);
     } else {
-        launch_dot_rows(stream, wide, warp_each, THREADS, c);
+        launch_dot_rows(q, wide, warp_each, THREADS, c);
     }
 }
 
@@ -165,6 +165,6 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     d.rows = shape_count(&places->shape) / d.width;
     int wide =
         pack_aligned(tokens->data) && pack_aligned(places->data) ? pack_wide(d.type, d.width) : 1;
-    launch_dealt(q->stream, c->op, wide, &d);
+    launch_dealt(q, c->op, wide, &d);
     return op_launched(q, c, e);
 }

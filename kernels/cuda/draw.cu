@@ -88,11 +88,13 @@ DEVICE void run_dropout(const struct site *s, int wide, const void *x, void *y, 
 
 KERNEL(THREADS) dropout_f32_kernel(struct site s, const float *x, float *y)
 {
+    kernel_begin();
     run_dropout(&s, 4, x, y, DT_F32);
 }
 
 KERNEL(THREADS) dropout_bf16_kernel(struct site s, const uint16_t *x, uint16_t *y)
 {
+    kernel_begin();
     run_dropout(&s, 8, x, y, DT_BF16);
 }
 
@@ -100,6 +102,7 @@ KERNEL(THREADS) dropout_bf16_kernel(struct site s, const uint16_t *x, uint16_t *
 
 KERNEL(THREADS) normal_kernel(struct site s, float *y)
 {
+    kernel_begin();
     unsigned step = *s.step;
     int64_t stride = (int64_t)gridDim.x * THREADS, at;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < s.all; i += stride) {
@@ -168,10 +171,10 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     unsigned blocks = count_blocks(q, s.all);
     if (bf16)
-        LAUNCH(dropout_bf16_kernel, blocks, THREADS, 0, q->stream, s, (uint16_t *)c->in[0].data,
+        LAUNCH(dropout_bf16_kernel, blocks, THREADS, 0, q, s, (uint16_t *)c->in[0].data,
                (uint16_t *)c->out[0].data);
     else
-        LAUNCH(dropout_f32_kernel, blocks, THREADS, 0, q->stream, s, (float *)c->in[0].data,
+        LAUNCH(dropout_f32_kernel, blocks, THREADS, 0, q, s, (float *)c->in[0].data,
                (float *)c->out[0].data);
     return op_launched(q, c, e);
 }
@@ -184,7 +187,6 @@ int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
     s.all = rc ? 0 : shape_count(&c->out[0].shape);
     if (!s.all)
         return rc;
-    LAUNCH(normal_kernel, count_blocks(q, s.all), THREADS, 0, q->stream, s,
-           (float *)c->out[0].data);
+    LAUNCH(normal_kernel, count_blocks(q, s.all), THREADS, 0, q, s, (float *)c->out[0].data);
     return op_launched(q, c, e);
 }

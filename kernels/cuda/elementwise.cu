@@ -213,12 +213,14 @@ DEVICE void run_chain(const struct plan *p, int wide, float *kept)
 
 KERNEL(THREADS) chain4_kernel(struct plan p)
 {
+    kernel_begin();
     SHARED(float, kept);
     run_chain(&p, 4, kept);
 }
 
 KERNEL(THREADS) chain8_kernel(struct plan p)
 {
+    kernel_begin();
     SHARED(float, kept);
     run_chain(&p, 8, kept);
 }
@@ -372,9 +374,9 @@ static int launch_steps(struct stream_q *q, const struct op_call *call, const st
     size_t kept = (size_t)(p.kept * wide * THREADS) * sizeof(float);
     unsigned blocks = launch_blocks(p.all, THREADS, (int64_t)q->device->processors * BLOCKS_EACH);
     if (wide == 4)
-        LAUNCH(chain4_kernel, blocks, THREADS, kept, q->stream, p);
+        LAUNCH(chain4_kernel, blocks, THREADS, kept, q, p);
     else
-        LAUNCH(chain8_kernel, blocks, THREADS, kept, q->stream, p);
+        LAUNCH(chain8_kernel, blocks, THREADS, kept, q, p);
     return op_launched(q, call, e);
 }
 

@@ -52,6 +52,7 @@ DEVICE int64_t row_of(const int32_t *ids, int64_t i, int64_t start, int64_t rows
 #define EMBED(name, type, zero)                                                          \
     KERNEL(THREADS) name(struct embed c)                                                 \
     {                                                                                    \
+        kernel_begin();                                                                  \
         const int64_t step = (int64_t)gridDim.x * THREADS;                               \
         for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n * c.width; \
              i += step) {                                                                \
@@ -72,11 +73,11 @@ static int run_embed(struct stream_q *q, const struct op_call *c, struct embed *
     m->width = (int64_t)(bytes / (whole ? 16 : size));
     unsigned grid = launch_blocks(m->n * m->width, THREADS, MOST_BLOCKS);
     if (whole)
-        LAUNCH(embed_16, grid, THREADS, 0, q->stream, *m);
+        LAUNCH(embed_16, grid, THREADS, 0, q, *m);
     else if (size == 4)
-        LAUNCH(embed_4, grid, THREADS, 0, q->stream, *m);
+        LAUNCH(embed_4, grid, THREADS, 0, q, *m);
     else
-        LAUNCH(embed_2, grid, THREADS, 0, q->stream, *m);
+        LAUNCH(embed_2, grid, THREADS, 0, q, *m);
     return op_launched(q, c, e);
 }
 
@@ -146,6 +147,7 @@ DEVICE void count_digits(const struct sort *c, unsigned count[WARPS][DIGITS])
 
 KERNEL(THREADS) sort_count(struct sort c)
 {
+    kernel_begin();
     __shared__ unsigned count[WARPS][DIGITS];
     count_digits(&c, count);
     for (int digit = threadIdx.x; digit < 1 << c.bits; digit += THREADS) {
@@ -171,6 +173,7 @@ DEVICE unsigned before_in_warp(unsigned x, unsigned *all)
 // A warp adds up one digit's chunks.
 KERNEL(THREADS) sort_sum(struct sort c)
 {
+    kernel_begin();
     const int64_t digit = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (digit >> c.bits)
         return; // whole warps
@@ -188,6 +191,7 @@ KERNEL(THREADS) sort_sum(struct sort c)
 
 KERNEL(THREADS) sort_move(struct sort c)
 {
+    kernel_begin();
     __shared__ unsigned next[WARPS][DIGITS], first[DIGITS];
     const int warp = threadIdx.x / WARP, digits = 1 << c.bits;
     count_digits(&c, next);
@@ -378,10 +382,12 @@ DEVICE void sum_crossing(const struct sums *c, int wide)
 #define SUMS(suffix, wide)                                 \
     KERNEL(TILE_THREADS) sum_tiles_##suffix(struct sums c) \
     {                                                      \
+        kernel_begin();                                    \
         sum_tiles(&c, wide);                               \
     }                                                      \
     KERNEL(THREADS) sum_crossing_##suffix(struct sums c)   \
     {                                                      \
+        kernel_begin();                                    \
         sum_crossing(&c, wide);                            \
     }
 
@@ -407,10 +413,10 @@ static void sort_ids(struct stream_q *q, const struct embed *m, const struct emb
         c.shift = pass * p->bits;
         c.keys = (unsigned *)(void *)(scratch + p->keys[pass % 2]);
         c.places = (unsigned *)(void *)(scratch + p->places[pass % 2]);
-        LAUNCH(sort_count, (unsigned)p->chunks, THREADS, 0, q->stream, c);
-        LAUNCH(sort_sum, launch_blocks((int64_t)1 << p->bits, WARPS, MOST_BLOCKS), THREADS, 0,
-               q->stream, c);
-        LAUNCH(sort_move, (unsigned)p->chunks, THREADS, 0, q->stream, c);
+        LAUNCH(sort_count, (unsigned)p->chunks, THREADS, 0, q, c);
+        LAUNCH(sort_sum, launch_blocks((int64_t)1 << p->bits, WARPS, MOST_BLOCKS), THREADS, 0, q,
+               c);
+        LAUNCH(sort_move, (unsigned)p->chunks, THREADS, 0, q, c);
         c.ids = NULL;
         c.keys_in = c.keys;
         c.places_in = c.places;
@@ -440,15 +446,15 @@ static void sum_rows(struct stream_q *q, const struct op_call *call, const struc
     c.slices = (c.width + TILE_THREADS * wide - 1) / (TILE_THREADS * wide);
     const unsigned tiles = (unsigned)(p->tiles * c.slices);
     if (packs)
-        LAUNCH(sum_tiles_pack, tiles, TILE_THREADS, 0, q->stream, c);
+        LAUNCH(sum_tiles_pack, tiles, TILE_THREADS, 0, q, c);
     else
-        LAUNCH(sum_tiles_element, tiles, TILE_THREADS, 0, q->stream, c);
+        LAUNCH(sum_tiles_element, tiles, TILE_THREADS, 0, q, c);
     c.slices = (c.width + WARP * wide - 1) / (WARP * wide);
     const unsigned crossings = (unsigned)(p->tiles * c.slices);
     if (packs)
-        LAUNCH(sum_crossing_pack, crossings, THREADS, 0, q->stream, c);
+        LAUNCH(sum_crossing_pack, crossings, THREADS, 0, q, c);
     else
-        LAUNCH(sum_crossing_element, crossings, THREADS, 0, q->stream, c);
+        LAUNCH(sum_crossing_element, crossings, THREADS, 0, q, c);
 }
 
 static int run_embed_grad(struct stream_q *q, const struct op_call *c, const struct embed *m,

@@ -6,19 +6,24 @@
 // it for the device; with WEFT_EMULATE gcc compiles it as C against tests/cuda/emulate.h, which
 // runs the threads of a block as fibers and stops at what a GPU would leave undefined.
 //
-//   KERNEL(256) twice(float *x, int64_t n) { … }          a kernel of at most 256 threads a block
+//   KERNEL(256) twice(float *x, int64_t n)                a kernel of at most 256 threads a block
+//   { kernel_begin(); … }                                 what every kernel begins with
 //   KERNEL_BESIDE(256, 2) …                               the same, with registers for as many blocks
 //                                                         at once on a processor, and no fewer
 //   DEVICE float half_of(float x) { … }                   a device function
 //   __shared__ float part[32];                            static shared memory
 //   SHARED(float, rows);                                  `float *rows`, of the launch's bytes
-//   LAUNCH(twice, grid, block, shared_bytes, q->stream, x, n);
+//   LAUNCH(twice, grid, block, shared_bytes, q, x, n);    on the stream of struct stream_q *q
 //   return op_launched(q, c, e);                     cuda_device.h: what every launch ends with
 //
 // A grid of no blocks is an error of CUDA's: an op of nothing returns before it launches. Arguments
 // are copied at the launch: structs by value may be up to 4 KB in all, and hold device pointers
 // alone. No thread leaves a kernel while others of its block still come to a barrier or a shuffle.
 // More than 48 KB of dynamic shared memory must be asked for once with cudaFuncSetAttribute.
+//
+// On a stream that launches early (q->early) a kernel's blocks come to the processors while those
+// of the kernel before it still run. kernel_begin() is where each thread waits for the end of that
+// kernel; before it a kernel touches no global memory. README.md says why that is enough.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -37,9 +42,43 @@
 #define SHARED(type, name)                                               \
     extern __shared__ __align__(16) unsigned char launch_shared_bytes[]; \
     type *name = (type *)(void *)launch_shared_bytes
-#define LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+// op_launched() asks what became of it.
+#define LAUNCH(kernel, grid, block, shared_bytes, q, ...)                               \
+    do {                                                                                \
+        cudaLaunchAttribute early_;                                                     \
+        const cudaLaunchConfig_t how_ =                                                 \
+            launch_config(grid, block, shared_bytes, (q)->stream, (q)->early, &early_); \
+        (void)cudaLaunchKernelEx(&how_, kernel, __VA_ARGS__);                           \
+    } while (0)
+
+// `a` is borrowed until the launch.
+static inline cudaLaunchConfig_t launch_config(dim3 grid, dim3 block, size_t shared_bytes,
+                                               cudaStream_t stream, bool early,
+                                               cudaLaunchAttribute *a)
+{
+    cudaLaunchConfig_t how = {};
+    a->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a->val.programmaticStreamSerializationAllowed = 1;
+    how.gridDim = grid;
+    how.blockDim = block;
+    how.dynamicSmemBytes = shared_bytes;
+    how.stream = stream;
+    how.attrs = a;
+    how.numAttrs = early;
+    return how;
+}
 #endif
+
+// The first statement of every kernel, for all its threads: waits until the kernel before it in the
+// stream has ended and what it wrote is seen; then lets the next kernel's blocks come, which wait
+// in turn. In this order: so when a kernel begins early, all but the last before it have ended.
+DEVICE void kernel_begin(void)
+{
+#if defined(WEFT_EMULATE) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
 
 // A grid or block of up to three dimensions.
 static inline dim3 launch_dim(unsigned x, unsigned y, unsigned z)

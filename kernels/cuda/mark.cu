@@ -14,6 +14,7 @@
 
 KERNEL(1) mark_kernel(volatile uint64_t *words, uint64_t value, uint64_t add)
 {
+    kernel_begin();
     words[0] = value;
     __threadfence_system();
     words[1] = words[1] + add;
@@ -26,6 +27,6 @@ int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t 
     int rc = device_bind(q->device, e);
     if (rc)
         return rc;
-    LAUNCH(mark_kernel, 1, 1, 0, q->stream, (volatile uint64_t *)words, value, add);
+    LAUNCH(mark_kernel, 1, 1, 0, q, (volatile uint64_t *)words, value, add);
     return cuda_check(q->device, q, "launch of a mark", cudaGetLastError(), e);
 }

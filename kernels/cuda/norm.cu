@@ -385,7 +385,7 @@ static int sum_weight_grad(struct stream_q *q, const struct op_call *call, struc
     PRE((size_t)parts * (size_t)c->n * sizeof(float) <= call->workspace_bytes);
     c->out = partial;
     for (; c->window < c->n; c->window += HELD * c->team)
-        launch_weight_grad(q->stream, wide, parts, threads, c);
+        launch_weight_grad(q, wide, parts, threads, c);
     int rc = op_launched(q, call, e);
     return rc ? rc : reduce_parts(q, call, partial, parts, c->n, e);
 }
@@ -475,8 +475,8 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     const unsigned threads = r.team == WARP ? (unsigned)MIDDLE : (unsigned)r.team;
     const unsigned grid = launch_blocks(r.rows, threads / r.team, MOST_BLOCKS);
     if (r.dy)
-        launch_norm_grad(q->stream, wide, grid, threads, &r);
+        launch_norm_grad(q, wide, grid, threads, &r);
     else
-        launch_norm(q->stream, wide, grid, threads, &r);
+        launch_norm(q, wide, grid, threads, &r);
     return op_launched(q, c, e);
 }

@@ -19,6 +19,7 @@ struct pieces {
 
 KERNEL(THREADS) pieces_kernel(struct pieces p)
 {
+    kernel_begin();
     void *to = p.to[blockIdx.y];
     const void *from = p.from[blockIdx.y];
     int64_t stride = (int64_t)gridDim.x * THREADS;
@@ -54,6 +55,6 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
         return 0;
     int64_t most = ((int64_t)q->device->processors * BLOCKS_EACH + pieces - 1) / pieces;
     unsigned blocks = launch_blocks(p.units, THREADS, most);
-    LAUNCH(pieces_kernel, launch_dim(blocks, (unsigned)pieces, 1), THREADS, 0, q->stream, p);
+    LAUNCH(pieces_kernel, launch_dim(blocks, (unsigned)pieces, 1), THREADS, 0, q, p);
     return op_launched(q, c, e);
 }

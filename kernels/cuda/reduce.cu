@@ -120,6 +120,7 @@ DEVICE void add_columns(const struct columns *c, double total[LANES], int64_t ro
 
 KERNEL_BESIDE(THREADS, 2) columns_kernel(struct columns c)
 {
+    kernel_begin();
     __shared__ double part[THREADS * LANES];
     const int wide = 1 << c.log_wide, x = threadIdx.x & (wide - 1), y = threadIdx.x >> c.log_wide;
     const int64_t at = blockIdx.x / c.parts, cut = blockIdx.x % c.parts;
@@ -186,7 +187,7 @@ static int launch_columns(struct stream_q *q, const struct op_call *call, struct
     c->fits = pack_aligned(c->x) && c->cols % LANES == 0 &&
               strides_fit(&c->reduced, c->reduced.n) &&
               strides_fit(&c->kept, c->kept.n ? c->kept.n - 1 : 0);
-    LAUNCH(columns_kernel, (unsigned)blocks, THREADS, 0, q->stream, *c);
+    LAUNCH(columns_kernel, (unsigned)blocks, THREADS, 0, q, *c);
     return op_launched(q, call, e);
 }
 
@@ -281,6 +282,7 @@ DEVICE double sum_scattered(const struct runs *c, int64_t base, int64_t i, int64
 
 KERNEL(THREADS) runs_kernel(struct runs c)
 {
+    kernel_begin();
     __shared__ double part[WARP];
     const int lane = threadIdx.x % c.team;
     const bool contiguous = c.reduced.n == 1 && c.reduced.stride[IN][0] == 1;
@@ -301,6 +303,7 @@ KERNEL(THREADS) runs_kernel(struct runs c)
 
 KERNEL(THREADS) chunks_kernel(const double *partial, int64_t chunks, struct sink out)
 {
+    kernel_begin();
     __shared__ double part[WARP];
     double sum = 0;
     for (int64_t i = threadIdx.x; i < chunks; i += THREADS)
@@ -336,10 +339,9 @@ static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs 
         PRE((size_t)(c->results * c->chunks) * sizeof(double) <= call->workspace_bytes);
     }
     int64_t each = THREADS / c->team, n = c->results * c->chunks;
-    LAUNCH(runs_kernel, launch_blocks(n, each, MOST_BLOCKS), THREADS, 0, q->stream, *c);
+    LAUNCH(runs_kernel, launch_blocks(n, each, MOST_BLOCKS), THREADS, 0, q, *c);
     if (c->chunks > 1)
-        LAUNCH(chunks_kernel, (unsigned)c->results, THREADS, 0, q->stream, c->partial, c->chunks,
-               c->out);
+        LAUNCH(chunks_kernel, (unsigned)c->results, THREADS, 0, q, c->partial, c->chunks, c->out);
     return op_launched(q, call, e);
 }
 

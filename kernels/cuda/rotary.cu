@@ -178,6 +178,6 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.offset = c->attr->rotary.offset;
     r.pairs = c->attr->rotary.pairs;
     r.series = rotary_series_of(&c->attr->rotary, n);
-    launch_rotary(q->stream, wide, launch_blocks(r.rows, r.together, BLOCKS), THREADS, &r);
+    launch_rotary(q, wide, launch_blocks(r.rows, r.together, BLOCKS), THREADS, &r);
     return op_launched(q, c, e);
 }

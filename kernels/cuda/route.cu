@@ -33,6 +33,7 @@ struct top_rows {
 
 KERNEL(THREADS) topk_kernel(struct top_rows c)
 {
+    kernel_begin();
     const int lane = threadIdx.x % WARP;
     for (int64_t row = team_row(WARP); row < c.rows; row += team_step(WARP)) {
         const float *x = c.by + row * c.n; // what is compared
@@ -67,6 +68,7 @@ KERNEL(THREADS) topk_kernel(struct top_rows c)
 
 KERNEL(THREADS) topk_grad_kernel(struct top_rows c)
 {
+    kernel_begin();
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.rows * c.n; i += step) {
         const int64_t row = i / c.n, at = i % c.n;
@@ -102,11 +104,10 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
         (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
         return op_refuse(c, e, "operands disagree about an extent");
     if (grad)
-        LAUNCH(topk_grad_kernel, launch_blocks(r.rows * r.n, THREADS, MOST_BLOCKS), THREADS, 0,
-               q->stream, r);
+        LAUNCH(topk_grad_kernel, launch_blocks(r.rows * r.n, THREADS, MOST_BLOCKS), THREADS, 0, q,
+               r);
     else
-        LAUNCH(topk_kernel, launch_blocks(r.rows, THREADS / WARP, MOST_BLOCKS), THREADS, 0,
-               q->stream, r);
+        LAUNCH(topk_kernel, launch_blocks(r.rows, THREADS / WARP, MOST_BLOCKS), THREADS, 0, q, r);
     return op_launched(q, c, e);
 }
 
@@ -117,6 +118,7 @@ KERNEL(1)
 balance_kernel(const float *p, const float *load, const float *clip, float *out, int64_t n,
                float scale)
 {
+    kernel_begin();
     double mean = 0;
     for (int64_t i = 0; i < n; i++)
         mean += (double)load[i] / (double)n;
@@ -136,7 +138,7 @@ int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (c->attr->start + n > shape_count(&c->in[1].shape))
         return op_refuse(c, e, "the metrics hold no such loads");
-    LAUNCH(balance_kernel, 1, 1, 0, q->stream, (const float *)c->in[0].data,
+    LAUNCH(balance_kernel, 1, 1, 0, q, (const float *)c->in[0].data,
            (const float *)c->in[1].data + c->attr->start, (const float *)c->in[2].data,
            (float *)c->out[0].data, n, c->attr->scale);
     return op_launched(q, c, e);
@@ -214,6 +216,7 @@ DEVICE int number_choices(const struct dealing *c, int64_t first, const int32_t 
 
 KERNEL(THREADS) slots_kernel(struct dealing c)
 {
+    kernel_begin();
     const struct route *r = &c.route;
     const int64_t group = blockIdx.x, first = group * r->tokens;
     int32_t *order = c.scratch + group * 2 * r->tokens, *other = order + r->tokens;
@@ -252,6 +255,6 @@ int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
     d.chosen = (float *)c->out[1].data;
     d.scratch = (int32_t *)c->workspace;
     if (d.route.groups)
-        LAUNCH(slots_kernel, (unsigned)d.route.groups, THREADS, 0, q->stream, d);
+        LAUNCH(slots_kernel, (unsigned)d.route.groups, THREADS, 0, q, d);
     return op_launched(q, c, e);
 }

@@ -475,7 +475,7 @@ static const struct rows_op {
     int wide;    // the operand that has whole rows, counted inputs first
     int ids;     // the input that holds ids; −1: none does
     int threads; // of a block
-    void (*launch)(cudaStream_t stream, int wide, unsigned grid, unsigned block,
+    void (*launch)(const struct stream_q *q, int wide, unsigned grid, unsigned block,
                    const struct rows *c);
 } table[] = {
     {OP_ROW_MAX, 0, -1, THREADS, launch_row_max},
@@ -556,7 +556,6 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
         r.out[k] = c->out[k].data;
         r.out_type[k] = c->out[k].dtype;
     }
-    op->launch(q->stream, wide, launch_blocks(r.count, op->threads / r.team, MOST_BLOCKS),
-               op->threads, &r);
+    op->launch(q, wide, launch_blocks(r.count, op->threads / r.team, MOST_BLOCKS), op->threads, &r);
     return op_launched(q, c, e);
 }

@@ -75,6 +75,7 @@ DEVICE double sum_squares(const float *x, int64_t n)
 
 KERNEL(THREADS) squares_kernel(struct ranges r)
 {
+    kernel_begin();
     __shared__ double part[WARP];
     const int block = (int)blockIdx.x;
     int low = 0, high = r.n - 1; // the first range that ends behind this block
@@ -96,6 +97,7 @@ KERNEL(THREADS) squares_kernel(struct ranges r)
 
 KERNEL(ADDERS) squares_add_kernel(struct ranges r, float *to, bool accumulate)
 {
+    kernel_begin();
     __shared__ float part[RANGES];
     const int lane = threadIdx.x % WARP;
     for (int k = threadIdx.x / WARP; k < r.n; k += ADDERS / WARP) {
@@ -118,8 +120,8 @@ KERNEL(ADDERS) squares_add_kernel(struct ranges r, float *to, bool accumulate)
 static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct ranges *r,
                          bool accumulate, struct err *e)
 {
-    LAUNCH(squares_kernel, (unsigned)r->range[r->n - 1].end, THREADS, 0, q->stream, *r);
-    LAUNCH(squares_add_kernel, 1, ADDERS, 0, q->stream, *r, (float *)c->out[0].data, accumulate);
+    LAUNCH(squares_kernel, (unsigned)r->range[r->n - 1].end, THREADS, 0, q, *r);
+    LAUNCH(squares_add_kernel, 1, ADDERS, 0, q, *r, (float *)c->out[0].data, accumulate);
     return op_launched(q, c, e);
 }
 

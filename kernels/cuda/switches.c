@@ -7,6 +7,7 @@
 static const struct {
     const char *name;
     int least, most, usual;
+    bool same_numbers; // whatever it is set to
 } known[SWITCH_COUNT] = {
     [SWITCH_LIBRARY_ATTENTION] = {"WEFT_CUDA_LIBRARY_ATTENTION", 0, 1, 1},
     [SWITCH_EPILOGUES] = {"WEFT_CUDA_EPILOGUES", 0, 1, 1},
@@ -14,6 +15,7 @@ static const struct {
                            SWITCH_CANDIDATES_MOST},
     [SWITCH_FINALISTS] = {"WEFT_CUDA_FINALISTS", 1, SWITCH_CANDIDATES_MOST, 6},
     [SWITCH_SCRATCH] = {"WEFT_CUDA_SCRATCH", 0, 1 << 16, 1 << 16},
+    [SWITCH_EARLY_LAUNCH] = {"WEFT_CUDA_EARLY_LAUNCH", 0, 1, 0, .same_numbers = true},
 };
 
 int switches_read(int value[SWITCH_COUNT], struct err *e)
@@ -38,6 +40,6 @@ void switches_print(const int value[SWITCH_COUNT], char to[SWITCHES_SIZE])
     int n = 0;
     to[0] = 0;
     for (int i = 0; i < SWITCH_COUNT; i++)
-        if (value[i] != known[i].usual)
+        if (value[i] != known[i].usual && !known[i].same_numbers)
             n += snprintf(to + n, (size_t)(SWITCHES_SIZE - n), ", %s=%d", known[i].name, value[i]);
 }

@@ -7,9 +7,11 @@
 //   CANDIDATES         algorithms that cuBLASLt is asked for, for each product
 //   FINALISTS          of them those that are timed with care
 //   SCRATCH            MiB of it, at most, that an algorithm of a product may have
+//   EARLY_LAUNCH       1: our kernels come to the device before those ahead of them have ended
 //
 // A trained number may depend on them, so they are part of the owner of choices (algos.h): what was
-// chosen under others is another device's.
+// chosen under others is another device's. Not so EARLY_LAUNCH: it changes no number, and runs with
+// and without it are to be compared to the bit, with the same choices.
 #pragma once
 #include "common/base/err.h"
 
@@ -19,11 +21,12 @@ enum cuda_switch {
     SWITCH_CANDIDATES,
     SWITCH_FINALISTS,
     SWITCH_SCRATCH,
+    SWITCH_EARLY_LAUNCH,
     SWITCH_COUNT
 };
 enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 192 }; // the text of them all has room in it
 
 // Fails where a variable is no number of its range.
 int switches_read(int value[SWITCH_COUNT], struct err *e);
-// ", WEFT_CUDA_NAME=N" of each that is not as usual.
+// ", WEFT_CUDA_NAME=N" of each that is not as usual and may change a number.
 void switches_print(const int value[SWITCH_COUNT], char to[SWITCHES_SIZE]);

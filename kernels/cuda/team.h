@@ -99,28 +99,31 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
 #define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), name, what)
 #define VARIANTS_BESIDE(threads, blocks, name, what) \
     VARIANTS_OF(KERNEL_BESIDE(threads, blocks), name, what)
-#define VARIANTS_OF(kernel, name, what)                                                     \
-    kernel name##_bf16(struct what c)                                                       \
-    {                                                                                       \
-        name(&c, pack_of(DT_BF16, 8));                                                      \
-    }                                                                                       \
-    kernel name##_f32(struct what c)                                                        \
-    {                                                                                       \
-        name(&c, pack_of(DT_F32, 4));                                                       \
-    }                                                                                       \
-    kernel name##_element(struct what c)                                                    \
-    {                                                                                       \
-        name(&c, pack_of(DT_NONE, 1));                                                      \
-    }                                                                                       \
-    static void launch_##name(cudaStream_t stream, int wide, unsigned grid, unsigned block, \
-                              const struct what *c)                                         \
-    {                                                                                       \
-        if (wide == 8)                                                                      \
-            LAUNCH(name##_bf16, grid, block, 0, stream, *c);                                \
-        else if (wide == 4)                                                                 \
-            LAUNCH(name##_f32, grid, block, 0, stream, *c);                                 \
-        else                                                                                \
-            LAUNCH(name##_element, grid, block, 0, stream, *c);                             \
+#define VARIANTS_OF(kernel, name, what)                                                          \
+    kernel name##_bf16(struct what c)                                                            \
+    {                                                                                            \
+        kernel_begin();                                                                          \
+        name(&c, pack_of(DT_BF16, 8));                                                           \
+    }                                                                                            \
+    kernel name##_f32(struct what c)                                                             \
+    {                                                                                            \
+        kernel_begin();                                                                          \
+        name(&c, pack_of(DT_F32, 4));                                                            \
+    }                                                                                            \
+    kernel name##_element(struct what c)                                                         \
+    {                                                                                            \
+        kernel_begin();                                                                          \
+        name(&c, pack_of(DT_NONE, 1));                                                           \
+    }                                                                                            \
+    static void launch_##name(const struct stream_q *q, int wide, unsigned grid, unsigned block, \
+                              const struct what *c)                                              \
+    {                                                                                            \
+        if (wide == 8)                                                                           \
+            LAUNCH(name##_bf16, grid, block, 0, q, *c);                                          \
+        else if (wide == 4)                                                                      \
+            LAUNCH(name##_f32, grid, block, 0, q, *c);                                           \
+        else                                                                                     \
+            LAUNCH(name##_element, grid, block, 0, q, *c);                                       \
     }
 
 // ---- teams -------------------------------------------------------------------------------------

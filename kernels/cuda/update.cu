@@ -28,6 +28,7 @@ struct parts {
 
 KERNEL(THREADS) metrics_kernel(struct parts p, float *to)
 {
+    kernel_begin();
     for (int k = 0; k < p.parts; k++) {
         for (int64_t i = threadIdx.x; i < p.n[k]; i += THREADS)
             to[i] = p.from[k][i];
@@ -54,7 +55,7 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e,
                          left < 0 ? "more metrics than the output holds"
                                   : "fewer metrics than the output holds");
-    LAUNCH(metrics_kernel, 1, THREADS, 0, q->stream, p, (float *)c->out[0].data);
+    LAUNCH(metrics_kernel, 1, THREADS, 0, q, p, (float *)c->out[0].data);
     return op_launched(q, c, e);
 }
 
@@ -62,6 +63,7 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 
 KERNEL(1) clip_kernel(const float *metrics, float *clip, double limit)
 {
+    kernel_begin();
     float loss = metrics[METRIC_LOSS], sqnorm = metrics[METRIC_SQNORM];
     double norm = sqrt((double)sqnorm);
     clip[CLIP_SCALE] = limit > 0 && norm > limit ? (float)(limit / norm) : 1;
@@ -76,7 +78,7 @@ int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
         return rc;
     if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
         return op_refuse(c, e, "operands are no metrics and clip vectors");
-    LAUNCH(clip_kernel, 1, 1, 0, q->stream, (const float *)c->in[0].data, (float *)c->out[0].data,
+    LAUNCH(clip_kernel, 1, 1, 0, q, (const float *)c->in[0].data, (float *)c->out[0].data,
            (double)c->attr->clip_norm);
     return op_launched(q, c, e);
 }
@@ -171,16 +173,19 @@ DEVICE void update_all(const struct update *u, int states, bool in_place, unsign
 
 KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
 {
+    kernel_begin();
     update_all(&u, 0, in_place, blockIdx.x, gridDim.x);
 }
 
 KERNEL(THREADS) momentum_kernel(struct update u, bool in_place)
 {
+    kernel_begin();
     update_all(&u, 1, in_place, blockIdx.x, gridDim.x);
 }
 
 KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
 {
+    kernel_begin();
     update_all(&u, 2, in_place, blockIdx.x, gridDim.x);
 }
 
@@ -221,16 +226,19 @@ DEVICE void update_ranges(const struct ranges *r, int states)
 
 KERNEL(THREADS) sgd_ranges_kernel(struct ranges r)
 {
+    kernel_begin();
     update_ranges(&r, 0);
 }
 
 KERNEL(THREADS) momentum_ranges_kernel(struct ranges r)
 {
+    kernel_begin();
     update_ranges(&r, 1);
 }
 
 KERNEL(THREADS) adam_ranges_kernel(struct ranges r)
 {
+    kernel_begin();
     update_ranges(&r, 2);
 }
 
@@ -272,11 +280,11 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     unsigned blocks =
         launch_blocks(u.n, (int64_t)THREADS * WIDE, (int64_t)q->device->processors * BLOCKS_EACH);
     if (c->op == OP_SGD)
-        LAUNCH(sgd_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+        LAUNCH(sgd_kernel, blocks, THREADS, 0, q, u, in_place);
     else if (c->op == OP_MOMENTUM)
-        LAUNCH(momentum_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+        LAUNCH(momentum_kernel, blocks, THREADS, 0, q, u, in_place);
     else
-        LAUNCH(adam_kernel, blocks, THREADS, 0, q->stream, u, in_place);
+        LAUNCH(adam_kernel, blocks, THREADS, 0, q, u, in_place);
     return op_launched(q, c, e);
 }
 
@@ -301,11 +309,11 @@ static int launch_ranges(struct stream_q *q, const struct op_call *c, const stru
     if (!blocks)
         return 0;
     if (c->op == OP_SGD)
-        LAUNCH(sgd_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+        LAUNCH(sgd_ranges_kernel, blocks, THREADS, 0, q, *r);
     else if (c->op == OP_MOMENTUM)
-        LAUNCH(momentum_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+        LAUNCH(momentum_ranges_kernel, blocks, THREADS, 0, q, *r);
     else
-        LAUNCH(adam_ranges_kernel, blocks, THREADS, 0, q->stream, *r);
+        LAUNCH(adam_ranges_kernel, blocks, THREADS, 0, q, *r);
     return op_launched(q, c, e);
 }
 

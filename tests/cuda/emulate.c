@@ -35,7 +35,7 @@
 enum { THREADS = 1024, LANES = 32, PAGE = 4096, MARGIN = 128 };
 #define MOST_IN_ALL_ORDERS ((size_t)1 << 30)
 
-enum state { NEW, READY, AT_BARRIER, AT_WARP, DONE };
+enum state { NEW, READY, AT_BARRIER, AT_WARP, AT_WAIT, DONE };
 enum meeting { SHUFFLE, BALLOT };
 enum turns { ASCENDING, DESCENDING, MIXED, TURNS };
 
@@ -51,6 +51,7 @@ struct fiber {
 
 struct thread {
     enum state state;
+    bool waited; // for the kernels before this one
     enum meeting meeting;
     struct emulate_at at;
     unsigned mask;
@@ -71,6 +72,7 @@ static struct {
     size_t shared_room;
     enum turns turns; // of this block's threads
     char filling;     // of shared memory when a block begins
+    bool closed;      // device memory, until this block has waited
     uint64_t launches;
 } run;
 
@@ -105,6 +107,24 @@ static void misaligned(int signal)
 {
     (void)signal;
     die(run.now, "it reads or writes at an address that is no multiple of the access's size");
+}
+
+static void hasty(int signal)
+{
+    (void)signal;
+    die(run.now, "it touches device memory before it waits for the kernels before it");
+}
+
+// Device memory is closed to a block that has not waited yet; who touches it is told of.
+static void close_memory(bool closed)
+{
+    static struct sigaction usual;
+    run.closed = closed;
+    fake_memory_hide(closed);
+    if (closed)
+        sigaction(SIGSEGV, &(struct sigaction){.sa_handler = hasty}, &usual);
+    else
+        sigaction(SIGSEGV, &usual, NULL);
 }
 
 // ---- fibers ------------------------------------------------------------------------------------
@@ -197,6 +217,8 @@ static void fiber_main(void)
 #endif
     for (;;) {
         run.kernel->call(run.args);
+        if (run.kernel->when != EMULATE_ALONE && !run.thread[run.now].waited)
+            die(run.now, "it ends and has never waited for the kernels before it: kernel_begin()");
         run.thread[run.now].state = DONE;
         switch_to(&run.self);
     }
@@ -216,6 +238,21 @@ void emulate_barrier(struct emulate_at at)
 {
     run.thread[run.now].at = at;
     wait_as(AT_BARRIER);
+}
+
+void emulate_wait(struct emulate_at at)
+{
+    run.thread[run.now].waited = true;
+    run.thread[run.now].at = at;
+    if (run.closed)
+        wait_as(AT_WAIT);
+}
+
+void emulate_trigger(struct emulate_at at)
+{
+    if (!run.thread[run.now].waited)
+        die(run.now, "%s:%d: it lets the next kernel begin and has not waited for those before it",
+            at.file, at.line);
 }
 
 static uint64_t meet(enum meeting meeting, struct emulate_at at, unsigned mask, uint64_t value,
@@ -337,6 +374,7 @@ static const char *const where[] = {[NEW] = "has not begun",
                                     [READY] = "runs",
                                     [AT_BARRIER] = "waits at the barrier",
                                     [AT_WARP] = "waits at the shuffle or vote",
+                                    [AT_WAIT] = "waits for the kernels before it",
                                     [DONE] = "has returned"};
 
 // Nothing can run: everybody stands at one barrier, or the kernel is broken.
@@ -365,6 +403,19 @@ static void release_barrier(void)
         die(first, "%s %s:%d for ever", where[a->state], a->at.file, a->at.line);
     for (int t = 0; t < run.threads; t++)
         run.thread[t].state = READY;
+}
+
+// The kernels before this one have ended, and all threads have come to wait for that.
+static void release_wait(void)
+{
+    for (int t = 0; t < run.threads; t++) {
+        const struct thread *a = &run.thread[t];
+        if (a->state != AT_WAIT)
+            die(t, "%s %s:%d and has not waited for the kernels before it", where[a->state],
+                a->at.file, a->at.line);
+        run.thread[t].state = READY;
+    }
+    close_memory(false);
 }
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -508,7 +559,10 @@ static void block_run(void)
             continue;
         if (all_done())
             return;
-        release_barrier();
+        if (run.closed)
+            release_wait();
+        else
+            release_barrier();
     }
 }
 
@@ -527,6 +581,8 @@ static void grid_run(enum turns blocks, enum turns threads, bool alternate)
                                     (unsigned)(b / grid.x / grid.y)};
         run.turns = alternate && i & 1 ? (enum turns)(DESCENDING - threads) : threads;
         shared_begin(bytes);
+        if (!i && run.kernel->when == EMULATE_EARLY)
+            close_memory(true);
         block_run();
         shared_end(bytes);
         if (!i && n > 1)

@@ -5,7 +5,9 @@
 // What a GPU leaves undefined ends the program with a message that names kernel, block and thread:
 // a barrier that not all threads of the block come to, a shuffle or vote whose lanes do not all
 // come with the same mask, a read from a lane that is not there, a write outside dynamic shared
-// memory, an access of four elements at an address for one. Shared memory holds NaNs when a block
+// memory, an access of four elements at an address for one; so does a kernel of the backend that does
+// not wait for those before it, and one that was launched early and touches device memory before it
+// has (of its first block the threads run to their wait with that memory closed). Shared memory holds NaNs when a block
 // begins. Threads take turns in another order in the next block, blocks in the next launches, so a
 // missing barrier, or a block that reads what another writes, shows in one of them; in the scene
 // `orders` (fake_runtime.c) in each. A launch is queued on the fake runtime's stream (fake.h).
@@ -61,6 +63,8 @@ struct emulate_at { // a place in the source
 #define EMULATE_AT ((struct emulate_at){__FILE__, __LINE__})
 
 void emulate_barrier(struct emulate_at at);
+void emulate_wait(struct emulate_at at);    // for the kernels before this one
+void emulate_trigger(struct emulate_at at); // the next one may begin
 // What lane `from` of the caller's warp brought; from < 0: the caller's own. All lanes of `mask`
 // that have not returned meet here.
 uint64_t emulate_shuffle(struct emulate_at at, unsigned mask, uint64_t mine, int from);
@@ -91,18 +95,24 @@ int emulate_lane_xor(int lanes, int width);
     EMULATE_SHUFFLE(mask, v, emulate_lane_down(delta, EMULATE_WIDTH(__VA_ARGS__)))
 #define __shfl_xor_sync(mask, v, lanes, ...) \
     EMULATE_SHUFFLE(mask, v, emulate_lane_xor(lanes, EMULATE_WIDTH(__VA_ARGS__)))
-#define __ballot_sync(mask, p)   emulate_ballot(EMULATE_AT, mask, (p) != 0)
-#define __any_sync(mask, p)      (emulate_ballot(EMULATE_AT, mask, (p) != 0) != 0)
-#define __all_sync(mask, p)      (emulate_ballot(EMULATE_AT, mask, !(p)) == 0)
-#define __syncthreads()          emulate_barrier(EMULATE_AT)
-#define __syncwarp(...)          ((void)emulate_ballot(EMULATE_AT, EMULATE_MASK(__VA_ARGS__), false))
-#define EMULATE_MASK(...)        EMULATE_MASK_(0, ##__VA_ARGS__, 0xffffffffu)
-#define EMULATE_MASK_(z, m, ...) (m)
-#define __threadfence()          ((void)0)
-#define __threadfence_block()    ((void)0)
-#define __threadfence_system()   __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
+#define __ballot_sync(mask, p)                    emulate_ballot(EMULATE_AT, mask, (p) != 0)
+#define __any_sync(mask, p)                       (emulate_ballot(EMULATE_AT, mask, (p) != 0) != 0)
+#define __all_sync(mask, p)                       (emulate_ballot(EMULATE_AT, mask, !(p)) == 0)
+#define __syncthreads()                           emulate_barrier(EMULATE_AT)
+#define __syncwarp(...)                           ((void)emulate_ballot(EMULATE_AT, EMULATE_MASK(__VA_ARGS__), false))
+#define EMULATE_MASK(...)                         EMULATE_MASK_(0, ##__VA_ARGS__, 0xffffffffu)
+#define EMULATE_MASK_(z, m, ...)                  (m)
+#define cudaGridDependencySynchronize()           emulate_wait(EMULATE_AT)
+#define cudaTriggerProgrammaticLaunchCompletion() emulate_trigger(EMULATE_AT)
+#define __threadfence()                           ((void)0)
+#define __threadfence_block()                     ((void)0)
+#define __threadfence_system()                    __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
 
 // ---- launches ----------------------------------------------------------------------------------
+
+// When a kernel begins: it may lack a wait, it has one, its blocks may be there before those of the
+// kernel before it have ended.
+enum emulate_when { EMULATE_ALONE, EMULATE_BEHIND, EMULATE_EARLY };
 
 struct emulate_kernel {
     const char *name;
@@ -110,6 +120,7 @@ struct emulate_kernel {
     void (*call)(const void *args); // unpacks them and calls the kernel
     dim3 grid, block;
     size_t shared_bytes; // dynamic
+    enum emulate_when when;
     const void *function;
     unsigned bound; // threads of a block at most
 };
@@ -129,7 +140,10 @@ static inline dim3 emulate_dim3(dim3 d)
 }
 #define EMULATE_DIM(d) _Generic((d), dim3 : emulate_dim3, default : emulate_dim1)(d)
 
-#define LAUNCH(kernel_, grid_, block_, shared_, stream_, ...)                    \
+#define LAUNCH(kernel, grid, block, shared, q, ...)          \
+    EMULATE_LAUNCH(kernel, grid, block, shared, (q)->stream, \
+                   (q)->early ? EMULATE_EARLY : EMULATE_BEHIND, __VA_ARGS__)
+#define EMULATE_LAUNCH(kernel_, grid_, block_, shared_, stream_, when_, ...)     \
     ({                                                                           \
         struct args_ {                                                           \
             EMULATE_EACH(EMULATE_FIELD, __VA_ARGS__)                             \
@@ -149,6 +163,7 @@ static inline dim3 emulate_dim3(dim3 d)
                                           .grid = EMULATE_DIM(grid_),            \
                                           .block = EMULATE_DIM(block_),          \
                                           .shared_bytes = shared_,               \
+                                          .when = when_,                         \
                                           .function = (const void *)kernel_,     \
                                           .bound = __alignof__(kernel_)};        \
         emulate_launch(&k_, &all_, sizeof all_, stream_);                        \
@@ -158,63 +173,4 @@ static inline dim3 emulate_dim3(dim3 d)
 #define EMULATE_PASS(n, x)  a_->a##n
 
 #include "tests/cuda/emulate_args.h"
-
-// ---- intrinsics --------------------------------------------------------------------------------
-
-static inline unsigned __float_as_uint(float x)
-{
-    unsigned u;
-    memcpy(&u, &x, sizeof u);
-    return u;
-}
-
-static inline float __uint_as_float(unsigned u)
-{
-    float x;
-    memcpy(&x, &u, sizeof x);
-    return x;
-}
-
-#define EMULATE_FN(type, name, params, value)              \
-    static inline __attribute__((unused)) type name params \
-    {                                                      \
-        return value;                                      \
-    }
-EMULATE_FN(int, __float_as_int, (float x), (int)__float_as_uint(x))
-EMULATE_FN(float, __int_as_float, (int i), __uint_as_float((unsigned)i))
-EMULATE_FN(unsigned, __umulhi, (unsigned a, unsigned b), (unsigned)((uint64_t)a *b >> 32))
-EMULATE_FN(int, __popc, (unsigned x), __builtin_popcount(x))
-EMULATE_FN(int, __popcll, (unsigned long long x), __builtin_popcountll(x))
-EMULATE_FN(int, __clz, (int x), x ? __builtin_clz((unsigned)x) : 32)
-EMULATE_FN(int, __ffs, (int x), __builtin_ffs(x))
-EMULATE_FN(float, rsqrtf, (float x), (float)(1 / sqrt((double)x)))
-EMULATE_FN(double, rsqrt, (double x), 1 / sqrt(x))
-EMULATE_FN(float, __fdividef, (float a, float b), a / b)
-EMULATE_FN(float, __fadd_rn, (float a, float b), a + b)
-EMULATE_FN(float, __fsub_rn, (float a, float b), a - b)
-EMULATE_FN(float, __fmul_rn, (float a, float b), a *b)
-EMULATE_FN(float, __fdiv_rn, (float a, float b), a / b)
-EMULATE_FN(float, __fsqrt_rn, (float x), sqrtf(x))
-EMULATE_FN(float, __fmaf_rn, (float a, float b, float c), fmaf(a, b, c))
-EMULATE_FN(double, __dadd_rn, (double a, double b), a + b)
-EMULATE_FN(double, __dmul_rn, (double a, double b), a *b)
-EMULATE_FN(float2, make_float2, (float x, float y), ((float2){x, y}))
-EMULATE_FN(float4, make_float4, (float x, float y, float z, float w), ((float4){x, y, z, w}))
-EMULATE_FN(int4, make_int4, (int x, int y, int z, int w), ((int4){x, y, z, w}))
-EMULATE_FN(uint2, make_uint2, (unsigned x, unsigned y), ((uint2){x, y}))
-EMULATE_FN(uint4, make_uint4, (unsigned x, unsigned y, unsigned z, unsigned w),
-           ((uint4){x, y, z, w}))
-#undef EMULATE_FN
-#define __ldg(p)  (*(p))
-#define __expf(x) expf(x) // the C library has these names for itself
-#define __logf(x) logf(x)
-#define min(a, b)                                 \
-    ({                                            \
-        __typeof__((a) + (b)) a_ = (a), b_ = (b); \
-        a_ < b_ ? a_ : b_;                        \
-    })
-#define max(a, b)                                 \
-    ({                                            \
-        __typeof__((a) + (b)) a_ = (a), b_ = (b); \
-        a_ > b_ ? a_ : b_;                        \
-    })
+#include "tests/cuda/emulate_intrinsics.h"

@@ -54,6 +54,8 @@ void fake_finish_all(void);
 // Opens device memory to this process, and closes it again; calls nest.
 void fake_memory_open(void);
 void fake_memory_close(void);
+// Closes it to a kernel that runs, and opens it to that again.
+void fake_memory_hide(bool hide);
 enum fake_where { FAKE_PAGEABLE, FAKE_PINNED, FAKE_DEVICE };
 // What kind of memory that is; false if it begins in one region of the device and ends outside it.
 bool fake_memory_where(const void *p, size_t bytes, enum fake_where *where);

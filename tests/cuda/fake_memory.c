@@ -93,6 +93,11 @@ void fake_memory_close(void)
     memory.left = 0;
 }
 
+void fake_memory_hide(bool hide)
+{
+    protect(hide ? PROT_NONE : PROT_READ | PROT_WRITE);
+}
+
 // ---- which is what -----------------------------------------------------------------------------
 
 static struct block *holds(const void *p)

@@ -201,6 +201,8 @@ static cudaError_t launch_error(const struct emulate_kernel *k, cudaStream_t s)
                 k->grid.y <= 65535 && k->grid.z <= 65535;
     if (!grid || !threads || threads > 1024 || k->block.z > 64)
         return cudaErrorInvalidConfiguration;
+    if (k->when == EMULATE_EARLY && fake_scene("in_turn", NULL))
+        return cudaErrorNotSupported;
     if (threads > k->bound)
         return cudaErrorLaunchOutOfResources;
     if (k->shared_bytes > fake_shared_allowed(k->function))

@@ -9,6 +9,8 @@
 //   seed:N         queued work may run early, as this seed says
 //   slow:US        every kernel takes so many µs of real time
 //   stop:N         the N-th kernel never ends, nor does who waits for it
+//   in_turn        a device that refuses to launch a kernel early
+//   sm_80          a device, and code, of an earlier generation
 //   orders         every launch runs in several orders and must leave the same bits (emulate.c)
 #include "tests/cuda/fake.h"
 
@@ -159,6 +161,7 @@ static const struct {
     TOLD(cudaErrorNoKernelImageForDevice,
          "no kernel image is available for execution on the device"),
     TOLD(cudaErrorNotReady, "device not ready"),
+    TOLD(cudaErrorNotSupported, "operation not supported"),
     TOLD(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     TOLD(cudaErrorHostMemoryAlreadyRegistered,
          "part or all of the requested memory range is already mapped"),
@@ -239,7 +242,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     snprintf(p->name, sizeof p->name, "emulated");
     for (int i = 0; i < 16; i++)
         p->uuid.bytes[i] = (char)(16 * device + i);
-    p->major = 9;
+    p->major = fake_scene("sm_80", NULL) ? 8 : 9;
     p->minor = 0;
     p->multiProcessorCount = 4;
     p->warpSize = 32;
@@ -314,5 +317,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *func
     long code = cudaErrorNoKernelImageForDevice;
     (void)function;
     memset(a, 0, sizeof *a);
+    a->ptxVersion = a->binaryVersion = fake_scene("sm_80", NULL) ? 80 : 90;
     return fake_error(fake_scene("badarch", &code) ? (cudaError_t)code : fake_failed());
 }

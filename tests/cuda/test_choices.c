@@ -242,6 +242,22 @@ static void switches_are_obeyed_and_their_choices_never_mix(void **state)
     buf_clear(&text);
 }
 
+// Runs with early launches and without take one set of choices, so that they can be compared to the
+// bit.
+static void early_launches_leave_the_choices_alone(void **state)
+{
+    const struct choosing how = {.cache = folder, .time = true, .scratch = SCRATCH};
+    struct buf usual = {0}, text = {0};
+    (void)state;
+    assert_int_equal(choice(&how, &usual), ALIGNED);
+    setenv("WEFT_CUDA_EARLY_LAUNCH", "1", 1);
+    assert_int_equal(choice(&how, &text), ALIGNED);
+    unsetenv("WEFT_CUDA_EARLY_LAUNCH");
+    assert_string_equal(buf_str(&text), buf_str(&usual));
+    buf_clear(&usual);
+    buf_clear(&text);
+}
+
 static void a_switch_that_is_no_number_of_its_range_opens_no_device(void **state)
 {
     static const char *const bad[] = {"0", "33", "8x", "many"};
@@ -323,6 +339,7 @@ int main(void)
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
         CASE(choices_that_may_vary_never_reach_a_deterministic_device),
         CASE(switches_are_obeyed_and_their_choices_never_mix),
+        CASE(early_launches_leave_the_choices_alone),
         CASE(a_switch_that_is_no_number_of_its_range_opens_no_device),
         CASE(another_devices_choices_are_refused),
         CASE(choices_that_make_no_sense_here_are_settled_anew),

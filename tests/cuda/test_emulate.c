@@ -6,6 +6,7 @@
 #include "common/base/rand.h"
 #include "kernels/cuda/lanes.h"
 #include "kernels/cuda/philox.h"
+#include "tests/cuda/alone.h"
 #include "tests/cuda/dies.h"
 #include "tests/support/normal.h"
 #include "tests/unit/unit.h"
@@ -448,6 +449,92 @@ static void unset_shared_memory(void)
     cudaDeviceSynchronize();
 }
 
+// ---- kernels that are launched early -----------------------------------------------------------
+
+KERNEL(64) hasty_kernel(int *x)
+{
+    x[threadIdx.x] += 1;
+    kernel_begin();
+}
+
+KERNEL(64) forgetful_kernel(int *x)
+{
+    x[threadIdx.x] += 1;
+}
+
+KERNEL(64) loose_kernel(int *x)
+{
+    if (threadIdx.x < 32)
+        kernel_begin();
+    __syncthreads();
+    x[threadIdx.x] += 1;
+}
+
+KERNEL(64) pushing_kernel(int *x)
+{
+    cudaTriggerProgrammaticLaunchCompletion();
+    kernel_begin();
+    x[threadIdx.x] += 1;
+}
+
+// Up to its wait it has shared memory alone.
+KERNEL(64) patient_kernel(int *x)
+{
+    __shared__ int kept[64];
+    kept[threadIdx.x] = (int)(blockIdx.x * 64 + threadIdx.x);
+    kernel_begin();
+    __syncthreads();
+    x[kept[63 - threadIdx.x]] += 1;
+}
+
+static void hasty(void)
+{
+    int *x = on_device(NULL, 64 * sizeof(int));
+    EMULATE_LAUNCH(hasty_kernel, 1, 64, 0, NULL, EMULATE_EARLY, x);
+    cudaDeviceSynchronize();
+}
+
+static void forgetful(void)
+{
+    int *x = on_device(NULL, 64 * sizeof(int));
+    EMULATE_LAUNCH(forgetful_kernel, 1, 64, 0, NULL, EMULATE_BEHIND, x);
+    cudaDeviceSynchronize();
+}
+
+static void loose(void)
+{
+    int *x = on_device(NULL, 64 * sizeof(int));
+    EMULATE_LAUNCH(loose_kernel, 1, 64, 0, NULL, EMULATE_EARLY, x);
+    cudaDeviceSynchronize();
+}
+
+static void loose_in_order(void)
+{
+    int *x = on_device(NULL, 64 * sizeof(int));
+    EMULATE_LAUNCH(loose_kernel, 1, 64, 0, NULL, EMULATE_BEHIND, x);
+    cudaDeviceSynchronize();
+}
+
+static void pushing(void)
+{
+    int *x = on_device(NULL, 64 * sizeof(int));
+    EMULATE_LAUNCH(pushing_kernel, 1, 64, 0, NULL, EMULATE_BEHIND, x);
+    cudaDeviceSynchronize();
+}
+
+static void a_kernel_that_waits_first_may_be_launched_early(void **state)
+{
+    enum { ALL = 3 * 64 };
+    int got[ALL] = {0};
+    (void)state;
+    int *x = on_device(got, sizeof got);
+    for (int i = 0; i < 4; i++)
+        EMULATE_LAUNCH(patient_kernel, 3, 64, 0, NULL, EMULATE_EARLY, x);
+    take(got, x, sizeof got);
+    for (int i = 0; i < ALL; i++)
+        assert_int_equal(got[i], 4);
+}
+
 static void mistakes_end_the_program_and_say_where(void **state)
 {
     static const struct {
@@ -471,6 +558,14 @@ static void mistakes_end_the_program_and_say_where(void **state)
         {"depends on the order of its blocks or threads", unawaited_readers, false},
         {"depends on the order of its blocks or threads", blocks_in_each_others_way, false},
         {"or on what shared memory held", unset_shared_memory, false},
+        {"kernel hasty_kernel", hasty, false},
+        {"touches device memory before it waits", hasty, false},
+        {"kernel forgetful_kernel", forgetful, false},
+        {"has never waited for the kernels before it", forgetful, false},
+        {"waits at the barrier", loose, false},
+        {"and has not waited for the kernels before it", loose, false},
+        {"has never waited for the kernels before it", loose_in_order, false},
+        {"lets the next kernel begin", pushing, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -536,6 +631,7 @@ int main(void)
         cmocka_unit_test(a_blocks_sum_and_maximum_reach_every_thread),
         cmocka_unit_test(draws_are_the_hosts_to_the_bit),
         cmocka_unit_test(four_elements_at_once_are_the_same_four),
+        cmocka_unit_test(a_kernel_that_waits_first_may_be_launched_early),
         cmocka_unit_test(mistakes_end_the_program_and_say_where),
         cmocka_unit_test(a_sound_kernel_leaves_the_same_in_all_orders_and_runs_once),
         cmocka_unit_test(launches_that_cuda_refuses_are_refused),

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/launch.h"
+#include "tests/cuda/alone.h"
 #include "tests/cuda/dies.h"
 #include "tests/unit/unit.h"
 

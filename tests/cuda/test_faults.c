@@ -132,6 +132,33 @@ a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for(void
 }
 #endif
 
+// ---- early launches ----------------------------------------------------------------------------
+
+// Where the switch asks for them, and the device and the code have them.
+static void a_kernel_is_launched_early_where_that_is_asked_for_and_can_be(void **state)
+{
+    static const struct {
+        const char *asked, *scene;
+        int want;
+    } cases[] = {
+        {"0", "in_turn", 0},
+        {"1", "in_turn", ERR_DEVICE},
+        {"1", "in_turn,sm_80", 0},
+        {"1", "", 0},
+    };
+    struct rig r;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        setenv("WEFT_CUDA_EARLY_LAUNCH", cases[i].asked, 1);
+        setenv("WEFT_FAKE_CUDA", cases[i].scene, 1);
+        rig_open(&r, 1, NULL);
+        assert_int_equal(scale_in_place(&r, 10, 10), cases[i].want);
+        rig_close(&r);
+    }
+    unsetenv("WEFT_CUDA_EARLY_LAUNCH");
+    unsetenv("WEFT_FAKE_CUDA");
+}
+
 // ---- a device that fails -----------------------------------------------------------------------
 
 // The last one: the process's device 0 is lost for good.
@@ -175,6 +202,7 @@ int main(void)
         cmocka_unit_test(
             a_kernel_that_writes_past_its_buffer_is_found_when_the_stream_is_waited_for),
 #endif
+        cmocka_unit_test(a_kernel_is_launched_early_where_that_is_asked_for_and_can_be),
         cmocka_unit_test(a_sticky_error_names_op_and_device_and_ends_every_later_call_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,6 +73,14 @@ def test_every_contestant_is_a_row_by_the_stated_formulas(place):
     assert "DIFFERS" not in text
 
 
+def test_what_is_launched_early_is_told_from_what_is_not(place):
+    """A device that refuses such launches fails the one row, and no other."""
+    end = Ended(place, "1", "--parts", "tiny", env={"WEFT_FAKE_CUDA": "in_turn"})
+    assert end.code == 1 and re.search(r"^weft, early +FAILED: .*device failed", end.text, re.M), end.said
+    assert "operation not supported (cudaErrorNotSupported)" in (place / "out/gpu-bench-log.txt").read_text()
+    assert re.search(r"^weft, any order +1 +[0-9.]+", end.text, re.M) and re.search(r"^weft +1 +[0-9.]+", end.text, re.M), end.text
+
+
 def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
     sources = place / "llm.c"
     sources.mkdir()
@@ -92,7 +100,8 @@ def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
 def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     end = Ended(place, "1")
     assert end.code == 0, end.said
-    assert re.search(r"^weft, any order +1 +[0-9.]+", end.text, re.M) and re.search(r"^weft +1 +[0-9.]+", end.text, re.M)
+    for who in ("weft, any order", "weft, early", "weft"):
+        assert re.search(rf"^{who} +1 +[0-9.]+", end.text, re.M), end.text
     # The way up, 32 rows of 32 to 128, with bias and gelu: bf16 in and out, and what gelu was given is kept.
     dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
     flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
@@ -130,7 +139,7 @@ def test_what_the_library_makes_of_what_follows_a_product_is_reported_first(plac
 def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
     end = Ended(place, "1", "--budget", "1")
     assert end.code == 0, end.said
-    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [236]0 s", end.text, re.M)) == 4
+    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [1236]0 s", end.text, re.M)) == 5
     assert "turns" not in end.text
 
 
@@ -176,7 +185,7 @@ def test_who_falls_back_is_counted_and_fails_the_run(place, scene, why, step):
     """The library has no kernel for what follows a product; or none of its engines for attention starts."""
     end = Ended(place, "1", env={"WEFT_FAKE_CUDA": scene})
     assert end.code == 1, end.said
-    for part in ("ops-tiny bf16", "tiny weft, any order", "tiny weft"):
+    for part in ("ops-tiny bf16", "tiny weft, any order", "tiny weft, early", "tiny weft"):
         count = re.search(rf"^FELL BACK  {part}: (\d+):$", end.text, re.M)
         assert count and int(count[1]) >= step, (part, end.text)
         told = end.text[count.end() :].splitlines()[1 : 1 + int(count[1])]

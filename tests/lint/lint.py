@@ -18,6 +18,7 @@ import chained_rc
 import cycles
 import documents
 import includes
+import launches
 import lengths
 import limits
 import printing
@@ -25,7 +26,7 @@ import private_headers
 from source import Finding, Tree
 
 RULES = {rule.__name__: rule for rule in
-         (includes, private_headers, basenames, lengths, documents, limits, chained_rc, printing, cycles)}
+         (includes, private_headers, basenames, lengths, documents, limits, chained_rc, printing, launches, cycles)}
 EXCEPTIONS = "tests/lint/exceptions.txt"
 
 

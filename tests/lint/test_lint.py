@@ -127,6 +127,15 @@ PLANTED = {
     "chained errors without an end": (
         {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n" + "    rc = rc ? rc : g();\n" * 9 + "    return rc;\n}\n"},
         "worker/a.c: a line of more than 8 steps [chained_rc]"),
+    "a kernel that does not wait": (
+        {"kernels/cuda/a.cu": SPDX + "KERNEL(THREADS) first(float *x)\n{\n    kernel_begin();\n}\n\nKERNEL_BESIDE(THREADS, 2)\nsecond(float *x)\n{\n    float y = *x;\n    kernel_begin();\n}\n"},
+        "kernels/cuda/a.cu: second does not begin with kernel_begin() [launches]"),
+    "a kernel in a macro that does not wait": (
+        {"kernels/cuda/a.h": SPDX + "#define BOTH(kernel, name) \\\n    kernel name##_f32(void) \\\n    {  \\\n        name(); \\\n    }\n"},
+        "kernels/cuda/a.h: name##_f32 does not begin with kernel_begin() [launches]"),
+    "a promise that memory is read-only": (
+        {"kernels/cuda/a.h": SPDX + "float sum(const float *__restrict__ x);\n"},
+        "kernels/cuda/a.h: __restrict__: a kernel that is launched early would read before it has waited [launches]"),
     "an exception that excepts nothing": (
         {"tests/lint/exceptions.txt": "# known\nlengths worker/gone.c\n"},
         "tests/lint/exceptions.txt: 'lengths worker/gone.c' excepts nothing any more [lengths]"),

@@ -56,11 +56,12 @@ resources: {{devices: 1, kind: {kind}}}
 # Part, what, seconds it is expected to take; a second turn is expected to take what the first took. Stage 2 is of tests:
 # lease.sh.
 STAGES = {
-    "1": [("ends-124m", "bf16", 20), ("ops-124m", "bf16", 60), ("124m", "weft, any order", 30), ("124m", "weft", 30)],
+    "1": [("ends-124m", "bf16", 20), ("ops-124m", "bf16", 60), ("124m", "weft, any order", 30), ("124m", "weft, early", 10),
+          ("124m", "weft", 30)],
     "3": [
-        ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
-        ("124m", "weft, any order", 30), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
-        ("124m", "JAX", 90), ("124m", "weft, any order", 30), ("124m", "JAX", 90),
+        ("124m", "weft, any order", 30), ("124m", "weft, early", 10), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
+        ("124m", "weft, any order", 30), ("124m", "weft, early", 10), ("124m", "PyTorch", 100), ("124m", "llm.c", 60), ("124m", "PyTorch, autotuned", 150),
+        ("124m", "JAX", 90), ("124m", "weft, any order", 30), ("124m", "weft, early", 10), ("124m", "JAX", 90),
     ],
     "4": [
         ("1558m", "weft, any order", 60), ("1558m", "PyTorch", 150), ("llama-1b", "weft, any order", 60), ("llama-1b", "PyTorch", 120),
@@ -71,7 +72,11 @@ STAGES = {
 BUDGETS = {"1": 150, "3": 560, "4": 560}  # seconds
 # What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
 FELL_BACK = re.compile(r"(our own kernels serve it|the library declined)(?!.*WEFT_CUDA_)")
-WEFT = {"weft": "true", "weft, any order": "false"}  # precision.deterministic
+WEFT = {  # precision.deterministic, which switch is in the environment
+    "weft": ("true", {}),
+    "weft, any order": ("false", {}),
+    "weft, early": ("false", {"WEFT_CUDA_EARLY_LAUNCH": "1"}),  # any order, its choices
+}
 PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
     "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
     "PyTorch, autotuned": ("peer_torch.py", ["--attention", "cudnn", "--mode", "autotune"], None, None),
@@ -210,7 +215,7 @@ class Runner:
 
 class Weft:
     def __init__(self, runner, o, name="weft"):
-        self.runner, self.o, self.fixed = runner, o, WEFT[name]
+        self.runner, self.o, (self.fixed, self.switches) = runner, o, WEFT[name]
 
     def job(self, size, batch, dtype, steps, fixed="true"):
         path = self.runner.scratch / f"{size}-{dtype}-{fixed}.yaml"
@@ -231,7 +236,7 @@ class Weft:
         place = pathlib.Path(tempfile.mkdtemp(dir=self.runner.scratch)) / "solo"
         command = [self.runner.program("weft-rank"), "--solo", place, "--job", job]
         with tempfile.TemporaryFile("w+") as said:
-            p = subprocess.Popen(command, env=self.runner.weft_env, cwd=self.runner.scratch, stdout=said, stderr=said)
+            p = subprocess.Popen(command, env={**self.runner.weft_env, **self.switches}, cwd=self.runner.scratch, stdout=said, stderr=said)
             rows, first = [], None
             while len(rows) < wanted and p.poll() is None and time.monotonic() - began < limit:
                 time.sleep(0.1)

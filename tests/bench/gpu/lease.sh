@@ -6,8 +6,8 @@
 #   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what bench.py takes]
 #
 #   1  150 s   the device; what the library makes of what follows a product; each op of GPT-2 124M's
-#              step in bf16, with its choice of an algorithm; 124M with any order of sums, then
-#              deterministic
+#              step in bf16, with its choice of an algorithm; 124M with any order of sums, the
+#              same with kernels launched early, then deterministic
 #   2  560 s   the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
 #              order and not; trainings, resume, faults. --from NAME goes on at a program, or at
 #              "real", "models" or "faults"
