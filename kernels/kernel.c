@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels refuse what they do not serve. See kernel.h.
+// How kernels refuse what they do not serve, and an op that is made of others. See kernel.h.
 #include "kernels/kernel.h"
+
+#include <string.h>
 
 #include "common/op/slots.h"
 
@@ -93,4 +95,49 @@ int64_t op_unpadded(const struct op_call *c, int64_t n)
     if (!c->attr->limit || left >= n)
         return n;
     return left > 0 ? left : 0;
+}
+
+// A part of an op that is made of others: which operands it has, inputs and then outputs as
+// attr.label counts them; the last is the part's output.
+struct part {
+    enum op op;
+    backend_op kernel;
+    int nin, operand[5];
+};
+
+// Those of NORM_GRADS. The gradient may lie over what the first two sum: they come before it.
+static const struct part norm_grads[] = {
+    {OP_NORM_WEIGHT_GRAD, op_norm, 2, {1, 2, 5}},
+    {OP_SUM, op_sum, 1, {2, 6}},
+    {OP_NORM_GRAD_ADD, op_norm, 4, {0, 1, 2, 3, 4}},
+    {OP_SUM, op_sum, 1, {4, 7}},
+};
+
+static int run_part(struct stream_q *q, const struct op_call *c, const struct part *p,
+                    struct err *e)
+{
+    struct op_attr attr = *c->attr;
+    struct op_call part = {.op = p->op,
+                           .attr = &attr,
+                           .nin = p->nin,
+                           .nout = 1,
+                           .workspace = c->workspace,
+                           .workspace_bytes = c->workspace_bytes,
+                           .accumulate = c->accumulate && op_is(p->op, OP_ACCUMULATES)};
+    attr.scale = 1;
+    for (int k = 0; k <= p->nin; k++) {
+        int at = p->operand[k];
+        *(k < p->nin ? &part.in[k] : &part.out[0]) = at < c->nin ? c->in[at] : c->out[at - c->nin];
+        memcpy(attr.label[k], c->attr->label[at], sizeof attr.label[k]);
+    }
+    return p->kernel(q, &part, e);
+}
+
+int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = 0;
+    for (size_t k = 0; k < sizeof norm_grads / sizeof *norm_grads && !rc; k++)
+        if (norm_grads[k].operand[norm_grads[k].nin] < c->nin + c->nout)
+            rc = run_part(q, c, &norm_grads[k], e);
+    return rc;
 }

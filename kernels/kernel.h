@@ -30,6 +30,9 @@ int64_t op_unpadded(const struct op_call *c, int64_t n);
 // bits than before, and goes into the numerics record with the libraries' versions.
 enum { KERNELS_VERSION = 2 };
 
+// NORM_GRADS as the ops that it is made of, one after the other, with the same scratch.
+int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e);
+
 // The ops. Each function serves those that the column `kernel` of ops.def names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
@@ -46,6 +49,7 @@ int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct er
 int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -81,3 +81,8 @@ int op_whole(enum op op)
     PRE(op >= 0 && op < OP_COUNT);
     return ops[op].whole;
 }
+
+int op_first_sum(enum op op)
+{
+    return op == OP_NORM_GRADS ? 1 : 0;
+}

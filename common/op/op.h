@@ -75,7 +75,8 @@ enum op_trait {
     OP_IS_UPDATE = 1 << 3,   // changes a parameter and its state in place
     OP_HAS_CHAIN = 1 << 4,   // attr.chain says what it does
     OP_HAS_SCALE = 1 << 5,   // reads a scale, as a step too
-    OP_ACCUMULATES = 1 << 6, // can add to what its output holds: may write straight into a sum
+    OP_ACCUMULATES = 1 << 6, // can add to what its output holds: may write straight into a sum;
+                             // of several outputs those from op_first_sum() on
     OP_IN_PLACE = 1 << 7,    // may write its output over its first input; a fused op any output
                              // over any input that it reads in the same order
     OP_COUNTS_ONCE = 1 << 8, // what several ranks or stages hold is counted at one of them
@@ -89,6 +90,8 @@ int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
 int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 bool op_is(enum op op, enum op_trait trait);
 int op_whole(enum op op); // the column of ops.def; see widen.h
+// The first of the outputs that an op with OP_ACCUMULATES can add to.
+int op_first_sum(enum op op);
 
 enum { OP_MAX_IN = 16, OP_MAX_OUT = 5 };
 
@@ -180,5 +183,5 @@ struct op_call {
     struct tensor in[OP_MAX_IN], out[OP_MAX_OUT];
     void *workspace; // scratch inside the arena, as many bytes as op_workspace() asked for
     size_t workspace_bytes;
-    bool accumulate; // add to what out[0] holds: sums over microbatches (OP_ACCUMULATES)
+    bool accumulate; // add to what the outputs from op_first_sum() on hold: sums over microbatches
 };

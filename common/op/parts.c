@@ -4,14 +4,24 @@
 
 // Enough parts to keep a large device busy, each of so many rows that what it leaves is little
 // beside what it reads, and 8 MiB left in all at most.
-enum { PART_ROWS = 128, PARTS_MOST = 512, PARTS_ELEMENTS = 1 << 21 };
+enum { PART_ROWS = 128, NORM_ROWS = 32, PARTS_MOST = 512, PARTS_ELEMENTS = 1 << 21 };
 
-int64_t parts_of_rows(int64_t rows, int64_t cols)
+static int64_t count_parts(int64_t rows, int64_t least, int64_t cols)
 {
-    int64_t most = PARTS_ELEMENTS / cols, n = rows / PART_ROWS;
+    int64_t most = PARTS_ELEMENTS / cols, n = rows / least;
     most = most < PARTS_MOST ? most : PARTS_MOST;
     n = n < most ? n : most;
     return n > 1 ? n : 1;
+}
+
+int64_t parts_of_rows(int64_t rows, int64_t cols)
+{
+    return count_parts(rows, PART_ROWS, cols);
+}
+
+int64_t parts_of_norm(int64_t rows, int64_t cols)
+{
+    return count_parts(rows, NORM_ROWS, cols);
 }
 
 size_t parts_bytes(int64_t rows, int64_t cols)

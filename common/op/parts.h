@@ -11,6 +11,8 @@ extern "C" {
 // Parts in which `rows` rows of `cols` results are summed; a part leaves an f32 for each of them.
 int64_t parts_of_rows(int64_t rows, int64_t cols);
 size_t parts_bytes(int64_t rows, int64_t cols); // of what they leave; 0 where one part is all
+// The same of NORM_GRADS, whose rows are read once for several sums and a gradient.
+int64_t parts_of_norm(int64_t rows, int64_t cols);
 
 // EMBED_GRAD: (row of the table, place) pairs are sorted by the row, then sums are made tile by
 // tile of the sorted pairs. A tile leaves the sum of what belongs to a row begun before it.

@@ -143,3 +143,12 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
         pool_for(pool, w.n, 16 * (GRAIN / 16 / w.rows + 1), weight_columns, &w);
     return 0;
 }
+
+int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    if (c->nin != 4 || c->nout < 2 || c->nout > 4)
+        return op_refuse(c, e, "another number of operands");
+    if (widen_wanted(c))
+        return widen_run(q, c, op_norm_grads, 0, e);
+    return op_norm_grads_apart(q, c, e);
+}

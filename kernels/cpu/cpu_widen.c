@@ -87,6 +87,15 @@ bool widen_wanted(const struct op_call *c)
     return false;
 }
 
+// Whether an output is a sum over what is walked in chunks.
+static bool adds_chunks(const struct chunk *t)
+{
+    for (int k = t->call->nin; k < t->call->nin + t->call->nout; k++)
+        if (!t->w->operand[k].chunked)
+            return true;
+    return false;
+}
+
 int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, unsigned taken,
               struct err *e)
 {
@@ -99,7 +108,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
     int all = c->nin + c->nout, rc = 0;
     if (!w.bytes)
         return op_refuse(c, e, "does not take bf16");
-    if (c->accumulate && c->out[0].dtype == DT_BF16)
+    if (c->accumulate && c->out[op_first_sum(c->op)].dtype == DT_BF16)
         return op_refuse(c, e, "adds to f32 alone");
     PRE(w.bytes <= c->workspace_bytes);
     f.workspace = t.scratch + w.bytes;
@@ -111,7 +120,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
         convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
             *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = make_operand(&t, k);
-        f.accumulate = c->accumulate || (t.at > 0 && !w.operand[c->nin].chunked);
+        f.accumulate = c->accumulate || (t.at > 0 && adds_chunks(&t));
         rc = kernel(q, &f, e);
         convert_operands(&t, c->nin, all, true, true);
     }

@@ -387,7 +387,7 @@ static int sum_weight_grad(struct stream_q *q, const struct op_call *call, struc
     for (; c->window < c->n; c->window += HELD * c->team)
         launch_weight_grad(q, wide, parts, threads, c);
     int rc = op_launched(q, call, e);
-    return rc ? rc : reduce_parts(q, call, partial, parts, c->n, e);
+    return rc ? rc : reduce_parts(q, call, 0, partial, parts, c->n, e);
 }
 
 // ---- the ops -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@
 
 enum { THREADS = 256, WARP_RUN = 1024, CHUNK = 8192, AHEAD = 4, MOST_BLOCKS = 0x7fffffff };
 enum { IN, OUT };
+enum { SINKS = 3 }; // at most, of one launch
 
 // Where the sums go: they are scaled, and stored or added to what is there.
 struct sink {
@@ -40,12 +41,12 @@ DEVICE void store_sum(const struct sink *s, int64_t at, double value)
     store_f32(s->to, s->type, at, s->accumulate ? load_f32(s->to, s->type, at) + x : x);
 }
 
-static struct sink make_sink(const struct op_call *c, float scale)
+static struct sink make_sink(const struct op_call *c, int output, float scale)
 {
     struct sink s;
     memset(&s, 0, sizeof s); // the padding too: it is part of the launch's arguments
-    s.to = c->out[0].data;
-    s.type = c->out[0].dtype;
+    s.to = c->out[output].data;
+    s.type = c->out[output].dtype;
     s.scale = scale;
     s.accumulate = c->accumulate;
     return s;
@@ -73,7 +74,8 @@ struct columns {
     int64_t results; // of one part
     int log_wide;    // 2^log_wide threads of a block lie side by side
     bool fits;       // a thread's LANES columns are neighbours and loaded at once
-    struct sink out;
+    struct sink out[SINKS];
+    bool apart; // what each outer block sums goes to a sink of its own, else all to the first
 };
 
 // Returns the column that is number k of a thread's LANES columns: they are neighbours if packs
@@ -137,8 +139,12 @@ KERNEL_BESIDE(THREADS, 2) columns_kernel(struct columns c)
         double sum = 0;
         for (int k = 0; k < THREADS >> c.log_wide; k++)
             sum += part[k * wide * LANES + i];
-        if (first + i < c.cols)
-            store_sum(&c.out, cut * c.results + outer * c.cols + first + i, sum);
+        if (first + i >= c.cols)
+            continue;
+        if (c.apart)
+            store_sum(&c.out[outer], first + i, sum);
+        else
+            store_sum(&c.out[0], cut * c.results + outer * c.cols + first + i, sum);
     }
 }
 
@@ -191,34 +197,42 @@ static int launch_columns(struct stream_q *q, const struct op_call *call, struct
     return op_launched(q, call, e);
 }
 
-static int add_parts(struct stream_q *q, const struct op_call *call, const float *partial,
-                     int64_t parts, int64_t cols, struct sink out, struct err *e)
+// Sets c to sum, for each of `sinks`, `parts` rows of `cols` f32.
+static void set_parts(struct columns *c, const float *partial, int sinks, int64_t parts,
+                      int64_t cols)
 {
-    struct columns c;
-    memset(&c, 0, sizeof c);
-    c.x = partial;
-    c.type = DT_F32;
-    c.kept.n = c.reduced.n = 1;
-    c.kept.extent[0] = c.cols = c.results = cols;
-    c.kept.stride[IN][0] = 1;
-    c.reduced.extent[0] = c.rows = parts;
-    c.reduced.stride[IN][0] = cols;
-    c.parts = 1;
-    c.out = out;
-    return launch_columns(q, call, &c, e);
+    memset(c, 0, sizeof *c);
+    c->x = partial;
+    c->type = DT_F32;
+    c->kept.n = 2;
+    c->kept.extent[0] = sinks;
+    c->kept.stride[IN][0] = parts * cols;
+    c->kept.extent[1] = c->cols = cols;
+    c->kept.stride[IN][1] = 1;
+    c->results = sinks * cols;
+    c->reduced.n = 1;
+    c->reduced.extent[0] = c->rows = parts;
+    c->reduced.stride[IN][0] = cols;
+    c->parts = 1;
+    c->apart = true;
 }
 
-int reduce_parts(struct stream_q *q, const struct op_call *call, const float *partial,
+int reduce_parts(struct stream_q *q, const struct op_call *call, int first, const float *partial,
                  int64_t parts, int64_t cols, struct err *e)
 {
-    return add_parts(q, call, partial, parts, cols, make_sink(call, 1), e);
+    struct columns c;
+    PRE(first < call->nout && call->nout - first <= SINKS);
+    set_parts(&c, partial, call->nout - first, parts, cols);
+    for (int k = first; k < call->nout; k++)
+        c.out[k - first] = make_sink(call, k, 1);
+    return launch_columns(q, call, &c, e);
 }
 
 static int sum_columns(struct stream_q *q, const struct op_call *call, const struct loops *kept,
                        const struct loops *reduced, struct err *e)
 {
     struct columns c;
-    struct sink out = make_sink(call, call->attr->scale);
+    struct sink out = make_sink(call, 0, call->attr->scale);
     memset(&c, 0, sizeof c);
     c.x = call->in[0].data;
     c.type = call->in[0].dtype;
@@ -230,11 +244,13 @@ static int sum_columns(struct stream_q *q, const struct op_call *call, const str
     c.parts = parts_of_rows(c.rows, c.results);
     float *partial = (float *)call->workspace;
     PRE(c.parts == 1 || parts_bytes(c.rows, c.results) <= call->workspace_bytes);
-    c.out = c.parts > 1 ? make_partial_sink(partial) : out;
+    c.out[0] = c.parts > 1 ? make_partial_sink(partial) : out;
     int rc = launch_columns(q, call, &c, e);
     if (rc || c.parts == 1)
         return rc;
-    return add_parts(q, call, partial, c.parts, c.results, out, e);
+    set_parts(&c, partial, 1, c.parts, c.results);
+    c.out[0] = out;
+    return launch_columns(q, call, &c, e);
 }
 
 // ---- runs: [kept][reduced] ---------------------------------------------------------------------
@@ -367,6 +383,6 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
     r.kept = kept;
     r.reduced = reduced;
     r.n = loops_count(&reduced, reduced.n);
-    r.out = make_sink(c, c->attr->scale);
+    r.out = make_sink(c, 0, c->attr->scale);
     return sum_runs(q, c, &r, e);
 }

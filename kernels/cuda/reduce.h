@@ -7,9 +7,10 @@
 extern "C" {
 #endif
 
-// out[0] of the call, or what it holds and, becomes the sum of `parts` rows of `cols` f32.
-int reduce_parts(struct stream_q *q, const struct op_call *c, const float *partial, int64_t parts,
-                 int64_t cols, struct err *e);
+// Each output of the call from number `first` on, or what it holds and, becomes the sum of `parts`
+// rows of `cols` f32; the rows of one lie behind those of the one before. It is one launch.
+int reduce_parts(struct stream_q *q, const struct op_call *c, int first, const float *partial,
+                 int64_t parts, int64_t cols, struct err *e);
 
 #ifdef __cplusplus
 }

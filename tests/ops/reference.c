@@ -415,6 +415,28 @@ static void two_added(const struct call *c)
     free(second.v);
 }
 
+// The gradient is summed before it is rounded to its dtype.
+static void norm_grads(const struct call *c)
+{
+    const struct ref_tensor *dx = &c->out[0];
+    int64_t n = shape_count(&c->out[1].shape), count = shape_count(&dx->shape);
+    const double *summed[] = {c->in[2].v, dx->v};
+    double *weight = calloc((size_t)n, sizeof *weight);
+    struct ref_tensor made = c->out[1];
+    PRE(weight);
+    made.v = weight;
+    part(c, OP_NORM_WEIGHT_GRAD, (int[]){1, 2}, 2, 5, &made);
+    part(c, OP_NORM_GRAD_ADD, (int[]){0, 1, 2, 3}, 4, 4, &c->out[0]);
+    for (int k = 1; k < c->nout; k++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = k == 1 ? weight[j] : 0;
+            for (int64_t i = j; i < count && k > 1; i += n)
+                sum += summed[k - 2][i];
+            c->out[k].v[j] = sum + (c->accumulate ? c->out[k].v[j] : 0);
+        }
+    free(weight);
+}
+
 static void heads(const struct call *c)
 {
     if (c->op == OP_ROTARY)
@@ -573,6 +595,7 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_LINEAR] = chain,
     [OP_ADD_NORM] = add_norm,
     [OP_NORM_GRAD_ADD] = two_added,
+    [OP_NORM_GRADS] = norm_grads,
     [OP_ROW_LOSS] = row_loss,
     [OP_ROW_LOSS_GRAD] = two_added,
     [OP_ROW_LOSS_BOTH] = row_loss_both,

@@ -38,6 +38,26 @@ static void a_norms_gradient_is_added_to_what_came_before(void **state)
         }
 }
 
+static void a_norms_gradient_comes_with_sums_over_rows(void **state)
+{
+    static const char *const einsum[] = {"ij,ij,ij,j->ij,j,j,j", "kij,kij,kij,j->kij,j,j,j"};
+    (void)state;
+    for (int t = 0; t < 12; t++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            struct arena a = {0};
+            struct rig_case c;
+            int64_t ext[26];
+            letters(ext, shapes[s]);
+            rig_case(&c, &a, OP_NORM_GRADS, einsum[t % 2], ext);
+            fill(&c, -1, 3);
+            c.attr.center = t / 2 % 2;
+            c.in_place = c.accumulate = t / 2 % 3 == 1;
+            c.nout = 2 + t / 2 % 3;
+            run_everywhere(&c, einsum[t % 2], 2e-5, 2e-4);
+            arena_clear(&a);
+        }
+}
+
 // Result k of the second case is operand `to` of the first's part; both on one rig.
 static void parts_agree(const struct rig *r, const struct rig_case *whole, int k,
                         const struct rig_case *last, struct arena *a)
@@ -289,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_norms_gradient_is_added_to_what_came_before),
+        cmocka_unit_test(a_norms_gradient_comes_with_sums_over_rows),
         cmocka_unit_test(one_pass_has_the_bits_of_two),
         cmocka_unit_test(padding_takes_no_part_in_the_loss),
         cmocka_unit_test(a_loss_and_its_gradient_have_the_bits_of_both_apart),

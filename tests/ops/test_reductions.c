@@ -137,7 +137,7 @@ static void long_rows_agree(void **state)
 // The gradient in closed form: the reference goes through all pairs of a row, too slow for these.
 static void norm_grad_of(const struct rig_case *c, double *dx)
 {
-    const int first = c->op == OP_NORM_GRAD_ADD;
+    const int first = c->op != OP_NORM_GRAD;
     int64_t n = c->in[first].shape.dim[1], rows = c->in[first].shape.dim[0];
     for (int64_t r = 0; r < rows; r++) {
         const double *x = c->in[first].v + r * n, *dy = c->in[first + 1].v + r * n;
@@ -207,6 +207,87 @@ static void weights_of_many_rows_get_one_gradient(void **state)
         rig_fill(&c.in[0], 1, -1, 2);
         rig_fill(&c.in[1], 2, -1, 1);
         run_everywhere(&c, "of many rows", 1e-5, 1e-4);
+        arena_clear(&a);
+    }
+}
+
+// The sums of the gradients' reference: of the norm's weight, of dy, of the gradient.
+static void norm_sums_of(const struct rig_case *c, double *want[OP_MAX_OUT], struct arena *a)
+{
+    const int64_t rows = c->in[1].shape.dim[0], n = c->in[1].shape.dim[1];
+    const double *summed[] = {c->in[2].v, want[0]};
+    struct rig_case weight;
+    double *made[OP_MAX_OUT];
+    int64_t ext[26];
+    letters(ext, (struct extents){rows, n, 1, 1});
+    rig_case(&weight, a, OP_NORM_WEIGHT_GRAD, "ij,ij->j", ext);
+    weight.attr = c->attr;
+    memcpy(weight.attr.label[2], c->attr.label[5], sizeof weight.attr.label[2]);
+    weight.in[0] = c->in[1];
+    weight.in[1] = c->in[2];
+    weight.start[0] = c->start[1];
+    weight.accumulate = c->accumulate;
+    rig_reference(&weight, a, made);
+    want[1] = made[0];
+    for (int k = 2; k < c->nout; k++) {
+        want[k] = arena_array(a, double, (size_t)n);
+        for (int64_t j = 0; j < n; j++)
+            want[k][j] = c->accumulate ? c->start[k].v[j] : 0;
+        for (int64_t i = 0; i < rows * n; i++)
+            want[k][i % n] += summed[k - 2][i];
+    }
+}
+
+// What a sum of rounded numbers may be off: half a unit of the largest's last place in each row.
+// Rows that a block takes are summed before they are rounded.
+static double sum_tolerance(const double *dx, int64_t rows, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < rows * n && n > 4096; i++)
+        most = fmax(most, fabs(dx[i]));
+    return 1e-4 + (double)rows * most * 0x1p-8 / 2;
+}
+
+// Of rows for one warp, two teams of a block, a whole block, and of more elements than it takes; of
+// lengths that packs divide and that they do not; rows for one block, and for many with a rest.
+static void a_norms_gradients_come_in_one_pass(void **state)
+{
+    static const struct extents s[] = {{1, 768, 1, 1},    {63, 24, 1, 1},     {700, 37, 1, 1},
+                                       {1030, 256, 1, 1}, {1030, 1024, 1, 1}, {515, 768, 1, 1},
+                                       {131, 1031, 1, 1}, {67, 4096, 1, 1},   {130, 4104, 1, 1}};
+    static const struct variant {
+        bool bf16, center, accumulate, in_place;
+        int sums;
+    } v[] = {{false, true, false, false, 3}, {true, true, true, true, 3},
+             {true, true, false, false, 2},  {false, false, true, true, 1},
+             {true, false, false, true, 1},  {false, false, true, false, 3}};
+    enum { SHAPES = sizeof s / sizeof *s, VARIANTS = sizeof v / sizeof *v };
+    (void)state;
+    for (int t = 0; t < SHAPES * VARIANTS; t++) {
+        const struct variant *how = &v[t % VARIANTS];
+        const int64_t rows = s[t / VARIANTS].i, n = s[t / VARIANTS].j;
+        struct arena a = {0};
+        struct rig_case c;
+        double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
+        int64_t ext[26];
+        letters(ext, s[t / VARIANTS]);
+        rig_case(&c, &a, OP_NORM_GRADS, "ij,ij,ij,j->ij,j,j,j", ext);
+        fill_rows(&c, &(struct row){.bf16 = how->bf16 ? 31 : 0}, n);
+        c.attr.center = how->center;
+        c.accumulate = how->accumulate;
+        c.in_place = how->in_place;
+        c.over = t / VARIANTS % 3; // the residual's gradient, x or dy
+        c.nout = 1 + how->sums;
+        want[0] = arena_array(&a, double, (size_t)(rows * n));
+        norm_grad_of(&c, want[0]);
+        norm_sums_of(&c, want, &a);
+        for (int r = 0; r < nrigs; r++) {
+            rig_run(&rigs[r], &c, &a, got);
+            rig_compare("a gradient", got[0], want[0], rows * n, how->bf16 ? 0x1p-7 : 1e-5, 4e-6);
+            for (int k = 1; k < c.nout; k++)
+                rig_compare("a sum", got[k], want[k], n, 1e-5,
+                            k == 3 && how->bf16 ? sum_tolerance(want[0], rows, n) : 1e-4);
+        }
         arena_clear(&a);
     }
 }
@@ -385,6 +466,7 @@ int main(void)
         cmocka_unit_test(long_rows_agree),
         cmocka_unit_test(long_rows_norms_have_their_gradients),
         cmocka_unit_test(weights_of_many_rows_get_one_gradient),
+        cmocka_unit_test(a_norms_gradients_come_in_one_pass),
         cmocka_unit_test(gradients_of_ids_that_repeat_are_added_up),
         cmocka_unit_test(a_long_text_gives_every_word_its_gradient),
         cmocka_unit_test(a_row_of_a_bf16_table_is_rounded_once),

@@ -123,6 +123,7 @@ static void an_encoders_divergence_and_sample_are_chains(void **state)
 
 // ---- the same, but for rounding ----
 
+// `more`: what else the train section says, and what follows it.
 static void compile_fused(struct fixture *f, const char *model, const char *mesh, const char *more,
                           bool fuse)
 {
@@ -145,30 +146,39 @@ static const char *const meshes[] = {
 static const char *const remats[] = {"", ", remat: block", ", remat: full"};
 enum { MESHES = sizeof meshes / sizeof *meshes, REMATS = 3 };
 
+static void expect_the_same_step(const char *model, const char *mesh, const char *more)
+{
+    struct fixture on, off;
+    struct interp a, b;
+    compile_fused(&on, model, mesh, more, true);
+    compile_fused(&off, model, mesh, more, false);
+    const struct program *fused = on.c.program[PROGRAM_TRAIN];
+    assert_true(fused_nodes(fused->graph) > 0);
+    assert_int_equal(fused_nodes(off.c.program[PROGRAM_TRAIN]->graph), 0);
+    interp_init(&a, off.c.program[PROGRAM_TRAIN]->graph, &off.c.mesh, 2);
+    interp_init(&b, fused->graph, &on.c.mesh, 2);
+    set_params(&a);
+    set_params(&b);
+    decoder_step_in(&a, &(struct zigzag){SEQ, fused->zigzag.parts});
+    decoder_step_in(&b, &(struct zigzag){SEQ, fused->zigzag.parts});
+    compare_to(&a, &b, 1e-12, mesh);
+    compare(&a, &b, "metrics");
+    interp_clear(&a);
+    interp_clear(&b);
+    fixture_clear(&on);
+    fixture_clear(&off);
+}
+
+// A GPU's backend has fusions of its own.
 static void a_fused_program_makes_the_same_step(void **state)
 {
     (void)state;
     for (int i = 0; i < MODELS * MESHES; i++) {
-        struct fixture on, off;
-        struct interp a, b;
         const char *model = models[i % MODELS], *mesh = meshes[i / MODELS];
-        compile_fused(&on, model, mesh, remats[i % REMATS], true);
-        compile_fused(&off, model, mesh, remats[i % REMATS], false);
-        const struct program *fused = on.c.program[PROGRAM_TRAIN];
-        assert_true(fused_nodes(fused->graph) > 0);
-        assert_int_equal(fused_nodes(off.c.program[PROGRAM_TRAIN]->graph), 0);
-        interp_init(&a, off.c.program[PROGRAM_TRAIN]->graph, &off.c.mesh, 2);
-        interp_init(&b, fused->graph, &on.c.mesh, 2);
-        set_params(&a);
-        set_params(&b);
-        decoder_step_in(&a, &(struct zigzag){SEQ, fused->zigzag.parts});
-        decoder_step_in(&b, &(struct zigzag){SEQ, fused->zigzag.parts});
-        compare_to(&a, &b, 1e-12, mesh);
-        compare(&a, &b, "metrics");
-        interp_clear(&a);
-        interp_clear(&b);
-        fixture_clear(&on);
-        fixture_clear(&off);
+        char gpu[60];
+        snprintf(gpu, sizeof gpu, "%s}\nresources: {kind: cuda", remats[i / MODELS % REMATS]);
+        expect_the_same_step(model, mesh, remats[i % REMATS]);
+        expect_the_same_step(model, mesh, gpu);
     }
 }
 

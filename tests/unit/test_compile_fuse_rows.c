@@ -87,6 +87,63 @@ static void each_model_has_as_many_as_it_should(void **state)
     }
 }
 
+// On a GPU a norm's gradient is made with the sums over rows beside it. `grads`: how many have one,
+// two and three of them; `alone`: gradients with a residual that have none.
+//
+// Of gpt2's four norms before the last three follow a bias, the first an embedding; behind dropout
+// the bias's gradient is the sum of something else, and across stages it is made on another.
+// Llama's norms have a weight alone. On any mesh a device has sums of its own rows.
+static const struct {
+    const char *what;
+    int model;
+    const char *mesh, *sharding, *train;
+    int microbatches, grads[3], alone;
+} gpu_counts[] = {
+    {"gpt2", GPT2, "dp: 1", "", "", 1, {0, 1, 3}, 0},
+    {"gpt2 in bf16", GPT2, "dp: 1", "", "}\nprecision: {compute: bf16", 1, {0, 1, 3}, 0},
+    {"llama", LLAMA, "dp: 1", "", "", 1, {4, 0, 0}, 0},
+    {"cookbook", COOKBOOK, "dp: 1", "", "", 1, {0, 0, 0}, 0},
+    {"dropout", DROPOUT, "dp: 1", "", "", 1, {0, 4, 0}, 0},
+    {"microbatches", GPT2, "dp: 2", "", "", 2, {0, 1, 3}, 0},
+    {"cut parameters", GPT2, "fsdp: 4", "", "", 2, {0, 1, 3}, 0},
+    {"tensors", GPT2, "dp: 2, tp: 2", "", "", 1, {0, 1, 3}, 0},
+    {"cut sequences",
+     LLAMA,
+     "dp: 2, tp: 2",
+     "activations: {act_seq: [batch, [seq, tp]]}",
+     "",
+     1,
+     {4, 0, 0},
+     0},
+    {"stages", GPT2, "pp: 2", "", "", 2, {0, 2, 2}, 0},
+    {"made again", GPT2, "dp: 1", "", ", remat: block", 1, {0, 1, 3}, 0},
+    {"not fused", GPT2, "dp: 1", "", ", fuse: false", 1, {0, 0, 0}, 0},
+};
+
+static void on_a_gpu_sums_are_made_with_the_gradient(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof gpu_counts / sizeof *gpu_counts; i++) {
+        struct fixture f;
+        char more[200];
+        int got[3] = {0};
+        snprintf(more, sizeof more, "%s}\nresources: {kind: cuda", gpu_counts[i].train);
+        compile_text(&f,
+                     decoder_job(model_of(gpu_counts[i].model), gpu_counts[i].mesh,
+                                 gpu_counts[i].microbatches, gpu_counts[i].sharding, more),
+                     0);
+        const struct graph *g = f.c.program[PROGRAM_TRAIN]->graph;
+        for (int n = 0; n < g->nnodes; n++)
+            if (g->nodes[n].kind == NODE_OP && g->nodes[n].op == OP_NORM_GRADS)
+                got[g->nodes[n].nout - 2]++;
+        if (memcmp(got, gpu_counts[i].grads, sizeof got) != 0 ||
+            count(g, OP_NORM_GRAD_ADD) != gpu_counts[i].alone)
+            fail_msg("%s: %d with one sum, %d with two, %d with three, %d with none",
+                     gpu_counts[i].what, got[0], got[1], got[2], count(g, OP_NORM_GRAD_ADD));
+        fixture_clear(&f);
+    }
+}
+
 // ---- what the logits take ----------------------------------------------------------------------
 
 static const char *wide_text(const char *mesh, const char *train)
@@ -243,6 +300,22 @@ static const struct ill {
     ILL(rows_of_another_order, "has not the loops"),
 };
 
+// What the verifier says of each, made in turn in a graph that is sound.
+static void expect_said(struct fixture *f, const struct mesh *mesh, const struct ill *all, size_t n)
+{
+    const struct graph *sound = f->c.program[PROGRAM_TRAIN]->graph;
+    for (size_t i = 0; i < n; i++) {
+        struct err e = {0};
+        struct graph g = *sound;
+        g.nodes = arena_dup(&f->a, g.nodes, sizeof *g.nodes * (size_t)g.nnodes);
+        g.values = arena_dup(&f->a, g.values, sizeof *g.values * (size_t)g.nvalues);
+        assert_int_equal(verify_partitioned(&g, mesh, &e), 0);
+        all[i].make(&g);
+        if (verify_partitioned(&g, mesh, &e) != ERR_INTERNAL || !strstr(e.text, all[i].said))
+            fail_msg("%s: it is said: %s", all[i].name, e.code ? e.text : "nothing");
+    }
+}
+
 static void what_was_fused_wrongly_is_refused(void **state)
 {
     (void)state;
@@ -252,18 +325,57 @@ static void what_was_fused_wrongly_is_refused(void **state)
         decoder_text("program: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 24, dropout: 0.1",
                      "dp: 1", 1, ""),
         0);
-    const struct graph *sound = f.c.program[PROGRAM_TRAIN]->graph;
     const struct mesh two = {.n = 1, .axis = {{"dp", 2}}};
-    for (size_t i = 0; i < sizeof ills / sizeof *ills; i++) {
-        struct err e = {0};
-        struct graph g = *sound;
-        g.nodes = arena_dup(&f.a, g.nodes, sizeof *g.nodes * (size_t)g.nnodes);
-        g.values = arena_dup(&f.a, g.values, sizeof *g.values * (size_t)g.nvalues);
-        assert_int_equal(verify_partitioned(&g, &two, &e), 0);
-        ills[i].make(&g);
-        if (verify_partitioned(&g, &two, &e) != ERR_INTERNAL || !strstr(e.text, ills[i].said))
-            fail_msg("%s: it is said: %s", ills[i].name, e.code ? e.text : "nothing");
-    }
+    expect_said(&f, &two, ills, sizeof ills / sizeof *ills);
+    fixture_clear(&f);
+}
+
+static void a_gradient_without_a_weight(struct graph *g)
+{
+    struct node *n = node_of(g, OP_NORM_GRADS);
+    n->nin = 3;
+    memmove(n->attr.label[3], n->attr.label[4], sizeof n->attr.label[3] * (size_t)n->nout);
+}
+static void a_gradient_without_sums(struct graph *g)
+{
+    node_of(g, OP_NORM_GRADS)->nout = 1;
+}
+static void a_sum_along_the_sequence(struct graph *g)
+{
+    struct node *n = node_of(g, OP_NORM_GRADS);
+    n->attr.label[n->nin + 2][0] = n->attr.label[0][1];
+}
+static void a_rounded_sum(struct graph *g)
+{
+    g->values[node_of(g, OP_NORM_GRADS)->out[1]].dtype = DT_BF16;
+}
+static void a_sum_of_a_part_of_the_rows(struct graph *g)
+{
+    g->values[node_of(g, OP_NORM_GRADS)->out[2]].spec.partial_sum = 0;
+}
+static void a_gradient_that_is_a_part(struct graph *g)
+{
+    g->values[node_of(g, OP_NORM_GRADS)->out[0]].spec.partial_sum = 1;
+}
+
+static const struct ill gpu_ills[] = {
+    ILL(a_gradient_without_a_weight, "3 inputs"),
+    ILL(a_gradient_without_sums, "1 outputs"),
+    ILL(a_sum_along_the_sequence, "has not the loops"),
+    ILL(a_rounded_sum, "is bf16, not f32"),
+    ILL(a_sum_of_a_part_of_the_rows, "does not say so"),
+    ILL(a_gradient_that_is_a_part, "it was fused and makes a part of a sum"),
+};
+
+static void sums_fused_wrongly_are_refused(void **state)
+{
+    (void)state;
+    struct fixture f;
+    compile_text(&f,
+                 decoder_job("program: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 24", "dp: 2", 1,
+                             "", "}\nresources: {kind: cuda"),
+                 0);
+    expect_said(&f, &f.c.mesh, gpu_ills, sizeof gpu_ills / sizeof *gpu_ills);
     fixture_clear(&f);
 }
 
@@ -271,8 +383,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_model_has_as_many_as_it_should),
+        cmocka_unit_test(on_a_gpu_sums_are_made_with_the_gradient),
         cmocka_unit_test(the_gradient_of_the_logits_takes_their_place),
         cmocka_unit_test(what_was_fused_wrongly_is_refused),
+        cmocka_unit_test(sums_fused_wrongly_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,23 @@ size_t scratch_norm_parts(const struct node *n, const struct shape *in, const st
     return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
 }
 
+// A mean and a scale for each row, or the chunks of a sum.
+size_t scratch_norm_grads(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    size_t stats = scratch_norm(n, in, out), chunks = scratch_chunks(n, in, out);
+    return stats > chunks ? stats : chunks;
+}
+
+// Partial sums of parts of the rows, all at once or one sum after the other.
+size_t scratch_norm_grads_cuda(const struct node *n, const struct shape *in,
+                               const struct shape *out)
+{
+    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
+    size_t sums = (size_t)n->nout - 1, one = scratch_norm_parts(n, in, out);
+    size_t all = sizeof(float) * sums * (size_t)(parts_of_norm(rows, cols) * cols);
+    return all > one ? all : one;
+}
+
 size_t scratch_embed_grad(const struct node *n, const struct shape *in, const struct shape *out)
 {
     (void)n;

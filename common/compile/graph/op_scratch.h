@@ -12,4 +12,7 @@ size_t scratch_attention_cuda(const struct node *n, const struct shape *in,
                               const struct shape *out);
 size_t scratch_norm(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_norm_parts(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_norm_grads(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_norm_grads_cuda(const struct node *n, const struct shape *in,
+                               const struct shape *out);
 size_t scratch_embed_grad(const struct node *n, const struct shape *in, const struct shape *out);

@@ -207,6 +207,23 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
     return rc ? rc : infer_float(g, n, e);
 }
 
+// The first three inputs and the first output are alike, the rest vectors: the weight and the sums.
+static int infer_norm_grads(const struct graph *g, const struct node *n, struct err *e)
+{
+    int dims = get_input(g, n, 0)->shape.n, sums = n->nin + 1;
+    if (n->nin != op_inputs(n->op) || n->nout < 2 || n->nout > 4)
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    enum dtype t = want_one_float(g, n, 0, n->nin, e);
+    int rc = !t ? ERR_INTERNAL : want_whole(g, n, e);
+    for (int k = 1; k < n->nin + n->nout && !rc; k++) {
+        bool vector = k == n->nin - 1 || k >= sums;
+        rc = want_loops(g, n, k, vector ? dims - 1 : 0, dims, e);
+        rc = rc ? rc : want_dtype(g, n, k, k >= sums ? DT_F32 : t, e);
+    }
+    return rc;
+}
+
 // One number or id a row in, and out, all f32 but the row itself and the gradient's, which is the
 // last; the one cotangent of ROW_LOSS_BOTH is a scalar.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
@@ -529,6 +546,8 @@ static const struct op_row table[OP_COUNT] = {
                    .workspace = {[BACKEND_CUDA] = scratch_gemm}},
     [OP_ADD_NORM] = {.infer = infer_norm_fused},
     [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused},
+    [OP_NORM_GRADS] = {.infer = infer_norm_grads,
+                       .workspace = {scratch_norm_grads, scratch_norm_grads_cuda}},
     [OP_ROW_LOSS] = {.infer = infer_row_loss, .rows = 1},
     [OP_ROW_LOSS_GRAD] = {.infer = infer_row_loss, .rows = 1},
     [OP_ROW_LOSS_BOTH] = {.infer = infer_row_loss, .rows = 1},

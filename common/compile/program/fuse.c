@@ -24,6 +24,7 @@ static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
                       {fuse_row_loss_grad, {[DT_F32] = true, [DT_BF16] = true, [DT_I32] = true}},
                       {fuse_row_loss_both, {[DT_F32] = true, [DT_BF16] = true, [DT_I32] = true}},
                       {fuse_norm_grad_add, {[DT_F32] = true, [DT_BF16] = true}},
+                      {fuse_norm_grads, {[DT_F32] = true, [DT_BF16] = true}},
                       {fuse_chain, {[DT_F32] = true, [DT_BF16] = true}},
                       {fuse_add_norm, {[DT_F32] = true, [DT_BF16] = true}}},
 };
@@ -49,6 +50,7 @@ static void find_pinned_values(struct fuse *f)
     const struct graph *g = f->g;
     f->named = arena_array(g->arena, bool, g->nvalues);
     f->pinned = arena_array(g->arena, bool, g->nvalues);
+    f->shares = arena_array(g->arena, int, g->nvalues);
     for (int v = 0; v < g->nvalues; v++) {
         const struct value *val = &g->values[v];
         f->named[v] = val->name != NULL;
@@ -57,8 +59,10 @@ static void find_pinned_values(struct fuse *f)
             f->pinned[val->alias] = true;
     }
     for (int s = 0; s < g->nsums; s++)
-        for (int c = 0; c < g->sums[s].n; c++)
+        for (int c = 0; c < g->sums[s].n; c++) {
             f->pinned[g->sums[s].contrib[c]] = true;
+            f->shares[g->sums[s].contrib[c]] = g->sums[s].n;
+        }
     if (g->metrics >= 0)
         f->named[g->metrics] = true;
 }

@@ -37,10 +37,15 @@ static bool can_fuse(const struct fuse *f, const struct node *n)
     return n->kind == NODE_OP && !n->owner && n->nout && !touches_pinned(f, n);
 }
 
-static bool run_alike(const struct fuse *f, const struct node *a, const struct node *b)
+static bool run_together(const struct node *a, const struct node *b)
 {
     return a->when == b->when && a->stage == b->stage && a->stages == b->stages &&
-           a->again == b->again && can_fuse(f, a) && can_fuse(f, b);
+           a->again == b->again;
+}
+
+static bool run_alike(const struct fuse *f, const struct node *a, const struct node *b)
+{
+    return run_together(a, b) && can_fuse(f, a) && can_fuse(f, b);
 }
 
 bool fuse_beside(const struct fuse *f, int a, int b)
@@ -53,6 +58,23 @@ bool fuse_across(const struct fuse *f, int a, int b)
 {
     const struct node *x = &f->g->nodes[a], *y = &f->g->nodes[b];
     return x->phase == PHASE_FORWARD && y->phase == PHASE_BACKWARD && run_alike(f, x, y);
+}
+
+// Whether a node makes one f32 value, which may be a part of a sum over devices or microbatches but
+// is not one of several contributions.
+static bool makes_sum(const struct fuse *f, const struct node *n)
+{
+    if (n->kind != NODE_OP || n->owner || n->nout != 1)
+        return false;
+    const struct value *made = &f->g->values[n->out[0]];
+    return made->kind == VALUE_TEMP && made->alias < 0 && made->dtype == DT_F32 &&
+           f->shares[n->out[0]] <= 1;
+}
+
+bool fuse_takes_sum(const struct fuse *f, int node, int sum)
+{
+    const struct node *x = &f->g->nodes[node], *y = &f->g->nodes[sum];
+    return x->phase == y->phase && run_together(x, y) && can_fuse(f, x) && makes_sum(f, y);
 }
 
 int fuse_near(const struct fuse *f, int node, int k)
@@ -95,12 +117,25 @@ bool fuse_kept(const struct fuse *f, int value, int a, int b)
     return kept;
 }
 
-// Whether all that b reads is made on its stages before a.
-static bool inputs_ready_at(const struct fuse *f, const struct node *b, int a)
+// The stages that have a value, made by node `by`, when node a runs: its own, and those that it was
+// sent to before.
+static uint64_t find_stages(const struct fuse *f, int value, int by, int a)
 {
+    uint64_t stages = f->g->nodes[by].stages;
+    for (int r = f->first[value]; r < f->first[value + 1] && f->readers[r] < a; r++) {
+        const struct node *n = &f->g->nodes[f->readers[r]];
+        if (n->kind == NODE_SEND)
+            stages |= (uint64_t)1 << n->peer;
+    }
+    return stages;
+}
+
+bool fuse_ready_at(const struct fuse *f, int node, int a)
+{
+    const struct node *b = &f->g->nodes[node];
     for (int k = 0; k < b->nin; k++) {
         int by = f->g->values[b->in[k]].producer;
-        if (by > a || (by >= 0 && (b->stages & ~f->g->nodes[by].stages)))
+        if (by > a || (by >= 0 && (b->stages & ~find_stages(f, b->in[k], by, a))))
             return false;
     }
     return true;
@@ -123,7 +158,7 @@ int fuse_place(const struct fuse *f, int a, int b)
 {
     if (unread_until(f, a, b))
         return b;
-    return inputs_ready_at(f, &f->g->nodes[b], a) ? a : -1;
+    return fuse_ready_at(f, b, a) ? a : -1;
 }
 
 void fuse_put(struct fuse *f, int a, int b, int place, const struct node *made)

@@ -10,6 +10,7 @@ struct fuse {
     int *first, *readers; // value → its readers' place in `readers`, nodes as they were
     bool *named;          // value → it stays: somebody looks for it by name or role
     bool *pinned; // value → its buffer will be written again (sum, parameter, reduced in place)
+    int *shares; // value → how many contributions the sum has that it is one of; 0: it is of none
     const bool *dtypes; // those of the kernels at hand
 };
 
@@ -18,6 +19,7 @@ struct fuse {
 typedef int fuse_fn(struct fuse *f, int node);
 fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
 fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
+fuse_fn fuse_norm_grads;                   // behind the second
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
 fuse_fn fuse_row_loss_both;                // behind the other two
 
@@ -31,6 +33,12 @@ int fuse_near(const struct fuse *f, int node, int k);
 bool fuse_beside(const struct fuse *f, int a, int b);
 // The same conditions, but that a is of the forward and b of the backward.
 bool fuse_across(const struct fuse *f, int a, int b);
+// Whether node `sum`, which sums what `node` reads or makes, may become a part of it: they have one
+// phase and the rest, and its output, which may be a part of a sum over devices, is f32 and of no
+// sum of microbatches to which others contribute.
+bool fuse_takes_sum(const struct fuse *f, int node, int sum);
+// Whether all that node b reads is on its stages before node a, or made by it.
+bool fuse_ready_at(const struct fuse *f, int b, int a);
 // Whether operands j and k (outputs count on from the inputs) run over the same loops.
 bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.

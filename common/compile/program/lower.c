@@ -520,7 +520,9 @@ static void emit_node(struct lowering *l, int node, int m)
         in[k] = make_view(l, n->in[k], m);
     for (int k = 0; k < n->nout && !staged; k++)
         out[k] = make_view(l, n->out[k], m);
-    int contribution = l->sharing.first_of[n->out[0]];
+    int contribution = 0;
+    for (int k = 0; k < n->nout && !contribution; k++)
+        contribution = l->sharing.first_of[n->out[k]];
     i.accumulate = contribution == 2 || (contribution == 1 && m > 0 && n->phase != PHASE_UPDATE);
     if (n->kind != NODE_OP) {
         emit_reshard(l, n, i, m);

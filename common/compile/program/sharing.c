@@ -313,7 +313,8 @@ static void find_in_place(struct sharing *s)
         if (!runs_here(s, n) || op_is(n->op, OP_OVER_ANY) ||
             (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
             continue;
-        for (int o = 0; o < n->nout; o++)
+        int end = op_is(n->op, OP_ACCUMULATES) ? op_first_sum(n->op) : n->nout;
+        for (int o = 0; o < end; o++)
             for (int k = 0; k < inputs; k++) {
                 if (!may_cover(s, i, k, o))
                     continue;

@@ -165,36 +165,40 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
-// An axis that cuts a loop which the output lacks makes the output a partial sum (or maximum).
+// The axes that cut loops which output k lacks.
+static axis_set find_summed(const struct graph *g, const struct node *n, int k)
+{
+    axis_set summed = 0;
+    bool kept[MAX_DIMS * 4] = {false};
+    for (int d = 0; d < g->values[n->out[k]].shape.n; d++)
+        kept[n->attr.label[n->nin + k][d]] = true;
+    for (int i = 0; i < n->nin; i++) {
+        const struct value *v = &g->values[n->in[i]];
+        for (int d = 0; d < v->shape.n; d++)
+            if (!kept[n->attr.label[i][d]])
+                summed |= dim_axes(&v->spec.dim[d]);
+    }
+    return summed;
+}
+
+// An axis that cuts a loop which an output lacks makes the output a partial sum (or maximum).
 static int check_sums(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
-    const struct value *out = &g->values[n->out[0]];
-    axis_set made = spec_partial(&out->spec), summed = 0;
-    bool kept[MAX_DIMS * 4] = {false};
-    if (op_is(n->op, OP_OWN_LOOPS))
-        return 0;
-    for (int k = n->nin; k < n->nin + n->nout; k++)
-        for (int d = 0; d < g->values[n->out[k - n->nin]].shape.n; d++)
-            kept[n->attr.label[k][d]] = true;
-    for (int k = 0; k < n->nin; k++) {
-        const struct value *v = &g->values[n->in[k]];
-        for (int d = 0; d < v->shape.n; d++)
-            if (!kept[n->attr.label[k][d]])
-                summed |= dim_axes(&v->spec.dim[d]);
-    }
-    if (summed & ~made)
-        return BAD("node %d %s: its output is a part of a sum and does not say so", at,
-                   op_name(n->op));
+    for (int k = 0; k < n->nout && !op_is(n->op, OP_OWN_LOOPS); k++)
+        if (find_summed(g, n, k) & ~spec_partial(&g->values[n->out[k]].spec))
+            return BAD("node %d %s: its output is a part of a sum and does not say so", at,
+                       op_name(n->op));
     return 0;
 }
 
 // A fused node's output must not be a partial sum: its steps are not linear, so steps on the parts
-// would not add up to steps on the sum.
+// would not add up to steps on the sum. Only what is summed last may be.
 static int check_fused(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
-    for (int k = 0; k < n->nout && op_is(n->op, OP_IS_FUSED); k++)
+    int end = op_is(n->op, OP_ACCUMULATES) ? op_first_sum(n->op) : n->nout;
+    for (int k = 0; k < end && op_is(n->op, OP_IS_FUSED); k++)
         if (spec_partial(&g->values[n->out[k]].spec))
             return BAD("node %d %s: it was fused and makes a part of a sum", at, op_name(n->op));
     return 0;
@@ -382,8 +386,10 @@ static int check_order(const struct program *p, struct err *e)
                 rc =
                     BAD("%s: instruction %d reads a buffer nobody wrote", program_name(p->kind), i);
         }
-        if (in->accumulate && !written[in->out[0].buffer])
-            rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind), i);
+        for (int k = op_first_sum(in->op); in->accumulate && k < in->nout && !rc; k++)
+            if (!written[in->out[k].buffer])
+                rc = BAD("%s: instruction %d adds to a buffer nobody wrote", program_name(p->kind),
+                         i);
         for (int k = 0; k < in->nout; k++)
             written[in->out[k].buffer] = true;
         if (in->kind != INSTR_OP && in->kind != INSTR_MARK)

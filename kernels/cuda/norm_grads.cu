@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+// NORM_GRADS: the gradient of a norm's input, added to the residual's, those of its weight and
+// bias, and the sum of the new residual's gradient, which is the gradient of the bias before it.
+//
+// One pass reads c, x and dy and writes the gradient: four tensors cross the memory bus. As ops of
+// their own, NORM_GRAD_ADD moves these four, NORM_WEIGHT_GRAD reads two of them again and each SUM
+// one, in seven launches; here there are two, whatever sums are wanted. For a dozen FLOPs more an
+// element the kernel stays bound by memory.
+//
+// A team of threads works on a row, each on OWN elements of it, and these are the same columns in
+// every row: so a thread holds its columns' sums in registers from the first row to the last. It
+// takes TURN rows at a time, whose loads are under way together and whose means cross the team at
+// one barrier. Rows are cut in parts as parts_of_norm() says, a block for each; several teams share
+// a block where rows are short. A block leaves a row of partial sums for each result, and
+// reduce_parts() adds up those of all blocks. The order of all additions depends on shapes alone.
+//
+// Rows of more than OWN · THREADS elements are left to the ops themselves.
+#include <string.h>
+
+#include "common/op/parts.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/team.h"
+
+enum {
+    OWN = 8,       // elements of a row that a thread works on
+    TURN = 2,      // rows that a team works on at once
+    THREADS = 512, // of a block at most
+    SHARED = 256,  // of a block that several teams share, at most
+    WARPS = THREADS / WARP,
+    SUMS = 3 // of dy · y, of dy, of the gradient
+};
+
+struct norm_grads {
+    const void *before, *x, *dy, *weight;
+    void *out;
+    float *partial; // [sums][parts][n]
+    enum dtype type, weight_type;
+    int64_t rows;
+    int n;    // elements of a row
+    int sums; // the first of SUMS, that are wanted
+    int team; // threads that work on one row
+    float eps;
+    bool center;
+};
+
+// Where a thread is in its block.
+struct member {
+    int lane;         // in its team
+    int group;        // which team
+    int first, warps; // its team's warps
+};
+
+// What a thread holds of a row; elements beyond its end are 0.
+struct own {
+    float x[OWN], dy[OWN], before[OWN]; // x becomes the normed x
+};
+
+DEVICE struct member find_member(const struct norm_grads *c)
+{
+    struct member m;
+    m.lane = (int)threadIdx.x % c->team;
+    m.group = (int)threadIdx.x / c->team;
+    m.warps = c->team / WARP;
+    m.first = m.group * m.warps;
+    return m;
+}
+
+// The first element of a thread's pack number k.
+DEVICE int own_at(const struct norm_grads *c, struct pack p, const struct member *m, int k)
+{
+    return (k * c->team + m->lane) * p.wide;
+}
+
+// Loads a thread's elements of the row at `base`; zeros where the row is not `there`.
+DEVICE void load_own(const struct norm_grads *c, struct pack p, const struct member *m, float *v,
+                     const void *from, enum dtype own, int64_t base, bool there)
+{
+    UNROLL
+    for (int k = 0; k < OWN / p.wide; k++) {
+        const int at = own_at(c, p, m, k);
+        if (there && at < c->n)
+            pack_load(v + k * p.wide, from, pack_type(p, own), base + at, p.wide);
+        else
+            for (int i = 0; i < p.wide; i++)
+                v[k * p.wide + i] = 0;
+    }
+}
+
+// Adds up each of n numbers over the team, in the order of its warps. All threads of the block
+// come. `part` is n · WARPS floats, free again when all have come to the next call's barrier, which
+// must have a `part` of its own.
+DEVICE void sum_team(const struct member *m, float *v, int n, float *part)
+{
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        v[i] = warp_sum(v[i]);
+        if (threadIdx.x % WARP == 0)
+            part[i * WARPS + (int)threadIdx.x / WARP] = v[i];
+    }
+    __syncthreads();
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        v[i] = 0;
+        for (int w = 0; w < m->warps; w++)
+            v[i] += part[i * WARPS + m->first + w];
+    }
+}
+
+DEVICE float sum_own(struct pack p, const float *v)
+{
+    float sum = 0;
+    UNROLL
+    for (int k = 0; k < OWN / p.wide; k++)
+        sum += pack_sum(v + k * p.wide, p.wide);
+    return sum;
+}
+
+// Turns the x of each row into its norm y, and leaves the rows' scales.
+DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct member *m,
+                     struct own *row, float *scale)
+{
+    __shared__ float sums[TURN * WARPS], squares[TURN * WARPS];
+    float mean[TURN];
+    UNROLL
+    for (int r = 0; r < TURN; r++)
+        mean[r] = c->center ? sum_own(p, row[r].x) : 0;
+    if (c->center)
+        sum_team(m, mean, TURN, sums);
+    UNROLL
+    for (int r = 0; r < TURN; r++) {
+        float square[OWN];
+        mean[r] /= (float)c->n;
+        UNROLL
+        for (int i = 0; i < OWN; i++) {
+            row[r].x[i] -= mean[r];
+            square[i] = own_at(c, p, m, i / p.wide) < c->n ? row[r].x[i] * row[r].x[i] : 0;
+        }
+        scale[r] = sum_own(p, square);
+    }
+    sum_team(m, scale, TURN, squares);
+    UNROLL
+    for (int r = 0; r < TURN; r++) {
+        scale[r] = 1 / sqrtf(scale[r] / (float)c->n + c->eps);
+        UNROLL
+        for (int i = 0; i < OWN; i++)
+            row[r].x[i] *= scale[r];
+    }
+}
+
+// With y the normed x and g = dy · weight: mean(g·y) of each row and, behind those, mean(g).
+DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct member *m,
+                       const struct own *row, const float *weight, float *mean)
+{
+    __shared__ float part[2 * TURN * WARPS];
+    UNROLL
+    for (int r = 0; r < TURN; r++) {
+        float g[OWN], dot[OWN];
+        UNROLL
+        for (int i = 0; i < OWN; i++) {
+            g[i] = row[r].dy[i] * weight[i];
+            dot[i] = g[i] * row[r].x[i];
+        }
+        mean[r] = sum_own(p, dot);
+        mean[TURN + r] = sum_own(p, g);
+    }
+    sum_team(m, mean, 2 * TURN, part);
+    UNROLL
+    for (int r = 0; r < TURN; r++) {
+        mean[r] /= (float)c->n;
+        mean[TURN + r] = c->center ? mean[TURN + r] / (float)c->n : 0;
+    }
+}
+
+// dx = scale · (g − mean(g) − y · mean(g·y)), added to what came before and stored; and the row's
+// share of the sums. The gradient is summed before it is rounded to its dtype.
+DEVICE void finish_row(const struct norm_grads *c, struct pack p, const struct member *m,
+                       struct own *row, const float *weight, float scale, float dot, float mean,
+                       int64_t base, float sum[SUMS][OWN])
+{
+    UNROLL
+    for (int i = 0; i < OWN; i++) {
+        const float y = row->x[i], dy = row->dy[i];
+        const float dx = row->before[i] + scale * (dy * weight[i] - mean - y * dot);
+        sum[0][i] += dy * y;
+        sum[1][i] += dy;
+        sum[2][i] += dx;
+        row->before[i] = dx;
+    }
+    UNROLL
+    for (int k = 0; k < OWN / p.wide; k++) {
+        const int at = own_at(c, p, m, k);
+        if (at < c->n)
+            pack_store(c->out, pack_type(p, c->type), base + at, p.wide, row->before + k * p.wide);
+    }
+}
+
+// The rows of part blockIdx.x, from `first` on TURN for each team. All threads of the block come.
+DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct member *m,
+                      const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
+{
+    struct own row[TURN];
+    float scale[TURN], mean[2 * TURN];
+    first += m->group * TURN;
+    UNROLL
+    for (int r = 0; r < TURN; r++) {
+        const int64_t base = (first + r) * c->n;
+        const bool there = first + r < end;
+        load_own(c, p, m, row[r].x, c->x, c->type, base, there);
+        load_own(c, p, m, row[r].dy, c->dy, c->type, base, there);
+        load_own(c, p, m, row[r].before, c->before, c->type, base, there);
+    }
+    norm_own(c, p, m, row, scale);
+    find_means(c, p, m, row, weight, mean);
+    UNROLL
+    for (int r = 0; r < TURN; r++)
+        if (first + r < end)
+            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[TURN + r],
+                       (first + r) * c->n, sum);
+}
+
+// Adds up the sums of a block's teams in the order of their numbers; the last holds the whole.
+DEVICE void add_teams(const struct norm_grads *c, const struct member *m, float sum[SUMS][OWN])
+{
+    __shared__ float shared[SUMS * OWN * SHARED / 2];
+    const int teams = (int)blockDim.x / c->team;
+    for (int g = 0; g < teams && teams > 1; g++) {
+        if (g == m->group) {
+            UNROLL
+            for (int k = 0; k < SUMS * OWN; k++) {
+                float *at = &shared[k * c->team + m->lane];
+                sum[k / OWN][k % OWN] += g ? *at : 0;
+                *at = sum[k / OWN][k % OWN];
+            }
+        }
+        __syncthreads();
+    }
+}
+
+DEVICE void norm_grads(const struct norm_grads *c, struct pack p)
+{
+    const struct member m = find_member(c);
+    const int teams = (int)blockDim.x / c->team;
+    const int64_t begin = blockIdx.x * c->rows / gridDim.x;
+    const int64_t end = (blockIdx.x + 1) * c->rows / gridDim.x;
+    float weight[OWN], sum[SUMS][OWN];
+    load_own(c, p, &m, weight, c->weight, c->weight_type, 0, true);
+    UNROLL
+    for (int k = 0; k < SUMS * OWN; k++)
+        sum[k / OWN][k % OWN] = 0;
+    for (int64_t first = begin; first < end; first += teams * TURN)
+        take_turn(c, p, &m, weight, first, end, sum);
+    add_teams(c, &m, sum);
+    UNROLL
+    for (int k = 0; k < SUMS * (OWN / p.wide); k++) {
+        const int which = k / (OWN / p.wide), pack = k % (OWN / p.wide);
+        const int at = own_at(c, p, &m, pack);
+        if (which < c->sums && at < c->n && m.group == teams - 1)
+            pack_store(c->partial, DT_F32, ((int64_t)which * gridDim.x + blockIdx.x) * c->n + at,
+                       p.wide, sum[which] + pack * p.wide);
+    }
+}
+
+VARIANTS(THREADS, norm_grads, norm_grads)
+
+// ---- the op ------------------------------------------------------------------------------------
+
+// Refuses a call unless the first three inputs and the first output are alike, and the others rows
+// of theirs. Finds how wide a pack can be for all of them.
+static int check_operands(const struct op_call *c, const struct norm_grads *g, int *wide,
+                          struct err *e)
+{
+    *wide = pack_wide(g->type, g->n);
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
+        const bool sum = k > c->nin, row = sum || k == c->nin - 1;
+        int rc = row ? op_want_float(c, t, e) : op_want(c, t, g->type, e);
+        rc = rc || !sum ? rc : op_want(c, t, DT_F32, e);
+        if (rc)
+            return rc;
+        if (shape_count(&t->shape) != (row ? 1 : g->rows) * g->n)
+            return op_refuse(c, e, "operands disagree about an extent");
+        if (!sum && (!pack_aligned(t->data) || t->dtype != g->type))
+            *wide = 1;
+    }
+    return 0;
+}
+
+static void set_operands(const struct op_call *c, struct norm_grads *g)
+{
+    g->before = c->in[0].data;
+    g->x = c->in[1].data;
+    g->dy = c->in[2].data;
+    g->weight = c->in[3].data;
+    g->weight_type = c->in[3].dtype;
+    g->out = c->out[0].data;
+    g->partial = (float *)c->workspace;
+    g->sums = c->nout - 1;
+    g->eps = c->attr->eps;
+    g->center = c->attr->center;
+}
+
+int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct shape *x = &c->in[1].shape;
+    struct norm_grads g;
+    if (c->nin != 4 || c->nout < 2 || c->nout > 1 + SUMS)
+        return op_refuse(c, e, "another number of operands");
+    if (x->n < 1)
+        return op_refuse(c, e, "a scalar has no rows");
+    if (x->dim[x->n - 1] > OWN * THREADS)
+        return op_norm_grads_apart(q, c, e);
+    memset(&g, 0, sizeof g);
+    g.type = c->in[1].dtype;
+    g.n = (int)x->dim[x->n - 1];
+    g.rows = shape_count(x) / g.n;
+    int wide, rc = op_want_float(c, &c->in[1], e);
+    rc = rc ? rc : check_operands(c, &g, &wide, e);
+    if (rc)
+        return rc;
+    set_operands(c, &g);
+    g.team = (g.n + OWN * WARP - 1) / (OWN * WARP) * WARP;
+    const int teams = g.team < SHARED ? SHARED / g.team : 1;
+    const unsigned parts = (unsigned)parts_of_norm(g.rows, g.n);
+    PRE(sizeof(float) * (size_t)g.sums * parts * (size_t)g.n <= c->workspace_bytes);
+    launch_norm_grads(q, wide, parts, (unsigned)(teams * g.team), &g);
+    rc = op_launched(q, c, e);
+    return rc ? rc : reduce_parts(q, c, 1, g.partial, parts, g.n, e);
+}
