@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/op/gemm.h"
 #include "common/op/slots.h"
 
 extern const struct backend weft_backend; // the one that this is linked into
@@ -140,4 +141,12 @@ int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err 
         if (norm_grads[k].operand[norm_grads[k].nin] < c->nin + c->nout)
             rc = run_part(q, c, &norm_grads[k], e);
     return rc;
+}
+
+int op_matmul_sum_apart(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const struct part product = {OP_MATMUL, op_matmul, 2, {0, 1, 2}};
+    const struct part sum = {OP_SUM, op_sum, 1, {gemm_summed(c->attr, &c->in[0].shape), 3}};
+    int rc = run_part(q, c, &product, e);
+    return rc ? rc : run_part(q, c, &sum, e);
 }

@@ -32,9 +32,12 @@ enum { KERNELS_VERSION = 2 };
 
 // NORM_GRADS as the ops that it is made of, one after the other, with the same scratch.
 int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e);
+// MATMUL_SUM as a MATMUL and a SUM.
+int op_matmul_sum_apart(struct stream_q *q, const struct op_call *c, struct err *e);
 
 // The ops. Each function serves those that the column `kernel` of ops.def names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_linear(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_elementwise(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_sum(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -162,3 +162,11 @@ bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const s
     g->stride_c = where & IN_OUT ? g->stride_c : 0;
     return true;
 }
+
+int gemm_summed(const struct op_attr *attr, const struct shape *a)
+{
+    for (int d = 0; d < a->n; d++)
+        if (attr->label[0][d] == attr->label[3][0])
+            return 0;
+    return 1;
+}

@@ -52,6 +52,8 @@ static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struc
         return 0;
     q->last = c->op;
     q->any = true;
+    if (c->op == OP_MATMUL_SUM)
+        return matmul_sum_tune(q, c, time, e);
     return op_is(c->op, OP_HAS_CHAIN) ? linear_tune(q, c, time, e) : matmul_tune(q, c, time, e);
 }
 

@@ -19,3 +19,6 @@ int matmul_tune(struct stream_q *q, const struct op_call *c, bool time, struct e
 // Settles a LINEAR's choices: also whether its chain is made in the product's kernel or by one of
 // its own.
 int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);
+
+// Settles a MATMUL_SUM's choices: also whether the product's kernel makes the sum.
+int matmul_sum_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e);

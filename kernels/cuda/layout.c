@@ -62,9 +62,11 @@ int layout_end(const struct product *p, struct layout *l, struct err *e)
     int32_t type = (int32_t)map_type(p->to);
     int64_t aux_stride = p->g.m * p->g.n;
     cublasLtMatmulDesc_t op = &l->op;
+    const void *bias =
+        p->sums ? p->sums : p->bias; // the library writes there, whatever it is called
     int rc = DESCRIBE(op, EPILOGUE, ends[p->end]);
-    if (!rc && p->bias) {
-        rc = DESCRIBE(op, BIAS_POINTER, p->bias);
+    if (!rc && bias) {
+        rc = DESCRIBE(op, BIAS_POINTER, bias);
         rc = rc ? rc : DESCRIBE(op, BIAS_DATA_TYPE, type);
         rc = rc ? rc : DESCRIBE(op, BIAS_BATCH_STRIDE, p->bias_stride);
     }
@@ -131,8 +133,9 @@ int layout_preference(const struct product *p, bool reproducible, struct prefere
 
 bool product_end_fits(const struct product *p)
 {
-    bool bias = !p->bias || (layout_alignment(p->bias) == ALIGNED &&
-                             p->bias_stride * (int64_t)dtype_size(p->to) % ALIGNED == 0);
+    const void *bias = p->sums ? p->sums : p->bias;
+    bool biases = !bias || (layout_alignment(bias) == ALIGNED &&
+                            p->bias_stride * (int64_t)dtype_size(p->to) % ALIGNED == 0);
     bool aux = !p->aux || (layout_alignment(p->aux) == ALIGNED && p->g.n % 8 == 0);
-    return bias && aux;
+    return biases && aux;
 }

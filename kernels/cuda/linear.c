@@ -223,13 +223,6 @@ static int plan_linear(struct stream_q *q, const struct op_call *c, struct linea
     return rc;
 }
 
-static int run_fused(void *ctx, struct err *e)
-{
-    const struct linear *l = ctx;
-    bool ran;
-    return product_run(l->q, &l->fused, &ran, e);
-}
-
 static int run_two_kernels(void *ctx, struct err *e)
 {
     const struct linear *l = ctx;
@@ -249,17 +242,6 @@ int op_linear(struct stream_q *q, const struct op_call *c, struct err *e)
     return rc ? rc : op_launched(q, c, e);
 }
 
-// Times both ways and drops the epilogue if two kernels are faster.
-static int compare_with_two_kernels(struct linear *l, struct err *e)
-{
-    double fused, two;
-    int rc = product_stopwatch(l->q, run_fused, l, &fused, e);
-    rc = rc ? rc : product_stopwatch(l->q, run_two_kernels, l, &two, e);
-    if (!rc && two < fused)
-        product_drop(l->q, &l->fused, fused, two);
-    return rc;
-}
-
 int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
 {
     enum product_choice how = PRODUCT_NONE;
@@ -270,5 +252,5 @@ int linear_tune(struct stream_q *q, const struct op_call *c, bool time, struct e
     if (rc || how == PRODUCT_KNOWN)
         return rc;
     rc = gemm_tune(q, c, &l.bare, time, e);
-    return rc || how == PRODUCT_NONE ? rc : compare_with_two_kernels(&l, e);
+    return rc || how == PRODUCT_NONE ? rc : product_compare(q, &l.fused, run_two_kernels, &l, e);
 }

@@ -380,20 +380,6 @@ int product_run(struct stream_q *q, const struct product *asked, bool *ran, stru
     return rc;
 }
 
-void product_drop(struct stream_q *q, const struct product *asked, double us, double apart)
-{
-    const struct product p = limit_scratch(q->device, asked);
-    struct plan *plan;
-    if (get_plan(q->device, &p, &plan, NULL))
-        return;
-    log_info("cuda", "%s: a kernel of its own behind the product is faster: %.1f, not %.1f us",
-             plan->key, apart, us);
-    plan->n = plan->at = 0;
-    settle_plan(q->device->gemm, plan);
-    algos_put(&q->device->gemm->disk, plan->key, NONE, 0);
-    q->device->gemm->unsaved = true;
-}
-
 // ---- timing ------------------------------------------------------------------------------------
 
 // MOST_US: of a product's first runs, by the device's clock. Candidates come best first: what is
@@ -428,8 +414,9 @@ static int time_round(struct stream_q *q, int runs, int (*run)(void *ctx, struct
     return rc;
 }
 
-int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), void *ctx,
-                      double *us, struct err *e)
+// The time of one `run`, in µs: the best of a few rounds.
+static int time_best(struct stream_q *q, int (*run)(void *ctx, struct err *e), void *ctx,
+                     double *us, struct err *e)
 {
     double once = 0;
     int rc = run(ctx, e); // what is loaded or made at the first run is not timed
@@ -538,7 +525,9 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
         rc = find_fastest(q, p, plan, &us, e);
     if (!rc)
         rc = run_plan(q, p, plan, &ran, e);
-    if (!rc && !ran)
+    if (!rc && !ran && p->sums) // welcome where it exists, but nothing counts on it
+        log_info("cuda", "%s: the library has no kernel with these sums", plan->key);
+    else if (!rc && !ran)
         log_warn("cuda", "%s: the library declined what follows the product", plan->key);
     if (rc || !ran || !time)
         return rc;
@@ -571,4 +560,42 @@ int product_tune(struct stream_q *q, const struct product *asked, bool time,
     if (!rc && plan->at == plan->n)
         *how = PRODUCT_NONE;
     return rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+}
+
+// ---- or two kernels ----------------------------------------------------------------------------
+
+static int run_whole(void *ctx, struct err *e)
+{
+    const struct trial *t = ctx;
+    bool ran;
+    return product_run(t->q, t->p, &ran, e);
+}
+
+// Chooses none for p's key: two kernels take `two_us` µs together, it takes `us`.
+static int drop_choice(struct stream_q *q, const struct product *asked, double us, double two_us,
+                       struct err *e)
+{
+    const struct product p = limit_scratch(q->device, asked);
+    struct gemm_state *s = q->device->gemm;
+    struct plan *plan;
+    int rc = get_plan(q->device, &p, &plan, e);
+    if (rc)
+        return rc;
+    log_info("cuda", "%s: a kernel of its own behind the product is faster: %.1f, not %.1f us",
+             plan->key, two_us, us);
+    plan->n = plan->at = 0;
+    settle_plan(s, plan);
+    algos_put(&s->disk, plan->key, NONE, 0);
+    s->unsaved = true;
+    return 0;
+}
+
+int product_compare(struct stream_q *q, const struct product *p,
+                    int (*two)(void *ctx, struct err *e), void *ctx, struct err *e)
+{
+    struct trial t = {.q = q, .p = p};
+    double us, two_us;
+    int rc = time_best(q, run_whole, &t, &us, e);
+    rc = rc ? rc : time_best(q, two, ctx, &two_us, e);
+    return rc || two_us >= us ? rc : drop_choice(q, p, us, two_us, e);
 }

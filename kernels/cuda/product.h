@@ -10,7 +10,8 @@
 #include "kernels/cuda/cuda_device.h"
 
 // What the same kernel does to the sums before it stores them. AUX: what went into the gelu is
-// stored too. DGELU: they are multiplied by gelu's slope at aux.
+// stored too. DGELU: they are multiplied by gelu's slope at aux. BGRADA, BGRADB, of the library's A
+// and B, which are our b and a: what b or a holds is summed over k as well, into `sums`.
 #define PRODUCT_ENDS(X)                            \
     X(NONE, none, DEFAULT)                         \
     X(BIAS, bias, BIAS)                            \
@@ -20,7 +21,9 @@
     X(GELU_BIAS, gelu_bias, GELU_BIAS)             \
     X(GELU_AUX, gelu_aux, GELU_AUX)                \
     X(GELU_AUX_BIAS, gelu_aux_bias, GELU_AUX_BIAS) \
-    X(DGELU, dgelu, DGELU)
+    X(DGELU, dgelu, DGELU)                         \
+    X(BGRADA, bgrada, BGRADA)                      \
+    X(BGRADB, bgradb, BGRADB)
 enum product_end {
 #define X(id, name, lt) END_##id,
     PRODUCT_ENDS(X)
@@ -32,20 +35,21 @@ enum product_end {
 // stride_c is not 0 where there are batches.
 struct product {
     struct gemm g;
-    enum dtype in, to; // of a and b; of out, c, bias and aux
+    enum dtype in, to; // of a and b; of out, c, bias, aux and sums
     bool tf32;
     enum product_end end;
-    int64_t bias_stride; // elements a batch; 0: one for all
+    int64_t bias_stride; // of bias or sums, elements a batch; 0: one for all
     const void *a, *b;
     const void *c; // added; may be `out`; null: nothing is
     const void *bias;
     void *aux, *out;
+    void *sums; // of n or m numbers; written over, never added to
     // Scratch: 256-byte aligned, else it is left unused.
     void *workspace;
     size_t workspace_bytes;
 };
 
-// Whether cuBLASLt takes what follows here: the alignment of bias and aux, and of aux's rows.
+// Whether cuBLASLt takes what follows here: the alignment of bias, aux and sums, and of aux's rows.
 bool product_end_fits(const struct product *p);
 
 enum product_choice {
@@ -58,11 +62,9 @@ enum product_choice {
 // that runs. Queues and waits; out, aux and scratch are written.
 int product_tune(struct stream_q *q, const struct product *p, bool time, enum product_choice *how,
                  struct err *e);
-// Chooses none for p's key: the caller has a way that takes `apart` µs instead of `us`.
-void product_drop(struct stream_q *q, const struct product *p, double us, double apart);
+// Times p, for which product_tune() found an algorithm, against the caller's own two kernels, which
+// do the same; chooses none for p's key if these are faster.
+int product_compare(struct stream_q *q, const struct product *p,
+                    int (*two)(void *ctx, struct err *e), void *ctx, struct err *e);
 // Queues the product. *ran false: there is no algorithm, and nothing was queued.
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e);
-
-// The time of one `run`, in µs by the device's clock: the best of a few rounds.
-int product_stopwatch(struct stream_q *q, int (*run)(void *ctx, struct err *e), void *ctx,
-                      double *us, struct err *e);

@@ -305,6 +305,7 @@ static bool end_known(uint32_t end)
         CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_RELU,          CUBLASLT_EPILOGUE_BIAS,
         CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU,          CUBLASLT_EPILOGUE_GELU_AUX,
         CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+        CUBLASLT_EPILOGUE_BGRADA,    CUBLASLT_EPILOGUE_BGRADB,
     };
     for (size_t i = 0; i < COUNT(known); i++)
         if (known[i] == end)
@@ -325,7 +326,8 @@ static cublasStatus_t problem_of(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t
         !layout_right(&p->c, batch) || !layout_right(&p->d, batch) || !sides_agree(p))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (p->op.pointer_mode != CUBLASLT_POINTER_MODE_HOST || !end_known(p->op.end) ||
-        (has(p, CUBLASLT_EPILOGUE_BIAS) && !bias_right(p)) || (has(p, 128) && !aux_right(p)))
+        ((has(p, CUBLASLT_EPILOGUE_BIAS) || has(p, SUMS)) && !bias_right(p)) ||
+        (has(p, 128) && !aux_right(p)))
         return CUBLAS_STATUS_INVALID_VALUE;
     return types_known(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -527,6 +529,15 @@ static void check_memory(const struct job *j)
     bias.stride = o->bias_stride;
     if (has(p, CUBLASLT_EPILOGUE_BIAS))
         held(span_of(o->bias, &bias), "the bias is not memory of the device");
+    if (has(p, SUMS)) {
+        bias.rows = (uint64_t)(has(p, CUBLASLT_EPILOGUE_BGRADA) ? p->m : p->n);
+        held(span_of(o->bias, &bias), "the sums are not memory of the device");
+        struct span sums = span_of(o->bias, &bias);
+        if (p->d.batch > 1 && bias.stride < (int64_t)bias.rows)
+            undefined("the batches of the sums overlap");
+        if (meet(sums, a) || meet(sums, b) || meet(sums, d))
+            undefined("the sums lie over an operand");
+    }
     if (has(p, 128)) {
         held(span_of(o->aux, &aux), "the aux is not memory of the device");
         if (meet(span_of(o->aux, &aux), d))

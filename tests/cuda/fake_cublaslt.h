@@ -49,7 +49,10 @@ struct job {
     float alpha, beta;
 };
 
-// Whether the epilogue has all of this.
+// Those that sum A or B over k, into what the bias's pointer says.
+enum { SUMS = CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB };
+
+// Whether the epilogue has any of this.
 static inline bool has(const struct problem *p, uint32_t bit)
 {
     return p->op.end != CUBLASLT_EPILOGUE_DEFAULT && p->op.end & bit;

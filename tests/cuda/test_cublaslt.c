@@ -46,6 +46,8 @@ static void with_end(struct product *p, enum product_end end)
         p->bias = at(0x4000);
     if (end == END_GELU_AUX || end == END_GELU_AUX_BIAS || end == END_DGELU)
         p->aux = at(0x5000);
+    if (end == END_BGRADA || end == END_BGRADB)
+        p->sums = at(0x6000);
 }
 
 static void make(const struct product *p, struct layout *l)
@@ -179,6 +181,18 @@ static void what_follows_is_told_with_its_pointers(void **state)
     OPERATION(&l, BIAS_POINTER, const void *, at(0x7000));
 }
 
+static void sums_of_an_operand_go_where_a_bias_would_be(void **state)
+{
+    struct product p = product_of(16, 24, 8, 1, true, false, DT_BF16, DT_F32);
+    struct layout l;
+    (void)state;
+    with_end(&p, END_BGRADA);
+    make(&p, &l);
+    OPERATION(&l, EPILOGUE, uint32_t, CUBLASLT_EPILOGUE_BGRADA);
+    OPERATION(&l, BIAS_POINTER, const void *, at(0x6000));
+    OPERATION(&l, BIAS_DATA_TYPE, int32_t, CUDA_R_32F);
+}
+
 static void every_end_is_one_of_the_librarys(void **state)
 {
     static const cublasLtEpilogue_t want[] = {
@@ -191,6 +205,8 @@ static void every_end_is_one_of_the_librarys(void **state)
         [END_GELU_AUX] = CUBLASLT_EPILOGUE_GELU_AUX,
         [END_GELU_AUX_BIAS] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
         [END_DGELU] = CUBLASLT_EPILOGUE_DGELU,
+        [END_BGRADA] = CUBLASLT_EPILOGUE_BGRADA,
+        [END_BGRADB] = CUBLASLT_EPILOGUE_BGRADB,
     };
     (void)state;
     for (int end = 0; end < PRODUCT_END_COUNT; end++) {

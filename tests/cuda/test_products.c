@@ -397,6 +397,108 @@ static void an_epilogue_that_is_slower_than_two_kernels_is_dropped(void **state)
     arena_clear(&a);
 }
 
+// ---- a sum beside a product ---------------------------------------------------------------------
+
+struct summed {
+    const char *einsum, *end; // null: no epilogue serves it
+    struct extents ext;
+    bool accumulate;
+    int offset; // of the sums, in elements
+};
+
+// By the library's names A is our second operand.
+static const struct summed sums[] = {
+    {"ki,kj->ij,j", "bgrada", {16, 24, 32, 2}, false, 0},
+    {"ki,kj->ij,i", "bgradb", {16, 24, 32, 2}, false, 0},
+    {"ik,kj->ij,j", "bgrada", {17, 21, 33, 2}, false, 0},
+    {"ki,jk->ij,i", "bgradb", {17, 21, 33, 2}, false, 0},
+    {"lki,lkj->ij,j", "bgrada", {16, 24, 32, 3}, false, 4},
+    {"ki,lkj->lij,lj", "bgrada", {16, 24, 32, 3}, false, 0}, // q, k and v: each has its own
+    {"lki,kj->lij,li", "bgradb", {16, 24, 32, 3}, false, 0},
+    // The library adds to no sums, and wants their 16 bytes, in each batch; what all batches read
+    // would be summed for each.
+    {"ki,lkj->lij,lj", NULL, {16, 21, 32, 3}, false, 0},
+    {"ki,lkj->lij,i", NULL, {16, 24, 32, 3}, false, 0},
+    {"ki,kj->ij,j", NULL, {16, 24, 32, 2}, true, 0},
+    {"lik,lkj->ij,j", NULL, {16, 24, 32, 3}, false, 0},
+    {"ki,kj->ij,j", NULL, {16, 24, 32, 2}, false, 1},
+};
+
+static void summed_case(struct rig_case *c, struct arena *a, const struct summed *s, enum dtype t)
+{
+    int64_t extent[26];
+    letters(extent, s->ext);
+    rig_case(c, a, OP_MATMUL_SUM, s->einsum, extent);
+    c->accumulate = s->accumulate;
+    for (int k = 0; k < 2; k++) {
+        c->in[k].dtype = t;
+        rig_fill(&c->in[k], (uint64_t)k + 1, -1, 1);
+        rig_fill(&c->start[k], 9, -1, 1);
+    }
+}
+
+static void expect_choice(const struct rig *r, const struct summed *s, const char *what,
+                          bool chooses)
+{
+    struct buf text = {0};
+    exported(r, &text);
+    const char *said = buf_str(&text);
+    bool named = is_mentioned(said, "bgrada") || is_mentioned(said, "bgradb");
+    char end[20];
+    snprintf(end, sizeof end, " %s @", s->end ? s->end : "");
+    if (named != (s->end != NULL) || (s->end && (chosen(said, end) != 0) != chooses))
+        fail_msg("%s: %s chosen in\n%s", what, chooses ? "not" : "still", said);
+    buf_clear(&text);
+}
+
+// By what the library names first, and by what tuning finds, which writes over the results.
+static void expect_summed(const struct summed *s, enum dtype t, const char *set, bool chooses)
+{
+    const int offset[OP_MAX_IN + OP_MAX_OUT] = {[3] = s->offset};
+    struct arena a = {0};
+    struct rig_case c;
+    double *want[OP_MAX_OUT];
+    char what[120];
+    scene(set);
+    summed_case(&c, &a, s, t);
+    rig_reference(&c, &a, want);
+    snprintf(what, sizeof what, "%s %s at %d, scene '%s'", s->einsum, dtype_name(t), s->offset,
+             set);
+    for (int tuned = 0; tuned < 2; tuned++) {
+        struct rig r;
+        struct placed p;
+        device_open(&r, NULL, true);
+        place_case(&r, &p, &c, offset, PLANNED);
+        if (tuned) {
+            tune(&r, &p, true);
+            release(&r, &p);
+            place_case(&r, &p, &c, offset, PLANNED);
+        }
+        run(&r, &p);
+        for (int k = 0; k < 2; k++)
+            rig_compare(what, result(&r, &p.call.out[k], &a), want[k],
+                        shape_count(&c.start[k].shape), 2e-6, 1e-5);
+        if (tuned)
+            expect_choice(&r, s, what, chooses);
+        release(&r, &p);
+        r.backend->device.close(r.device);
+    }
+    arena_clear(&a);
+    scene("");
+}
+
+static void an_operand_is_summed_where_it_is_multiplied_if_the_library_can(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        for (enum dtype t = DT_F32; t <= DT_BF16; t++) {
+            expect_summed(&sums[i], t, "", true);
+            expect_summed(&sums[i], t, "lt_bare", false);
+            expect_summed(&sums[i], t, "lt_refuses_ends", false);
+            expect_summed(&sums[i], t, "lt_slow_ends", false);
+        }
+}
+
 static int calm(void **state)
 {
     (void)state;
@@ -418,6 +520,7 @@ int main(void)
         CASE(chains_are_made_where_the_sums_are_if_the_library_can),
         CASE(chains_whose_rows_are_odd_have_a_kernel_of_their_own),
         CASE(an_epilogue_that_is_slower_than_two_kernels_is_dropped),
+        CASE(an_operand_is_summed_where_it_is_multiplied_if_the_library_can),
         CASE(a_device_that_fails_behind_a_product_says_what_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

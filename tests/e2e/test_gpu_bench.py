@@ -121,7 +121,7 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     assert sum(shares) == pytest.approx(100, abs=1)
 
 
-ENDS = {"bias", "bias each", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights"}
+ENDS = {"bias", "bias each", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights", "gradient of weights and bias"}
 
 
 @pytest.mark.parametrize("scene, verdict, code", [("", "fused", 0), ("lt_slow_ends", "slower", 0), ("lt_bare", "declined", 1)])

@@ -363,6 +363,8 @@ static void part(const struct call *c, enum op op, const int *in, int nin, int o
     memcpy(attr.label[nin], c->attr->label[out], sizeof attr.label[nin]);
     if (op == OP_PICK || op == OP_PICK_GRAD)
         attr.limit = 0;
+    if (op == OP_SUM)
+        attr.scale = 1;
     ref_op(op, &attr, operand, nin, &made, 1, false);
 }
 
@@ -435,6 +437,23 @@ static void norm_grads(const struct call *c)
             c->out[k].v[j] = sum + (c->accumulate ? c->out[k].v[j] : 0);
         }
     free(weight);
+}
+
+// The gradients of a weight and of its bias, each of which may be added to what is there.
+static void matmul_sum(const struct call *c)
+{
+    for (int k = 0; k < 2; k++) {
+        int of = k && memchr(c->attr->label[1], c->attr->label[3][0], (size_t)c->in[1].shape.n);
+        const int in[2] = {of, 1};
+        int64_t n = shape_count(&c->out[k].shape);
+        struct ref_tensor made = c->out[k];
+        made.v = calloc((size_t)n, sizeof *made.v);
+        PRE(made.v);
+        part(c, k ? OP_SUM : OP_MATMUL, in, 2 - k, 2 + k, &made);
+        for (int64_t i = 0; i < n; i++)
+            c->out[k].v[i] = made.v[i] + (c->accumulate ? c->out[k].v[i] : 0);
+        free(made.v);
+    }
 }
 
 static void heads(const struct call *c)
@@ -593,6 +612,7 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ATTENTION_GRAD] = heads,
     [OP_CHAIN] = chain,
     [OP_LINEAR] = chain,
+    [OP_MATMUL_SUM] = matmul_sum,
     [OP_ADD_NORM] = add_norm,
     [OP_NORM_GRAD_ADD] = two_added,
     [OP_NORM_GRADS] = norm_grads,

@@ -87,6 +87,9 @@ static const struct row {
     {OP_MATMUL, "ilk,kj->ilj", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
     {OP_MATMUL, "lik,lkj->ij", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
     {OP_MATMUL, "lik,lkj->ij", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL_SUM, "ki,kj->ij,j", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL_SUM, "ki,kj->ij,i", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
+    {OP_MATMUL_SUM, "ik,kj->ij,j", BF16(0) | BF16(1), ROUNDED, -1, 1, 1e-6, 1e-5},
     {OP_SUM, "ij->j", BF16(0), ROUNDED, -1, 1, 1e-6, 1e-5},
     {OP_SUM, "ij->i", ALL, ROUNDED, -1, 1, 1e-6, 1e-5},
     {OP_SUM, "ijk->ki", BF16(0), ROUNDED, -1, 1, 1e-6, 1e-5},
@@ -220,6 +223,7 @@ static void what_does_not_fit_one_turn_is_done_in_several(void **state)
         {OP_SUM, "ij->j", BF16(0), {2101, 2001, 1, 1}},
         {OP_MATMUL, "ik,kj->ij", ALL, {70001, 3, 61, 1}},
         {OP_MATMUL, "ik,ij->kj", BF16(0) | BF16(1), {70001, 3, 61, 1}},
+        {OP_MATMUL_SUM, "ki,kj->ij,j", BF16(0) | BF16(1), {3, 61, 70001, 1}},
         {OP_NORM_WEIGHT_GRAD, "ij,ij->j", BF16(0) | BF16(1), {2101, 1007, 1, 1}},
         {OP_ROW_MAX, "ij->i", BF16(0), {2101, 2001, 1, 1}},
     };

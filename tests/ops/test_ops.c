@@ -218,6 +218,40 @@ static void products_agree_in_every_layout(void **state)
         }
 }
 
+// Of the second operand and of the first, stored either way, with several loops contracted and kept;
+// the last is a sum of batches' products. Extents are drawn, the table's come first.
+static void a_products_operand_is_summed_with_it_in_every_layout(void **state)
+{
+    static const char *const layouts[] = {"ki,kj->ij,j",    "ki,kj->ij,i",    "ik,kj->ij,j",
+                                          "ki,jk->ij,j",    "ik,jk->ij,i",    "lki,lkj->ij,j",
+                                          "ki,klj->ilj,lj", "kli,kj->lij,li", "lik,lkj->ij,j",
+                                          "ki,lkj->lij,lj", "lki,kj->lij,li", "ki,lkj->lij,i"};
+    enum { LAYOUTS = sizeof layouts / sizeof *layouts, DRAWN = 40 };
+    const size_t given = sizeof products / sizeof *products;
+    uint64_t draw = 1;
+    (void)state;
+    for (size_t t = 0; t < LAYOUTS * (given + DRAWN); t++) {
+        struct extents s = t / LAYOUTS < given ? products[t / LAYOUTS] : (struct extents){0};
+        int64_t *const extent[] = {&s.i, &s.j, &s.k, &s.l};
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26];
+        for (int n = 0; n < 4 && t / LAYOUTS >= given; n++) {
+            draw = draw * 6364136223846793005u + 1442695040888963407u;
+            *extent[n] = 1 + (int64_t)((draw >> 33) % (n == 3 ? 4 : 90));
+        }
+        letters(ext, s);
+        rig_case(&c, &a, OP_MATMUL_SUM, layouts[t % LAYOUTS], ext);
+        for (int k = 0; k < 2; k++) {
+            rig_fill(&c.in[k], (uint64_t)k + 1, -1, 1);
+            rig_fill(&c.start[k], 9, -1, 1);
+        }
+        c.accumulate = t / LAYOUTS % 3 == 2;
+        run_everywhere(&c, layouts[t % LAYOUTS], 1e-6, product_tolerance(s));
+        arena_clear(&a);
+    }
+}
+
 static void products_repeat_bit_for_bit(void **state)
 {
     (void)state;
@@ -242,11 +276,20 @@ static void accumulating_ops_add_to_what_is_there(void **state)
     static const struct {
         enum op op;
         const char *einsum;
-    } cases[] = {
-        {OP_MATMUL, "ik,kj->ij"},   {OP_MATMUL, "ki,kj->ij"},    {OP_MATMUL, "lik,lkj->lij"},
-        {OP_SUM, "ij->j"},          {OP_SUM, "ij->i"},           {OP_SUM, "ij->"},
-        {OP_SUM, "ijk->ki"},        {OP_SUM, "ij->ji"},          {OP_SQNORM, "ij->"},
-        {OP_MATMUL, "lik,lkj->ij"}, {OP_EMBED_GRAD, "i,ij->kj"}, {OP_NORM_WEIGHT_GRAD, "ij,ij->j"}};
+    } cases[] = {{OP_MATMUL, "ik,kj->ij"},
+                 {OP_MATMUL, "ki,kj->ij"},
+                 {OP_MATMUL, "lik,lkj->lij"},
+                 {OP_SUM, "ij->j"},
+                 {OP_SUM, "ij->i"},
+                 {OP_SUM, "ij->"},
+                 {OP_SUM, "ijk->ki"},
+                 {OP_SUM, "ij->ji"},
+                 {OP_SQNORM, "ij->"},
+                 {OP_MATMUL, "lik,lkj->ij"},
+                 {OP_EMBED_GRAD, "i,ij->kj"},
+                 {OP_NORM_WEIGHT_GRAD, "ij,ij->j"},
+                 {OP_MATMUL_SUM, "ki,kj->ij,j"},
+                 {OP_MATMUL_SUM, "ki,kj->ij,i"}};
     (void)state;
     for (size_t t = 0; t < sizeof cases / sizeof *cases; t++) {
         struct arena a = {0};
@@ -580,6 +623,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_agrees_with_the_reference),
         cmocka_unit_test(products_agree_in_every_layout),
+        cmocka_unit_test(a_products_operand_is_summed_with_it_in_every_layout),
         cmocka_unit_test(products_repeat_bit_for_bit),
         cmocka_unit_test(accumulating_ops_add_to_what_is_there),
         cmocka_unit_test(pixels_and_integers_are_cast_and_scaled),

@@ -38,6 +38,23 @@ size_t scratch_columns(const struct node *n, const struct shape *in, const struc
     return parts > chunks ? parts : chunks;
 }
 
+// What its SUM asks for alone; the product comes before it and has the same scratch.
+size_t scratch_matmul_sum(const struct node *n, const struct shape *in, const struct shape *out)
+{
+    return scratch_chunks(n, &in[gemm_summed(&n->attr, &in[0])], out);
+}
+
+size_t scratch_matmul_sum_cuda(const struct node *n, const struct shape *in,
+                               const struct shape *out)
+{
+    int of = gemm_summed(&n->attr, &in[0]);
+    struct node sum = {.attr = n->attr};
+    memcpy(sum.attr.label[0], n->attr.label[of], sizeof sum.attr.label[0]);
+    memcpy(sum.attr.label[1], n->attr.label[3], sizeof sum.attr.label[1]);
+    size_t columns = scratch_columns(&sum, &in[of], &out[1]);
+    return columns > GEMM_WORKSPACE ? columns : GEMM_WORKSPACE;
+}
+
 static struct op_call attention_call(const struct node *n, const struct shape *in)
 {
     struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};

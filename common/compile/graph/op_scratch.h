@@ -7,6 +7,9 @@
 size_t scratch_gemm(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_chunks(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_columns(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_matmul_sum(const struct node *n, const struct shape *in, const struct shape *out);
+size_t scratch_matmul_sum_cuda(const struct node *n, const struct shape *in,
+                               const struct shape *out);
 size_t scratch_attention(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_attention_cuda(const struct node *n, const struct shape *in,
                               const struct shape *out);

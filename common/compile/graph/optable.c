@@ -492,6 +492,42 @@ static int infer_linear(const struct graph *g, const struct node *n, struct err 
     return want_one_float(g, n, 0, 2, e) ? 0 : ERR_INTERNAL;
 }
 
+static bool has_loop(const struct graph *g, const struct node *n, int k, int label)
+{
+    for (int d = 0; d < get_input(g, n, k)->shape.n; d++)
+        if (n->attr.label[k][d] == label)
+            return true;
+    return false;
+}
+
+// The second output has those loops of the product that are one input's alone, in its order.
+static int want_summed_loops(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct shape *made = &g->values[n->out[0]].shape, *sum = &g->values[n->out[1]].shape;
+    int of = gemm_summed(&n->attr, &get_input(g, n, 0)->shape), at = 0;
+    bool same = sum->n > 0;
+    for (int d = 0; d < made->n && same; d++) {
+        if (!has_loop(g, n, of, n->attr.label[2][d]))
+            continue;
+        same = !has_loop(g, n, 1 - of, n->attr.label[2][d]) && at < sum->n &&
+               n->attr.label[3][at] == n->attr.label[2][d] && sum->dim[at] == made->dim[d];
+        at++;
+    }
+    return same && at == sum->n
+               ? 0
+               : err_set(e, ERR_INTERNAL, "matmul_sum: %s has not the loops of %s",
+                         name_value(&g->values[n->out[1]]), name_value(get_input(g, n, of)));
+}
+
+static int infer_matmul_sum(const struct graph *g, const struct node *n, struct err *e)
+{
+    if (n->nin != 2 || n->nout != 2)
+        return err_set(e, ERR_INTERNAL, "matmul_sum: %d inputs, %d outputs", n->nin, n->nout);
+    int rc = want_outputs(g, n, DT_F32, e);
+    rc = rc ? rc : infer_matmul(g, n, e);
+    return rc ? rc : want_summed_loops(g, n, e);
+}
+
 // COPY has no row: it is in programs only, never in a graph.
 static const struct op_row table[OP_COUNT] = {
 #define OP(id, name, nin, nout, kernel, whole, traits)
@@ -544,6 +580,9 @@ static const struct op_row table[OP_COUNT] = {
     [OP_LINEAR] = {.infer = infer_linear,
                    .flops = flops_linear,
                    .workspace = {[BACKEND_CUDA] = scratch_gemm}},
+    [OP_MATMUL_SUM] = {.infer = infer_matmul_sum,
+                       .flops = flops_matmul,
+                       .workspace = {scratch_matmul_sum, scratch_matmul_sum_cuda}},
     [OP_ADD_NORM] = {.infer = infer_norm_fused},
     [OP_NORM_GRAD_ADD] = {.infer = infer_norm_fused},
     [OP_NORM_GRADS] = {.infer = infer_norm_grads,

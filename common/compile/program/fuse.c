@@ -9,7 +9,7 @@ struct fusion {
     bool dtypes[DT_COUNT];
 };
 
-enum { FUSIONS = 8 };
+enum { FUSIONS = 9 };
 
 // In the order they are tried, each over the whole graph; the last place stays empty. A backend's
 // row lists what it has kernels for.
@@ -26,7 +26,8 @@ static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
                       {fuse_norm_grad_add, {[DT_F32] = true, [DT_BF16] = true}},
                       {fuse_norm_grads, {[DT_F32] = true, [DT_BF16] = true}},
                       {fuse_chain, {[DT_F32] = true, [DT_BF16] = true}},
-                      {fuse_add_norm, {[DT_F32] = true, [DT_BF16] = true}}},
+                      {fuse_add_norm, {[DT_F32] = true, [DT_BF16] = true}},
+                      {fuse_matmul_sum, {[DT_F32] = true, [DT_BF16] = true}}},
 };
 
 static void find_readers(struct fuse *f)

@@ -77,6 +77,20 @@ bool fuse_takes_sum(const struct fuse *f, int node, int sum)
     return x->phase == y->phase && run_together(x, y) && can_fuse(f, x) && makes_sum(f, y);
 }
 
+bool fuse_sums_beside(const struct fuse *f, int product, int sum)
+{
+    const struct node *x = &f->g->nodes[product], *y = &f->g->nodes[sum];
+    if (x->phase != y->phase || x->scope != y->scope || !run_together(x, y) || !makes_sum(f, x) ||
+        !makes_sum(f, y) || f->shares[x->out[0]] != f->shares[y->out[0]])
+        return false;
+    for (int k = 0; k < x->nin; k++) {
+        const struct value *v = &f->g->values[x->in[k]];
+        if (!f->dtypes[v->dtype] || spec_partial(&v->spec) || f->pinned[x->in[k]])
+            return false;
+    }
+    return true;
+}
+
 int fuse_near(const struct fuse *f, int node, int k)
 {
     int by = f->g->values[f->g->nodes[node].in[k]].producer;

@@ -20,6 +20,7 @@ typedef int fuse_fn(struct fuse *f, int node);
 fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
 fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
 fuse_fn fuse_norm_grads;                   // behind the second
+fuse_fn fuse_matmul_sum;                   // gradients of a weight and of its bias
 fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
 fuse_fn fuse_row_loss_both;                // behind the other two
 
@@ -37,6 +38,9 @@ bool fuse_across(const struct fuse *f, int a, int b);
 // phase and the rest, and its output, which may be a part of a sum over devices, is f32 and of no
 // sum of microbatches to which others contribute.
 bool fuse_takes_sum(const struct fuse *f, int node, int sum);
+// Whether a product and a node that sums one of its operands may become one: they have one scope,
+// one phase and the rest, read what is whole, and make f32 sums that microbatches share alike.
+bool fuse_sums_beside(const struct fuse *f, int product, int sum);
 // Whether all that node b reads is on its stages before node a, or made by it.
 bool fuse_ready_at(const struct fuse *f, int b, int a);
 // Whether operands j and k (outputs count on from the inputs) run over the same loops.

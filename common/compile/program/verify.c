@@ -7,6 +7,7 @@
 
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/contents.h"
+#include "common/op/gemm.h"
 
 #define BAD(...) err_set(e, ERR_INTERNAL, __VA_ARGS__)
 
@@ -165,6 +166,13 @@ static int check_cuts(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
+// Whether output k is made of input i: of MATMUL_SUM's the second is of one input alone.
+static bool is_made_of(const struct graph *g, const struct node *n, int k, int i)
+{
+    return n->op != OP_MATMUL_SUM || k != 1 ||
+           gemm_summed(&n->attr, &g->values[n->in[0]].shape) == i;
+}
+
 // The axes that cut loops which output k lacks.
 static axis_set find_summed(const struct graph *g, const struct node *n, int k)
 {
@@ -174,7 +182,7 @@ static axis_set find_summed(const struct graph *g, const struct node *n, int k)
         kept[n->attr.label[n->nin + k][d]] = true;
     for (int i = 0; i < n->nin; i++) {
         const struct value *v = &g->values[n->in[i]];
-        for (int d = 0; d < v->shape.n; d++)
+        for (int d = 0; d < v->shape.n && is_made_of(g, n, k, i); d++)
             if (!kept[n->attr.label[i][d]])
                 summed |= dim_axes(&v->spec.dim[d]);
     }

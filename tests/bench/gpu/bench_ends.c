@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the design of a transformer's products counts on a library for, asked of it before anything
 // else: a bias for each of a batch of products (q, k and v), a bias and gelu that keeps what it
-// read, gelu's slope, a bias and the residual, and gradients of weights added up in f32. Of GPT-2
-// 124M's widths, in bf16, through backend.h.
+// read, gelu's slope, a bias and the residual, gradients of weights added up in f32, and such a
+// gradient with that of the bias. Of GPT-2 124M's widths, in bf16, through backend.h.
 //
 //   bench_ends [--rows N] [--width C] KIND
 //
@@ -46,6 +46,7 @@ static const struct end {
      K,
      {3, 2, {{OP_ADD, {0, 1}, 0}, {OP_ADD, {3, 2}, 0}}, {4}}},
     {"gradient of weights", "ki,kj,ij", 1, J, {0}},
+    {"gradient of weights and bias", "ki,kj,ij,j", 2, J, {0}},
 };
 
 static int64_t rows = 65536, width = 768;
@@ -74,6 +75,12 @@ static int64_t extent_of(const struct end *d, char letter)
     return label == d->wide ? 4 * width : width;
 }
 
+// Whether nothing follows the product.
+static bool is_plain(const struct end *d)
+{
+    return !d->chain.steps && d->nout == 1;
+}
+
 static void shape_operands(struct probe *p, const struct end *d)
 {
     bool grad = !d->chain.steps;
@@ -81,11 +88,13 @@ static void shape_operands(struct probe *p, const struct end *d)
     for (const char *c = d->operands; *c; c++)
         n += *c == ',';
     p->attr = (struct op_attr){.labels = LABELS, .scale = 1, .chain = grad ? NULL : &d->chain};
-    p->call = (struct op_call){.op = grad ? OP_MATMUL : OP_LINEAR,
+    p->call = (struct op_call){.op = is_plain(d) ? OP_MATMUL
+                                     : grad      ? OP_MATMUL_SUM
+                                                 : OP_LINEAR,
                                .attr = &p->attr,
                                .nin = n - d->nout,
                                .nout = d->nout,
-                               .accumulate = grad};
+                               .accumulate = is_plain(d)};
     for (const char *c = d->operands; *c; k++, c += *c == ',') {
         struct tensor *t = k < p->call.nin ? &p->call.in[k] : &p->call.out[k - p->call.nin];
         t->dtype = grad && k >= p->call.nin ? DT_F32 : DT_BF16;
@@ -264,13 +273,12 @@ static double distance(const struct answer *a, const struct answer *b)
 static int ask_end(const char *kind, const struct end *d, bool in_order, struct answer way[2],
                    struct err *e)
 {
-    bool plain = !d->chain.steps;
     int rc = ask_way(kind, d, in_order, false, &way[0], e);
     rc = rc ? rc : ask_way(kind, d, in_order, true, &way[1], e);
     if (rc)
         return rc;
     printf("end\t%s\t%s\t%s\t%.2f\t%.2f\t%.1e\n", d->name, in_order ? "in order" : "any order",
-           plain            ? "plain"
+           is_plain(d)      ? "plain"
            : !way[0].has    ? "declined"
            : !way[0].chosen ? "slower"
                             : "fused",
