@@ -68,26 +68,50 @@ static void behind_every_large_product_lies_a_mark(void **state)
     fixture_clear(&f);
 }
 
-// 100 layers' instructions are thousands, each of which is nothing.
-static void no_more_than_128_instructions_go_unmarked(void **state)
+// Their instructions are thousands, each of which is nothing.
+static void compile_200_layers(struct fixture *f, const char *mesh)
 {
-    struct fixture f;
     char text[2000], *layers;
-    (void)state;
-    snprintf(text, sizeof text, "%s", decoder_text(models[0], "dp: 1", 1, ""));
+    snprintf(text, sizeof text, "%s", decoder_text(models[0], mesh, 1, ""));
     layers = strstr(text, "layers: ");
     assert_non_null(layers);
-    memmove(layers + 10, layers + 9, strlen(layers + 9) + 1);
-    memcpy(layers, "layers: 90", 10);
-    compile_text(&f, text, 0);
+    memmove(layers + 11, layers + 9, strlen(layers + 9) + 1);
+    memcpy(layers, "layers: 200", 11);
+    compile_text(f, text, 0);
+}
+
+static void no_more_than_1024_instructions_go_unmarked(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_200_layers(&f, "dp: 1");
     const struct program *p = f.c.program[PROGRAM_TRAIN];
-    int *begins = plan_of(p), most = 0, row = 0;
-    for (int i = 0; i < p->ninstrs; i++) {
-        most = begins[i] > most ? begins[i] : most;
-        row = p->instrs[i].with > row ? p->instrs[i].with : row;
+    int *begins = plan_of(p), at = 0, most = 0;
+    for (int i = 0; i < p->ninstrs; i += 1 + p->instrs[i].with) { // a row runs in one call
+        at = begins[i] ? i : at;
+        most = i - at > most ? i - at : most;
     }
-    assert_true(p->ninstrs > 2000);
-    assert_true(most >= 100 && most <= 128 + row);
+    assert_int_equal(most, 1023);
+    free(begins);
+    fixture_clear(&f);
+}
+
+// How long a collective takes, no work foretells.
+static void no_more_than_128_collectives_go_unmarked(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_200_layers(&f, "fsdp: 2");
+    const struct program *p = f.c.program[PROGRAM_TRAIN];
+    int *begins = plan_of(p), since = 0, most = 0, all = 0;
+    for (int i = 0; i < p->ninstrs; i++) {
+        bool other = p->instrs[i].kind != INSTR_OP && p->instrs[i].kind != INSTR_MARK;
+        since = (begins[i] ? 0 : since) + other;
+        all += other;
+        most = since > most ? since : most;
+    }
+    assert_true(all > 1000);
+    assert_true(most <= 128);
     free(begins);
     fixture_clear(&f);
 }
@@ -300,7 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_step_is_marked_where_phases_begin),
         cmocka_unit_test(behind_every_large_product_lies_a_mark),
-        cmocka_unit_test(no_more_than_128_instructions_go_unmarked),
+        cmocka_unit_test(no_more_than_1024_instructions_go_unmarked),
+        cmocka_unit_test(no_more_than_128_collectives_go_unmarked),
         CASE(the_page_follows_the_device_through_what_was_queued_at_once),
         CASE(every_replay_marks_again_where_it_was_before),
         CASE(a_step_longer_than_hang_after_is_no_hang_while_the_device_moves),

@@ -14,9 +14,10 @@
 
 enum {
     LOOK_MS = 50, // well below the shortest restart.hang_after
-    // The most instructions between marks: those with hardly any work still take a few µs to
-    // launch.
-    MOST_UNMARKED = 128,
+    // The most between marks of instructions with hardly any work, which still take a device some
+    // five µs each, and of those that move data between devices, whose time no work foretells.
+    MOST_OPS = 1024,
+    MOST_OTHERS = 128,
 };
 // The most work between marks. It takes a device with 10¹⁵ FLOP/s and 5 TB/s five milliseconds or
 // so, and one that is a hundred times slower half a second.
@@ -41,35 +42,34 @@ struct marks {
 
 // ---- where marks are ---------------------------------------------------------------------------
 
-// An instruction's part of the work that may lie between two marks.
-static double share_of_work(const struct program *p, const struct instr *i)
+// Finds an instruction's part of what may lie between two marks.
+static double find_share(const struct program *p, const struct instr *i)
 {
     if (i->kind != INSTR_OP)
-        return 0;
+        return 1.0 / MOST_OTHERS;
     const struct node *n = &p->graph->nodes[i->node];
-    return node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
+    return 1.0 / MOST_OPS + node_flops(p->graph, &p->mesh, n) / MOST_FLOPS +
            node_bytes(p->graph, &p->mesh, n) / MOST_BYTES;
 }
 
 void marks_plan(const struct program *p, int *begins)
 {
     int at = -1, before = 0; // the newest mark; what begins before the first
-    double work = 0;
+    double share = 0;        // since the newest mark
     for (int i = 0; i < p->ninstrs; i++) {
         const struct instr *in = &p->instrs[i];
         bool op = in->kind == INSTR_OP;
         begins[i] = 0;
-        if (in->kind == INSTR_MARK ||
-            (op && (at < 0 || work >= 1 || begins[at] >= MOST_UNMARKED))) {
+        if (in->kind == INSTR_MARK || (op && (at < 0 || share >= 1))) {
             begins[i] = at < 0 ? before : 0;
             at = i;
-            work = 0;
+            share = 0;
         }
         const int last = i + (op ? in->with : 0);
         for (int k = i; k <= last; k++) {
             begins[k] = k > i ? 0 : begins[k];
             *(at < 0 ? &before : &begins[at]) += 1;
-            work += share_of_work(p, &p->instrs[k]);
+            share += find_share(p, &p->instrs[k]);
         }
         i = last;
     }

@@ -9,9 +9,9 @@
 // it stopped.
 //
 // There is a mark at the beginning of each phase of each microbatch, and wherever about five
-// milliseconds of work have been queued since the last one, as the fastest device would take. A mark
-// costs the device some µs, in which nothing else runs; a device that is a hundred times slower
-// still reaches two a second.
+// milliseconds of work, as the fastest device would take, or 128 collectives have been queued since
+// the last one. A mark costs the device some µs, in which nothing else runs; a device that is a
+// hundred times slower still reaches two a second.
 //
 // Marks exist where the device queues, the backend has marks and the rank has a page. Then the
 // page's step, phase, microbatch and ops are written here alone.
