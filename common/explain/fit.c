@@ -8,7 +8,7 @@
 #include "common/explain/fit_mesh.h"
 #include "common/explain/picture.h"
 
-enum { FIXES_MAX = 3, MICROBATCH_STEPS = 4 };
+enum { FIXES_MAX = 3 };
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
@@ -84,7 +84,7 @@ static void cut_weights(const struct fitting *f, struct settings *s)
 
 static void remat_block(const struct fitting *f, struct settings *s)
 {
-    if (f->job->train.remat == JOB_REMAT_NONE)
+    if (f->job->train.remat != JOB_REMAT_BLOCK)
         settings_put(s, "train.remat=block");
 }
 
@@ -94,15 +94,13 @@ static void remat_full(const struct fitting *f, struct settings *s)
         settings_put(s, "train.remat=full");
 }
 
-static const char *multiply_microbatches(const struct fitting *f, int64_t times)
+// Counts the samples of a step on one device.
+static int64_t count_samples(const struct job *job)
 {
-    const struct job *job = f->job;
-    int64_t n = job->train.microbatches * times, shards = 1;
+    int64_t shards = 1;
     for (int i = 0; i < job->mesh.n; i++)
         shards *= is_batch_axis(job, i) ? job->mesh.axis[i].size : 1;
-    return job->data.batch % (shards * n)
-               ? NULL
-               : arena_printf(f->arena, "train.microbatches=%lld", (long long)n);
+    return job->data.batch / shards;
 }
 
 // ---- trying -------------------------------------------------------------------------------------
@@ -120,15 +118,13 @@ static void put_fix(struct buf *fix, const struct settings *s)
 }
 
 // Doubles the number of microbatches until the job fits or the batch cannot be divided so.
-static bool with_microbatches(struct fitting *f, struct settings *s)
+static bool add_microbatches(struct fitting *f, struct settings *s)
 {
-    int64_t times = 2;
-    for (int i = 0; i < MICROBATCH_STEPS; i++, times *= 2) {
-        const char *text = multiply_microbatches(f, times);
-        if (!text)
-            return false;
+    int64_t own = f->job->train.microbatches, samples = count_samples(f->job);
+    for (int64_t n = fit_more_microbatches(samples, own); n && n <= own * FIT_TIMES;
+         n = fit_more_microbatches(samples, n)) {
         struct settings one = *s;
-        settings_put(&one, text);
+        settings_put(&one, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
         if (!fit_would(f, &one))
             continue;
         *s = one;
@@ -151,30 +147,43 @@ static const char *find_single_fixes(struct fitting *f)
         put_fix(&fix, &one);
         found++;
     }
-    if (found < FIXES_MAX && with_microbatches(f, &micro)) {
+    if (found < FIXES_MAX && add_microbatches(f, &micro)) {
         put_fix(&fix, &micro);
         found++;
     }
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
+// So that the least need in the message is no estimate. What remat: full spares is the stash of
+// stages: without them it takes more than remat: block.
+static void settle_estimates(struct fitting *f)
+{
+    if (f->nearest.about)
+        fit_try(f, &f->nearest.settings);
+    if (f->nearest_full.about && (job_stages(f->job) > 1 || !f->nearest.about))
+        fit_try(f, &f->nearest_full.settings);
+}
+
 // Puts one setting on top of the other until they are enough; false: all of them are not.
 static bool find_joint_fix(struct fitting *f, struct settings *all)
 {
     for (int i = WEIGHTS; i < SAVINGS; i++) { // cutting weights cuts gradients and state too
-        all->n -=
-            i == SAVINGS - 1 && all->n && strcmp(all->text[all->n - 1], "train.remat=block") == 0;
-        int before = all->n;
-        savings[i](f, all);
-        if (all->n > before && (fit_would(f, all) || with_microbatches(f, all)))
+        struct settings one = *all;
+        bool full = savings[i] == remat_full;
+        one.n -= full && one.n && strcmp(one.text[one.n - 1], "train.remat=block") == 0;
+        int before = one.n;
+        savings[i](f, &one);
+        bool fits = one.n > before && (fit_would(f, &one) || add_microbatches(f, &one));
+        if (fits || (one.n > before && (!full || job_stages(f->job) > 1)))
+            *all = one;
+        if (fits)
             return true;
     }
-    if (f->about)
-        fit_try(f, &f->nearest); // so that the least need in the message is no estimate
+    settle_estimates(f);
     return false;
 }
 
-// ---- what is told ------------------------------------------------------------------------------
+// ---- advice ------------------------------------------------------------------------------------
 
 struct advice {
     const char *fix;  // null: none
@@ -213,7 +222,7 @@ static uint64_t count_devices(const struct fitting *f, const struct compiled *c)
     return free ? (count_state(f->job, c) + free - 1) / free : 0;
 }
 
-static const char *one_fix(const struct fitting *f, const struct settings *s)
+static const char *keep_fix(const struct fitting *f, const struct settings *s)
 {
     struct buf fix = {0};
     put_fix(&fix, s);
@@ -221,50 +230,49 @@ static const char *one_fix(const struct fitting *f, const struct settings *s)
 }
 
 // What was looked at before bf16 or the batch, as the beginning of a sentence.
-static const char *tell_meshes(const struct fitting *f, const struct compiled *c,
-                               const struct other_mesh *other)
+static const char *tell_meshes(const struct compiled *c, const struct other_mesh *other)
 {
     if (other->tried)
-        return arena_printf(f->arena,
-                            "no other mesh of these devices with up to %d stages is enough; ",
-                            FIT_STAGES);
-    return mesh_ranks(&c->mesh) > 1 ? "meshes of other axes than the job's own were not tried; "
-                                    : "";
+        return "no other mesh that was looked at is enough; ";
+    return mesh_ranks(&c->mesh) > 1 ? "no axis of the mesh can be dealt out; " : "";
 }
 
-// Each of some ways: alone, on top of all settings, then on the mesh that needs the least.
-struct tries {
+// The settings to which bf16, or a smaller batch, is added: none, all others of the fix, and those
+// of the mesh that needs the least. Each is tried in this order.
+struct bases {
     int n;
-    const struct settings *on[3];
-    const char *meshes;
+    const struct settings *base[3];
+    const char *meshes; // the beginning of the sentence: what was looked at before
 };
 
-static bool try_bf16(struct fitting *f, const struct tries *t, struct advice *to)
+static bool try_bf16(struct fitting *f, const struct bases *b, struct advice *to)
 {
-    for (int i = 0; i < t->n && f->job->precision.compute != JOB_BF16; i++) {
-        struct settings s = *t->on[i];
+    for (int i = 0; i < b->n && f->job->precision.compute != JOB_BF16; i++) {
+        struct settings s = *b->base[i];
         settings_put(&s, "precision.compute=bf16");
-        if (!fit_would(f, &s))
+        // Another mesh has a number of microbatches of its own.
+        bool other = s.n && strncmp(s.text[0], "mesh=", strlen("mesh=")) == 0;
+        if (!fit_would(f, &s) && (other || !add_microbatches(f, &s)))
             continue;
-        to->fix = one_fix(f, &s);
-        to->says = arena_printf(f->arena, "%sin bf16 it fits", t->meshes);
+        to->fix = keep_fix(f, &s);
+        to->says = arena_printf(f->arena, "%sin bf16 it fits", b->meshes);
         return true;
     }
     return false;
 }
 
-static bool try_batch(struct fitting *f, const struct tries *t, struct advice *to)
+static bool try_batch(struct fitting *f, const struct bases *b, struct advice *to)
 {
-    for (int i = 0; i < t->n; i++) {
-        struct settings s = *t->on[i];
+    for (int i = 0; i < b->n; i++) {
+        struct settings s = *b->base[i];
         int64_t batch = fit_batch_largest(f, &s);
         if (!batch)
             continue;
         to->says = arena_printf(
-            f->arena, "%sbf16 is not enough; the largest batch that fits%s is %lld", t->meshes,
+            f->arena, "%sbf16 is not enough; the largest batch that fits%s is %lld", b->meshes,
             s.n ? " with the other settings of the fix" : "", (long long)batch);
         fit_batch_put(f, &s, batch);
-        to->fix = one_fix(f, &s);
+        to->fix = keep_fix(f, &s);
         return true;
     }
     return false;
@@ -277,11 +285,11 @@ static const char *want_devices(const struct fitting *f, uint64_t least, const c
     if (!meshes)
         return arena_printf(f->arena,
                             "parameters, gradients and optimiser state alone fill %llu such "
-                            "devices: more devices would do",
+                            "devices: it takes more of them, or larger ones",
                             (unsigned long long)least);
     return arena_printf(f->arena,
-                        "%sbf16 is not enough and no smaller batch helps: more devices "
-                        "would do",
+                        "%sbf16 is not enough and no smaller batch helps: it takes more "
+                        "devices or larger ones",
                         meshes);
 }
 
@@ -298,22 +306,22 @@ static void advise_beyond(struct fitting *f, const struct compiled *c, const str
         return;
     }
     fit_mesh_find(f, &other);
-    struct tries t = {1, {&none}, tell_meshes(f, c, &other)};
+    struct bases bases = {1, {&none}, tell_meshes(c, &other)};
     if (all->n)
-        t.on[t.n++] = all;
+        bases.base[bases.n++] = all;
     if (other.nearest.n)
-        t.on[t.n++] = &other.nearest;
+        bases.base[bases.n++] = &other.nearest;
     if (other.fits.n) {
-        to->fix = one_fix(f, &other.fits);
+        to->fix = keep_fix(f, &other.fits);
         to->says = "on another mesh of the same devices it fits";
         return;
     }
-    if (try_bf16(f, &t, to))
+    if (try_bf16(f, &bases, to))
         return;
     if (other.nearest.n)
-        t.on[t.n - 1] = &other.few;
-    if (!try_batch(f, &t, to))
-        to->says = want_devices(f, least, t.meshes);
+        bases.base[bases.n - 1] = &other.few;
+    if (!try_batch(f, &bases, to))
+        to->says = want_devices(f, least, bases.meshes);
 }
 
 static struct advice find_advice(struct fitting *f, const struct compiled *c)
@@ -322,7 +330,7 @@ static struct advice find_advice(struct fitting *f, const struct compiled *c)
     struct settings all = {0};
     struct advice to = {.fix = find_single_fixes(f)};
     if (!to.fix && find_joint_fix(f, &all))
-        to.fix = one_fix(f, &all);
+        to.fix = keep_fix(f, &all);
     if (!to.fix)
         advise_beyond(f, c, &all, &to);
     if (to.fix && state_fits(f, &c->memory))

@@ -5,80 +5,55 @@
 // likely, and by an estimate: of few layers, and of few microbatches of the same size.
 #include "common/explain/fit_mesh.h"
 
-#include <string.h>
+#include "common/explain/fit_axes.h"
 
-enum { TIMES = 16 }; // that microbatches may be multiplied
+enum { MANY = 8, FEW_STAGES = 2, SOME_STAGES = 4 }; // of more than MANY, these are looked at first
 
 struct search {
     struct fitting *f;
-    const char *batch, *stage, *heads; // names of the axes
-    bool dealt[MESH_MAX_AXES];         // axes of the job whose devices are dealt out
-    int64_t devices;
+    struct fit_axes axes;
     struct settings helped; // the first that fits with remat and microbatches
     struct other_mesh *out;
 };
 
 struct candidate {
-    struct settings mesh;  // nothing else, but the microbatches that stages need
-    struct settings whole; // with remat and microbatches
-    struct settings few;   // the same with few microbatches
-    struct settings small; // and with a batch of so many, to look at first
+    struct settings mesh;         // nothing else, but the microbatches that stages need
+    struct settings whole;        // with remat and microbatches
+    struct settings few;          // the same with few microbatches
+    struct settings small;        // and with a batch of so many, to look at first
+    int64_t stages, heads, batch; // sizes of axes
+    int64_t microbatches;         // of `few`
+    int64_t samples;              // of each of these, over all devices
 };
 
-static const char *find_axis(struct search *s, const char *usual)
+// An axis of one device is left out, unless the job's rules could not name it then.
+static void put_axis(struct buf *b, const char *name, int64_t size)
 {
-    const struct job_mesh *mesh = &s->f->job->mesh;
-    int at = job_axis_find(mesh, usual);
-    if (at < 0)
-        return usual;
-    s->devices *= mesh->axis[at].size;
-    s->dealt[at] = true;
-    return mesh->axis[at].name;
+    if (name && (size > 1 || fit_axis_own(name)))
+        buf_printf(b, "%s%s: %lld", b->data[b->len - 1] == '{' ? "" : ", ", name, (long long)size);
 }
 
-// Whether weights are cut on the axis of the batch, by a rule of the user's own.
-static bool cuts_weights(const struct job *job, const char *axis)
+static bool is_named(const struct fit_axes *axes, const char *name)
 {
-    const struct job_rule *embed = job_rule_find(&job->sharding, "embed");
-    for (int i = 0; embed && i < embed->axes.n; i++)
-        if (strcmp(embed->axes.name[i], axis) == 0)
+    const char *const all[] = {axes->batch, axes->stage, axes->heads};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] && fit_axis_same(all[i], name))
             return true;
     return false;
 }
 
-// False if an axis is none of the usual ones.
-static bool name_axes(struct search *s)
-{
-    const struct job *job = s->f->job;
-    const struct job_mesh none = {0};
-    const char *dp = find_axis(s, "dp");
-    s->batch = find_axis(s, "fsdp");
-    s->batch = cuts_weights(job, dp) ? dp : s->batch;
-    s->stage = find_axis(s, "pp");
-    s->heads = find_axis(s, "tp");
-    for (int i = 0; i < job->mesh.n; i++)
-        if (job_axis_find(&none, job->mesh.axis[i].name) != -1 && job->mesh.axis[i].size > 1)
-            return false;
-    return true;
-}
-
-static void put_axis(struct buf *b, const char *name, int64_t size)
-{
-    if (size > 1)
-        buf_printf(b, "%s%s: %lld", b->data[b->len - 1] == '{' ? "" : ", ", name, (long long)size);
-}
-
-static const char *print_mesh(const struct search *s, int64_t stages, int64_t heads)
+static const char *print_mesh(const struct search *s, const struct candidate *c, int64_t stages)
 {
     const struct job_mesh *mesh = &s->f->job->mesh;
+    const struct fit_axes *axes = &s->axes;
     struct buf b = {0};
     buf_puts(&b, "mesh={");
-    put_axis(&b, s->batch, s->devices / stages / heads);
-    put_axis(&b, s->stage, stages);
-    put_axis(&b, s->heads, heads);
+    put_axis(&b, axes->batch, c->batch);
+    put_axis(&b, axes->stage, stages);
+    put_axis(&b, axes->heads, c->heads);
     for (int i = 0; i < mesh->n; i++)
-        if (!s->dealt[i])
-            put_axis(&b, mesh->axis[i].name, mesh->axis[i].size);
+        if (!is_named(axes, mesh->axis[i].name))
+            put_axis(&b, mesh->axis[i].name, axes->dealt[i] ? 1 : mesh->axis[i].size);
     buf_putc(&b, '}');
     return buf_keep(&b, s->f->arena);
 }
@@ -88,14 +63,86 @@ static void put_number(const struct search *s, struct settings *to, const char *
     settings_put(to, arena_printf(s->f->arena, "%s=%lld", key, (long long)n));
 }
 
-// The least number of microbatches, a multiple of the job's, of at least `least` where the batch can
-// be divided so; if not, the most.
-static int64_t find_microbatches(const struct job *job, int64_t shards, int64_t least)
+static void put_microbatches(const struct search *s, struct settings *to, int64_t n)
 {
-    int64_t micro = job->train.microbatches, n = micro;
-    for (int64_t times = 2; times <= TIMES && n < least; times *= 2)
-        if (job->data.batch % (shards * micro * times) == 0)
-            n = micro * times;
+    if (n != s->f->job->train.microbatches)
+        put_number(s, to, "train.microbatches", n);
+}
+
+// "KEY=[names, axis]"
+static void put_axis_among(const struct search *s, struct settings *to, const char *key,
+                           const struct job_names *names, const char *axis)
+{
+    struct buf b = {0};
+    if (fit_axis_among(names, axis))
+        return;
+    buf_printf(&b, "%s=[", key);
+    for (int i = 0; names && i < names->n; i++)
+        buf_printf(&b, "%s, ", names->name[i]);
+    buf_printf(&b, "%s]", axis);
+    settings_put(to, buf_keep(&b, s->f->arena));
+}
+
+// Weights are cut on the axis of the batch, by the job's rules or by ones that are put beside it.
+static void put_weights(const struct search *s, struct settings *to)
+{
+    const struct job_sharding *sharding = &s->f->job->sharding;
+    const struct job_rule *embed = job_rule_find(sharding, "embed");
+    put_axis_among(s, to, "sharding.rules.embed", embed ? &embed->axes : NULL, s->axes.batch);
+    put_axis_among(s, to, "sharding.gather", &sharding->gather, s->axes.batch);
+}
+
+// A list of layers is one of the job's own stages, and so are chunks.
+static void put_pipeline(const struct search *s, struct settings *to, int64_t stages)
+{
+    const struct job *job = s->f->job;
+    if (job->pipeline.stages.n)
+        settings_put(to, "pipeline.stages=[]");
+    to->places = stages;
+    if (stages > 1 && stages == job_stages(job))
+        to->places *= job_chunks(job);
+    else if (stages > 1 && job->pipeline.chunks > 1) {
+        settings_put(to, "pipeline.schedule=1f1b");
+        settings_put(to, "pipeline.chunks=1");
+    }
+}
+
+static struct settings make_settings(const struct search *s, const struct candidate *c,
+                                     int64_t stages)
+{
+    struct settings to = {0};
+    settings_put(&to, print_mesh(s, c, stages));
+    if (c->batch > 1)
+        put_weights(s, &to);
+    put_pipeline(s, &to, stages);
+    return to;
+}
+
+// Without stages remat: full takes more than remat: block.
+static void put_remat(const struct search *s, struct settings *to, int64_t stages)
+{
+    int remat = s->f->job->train.remat;
+    if (remat == JOB_REMAT_NONE || (remat == JOB_REMAT_FULL && stages == 1))
+        settings_put(to, "train.remat=block");
+}
+
+// The job's own number of microbatches or, if the samples of a device do not divide so, the next
+// smaller one.
+static int64_t find_own_microbatches(const struct job *job, int64_t samples)
+{
+    int64_t n = job->train.microbatches;
+    while (samples % n)
+        n--;
+    return n;
+}
+
+// The least number of microbatches of at least `least` into which the samples of a device divide; if
+// there is none, the most.
+static int64_t find_microbatches(int64_t own, int64_t samples, int64_t least)
+{
+    int64_t n = own, more;
+    while (n < least && (more = fit_more_microbatches(samples, n)) && more <= own * FIT_TIMES)
+        n = more;
     return n;
 }
 
@@ -104,39 +151,64 @@ static bool make_candidate(const struct search *s, int64_t stages, int64_t heads
                            struct candidate *c)
 {
     const struct job *job = s->f->job;
-    bool chunked =
-        job->pipeline.schedule == JOB_INTERLEAVED || job->pipeline.schedule == JOB_CIRCULAR;
-    int64_t micro = job->train.microbatches, batch = job->data.batch;
-    *c = (struct candidate){0};
-    c->mesh.places = stages > 1 && chunked ? stages * job->pipeline.chunks : stages;
-    settings_put(&c->mesh, print_mesh(s, stages, heads));
-    int64_t unit = fit_batch_unit(s->f, &c->mesh);
-    if (!unit || batch % unit)
+    *c = (struct candidate){
+        .stages = stages, .heads = heads, .batch = s->axes.devices / stages / heads};
+    c->mesh = make_settings(s, c, stages);
+    int64_t shards = fit_batch_unit(s->f, &c->mesh) / job->train.microbatches;
+    int64_t samples = shards ? job->data.batch / shards : 0;
+    if (!shards || job->data.batch % shards)
         return false;
+    int64_t own = find_own_microbatches(job, samples);
+    int64_t most = find_microbatches(own, samples, INT64_MAX);
+    c->microbatches = find_microbatches(own, samples, stages > 2 ? stages : 2);
+    c->samples = job->data.batch / most;
     c->whole = c->mesh;
-    int64_t fill = find_microbatches(job, unit / micro, stages);
-    int64_t most = find_microbatches(job, unit / micro, INT64_MAX);
-    int64_t few = find_microbatches(job, unit / micro, stages > 2 ? stages : 2);
-    if (fill > micro)
-        put_number(s, &c->mesh, "train.microbatches", fill);
-    if (job->train.remat == JOB_REMAT_NONE)
-        settings_put(&c->whole, "train.remat=block");
+    put_microbatches(s, &c->mesh, find_microbatches(own, samples, stages));
+    put_remat(s, &c->whole, stages);
     c->few = c->whole;
-    if (most > micro)
-        put_number(s, &c->whole, "train.microbatches", most);
-    if (few > micro)
-        put_number(s, &c->few, "train.microbatches", few);
+    put_microbatches(s, &c->whole, most);
+    put_microbatches(s, &c->few, c->microbatches);
     c->small = c->few;
-    put_number(s, &c->small, "data.batch", batch / most * few);
+    put_number(s, &c->small, "data.batch", c->samples * c->microbatches);
     return true;
 }
 
-// Looks at what a mesh needs at the least: of few layers, then of all, with few microbatches.
+// The job of a few of its stages, each with as many layers as a stage of the whole.
+static uint64_t need_with_stages(const struct search *s, const struct candidate *c, int64_t stages,
+                                 int64_t microbatches)
+{
+    const struct job *job = s->f->job;
+    int64_t layers = (job_layers(job) + c->stages - 1) / c->stages;
+    struct settings one = make_settings(s, c, stages);
+    put_remat(s, &one, stages);
+    put_microbatches(s, &one, microbatches);
+    put_number(s, &one, "data.batch", c->samples * microbatches);
+    put_number(s, &one, "resources.devices", job->resources.devices / c->stages * stages);
+    put_number(s, &one, "model.layers", layers * stages);
+    return fit_need_smaller(s->f, &one);
+}
+
+// Estimates what many stages need from what few of them do: the first of n stages holds what the
+// backward reads of n microbatches, if there are as many. As in fit_about(), 0: there is no estimate.
+static uint64_t about_stages(const struct search *s, const struct candidate *c)
+{
+    int64_t n = c->microbatches, fewer = n < FEW_STAGES ? n : FEW_STAGES,
+            some = n < SOME_STAGES ? n : SOME_STAGES;
+    uint64_t few = need_with_stages(s, c, FEW_STAGES, fewer);
+    uint64_t more = few && few != FIT_NEVER ? need_with_stages(s, c, SOME_STAGES, some) : few;
+    if (more <= few || some == fewer)
+        return more;
+    return more + (more - few) / (uint64_t)(some - fewer) *
+                      (uint64_t)((n < c->stages ? n : c->stages) - some);
+}
+
+// Looks at what a mesh needs at the least: of few layers or stages, then of all, with few
+// microbatches.
 static bool may_fit(struct search *s, const struct candidate *c)
 {
-    uint64_t about = fit_about(s->f, &c->small);
+    uint64_t about = c->stages > MANY ? about_stages(s, c) : fit_about(s->f, &c->small);
     uint64_t need = fit_beyond(s->f, about) ? about : fit_need_with(s->f, &c->small);
-    if (need && (!s->out->about || need < s->out->about)) {
+    if (need && need != FIT_NEVER && (!s->out->about || need < s->out->about)) {
         s->out->about = need;
         s->out->nearest = c->whole;
         s->out->few = c->few;
@@ -155,16 +227,39 @@ static void try_mesh(struct search *s, int64_t stages, int64_t heads)
         s->helped = c.whole;
 }
 
+// Whether the rules have an axis for each part that has more than one device.
+static bool has_axes(const struct fit_axes *axes, int64_t stages, int64_t heads)
+{
+    return (axes->batch || stages * heads == axes->devices) && (axes->stage || stages == 1) &&
+           (axes->heads || heads == 1);
+}
+
+static bool is_possible(const struct search *s, int64_t stages, int64_t heads)
+{
+    return s->axes.devices % stages == 0 && s->axes.devices / stages % heads == 0 &&
+           has_axes(&s->axes, stages, heads) && (stages == 1 || stages <= job_layers(s->f->job));
+}
+
+static void search_meshes(struct search *s)
+{
+    int64_t devices = s->axes.devices, most = devices < JOB_MAX_STAGES ? devices : JOB_MAX_STAGES;
+    s->out->tried = true;
+    for (int64_t stages = 1; stages <= most && (stages <= MANY || !s->helped.n); stages++)
+        for (int64_t heads = 1; heads <= devices / stages && !s->out->fits.n; heads++)
+            if (is_possible(s, stages, heads))
+                try_mesh(s, stages, heads);
+}
+
 void fit_mesh_find(struct fitting *f, struct other_mesh *out)
 {
-    struct search s = {.f = f, .devices = 1, .out = out};
+    struct search s = {.f = f, .out = out};
+    int64_t searched = 1;
     *out = (struct other_mesh){0};
-    if (!name_axes(&s) || s.devices == 1)
-        return;
-    out->tried = true;
-    for (int64_t stages = 1; stages <= s.devices && stages <= FIT_STAGES; stages++)
-        for (int64_t heads = 1; s.devices % stages == 0 && heads <= s.devices / stages; heads++)
-            if (s.devices / stages % heads == 0 && stages <= job_layers(f->job) && !out->fits.n)
-                try_mesh(&s, stages, heads);
+    for (int all = 0; all <= 1; all++) {
+        fit_axes_find(f->job, all, &s.axes);
+        if (s.axes.devices > searched && !out->fits.n && !s.helped.n)
+            search_meshes(&s);
+        searched = s.axes.devices;
+    }
     out->fits = out->fits.n ? out->fits : s.helped;
 }

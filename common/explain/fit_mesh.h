@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Other meshes of the same devices. Inside explain/ only.
 //
-// The devices that lie along the usual axes for batch, weights, heads and stages (dp, fsdp, tp, pp,
-// or by their other names) are dealt out anew: every product {fsdp: a, pp: b, tp: c} of at most
-// FIT_STAGES stages, since what a plan costs grows with them. Axes for context and experts stay. A
-// mesh with axes of the user's own has rules of its own too: no other is tried.
+// The devices along the axes for the batch, stages and heads (fit_axes.h) are dealt out anew: every
+// product of the three. Weights are cut on the axis of the batch. Axes for
+// context and experts stay or, where that is not enough, are dealt out too. Other axes stay.
 #pragma once
 #include "common/explain/fit_try.h"
-
-enum { FIT_STAGES = 8 };
 
 struct other_mesh {
     bool tried;              // there were others

@@ -11,6 +11,7 @@
 // what has any more layers than that. The estimate is rough: settings are dropped uncompiled only if
 // their estimate less one part in SLACK is still more than the device has.
 enum { FEW = 2, MORE = 4, LARGE = 12, SLACK = 8 };
+enum { MICROBATCHES = 1024 }; // that a job may have
 
 void settings_put(struct settings *s, const char *text)
 {
@@ -31,20 +32,41 @@ static int read_with(const struct fitting *f, const struct settings *s, struct a
                      s->text, s->n, job, &errs);
 }
 
-uint64_t fit_need_with(const struct fitting *f, const struct settings *s)
+static bool has_indivisible(const struct findings *found)
+{
+    for (int i = 0; i < found->n; i++)
+        if (found->items[i].code == FINDING_INDIVISIBLE ||
+            found->items[i].code == FINDING_KEY_HEADS)
+            return true;
+    return false;
+}
+
+// 0: the job cannot be; FIT_NEVER: since a size does not divide.
+static uint64_t compile_with(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
     struct compiled c = {0};
-    struct findings found;
+    struct findings found = {0};
     struct err e = {0};
     struct job *job = arena_new(&scratch, struct job);
     int rc = read_with(f, s, &scratch, job);
     if (!rc)
         rc = explain_job(job, f->build, &(struct compile_options){0}, &scratch, &c, &found, NULL,
                          &e);
-    uint64_t need = rc ? 0 : fit_need(&c, f->device);
+    uint64_t need = !rc ? fit_need(&c, f->device) : has_indivisible(&found) ? FIT_NEVER : 0;
     arena_clear(&scratch);
     return need;
+}
+
+uint64_t fit_need_with(const struct fitting *f, const struct settings *s)
+{
+    uint64_t need = compile_with(f, s);
+    return need == FIT_NEVER ? 0 : need;
+}
+
+uint64_t fit_need_smaller(const struct fitting *f, const struct settings *s)
+{
+    return compile_with(f, s);
 }
 
 int64_t fit_batch_unit(const struct fitting *f, const struct settings *s)
@@ -60,7 +82,7 @@ int64_t fit_batch_unit(const struct fitting *f, const struct settings *s)
 static uint64_t need_with_layers(const struct fitting *f, struct settings s, int64_t layers)
 {
     settings_put(&s, arena_printf(f->arena, "model.layers=%lld", (long long)layers));
-    return fit_need_with(f, &s);
+    return fit_need_smaller(f, &s);
 }
 
 uint64_t fit_about(const struct fitting *f, const struct settings *s)
@@ -71,6 +93,8 @@ uint64_t fit_about(const struct fitting *f, const struct settings *s)
         s->places ? (job_layers(f->job) + places - 1) / places : job_stage_layers(f->job, 0);
     int64_t large = s->places ? MORE + 1 : LARGE;
     uint64_t few = layers < large ? 0 : need_with_layers(f, *s, FEW * places);
+    if (few == FIT_NEVER)
+        return few;
     uint64_t more = few ? need_with_layers(f, *s, MORE * places) : 0;
     return more < few ? 0 : more + (more - few) / (MORE - FEW) * (uint64_t)(layers - MORE);
 }
@@ -87,14 +111,61 @@ uint64_t fit_try(struct fitting *f, const struct settings *s)
     return need;
 }
 
+static bool uses_full_remat(const struct fitting *f, const struct settings *s)
+{
+    bool all = f->job->train.remat == JOB_REMAT_FULL;
+    for (int i = 0; i < s->n; i++)
+        if (strncmp(s->text[i], "train.remat=", strlen("train.remat=")) == 0)
+            all = strcmp(s->text[i], "train.remat=full") == 0;
+    return all;
+}
+
+static void note_estimate(struct fitting *f, const struct settings *s, uint64_t about)
+{
+    struct estimate *to = uses_full_remat(f, s) ? &f->nearest_full : &f->nearest;
+    if (about != FIT_NEVER && (!to->about || about < to->about))
+        *to = (struct estimate){about, *s};
+}
+
+// The same job of as many microbatches as are under way at once; itself, if it has no more. Under
+// gpipe and circular all are.
+static struct settings lessen_microbatches(const struct fitting *f, const struct settings *s)
+{
+    struct arena scratch = {0};
+    struct settings few = *s;
+    struct job *job = arena_new(&scratch, struct job);
+    int rc = read_with(f, s, &scratch, job);
+    int64_t stages = rc ? 0 : job_stages(job), n = 2 * stages, all = job->train.microbatches;
+    bool at_once = stages > 1 &&
+                   (job->pipeline.schedule == JOB_GPIPE || job->pipeline.schedule == JOB_CIRCULAR);
+    if (!rc && !at_once && n < all) {
+        settings_put(&few, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
+        settings_put(&few, arena_printf(f->arena, "data.batch=%lld",
+                                        (long long)(job->data.batch / all * n)));
+    }
+    arena_clear(&scratch);
+    return few;
+}
+
 bool fit_would(struct fitting *f, const struct settings *s)
 {
-    uint64_t about = fit_about(f, s), need = 0;
-    if (!fit_beyond(f, about))
-        need = fit_try(f, s);
-    else if (!f->about || about < f->about) {
-        f->about = about;
-        f->nearest = *s;
+    struct settings few = lessen_microbatches(f, s);
+    uint64_t about = fit_about(f, &few), need = 0;
+    if (fit_beyond(f, about)) {
+        note_estimate(f, &few, about);
+        return false;
     }
+    if (few.n > s->n)
+        need = fit_try(f, &few);
+    if (few.n == s->n || (need && need <= f->device->memory))
+        need = fit_try(f, s);
     return need && need <= f->device->memory;
+}
+
+int64_t fit_more_microbatches(int64_t samples, int64_t than)
+{
+    for (int64_t n = 2 * than; n <= samples && n <= MICROBATCHES; n++)
+        if (samples % n == 0)
+            return n;
+    return 0;
 }

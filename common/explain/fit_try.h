@@ -4,7 +4,7 @@
 #include "common/compile/compile.h"
 #include "common/explain/device_models.h"
 
-enum { SETTINGS_MAX = 10 };
+enum { SETTINGS_MAX = 16, FIT_TIMES = 64 }; // and so often may microbatches be multiplied
 
 struct settings { // texts for -s
     int n;
@@ -13,15 +13,21 @@ struct settings { // texts for -s
 };
 void settings_put(struct settings *s, const char *text);
 
+struct estimate {
+    uint64_t about; // 0: none
+    struct settings settings;
+};
+
 struct fitting {
     const struct job *job;
     build_fn build;
     const struct device_model *device;
     struct arena *arena; // the texts of settings are kept here
     const char *resolved;
-    uint64_t least;          // the smallest need of what was compiled so far
-    struct settings nearest; // those of the smallest estimate among the ones dropped uncompiled
-    uint64_t about;          // that estimate; 0: none were dropped
+    uint64_t least; // the smallest need of what was compiled so far
+    // The smallest estimates among what was dropped uncompiled. Of remat: full they are apart: few
+    // layers say little of what a backward takes that makes all of them again.
+    struct estimate nearest, nearest_full;
 };
 
 uint64_t fit_need(const struct compiled *c, const struct device_model *d);
@@ -29,12 +35,20 @@ uint64_t fit_need(const struct compiled *c, const struct device_model *d);
 // remembers the least.
 uint64_t fit_need_with(const struct fitting *f, const struct settings *s);
 uint64_t fit_try(struct fitting *f, const struct settings *s);
+// The same of a job made smaller by the last of the settings. FIT_NEVER: a size does not divide, as it
+// would not in the whole job.
+#define FIT_NEVER UINT64_MAX
+uint64_t fit_need_smaller(const struct fitting *f, const struct settings *s);
 // Estimates what the job needs with these settings. Layers are alike: each further one adds the
 // same number of bytes, except for buffers that fit into gaps. Returns 0 where there is no
-// estimate: the job has few layers, or the small jobs cannot be compiled.
+// estimate: the job has few layers, or the small jobs cannot be compiled; or FIT_NEVER.
 uint64_t fit_about(const struct fitting *f, const struct settings *s);
 // Whether an estimate is so far beyond the device that the job need not be compiled as a whole.
 bool fit_beyond(const struct fitting *f, uint64_t about);
+// Of many microbatches few of the same size are looked at first: they need no more, and hardly less.
 bool fit_would(struct fitting *f, const struct settings *s);
+// The next number of microbatches worth a try, twice as many or a little more, into which the samples
+// of a device divide; 0: none.
+int64_t fit_more_microbatches(int64_t samples, int64_t than);
 // What data.batch must be a multiple of with these settings; 0: the job cannot be read with them.
 int64_t fit_batch_unit(const struct fitting *f, const struct settings *s);

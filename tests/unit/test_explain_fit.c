@@ -240,17 +240,10 @@ static void expect_mesh(const char *text, uint64_t memory, const char *mesh)
     if (strncmp(one->fix, mesh, strlen(mesh)) != 0)
         fail_msg("%s: %s", one->fix, one->message);
     assert_non_null(strstr(one->message, "on another mesh of the same devices it fits"));
-    assert_null(strstr(one->message, "more devices"));
+    assert_null(strstr(one->message, "it takes more"));
     assert_in_range(need_with_fix(text, one->fix), 1, memory);
     fixture_clear(&f);
 }
-
-// An odd batch has no microbatches. Its activations lie on every device; where samples are dealt
-// out, a third does.
-#define ODD                                                                              \
-    "name: t\nmodel: {program: mlp, inputs: 63, hidden: [63, 63, 63, 63], classes: 9}\n" \
-    "data: {train: {images: i, labels: l}, batch: 19683}\ntrain: {steps: 1}\n"           \
-    "mesh: {tp: 3}\n"
 
 // One sample a device leaves nothing to be divided: its scores over a large vocabulary are whole.
 #define WHOLE_VOCABULARY                                                            \
@@ -263,7 +256,6 @@ static void another_mesh_of_the_same_devices_comes_before_more_of_them(void **st
     static const char help[] = "mesh={tp: 4} and train.remat=block and train.microbatches=4";
     char text[400];
     (void)state;
-    expect_mesh(ODD, need_with_fix(ODD, "mesh={fsdp: 3}"), "mesh={fsdp: 3}");
     snprintf(text, sizeof text, WHOLE_VOCABULARY, "fsdp: 4");
     expect_mesh(text, need_with_fix(text, help), "mesh={tp: 4} and ");
     // By the names that the user's axes have.
@@ -274,27 +266,141 @@ static void another_mesh_of_the_same_devices_comes_before_more_of_them(void **st
                 "mesh={model: 4} and ");
 }
 
-static void axes_of_the_users_own_are_left_alone(void **state)
+// The same on axes of the user's own. What the rules make of an axis tells what it is for; one of one
+// device stays in the mesh, for the rules that name it.
+static void a_mesh_of_the_users_own_axes_is_dealt_out_by_its_rules(void **state)
+{
+    static const struct {
+        const char *mesh, *other;
+    } cases[] = {
+        {"x: 4}\nsharding: {rules: {batch: x}", "mesh={x: 1, tp: 4} and "},
+        {"x: 4, y: 1}\nsharding: {rules: {batch: x, embed: ~, heads: y, mlp: y, vocab: y}",
+         "mesh={x: 1, y: 4} and "},
+        {"a: 2, b: 2, y: 1}\nsharding: {rules: {batch: [a, b], heads: y, mlp: y, vocab: y}",
+         "mesh={a: 1, y: 4, b: 1} and "},
+        {"data: 4, model: 1}\nsharding: {rules: {batch: data, heads: model, mlp: ~, vocab: model}",
+         "mesh={model: 4} and "},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[600], fix[200];
+        snprintf(text, sizeof text, WHOLE_VOCABULARY, cases[i].mesh);
+        snprintf(fix, sizeof fix, "%strain.remat=block and train.microbatches=4", cases[i].other);
+        expect_mesh(text, need_with_fix(text, fix), cases[i].other);
+    }
+}
+
+// Eight layers, all of them whole on each device: 12 · 32² weights a layer, 16 bytes each, are 1.5 MiB.
+// One head cannot be cut.
+#define WHOLE_LAYERS                                                                       \
+    "name: t\nmodel: {program: gpt2, layers: 8, embed: 32, heads: 1, seq: 4, vocab: 16}\n" \
+    "data: {format: tokens, train: {tokens: t}, batch: 4}\n"                               \
+    "train: {steps: 1, microbatches: 4}\nmesh: {tp: 4%s}\n"                                \
+    "sharding: {rules: {heads: ~, mlp: ~%s}}\n"
+
+// A sample for each of four devices leaves one microbatch, of four that the job asks for. Weights are
+// cut on the batch's axis, whatever its name.
+static void weights_and_batch_are_cut_with_fewer_microbatches(void **state)
+{
+    static const struct {
+        const char *axis, *rules, *other;
+    } cases[] = {{"", "", "mesh={fsdp: 4} and train.microbatches=1"},
+                 {", x: 1", ", batch: x, embed: ~",
+                  "mesh={x: 4} and sharding.rules.embed=[x] and sharding.gather=[fsdp, x] and "
+                  "train.microbatches=1"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(text, sizeof text, WHOLE_LAYERS, cases[i].axis, cases[i].rules);
+        expect_mesh(text, need_with_fix(text, cases[i].other), cases[i].other);
+    }
+}
+
+// No rule names y, but a spec does: over four devices a table of 8192 · 16 floats, its gradient and two
+// moments are 512 KiB of each instead of 1 MiB.
+static void an_axis_that_only_a_spec_names_is_dealt_out_too(void **state)
 {
     static const char text[] =
-        "name: t\nmodel: {program: gpt2, layers: 1, embed: 16, heads: 4, seq: 64, vocab: 8192}\n"
-        "data: {format: tokens, train: {tokens: t}, batch: 4}\ntrain: {steps: 1}\n"
-        "mesh: {x: 4}\nsharding: {rules: {batch: x}}\nresources: {kind: cuda}\n";
+        "name: t\nmodel: {program: gpt2, layers: 2, embed: 16, heads: 1, seq: 4, vocab: 8192}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 1}\ntrain: {steps: 1}\n"
+        "mesh: {pp: 2, y: 2}\nsharding: {rules: {heads: ~, mlp: ~, vocab: ~}, "
+        "params: [{match: embed/tokens, spec: [y, ~]}]}\n";
+    (void)state;
+    expect_mesh(text, need_with_fix(text, "mesh={y: 4}"), "mesh={y: 4}");
+}
+
+// A layer for each of sixteen devices, which hold the others' too while only the vocabulary is cut. The
+// batch is cut by no rule, so nothing but stages is left; with sixteen samples they have a microbatch
+// each under way.
+static void as_many_stages_as_a_model_has_layers_are_looked_at(void **state)
+{
+    static const struct {
+        int batch;
+        const char *other;
+    } cases[] = {{1, "mesh={pp: 16}"}, {16, "mesh={pp: 16} and train.microbatches=16"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        snprintf(
+            text, sizeof text,
+            "name: t\nmodel: {program: gpt2, layers: 16, embed: 32, heads: 1, seq: 4, vocab: 16}\n"
+            "data: {format: tokens, train: {tokens: t}, batch: %d}\ntrain: {steps: 1}\n"
+            "mesh: {tp: 16}\nsharding: {rules: {batch: ~, heads: ~, mlp: ~}}\n",
+            cases[i].batch);
+        expect_mesh(text, need_with_fix(text, cases[i].other), cases[i].other);
+    }
+}
+
+// The job's list of layers is of its own four stages, and says nothing of two.
+static void other_stages_drop_the_jobs_list_of_layers(void **state)
+{
+    static const char text[] =
+        "name: t\nmodel: {program: gpt2, layers: 8, embed: 32, heads: 2, seq: 4, vocab: 16}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
+        "train: {steps: 1, microbatches: 4}\nmesh: {pp: 4}\n"
+        "pipeline: {stages: [5, 1, 1, 1]}\nsharding: {rules: {batch: ~, heads: ~}}\n";
+    static const char other[] = "mesh={pp: 2, tp: 2} and pipeline.stages=[]";
+    (void)state;
+    expect_mesh(text, need_with_fix(text, other), other);
+}
+
+// The attention of a sequence over four devices gathers keys of it all; heads over four do not. The
+// one sample has no microbatches.
+static void devices_of_context_go_to_heads_where_that_is_enough(void **state)
+{
+    static const char text[] =
+        "name: t\nmodel: {program: gpt2, layers: 4, embed: 64, heads: 4, seq: 16, vocab: 16}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 1}\ntrain: {steps: 1, remat: block}\n"
+        "mesh: {x: 4}\nsharding: {rules: {seq: x}}\n";
+    static const char other[] = "mesh={tp: 4, x: 1}";
+    (void)state;
+    expect_mesh(text, need_with_fix(text, other), other);
+}
+
+// Weights alone are cut along x, which says nothing of what else could be.
+static void an_axis_that_cuts_embed_alone_stays(void **state)
+{
+    char text[400];
     struct fixture f;
     (void)state;
-    const struct finding *one = advise(&f, text, need_with_fix(text, "precision.compute=bf16"));
-    assert_non_null(strstr(one->message, "meshes of other axes than the job's own were not tried"));
-    assert_null(strstr(one->fix, "mesh="));
+    snprintf(text, sizeof text, WHOLE_VOCABULARY, "x: 4}\nsharding: {rules: {embed: x}");
+    uint64_t need = need_with_fix(text, "train.remat=block and train.microbatches=4");
+    const struct finding *one = advise(&f, text, need / 4 * 3);
+    assert_non_null(strstr(one->message, "no axis of the mesh can be dealt out"));
+    assert_true(!one->fix || !strstr(one->fix, "mesh="));
     fixture_clear(&f);
 }
 
-#define ONE_SAMPLE                                                                            \
+#define SAMPLES(batch)                                                                        \
     "name: t\nmodel: {program: gpt2, layers: 1, embed: 16, heads: 4, seq: 64, vocab: 8192}\n" \
-    "data: {format: tokens, train: {tokens: t}, batch: 1}\ntrain: {steps: 1, remat: full}\n"  \
-    "resources: {kind: cuda}\n"
+    "data: {format: tokens, train: {tokens: t}, batch: " batch "}\nresources: {kind: cuda}\n" \
+    "train: {steps: 1, remat: full}\n"
+#define ONE_SAMPLE   SAMPLES("1")
+#define FOUR_SAMPLES SAMPLES("4")
 
 static void bf16_is_told_where_no_setting_of_f32_is_enough(void **state)
 {
+    static const char four[] = "precision.compute=bf16 and train.microbatches=4";
     struct fixture f;
     (void)state;
     uint64_t room = need_with_fix(ONE_SAMPLE, "precision.compute=bf16");
@@ -305,6 +411,9 @@ static void bf16_is_told_where_no_setting_of_f32_is_enough(void **state)
     one = advise(&f, ONE_SAMPLE, room - 1); // and no batch is smaller than one
     assert_null(one->fix);
     assert_non_null(strstr(one->message, "bf16 is not enough and no smaller batch helps"));
+    fixture_clear(&f);
+    one = advise(&f, FOUR_SAMPLES, need_with_fix(FOUR_SAMPLES, four)); // a sample at a time
+    assert_string_equal(one->fix, four);
     fixture_clear(&f);
 }
 
@@ -332,7 +441,7 @@ static long long check_largest_batch(const char *job, const char *told, const ch
     return batch;
 }
 
-// 30,000 samples are divided into eight microbatches at the most, and bf16 halves what these hold.
+// Microbatches spare nothing of 30,000 samples of 64 floats that a step is given.
 static void the_largest_batch_that_fits_is_named_where_nothing_else_helps(void **state)
 {
     struct fixture f;
@@ -367,16 +476,16 @@ static void more_devices_are_wanted_where_state_fills_these(void **state)
     const struct finding *one = advise(&f, DEEP, (uint64_t)PARAMS * 16 / 10);
     assert_null(one->fix);
     assert_non_null(strstr(one->message, "parameters, gradients and optimiser state alone fill 10 "
-                                         "such devices: more devices would do"));
+                                         "such devices: it takes more of them, or larger ones"));
     fixture_clear(&f);
 }
 
 // Of 16 layers; two and four of them tell what most settings would do.
-#define TALL                                                                     \
-    "name: t\nmodel: {program: gpt2, layers: 16, embed: 64, heads: 2, "          \
-    "seq: 32, vocab: 256, mlp: 256}\n"                                           \
-    "data: {format: tokens, train: {tokens: t}, batch: 64}\ntrain: {steps: 1}\n" \
-    "mesh: {dp: 4}\n"
+#define SIXTEEN(batch, vocab)                                           \
+    "name: t\nmodel: {program: gpt2, layers: 16, embed: 64, heads: 2, " \
+    "seq: 32, vocab: " vocab ", mlp: 256}\n"                            \
+    "data: {format: tokens, train: {tokens: t}, batch: " batch "}\n"
+#define TALL SIXTEEN("64", "256") "train: {steps: 1}\nmesh: {dp: 4}\n"
 
 static int whole; // programs built with all layers
 
@@ -437,6 +546,31 @@ static void a_setting_that_just_fits_is_not_dismissed_unseen(void **state)
     }
 }
 
+// Logits over 8192 ids are all that counts, and a microbatch's share of them is enough.
+static void any_number_of_microbatches_that_divides_the_batch_is_looked_at(void **state)
+{
+    static const struct {
+        int batch;
+        const char *set;
+    } cases[] = {{45, "train.microbatches=9"}, {64, "train.microbatches=32"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        struct fixture f;
+        int others;
+        snprintf(text, sizeof text,
+                 "name: t\nmodel: {program: gpt2, layers: 1, embed: 8, heads: 1, seq: 32, "
+                 "vocab: 8192}\ndata: {format: tokens, train: {tokens: t}, batch: %d}\n"
+                 "train: {steps: 1}\n",
+                 cases[i].batch);
+        const struct finding *one = advise(&f, text, need_with_fix(text, cases[i].set));
+        assert_non_null(one->fix);
+        if (!offers(one->fix, cases[i].set, &others))
+            fail_msg("%s: %s", cases[i].set, one->fix);
+        fixture_clear(&f);
+    }
+}
+
 static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **state)
 {
     struct fixture f;
@@ -450,6 +584,39 @@ static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **stat
     assert_null(one->fix);
     assert_int_equal(whole, 1); // the nearest, for what it would still be
     assert_non_null(strstr(one->message, "it would still be "));
+    fixture_clear(&f);
+}
+
+// The backward of all sixteen layers is made from one input: what it makes again lies there at once.
+static void remat_of_all_is_taken_back_to_that_of_blocks(void **state)
+{
+    struct fixture f;
+    char text[400];
+    (void)state;
+    snprintf(text, sizeof text, "%strain: {steps: 1, remat: full}\n", SIXTEEN("64", "256"));
+    const struct finding *one = advise(&f, text, arena_with(text, "train.remat=block"));
+    int others;
+    assert_non_null(one->fix);
+    assert_true(offers(one->fix, "train.remat=block", &others));
+    fixture_clear(&f);
+}
+
+// Of few layers the logits take the most, so remat: full seems to be enough there.
+static void what_it_would_still_be_is_the_least_of_all_settings(void **state)
+{
+    static const char all[] = "sharding.rules.embed=[fsdp, dp] and sharding.gather=[fsdp, dp] and "
+                              "train.remat=block";
+    struct fixture f;
+    struct buf still = {0};
+    char text[400];
+    (void)state;
+    snprintf(text, sizeof text, "%strain: {steps: 1}\nmesh: {dp: 4}\n", SIXTEEN("4", "8192"));
+    const struct finding *one = advise(&f, text, 1 << 20);
+    buf_puts(&still, "it would still be ");
+    buf_bytes(&still, need_with_fix(text, all));
+    if (!strstr(one->message, buf_str(&still)))
+        fail_msg("%s: %s", buf_str(&still), one->message);
+    buf_clear(&still);
     fixture_clear(&f);
 }
 
@@ -500,7 +667,13 @@ int main(void)
         cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
         cmocka_unit_test(gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_does),
         cmocka_unit_test(another_mesh_of_the_same_devices_comes_before_more_of_them),
-        cmocka_unit_test(axes_of_the_users_own_are_left_alone),
+        cmocka_unit_test(a_mesh_of_the_users_own_axes_is_dealt_out_by_its_rules),
+        cmocka_unit_test(weights_and_batch_are_cut_with_fewer_microbatches),
+        cmocka_unit_test(an_axis_that_only_a_spec_names_is_dealt_out_too),
+        cmocka_unit_test(as_many_stages_as_a_model_has_layers_are_looked_at),
+        cmocka_unit_test(other_stages_drop_the_jobs_list_of_layers),
+        cmocka_unit_test(devices_of_context_go_to_heads_where_that_is_enough),
+        cmocka_unit_test(an_axis_that_cuts_embed_alone_stays),
         cmocka_unit_test(bf16_is_told_where_no_setting_of_f32_is_enough),
         cmocka_unit_test(the_largest_batch_that_fits_is_named_where_nothing_else_helps),
         cmocka_unit_test(the_largest_batch_is_told_beside_other_fixes),
@@ -508,6 +681,9 @@ int main(void)
         cmocka_unit_test(state_gradients_and_weights_are_cut_as_far_as_it_takes),
         cmocka_unit_test(too_many_activations_want_more_microbatches),
         cmocka_unit_test(a_setting_that_just_fits_is_not_dismissed_unseen),
+        cmocka_unit_test(remat_of_all_is_taken_back_to_that_of_blocks),
+        cmocka_unit_test(what_it_would_still_be_is_the_least_of_all_settings),
+        cmocka_unit_test(any_number_of_microbatches_that_divides_the_batch_is_looked_at),
         cmocka_unit_test(what_is_far_beyond_a_device_is_not_tried_with_all_layers),
         cmocka_unit_test(
             a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
