@@ -3,6 +3,7 @@
 down about it all (metrics, checkpoints, logs)."""
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -243,6 +244,9 @@ def test_a_job_larger_than_the_machine_is_refused_before_it_takes_memory(place, 
     run = solo.Run(place, solo.job(toy, RANKS, model__hidden=[1 << 20, 1 << 20]), "large")
     end = run.run()
     assert end.code == 78 and "GiB of device memory" in end.err, end
+    told = re.search(r"`weft plan (--device here:memory=\d+MiB)` tells what would make it fit", end.err)
+    plan = solo.weft("plan", str(run.file), *told[1].split())
+    assert plan.code == 2 and "DOES_NOT_FIT" in plan.out, plan
 
 
 def test_synchronous_saves_may_follow_each_other(place, toy):

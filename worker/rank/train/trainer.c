@@ -44,14 +44,20 @@ static int check_fits(const struct trainer *t, struct err *e)
     struct device_info info;
     t->exec_options.backend->device.info(t->device, &info);
     uint64_t need = 0; // of the ranks that share the memory; those of other hosts are not known
+    int sharers = 0;
     for (int r = 0; r < t->assignment->ranks; r++)
-        if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen))
+        if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen)) {
             need += compiled_memory(&t->compiled, compiled_stage(&t->compiled, r))->arena;
+            sharers++;
+        }
     if (need <= info.memory)
         return 0;
-    return err_set(
-        e, ERR_INVALID, "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB",
-        (double)need / 0x1p30, info.shares_host ? "host" : "device", (double)info.memory / 0x1p30);
+    return err_set(e, ERR_INVALID,
+                   "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB: `weft "
+                   "plan --device here:memory=%lluMiB` tells what would make it fit",
+                   (double)need / 0x1p30, info.shares_host ? "host" : "device",
+                   (double)info.memory / 0x1p30,
+                   (unsigned long long)((info.memory >> 20) / (uint64_t)sharers));
 }
 
 // Ranks that were given no device take one after the other; with more ranks than devices they
