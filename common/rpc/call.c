@@ -242,6 +242,18 @@ static void start_write(struct call *c, const struct order *o)
     start_batch(c, ops, n, &c->write_tag);
 }
 
+// gRPC wraps the cause of a failed connection, which follows "last error: UNKNOWN: ".
+static const char *find_cause(const char *text, size_t *len)
+{
+    static const char wrap[] = "last error: ";
+    const char *last = memmem(text, *len, wrap, sizeof wrap - 1);
+    size_t skip = last ? (size_t)(last - text) + sizeof wrap - 1 : 0;
+    const char *colon = last ? memmem(text + skip, *len - skip, ": ", 2) : NULL;
+    skip = colon ? (size_t)(colon - text) + 2 : 0;
+    *len -= skip;
+    return text + skip;
+}
+
 // Sets how the call ended. The server's own code stands if its status has left. `finish` makes
 // further wishes do nothing.
 static void set_outcome(struct call *c)
@@ -257,6 +269,7 @@ static void set_outcome(struct call *c)
         c->code = (enum rpc_code)c->status;
         text = (const char *)GRPC_SLICE_START_PTR(c->details);
         len = GRPC_SLICE_LENGTH(c->details);
+        text = c->code == RPC_UNAVAILABLE ? find_cause(text, &len) : text;
     }
     if (c->code == RPC_OK && c->method->shape == RPC_UNARY && !c->replied) {
         c->code = RPC_INTERNAL;

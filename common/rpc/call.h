@@ -44,7 +44,7 @@ struct call {
     bool finish;  // after what waits: status or half-close; nothing is queued any more
     bool cancel;
     enum rpc_code code; // how it ends: of finish; then of fate
-    char text[256];
+    char text[RPC_TEXT_MAX];
 
     // Of the rpc thread alone.
     grpc_call *core;           // null: a client's call not opened yet

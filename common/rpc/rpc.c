@@ -124,7 +124,8 @@ static int check_result(const struct rpc_event *ev, bool replied, struct err *e)
         return 0;
     if (ev->code == RPC_UNAVAILABLE || ev->code == RPC_DEADLINE_EXCEEDED)
         return err_set(e, ERR_PEER, "%s", ev->text);
-    return err_set(e, ERR_REFUSED, "%s (code %d)", ev->text, (int)ev->code);
+    return err_set(e, ERR_REFUSED, "%s", ev->text);
+}
 }
 
 int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,

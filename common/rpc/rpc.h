@@ -70,6 +70,7 @@ enum {
     RPC_QUEUE_MAX = 64 << 20,   // bytes waiting in one call
     RPC_QUEUE_MESSAGES = 4096,  // messages waiting in one call
     RPC_NAME_MAX = 128,
+    RPC_TEXT_MAX = 1024, // of a status: what is longer is cut
 };
 
 struct rpc_tls {                 // null pointers: no TLS. All files are read again when they change
@@ -157,7 +158,7 @@ struct rpc_event {
     const struct rpc_peer *peer; // RPC_CALL only; until rpc_event_clear
     ProtobufCMessage *message;   // RPC_CALL, RPC_MESSAGE; cast by method. Freed by rpc_event_clear
     enum rpc_code code;          // RPC_CLOSED
-    char text[256];              // RPC_CLOSED
+    char text[RPC_TEXT_MAX];     // RPC_CLOSED
     void *held;                  // private
 };
 // False when there is none now. Each event taken is given to rpc_event_clear.

@@ -65,28 +65,26 @@ static const struct meaning *find_meaning(enum rpc_code code)
     return &other;
 }
 
-// gRPC wraps the cause of a failed connection: what matters follows "last error: UNKNOWN: ".
-static const char *skip_prefix(const char *text)
+// Of a coordinator that the verb has started itself, so that its flags and its state are no matter.
+static const char *advise_own(const struct meaning *m)
 {
-    const char *last = strstr(text, "last error: "), *colon = last ? strstr(last + 12, ": ") : NULL;
-    return colon ? colon + 2 : text;
-}
-
-// The length of a message without the " (code 5)" that ends it, which is for logs.
-static int bare_length(const char *text)
-{
-    const char *code = strstr(text, " (code ");
-    return (int)(code ? (size_t)(code - text) : strlen(text));
+    return m->exit == CLIENT_USAGE || m->code == RPC_FAILED_PRECONDITION
+               ? "change the job as it says, or start over with --new (the old state is kept aside)"
+               : "put that right, then run the same command again";
 }
 
 int link_explain(const struct link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = find_meaning(code);
-    char what[400], where[LINK_ADDRESS_MAX + 80];
+    char what[RPC_TEXT_MAX + 40], where[LINK_ADDRESS_MAX + 80];
     if (m->exit == CLIENT_AWAY)
-        snprintf(what, sizeof what, "the coordinator is not reached: %s", skip_prefix(text));
+        snprintf(what, sizeof what, "the coordinator is not reached: %s", text);
     else
-        snprintf(what, sizeof what, "%.*s", bare_length(text), text);
+        snprintf(what, sizeof what, "%s", text);
+    if (l->own) {
+        complain(l->verb, what, l->own, advise_own(m));
+        return m->exit;
+    }
     snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
     // A port that speaks TLS hangs up on a client that does not, and gRPC tells us no more than
     // that.
@@ -246,7 +244,7 @@ static enum link_said judge_close(struct link_stream *s, bool patient, enum rpc_
 }
 
 static enum link_said take_event(struct link_stream *s, bool patient, struct rpc_event *ev,
-                                 ProtobufCMessage **m, enum rpc_code *code, char text[256])
+                                 ProtobufCMessage **m, enum rpc_code *code, char text[RPC_TEXT_MAX])
 {
     enum link_said said = LINK_NOTHING;
     if (ev->call == s->call && ev->kind == RPC_MESSAGE) {
@@ -257,7 +255,7 @@ static enum link_said take_event(struct link_stream *s, bool patient, struct rpc
         said = LINK_MESSAGE;
     } else if (ev->call == s->call && ev->kind == RPC_CLOSED) {
         *code = ev->code;
-        snprintf(text, 256, "%s", ev->text);
+        snprintf(text, RPC_TEXT_MAX, "%s", ev->text);
         said = judge_close(s, patient, ev->code);
     }
     rpc_event_clear(ev);
@@ -266,7 +264,7 @@ static enum link_said take_event(struct link_stream *s, bool patient, struct rpc
 
 enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *request,
                                 bool patient, int64_t timeout_ns, ProtobufCMessage **m,
-                                enum rpc_code *code, char text[256])
+                                enum rpc_code *code, char text[RPC_TEXT_MAX])
 {
     struct rpc_event ev;
     int64_t now = clock_mono_ns();

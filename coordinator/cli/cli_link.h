@@ -31,6 +31,7 @@ struct link {
     char address[LINK_ADDRESS_MAX];
     const char *origin; // of the address: "--coordinator", "WEFT_COORDINATOR", …
     bool secure;        // certificates were given
+    const char *own;    // the folder of `weft run`, whose own coordinator it is; else null
     struct rpc *rpc;
     struct rpc_channel *channel;
     struct arena arena;
@@ -78,7 +79,7 @@ void link_stream_open(struct link_stream *s, const ProtobufCMessage *request);
 // a coordinator that was never reached is waited for too; else the first failure is LINK_FAILED.
 enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *request,
                                 bool patient, int64_t timeout_ns, ProtobufCMessage **m,
-                                enum rpc_code *code, char text[256]);
+                                enum rpc_code *code, char text[RPC_TEXT_MAX]);
 
 // Finds the certificates in a --tls folder: ca.pem, and client.* or else admin.*. Without a folder
 // (null or "") there are none.

@@ -17,7 +17,7 @@ struct progress {
     double loss, accuracy, eval_loss; // accuracy is NaN if the model has none
     double speed; // of late: of tokens where the model has such, else of samples
     bool tokens;
-    char text[600]; // why it waits, how it ended; "" while there is nothing to say
+    char text[1024]; // why it waits, how it ended; "" while there is nothing to say
     bool reported, evaluated, unsaved;
     int64_t shown_ns, said_step; // of the last line of steps
     int64_t eta_ns, eta_step;    // when and at which step counting began; -1 if not yet

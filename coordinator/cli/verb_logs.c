@@ -89,7 +89,8 @@ static int get_fewer_lines(struct logs *g)
 
 // Takes lines until none comes for `quiet_ns`, but for GATHER_MS at most: a rank may print without a
 // pause, and lines are shown and the watch is heard only between two calls.
-static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, char words[256])
+static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code,
+                      char words[RPC_TEXT_MAX])
 {
     ProtobufCMessage *m;
     int64_t left, end = clock_mono_ns() + GATHER_MS * CLOCK_MS;
@@ -122,26 +123,26 @@ static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, cha
     return -1;
 }
 
-// Returns an exit code, or -1 to go on; `words` gets why it failed. Who follows is shown what there
-// is; a reading that ends is shown whole, in order.
-static int read_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code, char words[256])
+// Returns an exit code, a failure being printed, or -1 to go on. Who follows is shown what there is;
+// a reading that ends is shown whole, in order.
+static int read_lines(struct logs *g, int64_t quiet_ns)
 {
+    enum rpc_code code = RPC_OK;
+    char words[RPC_TEXT_MAX] = "";
     bool following = g->following;
-    int rc = take_lines(g, quiet_ns, code, words);
+    int rc = take_lines(g, quiet_ns, &code, words);
     if (following || rc >= 0)
         show_lines(g);
-    return rc;
+    return rc > 0 ? link_explain(g->lines.link, code, words) : rc;
 }
 
 static int read_all(struct logs *g)
 {
-    enum rpc_code code = RPC_OK;
-    char words[256] = "";
     int rc;
     do
-        rc = read_lines(g, CLOCK_S, &code, words);
+        rc = read_lines(g, CLOCK_S);
     while (rc < 0 && !ferror(stdout));
-    return rc > 0 ? link_explain(g->lines.link, code, words) : rc;
+    return rc;
 }
 
 // ---- following ----
@@ -165,8 +166,8 @@ static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
 static int take_follow_event(struct logs *g)
 {
     ProtobufCMessage *m;
-    enum rpc_code code = RPC_OK, unused;
-    char words[256] = "";
+    enum rpc_code code = RPC_OK;
+    char words[RPC_TEXT_MAX] = "";
     switch (link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
     case LINK_MESSAGE:
         take_status(g, (const Weft__V1__WatchUpdate *)(const void *)m);
@@ -185,7 +186,7 @@ static int take_follow_event(struct logs *g)
         break;
     }
     if (g->started)
-        return read_lines(g, CLOCK_S / 20, &unused, words);
+        return read_lines(g, CLOCK_S / 20);
     rpc_wait(g->watch.link->rpc, CLOCK_S / 20);
     return -1;
 }

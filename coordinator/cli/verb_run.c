@@ -442,7 +442,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
-    char text[256] = "";
+    char text[RPC_TEXT_MAX] = "";
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:
@@ -513,6 +513,7 @@ static int run_job(struct run *r)
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     else if (link_dial(&r->link, r->verb, r->daemons.address, "", &e))
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
+    r->link.own = r->record.dir;
     if (!rc)
         rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
     if (!rc) {

@@ -14,7 +14,7 @@ static int take_watch_event(struct link_stream *s, Weft__V1__JobRequest *req, st
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
-    char text[256] = "";
+    char text[RPC_TEXT_MAX] = "";
     switch (link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
     case LINK_NOTHING:
         return -1;

@@ -174,6 +174,25 @@ def test_an_interrupted_run_drains_and_names_the_command_that_goes_on(bin, sig):
     assert len(bin.lines("told")) == 1, "it is one job"
 
 
+def test_a_refusal_names_the_runs_folder_and_no_coordinator(bin):
+    end = bin.run("-s", "name=refused")
+    assert end.code == 2, end
+    assert end.err.splitlines()[1:] == [
+        "weft run: the job needs more than there is",
+        f"  where: {bin.place}/.weft/refused",
+        "  to do: change the job as it says, or start over with --new (the old state is kept aside)",
+    ]
+
+
+def test_what_a_job_cannot_help_is_not_told_to_be_changed_in_it(bin):
+    end = bin.run("-s", "name=full")
+    assert end.code == 4, end
+    assert end.err.splitlines()[1:] == [
+        "weft run: read only: disk full", f"  where: {bin.place}/.weft/full",
+        "  to do: put that right, then run the same command again",
+    ]
+
+
 def test_a_second_interruption_ends_at_once(bin):
     bin.words("break")
     stubborn = WORKER.replace("exit 0' TERM", "' TERM")

@@ -319,6 +319,16 @@ def test_followed_logs_end_with_the_job_and_say_no_stamped_line_twice(desk):
     assert desk.weft("logs", "nosuch", "-f").code == 4
 
 
+def test_followed_logs_that_are_refused_end_saying_why(desk):
+    desk.start("break")  # the job goes on
+    for follow in ([], ["-f"]):
+        end = desk.weft("logs", "small", "--rank", "99", *follow)
+        assert end.code == 2 and not end.out, end
+        said, where, advice = end.err.splitlines()
+        assert said == "weft logs: the job has 2 ranks", end
+        assert where.startswith("  where: ") and advice.startswith("  to do: "), end
+
+
 def test_followed_logs_give_up_the_call_before_when_they_are_read_anew(desk):
     """Else it stays open at the coordinator, unread. This job ends when that call was given up."""
     end = desk.start("moves").weft("logs", "small", "-f")
@@ -383,6 +393,16 @@ def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
     assert not list(place.glob(".weft-doctor*"))
 
 
+def test_why_a_job_ended_is_not_cut_where_there_is_no_terminal(desk):
+    end = desk.start("FAILED", "wordy").weft("watch", "small")
+    assert end.code == 1 and end.out.splitlines()[-1].endswith("w" * 900), end
+
+
+def test_a_refusal_is_not_cut(desk):
+    end = desk.start("wordy").weft("cancel", "ended")
+    assert end.code == 4 and end.err.splitlines()[0] == "weft cancel: " + "w" * 900, end
+
+
 def test_doctor_waits_for_no_device_that_does_not_let_go(desk, place):
     """A rank that has said all it will, and lives on."""
     folder = place / "bin"
@@ -400,6 +420,8 @@ def test_doctor_finds_what_is_bad(desk):
     report = desk.json("doctor", "--dir", "/proc", code=1)
     bad = {c["name"] for c in report["checks"] if c["state"] == "bad"}
     assert {"storage", "coordinator"} <= bad and not report["ok"]
+    (said,) = [c["text"] for c in report["checks"] if c["name"] == "coordinator"]
+    assert said.endswith(": No such file or directory") and "last error" not in said, said
 
 
 def test_doctor_names_a_host_that_the_others_cannot_reach(desk, place):

@@ -9,8 +9,12 @@
 // "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
 // "moves" has another attempt once logs are followed, and ends when that call was given up; "cuts"
 // cuts off who follows logs, three times, then ends the job, and LOG gets how many lines were asked for
-// each time; "pours" sends who follows logs a line every 10 ms, and goes on after the job's end;
-// "hostile" puts what steers a terminal into every text; STATE (FAILED, HELD, …) is how the job ends.
+// each time; "pours" sends who follows logs a line every 10 ms, and goes on after the job's end, and
+// who watches more than states hears of 4,000 steps before that end;
+// "evals" sends who watches an evaluation with each update; "wordy" says 900 letters of each job, also
+// where it refuses;
+// "hostile" puts what steers a terminal, and a second line, into every text; STATE (FAILED, HELD, …) is how the job ends; a
+// watch does not end with QUEUED.
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +27,14 @@
 
 static char job_id[] = "0123456789abcdef0123456789abcdef", job_name[] = "small", mesh[] = "{dp: 2}",
             host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd", cluster[] = "c1", cpu[] = "cpu";
-enum { TEXT = 80 };
+enum { TEXT = 80, WORDY = 901 };
 static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
             ready[TEXT] = "ready", version[TEXT] = "0.1.0", store[TEXT] = "/store/small-01234567",
-            kind[TEXT] = "started", words[TEXT] = "words of the coordinator",
-            sample[TEXT] = "once upon", line[TEXT] = "bare \377 line";
+            kind[TEXT] = "started", words[WORDY] = "words of the coordinator",
+            sample[TEXT] = "once upon",
+            line[TEXT] = "bare \377 line";
 
-enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10 };
+enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
     bool mute, breaks, hostile, apart, moves, cuts, pours;
     int ncut, npoured;
@@ -87,7 +92,7 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->restarts = 1;
     s->checkpoint_step = step >= 10 ? 10 : -1;
     s->checkpoint_epoch = 1;
-    s->ranks = 2;
+    s->ranks = RANKS;
     s->owner = owner;
     s->submitted_ms = 1700000000123;
     s->store = store;
@@ -125,6 +130,10 @@ static void on_submit(const struct rpc_event *ev)
         rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job needs more than there is");
         return;
     }
+    if (strstr(q->resolved, "name: full")) {
+        rpc_finish(script.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "read only: disk full");
+        return;
+    }
     weft__v1__submit_reply__init(&r);
     r.job = job_id;
     r.name = job_name;
@@ -139,7 +148,7 @@ static void on_act(const struct rpc_event *ev)
     snprintf(what, sizeof what, "act %d %s", (int)q->verb, q->why);
     note(what, q->target);
     if (strcmp(q->target, "ended") == 0) {
-        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, "the job has ended");
+        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, words);
         return;
     }
     weft__v1__act_reply__init(&r);
@@ -324,6 +333,10 @@ static void on_logs(const struct rpc_event *ev)
 {
     const Weft__V1__LogsRequest *q = (const void *)ev->message;
     char text[2 * TEXT];
+    if (q->rank >= RANKS) {
+        rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job has 2 ranks");
+        return;
+    }
     // As hosts answer: an attempt after the other, the newest first, and ranks in any order.
     static const struct {
         int rank, epoch, second;
@@ -420,6 +433,8 @@ static void take_word(const char *word)
         script.cuts = true;
     else if (strcmp(word, "pours") == 0)
         script.pours = true;
+    else if (strcmp(word, "wordy") == 0)
+        memset(words, 'w', WORDY - 1);
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
     else if (strcmp(word, "break") == 0)

@@ -113,7 +113,10 @@ static void a_server_stream_brings_all_in_order_then_ends(void **state)
     struct rpc_event ev = expect_event(p.server_rpc, RPC_CALL);
     assert_string_equal(((Weft__V1__LogsRequest *)(void *)ev.message)->job, "j");
     send_lines(&p, ev.call, 50);
-    rpc_finish(p.server_rpc, ev.call, RPC_FAILED_PRECONDITION, "that was all");
+    char words[RPC_TEXT_MAX + 100]; // longer than what is kept of them
+    memset(words, 'w', sizeof words - 1);
+    words[sizeof words - 1] = 0;
+    rpc_finish(p.server_rpc, ev.call, RPC_FAILED_PRECONDITION, words);
     rpc_event_clear(&ev);
     for (int i = 0; i < 50; i++) {
         ev = expect_event(p.client_rpc, RPC_MESSAGE);
@@ -124,7 +127,8 @@ static void a_server_stream_brings_all_in_order_then_ends(void **state)
     pass_event(p.client_rpc, RPC_END);
     ev = expect_event(p.client_rpc, RPC_CLOSED);
     assert_int_equal(ev.code, RPC_FAILED_PRECONDITION);
-    assert_string_equal(ev.text, "that was all");
+    words[RPC_TEXT_MAX - 1] = 0;
+    assert_string_equal(ev.text, words);
     rpc_event_clear(&ev);
     expect_closed(p.server_rpc, RPC_FAILED_PRECONDITION);
     pair_close(&p);
