@@ -47,7 +47,8 @@ struct rpc {
     struct loop loop;
     struct loop_tag rung; // lands when the owner has rung
     pthread_t thread;
-    int fd; // an eventfd, readable if and only if there are events
+    int fd;   // an eventfd, readable if and only if there are events
+    int heed; // the owner's: of rpc_heed
 
     pthread_mutex_t lock;
     pthread_cond_t answered; // ready, or a command is done

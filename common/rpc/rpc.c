@@ -2,6 +2,7 @@
 // A struct rpc: its life, its thread, and the owner's calls. See rpc.h for the rules. What passes
 // between the two threads is exchange.c.
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,6 +127,17 @@ static int check_result(const struct rpc_event *ev, bool replied, struct err *e)
         return err_set(e, ERR_PEER, "%s", ev->text);
     return err_set(e, ERR_REFUSED, "%s", ev->text);
 }
+
+// Waits for an event, or for `heed` to become readable: true.
+static bool is_told_to_give_up(const struct rpc *r, int heed)
+{
+    struct pollfd p[] = {{.fd = r->fd, .events = POLLIN}, {.fd = heed, .events = POLLIN}};
+    return poll(p, 2, -1) > 0 && p[1].revents & POLLIN;
+}
+
+void rpc_heed(struct rpc *r, int fd)
+{
+    r->heed = fd;
 }
 
 int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
@@ -133,10 +145,14 @@ int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
             enum rpc_code *code, struct err *e)
 {
     uint64_t call = rpc_call(c, m, request, timeout_ns, false, NULL);
+    int heed = r->heed;
     *reply = NULL;
     for (struct rpc_event ev;;) {
         if (!rpc_next(r, &ev)) {
-            rpc_wait(r, -1); // the call's deadline ends this
+            if (is_told_to_give_up(r, heed)) { // the call's deadline ends this too
+                rpc_cancel(r, call);
+                heed = -1;
+            }
             continue;
         }
         if (ev.call == call && ev.kind == RPC_MESSAGE)
@@ -251,6 +267,7 @@ int rpc_open(struct rpc **out, struct err *e)
     struct rpc *r = calloc(1, sizeof *r);
     PRE(r != NULL);
     r->fd = fd;
+    r->heed = -1;
     r->free_slot = NO_SLOT;
     r->rung.landed = on_rung;
     pthread_mutex_init(&r->lock, NULL);

@@ -176,3 +176,6 @@ bool rpc_wait(struct rpc *r, int64_t timeout_ns);
 int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
             const ProtobufCMessage *request, int64_t timeout_ns, ProtobufCMessage **reply,
             enum rpc_code *code, struct err *e);
+// From now on rpc_ask gives its call up, which then ends with CANCELLED, when fd is readable: a
+// signalfd, say. −1: it never does.
+void rpc_heed(struct rpc *r, int fd);

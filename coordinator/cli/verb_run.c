@@ -299,7 +299,8 @@ static bool is_away(int rc, enum rpc_code code)
            code == RPC_CANCELLED;
 }
 
-// Asks until there is an answer, since the coordinator may still be starting. A Ctrl-C gives 130.
+// Asks until there is an answer, since the coordinator may still be starting. A Ctrl-C gives 130;
+// any signal ends a try, so that none waits for a plan.
 static int ask_coordinator(struct run *r, enum link_method m, const ProtobufCMessage *request,
                            ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
@@ -514,8 +515,10 @@ static int run_job(struct run *r)
     else if (link_dial(&r->link, r->verb, r->daemons.address, "", &e))
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     r->link.own = r->record.dir;
-    if (!rc)
+    if (!rc) {
+        rpc_heed(r->link.rpc, r->signals);
         rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
+    }
     if (!rc) {
         rc = watch_job(r);
         remember_state(r);

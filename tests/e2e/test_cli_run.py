@@ -206,6 +206,19 @@ def test_a_second_interruption_ends_at_once(bin):
     assert p.returncode == 130
 
 
+def test_an_interruption_waits_for_no_plan(bin):
+    """A client waits 90 s for a job to be planned."""
+    bin.words("plans")
+    p = bin.popen()
+    wait_until(lambda: bin.lines("told"))
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=60)
+    assert p.returncode == 130 and "to go on: " in err, err
+    bin.words("SUCCEEDED")
+    assert bin.run().code == 0
+    assert len(set(bin.lines("told"))) == 1, "it is one request"
+
+
 def test_a_killed_coordinator_is_started_again_and_the_run_goes_on(bin):
     bin.words("break")
     p = bin.popen("--json")

@@ -6,6 +6,7 @@
 //   coordinator-double ADDRESS LOG [WORD…]
 //
 // LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
+// "plans" takes one and is not done with it;
 // "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
 // "moves" has another attempt once logs are followed, and ends when that call was given up; "cuts"
 // cuts off who follows logs, three times, then ends the job, and LOG gets how many lines were asked for
@@ -36,7 +37,7 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 
 enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
-    bool mute, breaks, hostile, apart, moves, cuts, pours;
+    bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls
@@ -126,6 +127,8 @@ static void on_submit(const struct rpc_event *ev)
     note("submit", q->request_id);
     if (script.mute)
         _exit(1);
+    if (script.plans)
+        return;
     if (strstr(q->resolved, "name: refused")) {
         rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job needs more than there is");
         return;
@@ -437,6 +440,8 @@ static void take_word(const char *word)
         memset(words, 'w', WORDY - 1);
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
+    else if (strcmp(word, "plans") == 0)
+        script.plans = true;
     else if (strcmp(word, "break") == 0)
         script.breaks = true;
     else

@@ -90,6 +90,29 @@ static void ask_of_nobody_is_a_lost_peer(void **state)
     pair_close(&p);
 }
 
+static void ask_gives_up_when_it_is_told_to(void **state)
+{
+    struct pair p = {0};
+    struct err e = {0};
+    enum rpc_code code;
+    ProtobufCMessage *reply;
+    Weft__V1__ActRequest m;
+    int stop[2];
+    weft__v1__act_request__init(&m);
+    (void)state;
+    pair_open(&p, LOOPBACK);
+    assert_int_equal(pipe(stop), 0);
+    assert_int_equal(write(stop[1], "", 1), 1);
+    rpc_heed(p.client_rpc, stop[0]);
+    assert_int_equal(rpc_ask(p.client_rpc, p.channel, &methods[ACT], &m.base, 0, &reply, &code, &e),
+                     ERR_REFUSED); // nobody answers, and there is no deadline
+    assert_int_equal(code, RPC_CANCELLED);
+    assert_null(reply);
+    pair_close(&p);
+    close(stop[0]);
+    close(stop[1]);
+}
+
 static void send_lines(struct pair *p, uint64_t call, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -519,6 +542,7 @@ int main(void)
         cmocka_unit_test(a_loopback_peer_is_local),
         cmocka_unit_test(ask_gives_the_reply),
         cmocka_unit_test(ask_of_nobody_is_a_lost_peer),
+        cmocka_unit_test(ask_gives_up_when_it_is_told_to),
         cmocka_unit_test(a_server_stream_brings_all_in_order_then_ends),
         cmocka_unit_test(a_bidi_call_talks_both_ways_until_half_close),
         cmocka_unit_test(a_slow_server_holds_its_client_back),
