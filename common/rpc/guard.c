@@ -42,6 +42,7 @@ struct guard {
 
 struct stranger { // a connection without an open call
     int fd;
+    bool leaves; // was shut down, or its peer has gone; the core has not closed it yet
     unsigned silent_ms;
     char host[PEER_MAX];
     char peer[PEER_MAX];
@@ -97,6 +98,7 @@ static bool find_stranger(struct guard *g, int fd, struct stranger *out)
         !print_peer(&peer, out) || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_size))
         return false;
     out->fd = fd;
+    out->leaves = info.tcpi_state != TCP_ESTABLISHED;
     out->silent_ms = info.tcpi_last_data_recv;
     pthread_mutex_lock(&g->lock);
     bool calls = map_get(&g->calling, out->peer) != NULL;
@@ -168,6 +170,8 @@ static int compare_hosts(const void *a, const void *b)
 static int compare_worst_first(const void *a, const void *b)
 {
     const struct stranger *x = a, *y = b;
+    if (x->leaves != y->leaves) // these are turned away already: nobody goes in their place
+        return x->leaves ? -1 : 1;
     if (x->of_host != y->of_host)
         return x->of_host > y->of_host ? -1 : 1;
     return (x->silent_ms < y->silent_ms) - (x->silent_ms > y->silent_ms);

@@ -124,6 +124,32 @@ static void of_too_many_the_ones_of_the_crowded_host_go(void **state)
     close(p.listener);
 }
 
+// The core has not closed yet who was shut down when the other host is the crowded one.
+static void who_was_shut_down_is_turned_away_once(void **state)
+{
+    enum { MORE = GUARD_MOST / 2 + 60, LESS = GUARD_MOST / 2 + 40, SHUT = 100, CALLERS = 40 };
+    static struct port p;
+    (void)state;
+    listen_here(&p);
+    for (int i = 0; i < MORE; i++)
+        connect_from(&p, 1);
+    for (int i = 0; i < LESS; i++)
+        connect_from(&p, 2);
+    struct guard *g = guard_new(p.number);
+    wait_for_shut(&p, SHUT);
+    for (int i = 0, callers = 0; i < MORE && callers < CALLERS; i++) {
+        if (is_shut(&p.v[i]))
+            continue;
+        guard_calls(g, p.v[i].peer, true);
+        callers++;
+    }
+    clock_sleep_ms(300); // it looks every 10 ms
+    assert_int_equal(count_shut(&p), SHUT);
+    guard_free(g);
+    close_all(&p);
+    close(p.listener);
+}
+
 static bool is_connected(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -199,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(of_too_many_the_ones_of_the_crowded_host_go),
+        cmocka_unit_test(who_was_shut_down_is_turned_away_once),
         cmocka_unit_test(nobody_new_comes_in_before_the_crowd_is_gone),
         cmocka_unit_test(a_caller_that_has_left_counts_again),
         cmocka_unit_test(a_callers_address_is_spelled_as_the_guard_spells_it),
