@@ -288,13 +288,20 @@ void put_out(struct buf *out)
     buf_clear(out);
 }
 
+void print_lines(struct buf *out, const char *before, const char *text)
+{
+    plain_line(out, "%s%.*s", before, (int)strcspn(text, "\n"), text);
+    for (const char *more = strchr(text, '\n'); more; more = strchr(more + 1, '\n'))
+        if (more[1])
+            plain_line(out, "    %.*s", (int)strcspn(more + 1, "\n"), more + 1);
+}
+
 void complain(const struct verb *v, const char *what, const char *where, const char *todo)
 {
     struct buf out = {0};
-    plain_line(&out, "weft %s: %.*s", v->name, (int)strcspn(what, "\n"), what);
-    for (const char *more = strchr(what, '\n'); more; more = strchr(more + 1, '\n'))
-        if (more[1]) // further violations; no text can begin a line of its own
-            plain_line(&out, "    %.*s", (int)strcspn(more + 1, "\n"), more + 1);
+    char before[40];
+    snprintf(before, sizeof before, "weft %s: ", v->name);
+    print_lines(&out, before, what); // further lines are further violations
     if (where)
         plain_line(&out, "  where: %s", where);
     plain_line(&out, "  to do: %s", todo);

@@ -32,6 +32,10 @@ const char *word_time(int64_t t_ms, char out[WORD_MAX]);       // local, "2026-1
 const char *word_state(Weft__Rows__JobState s);                // "RUNNING", or "UNKNOWN"
 const char *word_checkpoint(int state);                        // "COMMITTED", or "UNKNOWN"
 
+// A line of both, and below it what `text` says in further lines, indented: no text from outside can
+// begin a line and look like one of ours.
+void print_lines(struct buf *out, const char *before, const char *text);
+
 // The exit code of a verb that waits for a job in this state; -1 if the job goes on.
 int job_ended(Weft__Rows__JobState s);
 

@@ -16,7 +16,10 @@ static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, b
         json_text(&w, "text", reply->text);
         json_print_end(&w);
     } else {
-        buf_printf(&out, "%s: %s\n", reply->target, reply->text);
+        struct buf before = {0};
+        buf_printf(&before, "%s: ", reply->target);
+        print_lines(&out, buf_str(&before), reply->text);
+        buf_clear(&before);
     }
     put_out(&out);
 }

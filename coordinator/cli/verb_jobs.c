@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
@@ -89,7 +90,7 @@ static void print_jobs(const void *reply, struct buf *out)
     const Weft__V1__JobsReply *r = reply;
     struct table t;
     if (*r->notice)
-        buf_printf(out, "%s\n", r->notice);
+        plain_line(out, "%s", r->notice);
     table_init(&t, "JOB NAME STATE >STEP >LOSS >RANKS >PRIO >AGE OWNER WHY");
     for (size_t i = 0; i < r->n_jobs; i++)
         add_job(&t, r->jobs[i]);
@@ -158,29 +159,31 @@ int verb_jobs(const struct verb *v, const struct args *a)
 static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
 {
     char word[WORD_MAX];
-    buf_printf(out, "ranks       %d %s, priority %lld", s->ranks, s->mesh, (long long)s->priority);
+    struct buf hosts = {0};
     for (size_t i = 0; i < s->n_hosts; i++)
-        buf_printf(out, "%s%s", i ? ", " : " on ", s->hosts[i]);
-    buf_printf(out, "\nrestarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
+        buf_printf(&hosts, "%s%s", i ? ", " : " on ", s->hosts[i]);
+    plain_line(out, "ranks       %d %s%s", s->ranks, s->mesh, buf_str(&hosts));
+    buf_clear(&hosts);
+    buf_printf(out, "priority    %lld\n", (long long)s->priority);
+    buf_printf(out, "restarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
     if (s->unsaved)
-        buf_printf(out, "not saved   since %s, %d save%s failed: %s\n",
+        plain_line(out, "not saved   since %s, %d save%s failed: %s",
                    word_time(s->unsaved_since_ms, word), s->unsaved, s->unsaved == 1 ? "" : "s",
                    s->unsaved_why);
     if (s->checkpoint_step >= 0)
-        buf_printf(out, "checkpoint  step %lld of epoch %llu in %s\n",
-                   (long long)s->checkpoint_step, (unsigned long long)s->checkpoint_epoch,
-                   s->store);
+        plain_line(out, "checkpoint  step %lld of epoch %llu in %s", (long long)s->checkpoint_step,
+                   (unsigned long long)s->checkpoint_epoch, s->store);
 }
 
 static void print_status(const void *reply, struct buf *out)
 {
     const Weft__V1__JobStatus *s = reply;
-    char word[WORD_MAX];
-    buf_printf(out, "job         %s\nname        %s\nstate       %s", s->job, s->name,
-               word_state(s->state));
-    if (s->goal)
-        buf_printf(out, ", then %s", word_state(s->goal));
-    buf_printf(out, "%s%s\n", *s->text ? ": " : "", s->text);
+    char word[WORD_MAX], state[80];
+    plain_line(out, "job         %s", s->job);
+    plain_line(out, "name        %s", s->name);
+    snprintf(state, sizeof state, "state       %s%s%s%s", word_state(s->state),
+             s->goal ? ", then " : "", s->goal ? word_state(s->goal) : "", *s->text ? ": " : "");
+    print_lines(out, state, s->text);
     if (s->step >= 0)
         buf_printf(out, "step        %lld of %lld\n", (long long)s->step, (long long)s->steps);
     else
@@ -195,7 +198,7 @@ static void print_status(const void *reply, struct buf *out)
         buf_printf(out, "evaluation  accuracy %.2f %%, loss %.6g\n", 100 * s->eval_accuracy,
                    s->eval_loss);
     print_where(s, out);
-    buf_printf(out, "submitted   %s by %s\n", word_time(s->submitted_ms, word), s->owner);
+    plain_line(out, "submitted   %s by %s", word_time(s->submitted_ms, word), s->owner);
 }
 
 static void print_status_json(const void *reply, struct json_out *w)
@@ -233,7 +236,7 @@ static void print_workers(const void *reply, struct buf *out)
     char word[WORD_MAX];
     struct table t;
     if (*r->notice)
-        buf_printf(out, "%s\n", r->notice);
+        plain_line(out, "%s", r->notice);
     table_init(&t, "HOST NAME STATE >DEVICES >BUSY MODEL >MEMORY >SEEN VERSION JOBS");
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
@@ -334,7 +337,7 @@ static void print_checkpoints(const void *reply, struct buf *out)
     }
     table_print(&t, out);
     if (*r->store)
-        buf_printf(out, "in %s\n", r->store);
+        plain_line(out, "in %s", r->store);
 }
 
 static void print_checkpoints_json(const void *reply, struct json_out *w)

@@ -83,24 +83,30 @@ static void print_spent(const struct time_spent *s, struct buf *out)
     buf_puts(out, n ? "\n" : "none yet\n");
 }
 
+static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
+{
+    struct buf before = {0};
+    buf_printf(&before, "%s (%s): %s", s->name, s->job, word_state(s->state));
+    if (s->step >= 0)
+        buf_printf(&before, " at step %lld of %lld", (long long)s->step, (long long)s->steps);
+    buf_printf(&before, ", epoch %llu, %d restarts%s", (unsigned long long)s->epoch, s->restarts,
+               *s->text ? ": " : "");
+    print_lines(out, buf_str(&before), s->text);
+    buf_clear(&before);
+}
+
 static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
 {
-    const Weft__V1__JobStatus *s = r->status;
-    struct spent spent;
+    struct time_spent spent;
     add_up(&spent, r);
-    if (s) {
-        buf_printf(out, "%s (%s): %s", s->name, s->job, word_state(s->state));
-        if (s->step >= 0)
-            buf_printf(out, " at step %lld of %lld", (long long)s->step, (long long)s->steps);
-        buf_printf(out, ", epoch %llu, %d restarts%s%s\n", (unsigned long long)s->epoch,
-                   s->restarts, *s->text ? ": " : "", s->text);
-    }
+    if (r->status)
+        print_head(r->status, out);
     if (r->trimmed)
         buf_puts(out, "older events were dropped\n");
     print_events(r, out);
     print_spent(&spent, out);
     if (*r->next)
-        buf_printf(out, "next: %s\n", r->next);
+        print_lines(out, "next: ", r->next);
 }
 
 static void print_json(const Weft__V1__WhyReply *r, struct buf *out)

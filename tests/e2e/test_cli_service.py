@@ -371,6 +371,8 @@ def test_no_text_of_the_service_steers_the_terminal(desk, args, form):
     shown = end.out + end.err
     assert not STEERING.search(shown), ascii(shown)
     assert "\\u001b[2J" in shown if form else "\\x1b[2J" in shown, shown
+    ours = re.sub("^last lines of rank .*\nforged", "", shown, flags=re.M)  # a log's lines stand as they are
+    assert not re.search("^forged", ours, re.M), shown
 
 
 # ---- doctor, completion --------------------------------------------------------------------------
@@ -401,6 +403,11 @@ def test_why_a_job_ended_is_not_cut_where_there_is_no_terminal(desk):
 def test_a_refusal_is_not_cut(desk):
     end = desk.start("wordy").weft("cancel", "ended")
     assert end.code == 4 and end.err.splitlines()[0] == "weft cancel: " + "w" * 900, end
+
+
+def test_the_hosts_of_a_job_stand_behind_its_ranks(desk):
+    said = desk.start().weft("status", "small").out
+    assert "\nranks       2 {dp: 2} on w0\npriority    0\n" in said, said
 
 
 def test_doctor_waits_for_no_device_that_does_not_let_go(desk, place):

@@ -420,7 +420,7 @@ static void poison_texts(void)
                            store,     kind,  words, line,  sample};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         strcat(texts[i], "\033[2J\xc2\x9b"
-                         "1m\u202e!");
+                         "1m\u202e!\nforged");
     script.hostile = true;
 }
 
