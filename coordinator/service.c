@@ -13,6 +13,7 @@
 #include "coordinator/binding.h"
 #include "coordinator/client_error.h"
 #include "coordinator/data_looks.h"
+#include "coordinator/host_stream.h"
 #include "coordinator/ids.h"
 #include "coordinator/streams.h"
 
@@ -589,13 +590,9 @@ static void answer_one(struct service *s, const struct question *q)
 
 static void carry_out(struct service *s, const struct coord_action *x)
 {
-    struct err e = {0};
     switch (x->kind) {
     case COORD_SEND:
-        if (rpc_send(s->o.rpc, x->conn, &x->down->base, &e)) {
-            log_warn("service", "a worker reads too slowly: %s", e.text);
-            rpc_cancel(s->o.rpc, x->conn);
-        }
+        host_stream_send(s->o.rpc, x->conn, x->down);
         return;
     case COORD_DROP:
         rpc_finish(s->o.rpc, x->conn, (enum rpc_code)x->code, x->text);

@@ -9,6 +9,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/log.h"
 #include "coordinator/client_error.h"
+#include "coordinator/host_stream.h"
 
 enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
@@ -142,7 +143,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_LOG;
     down.log = &ask;
-    (void)rpc_send(s->rpc, conn, &down.base, NULL); // a host that is gone ends by streams_host_gone
+    host_stream_send(s->rpc, conn, &down); // a host that is gone ends by streams_host_gone
 }
 
 static bool was_asked(const struct tail *t, uint64_t conn)
