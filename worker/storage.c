@@ -29,16 +29,18 @@
 #include "common/ckpt/durable.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
+#include "common/data/pattern.h"
 #include "worker/finder.h"
 
 #define READ_NS (3 * CLOCK_S) // a network file system may show a name late
-enum { ACTS_MAX = 64, CLOSE_S = 2, RETRY_MS = 50, NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
+enum { ACTS_MAX = 64, LOOK_THREADS = 16, CLOSE_S = 2, RETRY_MS = 50 };
+enum { NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
 #define PROBE  ".probe-"
 #define PROBED ".probed-"
 
 struct storage {
     char *root, *data_root, *host, *name;
-    int event, running;
+    int event, running, looks; // looks: so many of the running ones
     pthread_mutex_t mutex;
     pthread_cond_t idle; // running is 0
     struct list done;    // answer
@@ -307,29 +309,37 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
-// Where a relative path would start without a root only the rank knows.
-static int look_for_path(const struct storage *s, const char *path, struct err *e)
+// Opens what a rank would open: of a pattern the first file. A pipe is not waited for. Without a
+// data root relative paths start where this process does, and so do those of its ranks.
+static int open_data(struct act *t, const char *path, struct err *e)
 {
-    int fd, rc;
-    if (!s->data_root && path[0] != '/')
-        return err_set(e, ERR_UNSUPPORTED, "%s is relative and this worker has no data root", path);
-    if ((rc = root_open(s->data_root, path, O_PATH, 0, &fd, e)))
-        return rc;
-    close(fd);
-    return 0;
+    const char *root = t->s->data_root, **files = &path;
+    int fd, n, rc = t->ask->literal ? 0 : pattern_files(root, path, &t->arena, &files, &n, e);
+    rc = rc ? rc : root_open(root, files[0], O_RDONLY | O_NONBLOCK, 0, &fd, e);
+    if (!rc)
+        close(fd);
+    return rc;
+}
+
+// Whether a rank would fail in the same way later; failures that storage has at times do not count.
+static bool would_fail_again(int rc)
+{
+    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && errno == EACCES);
 }
 
 static int look_for_data(struct act *t, struct store *s, struct err *e)
 {
     Weft__V1__StorageDone *d = &t->answer;
     (void)s;
-    d->missing = arena_array(&t->arena, int32_t, (int)t->ask->n_paths + 1);
-    for (size_t i = 0; i < t->ask->n_paths; i++) {
-        int rc = look_for_path(t->s, t->ask->paths[i], e);
-        if (rc == ERR_NOTFOUND)
-            d->missing[d->n_missing++] = (int32_t)i;
-        else if (rc)
-            return rc;
+    int n = (int)t->ask->n_paths;
+    d->missing = arena_array(&t->arena, int32_t, n + 1);
+    d->missing_why = arena_array(&t->arena, char *, n + 1);
+    for (int i = 0; i < n; i++) {
+        int rc = open_data(t, t->ask->paths[i], e);
+        if (!rc || !would_fail_again(rc))
+            continue;
+        d->missing[d->n_missing++] = i;
+        d->missing_why[d->n_missing_why++] = arena_strdup(&t->arena, e->text);
     }
     return 0;
 }
@@ -403,14 +413,33 @@ static void act_free(struct act *t)
     free(t);
 }
 
+static bool is_look(const Weft__V1__Storage *ask)
+{
+    return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK;
+}
+
+// Data may lie on a file system that hangs: then looks take no room from what running jobs need.
+static bool has_room_for(const struct storage *s, const Weft__V1__Storage *ask)
+{
+    return is_look(ask) ? s->looks < LOOK_THREADS : s->running - s->looks < ACTS_MAX;
+}
+
+static void count_act(struct storage *s, bool look, int by)
+{
+    s->running += by;
+    s->looks += look ? by : 0;
+    if (!s->running)
+        pthread_cond_broadcast(&s->idle);
+}
+
 static void *run_act(void *arg)
 {
     struct act *t = arg;
     struct storage *s = t->s;
     struct store store = {.fd = -1};
     struct err e = {0};
-    bool in_folder = t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND &&
-                     t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_LOOK;
+    bool look = is_look(t->ask);
+    bool in_folder = !look && t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FIND;
     int rc = in_folder ? open_store(t, &store, &e) : 0;
     if (!rc)
         rc = acts[t->ask->op].fn(t, &store, &e);
@@ -422,8 +451,7 @@ static void *run_act(void *arg)
     store_close(&store);
     act_free(t);
     pthread_mutex_lock(&s->mutex);
-    if (--s->running == 0)
-        pthread_cond_broadcast(&s->idle);
+    count_act(s, look, -1);
     pthread_mutex_unlock(&s->mutex);
     return NULL;
 }
@@ -457,9 +485,9 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
     pthread_attr_init(&at);
     pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
     pthread_mutex_lock(&s->mutex);
-    bool room = s->running < ACTS_MAX;
+    bool room = has_room_for(s, ask);
     if (known && room && !pthread_create(&thread, &at, run_act, t)) {
-        s->running++;
+        count_act(s, is_look(ask), 1);
         t = NULL;
     }
     pthread_mutex_unlock(&s->mutex);

@@ -45,6 +45,11 @@ static int collect_matches(DIR *dir, const char *folder, const char *name, struc
     return errno;
 }
 
+bool pattern_is_one(const char *path)
+{
+    return path[strcspn(path, special)] != 0;
+}
+
 int pattern_files(const char *root, const char *path, struct arena *a, const char ***files, int *n,
                   struct err *e)
 {
@@ -53,12 +58,12 @@ int pattern_files(const char *root, const char *path, struct arena *a, const cha
     int fd = -1;
     *n = 0;
     *files = NULL;
-    if (!path[strcspn(path, special)] || is_there(root, path)) {
+    if (!pattern_is_one(path) || is_there(root, path)) {
         *files = arena_array(a, const char *, 1);
         (*files)[(*n)++] = path;
         return 0;
     }
-    if (folder[strcspn(folder, special)])
+    if (pattern_is_one(folder))
         return err_set(e, ERR_INVALID,
                        "%s: a pattern stands in a folder's name: only the last "
                        "part of a path may be one",

@@ -40,10 +40,12 @@ ARROWS = {
     "tests": ["common", "kernels", "worker", "coordinator", "proto"],
 }
 # model/schema_list.c is the one place above job/ that lists every module's rows.
+# storage.c looks for a job's data, which a pattern may name.
 # launch.h is where a kernel's source meets the emulator in the GPU's place.
 EXCEPTIONS = {
     "kernels/cuda/launch.h": ["tests/cuda"],
     "common/model/schema_list.c": ["common/data", "common/ckpt"],
+    "worker/storage.c": ["common/data"],
 }
 HOMES = {  # header prefix -> the only place that may include it
     "yaml.h": "common/job/",

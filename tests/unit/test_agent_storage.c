@@ -310,36 +310,148 @@ static void without_a_root_a_folder_starts_at_the_jobs_own(void **state)
     storage_close(s);
 }
 
-static void look(struct rig *r, struct storage *s, size_t n, char **paths, const char *want)
+static Weft__V1__StorageDone *look(struct rig *r, struct storage *s, size_t n, char **paths)
 {
-    char got[100] = "";
     r->ask.paths = paths;
     r->ask.n_paths = n;
     Weft__V1__StorageDone *m = act(r, s, OP(LOOK));
+    assert_true(m->ok);
+    assert_int_equal(m->n_missing_why, m->n_missing);
+    return m;
+}
+
+// `want`: the numbers of the paths at which a rank could not open its data.
+static void misses(struct rig *r, struct storage *s, size_t n, char **paths, const char *want)
+{
+    char got[100] = "";
+    Weft__V1__StorageDone *m = look(r, s, n, paths);
     for (size_t i = 0; i < m->n_missing; i++)
         snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", (int)m->missing[i]);
-    if (strcmp(m->ok ? got : "cannot tell", want) != 0)
-        fail_msg("'%s' (%s) in place of '%s'", m->ok ? got : "cannot tell", m->why, want);
+    assert_string_equal(got, want);
     let_go(m);
 }
 
-// Data that lies in the root is there; what the root's rules forbid to open is not said to be missing.
-static void a_look_says_which_data_is_not_there_and_makes_nothing(void **state)
+static void cannot_open(struct rig *r, struct storage *s, char *path, const char *why)
+{
+    Weft__V1__StorageDone *m = look(r, s, 1, &path);
+    assert_int_equal(m->n_missing, 1);
+    if (!strstr(m->missing_why[0], why))
+        fail_msg("'%s' does not say '%s'", m->missing_why[0], why);
+    let_go(m);
+}
+
+static void a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing(void **state)
 {
     struct rig *r = *state;
-    char there_is[] = "OWNER", gone[] = "gone", below[] = "gone/deeper", out[] = "../outside",
-         absolute[100];
+    char there_is[] = "ckpt/tiny-01234567/OWNER", gone[] = "gone", below[] = "gone/deeper",
+         out[] = "../outside", absolute[100], why[200];
     works(r, r->a, OP(WRITE));
-    snprintf(absolute, sizeof absolute, "%s/ckpt/tiny-01234567/OWNER", r->root);
-    char *all[] = {gone, absolute, below, there_is};
-    look(r, r->a, 3, all, "0 2 ");
-    look(r, r->a, 4, all, "0 2 3 "); // relative paths start at the root
-    look(r, r->a, 0, NULL, "");
-    char *leaves[] = {gone, out};
-    look(r, r->a, 2, leaves, "cannot tell");
-    look(r, r->b, 1, all, "cannot tell"); // relative, and it has no root
-    look(r, r->b, 1, &all[1], "");
+    snprintf(absolute, sizeof absolute, "%s/%s", r->root, there_is);
+    char *all[] = {gone, absolute, below, there_is, out};
+    misses(r, r->a, 5, all, "0 2 4 "); // relative paths start at the root
+    misses(r, r->a, 0, NULL, "");
+    snprintf(why, sizeof why, "beneath %s: cannot open gone: No such file or directory", r->root);
+    cannot_open(r, r->a, gone, why);
+    cannot_open(r, r->a, out, "leaves the root");
     assert_false(there(r, "../../gone"));
+}
+
+// Ranks are started in the worker's folder, and open relative paths there.
+static void without_a_data_root_relative_data_starts_where_the_worker_does(void **state)
+{
+    struct rig *r = *state;
+    char there_is[] = "ckpt/tiny-01234567/OWNER", some[] = "ckpt/tiny-01234567/OWN*",
+         gone[] = "gone";
+    int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    works(r, r->a, OP(WRITE));
+    char *all[] = {there_is, gone, some};
+    assert_int_equal(chdir(r->root), 0);
+    Weft__V1__StorageDone *m = look(r, r->b, 3, all);
+    assert_int_equal(fchdir(before), 0);
+    close(before);
+    assert_int_equal(m->n_missing, 1);
+    assert_int_equal(m->missing[0], 1);
+    assert_string_equal(m->missing_why[0], "cannot open gone: No such file or directory");
+    let_go(m);
+}
+
+// One file that matches is enough: which of many there should be nobody knows.
+static void a_look_at_a_pattern_asks_for_files_that_match(void **state)
+{
+    struct rig *r = *state;
+    char some[] = "ckpt/tiny-01234567/OWN*", none[] = "ckpt/tiny-01234567/train-*.bin",
+         nowhere[] = "gone/*", folders[] = "ckpt/tiny-*/OWNER";
+    works(r, r->a, OP(WRITE));
+    char *all[] = {some, none, nowhere, folders};
+    misses(r, r->a, 4, all, "1 2 3 ");
+    cannot_open(r, r->a, none, "no file matches");
+    cannot_open(r, r->a, folders, "only the last part of a path may be one");
+    r->ask.literal = true; // a job's images and labels are one file each
+    misses(r, r->a, 4, all, "0 1 2 3 ");
+    cannot_open(r, r->a, some, "cannot open ckpt/tiny-01234567/OWN*: No such file or directory");
+}
+
+// Root may read everything: it becomes another user for as long.
+static void data_that_may_not_be_read_is_as_good_as_none(void **state)
+{
+    struct rig *r = *state;
+    enum { NOBODY = 65534 };
+    char path[] = "ckpt/tiny-01234567/OWNER", at[100];
+    bool is_root = geteuid() == 0;
+    works(r, r->a, OP(WRITE));
+    snprintf(at, sizeof at, "%s/%s", r->root, path);
+    assert_int_equal(chmod(at, 0), 0);
+    while (is_root && strlen(at) > strlen(r->root)) { // into its folders anybody may go
+        *strrchr(at, '/') = 0;
+        assert_int_equal(chmod(at, 0711), 0);
+    }
+    assert_int_equal(is_root ? seteuid(NOBODY) : 0, 0);
+    cannot_open(r, r->a, path, "Permission denied");
+    assert_int_equal(is_root ? seteuid(0) : 0, 0);
+}
+
+// A file system whose server answers nothing, mounted on `at`; its server's descriptor, or -1.
+static int mount_hung(const char *at)
+{
+    char options[80];
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+    assert_int_equal(mkdir(at, 0700), 0);
+    if (fd < 0 || !mount("weft-test", at, "fuse", 0, options))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static void looks_at_data_that_hangs_leave_room_for_other_acts(void **state)
+{
+    struct rig *r = *state;
+    char at[100], path[] = "hung/x", *paths[] = {path};
+    struct pollfd p = {.fd = storage_fd(r->a), .events = POLLIN};
+    Weft__V1__StorageDone *looked, *written;
+    snprintf(at, sizeof at, "%s/hung", r->root);
+    int server = mount_hung(at);
+    if (server < 0)
+        skip(); // that takes rights
+    r->ask.op = OP(LOOK);
+    r->ask.paths = paths;
+    r->ask.n_paths = 1;
+    do
+        storage_ask(r->a, &r->ask, "cluster-1");
+    while (!(looked = storage_next(r->a))); // those that hang do not answer
+    r->ask.op = OP(WRITE);
+    r->ask.nonce = frame_text("n");
+    storage_ask(r->a, &r->ask, "cluster-1");
+    while (!(written = storage_next(r->a)))
+        (void)poll(&p, 1, 60000);
+    close(server); // ends what hangs
+    assert_int_equal(umount2(at, MNT_DETACH), 0);
+    assert_false(looked->ok);
+    assert_non_null(strstr(looked->why, "too many"));
+    if (!written->ok || written->op != OP(WRITE))
+        fail_msg("%s", written->why);
+    let_go(looked);
+    let_go(written);
 }
 
 static void an_act_that_it_does_not_know_is_answered_too(void **state)
@@ -368,7 +480,11 @@ int main(void)
         STORY(a_folder_of_another_job_is_a_matter_of_configuration),
         STORY(a_folder_outside_of_the_root_is_refused),
         STORY(without_a_root_a_folder_starts_at_the_jobs_own),
-        STORY(a_look_says_which_data_is_not_there_and_makes_nothing),
+        STORY(a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing),
+        STORY(without_a_data_root_relative_data_starts_where_the_worker_does),
+        STORY(a_look_at_a_pattern_asks_for_files_that_match),
+        STORY(data_that_may_not_be_read_is_as_good_as_none),
+        STORY(looks_at_data_that_hangs_leave_room_for_other_acts),
         STORY(an_act_that_it_does_not_know_is_answered_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
