@@ -127,6 +127,7 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
 struct coord_stream { // of a host that is here
     uint64_t conn;
     const char *name;
+    int devices; // of that kind
 };
 // The hosts with devices of a kind (enum job_device_kind); returns how many.
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out);

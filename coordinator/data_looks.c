@@ -8,35 +8,44 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "common/base/entropy.h"
+#include "common/base/plain.h"
+#include "common/data/pattern.h"
 #include "common/model/schema_list.h"
+#include "coordinator/host_stream.h"
 #include "coordinator/job_paths.h"
 
-enum { LOOKS_MAX = 64, ASKED_MAX = 64, NAMED_MAX = 8 };
+enum { LOOKS_MAX = 64, NAMED_MAX = 8, WHY_MAX = 300 };
+enum { UNKNOWN = 1u << DATA_PATHS };
 
-enum answer { ANSWER_NONE, ANSWER_UNKNOWN, ANSWER_LOOKED };
-struct asked {
-    uint64_t conn; // 0: gone
+struct asked_host {
+    uint64_t conn;
     const char *name;
-    enum answer answer;
-    unsigned lacks; // a bit a path
+    int devices;
+    bool waits;     // for its answer
+    unsigned lacks; // a bit a path, or UNKNOWN while it has not told
 };
 struct look {
     struct list link;
     struct arena arena;
-    uint64_t ask;
+    uint64_t question;
     int64_t due_ns;
     struct planned job;
+    int64_t ranks;
     struct data_path paths[DATA_PATHS];
+    const char *why[DATA_PATHS]; // of the first that lacks it; null: nobody does
     int npaths;
-    struct asked *asked;
-    int nasked;
-    bool asked_all; // false: more workers could take it than are asked
+    bool literal;                // none of them is a pattern: only files of tokens may be many
+    struct asked_host *hosts;    // [nhosts]
+    struct asked_host **by_conn; // the same by their streams' numbers
+    int nhosts, waiting;         // waiting: for so many answers
 };
 
 void data_looks_init(struct data_looks *l)
 {
     *l = (struct data_looks){0};
     list_init(&l->open);
+    (void)entropy_bytes(&l->last_question, sizeof l->last_question, NULL);
 }
 
 static void free_look(struct data_looks *l, struct look *k)
@@ -63,19 +72,26 @@ static void ask_host(struct rpc *rpc, const struct look *k, uint64_t conn)
     char *paths[DATA_PATHS], id[32];
     Weft__V1__Storage s;
     Weft__V1__Down down;
-    snprintf(id, sizeof id, "look-%llu", (unsigned long long)k->ask);
+    snprintf(id, sizeof id, "look-%llu", (unsigned long long)k->question);
     weft__v1__storage__init(&s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     s.job = id;
-    s.epoch = k->ask;
+    s.epoch = k->question;
     for (int i = 0; i < k->npaths; i++)
         paths[i] = frame_text(k->paths[i].path);
     s.paths = paths;
     s.n_paths = (size_t)k->npaths;
+    s.literal = k->literal;
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = &s;
-    (void)rpc_send(rpc, conn, &down.base, NULL); // a host that is gone ends by host_gone
+    host_stream_send(rpc, conn, &down); // a host that is gone ends by host_gone
+}
+
+static int compare_conns(const void *a, const void *b)
+{
+    uint64_t x = (*(struct asked_host *const *)a)->conn, y = (*(struct asked_host *const *)b)->conn;
+    return x < y ? -1 : x > y;
 }
 
 // The job's paths, and the workers that could take it.
@@ -84,73 +100,119 @@ static bool find_question(struct look *k, const struct coord *c)
     struct job spec;
     struct job_errors errs = {0};
     struct coord_stream *streams;
+    struct buf no = {0};
     const char *text = k->job.submit->resolved;
     if (job_parse(&k->arena, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &spec, &errs))
         return false; // which the decider tells
+    job_paths_check(c, &spec, &no);
+    bool leaves_roots = no.len > 0; // which the decider tells too
+    buf_clear(&no);
+    k->ranks = spec.resources.devices;
     k->npaths = job_data_paths(&spec, k->paths);
-    int n = coord_streams(c, spec.resources.kind, &k->arena, &streams);
-    k->asked_all = n <= ASKED_MAX;
-    k->nasked = k->asked_all ? n : ASKED_MAX;
-    k->asked = arena_array(&k->arena, struct asked, k->nasked + 1);
-    for (int i = 0; i < k->nasked; i++)
-        k->asked[i] = (struct asked){.conn = streams[i].conn, .name = streams[i].name};
-    return k->npaths && k->nasked;
+    k->literal = spec.data.format != JOB_DATA_TOKENS;
+    k->nhosts = k->waiting = coord_streams(c, spec.resources.kind, &k->arena, &streams);
+    k->hosts = arena_array(&k->arena, struct asked_host, k->nhosts + 1);
+    k->by_conn = arena_array(&k->arena, struct asked_host *, k->nhosts + 1);
+    for (int i = 0; i < k->nhosts; i++) {
+        k->hosts[i] = (struct asked_host){.conn = streams[i].conn,
+                                          .name = streams[i].name,
+                                          .devices = streams[i].devices,
+                                          .waits = true,
+                                          .lacks = UNKNOWN};
+        k->by_conn[i] = &k->hosts[i];
+    }
+    qsort(k->by_conn, (size_t)k->nhosts, sizeof *k->by_conn, compare_conns);
+    return k->npaths && k->nhosts && !leaves_roots;
 }
 
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
-                      const struct planned *job, int64_t now_ns)
+                      struct checked_job *about, int64_t now_ns)
 {
-    if (l->n == LOOKS_MAX)
+    if (l->n == LOOKS_MAX) {
+        snprintf(about->notice, sizeof about->notice,
+                 "no worker was asked whether its data is there: they are asked about %d jobs",
+                 l->n);
         return false;
+    }
     struct look *k = calloc(1, sizeof *k);
     PRE(k != NULL);
     arena_init(&k->arena);
     list_append(&l->open, &k->link);
     l->n++;
-    k->job = *job;
-    k->ask = ++l->asks;
+    k->job = about->job;
+    k->question = ++l->last_question;
     k->due_ns = now_ns + LOOK_S * CLOCK_S;
     if (!find_question(k, c)) {
         free_look(l, k);
         return false;
     }
-    for (int i = 0; i < k->nasked; i++)
-        ask_host(rpc, k, k->asked[i].conn);
+    for (int i = 0; i < k->nhosts; i++)
+        ask_host(rpc, k, k->hosts[i].conn);
     return true;
 }
 
 // ---- hearing ----
 
-static struct asked *find_asked(struct look *k, uint64_t conn)
+static struct asked_host *find_host(struct look *k, uint64_t conn)
 {
-    for (int i = 0; i < k->nasked; i++)
-        if (k->asked[i].conn == conn)
-            return &k->asked[i];
-    return NULL;
+    struct asked_host key = {.conn = conn}, *wanted = &key;
+    struct asked_host **at =
+        bsearch(&wanted, k->by_conn, (size_t)k->nhosts, sizeof *k->by_conn, compare_conns);
+    return at ? *at : NULL;
+}
+
+// Keeps the reason of the first host that lacks a path, as much as fits into a line.
+static void keep_reason(struct look *k, int path, const char *words)
+{
+    int len = (int)strcspn(words, "\n");
+    if (k->why[path])
+        return;
+    char *why = arena_printf(&k->arena, "%.*s", len < WHY_MAX ? len : WHY_MAX, words);
+    plain_mask(why);
+    k->why[path] = why;
+}
+
+// An older worker, which gives no reasons, has taken a pattern for a file's name.
+static void note_missing(struct look *k, struct asked_host *host, const Weft__V1__StorageDone *d)
+{
+    host->lacks = 0;
+    for (size_t i = 0; i < d->n_missing; i++) {
+        int path = d->missing[i];
+        if (path < 0 || path >= k->npaths)
+            continue;
+        bool has_reason = i < d->n_missing_why;
+        if (!has_reason && !k->literal && pattern_is_one(k->paths[path].path)) {
+            host->lacks |= UNKNOWN;
+            continue;
+        }
+        host->lacks |= 1u << path;
+        keep_reason(k, path, has_reason ? d->missing_why[i] : "");
+    }
 }
 
 void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d)
 {
     list_for_each (it, &l->open) {
         struct look *k = list_entry(it, struct look, link);
-        struct asked *host = k->ask == d->epoch ? find_asked(k, conn) : NULL;
-        if (!host || host->answer != ANSWER_NONE)
+        struct asked_host *host = k->question == d->epoch ? find_host(k, conn) : NULL;
+        if (!host || !host->waits)
             continue;
-        host->answer = d->ok ? ANSWER_LOOKED : ANSWER_UNKNOWN;
-        for (size_t i = 0; d->ok && i < d->n_missing; i++)
-            if (d->missing[i] >= 0 && d->missing[i] < k->npaths)
-                host->lacks |= 1u << d->missing[i];
+        host->waits = false;
+        k->waiting--;
+        if (d->ok)
+            note_missing(k, host, d);
     }
 }
 
 void data_looks_host_gone(struct data_looks *l, uint64_t conn)
 {
     list_for_each (it, &l->open) {
-        struct asked *host = find_asked(list_entry(it, struct look, link), conn);
-        if (!host)
+        struct look *k = list_entry(it, struct look, link);
+        struct asked_host *host = find_host(k, conn);
+        if (!host || !host->waits)
             continue;
-        host->conn = 0;
-        host->answer = host->answer == ANSWER_NONE ? ANSWER_UNKNOWN : host->answer;
+        host->waits = false;
+        k->waiting--;
     }
 }
 
@@ -170,52 +232,100 @@ void data_looks_cancel(struct data_looks *l, uint64_t call)
 static int count_lacking(const struct look *k, int path)
 {
     int n = 0;
-    for (int i = 0; i < k->nasked; i++)
-        n += k->asked[i].lacks >> path & 1;
+    for (int i = 0; i < k->nhosts; i++)
+        n += k->hosts[i].lacks >> path & 1;
     return n;
 }
 
-static void print_lacking(const struct look *k, int path, struct buf *to)
+// Of all that were asked, or of those that may have every file.
+static int64_t count_devices(const struct look *k, bool able)
 {
-    int said = 0, n = count_lacking(k, path);
-    for (int i = 0; i < k->nasked && said < NAMED_MAX; i++)
-        if (k->asked[i].lacks >> path & 1)
-            buf_printf(to, "%s%.60s", said++ ? ", " : "", k->asked[i].name);
-    if (n > said)
-        buf_printf(to, " and %d more", n - said);
+    int64_t n = 0;
+    for (int i = 0; i < k->nhosts; i++)
+        n += able && k->hosts[i].lacks & ~(unsigned)UNKNOWN ? 0 : k->hosts[i].devices;
+    return n;
 }
 
-static void draw_conclusion(const struct look *k, struct looked *out)
+// Names those with any of these bits; returns how many they are.
+static int print_hosts(const struct look *k, unsigned bits, struct buf *to)
 {
-    struct buf text = {0};
-    bool absent = false;
+    int n = 0;
+    for (int i = 0; i < k->nhosts; i++)
+        if (k->hosts[i].lacks & bits && n++ < NAMED_MAX)
+            buf_printf(to, "%s%.60s", n > 1 ? ", " : "", k->hosts[i].name);
+    if (n > NAMED_MAX)
+        buf_printf(to, " and %d more", n - NAMED_MAX);
+    return n;
+}
+
+static void print_lack(const struct look *k, int path, struct buf *to)
+{
+    buf_printf(to, "%s%s: %.300s cannot be opened on ", to->len ? "; " : "", k->paths[path].key,
+               k->paths[path].path);
+    print_hosts(k, 1u << path, to);
+    if (*k->why[path])
+        buf_printf(to, " (%s)", k->why[path]);
+}
+
+// Prints the files that some host lacks, or only those that all lack; returns how many they are.
+static int print_lacks(const struct look *k, bool of_all, struct buf *to)
+{
+    int n = 0;
     for (int i = 0; i < k->npaths; i++) {
         int lacking = count_lacking(k, i);
-        bool everywhere = lacking == k->nasked && k->asked_all;
-        if (!lacking || (absent && !everywhere))
+        if (!lacking || (of_all && lacking < k->nhosts))
             continue;
-        if (everywhere && !absent)
-            buf_reset(&text); // what is missing here and there does not matter then
-        absent = absent || everywhere;
-        buf_printf(&text, "%s%s: %.300s is not there on ", text.len ? "; " : "", k->paths[i].key,
-                   k->paths[i].path);
-        print_lacking(k, i, &text);
+        print_lack(k, i, to);
+        n++;
     }
-    if (absent)
-        err_set(&out->job.refused, ERR_INVALID,
-                "%s: no worker here that could take the job has it beneath its --data-root",
-                buf_str(&text));
-    else
-        snprintf(out->notice, sizeof out->notice, "%s", buf_str(&text));
-    buf_clear(&text);
+    return n;
+}
+
+// A relative path may have been meant to start at the job file.
+static const char *hint_where(const struct look *k)
+{
+    for (int i = 0; i < k->npaths; i++)
+        if (k->why[i] && k->paths[i].path[0] != '/')
+            return " (relative paths of submitted jobs start at the workers' --data-root)";
+    return "";
+}
+
+// Why no rank could run, first the conclusion, since long texts are cut.
+static void refuse_job(const struct look *k, const char *why, const struct buf *lacks,
+                       struct checked_job *out)
+{
+    err_set(&out->job.refused, ERR_INVALID, "%s%s: %s", why, hint_where(k), lacks->data);
+}
+
+static bool has_too_few_devices(const struct look *k, char *why, size_t size)
+{
+    int64_t able = count_devices(k, true);
+    snprintf(why, size,
+             "the workers that may have all of its data have %lld device%s, and the job needs %lld",
+             (long long)able, able == 1 ? "" : "s", (long long)k->ranks);
+    return able < k->ranks && count_devices(k, false) >= k->ranks;
+}
+
+static void draw_conclusion(const struct look *k, struct checked_job *out)
+{
+    struct buf lacks = {0}, unknown = {0};
+    char why[200];
+    if (print_lacks(k, true, &lacks)) { // what is missing here and there does not matter then
+        refuse_job(k, "no worker here that could take the job has this data", &lacks, out);
+    } else if (print_lacks(k, false, &lacks)) {
+        if (has_too_few_devices(k, why, sizeof why))
+            refuse_job(k, why, &lacks, out);
+        else if (print_hosts(k, UNKNOWN, &unknown))
+            buf_printf(&lacks, "; not known of %s", buf_str(&unknown));
+        snprintf(out->notice, sizeof out->notice, "%s", out->job.refused.code ? "" : lacks.data);
+    }
+    buf_clear(&lacks);
+    buf_clear(&unknown);
 }
 
 static bool is_over(const struct look *k, int64_t now_ns)
 {
-    for (int i = 0; i < k->nasked; i++)
-        if (k->asked[i].answer == ANSWER_NONE)
-            return now_ns >= k->due_ns;
-    return true;
+    return !k->waiting || now_ns >= k->due_ns;
 }
 
 int64_t data_looks_due(const struct data_looks *l)
@@ -223,13 +333,13 @@ int64_t data_looks_due(const struct data_looks *l)
     return list_empty(&l->open) ? 0 : list_entry(l->open.next, struct look, link)->due_ns;
 }
 
-bool data_looks_next(struct data_looks *l, int64_t now_ns, struct looked *out)
+bool data_looks_next(struct data_looks *l, int64_t now_ns, struct checked_job *out)
 {
     list_for_each (it, &l->open) {
         struct look *k = list_entry(it, struct look, link);
         if (!is_over(k, now_ns))
             continue;
-        *out = (struct looked){.job = k->job};
+        *out = (struct checked_job){.job = k->job};
         draw_conclusion(k, out);
         free_look(l, k);
         return true;

@@ -5,9 +5,10 @@
 //   begin ──► asked ──► all have answered, or the time is over ──► next
 //                └── cancel: its clients have gone
 //
-// A file that every one of them says it lacks refuses the job. Who is silent, or cannot tell, knows
-// nothing: then the job is taken, with a notice of who lacks what. Only a stream that was asked is
-// heard, once a question. All functions are the owner's.
+// What no rank could open refuses the job: a file that all of them lack, or files that so many lack
+// that the others have too few devices. Who is silent may have it: then the job is taken, with a
+// notice of who lacks what. Only a stream that was asked is heard, once a question. All functions
+// are the owner's.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"
@@ -18,20 +19,22 @@ enum { LOOK_S = 2 };
 struct data_looks {
     struct list open;
     int n;
-    uint64_t asks;
+    uint64_t last_question; // its number, counted from anywhere
 };
-struct looked { // a job about which nothing more will be heard
+struct checked_job { // a job about which nothing more will be heard
     struct planned job;
-    char notice[500]; // "": nothing is known to be missing
+    char notice[1000]; // "": nothing is known to be missing
 };
 
+// Questions get numbers that no former coordinator's had: workers may be at work on those still.
 void data_looks_init(struct data_looks *l);
 void data_looks_clear(struct data_looks *l);
-// Asks about a job that would run; it is taken. False: there is nothing or nobody to ask.
+// Asks about a job that would run; it is taken. False: there is nothing or nobody to ask, or, as its
+// notice then says, too much is being asked.
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
-                      const struct planned *job, int64_t now_ns);
+                      struct checked_job *about, int64_t now_ns);
 void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d);
 void data_looks_host_gone(struct data_looks *l, uint64_t conn);
 void data_looks_cancel(struct data_looks *l, uint64_t call);
 int64_t data_looks_due(const struct data_looks *l); // 0: nothing is open
-bool data_looks_next(struct data_looks *l, int64_t now_ns, struct looked *out);
+bool data_looks_next(struct data_looks *l, int64_t now_ns, struct checked_job *out);

@@ -168,7 +168,7 @@ static void deny_call(struct service *s, uint64_t call, enum rpc_code code, cons
     write_audit(s, v, out);
 }
 
-static void submit_job(struct service *s, uint64_t call, const struct looked *l,
+static void submit_job(struct service *s, uint64_t call, const struct checked_job *l,
                        struct coord_out *out)
 {
     struct coord_event x = make_event(COORD_EV_SUBMIT);
@@ -184,7 +184,7 @@ static void submit_job(struct service *s, uint64_t call, const struct looked *l,
 // planner's answer comes in a later pass of the loop; a request that was answered needs none.
 static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out *out)
 {
-    struct looked l = {.job = {.calls = {ev->call}, .ncalls = 1}};
+    struct checked_job l = {.job = {.calls = {ev->call}, .ncalls = 1}};
     struct planned *p = &l.job;
     Weft__V1__SubmitRequest *q = (Weft__V1__SubmitRequest *)ev->message;
     struct err e = {0};
@@ -206,8 +206,7 @@ static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out 
         rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, e.text);
 }
 
-// Takes the job's request.
-static void answer_submit(struct service *s, struct looked *l, struct coord_out *out)
+static void answer_submit(struct service *s, struct checked_job *l, struct coord_out *out)
 {
     struct planned *p = &l->job;
     for (int i = 0; s->read_only[0] && i < p->ncalls; i++)
@@ -224,17 +223,18 @@ static void answer_submit(struct service *s, struct looked *l, struct coord_out 
 }
 
 // A job of `weft run` starts at its own folder, where the ranks' own words are told at once.
-static bool look_for_data(struct service *s, const struct planned *p)
+static bool look_for_data(struct service *s, struct checked_job *l)
 {
+    const struct planned *p = &l->job;
     return !p->refused.code && !p->submit->base_dir[0] && !s->read_only[0] &&
-           data_looks_begin(&s->looks, s->o.rpc, s->o.coord, p, clock_mono_ns());
+           data_looks_begin(&s->looks, s->o.rpc, s->o.coord, l, clock_mono_ns());
 }
 
 void service_planned(struct service *s, struct coord_out *out)
 {
-    struct looked l = {0};
-    while (planner_next(s->o.planner, &l.job))
-        if (!look_for_data(s, &l.job))
+    struct checked_job l = {0};
+    for (; planner_next(s->o.planner, &l.job); l.notice[0] = 0)
+        if (!look_for_data(s, &l))
             answer_submit(s, &l, out);
     while (data_looks_next(&s->looks, clock_mono_ns(), &l))
         answer_submit(s, &l, out);

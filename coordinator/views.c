@@ -203,12 +203,12 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     return n;
 }
 
-static bool has_device(const struct host *h, int kind)
+static int count_devices(const struct host *h, int kind)
 {
+    int n = 0;
     for (int i = 0; i < h->ndevices; i++)
-        if (h->devices[i].kind == kind)
-            return true;
-    return false;
+        n += h->devices[i].kind == kind;
+    return n;
 }
 
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
@@ -219,8 +219,9 @@ int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord
     *out = arena_array(a, struct coord_stream, cap + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
-        if (h->conn && has_device(h, kind))
-            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h))};
+        int devices = count_devices(h, kind);
+        if (h->conn && devices)
+            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h)), devices};
     }
     return n;
 }

@@ -42,7 +42,8 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .offset = AT(dir),
      .def = "ckpt",
      .valid = is_folder,
-     .doc = "folder of the job's checkpoints, no URL; relative to the job file"},
+     .doc = "folder of the job's checkpoints, no URL; relative to the job file, for weft submit "
+            "to the workers' --checkpoint-root"},
     {.path = "checkpoint.async",
      .type = SCHEMA_BOOL,
      .offset = AT(async),

@@ -49,7 +49,7 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .offset = AT(train.tokens),
      .when = TOKENS,
      .doc = "file of training tokens, or files by a pattern (train-*.bin); relative to the job "
-            "file"},
+            "file, for weft submit to the workers' --data-root"},
     {.path = "data.eval.tokens",
      .type = SCHEMA_STRING,
      .offset = AT(eval.tokens),
@@ -60,7 +60,8 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .type = SCHEMA_STRING,
      .offset = AT(train.images),
      .when = IMAGES,
-     .doc = "file of training samples; relative to the job file"},
+     .doc = "file of training samples; relative to the job file, for weft submit to the workers' "
+            "--data-root"},
     {.path = "data.train.labels",
      .type = SCHEMA_STRING,
      .offset = AT(train.labels),

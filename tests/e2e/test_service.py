@@ -62,7 +62,9 @@ def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_whic
     refused = one.popen("submit", put_job(one, missing))
     told = refused.communicate()[1]
     assert refused.returncode == 2, told
-    assert "data.train.images: nowhere/" in told and "is not there on w0" in told and "--data-root" in told, told
+    path = missing["data"]["train"]["images"]
+    assert f"data.train.images: {path} cannot be opened on w0 (beneath {one.data}: cannot open {path}: No such file" in told, told
+    assert "no worker here" in told and "relative paths of submitted jobs start at the workers' --data-root" in told, told
     # Gone only after it was submitted:
     shutil.copytree(one.data, one.data / "nowhere")
     assert one.weft("cordon", "w0").code == 0

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Token files as users have them: bytes of text, llm.c's, ids alone, many files by a pattern. The same
 ids train to the same numbers whatever file they come in."""
+import json
 import struct
 
+import cluster
 import numpy
 import pytest
 import solo
@@ -51,6 +53,20 @@ def test_many_files_by_a_pattern_resume_to_the_same_bits(place):
     changes = {"train": {"steps": 80}, "checkpoint": {"every": 5}}  # two epochs and a half
     calm = solo.train(place, job(place / "train-*.bin", {"dp": 2}, **changes), "calm")
     solo.assert_killed_it_resumes(place, job(place / "train-*.bin", {"dp": 2}, **changes), calm, saved=30)
+
+
+def test_a_pattern_may_be_submitted_and_one_that_no_file_matches_is_refused(place):
+    c = cluster.Cluster(place, devices=1)
+    try:
+        for i, part in enumerate(numpy.array_split(IDS, 3)):
+            (c.data / f"train-{i}.bin").write_bytes(part.astype("<u2").tobytes())
+        c.succeed(c.submit(job("train-*.bin", {"dp": 1})))
+        (place / "none.yaml").write_text(json.dumps(job("valid-*.bin", {"dp": 1}, checkpoint={"dir": "."})))
+        refused = c.weft("submit", str(place / "none.yaml"))
+        assert refused.code == 2 and "data.train.tokens: valid-*.bin cannot be opened on w0 (" in refused.err, refused
+        assert "no file matches" in refused.err, refused
+    finally:
+        c.kill_all()
 
 
 @pytest.mark.parametrize("name, raw, says", [

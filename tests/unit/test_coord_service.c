@@ -191,6 +191,7 @@ static size_t count_jobs(struct fixture *p)
 
 static char host_id[] = "aaaabbbbccccddddaaaabbbbccccdddd",
             other_id[] = "0000bbbbccccddddaaaabbbbccccdddd",
+            third_id[] = "1111bbbbccccddddaaaabbbbccccdddd",
             incarnation[] = "11112222333344441111222233334444", cluster[33];
 
 static void say_hello(struct fixture *p, uint64_t c, char *host)
@@ -213,7 +214,7 @@ static void say_register(struct fixture *p, uint64_t c, char *host, char *nonce,
     r.cluster = cluster;
     r.host = host;
     r.incarnation = incarnation;
-    r.name = frame_text(host == host_id ? "w0" : "w1");
+    r.name = frame_text(host == host_id ? "w0" : host == other_id ? "w1" : "w2");
     r.share = host; // they do not reach each other, so that no job is placed
     r.devices = devices;
     r.n_devices = device;
@@ -572,12 +573,14 @@ static uint64_t heard_looks(struct fixture *p, const uint64_t *workers, int n)
         struct rpc_event ev = next(p);
         const Weft__V1__Down *d = (const Weft__V1__Down *)(const void *)ev.message;
         assert_int_equal(ev.kind, RPC_MESSAGE);
-        assert_true(ev.call == workers[0] || ev.call == workers[n - 1]);
+        assert_true(ev.call == workers[0] || ev.call == workers[n / 2] ||
+                    ev.call == workers[n - 1]);
         rpc_more(p->client, ev.call);
         if (d->body_case == WEFT__V1__DOWN__BODY_STORAGE &&
             d->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK) {
             assert_int_equal(d->storage->n_paths, 2);
             assert_string_equal(d->storage->paths[1], "y");
+            assert_true(d->storage->literal); // images and labels
             id = d->storage->epoch;
             heard_by++;
         }
@@ -613,11 +616,12 @@ static void accepted(struct fixture *p, uint64_t c, const char *notice)
     expect_closed(p, c, RPC_OK, "");
 }
 
-// A job is submitted beside one or two workers with a device; the number of what they are asked.
+// A job is submitted beside one to three workers with a device; the number of what they are asked.
 static uint64_t submit_beside(struct fixture *p, uint64_t *w, int n, uint64_t *c)
 {
+    char *const ids[] = {host_id, other_id, third_id};
     for (int i = 0; i < n; i++)
-        w[i] = attach_host(p, i ? other_id : host_id, true);
+        w[i] = attach_host(p, ids[i], true);
     *c = submit(p, "second", 12, "");
     return heard_looks(p, w, n);
 }
@@ -626,20 +630,22 @@ static void
 a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told(void **state)
 {
     struct fixture *p = *state;
-    uint64_t w[2], c, id = submit_beside(p, w, 2, &c);
+    uint64_t w[3], c, id = submit_beside(p, w, 3, &c);
     say_missing(p, w[0], id, 0x3);
     say_missing(p, w[1], id, 0x1);
+    say_missing(p, w[2], id, 0x1);
     expect_closed(p, c, RPC_INVALID_ARGUMENT,
-                  "data.train.images: x is not there on w0, w1: no worker here");
+                  "--data-root): data.train.images: x cannot be opened on w0, w1, w2");
     assert_int_equal(count_jobs(p), 1);
     c = submit(p, "third", 12, "");
-    id = heard_looks(p, w, 2);
+    id = heard_looks(p, w, 3);
     say_missing(p, w[0], id, 0x2);
     say_missing(p, w[1], id, 0);
-    accepted(p, c, "data.train.labels: y is not there on w0");
+    say_missing(p, w[2], id, 0);
+    accepted(p, c, "data.train.labels: y cannot be opened on w0");
     c = submit(p, "fourth", 12, "");
-    say_missing(p, w[1], heard_looks(p, w, 2), 0x1); // who does not answer knows nothing
-    accepted(p, c, "data.train.images: x is not there on w1");
+    say_missing(p, w[1], heard_looks(p, w, 3), 0x1); // who does not answer may have it
+    accepted(p, c, "data.train.images: x cannot be opened on w1; not known of w0, w2");
 }
 
 static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
@@ -650,7 +656,7 @@ static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
     say_missing(p, w, id + 1, 0);
     say_missing(p, w, id, 0x1);
     say_missing(p, w, id, 0); // once a question
-    expect_closed(p, c, RPC_INVALID_ARGUMENT, "data.train.images: x is not there on w0");
+    expect_closed(p, c, RPC_INVALID_ARGUMENT, "data.train.images: x cannot be opened on w0");
     c = submit(p, "third", 12, "");
     id = heard_looks(p, &w, 1);
     say_missing(p, unasked, id, 0x3);

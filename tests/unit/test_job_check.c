@@ -123,7 +123,7 @@ static void test_required_keys_are_asked_for_where_they_would_stand(void **state
                   "job.yaml:1:1: name: is missing: a name has 1 to 63 of a-z 0-9 . _ - and starts "
                   "with a letter or digit\n"
                   "job.yaml:1:1: data.train.images: is missing: file of training samples; relative "
-                  "to the job file\n"
+                  "to the job file, for weft submit to the workers' --data-root\n"
                   "job.yaml:1:1: data.batch: is missing: of a step, over all devices and "
                   "microbatches\n"
                   "job.yaml:1:8: model.program: is missing: the model: one that comes with weft "

@@ -105,7 +105,8 @@ static void test_an_unknown_key_names_the_nearest(void **state)
     expect_errors(
         VALID "checkpoint: {dir: \"gs://bucket/run\"}\n",
         "job.yaml:5:19: checkpoint.dir: 'gs://bucket/run' will not do: folder of the job's "
-        "checkpoints, no URL; relative to the job file\n");
+        "checkpoints, no URL; relative to the job file, for weft submit to the workers' "
+        "--checkpoint-root\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl\n");
     expect_errors(VALID "? \"\"\n: 1\n",
