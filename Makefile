@@ -148,7 +148,7 @@ UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coo
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
-SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order
+SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
 # Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
 CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend packed,$(OPS_TESTS)))

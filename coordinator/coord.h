@@ -120,10 +120,10 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);
 Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
                                               struct arena *a, struct err *e);
-// The streams of the hosts that hold logs of a job's newest attempt; rank −1: all. Returns how many
-// (at most max), or −1 with `e`.
-int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
-                    char job[ID_LEN], struct err *e);
+// The streams of the hosts that hold logs of a job; rank −1, epoch 0: of all. Returns how many (at
+// most max), or −1 with `e`.
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+                    uint64_t *conns, int max, char job[ID_LEN], struct err *e);
 struct coord_stream { // of a host that is here
     uint64_t conn;
     const char *name;

@@ -17,6 +17,7 @@ struct watcher {
     struct list link;
     uint64_t call;
     char job[ID_LEN];
+    bool states; // is told of these alone
 };
 struct tail {
     struct list link;
@@ -114,6 +115,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
         w->call = call;
+        w->states = q->states;
         snprintf(w->job, sizeof w->job, "%s", first.status->job);
         if (q->once) {
             rpc_finish(s->rpc, call, RPC_OK, "");
@@ -155,12 +157,13 @@ static bool was_asked(const struct tail *t, uint64_t conn)
 }
 
 // Asks every host that has logs of the job and was not asked yet. Returns how many hosts have logs,
-// or −1 with `e`.
+// or −1 with `e`. Who follows the job may name an attempt that is yet to come.
 static int ask_hosts(struct streams *s, struct tail *t, const char *target, int lines,
                      struct err *e)
 {
     static uint64_t conns[HOSTS_MAX];
-    int n = coord_log_hosts(s->coord, target, t->rank, conns, HOSTS_MAX, t->job, e);
+    uint64_t known = t->follow ? 0 : t->epoch;
+    int n = coord_log_hosts(s->coord, target, t->rank, known, conns, HOSTS_MAX, t->job, e);
     for (int i = 0; i < n; i++) {
         if (was_asked(t, conns[i]))
             continue;
@@ -306,7 +309,8 @@ void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUp
 {
     list_for_each (it, &s->watchers) {
         struct watcher *w = list_entry(it, struct watcher, link);
-        if (strcmp(w->job, job) == 0 && !send_update(s, w->call, u))
+        bool wanted = strcmp(w->job, job) == 0 && (u->status || !w->states);
+        if (wanted && !send_update(s, w->call, u))
             watcher_drop(s, w);
     }
     if (u->status)

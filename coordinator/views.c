@@ -186,8 +186,8 @@ static int add_conn(const struct coord *c, const char *id, uint64_t *conns, int 
     return n;
 }
 
-int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t *conns, int max,
-                    char job[ID_LEN], struct err *e)
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+                    uint64_t *conns, int max, char job[ID_LEN], struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
     int n = 0;
@@ -196,6 +196,11 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     snprintf(job, ID_LEN, "%s", j->id);
     if (rank >= j->ranks) {
         err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->ranks);
+        return -1;
+    }
+    if (epoch > j->epoch) {
+        err_set(e, ERR_INVALID, "there is no epoch %llu of the job yet: its newest is %llu",
+                (unsigned long long)epoch, (unsigned long long)j->epoch);
         return -1;
     }
     list_for_each (it, &c->hosts) // any may have those of an earlier attempt

@@ -218,6 +218,7 @@ int verb_logs(const struct verb *v, const struct args *a)
     weft__v1__logs_request__init(&g.ask);
     weft__v1__job_request__init(&g.watch_ask);
     g.ask.job = g.watch_ask.job = arena_strdup(&l.arena, a->pos[0]);
+    g.watch_ask.states = true; // a step's numbers would come between us and the job's end
     g.ask.rank = a->rank;
     g.ask.follow = a->follow;
     g.ask.lines = a->lines;

@@ -345,7 +345,7 @@ def test_who_is_cut_off_again_and_again_reads_fewer_lines(desk):
 
 
 def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
-    """Else nothing is shown, and the job's end is not heard."""
+    """Else nothing is shown, and the job's end is not heard, or long after: behind each step's numbers."""
     end = desk.start("pours").weft("logs", "small", "-f")
     assert end.code == 0 and "[1] line 1\n" in end.out, end
 

@@ -118,7 +118,8 @@ def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise
 
 def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, toy, noise):
     running = one.submit(long_job(one, noise))
-    one.wait(running, ("RUNNING",), step=2)
+    epoch = one.wait(running, ("RUNNING",), step=2)["epoch"]
+    later = solo.watch_over(one.popen("logs", running, "-f", "--epoch", str(epoch + 1), "--json"))
     assert one.weft("cordon", "w0").code == 0
     assert one.json("workers")["workers"][0]["state"] == "cordoned"
     one.wait(running, ("RUNNING",), step=4)
@@ -126,9 +127,13 @@ def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, t
     one.wait(running, ("QUEUED",))
     assert one.status(running)["checkpoint"]["step"] > 0
     assert one.weft("uncordon", "w0").code == 0
-    one.wait(running, ("RUNNING",))
+    assert one.wait(running, ("RUNNING",))["epoch"] == epoch + 1
+    first = solo.next_line(later)  # while the job goes on
     assert one.weft("cancel", running).code == 0
     one.wait(running, ("CANCELLED",))
+    out, err = later.communicate(timeout=solo.WATCHDOG)
+    assert later.returncode == 0, (first, out, err)
+    assert {json.loads(line)["epoch"] for line in [first, *out.splitlines()]} == {epoch + 1}
 
 
 def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
@@ -141,6 +146,9 @@ def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
     assert whole.code == 0 and whole.out.strip()
     only = one.weft("logs", job, "--rank", "1")
     assert only.code == 0 and "rank=0" not in only.out
+    newest = one.status(job)["epoch"]
+    none = one.weft("logs", job, "--epoch", str(newest + 1))
+    assert none.code == 2 and f"no epoch {newest + 1} of the job yet: its newest is {newest}\n" in none.err, none
 
 
 def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy):

@@ -38,6 +38,7 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
     bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
+    bool states; // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls
@@ -282,6 +283,7 @@ static void on_watch(const struct rpc_event *ev)
 {
     if (script.moves || script.cuts || script.pours) {
         script.watch = ev->call;
+        script.states = ((const Weft__V1__JobRequest *)(const void *)ev->message)->states;
         say_status(ev->call, 1, 2);
         return;
     }
@@ -314,6 +316,17 @@ static void cut_off(uint64_t call, int lines)
         say_status(script.watch, STEPS, 2);
 }
 
+static void say_reports(void)
+{
+    Weft__V1__WatchUpdate u;
+    Weft__Rank__StepReport report;
+    weft__v1__watch_update__init(&u);
+    weft__rank__step_report__init(&report);
+    u.report = &report;
+    for (int i = 0; i < REPORTED; i++)
+        rpc_send(script.rpc, script.watch, &u.base, NULL);
+}
+
 // The job ends after POURED lines.
 static void pour_line(void)
 {
@@ -328,8 +341,11 @@ static void pour_line(void)
     m.text.len = strlen(text);
     m.ends_at = ((int64_t)++script.npoured + 10) * TEXT; // rank 1 wrote more in between
     rpc_send(script.rpc, script.poured, &m.base, NULL);
-    if (script.npoured == POURED)
-        say_status(script.watch, STEPS, 2);
+    if (script.npoured != POURED)
+        return;
+    if (!script.states)
+        say_reports();
+    say_status(script.watch, STEPS, 2);
 }
 
 static void on_logs(const struct rpc_event *ev)
