@@ -16,7 +16,7 @@
 #include "common/base/list.h"
 #include "common/ckpt/store.h"
 
-enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10 };
+enum { LINE_MAX_BYTES = 64 << 10, CHUNK_MAX = 256 << 10, TURN_BYTES = 512 << 10 };
 
 struct follower {
     struct list link;
@@ -25,11 +25,30 @@ struct follower {
     uint64_t epoch; // 0: all
     char *job;
 };
+struct rank_log { // a log that was there when it was asked for
+    int rank;
+    uint64_t epoch;
+};
+struct allowance { // what may still be sent of a rank: newer attempts have taken their part
+    int rank, lines;
+    size_t bytes;
+};
+struct reading { // of what is kept, for one ask: a log at a time, when there is room
+    struct list link;
+    struct arena arena;
+    uint64_t ask;
+    const char *job;
+    int lines;
+    bool follow;
+    struct rank_log *logs; // the newest attempt's first
+    int n, cap, at;        // at: the next to be sent
+    struct allowance *ranks;
+    int nranks, cap_ranks;
+};
 struct logs {
     char *jobs;
-    logs_say *say;
-    void *ctx;
-    struct list followers;
+    struct logs_ops ops;
+    struct list followers, readings;
 };
 
 // ---- files ----
@@ -242,14 +261,14 @@ void log_trim(const char *jobs)
 
 // ---- asking ----
 
-struct logs *logs_new(const char *jobs, logs_say *say, void *ctx)
+struct logs *logs_new(const char *jobs, const struct logs_ops *ops)
 {
     struct logs *l = calloc(1, sizeof *l);
     PRE(l != NULL);
     l->jobs = strdup(jobs);
-    l->say = say;
-    l->ctx = ctx;
+    l->ops = *ops;
     list_init(&l->followers);
+    list_init(&l->readings);
     return l;
 }
 
@@ -260,10 +279,19 @@ static void follower_free(struct follower *f)
     free(f);
 }
 
+static void reading_free(struct reading *r)
+{
+    list_remove(&r->link);
+    arena_clear(&r->arena);
+    free(r);
+}
+
 void logs_drop_all(struct logs *l)
 {
     list_for_each (it, &l->followers)
         follower_free(list_entry(it, struct follower, link));
+    list_for_each (it, &l->readings)
+        reading_free(list_entry(it, struct reading, link));
 }
 
 void logs_free(struct logs *l)
@@ -281,7 +309,7 @@ struct source { // of lines, and who asked for them
     int64_t end; // position behind the last of them
 };
 
-static void send_text(struct logs *l, const struct source *from, char *text, size_t len, bool must)
+static void send_text(struct logs *l, const struct source *from, char *text, size_t len, bool whole)
 {
     while (len > 0) {
         size_t n = len;
@@ -299,30 +327,19 @@ static void send_text(struct logs *l, const struct source *from, char *text, siz
         text += n;
         len -= n;
         c.ends_at = from->end - (int64_t)len;
-        (void)l->say(l->ctx, &c, must);
+        if (whole || !l->ops.lags(l->ops.ctx))
+            l->ops.say(l->ops.ctx, &c);
     }
 }
 
-struct allowance { // what may still be sent of a rank: newer attempts have taken their part
-    int rank, lines;
-    size_t bytes;
-};
-struct tails {
-    struct logs *logs;
-    const Weft__V1__LogAsk *ask;
-    struct arena arena;
-    struct allowance *ranks;
-    int n, cap;
-};
-
-static struct allowance *find_allowance(struct tails *t, int rank)
+static struct allowance *find_allowance(struct reading *r, int rank)
 {
-    for (int i = 0; i < t->n; i++)
-        if (t->ranks[i].rank == rank)
-            return &t->ranks[i];
-    t->ranks = arena_grow(&t->arena, t->ranks, sizeof *t->ranks, t->n, &t->cap);
-    t->ranks[t->n] = (struct allowance){rank, t->ask->lines, LOG_TAIL_MAX};
-    return &t->ranks[t->n++];
+    for (int i = 0; i < r->nranks; i++)
+        if (r->ranks[i].rank == rank)
+            return &r->ranks[i];
+    r->ranks = arena_grow(&r->arena, r->ranks, sizeof *r->ranks, r->nranks, &r->cap_ranks);
+    r->ranks[r->nranks] = (struct allowance){rank, r->lines, LOG_TAIL_MAX};
+    return &r->ranks[r->nranks++];
 }
 
 static int count_lines(const struct buf *b)
@@ -333,61 +350,111 @@ static int count_lines(const struct buf *b)
     return n;
 }
 
-static void send_tail(struct tails *t, const char *path, int rank, uint64_t epoch)
+// Sends the end of one log, as much as may still be sent of its rank; returns how many bytes.
+static size_t send_tail(struct logs *l, struct reading *r, const struct rank_log *k)
 {
-    struct allowance *a = find_allowance(t, rank);
-    struct source from = {t->ask->ask, epoch, rank, 0};
+    struct allowance *a = find_allowance(r, k->rank);
+    struct source from = {r->ask, k->epoch, k->rank, 0};
     struct buf b = {0};
-    if (a->bytes == 0 || (t->ask->lines > 0 && a->lines <= 0))
-        return;
+    char path[5000];
+    if (a->bytes == 0 || (r->lines > 0 && a->lines <= 0))
+        return 0;
+    snprintf(path, sizeof path, "%s/%s.e%llu/rank-%04d.log", l->jobs, r->job,
+             (unsigned long long)k->epoch, k->rank);
     from.end = log_tail(path, a->lines, a->bytes, &b);
-    send_text(t->logs, &from, b.data, b.len, true);
-    a->lines -= t->ask->lines > 0 ? count_lines(&b) : 0;
-    a->bytes -= b.len < a->bytes ? b.len : a->bytes;
+    size_t sent = b.len;
+    send_text(l, &from, b.data, b.len, true);
+    a->lines -= r->lines > 0 ? count_lines(&b) : 0;
+    a->bytes -= sent < a->bytes ? sent : a->bytes;
     buf_clear(&b);
+    return sent;
 }
 
-static void send_tails_of(struct tails *t, uint64_t epoch)
+static void list_logs_of(const struct logs *l, struct reading *r, int rank, uint64_t epoch)
 {
-    char dir[4300], path[5000];
+    char dir[4300];
     struct dirent **names;
-    int rank, end;
-    snprintf(dir, sizeof dir, "%s/%s.e%llu", t->logs->jobs, t->ask->job, (unsigned long long)epoch);
+    int its, end;
+    snprintf(dir, sizeof dir, "%s/%s.e%llu", l->jobs, r->job, (unsigned long long)epoch);
     int n = scandir(dir, &names, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
         end = 0;
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        if (sscanf(name, "rank-%d.log%n", &rank, &end) == 1 && end == (int)strlen(name) &&
-            (t->ask->rank < 0 || t->ask->rank == rank))
-            send_tail(t, path, rank, epoch);
+        if (sscanf(name, "rank-%d.log%n", &its, &end) == 1 && end == (int)strlen(name) &&
+            (rank < 0 || rank == its)) {
+            r->logs = arena_grow(&r->arena, r->logs, sizeof *r->logs, r->n, &r->cap);
+            r->logs[r->n++] = (struct rank_log){its, epoch};
+        }
         free(names[i]);
     }
     if (n >= 0)
         free(names);
 }
 
-static void stop_following(struct logs *l, uint64_t ask)
+static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
+{
+    uint64_t epochs[LOG_JOBS_KEPT];
+    struct reading *r = calloc(1, sizeof *r);
+    PRE(r != NULL);
+    arena_init(&r->arena);
+    r->ask = ask->ask;
+    r->job = arena_strdup(&r->arena, ask->job);
+    r->lines = ask->lines;
+    r->follow = ask->follow;
+    int n = strchr(ask->job, '/')
+                ? 0
+                : list_epochs(l->jobs, ask->job, ask->epoch, epochs, LOG_JOBS_KEPT);
+    for (int i = 0; i < n; i++)
+        list_logs_of(l, r, ask->rank, epochs[i]);
+    list_append(&l->readings, &r->link);
+}
+
+static void end_reading(struct logs *l, struct reading *r)
+{
+    Weft__V1__LogChunk last;
+    weft__v1__log_chunk__init(&last);
+    last.ask = r->ask;
+    last.end = true;
+    if (!r->follow)
+        l->ops.say(l->ops.ctx, &last);
+    reading_free(r);
+}
+
+bool logs_waiting(const struct logs *l)
+{
+    return !list_empty(&l->readings);
+}
+
+void logs_go_on(struct logs *l)
+{
+    size_t sent = 0;
+    while (logs_waiting(l) && sent < TURN_BYTES && !l->ops.lags(l->ops.ctx)) {
+        struct reading *r = list_entry(l->readings.next, struct reading, link);
+        if (r->at < r->n)
+            sent += send_tail(l, r, &r->logs[r->at++]);
+        list_remove(&r->link); // readers take turns
+        list_append(&l->readings, &r->link);
+        if (r->at == r->n)
+            end_reading(l, r);
+    }
+}
+
+static void forget_ask(struct logs *l, uint64_t ask)
 {
     list_for_each (it, &l->followers)
         if (list_entry(it, struct follower, link)->ask == ask)
             follower_free(list_entry(it, struct follower, link));
+    list_for_each (it, &l->readings)
+        if (list_entry(it, struct reading, link)->ask == ask)
+            reading_free(list_entry(it, struct reading, link));
 }
 
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 {
-    uint64_t epochs[LOG_JOBS_KEPT];
-    Weft__V1__LogChunk last;
-    stop_following(l, ask->ask);
+    forget_ask(l, ask->ask);
     if (ask->stop)
         return;
-    if (!strchr(ask->job, '/')) {
-        struct tails t = {.logs = l, .ask = ask};
-        int n = list_epochs(l->jobs, ask->job, ask->epoch, epochs, LOG_JOBS_KEPT);
-        for (int i = 0; i < n; i++)
-            send_tails_of(&t, epochs[i]);
-        arena_clear(&t.arena);
-    }
+    begin_reading(l, ask);
     if (ask->follow) {
         struct follower *f = calloc(1, sizeof *f);
         PRE(f != NULL);
@@ -396,13 +463,20 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
         f->epoch = ask->epoch;
         f->job = strdup(ask->job);
         list_append(&l->followers, &f->link);
-        return;
     }
-    weft__v1__log_chunk__init(&last);
-    last.ask = ask->ask;
-    last.rank = ask->rank;
-    last.end = true;
-    l->say(l->ctx, &last, true);
+    logs_go_on(l);
+}
+
+// Whether what this follower is sent of a log will hold its end too.
+static bool is_still_read(const struct logs *l, uint64_t ask, int rank, uint64_t epoch)
+{
+    for (struct list *it = l->readings.next; it != &l->readings; it = it->next) {
+        const struct reading *r = list_entry(it, struct reading, link);
+        for (int i = r->at; r->ask == ask && i < r->n; i++)
+            if (r->logs[i].rank == rank && r->logs[i].epoch == epoch)
+                return true;
+    }
+    return false;
 }
 
 // Sends the first `len` bytes of what waits in f->line, with which the log ends.
@@ -414,7 +488,7 @@ static void send_to_followers(struct logs *l, const char *job, int rank, struct 
         struct follower *to = list_entry(it, struct follower, link);
         const struct source from = {to->ask, f->epoch, rank, end};
         if (!strcmp(to->job, job) && (to->rank < 0 || to->rank == rank) &&
-            (!to->epoch || to->epoch == f->epoch))
+            (!to->epoch || to->epoch == f->epoch) && !is_still_read(l, to->ask, rank, f->epoch))
             send_text(l, &from, f->line.data, len, false);
     }
     f->line.len -= len;
@@ -424,6 +498,7 @@ static void send_to_followers(struct logs *l, const char *job, int rank, struct 
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len)
 {
+    logs_go_on(l); // it ends, and so goes before a rank that may print without a pause
     buf_append(&f->line, text, len);
     const char *nl = memrchr(buf_str(&f->line), '\n', f->line.len);
     size_t whole = nl ? (size_t)(nl - f->line.data) + 1 : 0;

@@ -9,9 +9,13 @@
 // the names and sizes of the files tell. Whoever reads a log twice knows by it what is new, and what
 // was left out.
 //
-// Tails are read from the files, of all epochs or of one. A follower gets what is appended from then on, in whole lines,
-// over any number of epochs. All of it happens on the loop's thread: the files are small and local.
+// Tails are read from the files, of all epochs or of one: a log at a time, and only when there is
+// room on the way, however many ranks and readers there are. A follower gets what is appended from
+// then on, in whole lines, over any number of epochs; where it comes faster than it can be sent it
+// is left out, and the positions of what comes next tell how much. All of it happens on the loop's
+// thread: the files are small and local.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/buf.h"
@@ -47,12 +51,16 @@ int64_t log_tail(const char *path, int lines, size_t max, struct buf *out);
 void log_trim(const char *jobs);
 
 struct logs;
-// False: what a rank prints came faster than it can be sent, and is left out; the positions of what
-// comes next tell how much. What `must` be sent (a tail, an end) is never left out.
-typedef bool logs_say(void *ctx, const Weft__V1__LogChunk *chunk, bool must);
-struct logs *logs_new(const char *jobs, logs_say *say, void *ctx);
+struct logs_ops {
+    void *ctx;
+    void (*say)(void *ctx, const Weft__V1__LogChunk *chunk);
+    bool (*lags)(void *ctx); // what was said has not gone yet: it takes no more
+};
+struct logs *logs_new(const char *jobs, const struct logs_ops *ops);
 void logs_free(struct logs *l); // null is fine
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);
+bool logs_waiting(const struct logs *l); // logs_go_on() has something left to send
+void logs_go_on(struct logs *l);         // a turn's worth of it
 // A rank's log now ends with `text`: followers get the whole lines of it.
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len);

@@ -22,6 +22,7 @@
 #define LOOK_NS    (100 * CLOCK_MS) // between two looks at the pages, while ranks live
 #define GOODBYE_NS (500 * CLOCK_MS) // for the last words to leave
 #define BACKOFF_NS (200 * CLOCK_MS) // of the channel's own connecting; the agent's comes on top
+#define LOGS_NS    (10 * CLOCK_MS)  // between two looks whether the stream has room for logs again
 #define REMIND_NS  (60 * CLOCK_S)   // between two lines about the same loss
 enum { LATE_MAX = 4096 };
 
@@ -292,14 +293,16 @@ static void on_rank_ended(void *ctx, int slot, int code, int signal, const char 
                  .kind = AGENT_EV_ENDED, .slot = slot, .code = code, .signal = signal, .log = log});
 }
 
-// Logs share the stream with heartbeats and frames: where it is full, log lines are left out.
-static bool on_log(void *ctx, const Weft__V1__LogChunk *chunk, bool must)
+static void on_log(void *ctx, const Weft__V1__LogChunk *chunk)
+{
+    feed_agent(ctx, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
+}
+
+// Logs share the stream with heartbeats and frames, and give way to them.
+static bool has_no_room_for_logs(void *ctx)
 {
     struct daemon *d = ctx;
-    if (!must && rpc_lags(d->rpc, d->call))
-        return false;
-    feed_agent(d, (struct agent_event){.kind = AGENT_EV_LOG, .chunk = chunk});
-    return true;
+    return rpc_lags(d->rpc, d->call);
 }
 
 static void on_storage(void *ctx, uint32_t events)
@@ -347,7 +350,10 @@ static void run_once(struct daemon *d)
     int64_t now = clock_mono_ns(), due = deadline_earlier(agent_due(d->agent), d->connect_ns);
     if (agent_living(d->agent))
         due = deadline_earlier(due, d->look_ns + LOOK_NS);
+    if (logs_waiting(d->logs))
+        due = deadline_earlier(due, now + (has_no_room_for_logs(d) ? LOGS_NS : 0));
     loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
+    logs_go_on(d->logs);
     now = clock_mono_ns();
     if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {
         d->look_ns = now;
@@ -408,7 +414,7 @@ static int open_hands(struct daemon *d, struct err *e)
     struct storage_config t = {d->c->agent.checkpoint_root, d->c->agent.data_root, d->c->home->host,
                                d->c->agent.name};
     snprintf(jobs, sizeof jobs, "%s/jobs", d->c->home->dir);
-    s.logs = d->logs = logs_new(jobs, on_log, d);
+    s.logs = d->logs = logs_new(jobs, &(struct logs_ops){d, on_log, has_no_room_for_logs});
     int rc = supervise_open(&s, &d->supervise, e);
     return rc ? rc : storage_open(&t, &d->storage, e);
 }

@@ -28,6 +28,7 @@ struct rig {
     struct buf heard;             // by a follower
     int64_t heard_from, heard_to; // positions of what it heard last
     bool lags;                    // the way to it is full
+    size_t room;                  // and is, as soon as it has heard so many bytes; 0: never
 };
 
 static void on_frame(void *ctx, int slot, const Weft__Rank__Frame *f)
@@ -52,11 +53,9 @@ static void on_ended(void *ctx, int slot, int code, int sig, const char *log)
     snprintf(r->last[slot], sizeof r->last[slot], "%s", log);
 }
 
-static bool on_chunk(void *ctx, const Weft__V1__LogChunk *c, bool must)
+static void on_chunk(void *ctx, const Weft__V1__LogChunk *c)
 {
     struct rig *r = ctx;
-    if (r->lags && !must)
-        return false;
     if (c->text.len) {
         r->heard_from = c->ends_at - (int64_t)c->text.len;
         r->heard_to = c->ends_at;
@@ -64,7 +63,12 @@ static bool on_chunk(void *ctx, const Weft__V1__LogChunk *c, bool must)
     buf_append(&r->heard, c->text.data, c->text.len);
     if (c->end)
         buf_puts(&r->heard, "<end>");
-    return true;
+}
+
+static bool lags(void *ctx)
+{
+    const struct rig *r = ctx;
+    return r->lags || (r->room && r->heard.len >= r->room);
 }
 
 static void rig_open(struct rig *r)
@@ -72,7 +76,7 @@ static void rig_open(struct rig *r)
     char jobs[100];
     assert_int_equal(loop_open(&r->loop, NULL), 0);
     snprintf(jobs, sizeof jobs, "%s/jobs", r->dir);
-    r->logs = logs_new(jobs, on_chunk, r);
+    r->logs = logs_new(jobs, &(struct logs_ops){r, on_chunk, lags});
     struct supervise_config c = {.loop = r->loop,
                                  .logs = r->logs,
                                  .state = r->dir,
@@ -478,24 +482,29 @@ static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
     assert_string_equal(buf_str(&r->heard), "a2\nb2\n<end>");
 }
 
+static void follow_all(struct rig *r)
+{
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
+    ask.job = frame_text("j");
+    ask.rank = -1;
+    ask.follow = true;
+    logs_ask(r->logs, &ask);
+}
+
 static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
 {
     struct rig *r = *state;
-    Weft__V1__LogAsk ask;
     struct log_file f;
     char dir[100];
     snprintf(dir, sizeof dir, "%s/jobs", r->dir);
     assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
     log_file_append(&f, "one\n", 4);
-    weft__v1__log_ask__init(&ask);
-    ask.job = frame_text("j");
-    ask.rank = -1;
-    ask.follow = true;
+    follow_all(r);
     r->lags = true;
-    logs_ask(r->logs, &ask);
     print(r, &f, "two\n");
     print(r, &f, "three\n");
-    assert_string_equal(buf_str(&r->heard), "one\n"); // a tail is whole
+    assert_string_equal(buf_str(&r->heard), "one\n");
     assert_int_equal(r->heard_to, 4);
     r->lags = false;
     print(r, &f, "four\nfi");
@@ -506,6 +515,80 @@ static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
     assert_string_equal(buf_str(&r->heard), "one\nfour\nfive\n");
     assert_int_equal(r->heard_from, 19);
     log_file_close(&f);
+}
+
+static void open_logs(struct rig *r, struct log_file *f, int n)
+{
+    char dir[100], text[40];
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    for (int rank = 0; rank < n; rank++) {
+        assert_int_equal(log_file_open(&f[rank], dir, "j", 1, rank, NULL), 0);
+        snprintf(text, sizeof text, "kept %d\n", rank);
+        log_file_append(&f[rank], text, strlen(text));
+    }
+}
+
+// Else the logs of many ranks, or of many readers, fill the stream and cut this host off.
+static void kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile(void **state)
+{
+    enum { LOGS = 3 };
+    struct rig *r = *state;
+    struct log_file f[LOGS];
+    open_logs(r, f, LOGS);
+    r->room = 1;
+    follow_all(r);
+    assert_string_equal(buf_str(&r->heard), "kept 0\n");
+    logs_go_on(r->logs);
+    assert_string_equal(buf_str(&r->heard), "kept 0\n");
+    logs_appended(r->logs, "j", 2, &f[2], "more 2\n", log_file_append(&f[2], "more 2\n", 7));
+    assert_true(logs_waiting(r->logs));
+    r->room = 0;
+    logs_go_on(r->logs);
+    assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 2\n");
+    assert_false(logs_waiting(r->logs));
+    print(r, &f[0], "more 0\n");
+    assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 2\nmore 0\n");
+    for (int i = 0; i < LOGS; i++)
+        log_file_close(&f[i]);
+}
+
+static void a_rank_that_never_pauses_leaves_room_for_kept_logs(void **state)
+{
+    enum { LOGS = 3 };
+    struct rig *r = *state;
+    struct log_file f[LOGS];
+    open_logs(r, f, LOGS);
+    r->room = 1;
+    follow_all(r);
+    for (int i = 0; i < LOGS; i++) {
+        r->room = r->heard.len + 1; // for one message more
+        print(r, &f[0], "more 0\n");
+    }
+    assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 0\n");
+    for (int i = 0; i < LOGS; i++)
+        log_file_close(&f[i]);
+}
+
+static void readers_of_kept_logs_take_turns_and_may_leave(void **state)
+{
+    struct rig *r = *state;
+    struct log_file f[2];
+    Weft__V1__LogAsk ask;
+    open_logs(r, f, 2);
+    weft__v1__log_ask__init(&ask);
+    ask.job = frame_text("j");
+    ask.rank = -1;
+    r->lags = true;
+    for (ask.ask = 1; ask.ask <= 3; ask.ask++)
+        logs_ask(r->logs, &ask);
+    ask.ask = 2;
+    ask.stop = true;
+    logs_ask(r->logs, &ask);
+    r->lags = false;
+    logs_go_on(r->logs);
+    assert_string_equal(buf_str(&r->heard), "kept 0\nkept 0\nkept 1\n<end>kept 1\n<end>");
+    log_file_close(&f[0]);
+    log_file_close(&f[1]);
 }
 
 // Appends `n` bytes of lines of 64, each of which says where it begins.
@@ -590,6 +673,9 @@ int main(int argc, char **argv)
         STORY(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
         STORY(logs_are_of_all_attempts_or_of_the_one_that_is_named),
         STORY(positions_tell_a_follower_what_came_too_fast_for_it),
+        STORY(kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile),
+        STORY(a_rank_that_never_pauses_leaves_room_for_kept_logs),
+        STORY(readers_of_kept_logs_take_turns_and_may_leave),
         STORY(positions_go_on_over_full_files_and_a_worker_s_restart),
         STORY(whoever_does_not_follow_is_told_the_end),
     };
