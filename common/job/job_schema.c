@@ -400,8 +400,9 @@ static const struct schema_row resources_rows[] = {
      .def = "0",
      .max = JOB_MAX_THREADS,
      .unit = "threads",
-     .doc = "of one device; 0: the host's cores divided by its devices, decided when the job first "
-            "starts and kept. Another number may round products otherwise"},
+     .doc = "of one device; 0: a host's cores divided by its devices, of the job's poorest host, "
+            "decided when the job first starts and kept. Another number may round products "
+            "otherwise"},
     {.path = "resources.hosts",
      .type = SCHEMA_INT,
      .offset = AT(job_resources, hosts),

@@ -39,10 +39,14 @@ static int64_t soon(void)
 
 static struct join_who who(struct team *t, int rank)
 {
-    return (struct join_who){rank, t->n, t->plan.epoch, "here", t->plan.key};
+    return (struct join_who){rank, t->n, t->plan.epoch, "here", t->plan.key, NULL};
 }
 
-static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
+typedef int complete_fn(void *, const struct rank_cores *, struct err *);
+
+// on_met: null where the assignment is complete.
+static void team_lead_by(struct team *t, int n, int64_t join_ns, int64_t hang_ns,
+                         complete_fn *on_met, void *ctx)
 {
     char path[90];
     int fd, unix_fd;
@@ -69,19 +73,33 @@ static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
                                    .dir = t->dir,
                                    .page_dir = t->dir,
                                    .keep = 2,
-                                   .join_ns = join_ns};
+                                   .join_ns = join_ns,
+                                   .on_met = on_met,
+                                   .met_ctx = ctx};
     assert_int_equal(solo_leader_start(&c, &t->lead, &fd, NULL), 0);
     struct link_options o = {.fd = fd, .host = "here"};
     assert_int_equal(link_open(&o, &t->link[0], NULL), 0);
 }
 
-static void team_join(struct team *t, int rank)
+static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
+{
+    team_lead_by(t, n, join_ns, hang_ns, NULL, NULL);
+}
+
+static void team_join_with(struct team *t, int rank, int cores)
 {
     int fd;
+    struct rank_cores own = {.cores = cores};
     struct join_who w = who(t, rank);
+    w.cores = &own;
     assert_int_equal(join_connect(t->addr, &w, soon(), &fd, NULL), 0);
     struct link_options o = {.fd = fd, .host = "here"};
     assert_int_equal(link_open(&o, &t->link[rank], NULL), 0);
+}
+
+static void team_join(struct team *t, int rank)
+{
+    team_join_with(t, rank, 1);
 }
 
 static void team_assign(struct team *t, int rank)
@@ -134,6 +152,51 @@ static void every_rank_gets_its_assignment(void **state)
         assert_memory_equal(t.got[r].key, t.plan.key, 32);
     }
     team_end(&t, 0);
+}
+
+static int fail_to_complete(void *ctx, const struct rank_cores *cores, struct err *e)
+{
+    (void)ctx;
+    (void)cores;
+    return err_set(e, ERR_IO, "the disk is full");
+}
+
+static int complete_text(void *ctx, const struct rank_cores *cores, struct err *e)
+{
+    struct team *t = ctx;
+    (void)e;
+    t->plan.job_text = cores[1].cores == 7 && cores[0].cores > 0 ? "all are here" : "who was that";
+    return 0;
+}
+
+static void an_open_assignment_waits_for_the_cores_of_all_ranks(void **state)
+{
+    (void)state;
+    struct team t;
+    team_lead_by(&t, 3, 60 * CLOCK_S, 0, complete_text, &t);
+    team_join_with(&t, 1, 7);
+    int64_t in_vain = clock_mono_ns() + 50 * CLOCK_MS;
+    assert_int_equal(link_assign(t.link[1], &t.got[1], in_vain, NULL), ERR_TIMEOUT);
+    team_join_with(&t, 2, 1);
+    for (int r = 0; r < 3; r++) {
+        team_assign(&t, r);
+        assert_string_equal(t.got[r].job_text, "all are here");
+    }
+    team_end(&t, 0);
+}
+
+static void an_assignment_that_cannot_be_completed_ends_the_attempt(void **state)
+{
+    (void)state;
+    struct team t;
+    struct err e = {0};
+    team_lead_by(&t, 2, 60 * CLOCK_S, 0, fail_to_complete, NULL);
+    team_join(&t, 1);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(link_assign(t.link[r], &t.got[r], soon(), &e), ERR_PEER);
+        assert_non_null(strstr(e.text, "rank 0 cannot begin: the disk is full"));
+    }
+    team_end(&t, 69);
 }
 
 static void a_wrong_key_is_refused_on_both_sides(void **state)
@@ -609,6 +672,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_its_assignment),
+        cmocka_unit_test(an_open_assignment_waits_for_the_cores_of_all_ranks),
+        cmocka_unit_test(an_assignment_that_cannot_be_completed_ends_the_attempt),
         cmocka_unit_test(a_wrong_key_is_refused_on_both_sides),
         cmocka_unit_test(garbage_from_a_stranger_disturbs_nobody),
         cmocka_unit_test(a_second_rank_1_and_another_epoch_are_refused),

@@ -405,6 +405,41 @@ static void a_run_whose_job_names_no_threads_shares_the_cores_out_once(void **st
     expect_threads(3);
 }
 
+// Two ranks on hosts of their own, the second kept to the cores of `second`.
+static void run_on_two_hosts(const cpu_set_t *all, const cpu_set_t *second, const char *steps)
+{
+    pid_t pid[2];
+    const char *rank[] = {"0", "1"}, *host[] = {"a", "b"}, *out[] = {"out0", "out1"};
+    for (int r = 0; r < 2; r++) {
+        const char *flags[] = {
+            "--rank", rank[r], "--host", host[r],        "--listen", "127.0.0.1:0",
+            "-s",     steps,   "-s",     "mesh={dp: 2}", "-s",       "resources.devices=2",
+            "--new",  NULL};
+        assert_int_equal(sched_setaffinity(0, sizeof *all, r ? second : all), 0);
+        pid[r] = start(out[r], NULL, flags);
+        assert_int_equal(sched_setaffinity(0, sizeof *all, all), 0);
+    }
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(end_of(pid[r]), 0);
+}
+
+static void ranks_of_several_hosts_use_what_the_poorest_has(void **state)
+{
+    (void)state;
+    cpu_set_t all, one;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    int cores = cores_within_quota("", CPU_COUNT(&all));
+    CPU_ZERO(&one);
+    for (int i = 0; !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    run_on_two_hosts(&all, &all, "train.steps=3");
+    expect_threads(cores);
+    assert_says("out0", "of host a, divided by 1 rank");
+    run_on_two_hosts(&all, &one, "train.steps=4");
+    expect_threads(1);
+}
+
 static void ranks_with_different_folders_say_where_they_wait_and_for_whom(void **state)
 {
     (void)state;
@@ -454,6 +489,7 @@ int main(void)
         CASE(bad_flags_and_bad_jobs_end_with_78_before_anything_is_made),
         CASE(ranks_of_other_hosts_join_over_tcp_in_any_order),
         CASE(a_run_whose_job_names_no_threads_shares_the_cores_out_once),
+        CASE(ranks_of_several_hosts_use_what_the_poorest_has),
         CASE(ranks_with_different_folders_say_where_they_wait_and_for_whom),
         CASE(a_killed_parent_takes_its_ranks_along),
     };

@@ -187,6 +187,12 @@ static void on_saved(void *ctx, int64_t step)
     status_saved(ctx, step);
 }
 
+static int on_met(void *ctx, const struct rank_cores *cores, struct err *e)
+{
+    struct solo_rank *p = ctx;
+    return solo_settle_threads(&p->solo, &p->plan, cores, e);
+}
+
 // Rank 0 takes DIR and starts to lead; *fd is its own link's end, −1 when the job is finished.
 static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd, struct err *e)
 {
@@ -214,6 +220,8 @@ static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd,
         .scan = p->solo.scan,
         .nscan = p->solo.nscan,
         .join_ns = JOIN_S * CLOCK_S,
+        .on_met = solo_threads_are_open(&p->solo) ? on_met : NULL,
+        .met_ctx = p,
         .on_row = on_row,
         .on_saved = on_saved,
         .ctx = &p->status,

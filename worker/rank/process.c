@@ -16,7 +16,7 @@
 #include "worker/rank/train/train.h"
 
 enum {
-    ASSIGN_S = 60,     // from Hello to the assignment
+    ASSIGN_S = 90,     // from Hello to the assignment: a solo leader may wait 60 s for all to join
     SILENCE_MIN_S = 2, // a leading rank 0 that says nothing: this, or what a hang takes to be named
     LAST_WORD_S = 3,   // how long a failed rank waits to learn which rank was lost
 };

@@ -205,6 +205,11 @@ static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned ch
     hello.pid = (int32_t)getpid();
     hello.nonce.data = a;
     hello.nonce.len = JOIN_NONCE;
+    if (w->cores) {
+        hello.cores = w->cores->cores;
+        hello.cpus.data = frame_borrow(w->cores->cpus);
+        hello.cpus.len = RANK_CPUS_BYTES;
+    }
     FRAME(f, HELLO, hello, &hello);
     Weft__Rank__Frame *in = NULL;
     int rc = frame_send_wait(c, &f, deadline_ns, e);

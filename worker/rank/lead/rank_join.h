@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "worker/rank/lead/rank_cores.h"
 
 enum { JOIN_VERSION = 1, JOIN_NONCE = 32, JOIN_MAC = 32 };
 
@@ -18,7 +19,8 @@ struct join_who {
     int rank, ranks;
     uint64_t epoch;
     const char *host;
-    const unsigned char *key; // 32 bytes
+    const unsigned char *key;       // 32 bytes
+    const struct rank_cores *cores; // that the rank tells; null: it does not
 };
 
 // `from` is "leader" or "rank"; first and second are the nonces in the order of the drawing.

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/cores.h"
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
 #include "common/base/hash.h"
@@ -202,26 +201,29 @@ static void tell_changes(const char *id, const struct job *before, const struct 
         buf_printf(changes, "%sresolved by another version of weft", changes->len ? "; " : "");
 }
 
-// A job file that names no threads goes on with those that DIR was begun with. Rank 0 of a new DIR
-// decides: it knows of no other host, so it deals its own cores to all ranks.
-static void settle_threads(const struct solo_options *o, struct solo *s, struct assignment *a)
+static void say_job(const struct solo *s, struct assignment *a, const char *why)
+{
+    char hash[65];
+    int64_t threads = s->job.resources.threads;
+    print_job(&s->job, &a->arena, &a->job_text, hash);
+    a->job_hash = arena_strdup(&a->arena, hash);
+    if (threads)
+        log_info("solo", "a device uses %lld thread%s: %s", (long long)threads,
+                 threads == 1 ? "" : "s", why);
+}
+
+// A job file that names no threads goes on with those that DIR was begun with.
+static void keep_threads(const struct solo_options *o, struct solo *s, struct assignment *a)
 {
     struct arena kept;
     struct job before;
-    char hash[65];
-    struct job_resources *r = &s->job.resources;
-    if (r->threads)
+    if (s->job.resources.threads)
         return;
     arena_init(&kept);
     if (!o->fresh && read_job_before(s, &kept, &before))
         threads_keep(&s->job, &before);
     arena_clear(&kept);
-    if (!r->threads)
-        r->threads = threads_share(cores_usable(), r->devices);
-    print_job(&s->job, &a->arena, &a->job_text, hash);
-    a->job_hash = arena_strdup(&a->arena, hash);
-    log_info("solo", "a device uses %lld thread%s: this host's cores divided by %lld ranks",
-             (long long)r->threads, r->threads == 1 ? "" : "s", (long long)r->devices);
+    say_job(s, a, "the run was begun with as many");
 }
 
 // Whether DIR, with this id, is of a job that this one may continue. `changes` gets what differs;
@@ -460,7 +462,7 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     a->host = s->host;
     if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)))
         return rc;
-    settle_threads(o, s, a);
+    keep_threads(o, s, a);
     if ((rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
         (rc = choose_checkpoint(s, a, e)) || (rc = settle_changes(s, a, e)))
         return rc;
@@ -469,6 +471,22 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
         return rc;
     store_sweep(&s->store, (int64_t)a->epoch, 0);
     return make_epoch(o, s, a, e);
+}
+
+bool solo_threads_are_open(const struct solo *s)
+{
+    return !s->job.resources.threads;
+}
+
+int solo_settle_threads(struct solo *s, struct assignment *a, const struct rank_cores *cores,
+                        struct err *e)
+{
+    char why[RANK_HOST_MAX + 80];
+    s->job.resources.threads = rank_cores_share(cores, a->ranks, why, sizeof why);
+    say_job(s, a, why);
+    store_close(&s->store); // its OWNER has the job's text
+    int rc = open_store(s, a, e);
+    return rc ? rc : write_id(s, a, e);
 }
 
 int solo_publish(const struct solo *s, const struct assignment *a, struct err *e)
@@ -531,6 +549,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
 {
     char text[TEXT_MAX], host[RANK_HOST_MAX] = "", addr[PATH_MAX] = "";
     unsigned char key[32];
+    struct rank_cores cores;
     uint64_t epoch = newest_epoch(s);
     if (!epoch)
         return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
@@ -543,7 +562,8 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
         return err_set(e, ERR_INVALID,
                        "rank 0 is on host %s and this is %s: start rank 0 with --listen", host,
                        s->host);
-    struct join_who who = {rank, ranks, epoch, s->host, key};
+    rank_cores_read(s->host, &cores);
+    struct join_who who = {rank, ranks, epoch, s->host, key, &cores};
     return join_connect(addr, &who, clock_mono_ns() + 5 * CLOCK_S, fd, e);
 }
 

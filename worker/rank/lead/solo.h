@@ -16,6 +16,7 @@
 #include "common/base/err.h"
 #include "common/ckpt/store.h"
 #include "common/job/job.h"
+#include "worker/rank/lead/rank_cores.h"
 #include "worker/rank/link/assignment.h"
 
 struct solo_options {
@@ -51,6 +52,11 @@ int solo_job(const struct solo_options *o, struct arena *a, struct job *job, con
 // Takes DIR for rank 0: lock, ids, fence, choice of the checkpoint, key, sockets. Fills the
 // attempt's Assign part. A finished job is no error: nothing but the lock is taken.
 int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a, struct err *e);
+// Whether the job names no threads and has not begun: then solo_settle_threads decides them by the
+// cores of all ranks, before any is assigned, and DIR and the assignment tell the number.
+bool solo_threads_are_open(const struct solo *s);
+int solo_settle_threads(struct solo *s, struct assignment *a, const struct rank_cores *cores,
+                        struct err *e);
 int solo_publish(const struct solo *s, const struct assignment *a, struct err *e);
 void solo_close(struct solo *s); // removes address, key and socket; zeroed is fine if lock_fd is −1
 

@@ -31,7 +31,7 @@ struct solo_conn {
     enum conn_state state;
     bool choked; // its queue was full
     int rank, pid;
-    char host[RANK_HOST_MAX];
+    struct rank_cores cores; // and its host
     int64_t since_ns;
     unsigned char a[JOIN_NONCE], b[JOIN_NONCE]; // its nonce, ours
 };
@@ -49,6 +49,7 @@ struct solo_conns {
     int unix_fd, tcp_fd;
     struct list all;
     int n, strangers;
+    bool assigns;
     struct seat *seats;
     struct pollfd *polled;
 };
@@ -134,7 +135,7 @@ static void find_refusal(const struct solo_conns *c, const Weft__Rank__Hello *h,
 static void send_challenge(struct solo_conns *c, struct solo_conn *k)
 {
     unsigned char mac[JOIN_MAC];
-    struct join_who who = {k->rank, c->at->ranks, c->at->epoch, k->host, c->at->key};
+    struct join_who who = {k->rank, c->at->ranks, c->at->epoch, k->cores.host, c->at->key, NULL};
     join_mac(&who, "leader", k->a, k->b, mac);
     FRAME_BODY(body, Challenge, challenge);
     body.nonce.data = k->b;
@@ -158,7 +159,10 @@ static void on_hello(struct solo_conns *c, struct solo_conn *k, const Weft__Rank
     }
     k->rank = h->rank;
     k->pid = h->pid;
-    snprintf(k->host, sizeof k->host, "%s", h->host);
+    snprintf(k->cores.host, sizeof k->cores.host, "%s", h->host);
+    k->cores.cores = h->cores;
+    if (h->cpus.len == RANK_CPUS_BYTES)
+        memcpy(k->cores.cpus, h->cpus.data, RANK_CPUS_BYTES);
     memcpy(k->a, h->nonce.data, JOIN_NONCE);
     if (entropy_bytes(k->b, JOIN_NONCE, NULL))
         drop_conn(c, k);
@@ -166,7 +170,23 @@ static void on_hello(struct solo_conns *c, struct solo_conn *k, const Weft__Rank
         send_challenge(c, k);
 }
 
-static void admit_conn(struct solo_conns *c, struct solo_conn *k, int rank, const char *host)
+static void assign_conn(struct solo_conns *c, struct solo_conn *k)
+{
+    Weft__Rank__Assign body;
+    rank_frame_from_assignment(c->at, k->rank, &body);
+    FRAME(f, ASSIGN, assign, &body);
+    queue_frame(k, &f);
+}
+
+void solo_conns_assign(struct solo_conns *c)
+{
+    c->assigns = true;
+    for (int r = 0; r < c->at->ranks; r++)
+        if (c->seats[r].conn)
+            assign_conn(c, c->seats[r].conn);
+}
+
+static void admit_conn(struct solo_conns *c, struct solo_conn *k, int rank)
 {
     struct seat *s = &c->seats[rank];
     c->strangers--;
@@ -176,18 +196,16 @@ static void admit_conn(struct solo_conns *c, struct solo_conn *k, int rank, cons
     s->conn = k;
     s->taken = true;
     s->pid = k->pid;
-    snprintf(s->host, sizeof s->host, "%s", host);
-    Weft__Rank__Assign body;
-    rank_frame_from_assignment(c->at, rank, &body);
-    FRAME(f, ASSIGN, assign, &body);
-    queue_frame(k, &f);
-    c->ops.joined(c->ops.ctx, rank, k->pid, host);
+    snprintf(s->host, sizeof s->host, "%s", k->cores.host);
+    if (c->assigns)
+        assign_conn(c, k);
+    c->ops.joined(c->ops.ctx, rank, k->pid, &k->cores);
 }
 
 static void on_proof(struct solo_conns *c, struct solo_conn *k, const Weft__Rank__Proof *proof)
 {
     unsigned char mac[JOIN_MAC];
-    struct join_who who = {k->rank, c->at->ranks, c->at->epoch, k->host, c->at->key};
+    struct join_who who = {k->rank, c->at->ranks, c->at->epoch, k->cores.host, c->at->key, NULL};
     join_mac(&who, "rank", k->b, k->a, mac);
     if (proof->mac.len != JOIN_MAC || !join_mac_equal(mac, proof->mac.data)) {
         log_warn("lead", "somebody who calls itself rank %d does not know the key", k->rank);
@@ -195,7 +213,7 @@ static void on_proof(struct solo_conns *c, struct solo_conn *k, const Weft__Rank
     } else if (c->seats[k->rank].taken) {
         refuse_conn(c, k, false, "the rank is here already");
     } else {
-        admit_conn(c, k, k->rank, k->host);
+        admit_conn(c, k, k->rank);
     }
 }
 
@@ -203,7 +221,8 @@ void solo_conns_add_own(struct solo_conns *c, int fd)
 {
     struct solo_conn *own = add_conn(c, fd);
     own->pid = (int)getpid();
-    admit_conn(c, own, 0, c->at->host);
+    rank_cores_read(c->at->host, &own->cores);
+    admit_conn(c, own, 0);
 }
 
 // ---- reading ----

@@ -15,14 +15,15 @@
 // Everything belongs to one thread.
 #pragma once
 #include "common/attempt/frame.h"
+#include "worker/rank/lead/rank_cores.h"
 #include "worker/rank/link/assignment.h"
 
 struct solo_conns;
 
 struct solo_conns_ops {
     void *ctx;
-    // A rank is in: what is sent to it from now on reaches it. Its Assign has been queued.
-    void (*joined)(void *ctx, int rank, int pid, const char *host);
+    // A rank is in: what is sent to it from now on reaches it.
+    void (*joined)(void *ctx, int rank, int pid, const struct rank_cores *cores);
     // False: such a frame is not for a leader, and its sender is dropped.
     bool (*frame)(void *ctx, int rank, const Weft__Rank__Frame *f);
     // A member's connection has ended; how: "died".
@@ -35,6 +36,9 @@ struct solo_conns_ops {
 struct solo_conns *solo_conns_new(const struct assignment *at, int unix_fd, int tcp_fd,
                                   const struct solo_conns_ops *ops);
 void solo_conns_free(struct solo_conns *c);
+// From now on the assignment is known: it goes to all that are in, and to each that comes in later
+// before anything else does.
+void solo_conns_assign(struct solo_conns *c);
 // This end of rank 0's own connection, a socketpair; it is let in without a key. Takes fd.
 void solo_conns_add_own(struct solo_conns *c, int fd);
 

@@ -44,6 +44,8 @@ struct solo_leader {
     struct leader *leader;
     struct solo_conns *conns;
     struct solo_member *members;
+    struct rank_cores *cores; // of each rank that has joined
+    int joined;
     int64_t started_ns, ticked_ns, told_ns;
     bool failed, looked; // looked: who is missing has been said, or nobody was
 };
@@ -177,18 +179,34 @@ static void look_at_process(struct solo_leader *l, int rank, int64_t now)
 
 // ---- what connections say ----
 
-static void on_joined(void *ctx, int rank, int pid, const char *host)
+static void assign_ranks(struct solo_leader *l)
+{
+    struct err e = {0};
+    struct culprit x = {.kind = CULPRIT_EXITED, .rank = 0};
+    if (!l->c.on_met(l->c.met_ctx, l->cores, &e)) {
+        solo_conns_assign(l->conns);
+        return;
+    }
+    snprintf(x.text, sizeof x.text, "rank 0 cannot begin: %s", e.text);
+    fail_attempt(l, &x);
+}
+
+static void on_joined(void *ctx, int rank, int pid, const struct rank_cores *cores)
 {
     struct solo_leader *l = ctx;
     struct solo_member *m = &l->members[rank];
     char place[RANK_HOST_MAX + 8];
+    l->cores[rank] = *cores;
+    l->joined++;
     m->joined = true;
-    m->local = !strcmp(host, l->at->host);
+    m->local = !strcmp(cores->host, l->at->host);
     m->pid = pid;
     m->heard_ns = clock_mono_ns();
-    snprintf(place, sizeof place, "host %s", host);
+    snprintf(place, sizeof place, "host %s", cores->host);
     leader_place(l->leader, rank, place);
     tell_leader(l, &(struct leader_event){.kind = LEADER_EV_JOINED, .rank = rank});
+    if (l->c.on_met && l->joined == l->at->ranks && !l->failed)
+        assign_ranks(l);
     count_here(l);
 }
 
@@ -296,6 +314,7 @@ static void free_leader(struct solo_leader *l)
     for (int r = 0; r < l->at->ranks; r++)
         page_close(l->members[r].page);
     free(l->members);
+    free(l->cores);
     solo_conns_free(l->conns);
     leader_free(l->leader);
     if (l->wake >= 0)
@@ -330,10 +349,13 @@ int solo_leader_start(const struct solo_leader_config *c, struct solo_leader **o
     l->at = c->assignment;
     l->started_ns = clock_mono_ns();
     l->members = calloc((size_t)l->at->ranks, sizeof *l->members);
-    PRE(l->members != NULL);
+    l->cores = calloc((size_t)l->at->ranks, sizeof *l->cores);
+    PRE(l->members != NULL && l->cores != NULL);
     atomic_store(&l->here, -1);
     struct solo_conns_ops ops = {l, on_joined, on_frame, on_gone, may_retry};
     l->conns = solo_conns_new(l->at, c->unix_fd, c->tcp_fd, &ops);
+    if (!c->on_met)
+        solo_conns_assign(l->conns);
     make_leader(l);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (l->wake < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {

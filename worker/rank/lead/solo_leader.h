@@ -11,6 +11,7 @@
 
 #include "common/base/err.h"
 #include "common/ckpt/store.h"
+#include "worker/rank/lead/rank_cores.h"
 #include "worker/rank/link/assignment.h"
 #include "worker/rank/link/metrics_file.h"
 
@@ -28,6 +29,11 @@ struct solo_leader_config {
     const struct store_entry *scan; // what the fence listed; copied
     int nscan;
     int64_t join_ns; // until every rank is here
+    // Completes the assignment by the cores of all ranks once the last has joined, on the thread
+    // that it joined on. Null: it is complete, and goes to each rank as that joins. An error ends
+    // the attempt.
+    int (*on_met)(void *met_ctx, const struct rank_cores *cores, struct err *e);
+    void *met_ctx;
     // On the leader's thread; must not wait. May be null.
     void (*on_row)(void *ctx, const struct step_row *row);
     void (*on_saved)(void *ctx, int64_t step);

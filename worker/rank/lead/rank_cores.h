@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cores of each rank of a solo run, for a job that names no threads: ranks tell them when they
+// join, and rank 0 decides one number for all by those of the poorest.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "worker/rank/link/assignment.h"
+
+enum { RANK_CPUS_BYTES = 128 }; // as many as a cpu_set_t has
+
+struct rank_cores {
+    char host[RANK_HOST_MAX];
+    int cores;                           // cores_usable() of it
+    unsigned char cpus[RANK_CPUS_BYTES]; // a bit for each of the host's that it may run on
+};
+
+// Those of this process.
+void rank_cores_read(const char *host, struct rank_cores *out);
+// What a device has for its threads: the least that any of n ≥ 1 ranks has of its cores when it
+// shares them with those of its host that may run on one of them too. `why` says whose.
+int64_t rank_cores_share(const struct rank_cores *ranks, int n, char *why, size_t size);
