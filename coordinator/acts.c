@@ -63,20 +63,43 @@ static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, st
         job_paths_check(c, spec, no);
 }
 
+// What a submit asks for: not why its threads are as many, which a second try may say otherwise.
+static Weft__V1__SubmitRequest copy_question(const Weft__V1__SubmitRequest *q)
+{
+    Weft__V1__SubmitRequest asked = *q;
+    asked.threads_why = frame_text("");
+    return asked;
+}
+
 static void answer_submit(struct coord *c, const struct coord_event *ev, const struct job_record *j)
 {
     V1_NEW(SubmitReply, submit_reply, reply);
+    Weft__V1__SubmitRequest asked = copy_question(ev->submit);
     PRE(j != NULL);
     reply.job = frame_text(j->id);
     reply.name = frame_text(j->name);
     reply.notice = frame_text(ev->notice ? ev->notice : "");
     write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
-    request_answer(c, ev->call, ev->submit->request_id, &ev->submit->base, &reply.base);
+    request_answer(c, ev->call, asked.request_id, &asked.base, &reply.base);
+}
+
+// What `weft run` says of the threads that it gave the job: nobody else knows. It may send its text
+// again with those that the job has already.
+static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q, int before)
+{
+    char why[AUDIT_TEXT];
+    bool gave = q->base_dir[0] && q->threads_why[0];
+    if (j->threads == before && gave)
+        return;
+    snprintf(why, sizeof why, "%s", gave ? q->threads_why : "");
+    plain_mask(why);
+    text_set(&j->threads_why, why);
 }
 
 static void start_job(struct coord *c, const struct coord_event *ev, struct job *spec)
 {
     struct job_record *j = job_create(c, spec, NULL, ev->who, ev->submit->base_dir);
+    note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
              ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, job_device_kind(j->kind),
@@ -141,12 +164,16 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
 {
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
+    bool kept = !spec->resources.threads;
+    int before = j->threads;
     n.step = j->committed_step;
     int rc = check_change(j, ev->submit, e);
     rc = rc ? rc : compare_texts(j, spec, &changes, e);
     rc = rc ? rc : check_steps(j, spec, e);
     if (!rc) {
         job_change(j, spec);
+        if (!kept)
+            note_threads(j, ev->submit, before);
         text_set(&j->base_dir, ev->submit->base_dir);
         recover_forgive(j);
         job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s, from step %lld: %s",
@@ -174,11 +201,11 @@ static void continue_job(struct coord *c, const struct coord_event *ev, struct j
 
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
-    const Weft__V1__SubmitRequest *q = ev->submit;
+    const Weft__V1__SubmitRequest *q = ev->submit, asked = copy_question(q);
     struct arena a;
     struct job spec;
     struct buf no = {0};
-    if (request_known(c, ev->call, q->request_id, &q->base, &weft__v1__submit_reply__descriptor))
+    if (request_known(c, ev->call, q->request_id, &asked.base, &weft__v1__submit_reply__descriptor))
         return;
     if (c->nqueued >= WAITING_MAX) {
         out_refuse(c, ev->call, CODE_EXHAUSTED, "50000 jobs wait already");

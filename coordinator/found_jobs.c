@@ -83,6 +83,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     int64_t step = find_newest_step(f, &epoch);
     j->epoch = f->epoch;
     text_set(&j->found, host_name(host));
+    text_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
     text_set(&j->store, f->store);

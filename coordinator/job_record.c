@@ -94,12 +94,12 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-enum { JOB_TEXTS = 11 };
+enum { JOB_TEXTS = 12 };
 static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
 {
-    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,    &j->owner,      &j->resolved,
-                                     &j->base_dir, &j->goal_why, &j->restore,    &j->diagnosis,
-                                     &j->store,    &j->mesh,     &j->unsaved_why};
+    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,    &j->owner,       &j->resolved,
+                                     &j->base_dir, &j->goal_why, &j->restore,     &j->diagnosis,
+                                     &j->store,    &j->mesh,     &j->unsaved_why, &j->threads_why};
     memcpy(out, texts, sizeof texts);
 }
 
@@ -260,6 +260,7 @@ static void take_spec(struct job_record *j, const struct job *spec)
     j->settings.checkpoint.dir = copy_text(spec->checkpoint.dir);
     for (int i = 0; i < spec->mesh.n; i++)
         j->settings.mesh.axis[i].name = copy_text(spec->mesh.axis[i].name);
+    j->threads = (int)spec->resources.threads; // jobs of before database version 10 have no column
     j->parsed = true;
     if (!j->mesh[0])
         print_mesh(j);
@@ -335,7 +336,7 @@ void job_change(struct job_record *j, const struct job *spec)
     set_text(j, spec);
 }
 
-int job_set_threads(struct job_record *j, int64_t threads, struct err *e)
+int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e)
 {
     struct arena a;
     struct job spec;
@@ -345,6 +346,7 @@ int job_set_threads(struct job_record *j, int64_t threads, struct err *e)
         clear_spec(j);
         spec.resources.threads = threads;
         set_text(j, &spec);
+        text_set(&j->threads_why, why);
     }
     arena_clear(&a);
     return rc;

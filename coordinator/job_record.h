@@ -75,6 +75,8 @@ struct job_record {
     uint64_t seq;        // order of submission, the queue's tie-break
     int64_t priority, steps;
     int ranks, max_hosts; // max_hosts 0: any number
+    int threads;          // of a device; 0: not decided yet
+    char *threads_why;    // who decided them, by what; "": the job names them
     char id[ID_LEN], run_id[ID_LEN], job_hash[65];
     char *name, *owner;        // owner: who submitted
     char *resolved, *base_dir; // base_dir: what relative paths start from; "": the worker's roots
@@ -153,7 +155,7 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
 // The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
 void job_change(struct job_record *j, const struct job *spec);
 // Its text gets this number of threads, for good. PRE: it is parsed.
-int job_set_threads(struct job_record *j, int64_t threads, struct err *e);
+int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job

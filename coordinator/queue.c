@@ -162,15 +162,20 @@ static int64_t count_devices(const struct round *r, int host)
 // hosts has for a device.
 static int settle_threads(const struct round *r, struct job_record *j, int nshares, struct err *e)
 {
-    int64_t threads = JOB_MAX_THREADS;
+    int64_t threads = INT64_MAX;
+    const char *why = "";
     if (j->settings.resources.threads)
         return 0;
     for (int i = 0; i < nshares; i++) {
-        int host = r->shares[i].host;
-        int64_t here = threads_share(r->machines[host]->cores, count_devices(r, host));
-        threads = here < threads ? here : threads;
+        const struct host *host = r->machines[r->shares[i].host];
+        int64_t devices = count_devices(r, r->shares[i].host);
+        int64_t here = threads_share(host->cores, devices);
+        if (here < threads) {
+            threads = here;
+            why = threads_print_why(r->arena, host_name(host), host->cores, devices);
+        }
     }
-    return job_set_threads(j, threads, e);
+    return job_set_threads(j, threads, why, e);
 }
 
 static void begin_job(struct round *r, struct job_record *j, int nshares)

@@ -81,6 +81,8 @@ static const struct column job_columns[] = {
     JOB(NUMBER, unsaved_ms),
     JOB(NUMBER, unsaved_ns),
     JOB(TEXT, unsaved_why),
+    JOB(NUMBER, threads),
+    JOB(TEXT, threads_why),
     JOB(TEXT, store),
     JOB(TEXT, mesh),
     COLUMN(job_record, Job, BOOL, report.known, reported),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/plain.h"
+#include "common/job/threads.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/kept_text.h"
@@ -31,6 +32,15 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->evaluated = r->evaluated;
     s->eval_loss = r->eval_loss;
     s->eval_accuracy = r->eval_accuracy;
+}
+
+// Threads are a CPU device's. A job that began under an older coordinator has no word of its own.
+static void fill_threads(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
+{
+    if (j->kind != JOB_CPU)
+        return;
+    s->threads = j->threads;
+    s->threads_why = arena_strdup(a, j->threads || j->epoch ? j->threads_why : THREADS_LATER);
 }
 
 static const char *print_age(int64_t ns, struct arena *a)
@@ -128,6 +138,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->unsaved_since_ms = j->unsaved_ms;
     s->unsaved_for_ms = j->unsaved ? (j->coord->now_ns - j->unsaved_ns) / CLOCK_MS : 0;
     s->unsaved_why = arena_strdup(a, j->unsaved_why);
+    fill_threads(j, a, s);
     return s;
 }
 

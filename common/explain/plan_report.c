@@ -8,6 +8,7 @@
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_table.h"
+#include "common/job/threads.h"
 #include "common/model/language/model_facts.h"
 
 static bool is_param(const struct buffer *b)
@@ -207,6 +208,12 @@ static void print_findings_json(const struct report *r, struct json_out *w)
     json_end(w);
 }
 
+// On devices that are no CPUs the host's threads only draw the first parameters.
+static bool leaves_threads(const struct job *job)
+{
+    return job->resources.kind == JOB_CPU && !job->resources.threads;
+}
+
 void report_json(const struct report *r, struct json_out *w)
 {
     const struct mesh *m = &r->compiled->mesh;
@@ -217,6 +224,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_end(w);
     json_int(w, "devices", mesh_ranks(m));
     json_int(w, "threads", r->job->resources.threads);
+    json_str(w, "threads_why", leaves_threads(r->job) ? THREADS_LATER : NULL);
     int64_t count = print_params_json(r, w);
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
@@ -286,7 +294,7 @@ static void print_params_text(const struct report *r, struct buf *out)
                 is_first_with(get_value(r->compiled, &p->buffers[i]), s))
                 add_param(r, p, &p->buffers[i], &t);
     }
-    buf_puts(out, "parameters\n");
+    buf_printf(out, "parameters: %lld in all\n", (long long)r->cost.params);
     plan_table_print(&t, out);
     plan_table_clear(&t);
     arena_clear(&a);
@@ -458,14 +466,11 @@ static void print_active_text(const struct report *r, struct buf *out)
 static void print_threads_text(const struct report *r, struct buf *out)
 {
     int64_t threads = r->job->resources.threads;
-    if (r->job->resources.kind != JOB_CPU)
-        return;
-    if (threads)
-        buf_printf(out, "a device uses %lld thread%s\n", (long long)threads,
-                   threads == 1 ? "" : "s");
-    else
-        buf_puts(out, "threads of a device: decided when the job first starts, the host's cores "
-                      "divided by its devices\n");
+    if (leaves_threads(r->job))
+        buf_puts(out, "threads of a device: " THREADS_LATER "\n");
+    else if (r->job->resources.kind == JOB_CPU)
+        buf_printf(out, "a device uses %lld thread%s: resources.threads of the job\n",
+                   (long long)threads, threads == 1 ? "" : "s");
 }
 
 void report_text(const struct report *r, struct buf *out)

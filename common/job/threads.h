@@ -3,6 +3,7 @@
 // then decides by the cores that are there and writes the number into the resolved job, since
 // another one may round products otherwise: the job keeps it wherever it goes on.
 #pragma once
+#include "common/base/arena.h"
 #include "common/job/job.h"
 
 enum { JOB_MAX_THREADS = 1024 }; // a device
@@ -13,6 +14,19 @@ static inline int64_t threads_share(int64_t cores, int64_t devices)
     int64_t share = devices > 0 ? cores / devices : 1;
     return share < 1 ? 1 : share < JOB_MAX_THREADS ? share : JOB_MAX_THREADS;
 }
+
+// How the number came about, for people: "4 cores of w0 divided by 2 devices".
+static inline const char *threads_print_why(struct arena *a, const char *host, int64_t cores,
+                                            int64_t devices)
+{
+    if (cores < 1)
+        return arena_printf(a, "%s does not tell its cores", host);
+    return arena_printf(a, "%lld core%s of %s divided by %lld device%s", (long long)cores,
+                        cores == 1 ? "" : "s", host, (long long)devices, devices == 1 ? "" : "s");
+}
+#define THREADS_LATER                                                                         \
+    "decided when the job first starts: a host's cores divided by its devices, of the job's " \
+    "poorest host"
 
 // A job file that names none goes on with those of the job as it was begun.
 static inline void threads_keep(struct job *now, const struct job *before)

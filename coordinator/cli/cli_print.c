@@ -236,6 +236,15 @@ static void json_unsaved(struct json_out *w, const Weft__V1__JobStatus *s)
     json_end(w);
 }
 
+void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out)
+{
+    if (s->threads)
+        plain_line(out, "%s%d a device: %s", before, s->threads,
+                   *s->threads_why ? s->threads_why : "resources.threads of the job");
+    else if (*s->threads_why)
+        plain_line(out, "%s%s", before, s->threads_why);
+}
+
 void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
 {
     int ended = job_ended(s->state);
@@ -268,6 +277,8 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_text(w, "text", s->text);
     json_text(w, "store", s->store);
     json_unsaved(w, s);
+    json_count(w, "threads", s->threads ? s->threads : -1);
+    json_text(w, "threads_why", s->threads_why);
 }
 
 void json_event(struct json_out *w, const Weft__Rows__Event *e)

@@ -35,6 +35,9 @@ const char *word_checkpoint(int state);                        // "COMMITTED", o
 // A line of both, and below it what `text` says in further lines, indented: no text from outside can
 // begin a line and look like one of ours.
 void print_lines(struct buf *out, const char *before, const char *text);
+// A line with the threads of a device and how their number came about, after `before`; nothing
+// where there is nothing to say.
+void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out);
 
 // The exit code of a verb that waits for a job in this state; -1 if the job goes on.
 int job_ended(Weft__Rows__JobState s);

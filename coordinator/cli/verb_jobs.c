@@ -165,6 +165,7 @@ static void print_where(const Weft__V1__JobStatus *s, struct buf *out)
     plain_line(out, "ranks       %d %s%s", s->ranks, s->mesh, buf_str(&hosts));
     buf_clear(&hosts);
     buf_printf(out, "priority    %lld\n", (long long)s->priority);
+    print_threads(s, "threads     ", out);
     buf_printf(out, "restarts    %d, epoch %llu\n", s->restarts, (unsigned long long)s->epoch);
     if (s->unsaved)
         plain_line(out, "not saved   since %s, %d save%s failed: %s",

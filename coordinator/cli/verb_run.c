@@ -48,8 +48,9 @@ struct run {
     struct link link;
     struct link_stream stream;
     struct progress progress;
-    int signals; // a signalfd
-    int stops;   // how often a stop was asked for
+    int signals;           // a signalfd
+    int stops;             // how often a stop was asked for
+    char threads_why[120]; // as of SubmitRequest; "": the job file names them
 };
 
 // ---- before any daemon ----
@@ -137,8 +138,14 @@ static void settle_threads(struct run *r)
         threads_keep(&r->job, &before);
     }
     arena_clear(&a);
-    if (!*threads)
-        *threads = threads_share(cores_usable(), r->job.resources.devices);
+    const char *why = "it was begun with as many";
+    if (!*threads) {
+        int cores = cores_usable();
+        int64_t devices = r->job.resources.devices;
+        *threads = threads_share(cores, devices);
+        why = threads_print_why(&r->arena, "this machine", cores, devices);
+    }
+    snprintf(r->threads_why, sizeof r->threads_why, "%s", why);
     buf_clear(&r->resolved);
     job_print(&r->job, &r->resolved);
 }
@@ -325,6 +332,7 @@ static int submit_job(struct run *r)
     req.request_id = r->record.request;
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
+    req.threads_why = r->threads_why;
     if (r->changed)
         req.continues = r->record.job;
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
@@ -497,9 +505,10 @@ static int watch_job(struct run *r)
 static void print_start(const struct run *r)
 {
     const struct job_resources *s = &r->job.resources;
-    plain_error("%lld %s device%s, %lld thread%s each; state in %s; Ctrl-C saves and stops",
+    plain_error("%lld %s device%s, %lld thread%s each (%s); state in %s; Ctrl-C saves and stops",
                 (long long)s->devices, job_device_kind(s->kind), s->devices == 1 ? "" : "s",
-                (long long)s->threads, s->threads == 1 ? "" : "s", r->record.dir);
+                (long long)s->threads, s->threads == 1 ? "" : "s",
+                *r->threads_why ? r->threads_why : "resources.threads", r->record.dir);
 }
 
 static int run_job(struct run *r)

@@ -93,6 +93,7 @@ static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
                *s->text ? ": " : "");
     print_lines(out, buf_str(&before), s->text);
     buf_clear(&before);
+    print_threads(s, "threads: ", out);
 }
 
 static void print_text(const Weft__V1__WhyReply *r, struct buf *out)

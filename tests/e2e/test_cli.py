@@ -11,7 +11,7 @@ import solo
 
 INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
-    "mesh": OBJ, "devices": INT, "threads": INT, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
+    "mesh": OBJ, "devices": INT, "threads": INT, "threads_why": STR, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
     "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
     "fits": BOOL, "device_model": STR, "hash": STR,
 }  # fmt: skip
@@ -131,13 +131,14 @@ def test_the_same_job_has_the_same_hash_and_another_another(small):
 def test_the_plan_for_people_says_the_same(small):
     end = solo.weft("plan", small)
     assert end.code == 0
+    assert f"\nparameters: {32 + 8 + 24 + 3} in all\n" in end.out, end
     for text in ("small", "layers/0/weight", "arena", "all_reduce", "utilisation", "it would run"):
         assert text in end.out, end
 
 
 def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
     end = solo.weft("plan", str(solo.REPO / "deploy/examples/gpt-3d.yaml"))
-    rows = end.out.partition("parameters\n")[2].partition("memory")[0].splitlines()
+    rows = end.out.partition(" in all\n")[2].partition("memory")[0].splitlines()
     assert len({len(row.split()[0]) for row in rows}) > 2, end
     assert len({row.index(row.split()[1]) for row in rows}) == 1, rows
 

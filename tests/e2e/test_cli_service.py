@@ -20,7 +20,7 @@ ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "loss", "tokens_per_s", "samples_per_s", "eval_loss",
     "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint", "exit", "priority", "ranks", "owner", "submitted",
-    "text", "store", "found", "unsaved",
+    "text", "store", "found", "unsaved", "threads", "threads_why",
 }  # fmt: skip
 
 
@@ -108,6 +108,8 @@ def test_status_says_what_is_known_and_null_for_the_rest(desk):
     for unknown in ("tokens_per_s", "eval_loss", "eval_accuracy", "checkpoint", "exit", "goal"):
         assert s[unknown] is None, unknown
     assert s["submitted"] == 1700000000.123
+    assert (s["threads"], s["threads_why"]) == (3, "7 cores of w0 divided by 2 devices")
+    assert "threads     3 a device: 7 cores of w0 divided by 2 devices\n" in desk.weft("status", ID[:8]).out
 
 
 def test_jobs_lists_each_as_status_does(desk):
@@ -142,6 +144,8 @@ def test_why_tells_events_and_where_the_time_went(desk):
     assert why["goodput"] == 0.75  # 3 of queued 1 + running 3; held by a person counts for nothing
     text = desk.weft("why", "small").out
     assert "goodput 75.0 %" in text and "started" in text and "next: words" in text
+    assert "\nthreads: 3 a device: 7 cores of w0 divided by 2 devices\n" in text
+    assert why["threads_why"] == "7 cores of w0 divided by 2 devices"
 
 
 # ---- acts ----------------------------------------------------------------------------------------
@@ -373,6 +377,14 @@ def test_no_text_of_the_service_steers_the_terminal(desk, args, form):
     assert "\\u001b[2J" in shown if form else "\\x1b[2J" in shown, shown
     ours = re.sub("^last lines of rank .*\nforged", "", shown, flags=re.M)  # a log's lines stand as they are
     assert not re.search("^forged", ours, re.M), shown
+
+
+def test_who_decides_threads_is_told_in_one_line_whatever_it_says(desk):
+    desk.start("hostile")
+    for verb, before in (("status", "threads     "), ("why", "threads: ")):
+        told = [line for line in desk.weft(verb, "small").out.splitlines() if line.startswith(before)]
+        assert told == [before + "3 a device: 7 cores of w0 divided by 2 devices"
+                        r"\x1b[2J\u009b1m\u202e!\nforged"], told
 
 
 # ---- doctor, completion --------------------------------------------------------------------------

@@ -122,17 +122,22 @@ def test_the_first_start_of_a_run_decides_its_threads_and_later_ones_keep_them(p
     unpinned(run, toy, train__steps=10)
     plan = solo.weft("plan", str(run.file))
     assert "threads of a device: decided when the job first starts" in plan.out, plan
+    named = ("plan", str(run.file), "-s", "resources.threads=2")
+    assert "a device uses 2 threads: resources.threads of the job\n" in solo.weft(*named).out
+    told = json.loads(solo.weft(*named, "--json").out)
+    assert (told["threads"], told["threads_why"]) == (2, None)
     with one_core():
         end = solo.weft("run", str(run.file))
-    assert end.code == 0 and end.err.count("1 cpu device, 1 thread each") == 1, end
+    assert end.code == 0, end
+    assert end.err.count("1 cpu device, 1 thread each (1 core of this machine divided by 1 device)") == 1, end
     unpinned(run, toy, train__steps=20)
     end = solo.weft("run", str(run.file))
-    assert end.code == 0 and "1 cpu device, 1 thread each" in end.err, end
+    assert end.code == 0 and "1 cpu device, 1 thread each (it was begun with as many)" in end.err, end
     newest = run.checkpoints()[-1]
     assert newest.step == 20 and newest.manifest["numerics"]["threads"] == 1
     assert [c["what"] for c in newest.manifest["changes"]] == ["train.steps from 10 to 20"]
     end = solo.weft("run", str(run.file), "-s", "train.steps=30", "-s", "resources.threads=2")
-    assert end.code == 0 and "1 cpu device, 2 threads each" in end.err, end
+    assert end.code == 0 and "1 cpu device, 2 threads each (resources.threads)" in end.err, end
     newest = run.checkpoints()[-1]
     assert newest.manifest["numerics"]["threads"] == 2
     assert "resources.threads from 1 to 2" in newest.manifest["changes"][-1]["what"]
@@ -166,6 +171,22 @@ def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place
     assert newest.tensors() == by_hand(place, toy).final()
 
 
+def threads_told(run, *flags):
+    """What each status of `weft run --json` says of the threads, once."""
+    lines = [json.loads(line) for line in solo.weft("run", str(run.file), "--json", *flags).out.splitlines()]
+    return {(s["threads"], s["threads_why"]) for s in lines if s["type"] == "status"}
+
+
+def test_a_run_tells_who_decided_its_threads_as_long_as_it_goes_on(place, toy):
+    run = solo.Run(place, solo.job(toy, 1), "mine")
+    unpinned(run, toy, train__steps=10)
+    shared = {(1, "1 core of this machine divided by 1 device")}
+    with one_core():
+        assert threads_told(run) == shared
+    assert threads_told(run, "-s", "train.steps=20") == shared
+    assert threads_told(run, "-s", "train.steps=30", "-s", "resources.threads=1") == {(1, None)}
+
+
 def test_the_first_placement_of_a_served_job_decides_its_threads(place, toy):
     run = solo.Run(place, solo.job(toy, 1), "mine")
     unpinned(run, toy, train__steps=2)
@@ -176,6 +197,10 @@ def test_the_first_placement_of_a_served_job_decides_its_threads(place, toy):
         job = c.submit(solo.job(data, 1, train__steps=20, resources={"threads": 0}))
         c.succeed(job)
         assert solo.checkpoints_of(c.store(job))[-1].manifest["numerics"]["threads"] == here
+        why = rf"{here} cores? of w0 divided by 1 device"
+        told = c.json("status", job)
+        assert told["threads"] == here and re.fullmatch(why, told["threads_why"]), told
+        assert re.search(rf"\nthreads: {here} a device: {why}\n", c.weft("why", job).out)
         c.submit(solo.job(data, 1, train__steps=40, resources={"threads": 0}), "--continue", job)
         c.succeed(job)
         newest = solo.checkpoints_of(c.store(job))[-1]

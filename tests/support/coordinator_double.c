@@ -32,7 +32,7 @@ enum { TEXT = 80, WORDY = 901 };
 static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
             ready[TEXT] = "ready", version[TEXT] = "0.1.0", store[TEXT] = "/store/small-01234567",
             kind[TEXT] = "started", words[WORDY] = "words of the coordinator",
-            sample[TEXT] = "once upon",
+            threads_why[TEXT] = "7 cores of w0 divided by 2 devices", sample[TEXT] = "once upon",
             line[TEXT] = "bare \377 line";
 
 enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
@@ -99,6 +99,8 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->submitted_ms = 1700000000123;
     s->store = store;
     s->text = words;
+    s->threads = 3;
+    s->threads_why = threads_why;
 }
 
 static void fill_event(Weft__Rows__Event *e, int64_t t_ms)
@@ -432,8 +434,8 @@ static void answer(const struct rpc_event *ev)
 
 static void poison_texts(void)
 {
-    char *const texts[] = {host_name, owner, model, ready, version,
-                           store,     kind,  words, line,  sample};
+    char *const texts[] = {host_name, owner, model, ready,  version,    store,
+                           kind,      words, line,  sample, threads_why};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         strcat(texts[i], "\033[2J\xc2\x9b"
                          "1m\u202e!\nforged");

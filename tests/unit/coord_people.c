@@ -79,6 +79,7 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
              name, ranks, 12 * ranks, more);
     q.request_id = frame_text(request);
     q.resolved = text;
+    q.threads_why = frame_text(w->threads_why ? w->threads_why : "");
     ev.submit = &q;
     w->reply_job[0] = w->refused[0] = 0;
     world_event(w, &ev);

@@ -55,8 +55,9 @@ struct message {
 struct world {
     struct coord *c;
     int64_t now, wall;
-    const char *boot; // of the coordinator's machine
-    const char *user; // who submits and acts; null: ann
+    const char *boot;        // of the coordinator's machine
+    const char *user;        // who submits and acts; null: ann
+    const char *threads_why; // said with what is submitted; null: nothing
     int nrows;
     Weft__Rows__Write *rows[ROWS];
     struct world_host hosts[HOSTS];

@@ -164,6 +164,8 @@ static void test_a_repeated_submit_gets_the_first_answer(void **state)
     world_restart(w);
     assert_string_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
     assert_string_not_equal(world_submit_as(w, "r-2", "it", 1, ""), first);
+    w->threads_why = "it was begun with as many"; // as a run's second try says
+    assert_string_equal(world_submit_as(w, "r-1", "it", 1, ""), first);
     assert_string_equal(world_submit_as(w, "r-1", "other", 1, ""), "");
     assert_non_null(strstr(w->refused, "another call"));
     assert_string_equal(world_submit_as(w, "", "it", 1, ""), "");

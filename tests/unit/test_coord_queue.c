@@ -2,6 +2,7 @@
 // Who is placed, who waits for whom, who is preempted.
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/job/threads.h"
 #include "tests/unit/coord_world.h"
 
 #include <stdio.h>
@@ -363,6 +364,17 @@ static bool has_threads(struct world *w, const char *job, int threads)
     return strstr(world_job(w, job)->resolved, line) != NULL;
 }
 
+// As people are told; an empty `why` is the job's own number.
+static void expect_told(struct world *w, const char *job, int threads, const char *why)
+{
+    struct arena a;
+    arena_init(&a);
+    const Weft__V1__JobStatus *s = coord_status(w->c, job, &a, NULL);
+    assert_int_equal(s->threads, threads);
+    assert_string_equal(s->threads_why, why);
+    arena_clear(&a);
+}
+
 static void test_the_first_placement_decides_the_threads_by_the_poorest_host(void **state)
 {
     struct world *w = *state;
@@ -370,10 +382,12 @@ static void test_the_first_placement_decides_the_threads_by_the_poorest_host(voi
     w->hosts[1].cores = 7;
     const char *job = world_submit(w, "job", 4, AUTO);
     assert_true(has_threads(w, job, 0));
+    expect_told(w, job, 0, THREADS_LATER);
     world_host(w, 0, 2);
     world_host(w, 1, 2);
     assert_state(w, job, RUNNING);
     assert_true(has_threads(w, job, 3));
+    expect_told(w, job, 3, "7 cores of host1 divided by 2 devices");
 }
 
 static void test_a_job_keeps_its_threads_wherever_it_goes_on(void **state)
@@ -391,6 +405,7 @@ static void test_a_job_keeps_its_threads_wherever_it_goes_on(void **state)
     world_restart(w);
     assert_state(w, job, RUNNING);
     assert_true(has_threads(w, job, 4));
+    expect_told(w, job, 4, "8 cores of host0 divided by 2 devices");
 }
 
 static void test_workers_of_one_machine_share_its_cores(void **state)
@@ -409,10 +424,14 @@ test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one(voi
 {
     struct world *w = *state;
     world_host(w, 0, 2);
-    assert_true(has_threads(w, world_submit(w, "silent", 1, AUTO), 1));
+    const char *silent = world_submit(w, "silent", 1, AUTO);
+    assert_true(has_threads(w, silent, 1));
+    expect_told(w, silent, 1, "host0 does not tell its cores");
     w->hosts[1].cores = 64;
     world_host(w, 1, 1);
-    assert_true(has_threads(w, world_submit(w, "named", 1, CALM "resources: {threads: 5}\n"), 5));
+    const char *named = world_submit(w, "named", 1, CALM "resources: {threads: 5}\n");
+    assert_true(has_threads(w, named, 5));
+    expect_told(w, named, 5, "");
 }
 
 int main(void)
