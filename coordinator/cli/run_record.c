@@ -58,6 +58,13 @@ static void read_fields(struct record *r)
     r->there = strlen(r->request) == 32 && strlen(r->hash) == 64;
 }
 
+bool record_begun(const char *base_dir, const char *name)
+{
+    char path[PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s/.weft/%s/job", base_dir, name) < sizeof path &&
+           access(path, F_OK) == 0;
+}
+
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e)
 {
     char base[PATH_MAX], weft[PATH_MAX + 8];

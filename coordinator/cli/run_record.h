@@ -23,6 +23,8 @@ struct record {
     char request[ID_LEN], hash[65], job[65], state[32], store[4096];
 };
 
+// Whether a record is there, as long as nobody holds the folder. Makes nothing.
+bool record_begun(const char *base_dir, const char *name);
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
 // another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "common/base/plain.h"
-#include "common/data/pattern.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
+#include "coordinator/cli/absent_data.h"
 #include "coordinator/cli/verbs.h"
 
 // How wide to print: as the terminal, or as a page where the output is a file or a pipe.
@@ -117,29 +117,14 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
-static bool is_absent(const struct job *job, const char *path, struct arena *a)
-{
-    const char **files;
-    int n;
-    return pattern_files(NULL, job_path(job, a, path), a, &files, &n, NULL) ||
-           access(files[0], R_OK);
-}
-
-// Names the data files that are not where the job file says, each once; null where all are.
+// Names the data files that are not where the job file says; null where all are.
 static const char *list_absent(const struct job *job, struct arena *a)
 {
-    const struct job_data *d = &job->data;
-    const char *const paths[] = {d->train.images, d->train.labels, d->train.tokens,
-                                 d->eval.images,  d->eval.labels,  d->eval.tokens};
-    enum { PATHS = sizeof paths / sizeof *paths };
-    char *list = NULL;
-    for (int i = 0; i < PATHS; i++) {
-        int same = 0;
-        while (same < i && !(paths[i] && paths[same] && strcmp(paths[i], paths[same]) == 0))
-            same++;
-        if (same == i && paths[i] && is_absent(job, paths[i], a))
-            list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", paths[i]);
-    }
+    struct absent absent[ABSENT_MAX];
+    const char *list = NULL;
+    int n = absent_data(job, a, absent);
+    for (int i = 0; i < n; i++)
+        list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", absent[i].path);
     return list;
 }
 

@@ -25,6 +25,7 @@
 #include "common/ckpt/store.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
+#include "coordinator/cli/absent_data.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/own_daemons.h"
@@ -55,13 +56,29 @@ struct run {
 
 // ---- before any daemon ----
 
+// A job that begins reads its data here: what is not there is told before anything is made.
+static int check_data(struct run *r)
+{
+    struct absent absent[ABSENT_MAX];
+    int n = absent_data(&r->job, &r->arena, absent);
+    for (int i = 0; i < n; i++) {
+        int line = job_line(&r->job, absent[i].key, strlen(absent[i].key));
+        const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
+        plain_error("%s%s: %s: %s", r->args->pos[0], at, absent[i].key, absent[i].why);
+    }
+    return n ? CLIENT_USAGE : CLIENT_OK;
+}
+
 static int load_job(struct run *r)
 {
     int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
-    if (rc || realpath(r->job.base_dir, r->base))
+    if (rc)
         return rc;
-    complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
-    return CLIENT_USAGE;
+    if (!realpath(r->job.base_dir, r->base)) {
+        complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
+        return CLIENT_USAGE;
+    }
+    return r->args->fresh || !record_begun(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
 }
 
 static int report_failure(const struct run *r, const struct err *e, const char *todo, int code)

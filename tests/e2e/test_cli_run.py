@@ -44,6 +44,8 @@ class Bin:
 
     def write_job(self, steps):
         nowhere = {"images": "x", "labels": "y"}
+        for name in nowhere.values():
+            (self.place / name).touch()
         self.job.write_text(json.dumps({
             "name": "small", "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3}, "mesh": {"dp": 2},
             "data": {"train": nowhere, "batch": 12}, "train": {"steps": steps},
@@ -137,6 +139,38 @@ def test_a_job_that_would_not_compile_leaves_nothing_that_refuses_the_mended_one
     assert refused.code == 2 and "does not divide by 3" in refused.err, refused
     assert not bin.lines("starts") and not (bin.place / ".weft").exists()
     assert bin.run().code == 0
+
+
+def test_data_that_is_not_there_is_told_by_its_line_and_leaves_nothing(bin):
+    (bin.place / "y").unlink()
+    refused = bin.run("-s", "data.train.images=z")
+    assert refused.code == 2 and not refused.out, refused
+    assert refused.err.splitlines() == [
+        f"{bin.job}: data.train.images: cannot open {bin.place}/z: No such file or directory",
+        f"{bin.job}:1: data.train.labels: cannot open {bin.place}/y: No such file or directory",
+    ]
+    assert not bin.lines("starts") and not (bin.place / ".weft").exists()
+    bin.write_job(30)
+    assert bin.run().code == 0
+
+
+def test_images_are_one_file_each_whatever_its_name_holds(bin):
+    refused = bin.run("-s", "data.train.images=x*")  # where there is an x
+    told = f"{bin.job}: data.train.images: cannot open {bin.place}/x*: No such file or directory"
+    assert refused.code == 2 and refused.err.splitlines() == [told], refused
+    (bin.place / "x*").write_bytes((bin.place / "x").read_bytes())
+    assert bin.run("-s", "data.train.images=x*").code == 0
+
+
+def test_a_run_goes_on_where_its_data_is_gone_and_a_new_one_is_refused(bin):
+    bin.words("FAILED")
+    assert bin.run().code == 1
+    (bin.place / "x").unlink()
+    again = bin.run()
+    assert again.code == 1 and "FAILED" in again.out, again  # its ranks tell what they miss
+    refused = bin.run("--new")
+    assert refused.code == 2 and "cannot open" in refused.err, refused
+    assert not list((bin.place / ".weft/small").glob("old-*"))
 
 
 @pytest.mark.parametrize("state", ["FAILED", "HELD", "CANCELLED"])
