@@ -158,13 +158,14 @@ int link_open(struct link *l, const struct verb *v, const struct args *a)
 {
     struct err e = {0};
     struct sigaction act = {.sa_handler = exit_interrupted};
+    char advice[80];
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone shows as a failed write
     if (!link_dial(l, v, a->coordinator, a->tls, &e))
         return CLIENT_OK;
-    complain(v, e.text, l->address[0] ? l->address : NULL,
-             "see `weft help` on --coordinator and --tls");
+    snprintf(advice, sizeof advice, "see `weft help %s` on --coordinator and --tls", v->name);
+    complain(v, e.text, l->address[0] ? l->address : NULL, advice);
     link_close(l);
     return CLIENT_USAGE;
 }

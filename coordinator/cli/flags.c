@@ -73,6 +73,11 @@ const char *flag_name(enum flag f)
     return rows[f].name;
 }
 
+const char *flag_brief(enum flag f)
+{
+    return rows[f].brief ? rows[f].brief : "";
+}
+
 const char *flag_value(enum flag f)
 {
     return rows[f].value ? rows[f].value : "";
@@ -152,6 +157,20 @@ static int take_flag(struct args *a, const struct verb *v, int *i, int argc, cha
     return take_value(a, v, r, eq ? eq + 1 : argv[++*i]);
 }
 
+static int refuse_argument(const struct verb *v, const char *word)
+{
+    char what[200];
+    snprintf(what, sizeof what, "'%.60s' is one argument too many", word);
+    return usage(v, what);
+}
+
+static int refuse_lack(const struct verb *v)
+{
+    char what[200];
+    snprintf(what, sizeof what, "an argument is missing: %s", v->args);
+    return usage(v, what);
+}
+
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
 {
     bool flags = true;
@@ -163,13 +182,13 @@ int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
         else if (flags && argv[i][0] == '-' && argv[i][1])
             rc = take_flag(a, v, &i, argc, argv);
         else if (a->npos == v->most || a->npos == ARGS_MAX)
-            rc = usage(v, "too many arguments");
+            rc = refuse_argument(v, argv[i]);
         else
             a->pos[a->npos++] = argv[i];
         if (rc)
             return rc;
     }
-    return a->npos < v->least ? usage(v, "an argument is missing") : CLIENT_OK;
+    return a->npos < v->least ? refuse_lack(v) : CLIENT_OK;
 }
 
 void print_usage(const struct verb *v, FILE *to)

@@ -49,7 +49,9 @@ struct args { // texts are borrowed from argv
 
 // argv[0] is the first word after the verb. Returns an exit code; what is wrong has been printed.
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv);
-// A flag's name ("--json"), what its value is called ("" if it takes none), and what it does.
+// A flag's name ("--json"), its short one ("-f", "" if it has none), what its value is called ("" if
+// it takes none), and what it does.
 const char *flag_name(enum flag f);
+const char *flag_brief(enum flag f);
 const char *flag_value(enum flag f);
 const char *flag_doc(enum flag f);

@@ -60,7 +60,7 @@ static const struct verb verbs[] = {
      REMOTE | F(FOLLOW) | F(RANK) | F(LINES) | F(EPOCH), 1, 1, verb_logs, A_JOB, 0},
     {"why", "JOB", "its story: every wait, failure and restart, and where the time went", REMOTE, 1,
      1, verb_why, A_JOB, 0},
-    {"cancel", "JOB", "stop it for good", REMOTE | F(WHY), 1, 1, verb_act, A_JOB,
+    {"cancel", "JOB", "save it and end it", REMOTE | F(WHY), 1, 1, verb_act, A_JOB,
      WEFT__V1__VERB__CANCEL},
     {"hold", "JOB", "save it and keep it from running", REMOTE | F(WHY), 1, 1, verb_act, A_JOB,
      WEFT__V1__VERB__HOLD},
@@ -89,7 +89,7 @@ static const struct verb verbs[] = {
     {"completion", "bash", "the shell's completion: eval \"$(weft completion bash)\"", 0, 1, 1,
      run_completion, NULL, 0},
 };
-enum { VERBS = sizeof verbs / sizeof *verbs };
+enum { VERBS = sizeof verbs / sizeof *verbs, NAME_COLUMNS = 12, ARGS_COLUMNS = 14 };
 
 // The shell completes what the table holds.
 static int run_completion(const struct verb *v, const struct args *a)
@@ -108,9 +108,13 @@ static const struct verb *find_verb(const char *name)
 static void print_help(FILE *to)
 {
     plain_printf(to, "weft %s: distributed training as a service\n\n", WEFT_VERSION);
-    for (int i = 0; i < VERBS; i++)
-        plain_printf(to, "  weft %-12s%s%*s %s\n", verbs[i].name, verbs[i].args,
-                     14 - text_columns(verbs[i].args), "", verbs[i].doc);
+    for (int i = 0; i < VERBS; i++) {
+        int space = ARGS_COLUMNS - text_columns(verbs[i].args);
+        plain_printf(to, "  weft %-*s%s", NAME_COLUMNS, verbs[i].name, verbs[i].args);
+        if (space < 0)
+            plain_printf(to, "\n  %*s", (int)sizeof "weft" + NAME_COLUMNS + ARGS_COLUMNS, "");
+        plain_printf(to, "%*s %s\n", space < 0 ? 0 : space, "", verbs[i].doc);
+    }
     plain_printf(
         to,
         "\nweft help VERB says more. Exit: 0 ok, 1 the job failed, was cancelled or is held, or a "
@@ -124,7 +128,8 @@ static void print_verb_help(const struct verb *v)
     print_usage(v, stdout);
     for (int i = 0; i < FLAGS; i++)
         if (v->flags & FLAG_BIT(i))
-            plain_printf(stdout, "  %-14s %-10s %s\n", flag_name(i), flag_value(i), flag_doc(i));
+            plain_printf(stdout, "  %2s%c %-14s %-10s %s\n", flag_brief(i),
+                         *flag_brief(i) ? ',' : ' ', flag_name(i), flag_value(i), flag_doc(i));
     if (v->more)
         plain_printf(stdout, "%s\n", v->more);
 }
@@ -132,6 +137,11 @@ static void print_verb_help(const struct verb *v)
 static int refuse_verb(const char *word)
 {
     const char *names[VERBS], *near;
+    if (*word == '-') {
+        plain_error("weft: '%s' stands where the verb should: its flags follow it", word);
+        plain_error("  to do: `weft help` lists the verbs, `weft help VERB` its flags");
+        return CLIENT_USAGE;
+    }
     for (int i = 0; i < VERBS; i++)
         names[i] = verbs[i].name;
     near = suggest(word, names, VERBS);
@@ -144,6 +154,11 @@ static int refuse_verb(const char *word)
 static bool is_help(const char *word)
 {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static bool asks_help(const char *word)
+{
+    return is_help(word) || strcmp(word, "help") == 0;
 }
 
 static int run_verb(const struct verb *v, int argc, char **argv)
@@ -170,10 +185,11 @@ int main(int argc, char **argv)
         print_help(stderr);
         return CLIENT_USAGE;
     }
-    if (is_help(word) || strcmp(word, "help") == 0) {
-        const struct verb *v = argc > 2 ? find_verb(argv[2]) : NULL;
-        if (argc > 2 && !v)
-            return refuse_verb(argv[2]);
+    if (asks_help(word)) {
+        const char *of = argc > 2 && !asks_help(argv[2]) ? argv[2] : NULL;
+        const struct verb *v = of ? find_verb(of) : NULL;
+        if (of && !v)
+            return refuse_verb(of);
         v ? print_verb_help(v) : print_help(stdout);
         return CLIENT_OK;
     }

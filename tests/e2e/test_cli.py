@@ -273,6 +273,40 @@ def test_a_mistyped_verb_is_told_in_two_lines():
                                     "  to do: `weft help` lists the verbs"], end
 
 
+def test_the_list_of_verbs_has_one_column_of_what_they_do():
+    lines = solo.weft("help").out.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("  weft run "))
+    column = lines[first].index("train here")
+    for line in lines[first : lines.index("", first)]:
+        assert "  " not in line[column:] and len(line) <= 110, line
+        assert line.startswith("  weft ") or line[:column].isspace() and not line[column].isspace(), line
+
+
+def test_help_of_help_is_the_help():
+    assert solo.weft("help", "help").out == solo.weft("help", "--help").out == solo.weft("help").out
+
+
+def test_a_flag_in_the_place_of_the_verb_is_told_to_follow_it():
+    end = solo.weft("--json", "jobs")
+    assert end.code == 2 and not end.out, end
+    assert end.err.splitlines()[0] == "weft: '--json' stands where the verb should: its flags follow it", end
+
+
+def test_help_names_the_short_flags():
+    said = solo.weft("help", "logs").out
+    assert "  -f, --follow" in said and "  -n, --lines" in said and "      --rank" in said, said
+
+
+@pytest.mark.parametrize("args, says", [
+    (["plan"], "weft plan: an argument is missing: JOB.yaml"),
+    (["plan", "a", "b"], "weft plan: 'b' is one argument too many"),
+    (["workers", "x"], "weft workers: 'x' is one argument too many"),
+])  # fmt: skip
+def test_what_is_missing_or_too_much_is_named(args, says):
+    end = solo.weft(*args)
+    assert end.code == 2 and end.err.splitlines()[0] == says, end
+
+
 @pytest.mark.parametrize(
     "args", [[], ["--solo", "x"], ["--rank", "-1"], ["--of", "many"], ["--nonsense"], ["stray"]]
 )

@@ -185,7 +185,7 @@ def test_nobody_there_ends_with_3_naming_the_address(desk, job):
         (["logs", "x", "--rank", "-1"], "--rank"), (["submit", "/no/such.yaml"], "/no/such.yaml"),
         (["run", "/no/such.yaml"], "/no/such.yaml"), (["submit", "x", "--request"], "--request"),
         (["jobs", "--coordinator", "10.1.2.3:7700"], "TLS"), (["jobs", "--json=yes"], "switch"),
-        (["jobs", "--tls", "/no/such/folder"], "/no/such/folder"), (["completion", "fish"], "bash"), (["joobs"], "jobs"),
+        (["jobs", "--tls", "/no/such/folder"], "see `weft help jobs` on --coordinator and --tls"), (["completion", "fish"], "bash"), (["joobs"], "jobs"),
     ],
 )  # fmt: skip
 def test_wrong_use_ends_with_2_and_says_what_is_wrong(desk, args, names):
