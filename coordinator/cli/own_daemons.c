@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +86,7 @@ static int open_log(const struct own_daemon *d, struct err *e)
 
 static int start_daemon(struct own_daemons *m, struct own_daemon *d, struct err *e)
 {
-    int pass[] = {m->lifeline[0], -1};
+    int pass[] = {m->lifeline[0], d == &m->daemon[OWN_WORKER] ? m->ready[1] : -1, -1};
     int log = open_log(d, e);
     if (log < 0)
         return ERR_IO;
@@ -141,7 +142,7 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
 {
     static const char *const names[] = {"weft-coordinator", "weft-worker"};
     static const char *const rooms[] = {"coordinator", "worker"};
-    char fd[16];
+    char fd[16], ready[16];
     for (int i = 0; i < OWN_DAEMONS; i++) {
         struct own_daemon *d = &m->daemon[i];
         d->name = names[i];
@@ -153,13 +154,14 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
             return rc;
     }
     snprintf(fd, sizeof fd, "%d", m->lifeline[0]);
+    snprintf(ready, sizeof ready, "%d", m->ready[1]);
     snprintf(m->devices, sizeof m->devices, "%d", cpu ? devices : 0);
     struct own_daemon *c = &m->daemon[OWN_COORDINATOR], *w = &m->daemon[OWN_WORKER];
     const char *coordinator[] = {c->program, "--state",     m->state[0], "--listen",
                                  m->address, "--parent-fd", fd,          NULL};
     const char *worker[] = {w->program, "--coordinator", m->address, "--state", m->state[1],
                             "--own-rights", "--cpu-devices", m->devices, "--grace", "90s",
-                            "--parent-fd", fd,
+                            "--parent-fd", fd, "--ready-fd", ready,
                             // A job for CPUs must not wait for a GPU's driver.
                             cpu ? "--cuda-devices" : NULL, "0", NULL};
     set_argv(c, coordinator);
@@ -183,10 +185,10 @@ static void await_socket(struct own_daemons *m)
 int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
                   struct err *e)
 {
-    *m = (struct own_daemons){.lifeline = {-1, -1}};
+    *m = (struct own_daemons){.lifeline = {-1, -1}, .ready = {-1, -1}};
     snprintf(m->root, sizeof m->root, "%s", state);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    if (pipe2(m->lifeline, O_CLOEXEC))
+    if (pipe2(m->lifeline, O_CLOEXEC) || pipe2(m->ready, O_CLOEXEC | O_NONBLOCK))
         return err_errno(e, ERR_IO, "pipe");
     int rc = make_sockets(m, e);
     if (!rc)
@@ -241,6 +243,12 @@ int64_t daemons_due(const struct own_daemons *m)
             due = d->next_ns;
     }
     return due;
+}
+
+bool daemons_ready(const struct own_daemons *m)
+{
+    struct pollfd ready = {.fd = m->ready[0], .events = POLLIN};
+    return poll(&ready, 1, 0) == 1;
 }
 
 void daemons_drain(struct own_daemons *m)
@@ -299,6 +307,9 @@ void daemons_stop(struct own_daemons *m, int64_t grace_ms)
     wait_until_gone(m, 0, clock_mono_ns() + KILLED_S * CLOCK_S);
     if (m->lifeline[0] >= 0)
         close(m->lifeline[0]);
+    for (int i = 0; i < 2; i++)
+        if (m->ready[i] >= 0)
+            close(m->ready[i]);
     reap_orphans();
     remove_sockets(m);
     for (int i = 0; i < OWN_DAEMONS; i++)

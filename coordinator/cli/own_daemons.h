@@ -31,6 +31,7 @@ struct own_daemon {
 struct own_daemons {
     struct own_daemon daemon[OWN_DAEMONS];
     int lifeline[2]; // we hold the writing end
+    int ready[2];    // the worker writes to it once it has attached
     char sockets[200], address[256];
     char root[4096], state[OWN_DAEMONS][4200], devices[16];
 };
@@ -44,6 +45,8 @@ int daemons_start(struct own_daemons *m, const char *state, const char *kind, in
 int daemons_restart(struct own_daemons *m, struct err *e);
 // When daemons_restart will have something to start, in monotonic time; 0: nothing.
 int64_t daemons_due(const struct own_daemons *m);
+// Whether the worker has attached to the coordinator since it was started first.
+bool daemons_ready(const struct own_daemons *m);
 // Asks the worker to save what runs and to end; daemons_drained says whether it has. Meanwhile
 // daemons_restart is called as before.
 void daemons_drain(struct own_daemons *m);

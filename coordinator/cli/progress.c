@@ -76,27 +76,7 @@ static void print_json(const Weft__V1__WatchUpdate *u)
 
 // ---- text ----
 
-static void describe_job(const struct progress *p, struct buf *out)
-{
-    char word[WORD_MAX];
-    buf_printf(out, "%s %s", p->name, word_state(p->state));
-    if (p->step >= 0)
-        buf_printf(out, "  step %lld/%lld", (long long)p->step, (long long)p->steps);
-    if (p->reported) {
-        buf_printf(out, "  loss %.4g  %s %s/s", p->loss, word_rate(p->speed, word),
-                   p->tokens ? "tokens" : "samples");
-    }
-    if (p->evaluated && isnan(p->accuracy)) // a decoder has no accuracy
-        buf_printf(out, "  eval loss %.4g", p->eval_loss);
-    else if (p->evaluated)
-        buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
-    if (p->checkpoint >= 0)
-        buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
-    if (*p->text)
-        buf_printf(out, "  %.*s", (int)strcspn(p->text, "\n"), p->text);
-}
-
-// Adds the time that is left at the present speed, measured in steps between two lines.
+// The time that is left at the present speed, measured in steps between two lines.
 static void describe_eta(const struct progress *p, int64_t now, struct buf *out)
 {
     char word[WORD_MAX];
@@ -107,13 +87,36 @@ static void describe_eta(const struct progress *p, int64_t now, struct buf *out)
     buf_printf(out, "  eta %s", word_duration((double)(p->steps - p->step) / rate, word));
 }
 
+// What matters least comes last: a terminal may have no room for it.
+static void describe_job(const struct progress *p, int64_t now, struct buf *out)
+{
+    char word[WORD_MAX];
+    buf_printf(out, "%s %s", p->name, word_state(p->state));
+    if (p->step >= 0)
+        buf_printf(out, "  step %lld/%lld", (long long)p->step, (long long)p->steps);
+    describe_eta(p, now, out);
+    if (p->reported) {
+        buf_printf(out, "  loss %.4g  %s %s/s", p->loss, word_rate(p->speed, word),
+                   p->tokens ? "tokens" : "samples");
+    }
+    if (p->evaluated && isnan(p->accuracy)) // a decoder has no accuracy
+        buf_printf(out, "  eval loss %.4g", p->eval_loss);
+    else if (p->evaluated)
+        buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
+    if (p->checkpoint >= 0)
+        buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
+    if (*p->text && !(p->bare && p->state == WEFT__ROWS__JOB_STATE__QUEUED))
+        buf_printf(out, "  %.*s", (int)strcspn(p->text, "\n"), p->text);
+}
+
 static void show_line(struct progress *p, int64_t now)
 {
     struct buf line = {0};
     struct winsize ws;
-    int columns = p->live && ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
-    describe_job(p, &line);
-    describe_eta(p, now, &line);
+    describe_job(p, now, &line);
+    int columns = (int)line.len;
+    if (p->live)
+        columns = ioctl(1, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 10 ? ws.ws_col - 1 : 200;
     if (p->live)
         plain_erase_line(stdout);
     plain_printf(stdout, "%.*s%s", columns, buf_str(&line), p->live ? "" : "\n");
@@ -190,8 +193,8 @@ static void show_unsaved(struct progress *p, const Weft__V1__JobStatus *s)
 // Returns whether the state, or what is said about it, has changed.
 static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
 {
-    bool changed = s->state != p->state || strncmp(s->text, p->text, sizeof p->text - 1) != 0;
     bool moved = s->state != p->state;
+    bool changed = moved || strncmp(s->text, p->text, sizeof p->text - 1) != 0;
     snprintf(p->job, sizeof p->job, "%s", s->job);
     snprintf(p->name, sizeof p->name, "%s", s->name);
     snprintf(p->store, sizeof p->store, "%s", s->store);
@@ -262,6 +265,14 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
         show_line(p, now);
 }
 
+void progress_bare(struct progress *p, bool bare)
+{
+    bool withheld = p->bare && !bare && p->state == WEFT__ROWS__JOB_STATE__QUEUED && *p->text;
+    p->bare = bare;
+    if (withheld && !p->json)
+        show_line(p, clock_mono_ns());
+}
+
 void progress_say(struct progress *p, const char *text)
 {
     clear_live_line(p);
@@ -275,7 +286,7 @@ int progress_end(struct progress *p)
         return rc;
     clear_live_line(p);
     struct buf line = {0};
-    describe_job(p, &line);
+    describe_job(p, clock_mono_ns(), &line);
     plain_printf(stdout, "%s\n", buf_str(&line));
     fflush(stdout);
     buf_clear(&line);

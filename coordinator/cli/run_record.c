@@ -31,7 +31,7 @@ enum { FIELDS = sizeof fields / sizeof *fields };
 
 static int make_folder(const char *path, struct err *e)
 {
-    return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "%s", path) : 0;
+    return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "cannot make %s", path) : 0;
 }
 
 static void take_line(struct record *r, char *line)

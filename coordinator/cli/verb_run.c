@@ -191,7 +191,9 @@ static int open_record(struct run *r)
     int rc = record_open(&r->record, r->base, r->job.name, &e);
     if (rc)
         return report_failure(r, &e,
-                              rc == ERR_EXISTS ? "wait for it, or stop it" : "see the folder",
+                              rc == ERR_EXISTS
+                                  ? "wait for it, or stop it"
+                                  : "make the job file's folder one that you may write to",
                               rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
     settle_threads(r);
     job_hash(&r->job, hash);
@@ -248,18 +250,40 @@ static int report_finished(const struct run *r)
         return CLIENT_FAILED;
     }
     if (!r->args->json)
-        plain_printf(stdout, "%s is finished; start over with --new\n", r->job.name);
+        plain_printf(
+            stdout, "%s is finished; with more train.steps it goes on, with --new it starts over\n",
+            r->job.name);
     print_places(r);
     return CLIENT_OK;
+}
+
+// For a shell: what it would take for more than a word stands in quotes.
+static void put_word(struct buf *out, const char *word, bool quote)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "./_+-";
+    if (!quote && word[strspn(word, plain)] == 0) {
+        buf_puts(out, word);
+        return;
+    }
+    buf_putc(out, '\'');
+    for (; *word; word++)
+        buf_puts(out, *word == '\'' ? "'\\''" : (char[]){*word, 0});
+    buf_putc(out, '\'');
 }
 
 // Prints the command as it was given, since `weft` need not be in PATH.
 static void print_command(struct run *r)
 {
     struct buf line = {0};
-    buf_printf(&line, "to go on: %s run %s", program_invocation_name, r->args->pos[0]);
-    for (int i = 0; i < r->args->nset; i++)
-        buf_printf(&line, " -s '%s'", r->args->set[i]);
+    buf_puts(&line, "to go on: ");
+    put_word(&line, program_invocation_name, false);
+    buf_puts(&line, " run ");
+    put_word(&line, r->args->pos[0], false);
+    for (int i = 0; i < r->args->nset; i++) {
+        buf_puts(&line, " -s ");
+        put_word(&line, r->args->set[i], true);
+    }
     progress_say(&r->progress, buf_str(&line));
     buf_clear(&line);
 }
@@ -469,6 +493,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[RPC_TEXT_MAX] = "";
+    progress_bare(&r->progress, r->stops || !daemons_ready(&r->daemons));
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:

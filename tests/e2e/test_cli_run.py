@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import signal
 import subprocess
@@ -208,6 +209,29 @@ def test_an_interrupted_run_drains_and_names_the_command_that_goes_on(bin, sig):
     assert len(bin.lines("told")) == 1, "it is one job"
 
 
+def interrupt_once_it_says(p, says):
+    line = next((line for line in iter(lambda: solo.next_line(p), "") if says(line)), None)
+    assert line, "it ended, or was killed, before it said so"
+    p.send_signal(signal.SIGINT)
+    p.communicate(timeout=solo.WATCHDOG)
+    return line
+
+
+def test_a_folder_that_takes_no_state_is_told(bin):
+    (bin.place / ".weft").touch()
+    end = bin.run()
+    assert end.code == 1 and "to do: make the job file's folder one that you may write to" in end.err, end
+
+
+def test_why_a_job_waits_is_told_once_its_host_is_there(bin):
+    bin.words("QUEUED")
+    alone = interrupt_once_it_says(bin.popen(), lambda line: line.startswith("small QUEUED"))
+    assert "words of the coordinator" not in alone, alone
+    tell = 'while [ "$1" != --ready-fd ]; do shift; done; eval "echo here >&$2"\ntrap'
+    (bin.folder / "weft-worker").write_text(WORKER.replace("trap", tell))
+    assert interrupt_once_it_says(bin.popen(), lambda line: "QUEUED  step 30/30" in line and "words" in line)
+
+
 def test_a_refusal_names_the_runs_folder_and_no_coordinator(bin):
     end = bin.run("-s", "name=refused")
     assert end.code == 2, end
@@ -225,6 +249,18 @@ def test_what_a_job_cannot_help_is_not_told_to_be_changed_in_it(bin):
         "weft run: read only: disk full", f"  where: {bin.place}/.weft/full",
         "  to do: put that right, then run the same command again",
     ]
+
+
+def test_the_command_that_goes_on_is_quoted_for_a_shell(bin):
+    bin.words("break")
+    bin.job = bin.job.rename(bin.place / "a job.yaml")
+    name = "name='small'"
+    p = bin.popen("-s", name)
+    assert "STARTING" in solo.next_line(p)
+    p.send_signal(signal.SIGINT)
+    _, err = p.communicate(timeout=solo.WATCHDOG)
+    said = next(line for line in err.splitlines() if line.startswith("to go on: "))
+    assert shlex.split(said.removeprefix("to go on: ")) == [str(bin.folder / "weft"), "run", str(bin.job), "-s", name]
 
 
 def test_a_second_interruption_ends_at_once(bin):

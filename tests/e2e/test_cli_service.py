@@ -407,6 +407,12 @@ def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
     assert not list(place.glob(".weft-doctor*"))
 
 
+def test_the_time_that_is_left_stands_before_what_a_terminal_may_cut(desk):
+    out = desk.start("evals").weft("watch", "small").out
+    lines = [line for line in out.splitlines() if "  eta " in line]
+    assert lines and all(line.index("/30  eta ") < line.index("  loss ") for line in lines), out
+
+
 def test_why_a_job_ended_is_not_cut_where_there_is_no_terminal(desk):
     end = desk.start("FAILED", "wordy").weft("watch", "small")
     assert end.code == 1 and end.out.splitlines()[-1].endswith("w" * 900), end

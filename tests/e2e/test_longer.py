@@ -92,7 +92,7 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert end.code == 0, end
     assert_went_on(run, place, toy)
     again = solo.weft("run", str(run.file))
-    assert again.code == 0 and "finished" in again.out, again
+    assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again
 
 
 def test_weft_run_prints_paths_without_the_detours_of_the_job_file(place, toy):

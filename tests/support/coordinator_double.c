@@ -38,6 +38,7 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
 enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
     bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
+    bool evals;
     bool states; // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
@@ -270,6 +271,16 @@ static void add_sample(Weft__V1__WatchUpdate *u)
     u->report = &report;
 }
 
+static void add_evaluation(Weft__V1__WatchUpdate *u, int64_t step)
+{
+    static Weft__Rank__StepReport report;
+    weft__rank__step_report__init(&report);
+    report.step = step;
+    report.steps = STEPS;
+    report.evaluated = true;
+    u->report = &report;
+}
+
 static void say_status(uint64_t call, int64_t step, uint64_t epoch)
 {
     Weft__V1__WatchUpdate u;
@@ -300,11 +311,14 @@ static void on_watch(const struct rpc_event *ev)
         u.event = i == 1 ? &e : NULL;
         if (i == 1 && script.hostile)
             add_sample(&u);
+        if (script.evals)
+            add_evaluation(&u, STEPS * i / UPDATES);
         rpc_send(script.rpc, ev->call, &u.base, NULL);
         if (script.breaks && i == 3)
             return; // goes on when the process is killed
     }
-    rpc_finish(script.rpc, ev->call, RPC_OK, "");
+    if (script.end != WEFT__ROWS__JOB_STATE__QUEUED)
+        rpc_finish(script.rpc, ev->call, RPC_OK, "");
 }
 
 static void cut_off(uint64_t call, int lines)
@@ -454,6 +468,8 @@ static void take_word(const char *word)
         script.cuts = true;
     else if (strcmp(word, "pours") == 0)
         script.pours = true;
+    else if (strcmp(word, "evals") == 0)
+        script.evals = true;
     else if (strcmp(word, "wordy") == 0)
         memset(words, 'w', WORDY - 1);
     else if (strcmp(word, "mute") == 0)
