@@ -292,7 +292,7 @@ static const struct verb {
              [JOB_DRAINING] = {NO, "it is still stopping: resume it when it has"},
              [JOB_RECOVERING] = {NO, "it is recovering: it goes on by itself, or resume it then"},
              [JOB_HELD] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
-             [JOB_SUCCEEDED] = {NO, "it has succeeded"},
+             [JOB_SUCCEEDED] = {NO, "it has succeeded: `weft submit --continue` trains it longer"},
              [JOB_FAILED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
              [JOB_CANCELLED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
          }},

@@ -180,7 +180,7 @@ static void run_attempt(struct attempt *at)
     if (at->phase != PHASE_START || at->fault)
         return;
     n.step = at->job->restore_step;
-    job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "all %d ranks are ready, their plans agree",
+    job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "every rank is ready (%d), their plans agree",
              at->nranks);
     attempt_enter(at, PHASE_RUN);
 }

@@ -157,6 +157,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = at->job;
     struct job_note n = NOTE(FENCED);
+    int64_t had = j->committed_step;
     take_scan(at, d);
     tell_unused(at, d);
     text_set(&j->store, d->store);
@@ -183,11 +184,13 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     j->fenced = true;
     j->untidy = TIDY;
     job_saved(j);
-    job_event(j, &n,
-              from           ? "goes on from %s"
-              : j->epoch > 1 ? "begins anew"
-                             : "begins",
-              j->restore);
+    if (from)
+        job_event(j, &n, "goes on from %s", j->restore);
+    else if (had >= 0)
+        job_event(j, &n, "begins anew: the folder holds no checkpoint, and had one of step %lld",
+                  (long long)had);
+    else
+        job_event(j, &n, j->epoch > 1 ? "begins anew" : "begins");
     attempt_enter(at, PHASE_START);
 }
 

@@ -77,7 +77,8 @@ bool request_known(struct coord *c, uint64_t call, const char *id, const Protobu
         return false;
     digest_call(request, digest);
     if (memcmp(q->digest, digest, REQUEST_DIGEST) != 0)
-        out_refuse(c, call, CODE_INVALID, "this request id was used for another call");
+        out_refuse(c, call, CODE_INVALID,
+                   "this request id was used for another call: take another");
     else
         repeat_answer(c, call, q, reply);
     return true;

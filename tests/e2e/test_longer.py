@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 
 import cluster
 import pytest
@@ -93,6 +94,17 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert_went_on(run, place, toy)
     again = solo.weft("run", str(run.file))
     assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again
+
+
+def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_anew(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    (store,) = run.stores()
+    shutil.rmtree(store)
+    run.carry_on_as(solo.job(toy, 1, train__steps=30))
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0, end
+    assert "begins anew: the folder holds no checkpoint, and had one of step 20\n" in end.out, end
 
 
 def test_weft_run_prints_paths_without_the_detours_of_the_job_file(place, toy):

@@ -149,6 +149,8 @@ def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
     newest = one.status(job)["epoch"]
     none = one.weft("logs", job, "--epoch", str(newest + 1))
     assert none.code == 2 and f"no epoch {newest + 1} of the job yet: its newest is {newest}\n" in none.err, none
+    longer = one.weft("resume", job)
+    assert longer.code == 4 and "it has succeeded: `weft submit --continue` trains it longer\n" in longer.err, longer
 
 
 def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy):
