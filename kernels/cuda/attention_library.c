@@ -114,6 +114,7 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
     char why[256] = "";
     if (!s->lacking)
         settle_plan(s, d->deterministic, a, k, why, sizeof why);
+    (void)cudaGetLastError(); // what an engine that was not built left is not the next launch's
     log_plan(d, k, s->lacking ? s->lacking : why);
     return k;
 }
@@ -197,6 +198,7 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
     k->tried = true;
     if (!ran || rc)
         return rc;
+    (void)cudaGetLastError(); // what its start left behind is not the next launch's error
     sdpa_free(k->sdpa);
     k->sdpa = NULL;
     log_plan(q->device, k, why.text);

@@ -6,7 +6,8 @@
 // Engines: the first gives other bits each time and says so; the second wants more scratch than
 // anybody has; the third does it. Its scratch is written over, so that nobody counts on it.
 //
-// WEFT_FAKE_CUDA (fake_runtime.c) may say dnn_stuck (no plan starts).
+// WEFT_FAKE_CUDA (fake_runtime.c) may say dnn_unbuilt (no plan can be made) or dnn_stuck (none
+// starts). Either leaves an error with the runtime, as a launch or a load that it refused does.
 #include "tests/cuda/fake.h"
 
 #include <math.h>
@@ -168,7 +169,12 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t b)
     struct descriptor *d = of(b);
     if (!d || d->final || !whole(d))
         return CUDNN_STATUS_BAD_PARAM;
-    if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
+    bool plan = d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
+    if (plan && fake_scene("dnn_unbuilt", NULL)) {
+        fake_error(cudaErrorInvalidDeviceFunction);
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    }
+    if (plan)
         d->engine = operand(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine;
     d->final = true;
     return CUDNN_STATUS_SUCCESS;
@@ -504,8 +510,10 @@ static cudnnStatus_t execute(cudnnHandle_t h, cudnnBackendDescriptor_t plan,
         if (!add_views(&w, w.op[i], v))
             return CUDNN_STATUS_BAD_PARAM;
     }
-    if (fake_scene("dnn_stuck", NULL))
+    if (fake_scene("dnn_stuck", NULL)) {
+        fake_error(cudaErrorInvalidConfiguration);
         return CUDNN_STATUS_EXECUTION_FAILED;
+    }
     return fake_enqueue(on_stream, run_work, &w, sizeof w, "cudnn") == cudaSuccess
                ? CUDNN_STATUS_SUCCESS
                : CUDNN_STATUS_EXECUTION_FAILED;
