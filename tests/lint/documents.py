@@ -26,15 +26,12 @@ TICKED = re.compile(r"`((?:common|coordinator|worker|kernels|proto|deploy|tests)
 
 def py_comments(text):
     """(line, comment) of a Python source: its comments and docstrings."""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
-                yield node.body[0].lineno, ast.get_docstring(node)
-    except (SyntaxError, tokenize.TokenError) as e:
-        yield 1, f"cannot be read as Python: {e}"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+            yield node.body[0].lineno, ast.get_docstring(node)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def remarks(path, text):
@@ -112,8 +109,13 @@ def find_violations(names, path, remark):
 def check(tree):
     # What the build makes may be named too.
     names = Names(tree.files + [f"gen/{f[:-6]}.pb-c.h" for f in tree.named(".proto")])
+    read = (*C_SUFFIXES, ".py", ".proto", ".sh", "Makefile", ".yaml", ".md")
     for path in tree.files:
-        if not path.startswith("tests/bench/results/"):
-            for line, remark in remarks(path, tree.text(path)) if path.endswith((*C_SUFFIXES, ".py", ".proto", ".sh", "Makefile", ".yaml", ".md")) else ():
+        if path.startswith("tests/bench/results/") or not path.endswith(read):
+            continue
+        try:
+            for line, remark in remarks(path, tree.text(path)):
                 for what in sorted(set(find_violations(names, path, remark))):
                     yield Finding(path, line, what)
+        except SyntaxError as e:
+            yield Finding(path, e.lineno or 1, f"cannot be read as Python: {e.msg}")
