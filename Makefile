@@ -13,14 +13,14 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify child entropy flag folder cores err arena buf utf8 plain map log clock hash rand json json_read stream root
+BASE_SRC    := notify child entropy flag folder cores err arena buf utf8 plain map log suggest clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml suggest setting job_mesh job_sharding job_model old_form pipeline param_groups setting_types schema schema_print job_schema reading parse check job_print lr tokenizer sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model old_form pipeline param_groups setting_types schema schema_print job_schema reading parse check job_print lr tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.

@@ -12,7 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/plain.h"
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/coord_daemon.h"
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "common/job/text.h"
 #include "common/model/language/model_facts.h"
 

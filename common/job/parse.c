@@ -4,10 +4,10 @@
 #include <limits.h>
 #include <string.h>
 
+#include "common/base/suggest.h"
 #include "common/job/job_model.h"
 #include "common/job/old_form.h"
 #include "common/job/reading.h"
-#include "common/job/suggest.h"
 #include "common/job/text.h"
 
 // ---- keys --------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/base/json.h"
+#include "common/base/suggest.h"
 #include "common/job/setting.h"
-#include "common/job/suggest.h"
 #include "common/job/text.h"
 
 bool setting_error(const struct setting *s, const char *fmt, ...)

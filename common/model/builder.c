@@ -4,8 +4,8 @@
 
 #include <string.h>
 
+#include "common/base/suggest.h"
 #include "common/compile/graph/build.h"
-#include "common/job/suggest.h"
 #include "common/model/algebra.h"
 #include "common/model/expression.h"
 #include "common/model/term.h"

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "common/model/algebra.h"
 #include "common/model/functions.h"
 #include "common/model/model_inputs.h"

@@ -9,7 +9,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/plain.h"
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 
 enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_LIST };

@@ -6,7 +6,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/plain.h"
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 #include "proto/weft.pb-c.h"
 

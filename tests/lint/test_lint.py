@@ -47,6 +47,8 @@ PLANTED = {
         {"common/job/job.c": SPDX + "#include <sqlite3.h>\n"}, "common/job/job.c: sqlite3.h belongs to coordinator/db [includes]"),
     "a source without its licence": (
         {"common/job/job.c": "int x;\n"}, "common/job/job.c: the first line is not the SPDX line [includes]"),
+    "a source outside every room": (
+        {"tools/a.c": SPDX}, "tools/a.c: lies in no room of the layout [includes]"),
     "a room's own header in another room": (
         {"coordinator/main.c": SPDX + '#include "common/job/tree.h"\n'},
         "coordinator/main.c: includes common/job/tree.h, which is for common/job/ alone [private_headers]"),
@@ -92,6 +94,8 @@ PLANTED = {
         {"worker/a.c": SPDX + "// See old/place.h.\n"}, "worker/a.c: there is no old/place.h [documents]"),
     "a docstring that names a file that has moved": (
         {"tests/a.py": '"""As in place.c."""\n'}, "tests/a.py: there is no place.c [documents]"),
+    "a Python file that is none": (
+        {"tests/a.py": "def f(:\n"}, "tests/a.py: cannot be read as Python: invalid syntax [documents]"),
     "a README's link into nothing": (
         {"common/job/README.md": "See [the tree](../tree/README.md).\n"},
         "common/job/README.md: ../tree/README.md leads nowhere [documents]"),
@@ -145,6 +149,14 @@ PLANTED = {
 @pytest.mark.parametrize("files, said", PLANTED.values(), ids=PLANTED)
 def test_it_names(tmp_path, files, said):
     assert said in run_rules(tmp_path, {**CLEAN, **files})
+
+
+def test_it_names_rooms_that_stand_on_each_other(tmp_path, monkeypatch):
+    below = lint.includes.ARROWS["common/base"]
+    monkeypatch.setitem(lint.includes.ARROWS, "common/base", [*below, "common/job"])
+    said = run_rules(tmp_path, CLEAN)
+    assert "tests/lint/includes.py: rooms that may include each other: " \
+        "common/base → common/job → common/base [includes]" in said
 
 
 def test_it_leaves_out_what_is_excepted(tmp_path):

@@ -2,7 +2,7 @@
 // Sizes and programs by their names. See model_program.h.
 #include <string.h>
 
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "common/model/language/model_program.h"
 
 const char *model_size_kind_name(enum model_size_kind k)

@@ -6,7 +6,7 @@
 //   model_facts_find()     what the rest of weft asks of a model (model_facts.h)
 //
 // Reading opens no file and looks at nothing but the text, so the text is all that has to travel.
-// This folder stands on common/base and common/job/suggest alone: job reading may use it.
+// This folder stands on common/base alone: job reading may use it.
 #pragma once
 #include "common/model/language/model_errors.h"
 #include "common/model/language/syntax.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/base/json.h"
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 #include "common/model/language/reckon.h"
 
 struct resolving {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 
 static bool tell_fault(struct reckoning *r, const struct expr *e, const char *fault)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // "Did you mean": the nearest known word by edit distance, swapped neighbours counted as one edit.
-#include "common/job/suggest.h"
+#include "common/base/suggest.h"
 
 #include <stdbool.h>
 #include <string.h>
