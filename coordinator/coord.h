@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's decider: everything the coordinator knows, and what it does about each event.
 // No I/O, no clock, no threads: time and messages arrive in the event, and what is to be done
-// leaves as rows to write and actions to carry out.
+// leaves as rows to write and actions to carry out. Inside coordinator/ only.
 //
 //   event ──► coord_step ──► out.writes   one transaction, durable first
 //                        └─► out.actions  then these, in order

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The running coordinator: one loop on the main thread that owns all state. Each pass takes every
 // event that is there, writes the rows of all of them in one transaction, and only then answers.
+// Inside coordinator/ only.
 #pragma once
 #include <stdint.h>
 

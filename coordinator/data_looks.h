@@ -8,7 +8,7 @@
 // What no rank could open refuses the job: a file that all of them lack, or files that so many lack
 // that the others have too few devices. Who is silent may have it: then the job is taken, with a
 // notice of who lacks what. Only a stream that was asked is heard, once a question. All functions
-// are the owner's.
+// are the owner's. Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"

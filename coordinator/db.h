@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's database: the only place with SQL. One file, `weft.db`, WAL with
 // synchronous=FULL: what db_commit returned for survives a power loss. Columns are real, so that
-// people may read it with sqlite3 while the coordinator runs.
+// people may read it with sqlite3 while the coordinator runs. Inside coordinator/ only.
 //
 // The file beside it, `lock`, is flocked for the store's life: a second coordinator is refused with
 // the first one's pid. Schema versions are migrated in order, in one transaction each; a newer one

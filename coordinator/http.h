@@ -2,6 +2,7 @@
 // The coordinator's HTTP: /healthz (the process runs), /readyz (it serves) and /metrics
 // (Prometheus). Driven by the owner's loop: when http_fd() is readable, or http_due() is over, the
 // owner calls http_serve(); requests are answered inside it, on the owner's thread.
+// Inside coordinator/ only.
 //
 // Without TLS only loopback addresses; with it a client certificate of the cluster is asked for.
 #pragma once

@@ -2,6 +2,7 @@
 // Submitted jobs are parsed and planned before the decider sees them, as `weft plan` would, in
 // processes of their own (planner_process.h): a plan may take long, need much memory or meet a bug,
 // and hosts must not lose their leases for it, nor other people wait for it.
+// Inside coordinator/ only.
 //
 //   put ──► waiting ──► planned by a process ──► done ──► next
 //              │            │  its time is over, or the process dies: refused

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What /metrics says: the decider's counts, the live jobs and the cost of commits, in Prometheus'
-// text format.
+// text format. Inside coordinator/ only.
 #pragma once
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Between gRPC and the decider: which method may be called by whom, what of it is an event, what is
-// answered by a reader, and how actions leave.
+// answered by a reader, and how actions leave. Inside coordinator/ only.
 //
 // In a pass of its loop the owner calls service_take for each rpc event, service_planned, and
 // service_tick when it is due, all into one coord_out; then it commits the rows in one transaction;

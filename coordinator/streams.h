@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Clients that follow: watchers of a job's state, and readers of logs that hosts send. A client
 // that does not read loses its stream with RESOURCE_EXHAUSTED; the coordinator never waits for it.
+// Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "common/rpc/rpc.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words that leave the coordinator: in rows, on the wire, in `--json` and in metrics. Inside,
 // each is an enum; here each is spelled once. A word that has been released never changes.
+// Inside coordinator/ only.
 #pragma once
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels of every backend share: the functions that serve the ops, each in a backend of its
-// own, and how a call is refused that they do not serve.
+// own, and how a call is refused that they do not serve. Inside kernels/ only.
 #pragma once
 #include "common/op/attention.h"
 #include "kernels/backend.h"

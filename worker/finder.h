@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job folders of one cluster beneath a checkpoint root: what a coordinator that lost its
-// database asks for.
+// database asks for. Inside worker/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's own folder, --state DIR (0700): who it is, held by one process at a time.
+// Inside worker/ only.
 //
 //   DIR/lock      flocked for life; its text is the holder's pid
 //   DIR/host      the host's id: random, made once, kept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this host is: its devices, as a short-lived probe process finds them, its memory, which
-// hosts share memory with it, and the address by which others reach it.
+// hosts share memory with it, and the address by which others reach it. Inside worker/ only.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

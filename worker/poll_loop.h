@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's one loop: descriptors in an epoll, each with the function that is called when it is
 // ready. All on one thread. A source may be dropped in any callback, in its own too.
+// Inside worker/ only.
 #pragma once
 #include <stdint.h>
 #include <sys/epoll.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ranks.lock: the proof that no rank of this worker lives (README.md, "Locks").
+// Inside worker/ only.
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>

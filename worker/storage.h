@@ -3,7 +3,7 @@
 // fence (common/ckpt/README.md); and a look for a job's data before it is taken. Each runs on a
 // thread of its own, since storage may hang; a descriptor wakes the loop when one is done. Threads
 // are limited, those that look apart from the others. That a job has one act at a time is the
-// agent's business.
+// agent's business. Inside worker/ only.
 //
 // The folder lies beneath the worker's checkpoint root. A worker without one (`weft run`: the
 // caller's own rights) starts relative folders at the job's base_dir.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank processes are spawned, heard, killed and reaped here. The agent decides, this carries out.
+// Inside worker/ only.
 //
 //   STATE/ranks.lock   held shared by every living rank (each by a description of its own, opened
 //                      for its spawn); whoever holds it alone has proof that none lives. Its text

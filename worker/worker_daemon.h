@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The running worker: one loop that feeds the agent what happens and carries out what it decides.
 // Everything is on the main thread but storage acts and gRPC, which hand over by descriptors.
+// Inside worker/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a leader answers to an event: a list of actions, to be carried out in this order.
+// Inside common/attempt/ only.
 //
 //   action             carries            means
 //   LEADER_SEND        rank, frame        send the frame to this rank; rank −1: to all of them

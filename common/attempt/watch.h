@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The watch: from the progress pages of all ranks over time, whether the attempt hangs and who is
-// the culprit. Pure: views and times come in.
+// the culprit. Pure: views and times come in. Inside common/attempt/ only.
 //
 // A running rank must change its page within hang_after of the longest step seen; in other states
 // it has that state's limit. A saving one whose process has been stopped or silent for as long as a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A shard file: one rank's slices as a safetensors file.
+// A shard file: one rank's slices as a safetensors file. Inside common/ckpt/ only.
 //
 //   0        8                    8 + h                                        8 + h + d
 //   +--------+--------------------+--------------------------------------------+

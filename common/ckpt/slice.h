@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slice: a box of a global tensor, the unit in which checkpoints are written, dealt and read.
+// Inside common/ckpt/ only.
 //
 // Tensors are dense and row-major; a slice's bytes are its own box in row-major order. Nothing here
 // does I/O.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One array of numbers in a file: its element type, its shape, and a pointer to its elements.
+// Inside common/data/ only.
 //
 // array_open() maps the file (read-only, private) and recognises the format by its first bytes:
 //

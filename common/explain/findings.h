@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the compiler has to say about a job's sharding: errors (the job is refused), warnings and
 // notes. Each names the tensor, the axes, the bytes and a corrected setting.
+// Inside common/explain/ only.
 //
 // A fix is a text for -s ("sharding.rules.mlp=null") that makes the finding go away; where it takes
 // several they are joined by " and ", and where there are two ways these by " or ".

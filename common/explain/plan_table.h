@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table of a plan for people: columns as wide as their widest cell, and rows that say the same of
 // several layers as one row: "layers/0…11/norm1/weight", with how many it stands for.
+// Inside common/explain/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"

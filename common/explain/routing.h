@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Experts on a mesh: an order of axes that costs gathers, an axis that deals experts and repeats the
 // rest, and what a router's choices and places mean for what it learns and drops.
+// Inside common/explain/ only.
 #pragma once
 #include "common/compile/shard/sharding.h"
 #include "common/explain/findings.h"

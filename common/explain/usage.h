@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the programs make of the mesh: axes that nothing is cut on, work that devices repeat, stages
-// that wait for others.
+// that wait for others. Inside common/explain/ only.
 #pragma once
 #include "common/compile/compile.h"
 #include "common/explain/findings.h"

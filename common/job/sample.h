@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a decoder continues after each evaluation: `eval.sample`.
+// What a decoder continues after each evaluation: `eval.sample`. Inside common/job/ only.
 #pragma once
 #include <stdint.h>
 

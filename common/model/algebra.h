@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators on values whose dimensions have names. Of this folder alone.
+// Operators on values whose dimensions have names. Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a program and its sizes to the graph of one microbatch. LANGUAGE.md says what programs mean.
+// Inside common/model/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
 #include "common/compile/program/schedule.h"

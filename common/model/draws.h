@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a model's random numbers come from: sites with a path of their own in the unpartitioned
 // model, the job's seed, and the step, a device scalar that the host sets ("step"). A training
-// program alone draws.
+// program alone draws. Inside common/model/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
 

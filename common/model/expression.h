@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions of the model section: what they stand for, in the order they are written. Of this
-// folder alone.
+// Expressions of the model section: what they stand for, in the order they are written.
+// Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
 

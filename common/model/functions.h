@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of the language: one row each in functions.c, which README.md tells how to add to.
-// Of this folder alone.
+// Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
 

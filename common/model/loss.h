@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What models share of their losses.
+// What models share of their losses. Inside common/model/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program reads of the data: made when it is first read. Of this folder alone.
+// What a program reads of the data: made when it is first read.
+// Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
 

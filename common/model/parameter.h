@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of a program: made where they are read, once for each path. Of this folder alone.
+// Parameters of a program: made where they are read, once for each path.
+// Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
 

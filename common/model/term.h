@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program's expressions stand for while its graph is built, and the builder that all files of
-// this folder share. Of this folder alone.
+// this folder share. Inside common/model/ only.
 //
 // Who finds a fault calls build_fail() once and returns TERM_NOTHING; from then on nothing is built,
 // so that a caller looks at b->failed only where it would read what is not there.

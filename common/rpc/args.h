@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's channel arguments: a list to add to, and what both ends set.
+// The core's channel arguments: a list to add to, and what both ends set. Inside common/rpc/ only.
 #pragma once
 #include <grpc/grpc.h>
 #include <stdint.h>

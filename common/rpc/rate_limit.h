@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How often a caller may call: each has a bucket of tokens that fills again with time. Callers are
 // names. One that has not come for long is forgotten, and when too many are known at once the rest
-// share one bucket, so that memory is bounded whoever comes.
+// share one bucket, so that memory is bounded whoever comes. Inside common/rpc/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

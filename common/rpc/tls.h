@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Credentials of both ends from PEM files that the core reads again when they change, and who a
 // peer is. The files are checked here first: the core would start without them and fail every
-// handshake. TLS is 1.2 at least, 1.3 is offered (the core's own rule).
+// handshake. TLS is 1.2 at least, 1.3 is offered (the core's own rule). Inside common/rpc/ only.
 #pragma once
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>

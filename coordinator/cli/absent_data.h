@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The data files that a job names and that cannot be read where it says, as seen from here.
+// Inside coordinator/cli/ only.
 #pragma once
 #include "common/job/job.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client's connection to a coordinator, and what its failures mean to a person: which address
 // was tried and where it came from, what is wrong there, what to do, and the exit code.
+// Inside coordinator/cli/ only.
 //
 // A verb that asks once calls link_open, link_ask, link_close. One that follows a stream calls
 // link_open, link_stream_open, and link_stream_next for each event; the stream connects again by

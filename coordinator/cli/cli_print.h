@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the client's output is made of: tables, numbers for people, and the pieces of --json that
 // several verbs share. Everything goes into a struct buf; the verb writes it.
+// Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client's flags: one table for all verbs, so that a flag means the same everywhere. Flags and
 // arguments may be mixed; "--flag value" and "--flag=value" are the same; "--" ends the flags.
+// Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines of the logs of several ranks, attempts and hosts, each once, in the order of their times. A
 // line without a time, which a library wrote, stays behind the line of its rank that came before it.
+// Inside coordinator/cli/ only.
 //
 // A log may be read several times, from other beginnings. What was shown is known by its position in
 // the log of its rank and epoch, so nothing is shown twice, and bytes that never came are counted.

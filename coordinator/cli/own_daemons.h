@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two daemons of our own: a coordinator and a worker as children of `weft run`.
+// Inside coordinator/cli/ only.
 //
 //   daemons_start → (wait; daemons_restart) again and again → daemons_drain → daemons_stop
 //

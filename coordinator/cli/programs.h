@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other programs of weft lie beside this one's own file, or else in PATH.
+// Inside coordinator/cli/ only.
 #pragma once
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job's progress on the screen, for watch and run. On a terminal it is one line that is written
 // over; elsewhere a line for each state, event and evaluation, and a line of steps every few
-// seconds; with --json a line of JSON for each update.
+// seconds; with --json a line of JSON for each update. Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

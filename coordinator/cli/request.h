@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Request ids of mutating calls. The coordinator answers a repeated id with its first answer for
 // 24 hours, so a caller that was killed between asking and hearing repeats the id, and the
-// deed is done once.
+// deed is done once. Inside coordinator/cli/ only.
 //
 // submit keeps its id in a file from before the call until after the answer was printed:
 //

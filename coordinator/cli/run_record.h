@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `weft run` knows of its job between two runs: .weft/NAME/job, replaced by rename.
+// Inside coordinator/cli/ only.
 //
 //   request 32 hex digits: the submission's id, so that a killed run submits once
 //   hash    64 hex digits of the resolved job

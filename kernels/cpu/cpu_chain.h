@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise steps over an output, walked in memory order. See cpu_chain.c.
+// Inside kernels/cpu/ only.
 #pragma once
 #include "common/op/chain.h"
 #include "kernels/cpu/cpu_device.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the CPU backend share: the device and its streams.
+// What the files of the CPU backend share: the device and its streams. Inside kernels/cpu/ only.
 #pragma once
 #include "common/base/list.h"
 #include "common/op/gemm.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random words of one instruction set: Philox 4x32-10 (base/rand.h) on whole vectors of counters,
 // and the normals made of them. Included by vec.c alone, after simd_math.h.
+// Inside kernels/cpu/ only.
 //
 // A counter's four words lie in the low halves of 64-bit lanes, where one instruction makes both
 // halves of a product; what is left in the high halves is never read. A word depends on its index

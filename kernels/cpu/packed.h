@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product of matrices in f32 or bf16, summed in f32, in the calling thread, from packed
-// operands; for AVX2 with FMA.
+// operands; for AVX2 with FMA. Inside kernels/cpu/ only.
 //
 // An element is the sum over blocks of PACKED_DEPTH of k, the blocks in order and each in order
 // from its first; so its bits depend on k alone: not on where in a matrix or a slice it lies, nor

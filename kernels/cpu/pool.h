@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The compute threads of one device: a parallel loop over slices fixed by count and threads.
+// Inside kernels/cpu/ only.
 //
 // The caller computes too: a pool of n threads starts n − 1. One thread at a time may call
 // pool_for. Between loops the threads spin for a moment, then sleep on a futex.

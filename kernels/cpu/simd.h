@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors of one instruction set. Included by what is compiled once for each instruction set: VF
-// lanes are what its registers hold.
+// lanes are what its registers hold. Inside kernels/cpu/ only.
 //
 // Contraction is off and fma is asked for by name, so a lane's result does not depend on where in
 // a vector, a tail or a slice its element lies.

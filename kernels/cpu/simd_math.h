@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // exp, ln, tanh and what is made of them, on vectors. Errors, over the whole range (tests/ops): exp
 // below 1.2 ulp, ln below 2 ulp, tanh below 2 ulp; denormals, infinities and NaN as libm has them.
+// Inside kernels/cpu/ only.
 #pragma once
 #include <math.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the CPU backend: contiguous slices, one thread, no shapes.
+// Inside kernels/cpu/ only.
 //
 // vec.c is compiled once for each instruction set into one table; the device picks the best table
 // the machine runs. (Not target_clones: its resolvers run before a sanitizer is up, and clang and

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Choices of algorithms by key: what ranks agree on, what the numerics record keeps, and what a
 // folder remembers of earlier timings. What a key or a choice means is product.c's.
+// Inside kernels/cuda/ only.
 //
 // As text a header names whose choices they are (no other device or library can use them), then
 // comes a line a key, sorted:

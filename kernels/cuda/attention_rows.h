@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How attention's kernels see their operands: as tiles of rows of one head, loaded into shared memory.
+// Inside kernels/cuda/ only.
 //
 // Operands pass through shared memory in slices of a head, so 38 KB are enough for any size of head.
 // A thread holds 4 × 4 scores and, for every 64 elements of a head, 4 × 4 results.

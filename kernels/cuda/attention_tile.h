@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's kernels do with tiles of rows: their products, and which query sees which key.
+// Attention on tiles of rows: products, and which query sees which key. Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/philox.h"
@@ -201,7 +201,7 @@ DEVICE float score_of(const struct attention *a, float s)
     return a->cap == 0 ? t : a->cap * tanhf(t / a->cap);
 }
 
-// What the score's cap leaves of a change of the score below it.
+// Returns the derivative of a capped score with respect to the score before its cap.
 DEVICE float cap_slope(const struct attention *a, float score)
 {
     float t = a->cap == 0 ? 0 : score / a->cap;

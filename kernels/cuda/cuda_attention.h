@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What attention's files share: a call as sizes, who serves it, and the two who do.
+// Inside kernels/cuda/ only.
 //
 // cuda_attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
 // (attention.cu), as attention_choice.c says.

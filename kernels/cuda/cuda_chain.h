@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a CHAIN's steps where another op has computed register 0: LINEAR, after its product.
+// Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/cuda_device.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of the CUDA backend share: the device, its streams and errors.
+// Inside kernels/cuda/ only.
 //
 // Included by C and by .cu files; everything declared here has C's linkage.
 #pragma once

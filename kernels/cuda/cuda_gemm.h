@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A call's labels as products (product.h).
+// A call's labels as products (product.h). Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/product.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of cuDNN that we call. The library is loaded when a device is opened, and nothing
-// is linked against it: a machine without it runs our own kernels.
+// is linked against it: a machine without it runs our own kernels. Inside kernels/cuda/ only.
 #pragma once
 #include <cudnn.h>
 

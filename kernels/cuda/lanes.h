@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Neighbours of an operand in one thread's registers: what kernels that are bound by memory load
 // and store at a time, `wide` of them: 4 where an operand is f32, 8 where all are bf16.
+// Inside kernels/cuda/ only.
 //
 // That is one access of at most 16 bytes, and the threads of a warp leave no gaps, if all lanes are
 // there and the address allows it; else it goes element by element. The address is looked at, not

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How kernels are written and launched, so that one source serves nvcc and the emulator.
+// Inside kernels/cuda/ only.
 //
 // A .cu keeps to what CUDA C++ and GNU C11 share: no templates, references, overloads, default
 // arguments, C++ casts, members or compound literals; casts from void * are written. nvcc compiles

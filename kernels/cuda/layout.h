@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product in cuBLASLt's words: descriptors of the operation, the matrices, and what is asked of
-// an algorithm.
+// an algorithm. Inside kernels/cuda/ only.
 //
 // The library's matrices are column-major: ours, read so, are their own transposes, and
 // out^T[n][m] = b^T[n][k] · a^T[k][m]. So b is the library's A, a its B, n its rows, m its columns;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers on the device: elements by dtype, bf16 by its bits, sums in a fixed order.
+// Inside kernels/cuda/ only.
 //
 // bf16 lives as uint16_t, as on the host; arithmetic is in f32. Sums over a warp or a block take
 // the same tree whatever is scheduled when: the same operands give the same bits. Every lane of a

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers on the device: the very draws of common/base/rand.h, by the same counters.
+// Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/numbers.h"
 

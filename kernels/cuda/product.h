@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product by cuBLASLt, with what may follow it in the same kernel, and the choice among the
-// library's algorithms for it.
+// library's algorithms for it. Inside kernels/cuda/ only.
 //
 // A choice belongs to a key: sizes, layout, dtypes, what follows, and the alignment of the
 // pointers. It is settled by product_tune(), or at the first product_run() by what the library

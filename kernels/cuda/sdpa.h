@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN, in bf16 and without dropout. A query sees its own position and all before it,
-// or a window that ends with its own position, or all keys.
+// or a window that ends with its own position, or all keys. Inside kernels/cuda/ only.
 //
 // Built once for a shape (sdpa_new finds an engine and compiles it: seconds), run as often as
 // wanted. A gradient reads what its forward made: y and the log-sum-exp.

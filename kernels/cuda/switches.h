@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Environment variables WEFT_CUDA_NAME by which a person changes a device's choices, to find out by
-// trial what is fastest. They are read once, when the device is opened.
+// trial what is fastest. They are read once, when the device is opened. Inside kernels/cuda/ only.
 //
 //   LIBRARY_ATTENTION  0: our own kernels serve every call of attention
 //   EPILOGUES          0: what follows a product is a kernel of its own

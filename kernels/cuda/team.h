@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows in packs, and the threads that share a row.
+// Rows in packs, and the threads that share a row. Inside kernels/cuda/ only.
 //
 // A pack is what one access of 16 bytes moves of a row: 8 bf16 or 4 f32, or, where a row's length
 // or place allows no such access, one element. Whatever it is, neighbours in a warp have

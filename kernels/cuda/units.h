@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies bytes in units as large as both addresses allow; the dtype does not matter.
+// Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/launch.h"
 

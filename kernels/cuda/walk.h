@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Labels as strides for kernels: loops.h's loops, walked from any iteration.
+// Inside kernels/cuda/ only.
 //
 // `struct loops` is made on the host and passed to a kernel by value. A thread that takes single
 // iterations calls walk_offset; one that keeps to the innermost loop divides once and then moves by

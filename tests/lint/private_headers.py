@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A header whose leading comment says "Inside X/ only." is included from the folder X alone, and from tests.
+One that is included from its own folder alone says so: who changes it then knows whom it may concern.
 
 Two rooms that need the same declaration have it in a header that both may include."""
+import collections
 import re
 
 from source import Finding, c_comments
@@ -44,10 +46,16 @@ def check(tree):
             if MARK.search(comment):
                 line = lead.count("\n") + first
                 yield Finding(header, line, "a mark behind #pragma once holds nobody back: it belongs to the leading comment")
+    users = collections.defaultdict(set)
     for path in tree.product():
         text = tree.text(path)
         for match in INCLUDE.finditer(text):
+            users[match[1]].add(path)
             owner = owners.get(match[1])
             if owner and not path.startswith(owner + "/"):
                 line = text.count("\n", 0, match.start()) + 1
                 yield Finding(path, line, f"includes {match[1]}, which is for {owner}/ alone")
+    for header in headers:
+        folder = header.rpartition("/")[0]
+        if users[header] and not owners[header] and all(p.startswith(folder + "/") for p in users[header]):
+            yield Finding(header, 1, f"no other room includes it: its leading comment says 'Inside {folder}/ only.'")

@@ -63,6 +63,9 @@ PLANTED = {
     "a mark that stands by one declaration": (
         {"common/job/job.h": SPDX + "#pragma once\n// Inside common/job/ only: reads it.\nint job_read(void);\n"},
         "common/job/job.h: a mark behind #pragma once holds nobody back: it belongs to the leading comment [private_headers]"),
+    "a header that its room alone includes and that does not say so": (
+        {"coordinator/main.c": SPDX + "int main(void) { return 0; }\n"},
+        "common/job/job.h: no other room includes it: its leading comment says 'Inside common/job/ only.' [private_headers]"),
     "a foreign text that is printed without being made plain": (
         {"coordinator/main.c": SPDX + 'int main(int n, char **v) { return n + printf("%s", v[0]); }\n'},
         "coordinator/main.c: printf() prints: people are written to by plain.h alone [printing]"),

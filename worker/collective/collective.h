@@ -2,6 +2,7 @@
 // Collectives between the ranks of one attempt, on the memory of their hosts: a world (who is there
 // and how they reach each other), communicators (an ordered group within it), and numbered
 // operations on buffers. What executors use lies above: transport.h. README.md tells how it works.
+// Inside worker/collective/ only.
 //
 // Sums follow one fixed balanced binary tree over the group's coordinates, (((0+1)+(2+3))+…), in
 // every world and placement: the same inputs give the same bits. For n not a power of two the tree

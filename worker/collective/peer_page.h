@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank shows its peers: its *page*, written by it alone (but for `sleeping`). Peers of its
 // host map it; for a peer across hosts a private copy stands in, kept up to date by that peer's
-// frames. So the operations read one form whoever the peer is.
+// frames. So the operations read one form whoever the peer is. Inside worker/collective/ only.
 //
 // An operation of a communicator is known by its sequence number there, from 1, and lives in note
 // seq mod NOTES of each member's page. A rank starts seq + 64 only after it completed seq, for

@@ -3,6 +3,7 @@
 // (((0+1)+(2+3))+…). For n not a power of two it is the tree of the next power with the missing
 // leaves left out. A bf16 operand is widened to f32, summed there, and the sum is rounded once, to
 // nearest even. Pure: no ranks, no transport, so its bits are testable alone.
+// Inside worker/collective/ only.
 #pragma once
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds out what devices this host has. A short-lived process does it, so that no driver is ever
-// loaded into a daemon.
+// loaded into a daemon. Inside worker/rank/ only.
 #pragma once
 #include "common/base/buf.h"
 #include "common/base/err.h"

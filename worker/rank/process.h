@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank's process does whoever leads it, rank 0 or an agent: it opens the link, takes its
 // assignment, makes its progress page, trains, judges how that ended and says so.
+// Inside worker/rank/ only.
 #pragma once
 #include <stdbool.h>
 

@@ -2,6 +2,7 @@
 // The backend's libraries loaded and warmed up on a thread of their own, while a starting rank
 // waits for the disk or for rank 0. Nothing depends on it: what is not ready in time is made when
 // it is needed, and a backend that cannot be loaded is reported where it is needed.
+// Inside worker/rank/ only.
 #pragma once
 
 struct warm;

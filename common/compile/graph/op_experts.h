@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the op table (optable.h) that TOPK, SLOTS and what reads slots have: checks of operands,
-// scratch, and the experts and places that a rank has.
+// scratch, and the experts and places that a rank has. Inside common/compile/graph/ only.
 #pragma once
 #include "common/compile/graph/optable.h"
 

@@ -2,6 +2,7 @@
 // Part of the verifier: follows what lies in the buffers of a program's temporaries, instruction by
 // instruction, and sees that each op reads the values that its node names. A piece of a whole may
 // lie in it (sharing.h), so a buffer holds several values side by side.
+// Inside common/compile/program/ only.
 #pragma once
 #include "common/compile/program/program.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which bytes of a region are taken at which instructions: the memory plan asks where a buffer of
 // some size has room for its lifetime, and enters where it put it.
+// Inside common/compile/program/ only.
 //
 // A binary tree over the program: the root is all of it, a leaf one moment. Each node knows which
 // offsets are taken at some moment of it, and which by buffers that live through all of it but not

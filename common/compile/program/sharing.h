@@ -3,7 +3,7 @@
 // it changes, and an op that works in place writes over an input that nobody reads afterwards. The
 // pieces that SPLIT makes and STACK reads lie within the whole's buffer where that is proven to be
 // right, and so does what is made over a piece: keys that ROTARY turns. Found on the graph, so that it
-// holds for every microbatch.
+// holds for every microbatch. Inside common/compile/program/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
 

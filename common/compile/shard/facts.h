@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is wrong with a job's sharding section, as the compiler finds it: which entry of which list,
 // which tensor, which axes and numbers. common/explain turns each into a sentence and a setting
-// that would help; here nothing is phrased.
+// that would help; here nothing is phrased. Inside common/compile/shard/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/layout/spec.h"

@@ -2,7 +2,7 @@
 // Gradients and optimiser state cut further than their parameters: sharding.grads and
 // sharding.optimizer. In each dimension the axes that cut the parameter must come first
 // among those that cut its gradient, and these first among those of its state. Where the job asks for
-// anything else, a fact says so and the coarser cut is used.
+// anything else, a fact says so and the coarser cut is used. Inside common/compile/shard/ only.
 //
 // State cut finer alone is ZeRO-1: the gradient is reduced into that cut once a step, the update
 // runs on it and the parameter is gathered. Gradients cut finer too is ZeRO-2: scattered in every

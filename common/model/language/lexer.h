@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's text as tokens. Lines end statements and indentation makes blocks, but not inside
-// brackets; a comment reaches from # to the line's end.
+// brackets; a comment reaches from # to the line's end. Inside common/model/language/ only.
 #pragma once
 #include <stdbool.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parser's place in the tokens, and what its files share. Of this folder alone.
+// The parser's place in the tokens, and what its files share.
+// Inside common/model/language/ only.
 //
 // A function that meets what it does not expect tells it once and sets `lost`; callers go on to the
 // end of the line without reading, and the next line begins anew.

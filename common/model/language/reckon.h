@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions of the sizes section: their values, given those of the sizes before. Of this folder.
+// Expressions of the sizes section: their values, given those of the sizes before.
+// Inside common/model/language/ only.
 #pragma once
 #include "common/model/language/model_sizes.h"
 

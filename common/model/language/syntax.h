@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's text as a tree. Nothing is looked up here: that is done by who walks the tree with
-// sizes (model_sizes.h) and a graph.
+// sizes (model_sizes.h) and a graph. Inside common/model/language/ only.
 #pragma once
 #include <stdint.h>
 

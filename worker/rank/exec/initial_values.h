@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values that a parameter is born with. Each is a pure function of the seed, the parameter's
 // path and the element's index in the whole tensor, so every mesh begins with the same ones,
-// whoever draws them and in whatever order.
+// whoever draws them and in whatever order. Inside worker/rank/exec/ only.
 #pragma once
 #include "common/ckpt/deal.h"
 #include "common/compile/graph/graph.h"

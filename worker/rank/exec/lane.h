@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A lane: a stream beside the computation's, for copies that wait only for part of it. Inputs come
-// in on one, checkpoints go out on another.
+// in on one, checkpoints go out on another. Inside worker/rank/exec/ only.
 //
 //   lane_mark → lane_begin → copies on lane->q → lane_end → lane_join
 //

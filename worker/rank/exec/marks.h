@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks show how far a device has come that works through a queue.
+// Marks show how far a device has come that works through a queue. Inside worker/rank/exec/ only.
 //
 // They are queued between a program's instructions, and captured with them (backend.h: mark). When
 // the device reaches a mark it writes words in pinned memory of the host. A thread reads these

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers to time algorithms on. A GPU draws less power, and so clocks higher, while it multiplies
 // zeros: what is the fastest there need not be the fastest on a model's numbers.
+// Inside worker/rank/exec/ only.
 #pragma once
 #include "kernels/backend.h"
 

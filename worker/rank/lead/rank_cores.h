@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cores of each rank of a solo run, for a job that names no threads: ranks tell them when they
 // join, and rank 0 decides one number for all by those of the poorest.
+// Inside worker/rank/lead/ only.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining: how a rank connects to the leader of a solo attempt and both prove the epoch's key.
+// Inside worker/rank/lead/ only.
 //
 //   rank → Hello(nonce a) · leader → Challenge(nonce b, HMAC "leader" a b) ·
 //   rank → Proof(HMAC "rank" b a) · leader → Assign

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank of a solo run prints: it comes through a pipe, is kept in DIR/logs/rank-0003.log
 // (when that is full it becomes rank-0003.log.1), and its warnings and errors are shown to people.
+// Inside worker/rank/lead/ only.
 #pragma once
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The connections of a solo leader: it accepts strangers, lets those in that prove the epoch's key
-// (rank_join.h), carries frames both ways and says when one is gone.
+// (rank_join.h), carries frames both ways and says when one is gone. Inside worker/rank/lead/ only.
 //
 //            Hello               Proof, the key is right
 //   NEW ───────────► CHALLENGED ─────────────────────────► MEMBER

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank's side of checkpoints: staging, the writer thread, and on rank 0 the orders to commit.
+// Inside worker/rank/save/ only.
 //
 //         begin: the training thread copies to staging
 //   idle ────────────────────────────────────────────────► open

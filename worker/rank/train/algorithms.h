@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The algorithms of a library by which a job's products are computed (backend.h, "Choices"). They
 // decide the last bits, so they are settled before step 0, are the same on all ranks whose devices
-// are alike, and are the same again after a restart.
+// are alike, and are the same again after a restart. Inside worker/rank/train/ only.
 //
 // In each stage one rank of each device model measures and the others take its choices. Texts go
 // through the link's keys:

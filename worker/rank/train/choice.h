@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The next token of a sample: the most likely one, or one drawn among the most likely. A pure
 // function of its arguments, so every rank that has the same logits chooses the same token.
+// Inside worker/rank/train/ only.
 #pragma once
 #include <stdint.h>
 

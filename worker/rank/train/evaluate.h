@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluations: the eval program over the evaluation set's batches, the same ones each time.
+// Inside worker/rank/train/ only.
 #pragma once
 #include "common/data/sampler.h"
 #include "common/job/job.h"

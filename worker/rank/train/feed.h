@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The feed: reads this rank's samples one step ahead, on a thread of its own.
+// Inside worker/rank/train/ only.
 //
 // A batch lies as the program's input buffers want it: microbatch after microbatch, each this
 // rank's part of it. Two batches exist: the one the step loop has taken and the one being read.

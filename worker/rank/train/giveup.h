@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Giving up: a process must end, but its main thread waits for a device that has stopped. No call
-// of the driver returns then, and nothing wakes that thread.
+// of the driver returns then, and nothing wakes that thread. Inside worker/rank/train/ only.
 #pragma once
 #include <stdint.h>
 

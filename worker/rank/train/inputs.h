@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's inputs on this rank: which of a step's samples are its own, the feed that reads them
-// and the way into the input buffers.
+// and the way into the input buffers. Inside worker/rank/train/ only.
 #pragma once
 #include "common/job/job.h"
 #include "worker/rank/exec/exec.h"

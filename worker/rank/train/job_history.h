@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was changed in a job while its training went on, as the manifests of its checkpoints tell it.
 // The checkpoint that a run restores says which changes there were before, and which job made it.
+// Inside worker/rank/train/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/ckpt/manifest.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples: what a decoder answers to the job's prompt after an evaluation, for people to read.
+// Inside worker/rank/train/ only.
 //
 // The sample program runs once a token, over a window of model.seq tokens: the prompt and what
 // followed it, or the last model.seq of these. Nothing is kept from one token to the next, so a
