@@ -522,10 +522,19 @@ int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event 
 
 // ---- the directory -----------------------------------------------------------------------------
 
+// One version further; it is for the caller to roll back what has failed.
+static int migrate_from(struct db *s, int version, struct err *e)
+{
+    char bump[60];
+    snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", version + 1);
+    int rc = run_sql(s, "BEGIN IMMEDIATE", e);
+    rc = rc ? rc : run_sql(s, db_migrations[version], e);
+    return rc ? rc : run_sql(s, bump, e);
+}
+
 static int migrate_schema(struct db *s, struct err *e)
 {
     sqlite3_stmt *q = NULL;
-    char bump[60];
     int have = -1;
     if (!sqlite3_prepare_v2(s->sql, "PRAGMA user_version", -1, &q, NULL) &&
         sqlite3_step(q) == SQLITE_ROW)
@@ -538,10 +547,7 @@ static int migrate_schema(struct db *s, struct err *e)
                        s->dir, have, DB_VERSION);
     int rc = 0;
     for (int v = have; v < DB_VERSION && !rc; v++) {
-        snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", v + 1);
-        rc = run_sql(s, "BEGIN IMMEDIATE", e);
-        rc = rc ? rc : run_sql(s, db_migrations[v], e);
-        rc = rc ? rc : run_sql(s, bump, e);
+        rc = migrate_from(s, v, e);
         if (rc)
             (void)run_sql(s, "ROLLBACK", NULL);
     }

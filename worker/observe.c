@@ -119,7 +119,8 @@ static int read_devices(const struct json *top, const char *kind, struct arena *
     for (it = list->first; it && !rc; it = it->next) {
         d[*n].kind = arena_strdup(a, kind);
         rc = json_get_str(it, "model", &d[*n].model, e);
-        rc = rc ? rc : json_get_int(it, "memory", &d[*n].memory, e);
+        if (!rc)
+            rc = json_get_int(it, "memory", &d[*n].memory, e);
         d[*n].isa = read_word(it, "isa");
         d[*n].driver = read_word(it, "driver");
         d[*n].pci = read_word(it, "pci");

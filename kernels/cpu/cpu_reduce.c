@@ -233,7 +233,8 @@ int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct er
 {
     for (int k = 0; k < n; k++) {
         int rc = op_want(&calls[k], &calls[k].in[0], DT_F32, e);
-        rc = rc ? rc : op_want(&calls[k], &calls[k].out[0], DT_F32, e);
+        if (!rc)
+            rc = op_want(&calls[k], &calls[k].out[0], DT_F32, e);
         if (rc)
             return rc;
     }

@@ -142,8 +142,10 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     int rc = op_want_float(c, tokens, e);
     rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
     rc = rc ? rc : op_want(c, places, tokens->dtype, e);
-    rc = rc || !weighted ? rc : op_want(c, &c->in[2], DT_F32, e);
-    rc = rc || !dot ? rc : op_want(c, &c->out[0], DT_F32, e);
+    if (!rc && weighted)
+        rc = op_want(c, &c->in[2], DT_F32, e);
+    if (!rc && dot)
+        rc = op_want(c, &c->out[0], DT_F32, e);
     if (rc)
         return rc;
     if (!op_dispatch_fits(c, tokens, places))

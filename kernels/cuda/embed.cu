@@ -485,9 +485,8 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     struct embed m;
     int rc = op_want(c, &c->in[0], DT_I32, e);
     rc = rc ? rc : op_want_float(c, &c->in[1], e);
-    rc = rc     ? rc
-         : grad ? op_want_float(c, &c->out[0], e)
-                : op_want(c, &c->out[0], c->in[1].dtype, e);
+    if (!rc)
+        rc = grad ? op_want_float(c, &c->out[0], e) : op_want(c, &c->out[0], c->in[1].dtype, e);
     if (rc)
         return rc;
     if (table->shape.n != 2 ||

@@ -274,7 +274,8 @@ static int check_operands(const struct op_call *c, const struct norm_grads *g, i
         const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         const bool sum = k > c->nin, row = sum || k == c->nin - 1;
         int rc = row ? op_want_float(c, t, e) : op_want(c, t, g->type, e);
-        rc = rc || !sum ? rc : op_want(c, t, DT_F32, e);
+        if (!rc && sum)
+            rc = op_want(c, t, DT_F32, e);
         if (rc)
             return rc;
         if (shape_count(&t->shape) != (row ? 1 : g->rows) * g->n)

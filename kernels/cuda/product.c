@@ -455,7 +455,8 @@ static int sort_candidates(struct stream_q *q, const struct product *p, struct p
         if (has_declined(q, said))
             continue;
         int rc = ran_or_why(q, said, e);
-        rc = rc ? rc : time_round(q, 1, run_trial, &t, &now, e);
+        if (!rc)
+            rc = time_round(q, 1, run_trial, &t, &now, e);
         if (rc)
             return rc;
         const cublasLtMatmulAlgo_t algo = plan->algo[plan->at];

@@ -125,6 +125,21 @@ PLANTED = {
     "chained errors in a loop": (
         {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = 0;\n    for (int i = 0; i < 3; i++)\n        rc = rc ? rc : g();\n    return rc;\n}\n"},
         "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),
+    "chained errors in a loop with braces": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    for (int i = 0; i < 3; i++) {\n        int rc = a();\n        rc = rc ? rc : g();\n    }\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` in a loop [chained_rc]"),
+    "chained errors in a branch of a loop": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    while (x()) {\n        if (y()) {\n            int rc = a();\n            rc = rc ? rc : g();\n        }\n    }\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` in a loop [chained_rc]"),
+    "chained errors with a condition": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    rc = rc || !x ? rc : g();\n    return rc;\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` with a condition of its own [chained_rc]"),
+    "chained errors with a choice": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    rc = rc  ? rc\n         : x ? g()\n             : h();\n    return rc;\n}\n"},
+        "worker/a.c: `rc = rc ? rc :` with a condition of its own [chained_rc]"),
+    "chained errors of another name": (
+        {"worker/a.c": SPDX + "int f(void)\n{\n    int code = a();\n    if (x)\n        b();\n    code = code ? code : g();\n    return code;\n}\n"},
+        "worker/a.c: `code = code ? code :` behind something else than its own line of steps [chained_rc]"),
     "chained errors behind a loop": (
         {"worker/a.c": SPDX + "int f(void)\n{\n    int rc = a();\n    for (int i = 0; i < 3 && !rc; i++)\n        rc = b();\n    rc = rc ? rc : g();\n    return rc;\n}\n"},
         "worker/a.c: `rc = rc ? rc :` behind something else than its own line of steps [chained_rc]"),

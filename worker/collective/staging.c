@@ -230,7 +230,8 @@ static int announce_through(struct staged *op, struct err *e)
     while (!rc && !list_empty(&op->pending)) {
         struct staged *next = list_entry(s->pending.next, struct staged, pending);
         rc = s->o.backend->event.sync(next->down_done, e);
-        rc = rc ? rc : announce_staged(next, e);
+        if (!rc)
+            rc = announce_staged(next, e);
     }
     return rc;
 }
@@ -244,7 +245,8 @@ static int wait_awake(struct staged *op, struct err *e)
     int rc = 0;
     while (!rc && !done && !list_empty(&s->pending)) {
         rc = collective_try(op->communicator, &op->ticket, &done, &moved, e);
-        rc = rc ? rc : staging_try(s, e);
+        if (!rc)
+            rc = staging_try(s, e);
         if (!rc && !done && !moved)
             (void)sched_yield();
     }

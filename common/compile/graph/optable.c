@@ -120,7 +120,8 @@ static int infer_rows(const struct graph *g, const struct node *n, struct err *e
     int rc = t ? 0 : ERR_INTERNAL;
     for (int k = 1; k < n->nin && !rc; k++) {
         rc = want_rows(g, n, k, get_input(g, n, 0), e);
-        rc = rc ? rc : want_dtype(g, n, k, DT_F32, e);
+        if (!rc)
+            rc = want_dtype(g, n, k, DT_F32, e);
     }
     if (rc || n->op == OP_ROW_ARGMAX)
         return rc;
@@ -130,8 +131,10 @@ static int infer_rows(const struct graph *g, const struct node *n, struct err *e
 static int infer_pick(const struct graph *g, const struct node *n, struct err *e)
 {
     int rc = want_rows(g, n, 1, get_input(g, n, 0), e);
-    rc = rc || want_one_float(g, n, 0, 1, e) ? rc : ERR_INTERNAL;
-    rc = rc ? rc : want_outputs(g, n, DT_F32, e);
+    if (!rc && !want_one_float(g, n, 0, 1, e))
+        rc = ERR_INTERNAL;
+    if (!rc)
+        rc = want_outputs(g, n, DT_F32, e);
     return rc ? rc : want_dtype(g, n, 1, DT_I32, e);
 }
 
@@ -219,7 +222,8 @@ static int infer_norm_grads(const struct graph *g, const struct node *n, struct 
     for (int k = 1; k < n->nin + n->nout && !rc; k++) {
         bool vector = k == n->nin - 1 || k >= sums;
         rc = want_loops(g, n, k, vector ? dims - 1 : 0, dims, e);
-        rc = rc ? rc : want_dtype(g, n, k, k >= sums ? DT_F32 : t, e);
+        if (!rc)
+            rc = want_dtype(g, n, k, k >= sums ? DT_F32 : t, e);
     }
     return rc;
 }
@@ -238,7 +242,8 @@ static int infer_row_loss(const struct graph *g, const struct node *n, struct er
     for (int k = 1; k <= last && !rc; k++) {
         bool row = k == last && (grad || both), scalar = both && k == 2;
         rc = want_loops(g, n, k, 0, row ? dims : scalar ? 0 : dims - 1, e);
-        rc = rc ? rc : want_dtype(g, n, k, row ? t : k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
+        if (!rc)
+            rc = want_dtype(g, n, k, row ? t : k == (grad ? 3 : 1) ? DT_I32 : DT_F32, e);
     }
     return rc;
 }
@@ -466,7 +471,8 @@ static int infer_chain(const struct graph *g, const struct node *n, struct err *
     }
     for (int k = n->op == OP_LINEAR ? 2 : 0; k < n->nin && !rc; k++) {
         rc = is_float(get_input(g, n, k)->dtype) ? 0 : want_dtype(g, n, k, DT_F32, e);
-        rc = rc ? rc : check_broadcast(g, n, k, e);
+        if (!rc)
+            rc = check_broadcast(g, n, k, e);
     }
     return rc;
 }

@@ -504,7 +504,8 @@ static int queue_instrs(void *ctx, int first, int end, struct err *e)
     for (int i = first; i < end; i++) {
         struct bound *b = &of->l->bound[i];
         int rc = put_mark(of->x, of->l, b, e);
-        rc = rc ? rc : run_instr(of->x, b, e);
+        if (!rc)
+            rc = run_instr(of->x, b, e);
         if (rc)
             return name_instr(b, rc, e);
         i += b->calls ? b->instr->with : 0;

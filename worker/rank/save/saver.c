@@ -321,7 +321,8 @@ static int save_until_told(struct saver *s, int64_t step, int64_t samples, bool 
     int64_t wait_ms = AGAIN_FIRST_MS;
     for (;;) {
         int rc = begin_save(s, step, samples, e);
-        rc = rc ? rc : wait_all(s, ok, e);
+        if (!rc)
+            rc = wait_all(s, ok, e);
         if (rc || *ok || !snapshot_again(s->snapshot) || !wait_to_try_again(s, wait_ms))
             return rc;
         wait_ms = 2 * wait_ms < AGAIN_MOST_MS ? 2 * wait_ms : AGAIN_MOST_MS;

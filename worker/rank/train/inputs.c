@@ -38,7 +38,8 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
                           job->model.facts->classes, e);
     if (!rc) {
         rc = check_format(&set->images, job->data.format, e);
-        rc = rc || !labels ? rc : check_format(&set->labels, job->data.format, e);
+        if (!rc && labels)
+            rc = check_format(&set->labels, job->data.format, e);
         if (rc)
             dataset_close(set);
     }
