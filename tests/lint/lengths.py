@@ -1,9 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No source is longer than one can hold in mind: where one is, a noun is hiding in it. Nor is a README."""
-from source import Finding
+"""No source is longer than one can hold in mind: where one is, a noun is hiding in it. Nor is a README.
+A function of the product fits on a screen or little more."""
+import re
+
+from source import Finding, without_comments
 
 LONGEST = {".c": 700, ".cu": 700, ".py": 700, ".h": 220, "/README.md": 150}
 TOP_README = 180
+LONGEST_FUNCTION = 60  # lines, from its name to its last brace
+FUNCTION = re.compile(r"^[^\s#{}/][^\n;{}]*?(\w+)\([^;{}]*\)\n\{\n.*?\n\}\n", re.M | re.S)
+
+
+def find_long_functions(text):
+    """(line, name, length) of a source without comments."""
+    for match in FUNCTION.finditer(text):
+        length = match[0].count("\n")
+        if length > LONGEST_FUNCTION:
+            yield text.count("\n", 0, match.start()) + 1, match[1], length
 
 
 def check(tree):
@@ -15,3 +28,6 @@ def check(tree):
     for path in {"README.md"} & set(tree.files):
         if len(tree.lines(path)) > TOP_README:
             yield Finding(path, len(tree.lines(path)), f"over {TOP_README} lines: a newcomer stops reading")
+    for path in tree.product():
+        for line, name, length in find_long_functions(without_comments(tree.text(path))):
+            yield Finding(path, line, f"{name} has {length} lines; over {LONGEST_FUNCTION} several functions are hiding")

@@ -78,6 +78,9 @@ PLANTED = {
         {"worker/long.c": SPDX + "int x;\n" * 700}, "worker/long.c: 701 lines; over 700 a noun is hiding [lengths]"),
     "a header that is too long": (
         {"worker/long.h": SPDX + "\n" * 220}, "worker/long.h: 221 lines; over 220 a noun is hiding [lengths]"),
+    "a function that is too long": (
+        {"worker/a.c": SPDX + "int g(void)\n{\n    return 0;\n}\n\nstatic int f(int a,\n             int b)\n{\n" + "    g();\n" * 57 + "}\n"},
+        "worker/a.c: f has 61 lines; over 60 several functions are hiding [lengths]"),
     "a room's README that is too long": (
         {"common/job/README.md": "Words.\n" * 151}, "common/job/README.md: 151 lines; over 150 a noun is hiding [lengths]"),
     "a top README that is too long": (
