@@ -33,7 +33,7 @@ COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
 # What explains a plan to people.
-EXPLAIN_SRC := findings fixes sharding_findings explain heads routing usage cost device_models fit fit_try fit_batch fit_axes fit_mesh plan_table plan_report
+EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled work repeated usage cost device_models fit fit_try fit_batch fit_axes fit_mesh plan_table plan_report
 EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
@@ -138,7 +138,7 @@ UNIT_BASE    := err arena buf plain list map log rand hash json stream root fold
 UNIT_MODEL   := model_language model_build model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
-UNIT_COMPILE += explain_experts compile_experts compile_experts_moved explain_picture explain_table explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces
+UNIT_COMPILE += explain_experts explain_repeated compile_experts compile_experts_moved explain_picture explain_table explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp

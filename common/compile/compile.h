@@ -40,9 +40,10 @@ int compiled_stage(const struct compiled *c, int rank);
 const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage);
 const struct memory *compiled_memory(const struct compiled *c, int stage);
 
-// What no job says: for measurements, and to find a bug.
+// What no job says: for measurements, to find a bug, and for callers that want errors alone.
 struct compile_options {
     bool as_read; // collectives stay where their results are read: no overlap (order.h)
+    bool hasty;   // explain_job() looks for no warning whose fix takes trials
 };
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with

@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 
 #include "common/explain/heads.h"
+#include "common/explain/repeated.h"
 #include "common/explain/routing.h"
 #include "common/explain/sharding_findings.h"
 #include "common/explain/usage.h"
@@ -66,8 +67,8 @@ static void find_deterministic(const struct job *job, struct findings *f)
                             .fix = "precision.deterministic=true"});
 }
 
-static void make_findings(const struct job *job, const struct compiled *c, struct arena *a,
-                          struct findings *f)
+static void make_findings(const struct job *job, const struct compile_options *o,
+                          const struct compiled *c, struct arena *a, struct findings *f)
 {
     const struct sharding *s = c->sharding;
     const struct graph *g = c->global[PROGRAM_TRAIN];
@@ -80,6 +81,8 @@ static void make_findings(const struct job *job, const struct compiled *c, struc
     }
     if (c->whole) {
         usage_check(c, job, a, f);
+        if (!o->hasty)
+            repeated_check(c, job, f);
         find_tf32(job, f);
         find_deterministic(job, f);
     }
@@ -91,7 +94,7 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
 {
     int rc = compile_job(job, build, o, a, out, dump, e);
     findings_init(found, job, a);
-    make_findings(job, out, a, found);
+    make_findings(job, o, out, a, found);
     const struct finding *error = findings_first_error(found);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;
 }

@@ -28,6 +28,8 @@
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \
     X(REDUNDANT, WARNING)          \
+    X(SIZE_UNRULED, WARNING)       \
+    X(EXPERTS_ALONE, WARNING)      \
     X(EXPERT_ORDER, WARNING)       \
     X(ONE_CHOICE, WARNING)         \
     X(CHOICES_DROPPED, NOTE)       \
@@ -51,7 +53,7 @@ struct finding {
     const char *like;    // a glob of the tensors that it is true of; null: that one
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step
-    double utilisation;  // REDUNDANT: of the matmuls; else 0
+    double utilisation;  // REDUNDANT, EXPERTS_ALONE: of the matmuls; else 0
     const char *message; // one line; findings_add puts the job's line behind it where none is told
     const char *fix;     // null: none that can be told
 };

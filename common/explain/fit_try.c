@@ -51,8 +51,8 @@ static uint64_t compile_with(const struct fitting *f, const struct settings *s)
     struct job *job = arena_new(&scratch, struct job);
     int rc = read_with(f, s, &scratch, job);
     if (!rc)
-        rc = explain_job(job, f->build, &(struct compile_options){0}, &scratch, &c, &found, NULL,
-                         &e);
+        rc = explain_job(job, f->build, &(struct compile_options){.hasty = true}, &scratch, &c,
+                         &found, NULL, &e);
     uint64_t need = !rc ? fit_need(&c, f->device) : has_indivisible(&found) ? FIT_NEVER : 0;
     arena_clear(&scratch);
     return need;

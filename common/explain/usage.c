@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unused axes and repeated work. See usage.h.
+// Unused axes and stages that wait. See usage.h.
 #include "common/explain/usage.h"
 
 #include <fnmatch.h>
 #include <string.h>
 
-#include "common/compile/graph/node_work.h"
-#include "common/compile/graph/optable.h"
 #include "common/explain/cost.h"
 #include "common/explain/fixes.h"
-
-enum { REPEATED_PERCENT = 25 }; // of the matmuls: a small head may well be repeated
 
 // Every axis that cuts some value.
 static axis_set find_used_axes(const struct graph *g)
@@ -19,29 +15,6 @@ static axis_set find_used_axes(const struct graph *g)
     for (int v = 0; v < g->nvalues; v++)
         used |= spec_axes(&g->values[v].spec);
     return used;
-}
-
-// Axes over which a share of the matmuls' work worth a word is repeated.
-static axis_set find_repeated_axes(const struct program *p)
-{
-    const struct graph *g = p->graph;
-    double all = 0, on[MESH_MAX_AXES] = {0};
-    axis_set repeated = 0;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        if (n->kind != NODE_OP || n->again || !op_row(n->op)->flops)
-            continue;
-        const struct spec *out = &g->values[n->out[0]].spec;
-        axis_set split = spec_axes(out) | out->partial_sum;
-        double flops = node_flops(g, &p->mesh, n);
-        all += flops;
-        for (int a = 0; a < p->mesh.n; a++)
-            on[a] += split >> a & 1 ? 0 : flops;
-    }
-    for (int a = 0; a < p->mesh.n; a++)
-        if (mesh_cuts(&p->mesh) >> a & 1 && on[a] * 100 > all * REPEATED_PERCENT)
-            repeated |= (axis_set)(1u << a);
-    return repeated;
 }
 
 // A device's samples of a microbatch; 0: it reads none.
@@ -120,55 +93,6 @@ static void count_gathers(const struct cost *cost, struct findings *f)
         }
 }
 
-// The parameter that an operand is, or was gathered from; null: neither.
-static const struct value *find_param(const struct graph *g, int operand)
-{
-    const char *name = g->values[operand].name;
-    for (int v = 0; name && v < g->nvalues; v++)
-        if (g->values[v].kind == VALUE_PARAM && strcmp(g->values[v].name, name) == 0)
-            return &g->values[v];
-    return NULL;
-}
-
-// The setting that cuts a parameter on the axes too, on the first dimension that they divide.
-static const char *fix_param_cut(const struct compiled *c, const struct job *job,
-                                 const struct value *v, axis_set axes, struct arena *a)
-{
-    struct spec spec = v->spec;
-    struct shape local = spec_local(&spec, &c->mesh, &v->shape);
-    int d = 0;
-    while (d < v->shape.n && local.dim[d] % mesh_product(&c->mesh, axes))
-        d++;
-    if (d == v->shape.n || spec_axes(&spec) & axes)
-        return NULL;
-    for (int x = 0; x < c->mesh.n; x++)
-        if (axes >> x & 1)
-            dim_append(&spec.dim[d], x);
-    return fix_param(&(struct fixer){a, job, c->sharding, &c->mesh}, v, &spec);
-}
-
-// The weight of the largest matmul that is not split over the axes, cut on them.
-static const char *fix_weight_cut(const struct compiled *c, const struct job *job, axis_set axes,
-                                  struct arena *a)
-{
-    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
-    double most = 0;
-    const char *fix = NULL;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        const struct spec *out = &g->values[n->out[0]].spec;
-        double flops = n->kind == NODE_OP ? node_flops(g, &c->mesh, n) : 0;
-        bool split = (spec_axes(out) | out->partial_sum) & axes;
-        for (int k = 0; flops > most && !split && k < n->nin; k++) {
-            const struct value *v = find_param(g, n->in[k]);
-            const char *one = v ? fix_param_cut(c, job, v, axes, a) : NULL;
-            fix = one ? one : fix;
-            most = one ? flops : most;
-        }
-    }
-    return fix;
-}
-
 // The default deal of the layers, where the job gave another with a larger stage.
 static void find_uneven_stages(const struct compiled *c, const struct job *job, struct arena *a,
                                struct findings *f)
@@ -226,27 +150,9 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
                  struct findings *f)
 {
     struct cost cost;
-    axis_set wrong = find_blamed_axes(f);
     cost_count(c, a, &cost);
     count_gathers(&cost, f);
     find_unused_axes(c, job, a, f);
     find_uneven_stages(c, job, a, f);
     find_few_microbatches(c, job, a, f);
-    axis_set axes = find_repeated_axes(compiled_program(c, PROGRAM_TRAIN, 0)) & (axis_set)~wrong;
-    if (cost.utilisation * 100 > 100 - REPEATED_PERCENT || !axes)
-        return;
-    bool idle = !(axes & find_used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph));
-    struct buf text = {0};
-    axis_set_print(&c->mesh, axes, &text);
-    findings_add(
-        f, &(struct finding){
-               .code = FINDING_REDUNDANT,
-               .axes = axes,
-               .utilisation = cost.utilisation,
-               .message = arena_printf(a,
-                                       "devices along %s repeat each other's matmuls: %.3g of "
-                                       "the work is useful",
-                                       buf_str(&text), cost.utilisation),
-               .fix = idle ? fix_batch_rule(c, job, axes, a) : fix_weight_cut(c, job, axes, a)});
-    buf_clear(&text);
 }

@@ -26,7 +26,7 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
                   struct err *e)
 {
     struct findings found;
-    return model_explain(job, &(struct compile_options){0}, a, out, &found, dump, e);
+    return model_explain(job, &(struct compile_options){.hasty = true}, a, out, &found, dump, e);
 }
 
 void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,

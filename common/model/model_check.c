@@ -137,62 +137,6 @@ static void count_cuts(struct model_checked *out, const struct rules *rules, str
     find_uncut(out, rules);
 }
 
-// ---- sizes that say nothing ---------------------------------------------------------------------
-
-static bool is_param_dim(const struct model_checked *out, enum dim dim)
-{
-    for (int v = 0; v < out->g->nvalues; v++)
-        for (int d = 0; d < out->g->values[v].shape.n && is_param(&out->g->values[v]); d++)
-            if (out->g->values[v].dims[d] == dim)
-                return true;
-    return false;
-}
-
-// Whether a rule names the dimension, even if only to leave it whole.
-static bool is_ruled(const struct model_checked *out, const struct rules *rules, enum dim dim)
-{
-    const struct job_sharding *s = &out->job.sharding;
-    for (int i = 0; i < s->n_rules; i++)
-        if (dims_id(rules->dims, s->rules[i].dim) == rules_dim(rules, dim))
-            return true;
-    return false;
-}
-
-// The size that an expression is a multiple of and that a rule cuts: mlp of `2 * mlp`. −1: none.
-static int find_base(const struct model_checked *out, const struct rules *rules,
-                     const struct expr *e)
-{
-    const struct model_program *p = out->job.model.read;
-    if (e->kind == EXPR_PATH && e->name && !e->has_dims) {
-        int size = model_size_find(p, e->name);
-        enum dim dim = size < 0 ? DIM_NONE : dims_id(rules->dims, e->name);
-        return size >= 0 && is_param_dim(out, dim) && is_ruled(out, rules, dim) ? size : -1;
-    }
-    bool over = e->kind == EXPR_OPERATOR && e->sign == SIGN_DIV && e->arg[1]->kind == EXPR_NUMBER;
-    if (!over && (e->kind != EXPR_OPERATOR || e->sign != SIGN_MUL))
-        return -1;
-    int base = find_base(out, rules, e->arg[0]);
-    return base >= 0 || over ? base : find_base(out, rules, e->arg[1]);
-}
-
-// Without a rule such a size is right, and its weights are whole where those beside them are cut.
-static void find_unlike(struct model_checked *out, const struct rules *rules, struct arena *a)
-{
-    const struct model_program *p = out->job.model.read;
-    out->unlike = arena_array(a, struct model_unlike, p->nsizes);
-    for (int i = 0; i < p->nsizes; i++) {
-        const struct model_size *s = &p->sizes[i];
-        enum dim dim = dims_id(rules->dims, s->name);
-        if (s->kind != MODEL_WHOLE || s->like || is_ruled(out, rules, dim) ||
-            !is_param_dim(out, dim))
-            continue;
-        int base = find_base(out, rules, s->line->value);
-        if (base >= 0)
-            out->unlike[out->nunlike++] =
-                (struct model_unlike){s->at.line, s->name, s->written, p->sizes[base].name};
-    }
-}
-
 // ---- parameters that nothing reads --------------------------------------------------------------
 
 static bool is_read(const struct graph *g, int param)
@@ -295,7 +239,7 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     out->flops = cost.flops_per_step;
     if (out->params) {
         count_cuts(out, &compiled.sharding->rules, a);
-        find_unlike(out, &compiled.sharding->rules, a);
+        out->nunlike = unruled_find(&out->job, &compiled.sharding->rules, out->g, a, &out->unlike);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
 // A program looked at by itself, without a job file: what it makes of its sizes, for `weft model`.
 #pragma once
 #include "common/compile/compile.h"
+#include "common/explain/unruled.h"
 #include "common/job/job.h"
 
 // What the text gives a name: the dimensions that it has, once for each place.
@@ -15,11 +16,6 @@ struct model_cut {
     double params;          // the share of all parameters that have this dimension
     int tensors;            // how many these are
 };
-// A size that no rule cuts, though it is a multiple of one that a rule does cut.
-struct model_unlike {
-    int line;
-    const char *name, *written, *like; // "inner", "2 * mlp", "mlp"
-};
 struct model_checked {
     struct job job; // a job of one sample on one device, with this program
     const char *title;
@@ -28,7 +24,8 @@ struct model_checked {
     int nnamed, named_cap, ncuts, nunlike, nunread;
     struct model_named *named;
     struct model_cut *cuts;
-    struct model_unlike *unlike;
+    const struct unruled
+        *unlike;           // sizes that no rule cuts though they are multiples of one that has one
     const char **unread;   // parameters that have no part in the loss but unread()
     double uncut;          // the share of the parameters that no default rule cuts
     const char *most;      // the largest parameter among them, or null

@@ -18,7 +18,7 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     struct err e = {0};
     if (job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, job, &errs))
         job_errors_print(&errs, &why);
-    else if (model_explain(job, &(struct compile_options){0}, arena, &compiled, &found, NULL, &e))
+    else if (model_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found, NULL, &e))
         report_errors(a->pos[0], &found, &e, &why);
     else
         job_print(job, resolved);

@@ -168,8 +168,8 @@ static void print_checked(const struct model_checked *c, struct buf *out)
                    100 * c->uncut, c->most);
     for (int i = 0; i < c->nunlike; i++)
         buf_printf(out, "warning: line %d: no rule cuts %s = %s: `like %s` would, as it cuts %s\n",
-                   c->unlike[i].line, c->unlike[i].name, c->unlike[i].written, c->unlike[i].like,
-                   c->unlike[i].like);
+                   c->unlike[i].size->at.line, c->unlike[i].size->name, c->unlike[i].size->written,
+                   c->unlike[i].base->name, c->unlike[i].base->name);
     for (int i = 0; i < c->nunread; i++)
         buf_printf(out, "warning: nothing reads %s: its gradient is 0\n", c->unread[i]);
 }
@@ -224,9 +224,9 @@ static void print_checked_json(const struct model_checked *c, struct buf *out)
     json_array(&w, "unlike");
     for (int i = 0; i < c->nunlike; i++) {
         json_object(&w, NULL);
-        json_count(&w, "line", c->unlike[i].line);
-        json_str(&w, "size", c->unlike[i].name);
-        json_str(&w, "like", c->unlike[i].like);
+        json_count(&w, "line", c->unlike[i].size->at.line);
+        json_str(&w, "size", c->unlike[i].size->name);
+        json_str(&w, "like", c->unlike[i].base->name);
         json_end(&w);
     }
     json_end(&w);

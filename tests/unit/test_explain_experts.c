@@ -102,12 +102,21 @@ static void the_axis_of_experts_comes_last(void **state)
     assert_false(has_finding(&usual, "tp: 2", "rules: {batch: [ep, dp]}", FINDING_EXPERT_ORDER));
 }
 
-// Experts dealt over an axis that the batch is not cut on: the rest is computed on all of it alike.
+// Experts dealt over an axis that the batch is not cut on: the rest is computed on all of it alike, and
+// on its own samples once the batch has the axis too.
 static void an_axis_of_experts_alone_repeats_the_rest(void **state)
 {
-    char fix[200];
+    char fix[200], text[400];
     (void)state;
-    expect_finding(&usual, "dp: 2, ep: 3", "rules: {batch: dp}", FINDING_REDUNDANT, "ep", fix);
+    expect_finding(&usual, "dp: 2, ep: 3", "rules: {batch: dp}", FINDING_EXPERTS_ALONE,
+                   "ep deals experts and does not cut the batch: all else is computed 3 times over",
+                   fix);
+    assert_string_equal(fix, "sharding.rules.batch=[dp, ep]");
+    assert_false(has_finding(&usual, "dp: 2, ep: 3", "rules: {batch: dp}", FINDING_REDUNDANT));
+    snprintf(text, sizeof text, "rules: {batch: %s}", strchr(fix, '=') + 1);
+    assert_false(has_finding(&usual, "dp: 2, ep: 3", text, FINDING_EXPERTS_ALONE));
+    assert_false(has_finding(&usual, "dp: 2, ep: 3", text, FINDING_REDUNDANT));
+    assert_false(has_finding(&usual, "dp: 2, tp: 3", "", FINDING_EXPERTS_ALONE));
 }
 
 static void a_router_of_one_choice_and_scarce_places_are_told(void **state)
