@@ -319,9 +319,17 @@ static const struct schema_row eval_rows[] = {
      .offset = SAMPLE(prompt),
      .optional = true,
      .when = "data.eval.tokens",
-     .doc =
-         "what a decoder continues after each evaluation: text with \\n, \\t, \\\\ and \\xNN (in "
-         "single quotes: 'a\\n'), or ids, as data.tokenizer says"},
+     .doc = "what a decoder continues after evaluations: text with \\n, \\t, \\\\ and \\xNN (in "
+            "single quotes: 'a\\n'), or ids, as data.tokenizer says"},
+    {.path = "eval.sample.every",
+     .type = SCHEMA_INT,
+     .offset = SAMPLE(every),
+     .def = "1",
+     .min = 1,
+     .max = STEPS_MAX,
+     .unit = "evaluations",
+     .when = PROMPT,
+     .doc = "from one that is followed by samples to the next; the last step's always is"},
     {.path = "eval.sample.tokens",
      .type = SCHEMA_INT,
      .offset = SAMPLE(tokens),

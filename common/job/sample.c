@@ -42,6 +42,11 @@ static void check_numbers(struct reading *r)
             reading_error(r, reading_row(r, keys[i].path),
                           "acts only when eval.sample.temperature is above 0: at 0 the most likely "
                           "token is taken");
+    if (job->eval.sample.every > 1 && !job->eval.every)
+        reading_error(
+            r, reading_row(r, "eval.sample.every"),
+            "acts only when eval.every is above 0: at 0 there is one evaluation, after the "
+            "last step");
     if (job->eval.sample.top_k > job->model.facts->vocab)
         reading_error(r, reading_row(r, "eval.sample.top_k"),
                       "%lld is over model.vocab, %lld: 0 stands for all",
@@ -53,8 +58,8 @@ void check_sample(struct reading *r)
     struct job *job = r->job;
     if (!r->model_ok ||
         !READING_OK(r, "data.format", "data.tokenizer", "eval.sample.prompt", "eval.sample.tokens",
-                    "eval.sample.count", "eval.sample.temperature", "eval.sample.top_k",
-                    "eval.sample.seed"))
+                    "eval.every", "eval.sample.every", "eval.sample.count",
+                    "eval.sample.temperature", "eval.sample.top_k", "eval.sample.seed"))
         return;
     if (job->data.format == JOB_DATA_TOKENS && !reading_given(r, "data.tokenizer"))
         job->data.tokenizer =

@@ -143,6 +143,21 @@ def test_killed_it_says_again_what_it_would_have_said(place, prose):
     assert samples(run) == samples(calm)
 
 
+def test_each_nth_evaluation_is_followed_by_samples_also_after_a_kill(place, prose):
+    """Of the evaluations after 4, 8, …, 48 and 50 steps the third, sixth, ninth and twelfth, and the last. The
+    run is killed between two of them and goes on from a checkpoint that lies at none."""
+    sample = {"prompt": "x", "tokens": 6, "temperature": 1.0, "every": 3}
+    changes = {"train": {"steps": 50}, "eval": {"every": 4}, "checkpoint": {"every": 5}}
+    calm = solo.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
+    assert [r["step"] for r in calm.metrics() if "eval_loss" in r] == [*range(4, 50, 4), 50]
+    assert [step for step, _ in samples(calm)] == [12, 24, 36, 48, 50]
+    run = solo.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
+    assert samples(run) == samples(calm)
+    often = solo.train(place, job(prose, {"fsdp": 2}, {**sample, "every": 1}, **changes), "often")
+    assert [s for s in samples(often) if s[0] in (12, 24, 36, 48, 50)] == samples(calm)  # the same texts
+    assert len(samples(often)) == 13
+
+
 def test_without_a_vocabulary_samples_are_ids(place, prose):
     made = job(prose, {"dp": 1}, {"prompt": "84 104", "tokens": 5}, model={"vocab": 300}, train={"steps": 3})
     ids = samples(solo.train(place, made))[0][1][0].split()

@@ -15,6 +15,7 @@ static void a_prompt_is_enough_to_sample(void **state)
     (void)state;
     case_valid(&c, BYTES "eval: {sample: {prompt: \"ROMEO:\"}}\n");
     assert_string_equal(c.job.eval.sample.prompt, "ROMEO:");
+    assert_int_equal(c.job.eval.sample.every, 1);
     assert_int_equal(c.job.eval.sample.tokens, 100);
     assert_int_equal(c.job.eval.sample.count, 1);
     assert_true(c.job.eval.sample.temperature == 0);
@@ -42,7 +43,7 @@ static void what_prints_reads_back(void **state)
     static const char *const texts[] = {
         BYTES "eval: {sample: {prompt: 'a \"b\" \\n\\x00', tokens: 7}}\n",
         BYTES "eval: {sample: {prompt: ü, count: 3, temperature: 0.8, top_k: 40, seed: 2}}\n",
-        IDS "eval: {every: 5, sample: {prompt: \"12 4999\"}}\n",
+        IDS "eval: {every: 5, sample: {prompt: \"12 4999\", every: 3}}\n",
         IDS "eval: {sample: {prompt: \"7\"}}\n",
     };
     (void)state;
@@ -96,6 +97,11 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
         BYTES "eval: {sample: {prompt: a, temperature: 1, count: 64, tokens: 1000}}\n",
         "job.yaml:5:63: eval.sample.tokens: 64 samples of 1000 tokens are over 8192: 128 tokens "
         "would do\n");
+    expect_errors(BYTES "eval: {every: 5, sample: {prompt: a, every: 0}}\n",
+                  "job.yaml:5:45: eval.sample.every: 0 is too small: it must be at least 1\n");
+    expect_errors(BYTES "eval: {sample: {prompt: a, every: 2}}\n",
+                  "job.yaml:5:35: eval.sample.every: acts only when eval.every is above 0: at 0 "
+                  "there is one evaluation, after the last step\n");
     expect_errors(
         BYTES "eval: {sample: {tokens: 5}}\n",
         "job.yaml:5:17: eval.sample.tokens: acts only when eval.sample.prompt is given\n");

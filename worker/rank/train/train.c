@@ -243,12 +243,20 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
     return 0;
 }
 
-static int run_evaluation(struct trainer *t, struct in_flight *f, struct err *e)
+// Which evaluations are followed by samples follows from the step alone, so that a run that was resumed
+// takes them where it would have.
+static bool is_sampling_due(const struct job *job, int64_t done)
+{
+    bool last = done == job->train.steps;
+    return last || done / job->eval.every % job->eval.sample.every == 0;
+}
+
+static int run_evaluation(struct trainer *t, struct in_flight *f, int64_t done, struct err *e)
 {
     f->row.evaluated = true;
     int rc = evaluation_run(&t->evaluation, &f->row.eval_loss, &f->row.eval_accuracy, e);
     f->row.eval_parts = (struct row_parts){t->neval_parts, t->eval_parts, t->evaluation.mean + 1};
-    return rc || !t->samples ? rc : take_samples(t, f, e);
+    return rc || !t->samples || !is_sampling_due(t->job, done) ? rc : take_samples(t, f, e);
 }
 
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
@@ -315,7 +323,7 @@ static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
             rc = saver_poll(t->saver, e);
         bool last = n + 1 == steps;
         if (!rc && t->evaluates && (last || is_due(t->job->eval.every, n + 1)))
-            rc = run_evaluation(t, f, e);
+            rc = run_evaluation(t, f, n + 1, e);
         if (rc)
             return rc;
         if (last || t->stop) {
