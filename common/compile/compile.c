@@ -81,7 +81,8 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
     p->build(g, job, kind, batch, job->data.batch);
-    if (p->out->nstages > 1 && g->nlayers != job_layers(job))
+    bool ends_early = kind == PROGRAM_SAMPLE && g->nlayers < job_layers(job); // at its logits
+    if (p->out->nstages > 1 && g->nlayers != job_layers(job) && !ends_early)
         return err_set(p->err, ERR_INTERNAL, "the model has %d layers where the job counts %d",
                        g->nlayers, job_layers(job));
     stages_assign(g, job);

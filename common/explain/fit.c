@@ -84,13 +84,13 @@ static void cut_weights(const struct fitting *f, struct settings *s)
 
 static void remat_block(const struct fitting *f, struct settings *s)
 {
-    if (f->job->train.remat != JOB_REMAT_BLOCK)
+    if (f->job->train.remat != JOB_REMAT_BLOCK && job_has_insides(f->job))
         settings_put(s, "train.remat=block");
 }
 
 static void remat_full(const struct fitting *f, struct settings *s)
 {
-    if (f->job->train.remat != JOB_REMAT_FULL)
+    if (f->job->train.remat != JOB_REMAT_FULL && job_has_insides(f->job))
         settings_put(s, "train.remat=full");
 }
 

@@ -122,7 +122,8 @@ static struct settings make_settings(const struct search *s, const struct candid
 static void put_remat(const struct search *s, struct settings *to, int64_t stages)
 {
     int remat = s->f->job->train.remat;
-    if (remat == JOB_REMAT_NONE || (remat == JOB_REMAT_FULL && stages == 1))
+    if (job_has_insides(s->f->job) &&
+        (remat == JOB_REMAT_NONE || (remat == JOB_REMAT_FULL && stages == 1)))
         settings_put(to, "train.remat=block");
 }
 
@@ -206,7 +207,8 @@ static uint64_t about_stages(const struct search *s, const struct candidate *c)
 // microbatches.
 static bool may_fit(struct search *s, const struct candidate *c)
 {
-    uint64_t about = c->stages > MANY ? about_stages(s, c) : fit_about(s->f, &c->small);
+    bool many = c->stages > MANY && fit_sets_layers(s->f);
+    uint64_t about = many ? about_stages(s, c) : fit_about(s->f, &c->small);
     uint64_t need = fit_beyond(s->f, about) ? about : fit_need_with(s->f, &c->small);
     if (need && need != FIT_NEVER && (!s->out->about || need < s->out->about)) {
         s->out->about = need;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/explain/explain.h"
+#include "common/model/language/model_sizes.h"
 
 // What a job of LARGE or more layers a stage needs is estimated from the same job with FEW and with
 // MORE layers a stage, which compile much faster; on other meshes, of which there are many, already
@@ -85,6 +86,11 @@ static uint64_t need_with_layers(const struct fitting *f, struct settings s, int
     return fit_need_smaller(f, &s);
 }
 
+bool fit_sets_layers(const struct fitting *f)
+{
+    return model_sizes_whole(f->job->model.sizes, "layers", -1) == job_layers(f->job);
+}
+
 uint64_t fit_about(const struct fitting *f, const struct settings *s)
 {
     int64_t places = s->places ? s->places : job_stages(f->job) * job_chunks(f->job);
@@ -92,7 +98,8 @@ uint64_t fit_about(const struct fitting *f, const struct settings *s)
     int64_t layers =
         s->places ? (job_layers(f->job) + places - 1) / places : job_stage_layers(f->job, 0);
     int64_t large = s->places ? MORE + 1 : LARGE;
-    uint64_t few = layers < large ? 0 : need_with_layers(f, *s, FEW * places);
+    uint64_t few =
+        layers < large || !fit_sets_layers(f) ? 0 : need_with_layers(f, *s, FEW * places);
     if (few == FIT_NEVER)
         return few;
     uint64_t more = few ? need_with_layers(f, *s, MORE * places) : 0;

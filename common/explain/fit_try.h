@@ -39,6 +39,8 @@ uint64_t fit_try(struct fitting *f, const struct settings *s);
 // would not in the whole job.
 #define FIT_NEVER UINT64_MAX
 uint64_t fit_need_smaller(const struct fitting *f, const struct settings *s);
+// Whether the size `layers` is the number of layers, so that fewer can be asked for.
+bool fit_sets_layers(const struct fitting *f);
 // Estimates what the job needs with these settings. Layers are alike: each further one adds the
 // same number of bytes, except for buffers that fit into gaps. Returns 0 where there is no
 // estimate: the job has few layers, or the small jobs cannot be compiled; or FIT_NEVER.

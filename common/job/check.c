@@ -280,12 +280,24 @@ static void resolve_groups(struct reading *r)
     }
 }
 
+// A job that was resolved before this was refused goes on.
+static void check_remat(struct reading *r)
+{
+    if (r->model_ok && r->file && READING_OK(r, "train.remat") &&
+        r->job->train.remat != JOB_REMAT_NONE && !job_has_insides(r->job))
+        reading_error(
+            r, reading_row(r, "train.remat"),
+            "acts on layers, the turns of `repeat`, and with its sizes the model has none: "
+            "none would do");
+}
+
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version, resolve_model,   check_rules,      check_data,     check_labels,
-        resolve_mesh,  resolve_threads, check_batch,      check_pipeline, check_sample,
-        check_linear,  check_schedule,  check_keep_every, check_backoff,  resolve_groups,
+        check_version,  resolve_model,    check_rules,     check_data,
+        check_labels,   resolve_mesh,     resolve_threads, check_batch,
+        check_pipeline, check_sample,     check_remat,     check_linear,
+        check_schedule, check_keep_every, check_backoff,   resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

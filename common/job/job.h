@@ -151,8 +151,9 @@ struct job {
 // default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
-int job_chunks(const struct job *job); // of each stage, pipeline.chunks; 1 without a pipeline
-int job_layers(const struct job *job); // of the model: where it may be cut into stages
+int job_chunks(const struct job *job);       // of each stage, pipeline.chunks; 1 without a pipeline
+int job_layers(const struct job *job);       // of the model: where it may be cut into stages
+bool job_has_insides(const struct job *job); // of layers or blocks: what train.remat acts on
 extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
 // Of chunk c of stage s at place c · stages + s: as pipeline.stages says, else equally, with what is
 // left over at the earliest places.

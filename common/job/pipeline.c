@@ -46,6 +46,11 @@ int job_layers(const struct job *job)
     return (int)job->model.facts->layers;
 }
 
+bool job_has_insides(const struct job *job)
+{
+    return job->model.facts->layers > 0 || job->model.facts->blocks;
+}
+
 int64_t job_stage_layers(const struct job *job, int place)
 {
     if (job->pipeline.stages.n)
@@ -72,8 +77,8 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
                       (long long)stages, JOB_MAX_STAGES);
     else if (layers == 0)
         reading_error(r, mesh,
-                      "%s: %lld stages: a pipeline is cut between the turns of `repeat`, and with "
-                      "its sizes the model repeats nothing: leave the axis out",
+                      "%s: %lld stages: a pipeline is cut between layers, the turns of `repeat`, "
+                      "and with its sizes the model has none: leave the axis out",
                       axis, (long long)stages);
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,
@@ -164,9 +169,9 @@ static void check_microbatches(struct reading *r)
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
-    if (!r->model_ok ||
-        !READING_OK(r, "mesh", "sharding.rules", "resources.devices", "pipeline.stages",
-                    "pipeline.schedule", "pipeline.chunks", "train.microbatches"))
+    if (!r->model_ok || !READING_OK(r, "mesh", "sharding.rules", "resources.devices",
+                                    "pipeline.stages", "pipeline.schedule", "pipeline.chunks",
+                                    "train.microbatches", "eval.sample.prompt"))
         return;
     check_axis(r);
     const struct schema_list *given = &job->pipeline.stages;
@@ -180,6 +185,13 @@ void check_pipeline(struct reading *r)
     if (!check_chunks(r))
         return;
     check_microbatches(r);
+    if (stages > 1 && job->eval.sample.prompt && job->model.facts->skipped)
+        reading_error(
+            r, reading_row(r, "eval.sample.prompt"),
+            "sampling leaves out line %d of the model, a loss's or a report's, and with "
+            "%d stages the layers behind it would lie elsewhere: bind its value in a line "
+            "of its own, or leave the axis out",
+            job->model.facts->skipped, stages);
     if (given->n && axis < 0 && given->n != 1)
         reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);

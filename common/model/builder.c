@@ -193,15 +193,34 @@ static void set_graph_scope(struct builder *b)
         graph_scope(b->g, "%s", b->block ? b->block : b->layers ? "head" : "embed");
 }
 
-// A layer of the model: what a pipeline may cut at. False: it lies in another.
+static bool is_scope(const struct graph *g, const char *name)
+{
+    bool any = false;
+    for (int i = 0; i < g->nscopes && !any; i++)
+        any = strcmp(g->scopes[i], name) == 0;
+    return any;
+}
+
+// Layers of one path, which have the same parameters, are layers apart.
+static void set_layer_scope(struct builder *b)
+{
+    if (is_scope(b->g, b->prefix))
+        graph_scope(b->g, "%s (layer %lld)", b->prefix, (long long)b->layers);
+    else
+        graph_scope(b->g, "%s", b->prefix);
+}
+
+// A layer of the model: what a pipeline may cut at, and what is remade alone. Which are layers is
+// counted without a graph too (language/layer_count.h). False: it lies in another.
 static bool begin_layer(struct builder *b)
 {
-    if (b->in_layer || b->calls)
+    if (b->in_layer)
         return false;
     if (b->layers == MODEL_MAX_LAYERS)
         build_fail(b, "more than %d layers", MODEL_MAX_LAYERS);
     b->in_layer = true;
-    graph_scope(b->g, "%s", b->prefix);
+    b->past_layers |= b->calls == 0;
+    set_layer_scope(b);
     graph_layer(b->g, b->layers++);
     return true;
 }
@@ -230,7 +249,7 @@ static struct term make_width(struct builder *b, const struct stmt *s, const str
 static void run_repeat(struct builder *b, const struct stmt *s)
 {
     const struct expr *over = s->value[0];
-    struct term t = evaluate(b, over);
+    struct term t = evaluate_outside(b, over);
     const char *outer = b->prefix;
     bool list = t.kind == TERM_LIST, named = !list && t.kind == TERM_SIZE && over->name;
     if (!b->failed && !list && !term_has_number(&t))

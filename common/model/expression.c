@@ -105,9 +105,18 @@ static struct term evaluate_name(struct builder *b, const char *name)
 
 // ---- numbers -----------------------------------------------------------------------------------
 
+struct term evaluate_outside(struct builder *b, const struct expr *e)
+{
+    bool in_layer = b->in_layer;
+    b->in_layer = true;
+    struct term t = evaluate(b, e);
+    b->in_layer = in_layer;
+    return t;
+}
+
 double evaluate_number(struct builder *b, const struct expr *e)
 {
-    struct term t = evaluate(b, e);
+    struct term t = evaluate_outside(b, e);
     if (!b->failed && !term_has_number(&t)) {
         b->at = e;
         build_fail(b, "a number is wanted here");
@@ -315,15 +324,6 @@ static struct term call_number_function(struct builder *b, const struct number_f
     return n.list ? (struct term){.kind = TERM_LIST, .number = n} : term_number(n.value, n.whole);
 }
 
-static const struct let *find_let(const struct builder *b, const char *name)
-{
-    const struct syntax *s = b->sizes->program->syntax;
-    for (int i = 0; i < s->nlets; i++)
-        if (strcmp(s->let[i].name, name) == 0)
-            return &s->let[i];
-    return NULL;
-}
-
 static struct term call_let(struct builder *b, const struct let *let, const struct expr *e,
                             const char *scope)
 {
@@ -364,7 +364,7 @@ static struct term tell_unknown_function(struct builder *b, const char *name)
 static struct term evaluate_call(struct builder *b, const struct expr *e)
 {
     const char *scope = b->scope;
-    const struct let *let = find_let(b, e->name);
+    const struct let *let = let_find(b->sizes->program->syntax, e->name);
     const struct function *f = let ? NULL : function_find(e->name);
     const struct number_function *of_numbers = let ? NULL : number_function(e->name);
     b->scope = NULL;

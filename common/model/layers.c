@@ -121,7 +121,7 @@ const char *draw_path(struct builder *b, const char *leaf)
     static int here;
     const char *of = b->drawn ? b->drawn : b->prefix;
     if (!*of)
-        of = b->layers ? "head" : "embed";
+        of = b->past_layers ? "head" : "embed";
     const char *path = arena_printf(b->arena, "%s/%s", of, leaf);
     if (map_put(&b->sites, path, &here))
         build_fail(b, "two draws are called %s: NAME: dropout(…) names one apart", path);

@@ -81,6 +81,7 @@ struct builder {
     struct map params, sites; // path → struct made_param; path → a draw is there
     const struct made_param *newest;
     int64_t layers;    // begun so far
+    bool past_layers;  // some of them in the model section itself: draws are called after that
     bool in_layer;     // so the graph's scope stays
     const char *block; // the outermost named block's path, or null: "embed" or "head"
     int steps, calls;

@@ -227,13 +227,50 @@ static void test_another_schema_version_is_refused(void **state)
                   "job.yaml:1:9: schema: is 3: this version of weft reads schema 2\n");
 }
 
+// Nothing is repeated in it; the second has blocks.
+#define BARE                                                                                \
+    "model: {program: ./bare.model, text: \"sizes\\n  inputs = 9\\nmodel\\n  y = images @ " \
+    "w[inputs, out = 3]\\n  loss = sum(y) / samples\\n\"}\n"
+#define TIED "model: {program: ./tests/unit/programs/tied.model}\n"
+
 static void test_a_model_without_layers_has_no_stages(void **state)
 {
     (void)state;
-    expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2}\n"
-                  "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
-                  "job.yaml:5:7: mesh: pp: 2 stages: a pipeline is cut between the turns of "
-                  "`repeat`, and with its sizes the model repeats nothing: leave the axis out\n");
+    expect_errors(
+        "name: t\n" BARE "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
+        "job.yaml:5:7: mesh: pp: 2 stages: a pipeline is cut between layers, the turns of "
+        "`repeat`, and with its sizes the model has none: leave the axis out\n");
+}
+
+static void test_a_model_without_layers_has_no_insides_to_remake(void **state)
+{
+    (void)state;
+    expect_errors("name: t\n" BARE "data: {train: {images: i}, batch: 4}\n"
+                  "train: {steps: 2, remat: block}\n",
+                  "job.yaml:4:26: train.remat: acts on layers, the turns of `repeat`, and with its "
+                  "sizes the model has none: none would do\n");
+    expect_errors("name: t\n" TIED "data: {train: {images: i}, batch: 4}\n"
+                  "train: {steps: 2, remat: block}\n",
+                  "");
+}
+
+// The layers of a line of the loss, which sampling leaves out, lie before those of the logits.
+#define SKIPPING                                                                              \
+    "name: t\nmodel: {program: ./two.model, text: \"sizes\\n  seq = 8\\n  vocab = 256\\nlet " \
+    "f(x)\\n"                                                                                 \
+    "  repeat 2\\n    x = x\\n  return x\\nmodel\\n  loss = f(tokens)\\n  logits = "          \
+    "f(tokens)\\n\"}\n"                                                                       \
+    "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 4}\n" TRAIN_LINE
+
+static void test_sampling_and_stages_agree_on_the_layers(void **state)
+{
+    (void)state;
+    expect_errors(SKIPPING "eval: {sample: {prompt: a}}\nmesh: {pp: 2}\n",
+                  "job.yaml:5:25: eval.sample.prompt: sampling leaves out line 9 of the model, a "
+                  "loss's or a report's, and with 2 stages the layers behind it would lie "
+                  "elsewhere: bind its value in a line of its own, or leave the axis out\n");
+    expect_errors(SKIPPING "eval: {sample: {prompt: a}}\n", "");
+    expect_errors(SKIPPING "mesh: {pp: 2}\n", "");
 }
 
 static void test_labels_act_where_the_model_reads_them(void **state)
@@ -437,6 +474,8 @@ int main(void)
         cmocka_unit_test(test_another_schema_version_is_refused),
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_a_model_without_layers_has_no_stages),
+        cmocka_unit_test(test_a_model_without_layers_has_no_insides_to_remake),
+        cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),

@@ -254,6 +254,85 @@ static void paths_stand_under_repeats_and_scopes(void **state)
     model_case_clear(&c);
 }
 
+static void assert_same_graph(const struct graph *x, const struct graph *y)
+{
+    assert_int_equal(x->nnodes, y->nnodes);
+    assert_int_equal(x->nvalues, y->nvalues);
+    assert_int_equal(x->nlayers, y->nlayers);
+    for (int i = 0; i < x->nnodes; i++) {
+        const struct node *a = &x->nodes[i], *b = &y->nodes[i];
+        assert_int_equal(a->op, b->op);
+        assert_int_equal(a->layer, b->layer);
+        assert_string_equal(x->scopes[a->scope], y->scopes[b->scope]);
+        assert_int_equal(a->nin, b->nin);
+        for (int k = 0; k < a->nin; k++)
+            assert_int_equal(a->in[k], b->in[k]);
+    }
+    for (int v = 0; v < x->nvalues; v++)
+        if (x->values[v].name)
+            assert_string_equal(x->values[v].name, y->values[v].name);
+}
+
+#define TURN(indent)                                                           \
+    indent "repeat layers\n" indent "  x = x + dropout(linear(gelu(linear(x, " \
+           "in[embed, mlp])), out[mlp, embed]))\n"
+
+static void a_repeat_in_a_function_is_one_in_the_model(void **state)
+{
+    static const char inside[] =
+        SIZES "let body(x)\n" TURN("  ") "  return x\n"
+                                         "model\n"
+                                         "  x = linear(images, first[inputs, embed])\n"
+                                         "  y = linear(body(x), last[embed, classes])\n"
+                                         "  loss = cross_entropy(y, labels)\n";
+    static const char inlined[] = SIZES "model\n"
+                                        "  x = linear(images, first[inputs, embed])\n" TURN(
+                                            "  ") "  y = linear(x, last[embed, classes])\n"
+                                                  "  loss = cross_entropy(y, labels)\n";
+    struct model_case c, d;
+    (void)state;
+    build(&c, inside, PROGRAM_TRAIN);
+    build(&d, inlined, PROGRAM_TRAIN);
+    assert_int_equal(c.g.nlayers, 2);
+    assert_same_graph(&c.g, &d.g);
+    model_case_clear(&c);
+    model_case_clear(&d);
+}
+
+// Two towers have layers of two paths, and one body walked twice is as many layers of the same weights.
+static void each_call_of_a_function_has_its_own_layers(void **state)
+{
+    static const struct {
+        const char *value, *scope;
+    } each[] = {
+        {"(left: body(x)) + (right: body(x))", "right/layers/1"},
+        {"body(body(x))", "layers/1 (layer 3)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_case c;
+        char text[2000];
+        snprintf(text, sizeof text,
+                 SIZES "let body(x)\n  repeat layers\n    x = x + tanh(x) * scale[embed]\n"
+                       "  return x\n"
+                       "model\n  x = linear(images, first[inputs, embed])\n  x = %s\n"
+                       "  y = linear(x, last[embed, classes])\n"
+                       "  loss = cross_entropy(y, labels)\n",
+                 each[i].value);
+        build(&c, text, PROGRAM_TRAIN);
+        assert_int_equal(c.g.nlayers, 4);
+        int last = 0, in_last = 0;
+        for (int k = 0; k < c.g.nnodes; k++)
+            if (c.g.nodes[k].op == OP_TANH) {
+                assert_int_equal(c.g.nodes[k].layer, in_last++);
+                last = c.g.nodes[k].scope;
+            }
+        assert_int_equal(in_last, 4);
+        assert_string_equal(c.g.scopes[last], each[i].scope);
+        model_case_clear(&c);
+    }
+}
+
 static void weights_are_born_as_the_text_says(void **state)
 {
     static const char text[] =
@@ -428,6 +507,8 @@ int main(void)
         cmocka_unit_test(a_starred_name_alone_is_a_product_for_each),
         cmocka_unit_test(what_no_router_gives_is_refused),
         cmocka_unit_test(paths_stand_under_repeats_and_scopes),
+        cmocka_unit_test(a_repeat_in_a_function_is_one_in_the_model),
+        cmocka_unit_test(each_call_of_a_function_has_its_own_layers),
         cmocka_unit_test(weights_are_born_as_the_text_says),
         cmocka_unit_test(names_tell_points_and_biases),
         cmocka_unit_test(training_alone_draws),

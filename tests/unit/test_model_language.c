@@ -2,6 +2,8 @@
 // A program's text: its sizes and what they come to, and what is told where the text is wrong.
 #include <string.h>
 
+#include <stdio.h>
+
 #include "common/model/language/model_facts.h"
 #include "tests/support/model_errors_text.h"
 #include "tests/unit/unit.h"
@@ -212,6 +214,126 @@ static void layers_are_counted_without_a_graph(void **state)
     case_clear(&c);
 }
 
+#define LAYERED "sizes\n  n = 3\n  hidden = [8, 8]\n  kind = a | b\n"
+
+// As a repeat's turns count where they are not in another's: in the functions that the model calls too.
+static void layers_of_functions_are_the_models(void **state)
+{
+    static const struct {
+        const char *text;
+        int layers;
+    } each[] = {
+        {"let f(x)\n  repeat n\n    x = x\n  return x\nmodel\n  loss = f(images)\n", 3},
+        {"let f(x)\n  repeat n\n    x = x\n  return x\nmodel\n  loss = right: f(left: f(images))\n",
+         6},
+        {"let f(x)\n  repeat n\n    x = x\n  return x\n"
+         "model\n  repeat 2\n    x = f(images)\n  loss = x\n",
+         2},
+        {"let f(x)\n  layers.(0):\n    x = x\n  return x\nlet g(x)\n  return f(f(x)) + x\n"
+         "model\n  loss = g(images)\n",
+         2},
+        {"let f(x, m, widths)\n  k = 2 * m\n  k += 1\n  repeat k\n    x = x\n"
+         "  repeat rest(widths) as width\n    x = x\n  return x\n"
+         "model\n  loss = f(images, n + 1, hidden)\n",
+         10},
+        {"let f(x, m)\n  repeat m\n    x = x\n  return x if m == 1 else f(x, m - 1)\n"
+         "model\n  loss = f(images, n)\n",
+         6},
+        {"let deep()\n  return 2 * n\nlet f(x, k)\n  if k == b\n    repeat 100\n      x = x\n"
+         "  else\n    repeat deep()\n      x = x\n  return x\nmodel\n  loss = f(images, kind)\n",
+         6},
+        {"let f(x)\n  repeat n as i\n    if i == 1\n      return x\n  return x\n"
+         "model\n  loss = f(images)\n",
+         2},
+        // What only a step tells may decide what is no layer, or between as many.
+        {"let f(x)\n  repeat n\n    x = x\n  if training\n    return x + x\n  return x\n"
+         "model\n  x = f(images) if sampling else g: f(images)\n  if training\n    k = 1\n"
+         "  loss = x\n",
+         3},
+        // Numbers hold no layers, whatever they are reckoned with.
+        {"let f(x)\n  repeat n\n    y = x\n  return x * 8\n"
+         "model\n  repeat f(0.125)\n    x = images\n  loss = x if f(1) > 2 else 1\n",
+         1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_facts facts;
+        struct text_case c;
+        char text[1000];
+        snprintf(text, sizeof text, "%s%s", LAYERED, each[i].text);
+        assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
+        if (model_facts_find(&c.sizes, &facts, &c.errs))
+            fail_msg("%s\n%s", text, case_told(&c));
+        if (facts.layers != each[i].layers)
+            fail_msg("%s\n%lld layers, not %d", text, (long long)facts.layers, each[i].layers);
+        case_clear(&c);
+    }
+}
+
+static void layers_that_sizes_do_not_tell_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } each[] = {
+        {"let f(x, m)\n  repeat m\n    x = x\n  return x\nmodel\n  loss = f(images, samples)\n",
+         "t:6:10: the number of layers must follow from sizes alone, and this does not\n"},
+        {"let f(x)\n  repeat hiden\n    x = x\n  return x\nmodel\n  loss = f(images)\n",
+         "t:6:10: no size is called hiden: hidden would do\n"},
+        {"let f(x)\n  repeat 1 / (n - 3)\n    x = x\n  return x\nmodel\n  loss = f(images)\n",
+         "t:6:12: a division by zero\n"},
+        {"let f(x)\n  if training\n    repeat n\n      x = x\n  return x\n"
+         "model\n  loss = f(images)\n",
+         "t:6:6: the number of layers must follow from sizes alone, and this does not\n"},
+        {"let f(x)\n  if training\n    return x\n  repeat n\n    x = x\n  return x\n"
+         "model\n  loss = f(images)\n",
+         "t:6:6: the number of layers must follow from sizes alone, and this does not\n"},
+        {"let f(x)\n  repeat n / 2\n    x = x\n  return x\nmodel\n  loss = f(images)\n",
+         "t:6:3: repeat takes a whole number from 0, not 1.5\n"},
+        {"let f(x)\n  repeat 600\n    x = x\n  return x\nmodel\n  loss = f(f(images))\n",
+         "t:6:3: 1200 layers: 0 to 1024 of a model would do\n"},
+        {"let f(x)\n  repeat n\n    x = x\n  return f(f(x))\nmodel\n  loss = f(images)\n", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_facts facts;
+        struct text_case c;
+        char text[1000];
+        snprintf(text, sizeof text, "%s%s", LAYERED, each[i].text);
+        assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
+        assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), ERR_INVALID);
+        if (each[i].says)
+            assert_string_equal(case_told(&c), each[i].says);
+        case_clear(&c);
+    }
+}
+
+// What sampling leaves out, and layers that it needs behind that.
+static void layers_that_sampling_leaves_out_are_told(void **state)
+{
+    static const struct {
+        const char *text;
+        int line;
+    } each[] = {
+        {"  x = f(images)\n  logits = x\n  loss = f(x)\n", 0},
+        {"  loss = f(images)\n  logits = images\n", 0},
+        {"  loss = f(images)\n  logits = f(images)\n", 11},
+        {"  report a = f(images)\n  x = f(images)\n  logits = x\n  loss = 1\n", 11},
+        {"  y = f(images)\n  loss = y\n  logits = f(images)\n", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_facts facts;
+        struct text_case c;
+        char text[1000];
+        snprintf(text, sizeof text, "%slet f(x)\n  repeat n\n    x = x\n  return x\n\nmodel\n%s",
+                 LAYERED, each[i].text);
+        assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
+        assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), 0);
+        assert_int_equal(facts.skipped, each[i].line);
+        case_clear(&c);
+    }
+}
+
 static void every_program_of_weft_can_be_read(void **state)
 {
     (void)state;
@@ -237,6 +359,9 @@ int main(void)
         cmocka_unit_test(what_follows_from_a_wrong_size_is_not_told_too),
         cmocka_unit_test(a_wrong_text_is_told_line_by_line),
         cmocka_unit_test(layers_are_counted_without_a_graph),
+        cmocka_unit_test(layers_of_functions_are_the_models),
+        cmocka_unit_test(layers_that_sizes_do_not_tell_are_refused),
+        cmocka_unit_test(layers_that_sampling_leaves_out_are_told),
         cmocka_unit_test(every_program_of_weft_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,9 +3,9 @@
 #include "common/compile/graph/graph.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/compile/graph/optable.h"
 
 const char *phase_name(enum phase p)
@@ -25,16 +25,19 @@ void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err 
 
 void graph_scope(struct graph *g, const char *fmt, ...)
 {
-    char name[64];
+    struct buf name = {0};
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(name, sizeof name, fmt, ap);
+    buf_vprintf(&name, fmt, ap);
     va_end(ap);
     for (g->scope = 0; g->scope < g->nscopes; g->scope++)
-        if (strcmp(g->scopes[g->scope], name) == 0)
-            return;
-    g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
-    g->scopes[g->nscopes++] = arena_strdup(g->arena, name);
+        if (strcmp(g->scopes[g->scope], buf_str(&name)) == 0)
+            break;
+    if (g->scope == g->nscopes) {
+        g->scopes = arena_grow(g->arena, g->scopes, sizeof *g->scopes, g->nscopes, &g->scopes_cap);
+        g->scopes[g->nscopes++] = arena_strdup(g->arena, buf_str(&name));
+    }
+    buf_clear(&name);
 }
 
 void graph_at(struct graph *g, enum point p)

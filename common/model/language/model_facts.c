@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/model/language/reckon.h"
+#include "common/model/language/layer_count.h"
 
 // ---- which names stand in the text -------------------------------------------------------------
 
@@ -46,65 +46,16 @@ static bool binds_logits(const struct stmt *s)
     return any;
 }
 
-// ---- layers ------------------------------------------------------------------------------------
-
-static bool count_layers(struct reckoning *r, const struct stmt *s, int64_t *layers);
-
-static bool count_repeat(struct reckoning *r, const struct stmt *s, int64_t *layers)
-{
-    struct number n;
-    if (!reckon(r, s->value[0], &n))
-        return false;
-    double count = n.list ? n.n : n.value;
-    if (!number_is_whole(count) || count < 0)
-        return !model_error_at(r->errs, s->at, "repeat takes a whole number from 0, not %.6g",
-                               count);
-    if ((double)*layers + count > MODEL_MAX_LAYERS)
-        return !model_error_at(r->errs, s->at, "%.6g layers: 0 to %d of a model would do",
-                               (double)*layers + count, MODEL_MAX_LAYERS);
-    *layers += (int64_t)count;
-    return true;
-}
-
-static bool has_layers(const struct stmt *s)
-{
-    bool any = false;
-    for (; s && !any; s = s->next)
-        any = s->kind == STMT_REPEAT || stmt_is_layer(s) || has_layers(s->body) ||
-              has_layers(s->otherwise);
-    return any;
-}
-
-static bool count_statement(struct reckoning *r, const struct stmt *s, int64_t *layers)
-{
-    struct number condition;
-    if (s->kind == STMT_REPEAT)
-        return count_repeat(r, s, layers);
-    if (s->kind == STMT_IF && !has_layers(s->body) && !has_layers(s->otherwise))
-        return true; // its condition may be one that sizes alone do not decide
-    if (s->kind == STMT_IF)
-        return reckon(r, s->value[0], &condition) &&
-               count_layers(r, condition.value != 0 ? s->body : s->otherwise, layers);
-    if (s->kind == STMT_SCOPE && !stmt_is_layer(s))
-        return count_layers(r, s->body, layers);
-    *layers += stmt_is_layer(s);
-    return true;
-}
-
-static bool count_layers(struct reckoning *r, const struct stmt *s, int64_t *layers)
-{
-    bool fine = true;
-    for (; s && fine; s = s->next)
-        fine = count_statement(r, s, layers);
-    return fine;
-}
-
 int model_facts_find(const struct model_sizes *s, struct model_facts *out,
                      struct model_errors *errs)
 {
     const struct model_program *p = s->program;
-    struct reckoning r = {p, s->value, p->nsizes, -1, errs};
+    struct layer_count count;
+    int rc = layer_count_find(s, &count, errs);
     *out = (struct model_facts){
+        .layers = count.layers,
+        .blocks = count.blocks,
+        .skipped = count.skipped,
         .tokens = program_names(p, "tokens") || program_names(p, "targets") ||
                   program_names(p, "positions"),
         .images = program_names(p, "images"),
@@ -115,5 +66,5 @@ int model_facts_find(const struct model_sizes *s, struct model_facts *out,
         .classes = model_sizes_whole(s, "classes", 0),
     };
     out->samples = out->tokens && binds_logits(p->syntax->body);
-    return count_layers(&r, p->syntax->body, &out->layers) ? 0 : ERR_INVALID;
+    return rc;
 }

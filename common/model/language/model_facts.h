@@ -6,7 +6,9 @@
 
 struct model_facts {
     int64_t layers; // of the outermost repeats and numbered blocks together, in order: what a
-                    // pipeline's stages hold; 0: nothing is repeated
+                    // pipeline's stages hold; 0: there are none
+    bool blocks;    // has named blocks outside layers
+    int skipped;    // the line of layers that sampling leaves out, before others; 0: none
     bool tokens;    // reads tokens, targets or positions
     bool images;
     bool labels;
@@ -15,6 +17,6 @@ struct model_facts {
     int64_t features, classes; // of images: size `inputs`, else `embed`; of labels: `classes`
 };
 
-// 0, or ERR_INVALID with what cannot be in `errs` (a repeat of too many layers).
+// 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or a number of them that sizes do not tell).
 int model_facts_find(const struct model_sizes *s, struct model_facts *out,
                      struct model_errors *errs);

@@ -206,6 +206,14 @@ bool stmt_is_layer(const struct stmt *s)
     return s->kind == STMT_SCOPE && !s->path.part[s->path.n - 1].name;
 }
 
+const struct let *let_find(const struct syntax *s, const char *name)
+{
+    for (int i = 0; i < s->nlets; i++)
+        if (strcmp(s->let[i].name, name) == 0)
+            return &s->let[i];
+    return NULL;
+}
+
 // ---- sizes -------------------------------------------------------------------------------------
 
 static bool sees_choice(const struct parser *p)
@@ -304,6 +312,10 @@ static void parse_let(struct parser *p, struct syntax *to)
     parser_wants(p, ")");
     end_line(p, true);
     let.body = parse_block(p);
+    if (to->nlets == MODEL_MAX_LETS) {
+        model_error_at(p->errs, let.at, "more than %d functions", MODEL_MAX_LETS);
+        return;
+    }
     to->let = arena_grow(p->arena, to->let, sizeof *to->let, to->nlets, &to->lets_cap);
     to->let[to->nlets++] = let;
 }

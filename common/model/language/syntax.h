@@ -11,6 +11,7 @@ enum {
     MODEL_MAX_BYTES = 1 << 16, // of a text
     MODEL_MAX_DEPTH = 48,      // of nesting, of expressions and of blocks; operators of a line
     MODEL_MAX_SIZES = 64,      // in the sizes section
+    MODEL_MAX_LETS = 256,      // `let` functions
     MODEL_MAX_LIST = 64,       // items of a list
     MODEL_MAX_LAYERS = 1024,   // of all outermost repeats together
     MODEL_MAX_CALLS = 16,      // of `let` functions inside each other
@@ -144,6 +145,8 @@ struct syntax {
     struct text_place model; // of the section; line 0: there is none
     struct stmt *body;
 };
+
+const struct let *let_find(const struct syntax *s, const char *name); // or null
 
 // Reads tokens; every statement that is wrong is told, up to MODEL_MAX_ERRORS.
 int syntax_read(struct arena *a, const struct tokens *t, struct syntax *out,

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many layers a model has. Inside common/model/language/ only.
+//
+// A layer is a turn of a repeat or a numbered block that lies in no other layer, in the model section
+// or in a `let` that it calls: what the builder opens as one. Here the text is walked with the numbers
+// that its sizes give; what only a graph or a step would tell (values, `training`) is unknown. An `if`
+// that is unknown may stand anywhere but where the number of layers would depend on it.
+#pragma once
+#include "common/model/language/model_sizes.h"
+
+struct layer_count {
+    int64_t layers;
+    bool blocks; // there are named blocks outside layers
+    int skipped; // a line of the loss or of reports, which sampling leaves out, has layers before
+                 // others that it needs; 0: there is none
+};
+
+// 0, or ERR_INVALID with what cannot be in `errs`: too many layers, or a number of them that does not
+// follow from sizes. What else is wrong with the text is for the builder to find.
+int layer_count_find(const struct model_sizes *s, struct layer_count *out,
+                     struct model_errors *errs);
