@@ -174,6 +174,21 @@ static void take_abort(struct attempt *at, const struct leader_action *a)
         attempt_settle(at);
 }
 
+// Somebody removed the folder: until the save that found out is committed nothing is saved.
+static void take_loss(struct attempt *at, const struct leader_action *a)
+{
+    struct job_note n = NOTE(REMOVED);
+    struct job_record *j = at->job;
+    n.step = a->id.step;
+    j->committed_step = -1;
+    j->committed_epoch = 0;
+    job_removed(j, arena_printf(j->coord->out->arena,
+                                "somebody removed %s with %s, before the save of step %lld",
+                                *j->store ? j->store : "the checkpoint folder", a->text,
+                                (long long)a->id.step));
+    job_event(j, &n, "%s: it is made again, and training goes on", j->removed);
+}
+
 static void run_attempt(struct attempt *at)
 {
     struct job_note n = NOTE(STARTED);
@@ -201,6 +216,9 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         return;
     case LEADER_ABORTED:
         take_abort(at, a);
+        return;
+    case LEADER_LOST:
+        take_loss(at, a);
         return;
     case LEADER_COMMITTED:
         take_commit(at, a->id);

@@ -94,12 +94,13 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-enum { JOB_TEXTS = 12 };
+enum { JOB_TEXTS = 13 };
 static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
 {
     char **const texts[JOB_TEXTS] = {&j->name,     &j->found,    &j->owner,       &j->resolved,
                                      &j->base_dir, &j->goal_why, &j->restore,     &j->diagnosis,
-                                     &j->store,    &j->mesh,     &j->unsaved_why, &j->threads_why};
+                                     &j->store,    &j->mesh,     &j->unsaved_why, &j->threads_why,
+                                     &j->removed};
     memcpy(out, texts, sizeof texts);
 }
 
@@ -432,6 +433,13 @@ void job_unsaved(struct job_record *j, const char *why)
     }
     text_set(&j->unsaved_why, why);
     plain_mask(j->unsaved_why);
+    job_publish(j);
+}
+
+void job_removed(struct job_record *j, const char *what)
+{
+    text_set(&j->removed, what);
+    plain_mask(j->removed);
     job_publish(j);
 }
 

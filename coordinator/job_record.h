@@ -97,7 +97,8 @@ struct job_record {
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
     char *unsaved_why;              // of the newest
-    char *mesh; // "{dp: 2}": for people, and for placement before the job file is read
+    char *removed; // how checkpoints of it were lost to somebody's hand; "": none were
+    char *mesh;    // "{dp: 2}": for people, and for placement before the job file is read
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;
@@ -199,8 +200,9 @@ void job_count_on(struct job_record *j);
 int64_t job_uncounted_ms(const struct job_record *j, int64_t now_ns); // since it was last counted
 void job_lost(struct job_record *j); // what ran since the last checkpoint is to be done again
 void job_save_state(struct job_record *j, bool saving);
-void job_saved(struct job_record *j);                    // the storage works, or nobody tries
-void job_unsaved(struct job_record *j, const char *why); // the storage has failed a save
+void job_saved(struct job_record *j);                     // the storage works, or nobody tries
+void job_unsaved(struct job_record *j, const char *why);  // the storage has failed a save
+void job_removed(struct job_record *j, const char *what); // somebody removed its checkpoints
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
 // What the job's time is counted as at present; TIME_KINDS once it has succeeded.
 enum time_kind job_spends(const struct job_record *j);

@@ -104,7 +104,7 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
                             j->goal_why[0] ? ": " : "", j->goal_why);
     default:
-        return explain_unsaved(j, a);
+        return j->unsaved ? explain_unsaved(j, a) : arena_strdup(a, j->removed);
     }
 }
 

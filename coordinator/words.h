@@ -33,6 +33,7 @@ enum event_kind {
     EVENT_STARTED,   // all ranks are ready
     EVENT_COMMITTED, // a checkpoint is complete
     EVENT_ABORTED,   // a checkpoint could not be written
+    EVENT_REMOVED,   // somebody removed its checkpoint folder
     EVENT_PASSED,    // a checkpoint lies in the folder and is not used
     EVENT_FINISHED,  // the last step is done and saved
     EVENT_FAILED,    // a rank failed, or the job did

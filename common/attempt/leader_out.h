@@ -10,6 +10,8 @@
 //   LEADER_ABORTED     id, text, failed,  this checkpoint was given up, and why; failed: by the
 //                      again, late        storage or who writes to it; again: the ranks try once
 //                                         more; late: saves fail for longer than it has patience
+//   LEADER_LOST        id, text           before this save somebody removed the folder with earlier
+//                                         checkpoints, which text names
 //   LEADER_COMMITTED   id                 this checkpoint is committed
 //   LEADER_READY                          all ranks are ready and their plans agree
 //   LEADER_CULPRIT     culprit            the attempt has failed, and who did it
@@ -48,6 +50,7 @@ enum leader_action_kind {
     LEADER_RECORDS,
     LEADER_REPORT,
     LEADER_ABORTED,
+    LEADER_LOST,
     LEADER_COMMITTED,
     LEADER_READY,
     LEADER_CULPRIT,

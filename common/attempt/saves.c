@@ -95,16 +95,22 @@ static void send_action(const struct saves *s, const struct commit_action *x,
     case COMMIT_DO_DELETE:
         send_deletion(x->id, out);
         return;
+    case COMMIT_DO_LOST: // no rank need know
+        return;
     }
 }
 
 // What everybody was told is a fact for the leader's owner too.
 static void tell_owner(const struct commit_action *x, struct leader_out *out)
 {
-    bool committed = x->kind == COMMIT_DO_COMMITTED;
-    if ((!committed && x->kind != COMMIT_DO_ABORTED) || x->rank >= 0)
+    static const enum leader_action_kind kinds[] = {[COMMIT_DO_COMMITTED] = LEADER_COMMITTED,
+                                                    [COMMIT_DO_ABORTED] = LEADER_ABORTED,
+                                                    [COMMIT_DO_LOST] = LEADER_LOST};
+    bool tells =
+        x->kind == COMMIT_DO_COMMITTED || x->kind == COMMIT_DO_ABORTED || x->kind == COMMIT_DO_LOST;
+    if (!tells || x->rank >= 0)
         return;
-    struct leader_action *a = leader_act(out, committed ? LEADER_COMMITTED : LEADER_ABORTED);
+    struct leader_action *a = leader_act(out, kinds[x->kind]);
     a->id = x->id;
     a->text = arena_strdup(out->arena, x->text);
     a->failed = x->failed;
@@ -162,6 +168,7 @@ void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int6
 {
     struct store_entry id = {s->commit.epoch, f->step};
     struct shard_report r = {.rank = rank, .step = f->step, .tries = f->tries, .code = f->code};
+    r.removed = f->removed;
     snprintf(r.text, sizeof r.text, "%s", f->text);
     if (!r.code && (f->head_digest.len != DIGEST_BYTES || f->digests.len % DIGEST_BYTES)) {
         r.code = ERR_DATA;

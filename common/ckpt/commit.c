@@ -16,8 +16,8 @@ enum {
 
 const char *commit_state_name(enum commit_state s)
 {
-    static const char *const names[COMMIT_STATES] = {"PREPARING", "ORDERED",  "COMMITTED",
-                                                     "ABORTED",   "DELETING", "GONE"};
+    static const char *const names[COMMIT_STATES] = {"PREPARING", "ORDERED", "COMMITTED", "ABORTED",
+                                                     "DELETING",  "GONE",    "LOST"};
     return s < COMMIT_STATES ? names[s] : "?";
 }
 
@@ -45,7 +45,7 @@ static struct commit_record *get_record(const struct commit *c, struct store_ent
 
 static bool is_dead(const struct commit_record *r)
 {
-    return r->state == COMMIT_ABORTED || r->state == COMMIT_GONE;
+    return r->state == COMMIT_ABORTED || r->state >= COMMIT_GONE;
 }
 
 // Forgets the oldest dead records beyond the limit.
@@ -132,9 +132,9 @@ static void set_state(struct commit_record *r, enum commit_state to)
     static const bool allowed[COMMIT_STATES][COMMIT_STATES] = {
         [COMMIT_PREPARING] = {[COMMIT_ORDERED] = true, [COMMIT_ABORTED] = true},
         [COMMIT_ORDERED] = {[COMMIT_COMMITTED] = true, [COMMIT_ABORTED] = true},
-        [COMMIT_COMMITTED] = {[COMMIT_DELETING] = true},
+        [COMMIT_COMMITTED] = {[COMMIT_DELETING] = true, [COMMIT_LOST] = true},
         [COMMIT_ABORTED] = {[COMMIT_PREPARING] = true},
-        [COMMIT_DELETING] = {[COMMIT_GONE] = true},
+        [COMMIT_DELETING] = {[COMMIT_GONE] = true, [COMMIT_LOST] = true},
     };
     PRE(allowed[r->state][to]);
     r->state = to;
@@ -213,11 +213,40 @@ static void delete_old(struct commit *c, struct out *o)
     }
 }
 
+// ---- a folder that was removed ----
+// Every checkpoint before the save of `id`, whose folder had to be made again, is gone.
+static void lose_committed(struct commit *c, struct store_entry id, struct out *o)
+{
+    int64_t first = 0, last = 0;
+    int n = 0;
+    for (int i = 0; i < c->n && store_entry_compare(c->records[i].id, id) < 0; i++) {
+        struct commit_record *r = &c->records[i];
+        if (r->state == COMMIT_COMMITTED) {
+            first = n++ ? first : r->id.step;
+            last = r->id.step;
+        }
+        if (r->state != COMMIT_COMMITTED && r->state != COMMIT_DELETING)
+            continue;
+        set_state(r, COMMIT_LOST);
+        snprintf(r->why, sizeof r->why, "somebody removed the folder that it was in");
+    }
+    char text[200];
+    if (n == 1)
+        snprintf(text, sizeof text, "its checkpoint, of step %" PRId64, last);
+    else
+        snprintf(text, sizeof text, "its %d checkpoints, of steps %" PRId64 " to %" PRId64, n,
+                 first, last);
+    if (n)
+        add_action(o, COMMIT_DO_LOST, id, -1, text);
+}
+
 // ---- events ----
 static void on_report(struct commit *c, const struct shard_report *rep, struct out *o)
 {
     if (c->reported[rep->rank])
         return;
+    if (rep->removed)
+        lose_committed(c, c->records[c->open].id, o);
     if (rep->code) {
         char why[200];
         snprintf(why, sizeof why, "rank %d: %.150s", rep->rank, rep->text);

@@ -19,6 +19,9 @@
 //   6  a shard failed, the deadline passed, or the epoch ended
 //   7  the writer failed
 //
+// LOST is a COMMITTED or DELETING one whose folder somebody removed, as a report of a later save says. Should
+// the next fence list it after all, it is COMMITTED.
+//
 // The last save of a job is tried again until its saves have failed for `patience_ns`: with a report of
 // a greater try an ABORTED one is PREPARING again. An answer to an older try says so.
 //
@@ -39,6 +42,7 @@ enum commit_state {
     COMMIT_ABORTED,
     COMMIT_DELETING,
     COMMIT_GONE, // deleted; kept so that a late report still gets its answer
+    COMMIT_LOST, // somebody removed the folder that it was in; kept for the same
     COMMIT_STATES
 };
 const char *commit_state_name(enum commit_state s);
@@ -97,6 +101,7 @@ enum commit_action_kind {
     COMMIT_DO_COMMITTED, // send to `rank` (−1: all)
     COMMIT_DO_ABORTED,   // send to `rank` (−1: all); `text` is why. To all: the writer removes it
     COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
+    COMMIT_DO_LOST,      // tell people: `text` says which checkpoints somebody removed, `id` when
 };
 struct commit_action {
     enum commit_action_kind kind;

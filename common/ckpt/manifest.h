@@ -78,6 +78,7 @@ struct shard_report {
     int tries; // how often this step's save was tried before
     int code;  // 0, or why the shard failed
     char text[200];
+    bool removed; // somebody had removed the job's folder: it was made again for this save
     uint64_t bytes, head_bytes;
     struct hash128 head_digest;
     int n;

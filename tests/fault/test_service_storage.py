@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoint storage without room: status, jobs and watch say so, and since when, until there is room again."""
+"""Checkpoint storage without room, or removed: status, jobs and watch say so, and since when, until there is
+room again."""
 import contextlib
+import json
 import os
+import pathlib
 import subprocess
 import time
 
@@ -45,6 +48,33 @@ class Watch:
 
 def row_of(c, job):
     return next(line for line in c.weft("jobs").out.splitlines() if line.startswith(job[:12]))
+
+
+def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, noise):
+    """The job goes on, its rows of metrics are all there at the end, and nobody has to read a log to know."""
+    c = cluster.Cluster(place)
+    job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3}))
+    c.wait(job, ("RUNNING",))
+    watch = Watch(c, job, place / "early")
+    wait_until(lambda: c.status(job)["checkpoint"])
+    store = c.json("checkpoints", job)["store"]
+    pids = c.stop_ranks(job, 2, 3900)
+    subprocess.run(["rm", "-r", store], check=True)
+    cluster.go_on(pids)
+    removed = wait_until(lambda: [e for e in c.events(job) if e["kind"] == "removed"])
+    assert "somebody removed " + store in removed[0]["text"], removed
+    assert "removed" in watch.line_with("somebody removed ")
+    wait_until(lambda: c.status(job)["checkpoint"])
+    for told in (c.weft("status", job).out, row_of(c, job)):
+        assert "somebody removed " + store in told, told
+    assert {k["state"] for k in c.json("checkpoints", job)["checkpoints"]} >= {"LOST", "COMMITTED"}
+    c.succeed(job)
+    watch.p.wait(solo.WATCHDOG)
+    assert len([e for e in c.events(job) if e["kind"] == "removed"]) == 1
+    assert "somebody removed " in c.weft("status", job).out
+    rows = [json.loads(line)["step"] for line in (pathlib.Path(store) / "metrics.jsonl").read_text().splitlines()]
+    assert rows == list(range(1, 4001))
+    c.stop()
 
 
 @pytest.mark.mounts

@@ -231,7 +231,8 @@ void world_step(struct world *w, const char *job, int64_t step)
     world_frame(w, job, 0, &f);
 }
 
-void world_shard(struct world *w, const char *job, int rank, int64_t step, int code)
+static void send_shard(struct world *w, const char *job, int rank, int64_t step, int code,
+                       bool removed)
 {
     uint8_t digest[16] = {0};
     FRAME_BODY(shard, ShardDone, shard_done);
@@ -241,8 +242,19 @@ void world_shard(struct world *w, const char *job, int rank, int64_t step, int c
     shard.step = step;
     shard.code = code;
     shard.text = frame_text(code ? "no space left" : "");
+    shard.removed = removed;
     FRAME(f, SHARD_DONE, shard_done, &shard);
     world_frame(w, job, rank, &f);
+}
+
+void world_shard(struct world *w, const char *job, int rank, int64_t step, int code)
+{
+    send_shard(w, job, rank, step, code, false);
+}
+
+void world_shard_anew(struct world *w, const char *job, int rank, int64_t step)
+{
+    send_shard(w, job, rank, step, 0, true);
 }
 
 void world_save(struct world *w, const char *job, int64_t step)

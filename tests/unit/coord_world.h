@@ -123,6 +123,8 @@ void world_step(struct world *w, const char *job, int64_t step); // all ranks sh
 void world_save(struct world *w, const char *job,
                 int64_t step); // all shards; committed unless no_*
 void world_shard(struct world *w, const char *job, int rank, int64_t step, int code);
+// The same, whose folder had been removed and was made again for it.
+void world_shard_anew(struct world *w, const char *job, int rank, int64_t step);
 void world_die(struct world *w, const char *job, int rank, int code, int signal);
 void world_die_saying(struct world *w, const char *job, int rank, int code, const char *why);
 void world_finish(struct world *w, const char *job); // the last step, saved; all leave with 0

@@ -2,6 +2,7 @@
 // Ranks that die, hang or give up: what follows, at what cost.
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/ckpt/commit.h"
 #include "tests/unit/coord_world.h"
 
 #include <string.h>
@@ -451,6 +452,38 @@ static void test_a_job_that_starts_on_a_full_disk_waits_for_room(void **state)
     arena_clear(&a);
 }
 
+// weft why has the event; status, jobs and watch have the sentence, also after a restart.
+static void test_a_removed_checkpoint_folder_is_told_everywhere(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    const char *job = world_job_alone(w, 2, CALM);
+    world_step(w, job, 2);
+    world_save(w, job, 2);
+    world_step(w, job, 4);
+    world_save(w, job, 4);
+    world_step(w, job, 6);
+    world_shard_anew(w, job, 1, 6);
+    assert_int_equal(coord_status(w->c, job, &a, NULL)->checkpoint_step, -1);
+    world_shard_anew(w, job, 0, 6);
+    assert_int_equal(world_events(w, job, "removed"), 1);
+    assert_non_null(strstr(world_told(w, job, "removed"), "2 checkpoints, of steps 2 to 4"));
+    world_restart(w);
+    const Weft__V1__JobStatus *s = coord_jobs(w->c, false, 0, 0, &a)->jobs[0];
+    assert_non_null(strstr(s->text, "2 checkpoints, of steps 2 to 4"));
+    assert_int_equal(s->checkpoint_step, 6);
+    const Weft__V1__CheckpointsReply *r = coord_checkpoints(w->c, job, &a, NULL);
+    assert_int_equal(r->n_checkpoints, 3); // the newest first
+    assert_int_equal(r->checkpoints[0]->state, COMMIT_COMMITTED);
+    assert_int_equal(r->checkpoints[1]->state, COMMIT_LOST);
+    assert_int_equal(r->checkpoints[2]->state, COMMIT_LOST);
+    world_die(w, job, 1, 0, 9); // this fence lists all three: the directory decides
+    assert_int_equal(coord_checkpoints(w->c, job, &a, NULL)->checkpoints[2]->state,
+                     COMMIT_COMMITTED);
+    arena_clear(&a);
+}
+
 static void test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage(void **state)
 {
     struct world *w = *state;
@@ -534,6 +567,7 @@ int main(void)
         STORY(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
         STORY(test_a_folder_is_swept_once_somebody_is_there),
         STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
+        STORY(test_a_removed_checkpoint_folder_is_told_everywhere),
         STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
         STORY(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
         STORY(test_a_job_that_starts_on_a_full_disk_waits_for_room),

@@ -243,6 +243,69 @@ static void a_zombie_keeps_writing_to_the_old_file(void **state)
     assert_true(number(lines[4], "loss") == 2);
 }
 
+// What stands in the log of stderr since lead_stderr(); `said` is cut to its size.
+static void read_log(FILE *log, int before, char *said, size_t size)
+{
+    lead_back(before);
+    rewind(log);
+    said[fread(said, 1, size - 1, log)] = 0;
+    fclose(log);
+}
+
+// The folder comes back later, as the next save makes it again: nothing is missing then.
+static void a_file_whose_folder_was_removed_is_made_again_with_all_its_rows(void **state)
+{
+    (void)state;
+    char lines[40][512], said[2000], dir[64];
+    struct metrics *m;
+    FILE *log = tmpfile();
+    assert_non_null(log);
+    snprintf(dir, sizeof dir, "%.58s.d", path);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    snprintf(path, sizeof path, "%.58s/m", dir);
+    write_steps(0, 1, 3, 1);
+    assert_int_equal(metrics_open(path, "r", 3, &m, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    int before = lead_stderr(fileno(log));
+    for (int64_t step = 4; step <= 8; step++) {
+        struct step_row row = {.step = step, .loss = 2, .tokens_per_s = -1};
+        if (step == 6)
+            assert_int_equal(mkdir(dir, 0755), 0);
+        assert_int_equal(metrics_write(m, &row, NULL), 0);
+    }
+    metrics_close(m);
+    read_log(log, before, said, sizeof said);
+    assert_int_equal(read_rows(lines, 40), 8);
+    for (int i = 0; i < 8; i++)
+        assert_true(number(lines[i], "step") == i + 1);
+    char *held = strstr(said, "rows are held until"), *again = strstr(said, "it is made again");
+    assert_true(held && again && held < again);
+    assert_null(strstr(held + 1, "rows are held until")); // once, not every row
+    assert_null(strstr(said, "are lost"));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0); // and nothing else is left in it
+}
+
+static void rows_whose_folder_never_comes_back_are_said_to_be_lost(void **state)
+{
+    (void)state;
+    char said[2000], dir[64];
+    struct metrics *m;
+    FILE *log = tmpfile();
+    assert_non_null(log);
+    snprintf(dir, sizeof dir, "%.58s.d", path);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    snprintf(path, sizeof path, "%.58s/m", dir);
+    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    int before = lead_stderr(fileno(log));
+    metrics_close(m);
+    read_log(log, before, said, sizeof said);
+    assert_non_null(strstr(said, "are lost"));
+}
+
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, fresh_path, remove_path)
@@ -255,6 +318,8 @@ int main(void)
         CASE(a_torn_last_row_is_left_out),
         CASE(a_row_that_does_not_fit_leaves_nothing_behind),
         CASE(a_zombie_keeps_writing_to_the_old_file),
+        CASE(a_file_whose_folder_was_removed_is_made_again_with_all_its_rows),
+        CASE(rows_whose_folder_never_comes_back_are_said_to_be_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -109,6 +109,7 @@ static void carry_out(struct solo_leader *l, const struct leader_action *a)
         fail_attempt(l, a->culprit);
         return;
     case LEADER_RECORDS: // the directory is the record
+    case LEADER_LOST:    // the writer has logged it
         return;
     case LEADER_ABORTED: // the writer has logged it
         if (a->late)

@@ -17,6 +17,8 @@
 struct metrics {
     int fd;
     off_t end; // of the last whole row
+    bool away; // somebody removed the file, and it could not be put back yet
+    char path[4096];
     char run_id[64];
     struct buf line;
     struct json_out json;
@@ -36,6 +38,13 @@ static int write_all(int fd, const char *data, size_t len)
         len -= (size_t)n;
     }
     return 0;
+}
+
+// A new, empty file in place of any that is there. It can be read too: see put_back.
+static int make_file(const char *path)
+{
+    (void)unlink(path);
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
 }
 
 // The step of a line of the old file; false when it is no whole row.
@@ -88,8 +97,7 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
     char tmp[4096];
     if ((size_t)snprintf(tmp, sizeof tmp, "%s.new", path) >= sizeof tmp)
         return err_set(e, ERR_LIMIT, "the path %s is too long", path);
-    (void)unlink(tmp);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
+    int fd = make_file(tmp);
     if (fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", tmp);
     int rc = copy_rows(path, restored_step, fd, e);
@@ -107,6 +115,7 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
     }
     m->fd = fd;
     m->end = lseek(fd, 0, SEEK_END);
+    snprintf(m->path, sizeof m->path, "%s", path);
     snprintf(m->run_id, sizeof m->run_id, "%s", run_id);
     *out = m;
     return 0;
@@ -162,6 +171,63 @@ static void put_parts(struct json_out *w, const struct row_parts *parts, const c
     }
 }
 
+// ---- a file that somebody removed ----
+
+static int copy_all(int from, off_t end, int to)
+{
+    char piece[1 << 16];
+    for (off_t at = 0; at < end;) {
+        size_t want = end - at < (off_t)sizeof piece ? (size_t)(end - at) : sizeof piece;
+        ssize_t n = pread(from, piece, want, at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0 || write_all(to, piece, (size_t)n))
+            return -1;
+        at += n;
+    }
+    return 0;
+}
+
+// Makes the file again with all its rows, which the open descriptor still holds. It never takes the
+// place of a file that is there: that one is a newer attempt's, and this is its zombie.
+static int put_back(struct metrics *m)
+{
+    char tmp[sizeof m->path + 8];
+    snprintf(tmp, sizeof tmp, "%s.again", m->path);
+    int fd = make_file(tmp);
+    if (fd < 0)
+        return -1;
+    int rc = copy_all(m->fd, m->end, fd);
+    if (!rc)
+        rc = link(tmp, m->path);
+    int why = errno;
+    (void)unlink(tmp);
+    if (rc) {
+        close(fd);
+        errno = why;
+        return -1;
+    }
+    close(m->fd);
+    m->fd = fd;
+    return 0;
+}
+
+static void look_for_file(struct metrics *m)
+{
+    struct stat held, there;
+    bool removed = !fstat(m->fd, &held) && held.st_nlink == 0;
+    if (!removed || !stat(m->path, &there))
+        return;
+    if (!put_back(m)) {
+        log_warn("metrics", "somebody removed %s: it is made again, with all of its rows", m->path);
+        m->away = false;
+    } else if (!m->away) {
+        log_warn("metrics", "somebody removed %s: its rows are held until it can be made again: %s",
+                 m->path, strerror(errno));
+        m->away = true;
+    }
+}
+
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
 {
     buf_reset(&m->line);
@@ -205,6 +271,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
         return ERR_IO;
     }
     m->end += (off_t)m->line.len;
+    look_for_file(m);
     return 0;
 }
 
@@ -212,6 +279,9 @@ void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
+    look_for_file(m); // the last save may have made its folder again
+    if (m->away)
+        log_warn("metrics", "the rows of %s are lost", m->path);
     close(m->fd);
     buf_clear(&m->line);
     free(m);

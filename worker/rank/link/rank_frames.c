@@ -61,6 +61,7 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
     out->tries = s->tries;
     out->code = s->code;
     out->text = frame_text(s->text);
+    out->removed = s->removed;
     out->bytes = s->bytes;
     out->head_bytes = s->head_bytes;
     out->head_digest.len = 16;
@@ -83,6 +84,7 @@ static bool read_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct s
     out->tries = f->tries;
     out->code = f->code;
     snprintf(out->text, sizeof out->text, "%s", f->text);
+    out->removed = f->removed;
     out->bytes = f->bytes;
     out->head_bytes = f->head_bytes;
     out->head_digest = get_digest(f->head_digest.data);

@@ -59,6 +59,7 @@ struct snapshot {
     int64_t answered_step;
     int answered_code;
     char answered_text[200];
+    bool removed; // the directory had been; the leader has not been told yet
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank)
@@ -164,6 +165,7 @@ static int find_directory(struct snapshot *s, int64_t epoch, struct err *e)
     if (!s->c.owner.job)
         return 0;
     int rc = store_make_again(s->c.store, s->c.root, &s->c.owner, epoch, s->c.attempt, &removed, e);
+    s->removed |= !rc && removed;
     if (!rc && removed && s->c.rank == 0)
         log_warn("ckpt", "somebody removed %s and its checkpoints: it is made again",
                  s->c.store->path);
@@ -203,12 +205,15 @@ static void carry_out_write(struct snapshot *s, const struct order *o)
     r.code = write_shard(s, o->id, &a, &r, &e);
     if (r.code)
         snprintf(r.text, sizeof r.text, "%s", e.text);
+    r.removed = s->removed;
     pthread_mutex_lock(&s->lock);
     s->staged = false;
     bool wanted = s->open_step == o->id.step && s->tries == o->tries; // an aborted one needs none
     pthread_mutex_unlock(&s->lock);
-    if (wanted)
+    if (wanted) {
         s->c.ops.report(s->c.ops.arg, &r);
+        s->removed = false;
+    }
     arena_clear(&a);
 }
 
