@@ -10,6 +10,7 @@
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/plain.h"
+#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt_leader.h"
@@ -53,12 +54,12 @@ static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, st
                      struct job *spec, struct buf *no)
 {
     struct job_errors errs = {0};
+    struct err e = {0};
     if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
                   strlen(q->resolved), NULL, 0, spec, &errs))
         job_errors_print(&errs, no);
-    else if (spec->resources.devices > RANK_MAX) // a plan may be of any size, an attempt not
-        buf_printf(no, "resources.devices: is %lld: a job runs on at most %d devices",
-                   (long long)spec->resources.devices, RANK_MAX);
+    else if (job_check_devices(spec, &e))
+        buf_puts(no, e.text);
     else if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
         job_paths_check(c, spec, no);
 }

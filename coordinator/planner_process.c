@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/job/job_size.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
@@ -162,7 +163,7 @@ static void check_job(const char *base, const char *text, size_t len, struct are
     struct job job;
     if (job_parse(a, &weft_schema, NULL, *base ? base : NULL, text, len, NULL, 0, &job, &errs))
         job_errors_err(&errs, e);
-    else
+    else if (!job_check_devices(&job, e))
         model_compile(&job, a, &compiled, NULL, e);
 }
 

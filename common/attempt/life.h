@@ -4,8 +4,9 @@
 #pragma once
 #include <stdbool.h>
 
-// Ranks of an attempt. Each holds a connection and a mapped page of every other one.
-enum { RANK_MAX = 1024, RANK_HOST_MAX = 128 };
+#include "common/base/rank_max.h"
+
+enum { RANK_HOST_MAX = 128 };
 enum { FOUND_MAX = 2000 }; // jobs that one host tells of after a lost database
 // Devices of one kind that a worker offers.
 enum { HOST_DEVICES_MAX = 1024 };

@@ -9,6 +9,7 @@
 #include "common/explain/routing.h"
 #include "common/explain/sharding_findings.h"
 #include "common/explain/usage.h"
+#include "common/job/job_size.h"
 
 static const char *fix_without_group(const struct job_optimizer *o, int drop, struct arena *a)
 {
@@ -67,6 +68,19 @@ static void find_deterministic(const struct job *job, struct findings *f)
                             .fix = "precision.deterministic=true"});
 }
 
+// It may be planned, as people do before they have the devices, but nobody runs it.
+static void find_many_devices(const struct job *job, struct findings *f)
+{
+    struct err e = {0};
+    if (!job_check_devices(job, &e))
+        return;
+    findings_add(f, &(struct finding){.code = FINDING_TOO_MANY_DEVICES,
+                                      .message = arena_printf(f->arena,
+                                                              "%s: `weft run`, `weft submit` and "
+                                                              "`weft-rank --solo` refuse it",
+                                                              e.text)});
+}
+
 static void make_findings(const struct job *job, const struct compile_options *o,
                           const struct compiled *c, struct arena *a, struct findings *f)
 {
@@ -79,6 +93,7 @@ static void make_findings(const struct job *job, const struct compile_options *o
         heads_check(s, job, &c->mesh, g, f);
         routing_check(s, job, &c->mesh, g, f);
     }
+    find_many_devices(job, f);
     if (c->whole) {
         usage_check(c, job, a, f);
         if (!o->hasty)

@@ -24,6 +24,7 @@
     X(KEY_HEADS, ERROR)            \
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
+    X(TOO_MANY_DEVICES, WARNING)   \
     X(NO_MATCH, WARNING)           \
     X(STAGE_IMBALANCE, WARNING)    \
     X(FEW_MICROBATCHES, WARNING)   \

@@ -8,6 +8,7 @@
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_table.h"
+#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/language/model_facts.h"
 
@@ -497,9 +498,10 @@ void report_text(const struct report *r, struct buf *out)
     print_mfu_text(r, out);
     print_findings_text(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,
-               !r->fits              ? "it does not fit, see above"
-               : r->findings->errors ? "refused, see above"
-                                     : "it would run");
+               !r->fits                          ? "it does not fit, see above"
+               : r->findings->errors             ? "refused, see above"
+               : job_check_devices(r->job, NULL) ? "it fits, but no job runs on so many devices"
+                                                 : "it would run");
     if (r->fits && !r->findings->errors && r->absent)
         plain_line(
             out,

@@ -6,6 +6,7 @@
 
 #include "common/base/plain.h"
 #include "common/explain/plan_report.h"
+#include "common/job/job_size.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 
@@ -18,7 +19,10 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
     struct err e = {0};
     if (job_load(arena, &weft_schema, a->pos[0], a->set, a->nset, job, &errs))
         job_errors_print(&errs, &why);
-    else if (model_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found, NULL, &e))
+    else if (job_check_devices(job, &e))
+        buf_printf(&why, "%s: %s\n", a->pos[0], e.text);
+    else if (model_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found,
+                           NULL, &e))
         report_errors(a->pos[0], &found, &e, &why);
     else
         job_print(job, resolved);

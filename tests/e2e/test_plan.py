@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft plan on devices of any kind: what does not fit, what would help, and pictures."""
 import json
+import os
 import shlex
+import subprocess
 
 import pytest
 import solo
@@ -47,6 +49,35 @@ def test_a_device_that_is_too_small_is_an_error_whose_fixes_fit(job):
         fixed = plan(job, "--device", "tiny:memory=180MB,libraries=1MB", *settings(way))
         assert fixed["fits"] is True and fixed["findings"] == []
         assert fixed["memory"]["arena"] + 10**6 <= 180 * 10**6
+
+
+MANY = ["-s", "mesh={data: 2048}", "-s", "data.batch=2048"]
+
+
+def test_a_plan_for_more_devices_than_a_job_runs_on_says_so(job):
+    (one,) = [f for f in plan(job, *MANY)["findings"] if f["code"] == "TOO_MANY_DEVICES"]
+    assert one["severity"] == "warning" and "a job runs on at most 1024 devices" in one["message"]
+    end = solo.weft("plan", job, *MANY)
+    assert end.code == 0 and "it would run" not in end.out and "no job runs on so many devices" in end.out, end
+    assert "TOO_MANY_DEVICES" not in solo.weft("plan", job, "-s", "mesh={data: 1024}", "-s", "data.batch=1024").out
+
+
+# Planning this job takes half a minute; nobody who is refused waits for it.
+HUGE = ["-s", "mesh={pp: 64, tp: 64}", "-s", "model.layers=1024", "-s", "model.heads=64", "-s", "train.microbatches=8"]
+
+
+@pytest.mark.parametrize("who", [["weft", "submit"], ["weft", "run"], ["weft-rank", "--solo"]])
+def test_a_job_of_too_many_devices_is_refused_before_it_is_planned(job, who, tmp_path):
+    program, verb = solo.WEFT if who[0] == "weft" else solo.RANK, who[1]
+    argv = [program, verb, job] if program == solo.WEFT else [program, verb, str(tmp_path / "d"), "--job", job]
+    with open(tmp_path / "told", "wb") as said:
+        p = subprocess.Popen([*argv, *HUGE], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                             env={**os.environ, "WEFT_COORDINATOR": f"unix:{tmp_path}/none"})
+        _, status, used = os.wait4(solo.watch_over(p).pid, 0)
+    told = (tmp_path / "told").read_text()
+    assert os.waitstatus_to_exitcode(status) in (2, 78), told
+    assert told.count("resources.devices: is 4096: a job runs on at most 1024 devices") == 1, told
+    assert used.ru_maxrss < 300 * 1024, "its plan takes more than a gigabyte"
 
 
 def test_the_text_prints_each_way_as_it_is_typed(job):

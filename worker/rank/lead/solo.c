@@ -21,6 +21,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
+#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
@@ -67,10 +68,8 @@ int solo_job(const struct solo_options *o, struct arena *a, struct job *job, con
     if (o->of && job->resources.devices != o->of)
         return err_set(e, ERR_INVALID, "the job's mesh has %lld devices, --of says %d",
                        (long long)job->resources.devices, o->of);
-    if (job->resources.devices > RANK_MAX)
-        return err_set(e, ERR_INVALID,
-                       "resources.devices: is %lld: a job runs on at most %d devices",
-                       (long long)job->resources.devices, RANK_MAX);
+    if (job_check_devices(job, e))
+        return ERR_INVALID;
     if (!realpath(job->base_dir, base))
         return err_errno(e, ERR_NOTFOUND, "cannot find the job's folder %s", job->base_dir);
     job->base_dir = arena_strdup(a, base);
