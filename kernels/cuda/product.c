@@ -162,6 +162,7 @@ static void print_key(const struct product *p, char key[KEY_SIZE])
     n += snprintf(key + n, KEY_SIZE - (size_t)n, " @%u,%u,%u,%u", layout_alignment(p->a),
                   layout_alignment(p->b), layout_alignment(p->out), layout_alignment(p->c));
     // Nearly all calls have the usual scratch; of a call that has less only some algorithms can run.
+    // What was timed with the usual stands for one that has more.
     if (layout_scratch(p) < GEMM_WORKSPACE)
         snprintf(key + n, KEY_SIZE - (size_t)n, " %zu", layout_scratch(p));
 }
@@ -442,14 +443,22 @@ static int run_trial(void *ctx, struct err *e)
     return ran_or_why(t->q, launch_product(t->q, t->p, t->plan), e);
 }
 
-// Times one run of each candidate, and sorts them by it: us[i] is what algo[i] took. Those that
-// decline are left out, and those behind the budget.
+// Beside a plan's algorithms, in their order.
+struct timed {
+    double us[CANDIDATES]; // one run
+    int place[CANDIDATES]; // among those that the library named and that may be used, from 0
+    int named;             // how many those are
+};
+
+// Times one run of each candidate, and sorts them by it. Those that decline are left out, and those
+// behind the budget.
 static int sort_candidates(struct stream_q *q, const struct product *p, struct plan *plan,
-                           double us[CANDIDATES], struct err *e)
+                           struct timed *to, struct err *e)
 {
     struct trial t = {q, p, plan};
     double now, spent = 0;
     int n = plan->n, sorted = 0;
+    to->named = n;
     for (plan->at = 0; plan->at < n && spent < MOST_US; plan->at++) {
         cublasStatus_t said = launch_product(q, p, plan); // the first run loads the kernel
         if (has_declined(q, said))
@@ -461,16 +470,56 @@ static int sort_candidates(struct stream_q *q, const struct product *p, struct p
             return rc;
         const cublasLtMatmulAlgo_t algo = plan->algo[plan->at];
         int i = sorted++;
-        for (; i > 0 && us[i - 1] > now; i--) {
-            us[i] = us[i - 1];
+        for (; i > 0 && to->us[i - 1] > now; i--) {
+            to->us[i] = to->us[i - 1];
+            to->place[i] = to->place[i - 1];
             plan->algo[i] = plan->algo[i - 1];
         }
-        us[i] = now;
+        to->us[i] = now;
+        to->place[i] = plan->at;
         plan->algo[i] = algo;
         spent += 2 * now;
     }
     plan->n = sorted;
     return 0;
+}
+
+// Leaves the fastest of one run, and behind them the one that the library named first, which tells
+// what its order is worth. Returns where that one is.
+static int keep_finalists(struct plan *plan, struct timed *t, int most)
+{
+    int first = 0;
+    for (int i = 1; i < plan->n; i++)
+        first = t->place[i] < t->place[first] ? i : first;
+    plan->n = plan->n < most ? plan->n : most;
+    if (first < plan->n || !plan->n)
+        return first;
+    t->us[plan->n] = t->us[first];
+    t->place[plan->n] = t->place[first];
+    plan->algo[plan->n] = plan->algo[first];
+    return plan->n++;
+}
+
+static unsigned config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t of,
+                          size_t bytes)
+{
+    unsigned value = 0;
+    size_t n = 0;
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, of, &value, bytes, &n);
+    return value;
+}
+
+static void log_choice(const struct plan *plan, int place, int named, double us, double first_us)
+{
+    const cublasLtMatmulAlgo_t *a = &plan->algo[0];
+    log_info("cuda",
+             "%s: chosen %d of %d (id %u, tile %u, stages %u, split %u, cluster %u): %.1f us, the "
+             "library's first %.1f us",
+             plan->key, place + 1, named, config_of(a, CUBLASLT_ALGO_CONFIG_ID, 4),
+             config_of(a, CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
+             config_of(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
+             config_of(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
+             config_of(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2), us, first_us);
 }
 
 // The fastest candidate becomes the only one. Among so many the clock's luck would decide, so the
@@ -480,22 +529,24 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
                         struct err *e)
 {
     struct trial t = {q, p, plan};
-    double once[CANDIDATES], best[CANDIDATES] = {0};
-    int fastest = 0, rc = sort_candidates(q, p, plan, once, e);
-    int finalists = q->device->switches[SWITCH_FINALISTS];
-    plan->n = plan->n < finalists ? plan->n : finalists;
+    struct timed timed;
+    double best[CANDIDATES] = {0};
+    int fastest = 0, rc = sort_candidates(q, p, plan, &timed, e);
+    int first = rc ? 0 : keep_finalists(plan, &timed, q->device->switches[SWITCH_FINALISTS]);
     for (int round = 0; round < ROUNDS && !rc; round++)
         for (plan->at = 0; plan->at < plan->n && !rc; plan->at++) {
             double now;
-            rc = time_round(q, count_runs(once[plan->at]), run_trial, &t, &now, e);
+            rc = time_round(q, count_runs(timed.us[plan->at]), run_trial, &t, &now, e);
             if (round == 0 || now < best[plan->at])
                 best[plan->at] = now;
         }
     for (int i = 1; i < plan->n && !rc; i++)
         fastest = best[i] < best[fastest] ? i : fastest;
-    if (plan->n && !rc)
-        *us = best[fastest];
     plan->algo[0] = plan->algo[fastest];
+    if (plan->n && !rc) {
+        *us = best[fastest];
+        log_choice(plan, timed.place[fastest], timed.named, *us, best[first]);
+    }
     plan->n = plan->n > 0;
     plan->at = 0;
     return rc;

@@ -453,6 +453,21 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t 
     return rc;
 }
 
+// All are alike in what else they are made of.
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t id,
+                                                    void *out, size_t bytes, size_t *written)
+{
+    const struct row *r = row_of(algo);
+    int32_t value = id == CUBLASLT_ALGO_CONFIG_ID && r ? r->id : 1;
+    size_t size = id == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? sizeof(uint16_t) : sizeof value;
+    if (!r || !out || bytes != size)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(out, &value, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                  cublasLtMatmulAlgoCapAttributes_t id, void *out,
                                                  size_t bytes, size_t *written)

@@ -91,6 +91,64 @@ static void the_clock_decides_among_what_may_be_used(void **state)
     buf_clear(&text);
 }
 
+// What choice() says on standard error, for free().
+static char *said_by(const struct choosing *how)
+{
+    struct buf text = {0};
+    char *said = calloc(1, 1 << 16);
+    FILE *to = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_true(said && to && kept >= 0 && dup2(fileno(to), STDERR_FILENO) >= 0);
+    choice(how, &text);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    close(kept);
+    rewind(to);
+    size_t n = fread(said, 1, (1 << 16) - 1, to);
+    assert_true(n > 0);
+    fclose(to);
+    buf_clear(&text);
+    return said;
+}
+
+// Where the choice is among those that the library named and that may be used, and what it and the
+// first of them that runs take. 42 and 47, which want 16 bytes of alignment, come first and decline.
+static void the_log_tells_what_the_librarys_order_is_worth(void **state)
+{
+    static const struct {
+        struct choosing how;
+        const char *finalists;
+        int place, of, id;
+        double us, first; // units of time, of which a launch is one more
+    } cases[] = {
+        {{.time = true, .scratch = SCRATCH}, "6", 5, 5, ALIGNED, 10, 30},
+        // The library's first is timed whoever the finalists are.
+        {{.time = true, .scratch = SCRATCH}, "1", 5, 5, ALIGNED, 10, 30},
+        {{.time = true, .scratch = SCRATCH, .offset = 1}, "6", 2, 2, SPLIT, 20, 30},
+        {{.time = true, .scratch = SCRATCH, .whatever = true}, "6", 3, 6, INPLACE, 2, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int place = 0, of = 0, id = 0;
+        double us = 0, first = 0;
+        setenv("WEFT_CUDA_FINALISTS", cases[i].finalists, 1);
+        char *said = said_by(&cases[i].how), *at = strstr(said, ": chosen ");
+        unsetenv("WEFT_CUDA_FINALISTS");
+        if (!at ||
+            sscanf(at,
+                   ": chosen %d of %d (id %d, tile 1, stages 1, split 1, cluster 1): %lf us, "
+                   "the library's first %lf us",
+                   &place, &of, &id, &us, &first) != 5)
+            fail_msg("case %zu said: %s", i, said);
+        assert_int_equal(place, cases[i].place);
+        assert_int_equal(of, cases[i].of);
+        assert_int_equal(id, cases[i].id);
+        assert_true(us > cases[i].us && us < cases[i].us * 1.1 + 1);
+        assert_true(first > cases[i].first && first < cases[i].first * 1.1 + 1);
+        assert_null(strstr(at + 1, ": chosen "));
+        free(said);
+    }
+}
+
 // What was proposed and could not be started left an error with CUDA's runtime. The next kernel of
 // ours is no product: whoever takes that error for its own fails a device that is well.
 static void a_candidate_that_declined_fails_nobody_else(void **state)
@@ -334,6 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_clock_decides_among_what_may_be_used),
         CASE(a_candidate_that_declined_fails_nobody_else),
+        CASE(the_log_tells_what_the_librarys_order_is_worth),
         CASE(what_was_timed_is_remembered_on_disk),
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
