@@ -77,6 +77,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     g->reduce = dtype_of[job->precision.reduce];
     g->tf32 = job->precision.compute == JOB_TF32;
     g->backend = backend_of[job->resources.kind];
+    g->scratch = job->resources.scratch << 20;
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);

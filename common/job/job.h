@@ -115,6 +115,7 @@ struct job_resources {
     int64_t threads; // a device; 0: decided at the first start (threads.h)
     int64_t hosts;   // at most so many; 0: any number
     int64_t priority;
+    int64_t scratch; // MiB that libraries on CUDA may have while they run; 0: as usual
 };
 struct job_restart {
     int64_t budget;     // rank failures within `per` that are answered with a restart

@@ -425,6 +425,16 @@ static const struct schema_row resources_rows[] = {
      .min = -1000000,
      .max = 1000000,
      .doc = "of submitted jobs: the greater goes first and may preempt the smaller"},
+    {.path = "resources.scratch",
+     .type = SCHEMA_INT,
+     .offset = AT(job_resources, scratch),
+     .def = "0",
+     .max = 1 << 16,
+     .unit = "MiB",
+     .doc =
+         "on CUDA: what the libraries may use while they compute, in the plan's memory; 0: 32 for "
+         "products, up to 256 for attention's gradient. More may let them find faster "
+         "algorithms, which may round otherwise"},
 };
 
 static const struct schema_row restart_rows[] = {

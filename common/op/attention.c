@@ -95,6 +95,7 @@ size_t attention_library_bytes(const struct op_call *c)
     if (head > ATTENTION_HEAD_BYTES)
         return 0;
     size_t all = heads * head;
-    size_t most = head > ATTENTION_LIBRARY_BYTES ? head : ATTENTION_LIBRARY_BYTES;
+    size_t most = c->attr->scratch ? (size_t)c->attr->scratch : ATTENTION_LIBRARY_BYTES;
+    most = head > most ? head : most;
     return (all < most ? all : most) + SLACK;
 }

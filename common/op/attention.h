@@ -54,8 +54,8 @@ size_t attention_own_bytes(const struct op_call *c);
 //
 // Forward needs but a few bytes. For each head that a gradient works on at a time it keeps a float
 // for each row, either a bf16 score for each pair or dq in f32, and dk and dv if query heads share
-// them. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES or what one
-// head needs, whichever is larger.
+// them. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES (where the
+// job names none: op_attr.scratch) or what one head needs, whichever is larger.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);
 

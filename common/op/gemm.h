@@ -3,8 +3,9 @@
 #pragma once
 #include "common/op/op.h"
 
-// The workspace that the plan gives each product on CUDA, whatever its size. The algorithm is
-// chosen later, on the device, among those that need no more.
+// The workspace that the plan gives each product on CUDA, whatever its size, where the job names
+// none (op_attr.scratch). The algorithm is chosen later, on the device, among those that need no
+// more.
 enum { GEMM_WORKSPACE = 32 << 20 };
 
 // A matmul's labels as batched row-major GEMM: out[b][m][n] = Σk a[b][m][k]·b[b][k][n], where each

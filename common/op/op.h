@@ -137,25 +137,27 @@ struct op_attr {
     // Which loop index dimension d of operand k runs over; operands are the inputs in order, then
     // the outputs. An op that broadcasts, contracts or reduces reads all it needs from here.
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
-    int8_t labels;         // how many loop indices there are, from 0
-    float scale;           // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION, ROW_LOSS_BOTH
-    float clip_norm;       // CLIP; 0: none
-    double beta1, beta2;   // optimisers (average.h)
-    float eps, decay;      // optimisers; NORM: eps
-    float lr_scale;        // of this parameter's group
-    bool nesterov;         // MOMENTUM
-    int64_t start;         // the id of a row's first element here; ATTENTION: see ops.def
-    int64_t limit;         // ROW_*: ids from here on are padding and do not count, but to the picks
-                           // in ROW_LOSS and its gradient; 0: none
-    int64_t group;         // ATTENTION: query heads that share a key and value head
-    bool tf32;             // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
-    int64_t window;        // ATTENTION: how many positions a query sees, its own included; 0: all
-    bool ahead;            // ATTENTION: a query sees the keys after it as well as those before it
-    float cap;             // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s
-    bool in_order;         // ATTENTION: positions of queries and keys are 0, 1, 2, …
-    bool center;           // NORM
-    struct op_block block; // COPY
-    struct op_draw draw;   // DROPOUT, NORMAL, ATTENTION
+    int8_t labels;       // how many loop indices there are, from 0
+    float scale;         // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION, ROW_LOSS_BOTH
+    float clip_norm;     // CLIP; 0: none
+    double beta1, beta2; // optimisers (average.h)
+    float eps, decay;    // optimisers; NORM: eps
+    float lr_scale;      // of this parameter's group
+    bool nesterov;       // MOMENTUM
+    int64_t start;       // the id of a row's first element here; ATTENTION: see ops.def
+    int64_t limit;       // ROW_*: ids from here on are padding and do not count, but to the picks
+                         // in ROW_LOSS and its gradient; 0: none
+    int64_t group;       // ATTENTION: query heads that share a key and value head
+    bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
+    int64_t window;      // ATTENTION: how many positions a query sees, its own included; 0: all
+    bool ahead;          // ATTENTION: a query sees the keys after it as well as those before it
+    float cap;           // ATTENTION: a score s becomes cap · tanh(s / cap); 0: it stays s
+    bool in_order;       // ATTENTION: positions of queries and keys are 0, 1, 2, …
+    int64_t scratch;     // products, ATTENTION: bytes that a library on CUDA may have; 0: as usual.
+                         // op_workspace() alone reads it
+    bool center;         // NORM
+    struct op_block block;        // COPY
+    struct op_draw draw;          // DROPOUT, NORMAL, ATTENTION
     struct op_rotary rotary;      // ROTARY
     struct op_slots slots;        // SLOTS, DISPATCH, COMBINE, SLOT_DOT
     const struct op_chain *chain; // CHAIN, LINEAR: in the graph's arena

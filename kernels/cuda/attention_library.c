@@ -77,12 +77,14 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
              values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "",
              (unsigned long long)x->room);
-    if (k->sdpa)
+    if (k->sdpa) {
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
                  (long long)k->portion.batch, (long long)k->portion.heads,
                  sdpa_varies(k->sdpa) ? "-varies" : "");
-    else
+        log_info("cuda", "%s: chosen %s", key, choice);
+    } else {
         log_warn("cuda", "%s: our own kernels serve it: %s", key, why);
+    }
     algorithms_note(d, key, choice);
 }
 
@@ -179,8 +181,10 @@ static struct tuned *library_for(struct device *d, const struct op_call *c,
     size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
     if (c->workspace_bytes <= skip)
         return NULL;
+    size_t room = c->workspace_bytes - skip;
+    size_t most = (size_t)d->switches[SWITCH_ATTENTION_SCRATCH] << 20;
     *scratch = (char *)c->workspace + skip;
-    return find_tuned(d, a, c->workspace_bytes - skip);
+    return find_tuned(d, a, room < most ? room : most);
 }
 
 // An engine that was built may still not start here. So it is run once; where that fails on a

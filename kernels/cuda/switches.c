@@ -15,6 +15,7 @@ static const struct {
                            SWITCH_CANDIDATES_MOST},
     [SWITCH_FINALISTS] = {"WEFT_CUDA_FINALISTS", 1, SWITCH_CANDIDATES_MOST, 6},
     [SWITCH_SCRATCH] = {"WEFT_CUDA_SCRATCH", 0, 1 << 16, 1 << 16},
+    [SWITCH_ATTENTION_SCRATCH] = {"WEFT_CUDA_ATTENTION_SCRATCH", 0, 1 << 16, 1 << 16},
     [SWITCH_EARLY_LAUNCH] = {"WEFT_CUDA_EARLY_LAUNCH", 0, 1, 0, .same_numbers = true},
 };
 

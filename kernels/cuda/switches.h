@@ -6,7 +6,8 @@
 //   EPILOGUES          0: what follows a product is a kernel of its own
 //   CANDIDATES         algorithms that cuBLASLt is asked for, for each product
 //   FINALISTS          of them those that are timed with care
-//   SCRATCH            MiB of it, at most, that an algorithm of a product may have
+//   SCRATCH            MiB, of what was planned, that an algorithm of a product may have at most
+//   ATTENTION_SCRATCH  the same of an engine of attention
 //   EARLY_LAUNCH       1: our kernels come to the device before those ahead of them have ended
 //
 // A trained number may depend on them, so they are part of the owner of choices (algos.h): what was
@@ -21,6 +22,7 @@ enum cuda_switch {
     SWITCH_CANDIDATES,
     SWITCH_FINALISTS,
     SWITCH_SCRATCH,
+    SWITCH_ATTENTION_SCRATCH,
     SWITCH_EARLY_LAUNCH,
     SWITCH_COUNT
 };

@@ -336,6 +336,42 @@ static void the_choices_say_who_serves_a_shape(void **state)
     arena_clear(&a);
 }
 
+// The plan's scratch holds all heads of all samples at once; the switch offers less of it. The key
+// says how much, and the numbers are the whole call's.
+static void a_switch_offers_less_than_was_planned(void **state)
+{
+    static const struct {
+        const char *most, *line; // MiB
+    } cases[] = {{"4", " 6x40x8/4x16 in 2097152 bytes = cudnn-9.16.0-6x8\n"},
+                 {"1", " 6x40x8/4x16 in 1048576 bytes = cudnn-9.16.0-6x8\n"},
+                 {"0", " 6x40x8/4x16 in 0 bytes = own\n"}};
+    struct arena a = {0};
+    struct buf text = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig r;
+        struct rig_case c;
+        struct placed p;
+        struct err e = {0};
+        setenv("WEFT_CUDA_ATTENTION_SCRATCH", cases[i].most, 1);
+        device_open(&r, true);
+        unsetenv("WEFT_CUDA_ATTENTION_SCRATCH");
+        make_case(&c, &a, true, 6, 40, 8);
+        place_case(&p, &r, &c, 2 << 20);
+        buf_reset(&text);
+        if (r.backend->choice->tune(r.q, &p.call, false, &e) ||
+            r.backend->choice->write(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        if (!strstr(buf_str(&text), cases[i].line))
+            fail_msg("no%s in %s", cases[i].line, buf_str(&text));
+        assert_non_null(strstr(buf_str(&text), ", WEFT_CUDA_ATTENTION_SCRATCH=")); // the owner
+        placed_clear(&p);
+        rig_close(&r);
+    }
+    buf_clear(&text);
+    arena_clear(&a);
+}
+
 // Seen when the shape is tuned, while there is still a choice; what was tuned is not tried again.
 // Of what cannot even be built, the call itself finds out. The error that the library's failure
 // left with CUDA's runtime is not our own kernels', which are launched next.
@@ -385,6 +421,7 @@ int main(void)
         cmocka_unit_test(cudnn_serves_windows_caps_other_widths_and_encoders),
         cmocka_unit_test(little_scratch_is_served_part_by_part),
         cmocka_unit_test(no_scratch_at_all_is_refused),
+        cmocka_unit_test(a_switch_offers_less_than_was_planned),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),
         cmocka_unit_test(the_record_names_the_library),
         cmocka_unit_test(the_choices_say_who_serves_a_shape),

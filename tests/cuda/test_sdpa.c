@@ -132,6 +132,13 @@ static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
     assert_int_equal(attention_library_bytes(&c), 6 * (100 * (4 + 32) + 32768) + 16384);
     c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 1024, 12, 64);
     assert_int_equal(attention_library_bytes(&c), (256 << 20) + 16384);
+    // What the job lets the library have: all 768 heads need some 1.5 GiB; never less than a head.
+    const struct op_attr more = {.in_order = true, .scratch = (int64_t)2 << 30};
+    const struct op_attr less = {.in_order = true, .scratch = 1 << 20};
+    c.attr = &more;
+    assert_int_equal(attention_library_bytes(&c), (size_t)768 * (4096 + (2 << 20)) + 16384);
+    c.attr = &less;
+    assert_int_equal(attention_library_bytes(&c), 4096 + (2 << 20) + 16384);
     // One head of 16,384 positions takes 512 MiB of scores, one of 32,768 is left to our kernels.
     c = call_of(OP_ATTENTION_GRAD, &in_order, 64, 16384, 12, 64);
     assert_int_equal(attention_library_bytes(&c), (512 << 20) + 16384 * 4 + 16384);

@@ -357,6 +357,13 @@ static void scratch_is_that_of_the_backend(void **state)
     f.job.resources.kind = JOB_CUDA;
     assert_int_equal(compile_again(&f), 0);
     assert_int_equal(f.c.memory.workspace, 32 << 20);
+    uint64_t usual = f.c.memory.arena;
+    f.job.resources.scratch = 128; // MiB, as the job says
+    assert_int_equal(compile_again(&f), 0);
+    assert_int_equal(f.c.memory.workspace, 128 << 20);
+    assert_int_equal(f.c.memory.arena, usual + (96 << 20));
+    f.job.resources.scratch = 0;
+    assert_int_equal(compile_again(&f), 0);
     assert_string_not_equal(f.c.hash, on_cpu);
     assert_null(find_finding(&f, FINDING_TF32_IS_F32, NULL));
     fixture_clear(&f);

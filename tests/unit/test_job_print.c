@@ -106,6 +106,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  threads: 0\n"
                                           "  hosts: 0\n"
                                           "  priority: 0\n"
+                                          "  scratch: 0\n"
                                           "restart:\n"
                                           "  budget: 5\n"
                                           "  per: 1h\n"

@@ -124,6 +124,7 @@ struct graph {
     enum dtype compute, reduce;
     bool tf32; // products may read f32 so (op_attr)
     enum backend_kind backend;
+    int64_t scratch; // that a library on CUDA may have; 0: as usual (op_attr)
     // Values by their ids; −1: none.
     int loss, metrics; // the loss's sum (of a sample program: the logits'); the metrics
                        // vector, summed over all ranks

@@ -10,10 +10,9 @@
 
 size_t scratch_gemm(const struct node *n, const struct shape *in, const struct shape *out)
 {
-    (void)n;
     (void)in;
     (void)out;
-    return GEMM_WORKSPACE;
+    return n->attr.scratch ? (size_t)n->attr.scratch : GEMM_WORKSPACE;
 }
 
 size_t scratch_chunks(const struct node *n, const struct shape *in, const struct shape *out)
@@ -51,8 +50,8 @@ size_t scratch_matmul_sum_cuda(const struct node *n, const struct shape *in,
     struct node sum = {.attr = n->attr};
     memcpy(sum.attr.label[0], n->attr.label[of], sizeof sum.attr.label[0]);
     memcpy(sum.attr.label[1], n->attr.label[3], sizeof sum.attr.label[1]);
-    size_t columns = scratch_columns(&sum, &in[of], &out[1]);
-    return columns > GEMM_WORKSPACE ? columns : GEMM_WORKSPACE;
+    size_t columns = scratch_columns(&sum, &in[of], &out[1]), product = scratch_gemm(n, in, out);
+    return columns > product ? columns : product;
 }
 
 static struct op_call attention_call(const struct node *n, const struct shape *in)

@@ -455,7 +455,9 @@ static struct tensor make_operand(const struct lowering *l, int value)
 // One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
 static int workspace_for(struct lowering *l, const struct node *n)
 {
-    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin, .nout = n->nout};
+    struct op_attr attr = n->attr;
+    struct op_call c = {.op = n->op, .attr = &attr, .nin = n->nin, .nout = n->nout};
+    attr.scratch = l->g->scratch;
     for (int k = 0; k < n->nin; k++)
         c.in[k] = make_operand(l, n->in[k]);
     for (int k = 0; k < n->nout; k++)

@@ -558,6 +558,7 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
         graph_init(out, arena, g->dims, e);
         out->reduce = g->reduce;
         out->backend = g->backend;
+        out->scratch = g->scratch;
         rc = walk_graph(&p);
     } while (!rc && p.again); // each walk takes axes away: there is an end
     if (rc)
