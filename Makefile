@@ -515,7 +515,7 @@ gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
 
 ## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
 gpu-bench: all $(GPU_BENCH)
-	$(Q)sh tests/bench/gpu/lease.sh 1,3,4 "$(BUILD)" tests/bench/results
+	$(Q)sh tests/bench/gpu/lease.sh 1,3,4a,4b,4c,sweep "$(BUILD)" tests/bench/results
 
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle
@@ -528,11 +528,11 @@ gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED
 	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
 	$(Q)sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
 
-## make gpu-rehearsal the four stages for a lent GPU, from the bundle, on the emulated device at tiny sizes
-REHEARSED := --tiny --rates 0.002,0.001,0.0005,0.004 --warm 1 --steps 2
+## make gpu-rehearsal the stages for a lent GPU, from the bundle, on the emulated device at tiny sizes
+REHEARSED := --tiny --whole --rates 0.002,0.001,0.0005,0.004 --warm 1 --steps 2
 gpu-rehearsal: gpu-bundle $(BUILD)/tests/cuda/libweft_cuda.so
 	$(Q)WEFT_BACKEND_DIR="$(abspath $(BUILD))/tests/cuda" WEFT_REQUIRE_GPU=1 GPU_TEST_TINY=1 \
-	    sh "$(BUNDLE)/bench/lease.sh" 1,2,3,4 "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
+	    sh "$(BUNDLE)/bench/lease.sh" 1,2,3,4a,4b,4c,sweep "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'

@@ -10,6 +10,9 @@ import sys
 import pytest
 import solo
 
+sys.path.append(str(solo.REPO / "tests/bench/gpu"))
+import stages  # noqa: E402
+
 LEASE = solo.REPO / "tests/bench/gpu/lease.sh"
 EMULATED = solo.BUILD / "tests/cuda"
 pytestmark = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
@@ -68,7 +71,7 @@ def test_every_contestant_is_a_row_by_the_stated_formulas(place):
     assert mfu == f"{100 * 1600 * TOKEN_FLOPS / RATES['bf16']:.2f}%"
     assert (gib, ready, loss) == ("1.5", "7.0", "5.5000")
     weft = next(line for line in text.splitlines() if line.startswith("weft, any order")).split()[2:]
-    assert weft[1] == "3" and float(weft[3]) <= float(weft[2]) <= float(weft[4]), weft
+    assert weft[1] == "4" and float(weft[3]) <= float(weft[2]) <= float(weft[4]), weft
     assert 5.2 < float(weft[9]) < 5.8  # ln 256 = 5.55: it has hardly begun to learn
     assert "DIFFERS" not in text
 
@@ -102,6 +105,14 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     assert end.code == 0, end.said
     for who in ("weft, any order", "weft, early", "weft"):
         assert re.search(rf"^{who} +1 +[0-9.]+", end.text, re.M), end.text
+    # In order attention's gradient alone, behind it; each product's choice, and what the library's own first takes.
+    assert re.search(r"^Ops of GPT-2 tiny's step, bf16, in order, batch 2", end.text, re.M)
+    assert len(re.findall(r"^attention_grad 2x16x2x16 +bf16 +2 ", end.text, re.M)) == 2, end.text
+    made = end.text[end.text.index("Choices of algorithms made by ops-tiny bf16:") :]
+    place_, of, us_, first, gain = re.search(r"^ +(\d) +(\d) +([0-9.]+) +([0-9.]+) +([0-9.]+)%  32x128x32\*1 nn .*: id \d+,", made, re.M).groups()
+    assert 1 <= int(place_) <= int(of) and float(first) >= float(us_)
+    assert float(gain) == pytest.approx(100 * (float(first) / float(us_) - 1), abs=1 / float(us_) * 10 + 0.1)
+    assert re.search(r"^ +- +- +- +- +-  attention_grad 2x16x2/2x16 in \d+ bytes: cudnn-", made, re.M), made
     # The way up, 32 rows of 32 to 128, with bias and gelu: bf16 in and out, and what gelu was given is kept.
     dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
     flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
@@ -139,14 +150,15 @@ def test_what_the_library_makes_of_what_follows_a_product_is_reported_first(plac
 def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
     end = Ended(place, "1", "--budget", "1")
     assert end.code == 0, end.said
-    assert len(re.findall(r"^LEFT OUT  \S+ .*expected to take [1236]0 s", end.text, re.M)) == 5
+    said = re.findall(r"^LEFT OUT  (\S+ .*): expected to take (\d+) s", end.text, re.M)
+    assert said == [(part.replace("124m", "tiny") + " " + what, f"{stages.expected_s(stages.cost_of(part, what), None):.0f}") for part, what in stages.STAGES["1"]]
     assert "turns" not in end.text
 
 
 def test_a_peer_that_trains_another_model_is_told_of(place):
-    end = Ended(place, "4", "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
+    end = Ended(place, "4c", "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
     assert end.code == 0, end.said
-    assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}\]", end.text, re.M)
+    assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}, {N + 1}\]", end.text, re.M)
 
 
 def test_a_rank_that_cannot_train_fails_the_run_and_says_why(place):
@@ -163,7 +175,7 @@ def test_without_a_gpu_it_says_so_and_only_fails_if_one_is_required(place):
 
 
 def test_llama_trains_as_the_formula_counts_it(place):
-    end = Ended(place, "4", "--parts", "tiny-llama")
+    end = Ended(place, "4b", "--parts", "tiny-llama")
     assert end.code == 0, end.said
     # Two layers: q, out, and half as many heads of keys and values; three products of 64; two norms. One norm, two tables.
     parts = 2 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 64 + 2 * 32) + 32 + 2 * 256 * 32
@@ -198,3 +210,18 @@ def test_own_attention_is_no_fall_back_where_a_switch_asks_for_it(place):
     assert end.code == 0 and "# switch    WEFT_CUDA_LIBRARY_ATTENTION=0" in end.text and "FELL BACK" not in end.text, end.said
     log = (place / "out/gpu-bench-log.txt").read_text()
     assert "our own kernels serve it: WEFT_CUDA_LIBRARY_ATTENTION=0" in log
+
+
+def test_a_sweep_offers_less_of_the_scratch_that_is_planned(place):
+    end = Ended(place, "sweep", "--budget", "500")
+    assert end.code == 0, end.said
+    said = end.text[end.text.index("Scratch of attention_grad of GPT-2 tiny, sums in order:") :]
+    # An eighth of what a GPU is offered.
+    assert re.search(r"^op +calls +32 +64 +128 +256$", said, re.M) and re.search(r"^op +calls +1 +4 +8 +16$", said, re.M), said
+    assert re.search(r"^linear 32x128x32 NN add gelu +2(?: +[0-9.]+){4}$", said, re.M), said
+    row = re.search(r"^attention_grad 2x16x2x16 +2((?: +[0-9.]+){4})$", said, re.M)
+    step = re.search(r"^all of a step((?: +[0-9.]+){4})$", said, re.M)
+    assert [float(x) for x in step[1].split()] == pytest.approx([2 * float(x) for x in row[1].split()], abs=0.03)
+    log = (place / "out/gpu-bench-log.txt").read_text()
+    for mib in (32, 64, 128, 256):
+        assert f"attention_grad 2x16x2/2x16 in {mib << 20} bytes: chosen cudnn" in log

@@ -247,9 +247,12 @@ static int ask_way(const char *kind, const struct end *d, bool in_order, bool ap
                    struct answer *a, struct err *e)
 {
     struct probe p;
-    int rc = open_probe(&p, kind, d, in_order, apart, e);
-    rc = rc ? rc : tune_call(&p, false, &a->has, e);
-    close_probe(&p);
+    int rc = 0;
+    if (!apart) { // where it is one kernel: of two there is nothing to ask
+        rc = open_probe(&p, kind, d, in_order, apart, e);
+        rc = rc ? rc : tune_call(&p, false, &a->has, e);
+        close_probe(&p);
+    }
     if (rc)
         return rc;
     rc = open_probe(&p, kind, d, in_order, apart, e);

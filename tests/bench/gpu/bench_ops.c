@@ -2,9 +2,10 @@
 // What each op of a job's training step takes on a device, alone: through backend.h, on whatever
 // backend the job names, at the shapes, dtypes and places in memory that the compiler gave it.
 //
-//   bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT] [--cache DIR] [--about]
+//   bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT,..] [--cache DIR] [--about]
 //             [-s KEY=VALUE]... JOB
 //
+// --only: ops with one of the texts in their names.
 // Calls that are alike in all but their place are timed once, in the memory of the first, and
 // counted. Inputs are drawn anew: small random numbers, ids as rare as words are, positions in
 // order. A run is so many calls, one behind the other, that it takes MS (10); where the backend can
@@ -453,6 +454,7 @@ static int bench_square(struct bench *b, enum dtype dtype, struct err *e)
     const struct shape s = {2, {o.square, o.square}};
     struct op_attr attr = {.label = {{0, 2}, {2, 1}, {0, 1}},
                            .labels = 3,
+                           .scratch = b->compiled.global[PROGRAM_TRAIN]->scratch,
                            .tf32 = b->compiled.global[PROGRAM_TRAIN]->tf32};
     struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
     struct unit u = {.calls = &c, .n = 1};
@@ -511,6 +513,16 @@ static int bench_unit(struct bench *b, const struct unit *u, const char *name, i
     return rc == ERR_DEVICE ? err_set(e, rc, "%s: %s", name, why.text) : 0;
 }
 
+static bool is_asked_for(const char *name)
+{
+    char texts[256], *save = NULL;
+    snprintf(texts, sizeof texts, "%s", o.only ? o.only : "");
+    for (char *t = strtok_r(texts, ",", &save); t; t = strtok_r(NULL, ",", &save))
+        if (strstr(name, t))
+            return true;
+    return !o.only;
+}
+
 static int bench_step(struct bench *b, struct err *e)
 {
     const struct program *p = b->program;
@@ -531,7 +543,7 @@ static int bench_step(struct bench *b, struct err *e)
     }
     for (int k = 0; k < n && !rc; k++) {
         const char *name = unit_name(b, &units[k]);
-        if (!o.only || strstr(name, o.only))
+        if (is_asked_for(name))
             rc = bench_unit(b, &units[k], name, calls[k], e);
     }
     return rc;
@@ -647,7 +659,7 @@ int main(int argc, char **argv)
     static struct bench b;
     struct err e = {0};
     if (arguments(argc, argv)) {
-        fprintf(stderr, "usage: bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT] "
+        fprintf(stderr, "usage: bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT,..] "
                         "[--cache DIR] [--about] [-s K=V]... JOB\n");
         return 2;
     }

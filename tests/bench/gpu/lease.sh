@@ -1,18 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What to do with a GPU that is lent for half an hour: four stages, in this order, each one command and
+# What to do with a GPU that is lent for half an hour: stages, in this order, each one command and
 # each useful if it is cut.
 #
 #   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what bench.py takes]
 #
-#   1  150 s   the device; what the library makes of what follows a product; each op of GPT-2 124M's
-#              step in bf16, with its choice of an algorithm; 124M with any order of sums, the
-#              same with kernels launched early, then deterministic
-#   2  560 s   the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
+#   1   150 s  the device; what the library makes of what follows a product; each op of GPT-2 124M's
+#              step in bf16, with its choice of an algorithm; 124M with any order of sums, then in
+#              order; attention's gradient in order; 124M in any order with kernels launched early
+#   2   560 s  the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
 #              order and not; trainings, resume, faults. --from NAME goes on at a program, or at
 #              "real", "models" or "faults"
-#   3  560 s   124M beside torch.compile, with and without max-autotune, llm.c and JAX, in turns
-#   4  560 s   1558M and Llama 1B at 4096 tokens beside PyTorch and JAX
+#   3   560 s  124M in turns with torch.compile, with and without max-autotune, llm.c and JAX; second
+#              turns go to the fastest of them first
+#   4a  560 s  1558M in turns with PyTorch and llm.c, and its ops
+#   4b  560 s  Llama 1B at 4096 tokens in turns with PyTorch, and its ops
+#   4c  560 s  1558M in turns with JAX
+#   sweep 150 s  attention's gradient in order, and products, with more and less scratch
 #
 # Several, with commas between, are one after the other. BUNDLE: build/gpu-bundle, or a build. OUT gets
 # DATE-COMMIT-gpu-STAGE.txt, ready for tests/bench/results, and of stage 2 gpu-test.txt, both written
@@ -30,7 +34,7 @@ else
 fi
 . "$tests/libraries.sh"
 export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
-[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,21p' "$0" && exit 2; }
+[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,25p' "$0" && exit 2; }
 stages=$1 bundle=$(cd "$2" && pwd)
 mkdir -p "$3"
 out=$(cd "$3" && pwd)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes turns: weft, scripts of peers, llm.c. turn() trains and tells milliseconds of steps, loss, memory, and
+seconds until the first step that counts; whoever cannot raises Failed."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+from runner import Failed, chosen, fallen, reason
+from sizes import BETAS, CLIP, DECAY, LR, SIZES
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = """name: bench
+model:
+  {{program: {s.program}, layers: {s.layers}, embed: {s.embed}, heads: {s.heads}, {s.keys}seq: {s.seq}, vocab: {s.vocab}, vocab_multiple: 128}}
+mesh: {{dp: 1}}
+data: {{format: tokens, train: {{tokens: {tokens}}}, batch: {batch}}}
+optimizer: {{kind: adamw, betas: [{b1}, {b2}], weight_decay: {decay}, clip_norm: {clip}}}
+schedule: {{kind: constant, value: {lr}}}
+precision: {{compute: {dtype}, deterministic: {fixed}}}
+train: {{steps: {steps}}}
+restart: {{hang_after: 300s}}
+resources: {{devices: 1, kind: {kind}, scratch: {scratch}}}
+"""
+WEFT = {  # precision.deterministic, which switch is in the environment
+    "weft": ("true", {}),
+    "weft, any order": ("false", {}),
+    "weft, early": ("false", {"WEFT_CUDA_EARLY_LAUNCH": "1"}),  # any order, its choices
+}
+PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
+    "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
+    "PyTorch, autotuned": ("peer_torch.py", ["--attention", "cudnn", "--mode", "autotune"], None, None),
+    "PyTorch, flash": ("peer_torch.py", ["--attention", "flash"], None, "PyTorch, eager"),
+    "PyTorch, eager": ("peer_torch.py", ["--attention", "flash", "--mode", "eager"], None, None),
+    "JAX": ("peer_jax.py", ["--mode", "plain"], "JAX, forwards again", "JAX, xla"),
+    "JAX, forwards again": ("peer_jax.py", ["--mode", "again"], None, None),
+    "JAX, xla": ("peer_jax.py", ["--attention", "xla", "--mode", "again"], None, None),
+}
+
+
+class Weft:
+    def __init__(self, runner, o, name="weft"):
+        self.runner, self.o, (self.fixed, self.switches) = runner, o, WEFT[name]
+
+    def job(self, size, batch, dtype, steps, fixed="true", scratch=None):
+        path = self.runner.scratch / f"{size}-{dtype}-{fixed}.yaml"
+        path.write_text(JOB.format(s=SIZES[size], tokens=self.runner.scratch / f"{SIZES[size].vocab}.bin", batch=batch,
+                                   b1=BETAS[0], b2=BETAS[1], decay=DECAY, clip=CLIP, lr=LR, dtype=dtype, steps=steps,
+                                   fixed=fixed, kind=self.o.device, scratch=self.o.scratch if scratch is None else scratch))
+        return path
+
+    def ops(self, job, limit, *extra, watch=None, switches=None):
+        command = [self.runner.program("bench/bench_ops", "tests/bench/gpu/bench_ops"),
+                   "--cache", self.runner.scratch / "cache/weft", *extra, job]
+        return self.runner.run(command, limit, {**self.runner.weft_env, **(switches or {})}, watch)
+
+    def turn(self, size, batch, limit):
+        """Trains until enough steps have their rows, then it is killed: the checkpoint at the end is not asked for."""
+        began, wanted = time.monotonic(), self.o.warm + self.o.steps
+        job = self.job(size, batch, "bf16", wanted + 100000, self.fixed)
+        place = pathlib.Path(tempfile.mkdtemp(dir=self.runner.scratch)) / "solo"
+        command = [self.runner.program("weft-rank"), "--solo", place, "--job", job]
+        with tempfile.TemporaryFile("w+") as said:
+            p = subprocess.Popen(command, env={**self.runner.weft_env, **self.switches}, cwd=self.runner.scratch, stdout=said, stderr=said)
+            rows, first = [], None
+            while len(rows) < wanted and p.poll() is None and time.monotonic() - began < limit:
+                time.sleep(0.1)
+                rows = self.rows(place)
+                first = first or (len(rows) >= self.o.warm and time.monotonic() - began) or None
+            ended = p.poll()
+            end_all(p, place)
+            said.seek(0)
+            text = said.read() + "".join(f.read_text() for f in sorted(place.glob("logs/*.log")))
+        self.runner.keep(command, text)
+        fell_back, choices = fallen(text), chosen(text)
+        shutil.rmtree(place.parent, ignore_errors=True)
+        if len(rows) < wanted:
+            raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s", "")
+        about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about"))}
+        counted = rows[self.o.warm : wanted]
+        self.runner.fell_back, self.runner.chosen = fell_back, choices
+        return {"library": "weft, " + about["device"][2], "ms": [r["step_ms"] for r in counted], "loss": counted[-1]["loss"],
+                "gib": int(about["about"][1]) / 2**30, "parameters": int(about["about"][0]), "ready_s": first}
+
+    @staticmethod
+    def rows(place):
+        try:
+            text = (place / "metrics.jsonl").read_text()
+        except OSError:
+            return []
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def fields(text):
+    return [line.split("\t") for line in text.splitlines()]
+
+
+def end_all(parent, place):
+    """The ranks die with their parent; the device's memory is free once they are gone."""
+    parent.kill()
+    parent.wait()
+    for _ in range(300):
+        if not any(str(place).encode() in cmdline(pid) for pid in os.listdir("/proc") if pid.isdigit()):
+            return
+        time.sleep(0.1)
+
+
+def cmdline(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+class Peer:
+    def __init__(self, runner, o, name):
+        self.runner, self.o, self.name = runner, o, name
+
+    def turn(self, size, batch, limit):
+        script, extra = PEERS[self.name][:2]
+        command = [self.o.python, HERE / script, "--size", size, "--batch", str(batch), "--warm", str(self.o.warm),
+                   "--steps", str(self.o.steps), "--tokens", self.runner.scratch / f"{SIZES[size].vocab}.bin",
+                   *extra, *(["--cpu"] if self.o.device == "cpu" or self.o.tiny else [])]
+        return json.loads(self.runner.run(command, limit, self.runner.env).splitlines()[-1])
+
+
+class LlmC:
+    """llm.c's trainer, built from sources that lie elsewhere: they are no part of this project. Its milliseconds are
+    those of the device between a step's events; what its host does between two steps is not in them."""
+
+    def __init__(self, runner, o, name):
+        self.runner, self.o, self.name = runner, o, name
+        self.folder = runner.scratch / "llmc"
+
+    def build(self, limit):
+        sources = self.o.llmc
+        if not sources or not (sources / "train_gpt2.cu").exists():
+            raise Failed(f"{sources} has no train_gpt2.cu" if sources else "no sources were carried along (--llmc)", "")
+        if (self.folder / "train_gpt2cu").exists():
+            return
+        shutil.copytree(sources, self.folder, dirs_exist_ok=True)
+        cudnn = (self.folder / "cudnn-frontend/include").exists()
+        self.runner.run(["make", "-C", self.folder, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", f"USE_CUDNN={int(cudnn)}"],
+                        limit, self.runner.weft_env)
+
+    def turn(self, size, batch, limit):
+        began, s = time.monotonic(), SIZES[size]
+        self.build(limit)
+        tokens = self.runner.scratch / f"{s.vocab}.bin"
+        # It divides by how many steps lie between validations; one batch of it comes first and last, beside the timing.
+        told = {"i": tokens, "j": tokens, "e": f"d{s.layers}", "b": batch, "t": s.seq, "x": self.o.warm + self.o.steps, "l": LR,
+                "c": DECAY, "r": 0, "v": 10**6, "s": 0, "h": 0, "m": 1}
+        command = [self.folder / "train_gpt2cu", *(str(x) for key, value in told.items() for x in (f"-{key}", value))]
+        started = time.monotonic()
+        said = self.runner.run(command, limit - (started - began), self.runner.weft_env)
+        steps = re.findall(r"^step .*?loss +([0-9.]+).*?([0-9.]+) ms", said, re.M)[self.o.warm :]
+        mib = re.search(r"device memory usage: +([0-9]+) MiB", said)
+        parts = re.search(r"num_parameters *[|:] *([0-9]+)", said)
+        ms = [float(x) for _, x in steps]
+        attention = "cuDNN" if (self.folder / "cudnn-frontend/include").exists() else "its own attention"
+        return {"library": f"llm.c with {attention}, bf16 parameters over f32 masters", "ms": ms, "loss": float(steps[-1][0]),
+                "gib": int(mib[1]) / 1024 if mib else 0, "parameters": int(parts[1]),
+                "ready_s": time.monotonic() - started - sum(ms) / 1000,
+                "built_s": started - began}
+
+
+def contestant(runner, o, who):
+    return (Weft if who in WEFT else LlmC if who == "llm.c" else Peer)(runner, o, who)
+
+
+def instead_of(who, why):
+    """Who else may do what this one could not; None: nobody."""
+    if who not in PEERS or "No module named" in why or "not done after" in why:
+        return None
+    return PEERS[who][2 if "out of memory" in why else 3]

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each stage of lease.sh does, in which order, and how long each turn is expected to take. Pure: no clock.
+
+A stage is a list of turns, what tells the most first, so that it is useful wherever it is cut. What is expected of a
+first turn is COSTS', a guess until a GPU was seen; of a later one it is what the first took, less what that spent
+before its first counted step, with the guess of a warm start in its place (expected_s).
+"""
+from dataclasses import dataclass
+
+BUDGETS = {"1": 150, "3": 560, "4a": 560, "4b": 560, "4c": 560, "sweep": 150}  # seconds; stage 2 is of tests: lease.sh
+AGAIN = "second turns"  # of a size: of those that had one, the fastest peer first (second_turns)
+SWIFT = "weft, any order"  # who takes turns with the peers
+IN_ORDER = "bf16, in order"  # of ops: the one that a deterministic job pays most for
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Ops that are timed with so many MiB of scratch each, of SCRATCH that the plan has."""
+    only: str  # bench_ops' --only
+    fixed: str  # precision.deterministic
+    switch: str
+    offered: tuple
+
+
+SCRATCH = 2048  # as much as the gradient of all heads of 124M takes if its sums are in order
+SWEPT = {
+    "attention_grad": Sweep("attention_grad", "true", "WEFT_CUDA_ATTENTION_SCRATCH", (256, 2048, 512, 1024)),
+    "products": Sweep("linear,matmul", "false", "WEFT_CUDA_SCRATCH", (32, 128, 64, 8)),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds: until the first counted step, with nothing on disk and with what compilers and choices left there; and
+    all others. What trains nothing has but the others."""
+    cold: float
+    warm: float
+    rest: float
+
+
+@dataclass(frozen=True)
+class Took:
+    """Seconds of a turn: all of it, and until its first counted step, building included."""
+    all: float
+    start: float = 0
+
+
+# Part, what: weft and its ops; contestants whose name goes on behind a comma cost what those without it do.
+COSTS = {
+    ("ends-124m", "bf16"): Cost(0, 0, 25), ("ops-124m", "bf16"): Cost(0, 0, 45), ("ops-124m", IN_ORDER): Cost(0, 0, 10),
+    ("124m", "weft"): Cost(13, 4, 8), ("124m", SWIFT): Cost(13, 4, 8), ("124m", "weft, early"): Cost(4, 4, 8),
+    ("124m", "PyTorch"): Cost(75, 25, 15), ("124m", "PyTorch, autotuned"): Cost(150, 35, 15),
+    ("124m", "llm.c"): Cost(65, 4, 12), ("124m", "JAX"): Cost(60, 20, 12),
+    ("1558m", SWIFT): Cost(30, 15, 16), ("1558m", "PyTorch"): Cost(150, 50, 25), ("1558m", "llm.c"): Cost(70, 6, 18),
+    ("1558m", "JAX"): Cost(150, 50, 25), ("ops-1558m", "bf16"): Cost(0, 0, 70),
+    ("llama-1b", SWIFT): Cost(30, 15, 16), ("llama-1b", "PyTorch"): Cost(90, 35, 22),
+    ("llama-1b", "PyTorch, autotuned"): Cost(150, 40, 22), ("ops-llama-1b", "bf16"): Cost(0, 0, 70),
+    ("sweep-124m", "attention_grad"): Cost(0, 0, 12), ("sweep-124m", "products"): Cost(0, 0, 20),
+}  # fmt: skip
+STAGES = {
+    "1": [("ends-124m", "bf16"), ("ops-124m", "bf16"), ("124m", SWIFT), ("124m", "weft"), ("ops-124m", IN_ORDER),
+          ("124m", "weft, early")],
+    "3": [("124m", SWIFT), ("124m", "PyTorch"), ("124m", "weft, early"), ("124m", "llm.c"), ("124m", SWIFT),
+          ("124m", "JAX"), ("124m", "PyTorch, autotuned"), ("124m", AGAIN)],
+    "4a": [("1558m", SWIFT), ("1558m", "PyTorch"), ("1558m", SWIFT), ("1558m", "llm.c"), ("ops-1558m", "bf16"), ("1558m", AGAIN)],
+    "4b": [("llama-1b", SWIFT), ("llama-1b", "PyTorch"), ("llama-1b", SWIFT), ("ops-llama-1b", "bf16"),
+           ("llama-1b", "PyTorch, autotuned"), ("llama-1b", AGAIN)],
+    "4c": [("1558m", SWIFT), ("1558m", "JAX"), ("1558m", AGAIN)],
+    "sweep": [("sweep-124m", f"{kind}, {mib}") for kind in SWEPT for mib in SWEPT[kind].offered],
+}  # fmt: skip
+
+
+def cost_of(part, what):
+    return COSTS.get((part, what)) or COSTS[part, what.split(",")[0]]
+
+
+def expected_s(cost, before):
+    """Of a turn; `before`: what the same took the time before, None if there was none."""
+    if before is None:
+        return cost.cold + cost.rest
+    return min(before.all, before.all - before.start + cost.warm)
+
+
+def second_turns(turns, before):
+    """Who is to have a second turn, in order, each between two of weft's; `before`: who had the last one. `turns`: of each
+    contestant its turns' median milliseconds. A goal is a ratio to the fastest peer: it comes first."""
+    once = {who: ms[0] for who, ms in turns.items() if len(ms) == 1 and not who.startswith("weft")}
+    order = [who for peer in sorted(once, key=once.get) for who in (SWIFT, peer)] + [SWIFT]
+    return [] if not once else order[1:] if before == SWIFT else order
