@@ -12,7 +12,7 @@ most=$((60 << 20))
 mkdir -p "$bundle/lib" "$bundle/tests/parity"
 cp -r tests/parity/golden "$bundle/tests/parity/"
 cp tests/cuda/gpu_test.sh tests/cuda/libraries.sh tests/cuda/models.py "$bundle/"
-cp tests/bench/gpu/*.sh tests/bench/gpu/*.py "$bundle/bench/"
+cp tests/bench/gpu/*.sh tests/bench/gpu/*.py tests/bench/gpu/*.h "$bundle/bench/"
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo none)
 git diff --quiet HEAD 2>/dev/null || commit=$commit-dirty
 echo "$commit" >"$bundle/commit"

@@ -4,6 +4,7 @@ peers' place that says what the test wants: the result's rows have to follow fro
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -91,13 +92,32 @@ def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
     (place / "says").write_text(f"| num_parameters        | {N}   |\ndevice memory usage: 2048 MiB / 81000 MiB\n" + "".join(
         f"step    {k}/3 | loss 5.{k}00000 (+0.10z)| norm 2.5000 (-1.20z)| lr 3.00e-04 | {ms:.2f} ms | 1.0% bf16 MFU | 99 tok/s\n"
         for k, ms in ((1, 900), (2, 20), (3, 40))))
-    (sources / "Makefile").write_text(f"train_gpt2cu: train_gpt2.cu\n\tprintf '#!/bin/sh\\ncat {place}/says\\n' >$@\n\tchmod +x $@\n")
+    (sources / "Makefile").write_text(f"PFLAGS = its own\ntrain_gpt2cu: train_gpt2.cu\n\techo '$(PFLAGS), $(NVCC_LDFLAGS), $(USE_CUDNN)' >>{place}/told\n"
+                                      f"\t[ $(USE_CUDNN) = 0 ]\n\tprintf '#!/bin/sh\\ncat {place}/says\\n' >$@\n\tchmod +x $@\n")
+    (sources / "cudnn-frontend/include").mkdir(parents=True)
     end = Ended(place, "3", "--llmc", sources)
     assert end.code == 0, end.said
     turns, p50, _, _, tokens, _, gib, _, loss = next(line for line in end.text.splitlines() if line.startswith("llm.c ")).split()[1:10]
     # Each turn's first step only warms; of 20 20 40 40 ms the middle is 30.
     assert (turns, float(p50), int(tokens), gib, loss) == ("2", 30, 1067, "2.0", "5.3000") and "DIFFERS" not in end.text
     assert list(sources.glob("*cu")) == [sources / "train_gpt2.cu"]  # built in a copy
+    # Where it does not build with cuDNN it is built without, and the result says which it was.
+    flags = f"-DENABLE_BF16 -include {LEASE.parent}/llmc_cuda13.h"
+    assert (place / "told").read_text() == f"{flags}, -lcublas -lcublasLt -lcudnn -lnvrtc, 1\n{flags}, -lcublas -lcublasLt, 0\n"
+    assert "llm.c with its own attention" in end.text
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="SKIPPED: no g++")
+def test_what_llm_c_calls_compiles_behind_our_header(place):
+    """As it calls it: a device's number or cudaCpuDeviceId is the place."""
+    source = place / "advice.cpp"
+    source.write_text("#include <cuda_runtime.h>\nint advise(void *p, size_t n)\n{\n    return cudaMemAdvise(p, n, "
+                      "cudaMemAdviseSetPreferredLocation, cudaCpuDeviceId) | cudaMemAdvise(p, n, cudaMemAdviseSetReadMostly, 0);\n}\n")
+    cuda = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"
+    command = ["g++", "-fsyntax-only", "-Wall", "-Wextra", "-isystem", cuda]
+    assert subprocess.run([*command, "-include", LEASE.parent / "llmc_cuda13.h", source], check=False).returncode == 0
+    if int(re.search(r"CUDART_VERSION +(\d+)", (cuda / "cuda_runtime_api.h").read_text())[1]) >= 13000:
+        assert subprocess.run([*command, source], check=False, stderr=subprocess.DEVNULL).returncode != 0
 
 
 def test_ops_have_the_flops_and_bytes_of_their_shapes(place):

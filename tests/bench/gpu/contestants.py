@@ -129,23 +129,41 @@ class Peer:
 
 
 class LlmC:
-    """llm.c's trainer, built from sources that lie elsewhere: they are no part of this project. Its milliseconds are
-    those of the device between a step's events; what its host does between two steps is not in them."""
+    """llm.c's trainer, built from sources that lie elsewhere: they are no part of this project, and are compiled as they
+    are, behind llmc_cuda13.h. Its milliseconds are those of the device between a step's events; what its host does
+    between two steps is not in them."""
 
     def __init__(self, runner, o, name):
         self.runner, self.o, self.name = runner, o, name
         self.folder = runner.scratch / "llmc"
 
     def build(self, limit):
-        sources = self.o.llmc
+        """With cuDNN if its frontend lies in the sources and that builds, else with llm.c's own attention."""
+        sources, ends = self.o.llmc, time.monotonic() + limit
         if not sources or not (sources / "train_gpt2.cu").exists():
             raise Failed(f"{sources} has no train_gpt2.cu" if sources else "no sources were carried along (--llmc)", "")
         if (self.folder / "train_gpt2cu").exists():
             return
         shutil.copytree(sources, self.folder, dirs_exist_ok=True)
-        cudnn = (self.folder / "cudnn-frontend/include").exists()
-        self.runner.run(["make", "-C", self.folder, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", f"USE_CUDNN={int(cudnn)}"],
+        if (self.folder / "cudnn-frontend/include").exists():
+            try:
+                self.make(limit / 2, True)
+                return
+            except Failed as e:
+                print(f"llm.c does not build with cuDNN: {e.args[0]}", flush=True)
+        self.make(ends - time.monotonic(), False)
+
+    def make(self, limit, cudnn):
+        """What stands on make's command line takes the place of what llm.c's Makefile says: PFLAGS has its precision,
+        NVCC_LDFLAGS its libraries. Of those nvidia-ml is not on every machine, and today's cudnn-frontend wants nvrtc."""
+        nvcc = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/nvcc"
+        self.runner.run(["make", "-C", self.folder, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", f"USE_CUDNN={int(cudnn)}",
+                         f"PFLAGS=-DENABLE_BF16 -include {HERE / 'llmc_cuda13.h'}",
+                         f"NVCC_LDFLAGS=-lcublas -lcublasLt{' -lcudnn -lnvrtc' if cudnn else ''}",
+                         *([f"NVCC={nvcc}"] if nvcc.exists() else []),
+                         *([f"GPU_COMPUTE_CAPABILITY={self.runner.arch}"] if self.runner.arch else [])],
                         limit, self.runner.weft_env)
+        (self.folder / "attention").write_text("cuDNN" if cudnn else "its own attention")
 
     def turn(self, size, batch, limit):
         began, s = time.monotonic(), SIZES[size]
@@ -161,7 +179,7 @@ class LlmC:
         mib = re.search(r"device memory usage: +([0-9]+) MiB", said)
         parts = re.search(r"num_parameters *[|:] *([0-9]+)", said)
         ms = [float(x) for _, x in steps]
-        attention = "cuDNN" if (self.folder / "cudnn-frontend/include").exists() else "its own attention"
+        attention = (self.folder / "attention").read_text()
         return {"library": f"llm.c with {attention}, bf16 parameters over f32 masters", "ms": ms, "loss": float(steps[-1][0]),
                 "gib": int(mib[1]) / 1024 if mib else 0, "parameters": int(parts[1]),
                 "ready_s": time.monotonic() - started - sum(ms) / 1000,
