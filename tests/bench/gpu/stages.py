@@ -52,7 +52,7 @@ COSTS = {
     ("124m", "PyTorch"): Cost(75, 25, 15), ("124m", "PyTorch, autotuned"): Cost(150, 35, 15),
     ("124m", "llm.c"): Cost(85, 4, 12), ("124m", "JAX"): Cost(60, 20, 12),
     ("1558m", SWIFT): Cost(30, 15, 16), ("1558m", "PyTorch"): Cost(150, 50, 25), ("1558m", "llm.c"): Cost(90, 6, 18),
-    ("1558m", "JAX"): Cost(150, 50, 25), ("ops-1558m", "bf16"): Cost(0, 0, 70),
+    ("1558m", "JAX"): Cost(150, 50, 25), ("ops-1558m", "bf16"): Cost(0, 0, 60),
     ("llama-1b", SWIFT): Cost(30, 15, 16), ("llama-1b", "PyTorch"): Cost(90, 35, 22),
     ("llama-1b", "PyTorch, autotuned"): Cost(150, 40, 22), ("ops-llama-1b", "bf16"): Cost(0, 0, 70),
     ("sweep-124m", "attention_grad"): Cost(0, 0, 12), ("sweep-124m", "products"): Cost(0, 0, 20),
