@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's HTTP: /healthz (the process runs), /readyz (it serves) and /metrics
-// (Prometheus). Driven by the owner's loop: when http_fd() is readable, or http_due() is over, the
+// (Prometheus). Driven by the owner's loop: when http_fd() is readable, or http_due_ns() is over, the
 // owner calls http_serve(); requests are answered inside it, on the owner's thread.
 // Inside coordinator/ only.
 //

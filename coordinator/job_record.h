@@ -22,7 +22,7 @@
 
 enum job_wait {   // why a queued job is not placed; the story tells it
     WAIT_NEW,     // no round has seen it yet
-    WAIT_BACKOFF, // until not_before
+    WAIT_BACKOFF, // until not_before_ns
     WAIT_NEVER,   // the known hosts could not take it
     WAIT_DEVICES, // others hold what it needs
     WAIT_COMING,  // others that hold it are stopping

@@ -38,7 +38,7 @@ struct planned {
     uint64_t calls[PLANNER_CALLS_MAX];
     int ncalls;
     char who[RPC_NAME_MAX], role[16];
-    Weft__V1__SubmitRequest *submit; // the taker's: free_unpacked
+    Weft__V1__SubmitRequest *submit; // whoever takes the call frees it
     struct err refused;              // code 0: it would run
 };
 

@@ -19,7 +19,7 @@ struct progress_page {
     uint32_t magic, version; // PROGRESS_MAGIC, 1
     int32_t rank, pid;
     _Atomic int64_t step;
-    _Atomic int32_t phase, microbatch; // enum program_phase of compile/program/program.h
+    _Atomic int32_t phase, microbatch; // enum phase of compile/graph/graph.h
     _Atomic int32_t state;             // enum rank_state
     _Atomic uint64_t ops;              // instructions started; on a device: about so many
     _Atomic uint64_t collective_entered, collective_left; // number of the last collective, from 1

@@ -125,8 +125,8 @@ void manifest_write(const struct manifest *m, struct buf *out)
 }
 
 // ---- reading: fields ----
-// A row of a closed object: every key must be there, and no other may be. Only a BOOL_OR, a STR_OR
-// or an OTHER_OR may be missing; the field then keeps what it held.
+// A row of a closed object: every key must be there, and no other may be. Only one whose type ends
+// in _OR may be missing; the field then keeps what it held.
 enum field_type {
     FIELD_STR,
     FIELD_STR_OR,

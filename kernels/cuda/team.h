@@ -94,8 +94,8 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
     return p.wide == 1 ? own : p.type;
 }
 
-// DEVICE void NAME(const struct WHAT *c, struct pack p) as three kernels, and launch_NAME(), which
-// launches the one for packs of `wide` elements.
+// Makes three kernels of a function DEVICE void NAME(const struct WHAT *c, struct pack p), and
+// launch_NAME(), which launches the one for packs of `wide` elements.
 #define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), name, what)
 #define VARIANTS_BESIDE(threads, blocks, name, what) \
     VARIANTS_OF(KERNEL_BESIDE(threads, blocks), name, what)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a comment or a README points at is there: no section of a document that the repository lacks,
-no file that has moved, no link into nothing."""
+no file that has moved, no link into nothing, no function and no other name that code no longer has.
+
+A name is looked for where it is marked as one: called() with nothing between its parentheses, or in backticks with an
+underscore. In the product's comments and in READMEs every lower-case name with an underscore is one."""
 import ast
 import io
 import pathlib
 import re
 import tokenize
 
-from source import C_SUFFIXES, Finding, c_comments
+from source import C_SUFFIXES, COMMENT, PRODUCT, Finding, c_comments
 
 # Of others: named in comments, not in this repository.
 FOREIGN = {
@@ -16,12 +19,22 @@ FOREIGN = {
     "omp.h", "xfs_fs.h",
     "nccl.c",  # a transport to come: its recipe names it
 }
+# Names of others' code, and words that look like names.
+FOREIGN_NAMES = {
+    "grpc_shutdown", "grpc_health_probe", "http_proxy", "launch_dependents",
+    "read_head",  # the example of an error's way up
+    "relu2_grad",  # the example of an op to add
+}
 ELSEWHERE = re.compile(r"§|\b(?:design|section|chapter) \d|\bdesign (?:section|chapter)|\bpromises? \d", re.I)
 NAMED = re.compile(r"(?<![\w/.*$<@%-])((?:[\w{},*?-]+/)*[\w*?{},-]+\.(?:c|h|cu|md|py|sh|proto))\b(?![\w*(/-])")
-PLACEHOLDER = re.compile(r"NAME|(?<![a-z])thing(?![a-z])")  # in a recipe
+PLACEHOLDER = re.compile(r"NAME|KERNEL|(?<![a-z])thing(?![a-z])")  # in a recipe
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 # A path of this tree in a README: `common/op`, `kernels/cpu/`, with its top folder.
 TICKED = re.compile(r"`((?:common|coordinator|worker|kernels|proto|deploy|tests)/[\w./{},*-]*)`")
+CALLED = re.compile(r"(?<![\w`.>-])([A-Za-z]\w{2,})\(\)")
+TICKED_NAME = re.compile(r"`([A-Za-z]\w*(?:(?:\.|->)\w+)*)(?:\(\))?`")
+PLAIN_NAME = re.compile(r"(?<![\w./*<{$-])([a-z]\w*_[a-z0-9_]*[a-z0-9])(?![\w*…{(-])")
+COLLECTIVE = re.compile(r"(?:all_(?:reduc|gather)|reduce_scatter|all_to_all)(?:s|es|d|ed)$")  # as a verb
 
 
 def py_comments(text):
@@ -93,6 +106,42 @@ class Names:
         return False
 
 
+class Code:
+    """The words that code has outside its comments, and those of them that are called."""
+
+    def __init__(self, tree):
+        self.words = {word for f in tree.files for word in re.findall(r"\w+", f)}
+        self.called = set()
+        for path in tree.files:
+            if path.endswith(".md") or path.startswith("tests/bench/results/"):
+                continue
+            text = tree.text(path)
+            if path.endswith((*C_SUFFIXES, ".def", ".proto")):
+                text = COMMENT.sub(lambda m: " " if m[0].startswith("/") else m[0], text)
+            elif path.endswith((".py", ".sh", "Makefile")):
+                text = re.sub(r"#.*", "", text)
+            self.words.update(re.findall(r"\w+", text))
+            self.called.update(re.findall(r"(\w+)\s*\(", text))
+
+    def has(self, name):
+        known = name in self.words or name in FOREIGN_NAMES
+        return known or bool(PLACEHOLDER.search(name) or COLLECTIVE.match(name)) or name.isupper()
+
+
+def find_lost_names(code, path, remark):
+    for match in CALLED.finditer(remark):
+        if match[1] not in code.called and not PLACEHOLDER.search(match[1]) and match[1] not in FOREIGN_NAMES:
+            yield f"no function is named {match[1]}"
+    for match in TICKED_NAME.finditer(remark):
+        for word in re.split(r"\.|->", match[1]):
+            if "_" in word and not code.has(word):
+                yield f"code has no {word}"
+    if path.startswith(PRODUCT) or path.endswith(".md"):
+        for match in PLAIN_NAME.finditer(remark):
+            if not code.has(match[1]):
+                yield f"code has no {match[1]}"
+
+
 def find_violations(names, path, remark):
     near = path.rpartition("/")[0]
     for match in ELSEWHERE.finditer(remark):
@@ -108,6 +157,7 @@ def find_violations(names, path, remark):
 
 def check(tree):
     # What the build makes may be named too.
+    code = Code(tree)
     names = Names(tree.files + [f"gen/{f[:-6]}.pb-c.h" for f in tree.named(".proto")])
     read = (*C_SUFFIXES, ".py", ".proto", ".sh", "Makefile", ".yaml", ".md")
     for path in tree.files:
@@ -115,7 +165,7 @@ def check(tree):
             continue
         try:
             for line, remark in remarks(path, tree.text(path)):
-                for what in sorted(set(find_violations(names, path, remark))):
+                for what in sorted({*find_violations(names, path, remark), *find_lost_names(code, path, remark)}):
                     yield Finding(path, line, what)
         except SyntaxError as e:
             yield Finding(path, e.lineno or 1, f"cannot be read as Python: {e.msg}")

@@ -98,6 +98,17 @@ PLANTED = {
         {"worker/a.c": SPDX + "/* See\n * compiler.md. */\n"}, "worker/a.c: there is no compiler.md [documents]"),
     "a comment that names a file that has moved": (
         {"worker/a.c": SPDX + "// See old/place.h.\n"}, "worker/a.c: there is no old/place.h [documents]"),
+    "a comment that names a function that is gone": (
+        {"worker/a.c": SPDX + "// Freed by drop_all().\n"}, "worker/a.c: no function is named drop_all [documents]"),
+    "a comment that names a variable as if it were a function": (
+        {"worker/a.c": SPDX + "// As settle() does.\nint settle;\n"}, "worker/a.c: no function is named settle [documents]"),
+    "a comment with a name that code has no more": (
+        {"worker/a.c": SPDX + "/* Until\n * not_before. */\nlong not_before_ns;\n"}, "worker/a.c: code has no not_before [documents]"),
+    "a test's comment with a field that is gone": (
+        {"tests/a.c": SPDX + "// It fills `tree->old_rows`.\n"}, "tests/a.c: code has no old_rows [documents]"),
+    "a README with a name that only comments still have": (
+        {"common/job/README.md": "See job_parse.\n", "worker/a.c": SPDX + "// job_parse, `job_parse`\n"},
+        "common/job/README.md: code has no job_parse [documents]"),
     "a docstring that names a file that has moved": (
         {"tests/a.py": '"""As in place.c."""\n'}, "tests/a.py: there is no place.c [documents]"),
     "a Python file that is none": (

@@ -288,7 +288,8 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
         return 0;
     }
     // A run that resumes from this checkpoint does not see the step again: its row goes out first.
-    // While a device is behind nothing of its save is written: saver_poll comes after look_at.
+    // Where the device is behind the row may wait: nothing of the save is written before
+    // saver_poll(), and that comes after look_at_metrics().
     struct in_flight *f = &t->flight[(done - 1) & 1];
     if (!f->behind || !t->job->checkpoint.async) {
         int rc = wait_for_metrics(t, f, e);
