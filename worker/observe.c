@@ -22,6 +22,7 @@
 #include "common/base/buf.h"
 #include "common/base/child.h"
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/json.h"
 
 #define PROBE_NS (60 * CLOCK_S) // a driver may take its time
@@ -67,9 +68,10 @@ static int read_answer(int fd, struct buf *b, struct err *e)
     int64_t until = clock_mono_ns() + PROBE_NS;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (clock_mono_ns() > until || b->len > ANSWER_MAX)
+        int64_t now = clock_mono_ns();
+        if (now > until || b->len > ANSWER_MAX)
             return err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
-        if (poll(&p, 1, 1000) <= 0)
+        if (poll(&p, 1, deadline_wait_ms(until, now)) <= 0)
             continue;
         buf_reserve(b, 4096);
         ssize_t n = read(fd, b->data + b->len, 4095);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 
 enum { TURN = 64 << 10 }; // bytes of one read, and about those of one frame_fill()
 
@@ -183,12 +184,11 @@ int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)
 static int wait_for(int fd, short events, int64_t deadline_ns, struct err *e)
 {
     for (;;) {
-        int64_t left = deadline_ns - clock_mono_ns();
-        if (left <= 0)
+        int64_t now = clock_mono_ns();
+        if (deadline_ns <= now)
             return err_set(e, ERR_TIMEOUT, "no answer in time");
         struct pollfd p = {.fd = fd, .events = events};
-        int64_t ms = left / CLOCK_MS + 1;
-        int n = poll(&p, 1, ms > 1000 ? 1000 : (int)ms);
+        int n = poll(&p, 1, deadline_wait_ms(deadline_ns, now));
         if (n > 0)
             return 0;
         if (n < 0 && errno != EINTR)

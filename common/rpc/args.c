@@ -35,9 +35,9 @@ void args_pointer(grpc_channel_args *a, const char *key, void *value,
 
 int args_keepalive_ms(int64_t keepalive_ns)
 {
-    enum { USUAL = 5000 };
-    int64_t ms = keepalive_ns ? keepalive_ns / CLOCK_MS : USUAL;
-    return ms < KEEPALIVE_LEAST_MS ? KEEPALIVE_LEAST_MS : ms > 3600000 ? 3600000 : (int)ms;
+    enum { USUAL_MS = 5000, HOUR_MS = 3600 * 1000 };
+    int64_t ms = keepalive_ns ? keepalive_ns / CLOCK_MS : USUAL_MS;
+    return ms < KEEPALIVE_LEAST_MS ? KEEPALIVE_LEAST_MS : ms > HOUR_MS ? HOUR_MS : (int)ms;
 }
 
 void args_common(grpc_channel_args *a, int keepalive_ms)

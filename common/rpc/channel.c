@@ -98,16 +98,19 @@ static grpc_channel *make_core_channel(const struct rpc_channel_options *o,
                                        const struct address *to,
                                        grpc_channel_credentials *credentials)
 {
+    enum { BACKOFF_FIRST_MS = 100, BACKOFF_USUAL_MS = 2000, ONE_TRY_MS = 1000 };
     int keepalive_ms = args_keepalive_ms(o->keepalive_ns);
-    int backoff_ms = o->max_backoff_ns ? (int)(o->max_backoff_ns / CLOCK_MS) : 2000;
+    int backoff_ms = o->max_backoff_ns ? (int)(o->max_backoff_ns / CLOCK_MS) : BACKOFF_USUAL_MS;
     bool tls = tls_wanted(&o->tls);
     grpc_arg args[CHANNEL_ARGS_MAX];
     grpc_channel_args all = {0, args};
     args_common(&all, keepalive_ms);
-    args_int(&all, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, backoff_ms < 100 ? backoff_ms : 100);
+    args_int(&all, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
+             backoff_ms < BACKOFF_FIRST_MS ? backoff_ms : BACKOFF_FIRST_MS);
     args_int(&all, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, backoff_ms);
     // This is also how long one attempt may take: a lost SYN must not cost 20 seconds.
-    args_int(&all, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, backoff_ms < 1000 ? 1000 : backoff_ms);
+    args_int(&all, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+             backoff_ms < ONE_TRY_MS ? ONE_TRY_MS : backoff_ms);
     args_int(&all, GRPC_ARG_ENABLE_RETRIES, 0);    // they cost a fifth of the calls a second
     args_int(&all, GRPC_ARG_ENABLE_HTTP_PROXY, 0); // else http_proxy diverts even localhost
     args_int(&all, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);

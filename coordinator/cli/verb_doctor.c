@@ -17,12 +17,13 @@
 
 #include "common/base/child.h"
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/programs.h"
 
-enum { HEAR_S = 10, END_S = 5, ANSWER_S = 5 };
+enum { HEAR_S = 10, HEAR_BYTES = 65536, END_S = 5, ANSWER_S = 5 };
 enum health { OK, WARN, BAD };
 static const char *const health_names[] = {"ok", "warn", "bad"};
 
@@ -81,7 +82,8 @@ static int read_program_output(char *const *argv, struct buf *out, struct err *e
     int pid = start_program(argv, p[1], NULL, e);
     close(p[1]);
     struct pollfd pf = {.fd = p[0], .events = POLLIN};
-    while (pid > 0 && out->len < 65536 && clock_mono_ns() < end && poll(&pf, 1, 1000) >= 0)
+    while (pid > 0 && out->len < HEAR_BYTES && clock_mono_ns() < end &&
+           poll(&pf, 1, deadline_wait_ms(end, clock_mono_ns())) >= 0)
         if (pf.revents) {
             n = read(p[0], chunk, sizeof chunk);
             if (n <= 0)

@@ -19,6 +19,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/cores.h"
+#include "common/base/deadline.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/ckpt/load.h"
@@ -327,12 +328,8 @@ static int wait_for_events(struct run *r, int ms)
     struct err e = {0};
     struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN},
                            {.fd = rpc_fd(r->link.rpc), .events = POLLIN}};
-    int64_t due = daemons_due(&r->daemons);
-    if (due) {
-        int64_t left = (due - clock_mono_ns()) / CLOCK_MS + 1;
-        ms = left < 0 ? 0 : left < ms ? (int)left : ms;
-    }
-    poll(fds, 2, ms);
+    int left_ms = deadline_wait_ms(daemons_due(&r->daemons), clock_mono_ns());
+    poll(fds, 2, left_ms >= 0 && left_ms < ms ? left_ms : ms);
     take_signals(r);
     if (!daemons_restart(&r->daemons, &e))
         return CLIENT_OK;

@@ -2,7 +2,7 @@
 """A limit has one name in one place: two that must agree, written twice, will differ one day.
 
 What a program can see of that: a constant of one name and number in two files, a limit of one name
-and two values, an array of things or a loop whose bound is a bare number, a duration without a name
+and two values, an array of things, a loop or a clamp whose bound is a bare number, a duration without a name
 in the midst of code, and a message that says a duration which some constant elsewhere decides."""
 import collections
 import re
@@ -27,7 +27,9 @@ DEFINE = re.compile(r"^#define ([A-Z][A-Z0-9_]+)[ ]+(\S.*)$", re.M)
 THING = r"(?:struct \w+|enum \w+|(?!u?int8_t)\w+_t|int|double|float|bool|unsigned(?! char))"
 ARRAY = re.compile(rf"^\s+(?:static |const )*{THING} [^;=()\n]*\w\[(\d{{2,}})\]", re.M)
 LOOP = re.compile(r"\bfor \([^;]*;[^;]*&& (\w+) < ([1-9]\d*)(?![\w.])[^;]*;")
-DURATION = re.compile(r"\b(\d{2,}) \* CLOCK_(S|MS)\b")
+DURATION = re.compile(r"\b(\d+) \* CLOCK_(S|MS)\b")
+WAITED = re.compile(r"\b(?:poll|epoll_wait)\([^;{]*[ (,](\d{2,})\)")
+CLAMPED = re.compile(r"\b(\d{3,}) \? \1\b")
 SAID = re.compile(r'"[^"\n]*(?<![\w%.:])(\d{2,}) (s|ms|min|h)\b[^"\n]*"')
 
 
@@ -82,6 +84,10 @@ def check_numbers(path, text):
         in_table = code[match.start() - 1] == "{" or code[match.end()] == "}"
         if not in_table and not re.match(r"\s*(#define|static const|enum)|\s*[A-Z_]+ = ", line):
             yield match.start(), f"{match[0]}: a duration without a name"
+    for match in WAITED.finditer(code):
+        yield match.start(1), f"poll() waits {match[1]} ms: a duration without a name"
+    for match in CLAMPED.finditer(code):
+        yield match.start(1), f"at most or at least {match[1]}, written twice: the bound has no name"
     spoken = COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
     for match in SAID.finditer(spoken):
         yield match.start(1), f"a message says {match[1]} {match[2]}: print the constant that decides it"

@@ -133,6 +133,15 @@ PLANTED = {
     "a duration in the midst of code": (
         {"worker/a.c": SPDX + "int f(void) { return now - lost < 60 * CLOCK_S; }\n"},
         "worker/a.c: 60 * CLOCK_S: a duration without a name [limits]"),
+    "a short duration in the midst of code": (
+        {"worker/a.c": SPDX + "int f(void) { return join(now + 5 * CLOCK_S); }\n"},
+        "worker/a.c: 5 * CLOCK_S: a duration without a name [limits]"),
+    "a poll that waits a bare number": (
+        {"worker/a.c": SPDX + "int f(void) { return poll(&p, g(1), 500); }\n"},
+        "worker/a.c: poll() waits 500 ms: a duration without a name [limits]"),
+    "a clamp with a bare bound": (
+        {"worker/a.c": SPDX + "int f(int ms) { return ms > 60000 ? 60000 : ms; }\n"},
+        "worker/a.c: at most or at least 60000, written twice: the bound has no name [limits]"),
     "a message that says a constant's number": (
         {"worker/a.c": SPDX + 'void f(void) { say("no answer within 60 s"); }\n'},
         "worker/a.c: a message says 60 s: print the constant that decides it [limits]"),

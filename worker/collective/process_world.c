@@ -10,6 +10,7 @@
 
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "worker/collective/world.h"
 
 enum { SPIN_YIELD = 20, SPIN_REMOTE = 50 }; // turns before a nap, where SPIN are too many
@@ -40,14 +41,6 @@ static bool socket_pump(struct world *w)
     return moved;
 }
 
-static int64_t milliseconds_until(int64_t until)
-{
-    if (!until)
-        return -1;
-    int64_t left = (until - clock_mono_ns() + CLOCK_MS - 1) / CLOCK_MS;
-    return left < 0 ? 0 : left > 3600000 ? 3600000 : left;
-}
-
 static int socket_nap(struct world *w, int64_t until, struct err *e)
 {
     struct sockets *s = w->own;
@@ -61,7 +54,7 @@ static int socket_nap(struct world *w, int64_t until, struct err *e)
         short out = p->link && tcp_is_blocked(p) ? POLLOUT : 0;
         s->polls[n++] = (struct pollfd){.fd = p->fd, .events = POLLIN | out};
     }
-    if (poll(s->polls, n, (int)milliseconds_until(until)) < 0)
+    if (poll(s->polls, n, deadline_wait_ms(until, clock_mono_ns())) < 0)
         return 0; // a signal: look again
     for (nfds_t i = 1; i < n; i++)
         if (s->polls[i].revents && s->polled[i]->local)

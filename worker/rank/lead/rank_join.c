@@ -17,6 +17,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "common/base/deadline.h"
 #include "common/base/entropy.h"
 #include "common/base/hash.h"
 
@@ -145,8 +146,7 @@ static int connect_wait(int fd, const struct sockaddr *a, socklen_t len, int64_t
     if (errno != EINPROGRESS && errno != EAGAIN)
         return -1;
     struct pollfd p = {.fd = fd, .events = POLLOUT};
-    int64_t left_ms = (deadline_ns - clock_mono_ns()) / CLOCK_MS;
-    if (left_ms <= 0 || poll(&p, 1, (int)(left_ms > 60000 ? 60000 : left_ms)) != 1) {
+    if (poll(&p, 1, deadline_wait_ms(deadline_ns, clock_mono_ns())) != 1) {
         errno = ETIMEDOUT;
         return -1;
     }

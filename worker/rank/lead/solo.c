@@ -26,7 +26,7 @@
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
 
-enum { TEXT_MAX = 8192, RETRY_MS = 5, SILENT_S = 2 };
+enum { TEXT_MAX = 8192, RETRY_MS = 5, SILENT_S = 2, CONNECT_S = 5 };
 
 // The value of "key value" in a text; false when absent.
 static bool text_value(const char *text, const char *key, char *out, size_t size)
@@ -563,7 +563,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
                        s->host);
     rank_cores_read(s->host, &cores);
     struct join_who who = {rank, ranks, epoch, s->host, key, &cores};
-    return join_connect(addr, &who, clock_mono_ns() + 5 * CLOCK_S, fd, e);
+    return join_connect(addr, &who, clock_mono_ns() + CONNECT_S * CLOCK_S, fd, e);
 }
 
 static bool stop_pending(void)

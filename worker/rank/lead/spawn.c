@@ -29,7 +29,7 @@
 #include "worker/rank/link/assignment.h"
 
 // The leader names a failure within seconds. When rank 0 is gone there is nothing to wait for.
-enum { GRACE_S = 8, GRACE_LEADERLESS_S = 4 };
+enum { GRACE_S = 8, GRACE_LEADERLESS_S = 4, LOOK_EVERY_MS = 500 };
 // Pieces of what a rank printed last: more than a pipe holds, and a bound, since a process of its
 // own that outlives it may go on printing.
 enum { LAST_PIECES = 1000 };
@@ -196,7 +196,7 @@ static void run_loop(struct spawn *s)
         p[0] = (struct pollfd){.fd = s->signals, .events = POLLIN};
         for (int r = 0; r < s->ranks; r++)
             p[1 + r] = (struct pollfd){.fd = s->children[r].output.pipe, .events = POLLIN};
-        (void)poll(p, (nfds_t)(s->ranks + 1), 500);
+        (void)poll(p, (nfds_t)(s->ranks + 1), LOOK_EVERY_MS);
         for (int r = 0; r < s->ranks; r++)
             if (p[1 + r].revents)
                 (void)rank_output_take(&s->children[r].output);
