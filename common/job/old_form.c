@@ -6,7 +6,7 @@
 //   model: {kind: decoder, preset: llama-8b, …}      →  {program: llama, size: 8b, …}
 //
 // The other keys have the names that they had. A resolved job gave every one of them, so that no
-// default of today can change it.
+// default of today can change it; a size that a program has got since is what it was then.
 #include "common/job/old_form.h"
 
 #include <string.h>
@@ -61,12 +61,21 @@ static void put_word(struct reading *r, struct tree_node *section, const char *k
     tree_put(section, key, n);
 }
 
-void upgrade_tree(struct reading *r)
+// Sizes that programs have got since resolved jobs have them without a text, and what they stood for.
+static const struct {
+    const char *program, *size, *was;
+} newer[] = {{"llama", "stretch", "1"}, {"llama", "tied", "0"}};
+
+static void put_newer_sizes(struct reading *r, struct tree_node *model)
 {
-    const char *version = r->root->kind == TREE_MAP ? find_word(r->root, "schema") : NULL;
-    struct tree_node *model = version ? tree_get(r->root, "model") : NULL;
-    if (!version || strcmp(version, "1") != 0 || !model || model->kind != TREE_MAP)
-        return;
+    const char *program = find_word(model, "program");
+    for (size_t i = 0; program && i < sizeof newer / sizeof *newer; i++)
+        if (strcmp(newer[i].program, program) == 0 && !tree_get(model, newer[i].size))
+            put_word(r, model, newer[i].size, newer[i].was);
+}
+
+static void upgrade_model(struct reading *r, struct tree_node *model)
+{
     int i = find_model(find_word(model, "kind"), find_word(model, "preset"));
     if (i < 0)
         return;
@@ -76,6 +85,19 @@ void upgrade_tree(struct reading *r)
     put_word(r, model, "program", models[i].program);
     if (models[i].size)
         put_word(r, model, "size", models[i].size);
+}
+
+void upgrade_tree(struct reading *r)
+{
+    const char *version = r->root->kind == TREE_MAP ? find_word(r->root, "schema") : NULL;
+    struct tree_node *model = version ? tree_get(r->root, "model") : NULL;
+    if (!model || model->kind != TREE_MAP)
+        return;
+    bool first = strcmp(version, "1") == 0;
+    if (first)
+        upgrade_model(r, model);
+    if (first || (!r->file && !tree_get(model, "text")))
+        put_newer_sizes(r, model);
 }
 
 bool is_old_key(const char *key)

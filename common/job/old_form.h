@@ -5,7 +5,8 @@
 #include "common/job/reading.h"
 
 // A job that says `schema: 1` gets the keys that its model section has today, so that checkpoints
-// and coordinators of that time go on.
+// and coordinators of that time go on. Of these, and of resolved jobs of schema 2 without
+// the program's text, sizes that the program has got since are what they were.
 void upgrade_tree(struct reading *r);
 // Whether it was a key of the model section and is none today.
 bool is_old_key(const char *key);

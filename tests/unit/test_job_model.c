@@ -22,6 +22,7 @@ static const struct {
     {"program: gpt2, size: 774m", {36, 1280, 20, 0, 64, 5120, 1024, 50257}},
     {"program: gpt2, size: 1558m", {48, 1600, 25, 0, 64, 6400, 1024, 50257}},
     {"program: llama", {16, 2048, 32, 8, 64, 8192, 8192, 128256}},
+    {"program: llama, size: 3b", {28, 3072, 24, 8, 128, 8192, 8192, 128256}},
     {"program: llama, size: 8b", {32, 4096, 32, 8, 128, 14336, 8192, 128256}},
     {"program: llama, size: 70b", {80, 8192, 64, 8, 128, 28672, 8192, 128256}},
     {"program: llama, size: 405b", {126, 16384, 128, 8, 128, 53248, 8192, 128256}},
@@ -398,7 +399,17 @@ static const struct {
      "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  theta: 10000\n"
      "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n",
      "  program: llama\n  size: 1b\n  layers: 2\n  embed: 4\n  heads: 2\n  kv_heads: 1\n"
-     "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: 10000\n"
+     "  head_dim: 2\n  mlp: 16\n  tied: 0\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: "
+     "10000\n"
+     "  stretch: 1\n  length: 8192\n"
+     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n"},
+    // Of a width whose head is tied today, and whose positions are stretched.
+    {"  kind: decoder\n  preset: llama\n  layers: 2\n  embed: 2048\n  heads: 2\n  kv_heads: 1\n"
+     "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  theta: 10000\n"
+     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n",
+     "  program: llama\n  size: 1b\n  layers: 2\n  embed: 2048\n  heads: 2\n  kv_heads: 1\n"
+     "  head_dim: 2\n  mlp: 16\n  tied: 0\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: "
+     "10000\n"
      "  stretch: 1\n  length: 8192\n"
      "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n"},
     {"  kind: decoder\n  preset: cookbook\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
@@ -408,6 +419,27 @@ static const struct {
      "  mlp: 16\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  dropout: 0\n"
      "  dropout_attention: 0\n  dropout_residual: 0.1\n  dropout_embedding: 0\n"},
 };
+
+// Before resolved jobs had the program's text, llama had no tied head: what such a job's 1b was it stays.
+// A job file of today that says its schema is a job of today.
+static void a_resolved_job_without_a_text_keeps_its_head(void **state)
+{
+    static const char text[] = "schema: 2\nname: t\ntrain: {steps: 1}\n"
+                               "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
+                               "model: {program: llama, size: 1b, embed: 2048}\n";
+    (void)state;
+    for (int today = 0; today < 2; today++) {
+        struct arena a = {0};
+        struct job job;
+        struct job_errors errs = {0};
+        assert_int_equal(job_parse(&a, &weft_schema, today ? "job.yaml" : NULL, NULL, text,
+                                   strlen(text), NULL, 0, &job, &errs),
+                         0);
+        assert_int_equal(model_sizes_whole(job.model.sizes, "tied", -1), today);
+        assert_true(model_sizes_number(job.model.sizes, "stretch", -1) == (today ? 32 : 1));
+        arena_clear(&a);
+    }
+}
 
 // Old and new spelling are one job: the same struct, text, hash and identity.
 static void a_resolved_job_of_schema_1_is_the_job_that_it_was(void **state)
@@ -460,6 +492,7 @@ int main(void)
         cmocka_unit_test(rules_may_cut_the_dimensions_that_a_program_names),
         cmocka_unit_test(the_old_keys_lead_to_the_program),
         cmocka_unit_test(a_resolved_job_of_schema_1_is_the_job_that_it_was),
+        cmocka_unit_test(a_resolved_job_without_a_text_keeps_its_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
