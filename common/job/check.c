@@ -285,10 +285,10 @@ static void check_remat(struct reading *r)
 {
     if (r->model_ok && r->file && READING_OK(r, "train.remat") &&
         r->job->train.remat != JOB_REMAT_NONE && !job_has_insides(r->job))
-        reading_error(
-            r, reading_row(r, "train.remat"),
-            "acts on layers, the turns of `repeat`, and with its sizes the model has none: "
-            "none would do");
+        reading_error(r, reading_row(r, "train.remat"),
+                      "acts on layers, turns of `repeat` or `layer` blocks, and with its sizes the "
+                      "model has none: "
+                      "none would do");
 }
 
 void check_job(struct reading *r)

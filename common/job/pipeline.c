@@ -77,8 +77,8 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
                       (long long)stages, JOB_MAX_STAGES);
     else if (layers == 0)
         reading_error(r, mesh,
-                      "%s: %lld stages: a pipeline is cut between layers, the turns of `repeat`, "
-                      "and with its sizes the model has none: leave the axis out",
+                      "%s: %lld stages: a pipeline is cut between layers, turns of `repeat` or "
+                      "`layer` blocks, and with its sizes the model has none: leave the axis out",
                       axis, (long long)stages);
     else if (stages > layers)
         reading_error(r, mesh, "%s: %lld stages are more than the model's %lld layers: %s", axis,

@@ -201,10 +201,12 @@ static bool is_scope(const struct graph *g, const char *name)
     return any;
 }
 
-// Layers of one path, which have the same parameters, are layers apart.
+// Layers of one path, which may have the same parameters, are layers apart.
 static void set_layer_scope(struct builder *b)
 {
-    if (is_scope(b->g, b->prefix))
+    if (!*b->prefix)
+        graph_scope(b->g, "layer %lld", (long long)b->layers);
+    else if (is_scope(b->g, b->prefix))
         graph_scope(b->g, "%s (layer %lld)", b->prefix, (long long)b->layers);
     else
         graph_scope(b->g, "%s", b->prefix);

@@ -37,7 +37,7 @@ def test_the_loss_falls_and_its_parts_add_up_to_it(alone):
 
 
 @pytest.mark.parametrize("micro", [1, 2])
-@pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 3}, {"fsdp": 2}, {"data": 2, "model": 2}], ids=str)
+@pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 3}, {"fsdp": 2}, {"data": 2, "model": 2}, {"pp": 2}], ids=str)
 def test_any_mesh_draws_the_noise_of_one(place, toy, alone, mesh, micro):
     many = solo.train(place, job(toy, mesh, train__microbatches=micro), "many")
     for x, y in zip(alone.metrics(), many.metrics(), strict=True):

@@ -24,7 +24,8 @@ enum {
 };
 enum {
     DECODERS = GPT2 | LLAMA | COOKBOOK | ATTENTION | BY_HAND,
-    LAYERED = DECODERS | MLP | VAE,
+    FOURS = DECODERS | MLP, // of four layers; the vae has eight
+    LAYERED = FOURS | VAE,
     ALL = LAYERED,
     THIRDS = MLP | VAE | GPT2,
     EIGHTHS = ALL & ~GPT2,
@@ -100,7 +101,8 @@ static const struct setting {
     {LAYERED, "pp: 3", 3, ", remat: block", "", ""},
     {LAYERED, "pp: 4", 4, "", "", "pipeline: {schedule: gpipe}\n"},
     {LAYERED, "pp: 2, dp: 2", 2, ", fuse: false, remat: full", "", ""},
-    {LAYERED, "pp: 2", 4, ", remat: full", "", "pipeline: {stages: [1, 3]}\n"},
+    {FOURS, "pp: 2", 4, ", remat: full", "", "pipeline: {stages: [1, 3]}\n"},
+    {VAE, "pp: 2", 4, ", remat: full", "", "pipeline: {stages: [3, 5]}\n"},
     // Experts: a quarter of the choices find a place at most twice over.
     {MIXTRAL, "ep: 2", 2, "", "", ""},
     {MIXTRAL, "ep: 4", 1, ", remat: block", "", ""},
@@ -136,7 +138,8 @@ static const struct setting {
     {DECODERS, "dp: 2, cp: 2", 3, ", remat: block", "", ""},
     {DECODERS, "fsdp: 2, cp: 3", 1, "", "", ""},
     {LAYERED, "pp: 2, fsdp: 2", 2, "", "", ""},
-    {LAYERED, "fsdp: 2, pp: 3", 4, ", remat: full", "", "pipeline: {stages: [1, 2, 1]}\n"},
+    {FOURS, "fsdp: 2, pp: 3", 4, ", remat: full", "", "pipeline: {stages: [1, 2, 1]}\n"},
+    {VAE, "fsdp: 2, pp: 3", 4, ", remat: full", "", "pipeline: {stages: [1, 6, 1]}\n"},
     {LAYERED, "dp: 2, pp: 4", 3, "", "", ""},
     {LAYERED, "pp: 2, tp: 4", 2, ", remat: block", "", "pipeline: {schedule: gpipe}\n"},
     {DECODERS, "pp: 2, tp: 2", 2, "", SP, "pipeline: {stages: [3, 1]}\n"},

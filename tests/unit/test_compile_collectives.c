@@ -409,9 +409,9 @@ static void a_vae_cut_on_model_sums_its_partial_products(void **state)
                                "optimizer: {kind: sgd}\n"
                                "train: {steps: 1, microbatches: 2}\n";
     static const struct row rows[] = {
-        {REDUCE, 2, FWD, "encoder/act_seq", 4, 4 * 64, 4 * 64},
-        {REDUCE, 2, FWD, "decoder/act_logits", 2, 2 * 128, 2 * 128},
-        {REDUCE, 2, BWD, "grad/decoder/act_seq", 2, 2 * 64, 2 * 64},
+        {REDUCE, 2, FWD, "encoder (layer 1)/act_seq", 4, 4 * 64, 4 * 64},
+        {REDUCE, 2, FWD, "decoder (layer 3)/act_logits", 2, 2 * 128, 2 * 128},
+        {REDUCE, 2, BWD, "grad/decoder (layer 2)/act_seq", 2, 2 * 64, 2 * 64},
         {REDUCE, 1, BWD, "grad/encoder/in/weight", 1, 256, 256},
         {REDUCE, 1, BWD, "grad/encoder/in/bias", 1, 32, 32},
         {REDUCE, 1, BWD, "grad/encoder/mean/weight", 1, 128, 128},

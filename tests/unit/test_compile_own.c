@@ -35,9 +35,20 @@
         "unread", COOKBOOK_TEXT("unread"), TOKENS, "", NULL \
     }
 
-// What a program has, and so what its meshes may have. One that compares the samples of a batch with
+// The smallest that come with weft: a hidden layer, on either side in the vae.
+#define ONE_WIDTH                                                                           \
+    {                                                                                       \
+        "one width", "{program: vae, inputs: 24, hidden: [48], latent: 6}", ALONE, "", NULL \
+    }
+#define ONE_HIDDEN                                                                             \
+    {                                                                                          \
+        "one hidden", "{program: mlp, inputs: 24, hidden: [48], classes: 6}", IMAGES, "", NULL \
+    }
+
+// What a program has, and so what its meshes may have: stages are of two layers at least, LAYERS has
+// four. One that compares the samples of a batch with
 // each other is another model with other microbatches.
-enum { ANY = 1, LAYERS = 2, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
+enum { ANY = 1, STAGES = 2, LAYERS = 2 | 32, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
 
 static const struct own {
     struct model model;
@@ -61,6 +72,9 @@ static const struct own {
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(headings, IMAGES), ANY | LAYERS},
+    {ONE_WIDTH, ANY | LAYERS},
+    {ONE_HIDDEN, ANY | STAGES},
     {UNREAD, ANY | LAYERS | SEQUENCE},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
@@ -79,9 +93,9 @@ static const struct setting meshes[] = {
     {SEQUENCE, "cp: 3", 1, "", "", ""},
     {SEQUENCE, "cp: 2, tp: 2", 2, ", remat: block", SP, ""},
     {SEQUENCE, "dp: 2, cp: 2", 1, "", "optimizer: [dp, cp]", ""},
-    {LAYERS, "pp: 2", 3, ", remat: block", "", ""},
+    {STAGES, "pp: 2", 3, ", remat: block", "", ""},
     {LAYERS, "pp: 4, dp: 2", 4, "", "", ""},
-    {LAYERS, "pp: 2, fsdp: 2, tp: 2", 2, ", remat: full", "", ""},
+    {STAGES, "pp: 2, fsdp: 2, tp: 2", 2, ", remat: full", "", ""},
     {LAYERS | SEQUENCE, "pp: 2, cp: 2", 2, "", "", "pipeline: {schedule: gpipe}\n"},
     {EXPERTS, "ep: 4", 1, "", "", ""},
     {EXPERTS, "dp: 2, ep: 2", 2, ", remat: block", "", ""},
@@ -90,7 +104,7 @@ static const struct setting meshes[] = {
     {ANY, "dp: 2, tp: 2", 2, "", "", "precision: {compute: bf16}\n"},
     {ANY, "fsdp: 2, tp: 2", 1, ", remat: block", "", "precision: {compute: bf16}\n"},
     {SEQUENCE, "cp: 2, tp: 2", 1, "", SP, "precision: {compute: bf16}\n"},
-    {LAYERS, "pp: 2, fsdp: 2", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"},
+    {STAGES, "pp: 2, fsdp: 2", 2, "", "", "precision: {compute: bf16, reduce: bf16}\n"},
 };
 enum { MESHES = sizeof meshes / sizeof *meshes };
 

@@ -238,8 +238,8 @@ static void test_a_model_without_layers_has_no_stages(void **state)
     (void)state;
     expect_errors(
         "name: t\n" BARE "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE "mesh: {pp: 2}\n",
-        "job.yaml:5:7: mesh: pp: 2 stages: a pipeline is cut between layers, the turns of "
-        "`repeat`, and with its sizes the model has none: leave the axis out\n");
+        "job.yaml:5:7: mesh: pp: 2 stages: a pipeline is cut between layers, turns of "
+        "`repeat` or `layer` blocks, and with its sizes the model has none: leave the axis out\n");
 }
 
 static void test_a_model_without_layers_has_no_insides_to_remake(void **state)
@@ -247,11 +247,34 @@ static void test_a_model_without_layers_has_no_insides_to_remake(void **state)
     (void)state;
     expect_errors("name: t\n" BARE "data: {train: {images: i}, batch: 4}\n"
                   "train: {steps: 2, remat: block}\n",
-                  "job.yaml:4:26: train.remat: acts on layers, the turns of `repeat`, and with its "
-                  "sizes the model has none: none would do\n");
+                  "job.yaml:4:26: train.remat: acts on layers, turns of `repeat` or `layer` "
+                  "blocks, and with its sizes the model has none: none would do\n");
     expect_errors("name: t\n" TIED "data: {train: {images: i}, batch: 4}\n"
                   "train: {steps: 2, remat: block}\n",
                   "");
+}
+
+// Of a vae each width of either side is a layer, the latent one and the output another.
+static void test_every_program_has_stages(void **state)
+{
+    static const char *const each[] = {
+        "model: {program: vae}\nmesh: {pp: 2}\ndata: {train: {images: i}, batch: 4}\n",
+        "model: {program: vae, hidden: [9, 8]}\nmesh: {pp: 6}\ndata: {train: {images: i}, batch: "
+        "4}\n",
+        "model: {program: mlp, hidden: [9]}\nmesh: {pp: 2}\n" DATA_LINE,
+        "model: {program: mlp, hidden: [9, 8, 7]}\nmesh: {pp: 4}\n" DATA_LINE,
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char text[500];
+        snprintf(text, sizeof text, NAME_LINE "%s" TRAIN_LINE, each[i]);
+        expect_errors(text, "");
+    }
+    expect_errors(
+        NAME_LINE "model: {program: vae}\nmesh: {pp: 5}\n"
+                  "data: {train: {images: i}, batch: 4}\n" TRAIN_LINE,
+        "job.yaml:3:7: mesh: pp: 5 stages are more than the model's 4 layers: at most pp: "
+        "4\n");
 }
 
 // The layers of a line of the loss, which sampling leaves out, lie before those of the logits.
@@ -475,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_a_model_without_layers_has_no_stages),
         cmocka_unit_test(test_a_model_without_layers_has_no_insides_to_remake),
+        cmocka_unit_test(test_every_program_has_stages),
         cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),

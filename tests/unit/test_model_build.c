@@ -2,6 +2,7 @@
 // Programs as graphs: what each phrase of the language builds, and what is refused, with its place.
 #include <stdio.h>
 
+#include "common/base/hash.h"
 #include "tests/unit/model_case.h"
 
 static void build(struct model_case *c, const char *text, enum program_kind kind)
@@ -333,6 +334,43 @@ static void each_call_of_a_function_has_its_own_layers(void **state)
     }
 }
 
+// A layer block changes where a pipeline may cut, and no path.
+static void a_layer_block_leaves_paths_as_they_are(void **state)
+{
+    static const char text[] = SIZES "model\n"
+                                     "  layer\n"
+                                     "    x = tanh(linear(images, first[inputs, embed]))\n"
+                                     "  tail:\n"
+                                     "    layer\n"
+                                     "      x = relu(linear(x, in[embed, mlp]))\n"
+                                     "    x = dropout(exp(x))\n"
+                                     "    layer\n"
+                                     "      x = gelu(x)\n"
+                                     "      y = linear(x, [_, classes])\n"
+                                     "  loss = cross_entropy(y, labels)\n";
+    static const struct {
+        enum op op;
+        int layer;
+        const char *scope;
+    } each[] = {{OP_TANH, 0, "layer 0"},
+                {OP_RELU, 1, "tail (layer 1)"},
+                {OP_EXP, 1, "tail"},
+                {OP_GELU, 2, "tail (layer 2)"}};
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_int_equal(c.g.nlayers, 3);
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        assert_int_equal(find_op(&c, each[i].op)->layer, each[i].layer);
+        assert_string_equal(c.g.scopes[find_op(&c, each[i].op)->scope], each[i].scope);
+    }
+    find_param(&c, "first/weight");
+    find_param(&c, "tail/in/bias");
+    find_param(&c, "tail/weight");
+    assert_int_equal(find_op(&c, OP_DROPOUT)->attr.draw.stream, hash_fnv1a32("tail/dropout"));
+    model_case_clear(&c);
+}
+
 static void weights_are_born_as_the_text_says(void **state)
 {
     static const char text[] =
@@ -509,6 +547,7 @@ int main(void)
         cmocka_unit_test(paths_stand_under_repeats_and_scopes),
         cmocka_unit_test(a_repeat_in_a_function_is_one_in_the_model),
         cmocka_unit_test(each_call_of_a_function_has_its_own_layers),
+        cmocka_unit_test(a_layer_block_leaves_paths_as_they_are),
         cmocka_unit_test(weights_are_born_as_the_text_says),
         cmocka_unit_test(names_tell_points_and_biases),
         cmocka_unit_test(training_alone_draws),

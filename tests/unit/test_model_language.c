@@ -173,6 +173,8 @@ static void a_wrong_text_is_told_line_by_line(void **state)
         {"sizes\n  a = 1\n", "t:1:1: the program has no section `model`\n"},
         {"model\n  x = f(1 2)\n", "t:2:11: ',' is missing before '2'\n"},
         {"model\n  repeat 2\n  x = 1\n", "t:3:3: a block of deeper lines is missing\n"},
+        {"model\n  layer\n  x = 1\n", "t:3:3: a block of deeper lines is missing\n"},
+        {"model\n  layer 2\n    x = 1\n", "t:2:9: '=' is missing before '2'\n"},
         {"model\n  x = 1\n    y = 2\n", "t:3:5: this line is deeper than the one above it\n"},
         {"model\n    x = 1\n  y = 2\n", "t:3:3: this line is indented like no line above it\n"},
         {"model\n\tx = 1\n", "t:2:1: a tab: indent with spaces\n"},
@@ -242,6 +244,9 @@ static void layers_of_functions_are_the_models(void **state)
         {"let deep()\n  return 2 * n\nlet f(x, k)\n  if k == b\n    repeat 100\n      x = x\n"
          "  else\n    repeat deep()\n      x = x\n  return x\nmodel\n  loss = f(images, kind)\n",
          6},
+        {"let f(x)\n  layer\n    x = x\n    repeat n\n      x = x\n  return x\n"
+         "model\n  layer = f(images)\n  a:\n    layer\n      layer\n        loss = f(layer)\n",
+         2},
         {"let f(x)\n  repeat n as i\n    if i == 1\n      return x\n  return x\n"
          "model\n  loss = f(images)\n",
          2},

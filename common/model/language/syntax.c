@@ -153,6 +153,21 @@ static void parse_scope(struct parser *p, struct stmt *s)
     s->body = parse_block(p);
 }
 
+// `layer` alone in its line heads a block; anywhere else it is a name like others.
+static bool sees_layer(const struct parser *p)
+{
+    return strcmp(p->token->text ? p->token->text : "", "layer") == 0 &&
+           p->token[1].kind == TOKEN_NEWLINE;
+}
+
+static void parse_layer(struct parser *p, struct stmt *s)
+{
+    s->kind = STMT_SCOPE;
+    p->token++;
+    end_line(p, true);
+    s->body = parse_block(p);
+}
+
 static struct stmt *parse_statement(struct parser *p)
 {
     struct stmt *s = arena_new(p->arena, struct stmt);
@@ -168,6 +183,8 @@ static struct stmt *parse_statement(struct parser *p)
         s->kind = STMT_RETURN;
         parse_values(p, s);
         end_line(p, false);
+    } else if (sees_layer(p)) {
+        parse_layer(p, s);
     } else if (sees_scope(p)) {
         parse_scope(p, s);
     } else {
@@ -203,7 +220,7 @@ static struct stmt *parse_block(struct parser *p)
 
 bool stmt_is_layer(const struct stmt *s)
 {
-    return s->kind == STMT_SCOPE && !s->path.part[s->path.n - 1].name;
+    return s->kind == STMT_SCOPE && (s->path.n == 0 || !s->path.part[s->path.n - 1].name);
 }
 
 const struct let *let_find(const struct syntax *s, const char *name)

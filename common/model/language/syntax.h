@@ -89,7 +89,7 @@ enum stmt_kind {
     STMT_BIND, // a, b in act_att = e, f    loss += e
     STMT_REPEAT,
     STMT_IF,
-    STMT_SCOPE, // attn: and a block
+    STMT_SCOPE, // attn: and a block; layer and a block
     STMT_REPORT,
     STMT_RETURN,
 };
@@ -103,14 +103,14 @@ struct stmt {
     struct expr **value; // BIND, REPORT, RETURN; IF: the condition; REPEAT: over what
     bool adds;           // BIND: +=
     const char *point;   // BIND: where it lies, or null
-    struct path path;    // SCOPE
+    struct path path;    // SCOPE; of no parts for `layer`, whose paths are those around it
     const char **like;   // REPEAT over a list: the names its widths take in turn
     int nlike;
     struct stmt *body, *otherwise; // blocks, or null
     struct stmt *next;             // in its block
 };
 
-// Whether it is a block whose path ends in a number: a layer, as a repeat's are.
+// Whether it is a `layer`, or a block whose path ends in a number: as one of a repeat's turns.
 bool stmt_is_layer(const struct stmt *s);
 
 struct let {
