@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/outbox.h"
@@ -46,8 +47,8 @@ static void keep_report(struct job_record *j, const Weft__Rank__StepReport *r)
 {
     j->report.known = true;
     j->report.loss = r->loss;
-    j->report.tokens_per_s = r->tokens_per_s;
-    j->report.samples_per_s = r->samples_per_s;
+    j->report.tokens_per_s = frame_mean_speed(r, r->tokens_per_s);
+    j->report.samples_per_s = frame_mean_speed(r, r->samples_per_s);
     if (!r->evaluated)
         return;
     j->report.evaluated = true;

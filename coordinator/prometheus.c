@@ -135,7 +135,7 @@ static const struct {
 } job_families[] = {
     {"weft_job_step", "The newest step that a job reported.", get_step},
     {"weft_job_loss", "Loss of that step.", get_loss},
-    {"weft_job_samples_per_second", "Samples a second at that step.", get_speed},
+    {"weft_job_samples_per_second", "Samples a second of late.", get_speed},
 };
 
 static void print_each_job(const Weft__V1__JobsReply *jobs, struct buf *out)

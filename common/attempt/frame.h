@@ -71,6 +71,12 @@ static inline char *frame_text(const char *s)
     return frame_borrow(s ? s : "");
 }
 
+// A speed of the reported step as the mean of late; a rank of an older weft tells none.
+static inline double frame_mean_speed(const Weft__Rank__StepReport *r, double of_step)
+{
+    return r->mean_ms > 0 ? of_step * r->step_ms / r->mean_ms : of_step;
+}
+
 // An empty body: FRAME_BODY(put, KvPut, kv_put).
 #define FRAME_BODY(name, Type, type) \
     Weft__Rank__##Type name;         \

@@ -8,9 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "common/base/speed.h"
 #include "coordinator/cli/cli_print.h"
 
 enum { LIVE_MS = 100, PLAIN_MS = 5000 };
@@ -206,8 +206,7 @@ static bool take_status(struct progress *p, const Weft__V1__JobStatus *s)
         p->reported = true;
         p->loss = s->loss;
         p->tokens = s->tokens_per_s > 0;
-        if (!(p->speed > 0)) // reports say it more often
-            p->speed = p->tokens ? s->tokens_per_s : s->samples_per_s;
+        p->speed = p->tokens ? s->tokens_per_s : s->samples_per_s;
     }
     if (s->evaluated) {
         p->evaluated = true;
@@ -228,7 +227,7 @@ static bool take_report(struct progress *p, const Weft__Rank__StepReport *r, int
     p->reported = true;
     p->loss = r->loss;
     p->tokens = r->tokens_per_s > 0;
-    speed_add(&p->speed, p->tokens ? r->tokens_per_s : r->samples_per_s);
+    p->speed = frame_mean_speed(r, p->tokens ? r->tokens_per_s : r->samples_per_s);
     if (p->eta_step < 0) {
         p->eta_step = r->step;
         p->eta_ns = now;

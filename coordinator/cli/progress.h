@@ -16,7 +16,7 @@ struct progress {
     Weft__Rows__JobState state;
     int64_t step, steps, checkpoint;
     double loss, accuracy, eval_loss; // accuracy is NaN if the model has none
-    double speed; // of late: of tokens where the model has such, else of samples
+    double speed; // the mean of late: of tokens where the model has such, else of samples
     bool tokens;
     char text[1024]; // why it waits, how it ended; "" while there is nothing to say
     bool reported, evaluated, unsaved;

@@ -4,8 +4,11 @@ logs, the rows of metrics and before the eyes of who watches."""
 import json
 import math
 import pathlib
+import re
+import shutil
 import subprocess
 
+import cluster
 import meshes
 import numpy
 import pytest
@@ -185,6 +188,33 @@ def test_who_runs_it_reads_the_text_and_so_does_a_program(place, periodic):
     assert told[-1]["prompt"] == "the quick " and told[0]["prompt"] is None
     again = solo.weft("run", str(place / "job.yaml"), "--new")
     assert again.code == 0 and " tokens/s" in again.out and "  0 tokens/s" not in again.out and "sample after step 80: the quick brown fox " in again.out, again
+
+
+def mean_of_late(rows):
+    """ms a step: of about the newest ten seconds, and of sixteen steps at least (worker/rank/train/pace.h)."""
+    steps = ms = 0
+    for r in rows:
+        keep = math.exp(-min(r["step_ms"] / 1e4, 1 / 16))
+        steps, ms = keep * steps + 1, keep * ms + r["step_ms"]
+    return ms / steps
+
+
+def test_a_served_decoder_is_told_by_its_mean_speed_and_its_samples_with_their_prompt(place, periodic):
+    c = cluster.Cluster(place, devices=1)
+    shutil.copy(periodic, c.data / "tokens")
+    made = job("tokens", {"dp": 1}, {"prompt": "the quick ", "tokens": 10}, eval={"every": 40})
+    ran = c.submit(made)
+    told = c.succeed(ran)
+    rows = [json.loads(line) for line in (c.store(ran) / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 80
+    assert math.isclose(told["tokens_per_s"], 8 * SEQ * 1000 / mean_of_late(rows), rel_tol=1e-6), told
+    assert math.isclose(told["samples_per_s"] * SEQ, told["tokens_per_s"], rel_tol=1e-6), told
+    log = c.weft("logs", ran).out
+    speeds = re.findall(r"step \d+ of 80: loss \S+, (\S+) tokens/s", log)
+    assert speeds and all(re.fullmatch(r"\d+(\.\d+)?", speed) for speed in speeds), log  # and no 1.6e+05
+    assert int(speeds[-1]) == round(told["tokens_per_s"])
+    assert re.search(r"info sample .* the quick brown fox $", log, re.M), log
+    c.stop()
 
 
 # ---- JAXformer's own system, small ---------------------------------------------------------------

@@ -13,7 +13,6 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "common/base/speed.h"
 #include "worker/rank/link/assignment.h"
 
 enum { TTY_MS = 100, PLAIN_MS = 10000 };
@@ -82,8 +81,9 @@ static void draw_line(struct status *s, int64_t now)
 {
     const struct step_row *r = &s->row;
     struct buf b = {0};
-    buf_printf(&b, "%sstep %lld/%lld  loss %.4f  %.0f %s/s", s->tty ? "\r" : "", (long long)r->step,
-               (long long)r->steps, r->loss, s->speed, r->tokens_per_s > 0 ? "tokens" : "samples");
+    char speed[40];
+    buf_printf(&b, "%sstep %lld/%lld  loss %.4f  %s", s->tty ? "\r" : "", (long long)r->step,
+               (long long)r->steps, r->loss, row_speed_text(r, speed));
     if (s->evaluated)
         put_evaluation(&b, &s->eval);
     if (r->step > s->first_step && r->steps > r->step) {
@@ -103,7 +103,6 @@ void status_row(struct status *s, const struct step_row *row)
     int64_t now = clock_mono_ns();
     pthread_mutex_lock(&s->mutex);
     s->row = *row;
-    speed_add(&s->speed, row->tokens_per_s > 0 ? row->tokens_per_s : row->samples_per_s);
     s->row.nsamples = 0; // the texts are the caller's
     if (row->evaluated) {
         s->eval = s->row;

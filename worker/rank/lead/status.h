@@ -18,7 +18,6 @@ struct status {
     int64_t saved_step;        // −1: none yet
     struct step_row row, eval; // the newest; the newest that was evaluated
     bool any, evaluated;
-    double speed; // of late: of tokens where the model has such, else of samples
 };
 
 void status_init(struct status *s, int fd);

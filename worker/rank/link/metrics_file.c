@@ -228,6 +228,17 @@ static void look_for_file(struct metrics *m)
     }
 }
 
+const char *row_speed_text(const struct step_row *row, char out[40])
+{
+    bool tokens = row->tokens_per_s > 0;
+    double speed = tokens ? row->tokens_per_s : row->samples_per_s;
+    if (row->mean_ms > 0)
+        speed *= row->step_ms / row->mean_ms;
+    snprintf(out, 40, speed >= 10 ? "%.0f %s/s" : "%.3g %s/s", speed,
+             tokens ? "tokens" : "samples");
+    return out;
+}
+
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
 {
     buf_reset(&m->line);

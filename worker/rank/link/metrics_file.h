@@ -29,6 +29,7 @@ struct step_row {
     double loss, grad_norm, lr;
     double tokens_per_s; // negative: the data has no tokens (null)
     double samples_per_s, step_ms;
+    double mean_ms; // of the steps of late, for people (train/pace.h); not in the file
     bool evaluated; // the two below are there
     double eval_loss, eval_accuracy;
     // What the model reports beside the loss, in training and in an evaluation; in the file alone.
@@ -37,6 +38,9 @@ struct step_row {
     const char *const *samples;
     const char *sample_prompt; // what they continue, borrowed; not in the file
 };
+
+// "88100 tokens/s", by the mean; "/s" of samples where the data has no tokens.
+const char *row_speed_text(const struct step_row *row, char out[40]);
 
 struct metrics;
 // Keeps the rows with step ≤ restored_step (0: none) and opens the file to append. Rows that do not

@@ -139,7 +139,7 @@ static void log_row(struct trainer *t, const struct step_row *r)
 {
     int64_t now = clock_mono_ns();
     bool due = !t->said_ns || r->evaluated || r->step == r->steps || now - t->said_ns >= SAY_NS;
-    char eval[80] = "";
+    char eval[80] = "", speed[40];
     if (!due || t->assignment->rank != 0)
         return;
     t->said_ns = now;
@@ -148,9 +148,8 @@ static void log_row(struct trainer *t, const struct step_row *r)
     else if (r->evaluated)
         snprintf(eval, sizeof eval, ", eval loss %.4g, accuracy %.2f %%", r->eval_loss,
                  100 * r->eval_accuracy);
-    log_info("train", "step %lld of %lld: loss %.4g, %.4g %s/s%s", (long long)r->step,
-             (long long)r->steps, r->loss, r->tokens_per_s > 0 ? r->tokens_per_s : r->samples_per_s,
-             r->tokens_per_s > 0 ? "tokens" : "samples", eval);
+    log_info("train", "step %lld of %lld: loss %.4g, %s%s", (long long)r->step, (long long)r->steps,
+             r->loss, row_speed_text(r, speed), eval);
 }
 
 // Sends the row of a finished step, once.
@@ -163,6 +162,7 @@ static void report_row(struct trainer *t, struct in_flight *f)
     for (int64_t i = 0; i < t->metrics_slots - METRIC_PARTS; i++)
         f->part_value[i] = (double)f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
+    f->row.mean_ms = pace_add(&t->pace, f->row.step_ms);
     link_step_report(t->link, &f->row);
     log_row(t, &f->row);
     if (t->metrics)
@@ -201,11 +201,12 @@ static bool is_due(int64_t every, int64_t done)
 }
 
 // Lines of the log are short: a long text becomes several, its line breaks are written as \n.
-static void log_sample(const char *text)
+static void log_sample(const char *prompt, const char *text)
 {
     enum { PIECE = 1000 };
-    struct buf line = {0};
-    for (const char *s = text; *s; s++) {
+    struct buf whole = {0}, line = {0};
+    buf_printf(&whole, "%s%s", prompt, text);
+    for (const char *s = buf_str(&whole); *s; s++) {
         bool begins = ((unsigned char)*s & 0xc0) != 0x80; // a character of UTF-8
         if (line.len >= PIECE && begins) {
             log_info("sample", "%s", buf_str(&line));
@@ -218,6 +219,7 @@ static void log_sample(const char *text)
     }
     log_info("sample", "%s", buf_str(&line));
     buf_clear(&line);
+    buf_clear(&whole);
 }
 
 // The texts are the trainer's until the next evaluation: the row is sent before that.
@@ -232,7 +234,7 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
         sampling_text(&t->sampling, k, &t->texts[k]);
         t->sample_text[k] = buf_str(&t->texts[k]);
         if (t->assignment->rank == 0)
-            log_sample(t->sample_text[k]);
+            log_sample(t->job->eval.sample.prompt, t->sample_text[k]);
     }
     if (t->assignment->rank == 0 && t->sampling.done < wanted)
         log_warn("sample", "ends after %lld of %lld tokens: the logits are not finite",

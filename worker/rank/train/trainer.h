@@ -10,6 +10,7 @@
 #include "worker/rank/save/saver.h"
 #include "worker/rank/train/evaluate.h"
 #include "worker/rank/train/job_history.h"
+#include "worker/rank/train/pace.h"
 #include "worker/rank/train/sampling.h"
 #include "worker/rank/train/train.h"
 
@@ -65,6 +66,7 @@ struct trainer {
     int nparts, neval_parts;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
+    struct pace pace;
     int64_t ended_ns;   // when the newest step that ended was seen to have ended
     int nonfinite;      // in a row
     bool stop, no_save; // of the newest control word looked at
