@@ -74,6 +74,22 @@ static const char *find_other_name(const char *key)
     return NULL;
 }
 
+// A section that there is not, of a key that another section has. False: it has no such key.
+static bool report_moved_key(struct reading *r, const struct tree_node *section)
+{
+    for (struct tree_node *n = section->kind == TREE_MAP ? section->first : NULL; n; n = n->next) {
+        const char *path = arena_printf(r->arena, "%.100s.%.100s", section->key, n->key);
+        const char *other = find_other_name(n->key), *same = find_same_name(r, n->key);
+        if (other)
+            tree_error_key(&r->errors, n, path, "unknown key: weft has %s", other);
+        else if (same)
+            tree_error_key(&r->errors, n, path, "unknown key: did you mean %s?", same);
+        if (other || same)
+            return true;
+    }
+    return false;
+}
+
 static void report_unknown_key(struct reading *r, const struct tree_node *n, const char *section,
                                const char *path)
 {
@@ -95,6 +111,8 @@ static void report_unknown_key(struct reading *r, const struct tree_node *n, con
         tree_error_key(&r->errors, n, path, "unknown key: did you mean %s?", near);
         return;
     }
+    if (!*section && report_moved_key(r, n))
+        return;
     struct buf all = {0};
     for (int i = 0; i < count; i++)
         buf_printf(&all, "%s%s", i ? ", " : "", keys[i]);

@@ -96,6 +96,12 @@ static void test_an_unknown_key_names_the_nearest(void **state)
                   "schedule.peak where schedule.kind has one\n"
                   "job.yaml:6:13: optimizer.lr: unknown key: weft has schedule.value, or "
                   "schedule.peak where schedule.kind has one\n");
+    expect_errors(VALID "storage: {patience: 1h}\n",
+                  "job.yaml:5:11: storage.patience: unknown key: "
+                  "did you mean checkpoint.patience?\n");
+    expect_errors(VALID "solver: {colour: 1, lr: 2}\n",
+                  "job.yaml:5:21: solver.lr: unknown key: weft has schedule.value, or "
+                  "schedule.peak where schedule.kind has one\n");
     // A slip of the fingers has the word's first letter; another accelerator is another word.
     expect_errors(VALID "resources: {kind: tpu}\n",
                   "job.yaml:5:19: resources.kind: 'tpu' is not one of cpu or cuda\n");
