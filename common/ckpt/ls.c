@@ -93,6 +93,32 @@ static int collect_open(void *arg, const char *name, struct err *e)
     return 0;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void add_unused(struct ls *l, const char *path)
+{
+    struct ls_item *item = add_item(l, path, (struct store_entry){-1, -1}, false);
+    struct errors x = {l, item, 0};
+    struct err e = {0};
+    item->unused = true;
+    err_set(&e, ERR_INVALID, "it is not used: %s", STORE_UNUSED_WHY);
+    add_error(&x, &e);
+}
+
+static int collect_unused(struct ls *l, const struct store *s, struct err *e)
+{
+    const char **names;
+    int n, rc = store_list_unused(s, &l->arena, &names, &n, e);
+    if (!rc && n)
+        qsort(names, (size_t)n, sizeof *names, compare_names);
+    for (int i = 0; i < n && !rc; i++)
+        add_unused(l, arena_printf(&l->arena, "%s/%s", s->path, names[i]));
+    return rc;
+}
+
 static int compare_newest_first(const void *a, const void *b)
 {
     const struct ls_item *x = a, *y = b;
@@ -115,7 +141,7 @@ static int collect_store(struct ls *l, const struct store *s, struct err *e)
         rc = durable_list(s->fd, collect_open, &open, e);
     if (l->n > first)
         qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, compare_newest_first);
-    return rc;
+    return rc ? rc : collect_unused(l, s, e);
 }
 
 struct names {
@@ -131,11 +157,6 @@ static int collect_name(void *arg, const char *name, struct err *e)
     x->v = arena_grow(x->arena, x->v, sizeof *x->v, x->n, &x->cap);
     x->v[x->n++] = arena_strdup(x->arena, name);
     return 0;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
 // A directory of jobs' directories: those that have an OWNER.
@@ -188,8 +209,11 @@ int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e)
     if (rc)
         return rc;
     const char *slash = strrchr(path, '/');
-    if (store_entry_parse(slash ? slash + 1 : path, &id)) {
+    const char *name = slash ? slash + 1 : path;
+    if (store_entry_parse(name, &id)) {
         rc = collect_one(l, path, id, e);
+    } else if (store_begins(name, "step-", NULL)) {
+        add_unused(l, path);
     } else {
         rc = collect_store(l, &s, e);
         if (!rc && l->n == 0)
@@ -208,7 +232,7 @@ void ls_clear(struct ls *l)
 bool ls_ok(const struct ls *l)
 {
     for (int i = 0; i < l->n; i++)
-        if (l->items[i].committed && !l->items[i].ok)
+        if ((l->items[i].committed || l->items[i].unused) && !l->items[i].ok)
             return false;
     return !l->deep || l->n > 0;
 }
@@ -223,6 +247,11 @@ void ls_print_text(const struct ls *l, struct buf *out)
                    "directory");
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
+        if (x->unused) {
+            plain_line(out, "%10s %6s %7s %14s  %-9s %s", "-", "-", "-", "-", "unused", x->dir);
+            plain_line(out, "           %s", x->errors[0]);
+            continue;
+        }
         const char *state = !x->committed ? "open"
                             : !x->ok      ? "damaged"
                             : l->deep     ? "verified"
@@ -234,6 +263,14 @@ void ls_print_text(const struct ls *l, struct buf *out)
     }
 }
 
+static void put_number(struct json_out *w, const char *key, int64_t value)
+{
+    if (value < 0)
+        json_null(w, key);
+    else
+        json_int(w, key, value);
+}
+
 void ls_print_json(const struct ls *l, struct buf *out)
 {
     struct json_out w;
@@ -243,12 +280,13 @@ void ls_print_json(const struct ls *l, struct buf *out)
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
         json_object(&w, NULL);
-        json_int(&w, "step", x->step);
-        json_int(&w, "epoch", x->epoch);
+        put_number(&w, "step", x->step);
+        put_number(&w, "epoch", x->epoch);
         json_str(&w, "dir", x->dir);
         json_uint(&w, "bytes", x->bytes);
         json_int(&w, "shards", x->shards);
         json_bool(&w, "committed", x->committed);
+        json_bool(&w, "unused", x->unused);
         json_bool(&w, "ok", x->ok);
         json_array(&w, "errors");
         for (int k = 0; k < x->nerrors; k++)

@@ -10,11 +10,12 @@
 #include "common/base/err.h"
 
 struct ls_item {
-    int64_t step, epoch;
-    const char *dir; // path
-    uint64_t bytes;  // of the shard files
+    int64_t step, epoch; // −1: unused
+    const char *dir;     // path
+    uint64_t bytes;      // of the shard files
     int shards;
     bool committed; // under its final name
+    bool unused;    // its name is none that weft gives: nobody ever loads it, errors says so
     bool ok;        // opens (ls); every byte is what was written (verify)
     int nerrors;
     const char **errors;
@@ -29,7 +30,8 @@ struct ls {
 // ERR_NOTFOUND when DIR is no directory. A damaged checkpoint is a result, not an error.
 int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e);
 void ls_clear(struct ls *l);
-bool ls_ok(const struct ls *l); // every committed one is ok, and (verify) there is at least one
+bool ls_ok(const struct ls
+               *l); // every committed one is ok, none is unused, and (verify) there is at least one
 void ls_print_text(const struct ls *l, struct buf *out);
-// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, ok, errors}]}
+// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, ok, errors}]}
 void ls_print_json(const struct ls *l, struct buf *out);

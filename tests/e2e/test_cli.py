@@ -468,12 +468,28 @@ def test_ckpt_ls_lists_what_is_there(trained):
         listed = reads("ckpt", "ls", str(folder), "--json")["checkpoints"]
         assert [(c["epoch"], c["step"]) for c in listed] == [(c.epoch, c.step) for c in reversed(ours)]
         for c in listed:
-            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "ok", "errors"}
+            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "unused", "ok", "errors"}
             assert c["committed"] and c["ok"] and c["errors"] == [] and c["shards"] == 2
             assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.e*/shard-*"))
     verified = reads("ckpt", "verify", str(ours[-1].path), "--json")["checkpoints"]
     assert [c["step"] for c in verified] == [30]
     assert "verified" in solo.weft("ckpt", "verify", str(store)).out
+
+
+def test_a_checkpoint_that_is_not_used_is_told_with_why(trained, tmp_path):
+    """Of an epoch that weft never gives: nobody ever loads it, and so it must not look like one that is there."""
+    copy = tmp_path / "store"
+    shutil.copytree(trained.stores()[0], copy)
+    foreign = "step-00000030.e100000000000000000"
+    shutil.copytree(sorted(copy.glob("step-00000030.e*"))[0], copy / foreign)
+    for args in (["ls", str(copy)], ["verify", str(copy)], ["verify", str(copy / foreign)]):
+        listed = reads("ckpt", *args, "--json", code=1)["checkpoints"]
+        (one,) = [c for c in listed if c["unused"]]
+        assert one["dir"] == str(copy / foreign) and one["step"] is None and not one["committed"] and not one["ok"]
+        assert one["errors"] == ["it is not used: its name is none that weft gives to a checkpoint"]
+        assert len(listed) == (1 if args[1].endswith(foreign) else 4)
+        said = solo.weft("ckpt", *args)
+        assert said.code == 1 and f"unused    {copy / foreign}\n" in said.out and one["errors"][0] in said.out, said
 
 
 def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
