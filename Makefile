@@ -431,6 +431,14 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
+# What bench_kernels measures products by, for each instruction set.
+FMA_PEAK_OBJ := $(CPU_ISAS:%=$(BUILD)/obj/tests/bench/fma_peak-%.o)
+$(FMA_PEAK_OBJ): $(BUILD)/obj/tests/bench/fma_peak-%.o: tests/bench/fma_peak.c
+	$(call say,CC,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
+$(BUILD)/tests/bench/bench_kernels: $(FMA_PEAK_OBJ)
+
 $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
