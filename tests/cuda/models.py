@@ -213,7 +213,7 @@ def real_job(place):
 
 def first_steps(rank, job, place, settings, env):
     """The rows of the first steps. Whoever falls back on a kernel that was not asked for has failed."""
-    import bench
+    import runner
 
     place.mkdir()
     t = Training(rank, job, place, *(x for name, value in settings.items() for x in ("-s", f"{name}={value}")), env=env)
@@ -227,8 +227,8 @@ def first_steps(rank, job, place, settings, env):
         said.seek(0)
         text = said.read() + t.logs()
     rows = t.rows()[:REAL_STEPS]
-    assert len(rows) == REAL_STEPS, f"{len(rows)} steps, then exit {p.returncode}: {bench.reason(text)}"
-    fell = bench.fallen(text)
+    assert len(rows) == REAL_STEPS, f"{len(rows)} steps, then exit {p.returncode}: {runner.reason(text)}"
+    fell = runner.fallen(text)
     assert not fell, f"FELL BACK: {fell[0][:300]}"
     return rows
 

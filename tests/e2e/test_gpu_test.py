@@ -96,7 +96,7 @@ def test_recorded_trainings_are_held_against_the_cpus_losses(bundle):
 def test_one_training_in_all_its_ways_comes_to_the_same(bundle):
     run = {"rank": solo.RANK, "libraries": EMULATED, "GPU_TEST_PART": "real", "GPU_TEST_TINY": "1"}
     (bundle / "bench").mkdir()
-    for name in ("bench.py", "sizes.py"):
+    for name in ("runner.py", "sizes.py"):
         shutil.copy(solo.REPO / "tests/bench/gpu" / name, bundle / "bench" / name)
     end = gpu_test(bundle, **run)
     ways = re.findall(r"ok      real size, (.+?): 4 steps, loss 5.5\d+, ([0-9.]+) of the tolerance", end.stdout)
