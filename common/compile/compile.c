@@ -124,8 +124,7 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     return rc;
 }
 
-// What a step may be: its instructions are held at once, its bytes counted in 64 bits.
-enum { MOST_INSTRS = 1 << 20 };
+// What a step may be: its bytes are counted in 64 bits.
 static const double MOST_BYTES = (double)((uint64_t)1 << 60); // of all buffers of a device
 
 // Refuses a program too long to be lowered.
@@ -134,13 +133,13 @@ static int check_length(struct pipeline *p, const struct graph *cut, int64_t mic
     int64_t each = 0;
     for (int i = 0; i < cut->nnodes; i++)
         each += cut->nodes[i].phase != PHASE_UPDATE && cut->nodes[i].when == EVERY_MICROBATCH;
-    if (each * microbatches <= MOST_INSTRS)
+    if (each * microbatches <= COMPILE_MOST_INSTRS)
         return 0;
     return err_set(p->err, ERR_LIMIT,
                    "train.microbatches: %lld, each of %lld operations, make a step of more than "
                    "%d: at most %lld would do",
-                   (long long)microbatches, (long long)each, MOST_INSTRS,
-                   (long long)(MOST_INSTRS / each));
+                   (long long)microbatches, (long long)each, COMPILE_MOST_INSTRS,
+                   (long long)(COMPILE_MOST_INSTRS / each));
 }
 
 // Refuses buffers that no sum of bytes would be right of.
@@ -293,7 +292,8 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
         rc = plan_stage(&p, s);
     if (rc)
         return rc;
-    hash_programs(out);
+    if (!o->unhashed)
+        hash_programs(out);
     out->whole = true;
     return out->sharding->facts.errors
                ? err_set(e, ERR_INVALID, "the sharding asks for what cannot be")

@@ -41,9 +41,13 @@ const struct program *compiled_program(const struct compiled *c, enum program_ki
 const struct memory *compiled_memory(const struct compiled *c, int stage);
 
 // What no job says: for measurements, to find a bug, and for callers that want errors alone.
+// What a step may be: its instructions are held at once.
+enum { COMPILE_MOST_INSTRS = 1 << 20 };
+
 struct compile_options {
-    bool as_read; // collectives stay where their results are read: no overlap (order.h)
-    bool hasty;   // explain_job() looks for no warning whose fix takes trials
+    bool as_read;  // collectives stay where their results are read: no overlap (order.h)
+    bool unhashed; // for who asks for memory alone: `hash` stays empty
+    bool hasty;    // explain_job() looks for no warning whose fix takes trials
 };
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with

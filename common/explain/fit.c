@@ -8,7 +8,9 @@
 #include "common/explain/fit_mesh.h"
 #include "common/explain/picture.h"
 
-enum { FIXES_MAX = 3 };
+// MOST_WORK, of nodes and instructions, is about fifteen seconds of a processor. It is no time, so that
+// the same job gets the same advice everywhere.
+enum { FIXES_MAX = 3, MOST_WORK = 3000000 };
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)
 {
@@ -164,6 +166,45 @@ static void settle_estimates(struct fitting *f)
         fit_try(f, &f->nearest_full.settings);
 }
 
+// Puts weights cut and the remat that needs the least: all that keeps mesh, dtype and batch but
+// more microbatches.
+static void put_all(const struct fitting *f,
+                    void (*remat)(const struct fitting *, struct settings *), struct settings *all)
+{
+    savings[WEIGHTS](f, all);
+    remat(f, all);
+}
+
+// The largest number of microbatches that a batch and a step may be divided into.
+static int64_t find_most_microbatches(const struct fitting *f, int64_t most)
+{
+    int64_t own = f->job->train.microbatches, n = own, more = own;
+    while ((more = fit_more_microbatches(count_samples(f->job), more)) && more <= most &&
+           more <= own * FIT_TIMES)
+        n = more;
+    return n;
+}
+
+// Whether any of the savings could be enough, to be looked at one by one: whether all of them are,
+// with the job's microbatches or as many as may be.
+static bool may_help(struct fitting *f)
+{
+    for (int i = SAVINGS - 2; i < SAVINGS; i++) {
+        struct settings all = {0};
+        int64_t most, none;
+        put_all(f, savings[i], &all);
+        if (fit_might(f, &all, &most))
+            return true;
+        int64_t n = find_most_microbatches(f, most ? most : INT64_MAX);
+        if (n == f->job->train.microbatches)
+            continue;
+        settings_put(&all, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
+        if (fit_might(f, &all, &none))
+            return true;
+    }
+    return false;
+}
+
 // Puts one setting on top of the other until they are enough; false: all of them are not.
 static bool find_joint_fix(struct fitting *f, struct settings *all)
 {
@@ -179,7 +220,6 @@ static bool find_joint_fix(struct fitting *f, struct settings *all)
         if (fits)
             return true;
     }
-    settle_estimates(f);
     return false;
 }
 
@@ -261,6 +301,11 @@ static bool try_bf16(struct fitting *f, const struct bases *b, struct advice *to
     return false;
 }
 
+static const char *name_batch(const struct fitting *f)
+{
+    return fit_ended(f) ? "a batch that fits" : "the largest batch that fits";
+}
+
 static bool try_batch(struct fitting *f, const struct bases *b, struct advice *to)
 {
     for (int i = 0; i < b->n; i++) {
@@ -268,9 +313,9 @@ static bool try_batch(struct fitting *f, const struct bases *b, struct advice *t
         int64_t batch = fit_batch_largest(f, &s);
         if (!batch)
             continue;
-        to->says = arena_printf(
-            f->arena, "%sbf16 is not enough; the largest batch that fits%s is %lld", b->meshes,
-            s.n ? " with the other settings of the fix" : "", (long long)batch);
+        to->says =
+            arena_printf(f->arena, "%sbf16 is not enough; %s%s is %lld", b->meshes, name_batch(f),
+                         s.n ? " with the other settings of the fix" : "", (long long)batch);
         fit_batch_put(f, &s, batch);
         to->fix = keep_fix(f, &s);
         return true;
@@ -321,18 +366,26 @@ static void advise_beyond(struct fitting *f, const struct compiled *c, const str
     if (other.nearest.n)
         bases.base[bases.n - 1] = &other.few;
     if (!try_batch(f, &bases, to))
-        to->says = want_devices(f, least, bases.meshes);
+        to->says = fit_ended(f) ? "nothing that was looked at is enough"
+                                : want_devices(f, least, bases.meshes);
 }
 
 static struct advice find_advice(struct fitting *f, const struct compiled *c)
 {
     static const struct settings none = {0};
     struct settings all = {0};
-    struct advice to = {.fix = find_single_fixes(f)};
-    if (!to.fix && find_joint_fix(f, &all))
+    struct advice to = {0};
+    bool helps = may_help(f);
+    if (helps)
+        to.fix = find_single_fixes(f);
+    else
+        put_all(f, job_stages(f->job) > 1 ? remat_full : remat_block, &all);
+    if (helps && !to.fix && find_joint_fix(f, &all))
         to.fix = keep_fix(f, &all);
-    if (!to.fix)
+    if (!to.fix) {
+        settle_estimates(f);
         advise_beyond(f, c, &all, &to);
+    }
     if (to.fix && state_fits(f, &c->memory))
         to.batch = fit_batch_largest(f, &none);
     return to;
@@ -407,22 +460,26 @@ static const char *write_message(const struct fitting *f, const struct memory *m
         buf_printf(&b, "; the largest tensor, %s, takes ", most->name);
         buf_bytes(&b, most->bytes);
     }
-    if (advice->says) {
+    if (advice->says && advice->least < need) {
         buf_puts(&b, "; with weights cut on the batch's axes, remat and more microbatches it would "
                      "still be ");
         buf_bytes(&b, advice->least);
-        buf_printf(&b, "; %s", advice->says);
     }
+    if (advice->says)
+        buf_printf(&b, "; %s", advice->says);
     if (advice->batch)
-        buf_printf(&b, "; as it stands the largest batch that fits is %lld",
-                   (long long)advice->batch);
+        buf_printf(&b, "; as it stands %s is %lld", name_batch(f), (long long)advice->batch);
+    if (fit_ended(f))
+        buf_puts(&b,
+                 "; not all that could help was looked at, since this job takes long to compile");
     return buf_keep(&b, f->arena);
 }
 
-void fit_check(const struct job *job, build_fn build, const struct device_model *d,
-               const struct compiled *c, struct findings *found, struct arena *a)
+void fit_check_within(const struct job *job, build_fn build, const struct device_model *d,
+                      const struct compiled *c, struct findings *found, struct arena *a,
+                      int64_t work)
 {
-    struct fitting f = {.job = job, .build = build, .device = d, .arena = a};
+    struct fitting f = {.job = job, .build = build, .device = d, .arena = a, .work = &work};
     struct buf text = {0};
     if (!c->whole || fit_fits(c, d))
         return;
@@ -439,4 +496,10 @@ void fit_check(const struct job *job, build_fn build, const struct device_model 
                             .waste = need - d->memory,
                             .message = write_message(&f, &c->memory, &part, most, need, &advice),
                             .fix = advice.fix});
+}
+
+void fit_check(const struct job *job, build_fn build, const struct device_model *d,
+               const struct compiled *c, struct findings *found, struct arena *a)
+{
+    fit_check_within(job, build, d, c, found, a, MOST_WORK);
 }

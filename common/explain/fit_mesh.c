@@ -20,9 +20,9 @@ struct candidate {
     struct settings mesh;         // nothing else, but the microbatches that stages need
     struct settings whole;        // with remat and microbatches
     struct settings few;          // the same with few microbatches
-    struct settings small;        // and with a batch of so many, to look at first
+    struct settings small;        // and with fewer still of the same size, to look at first
     int64_t stages, heads, batch; // sizes of axes
-    int64_t microbatches;         // of `few`
+    int64_t microbatches;         // of `small`
     int64_t samples;              // of each of these, over all devices
 };
 
@@ -161,15 +161,19 @@ static bool make_candidate(const struct search *s, int64_t stages, int64_t heads
         return false;
     int64_t own = find_own_microbatches(job, samples);
     int64_t most = find_microbatches(own, samples, INT64_MAX);
-    c->microbatches = find_microbatches(own, samples, stages > 2 ? stages : 2);
+    int64_t few = find_microbatches(own, samples, stages > 2 ? stages : 2);
+    int64_t enough = job->pipeline.schedule == JOB_1F1B ? stages + 1 : 2 * stages;
+    c->microbatches = few < enough ? few : enough;
     c->samples = job->data.batch / most;
     c->whole = c->mesh;
     put_microbatches(s, &c->mesh, find_microbatches(own, samples, stages));
     put_remat(s, &c->whole, stages);
     c->few = c->whole;
     put_microbatches(s, &c->whole, most);
-    put_microbatches(s, &c->few, c->microbatches);
+    put_microbatches(s, &c->few, few);
     c->small = c->few;
+    if (c->microbatches != few)
+        put_number(s, &c->small, "train.microbatches", c->microbatches);
     put_number(s, &c->small, "data.batch", c->samples * c->microbatches);
     return true;
 }

@@ -42,18 +42,35 @@ static bool has_indivisible(const struct findings *found)
     return false;
 }
 
-// 0: the job cannot be; FIT_NEVER: since a size does not divide.
+static void count_work(const struct fitting *f, const struct compiled *c)
+{
+    for (int k = 0; k < c->nprograms; k++) {
+        *f->work -= c->global[k] ? c->global[k]->nnodes : 0;
+        for (int s = 0; c->whole && s < c->nstages; s++)
+            *f->work -= c->program[k][s].ninstrs;
+    }
+}
+
+bool fit_ended(const struct fitting *f)
+{
+    return *f->work < 0;
+}
+
+// 0: the job cannot be, or looking has ended; FIT_NEVER: since a size does not divide.
 static uint64_t compile_with(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
     struct compiled c = {0};
     struct findings found = {0};
     struct err e = {0};
+    if (fit_ended(f))
+        return 0;
     struct job *job = arena_new(&scratch, struct job);
     int rc = read_with(f, s, &scratch, job);
     if (!rc)
-        rc = explain_job(job, f->build, &(struct compile_options){.hasty = true}, &scratch, &c,
+        rc = explain_job(job, f->build, &(struct compile_options){.unhashed = true}, &scratch, &c,
                          &found, NULL, &e);
+    count_work(f, &c);
     uint64_t need = !rc ? fit_need(&c, f->device) : has_indivisible(&found) ? FIT_NEVER : 0;
     arena_clear(&scratch);
     return need;
@@ -134,37 +151,74 @@ static void note_estimate(struct fitting *f, const struct settings *s, uint64_t 
         *to = (struct estimate){about, *s};
 }
 
-// The same job of as many microbatches as are under way at once; itself, if it has no more. Under
-// gpipe and circular all are.
-static struct settings lessen_microbatches(const struct fitting *f, const struct settings *s)
+// How many microbatches show what more of them need: those under way at once, and one that follows.
+// Under gpipe and circular all are under way.
+static int64_t count_under_way(const struct job *job)
+{
+    int64_t stages = job_stages(job);
+    int schedule = job->pipeline.schedule;
+    if (stages > 1 && (schedule == JOB_GPIPE || schedule == JOB_CIRCULAR))
+        return job->train.microbatches;
+    return stages > 1 && schedule == JOB_1F1B ? stages + 1 : 2 * stages;
+}
+
+// A job, and the same with as many microbatches as that, if it has more.
+struct lessened {
+    struct settings few;
+    int64_t microbatches, all; // of the few, and of the job; alike if these are all
+};
+
+static struct lessened lessen_microbatches(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
-    struct settings few = *s;
+    struct lessened to = {*s, 1, 1};
     struct job *job = arena_new(&scratch, struct job);
-    int rc = read_with(f, s, &scratch, job);
-    int64_t stages = rc ? 0 : job_stages(job), n = 2 * stages, all = job->train.microbatches;
-    bool at_once = stages > 1 &&
-                   (job->pipeline.schedule == JOB_GPIPE || job->pipeline.schedule == JOB_CIRCULAR);
-    if (!rc && !at_once && n < all) {
-        settings_put(&few, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
-        settings_put(&few, arena_printf(f->arena, "data.batch=%lld",
-                                        (long long)(job->data.batch / all * n)));
+    int64_t n = read_with(f, s, &scratch, job) ? INT64_MAX : count_under_way(job);
+    if (n < job->train.microbatches) {
+        settings_put(&to.few, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
+        settings_put(&to.few,
+                     arena_printf(f->arena, "data.batch=%lld",
+                                  (long long)(job->data.batch / job->train.microbatches * n)));
+        to.microbatches = n;
+        to.all = job->train.microbatches;
     }
     arena_clear(&scratch);
-    return few;
+    return to;
+}
+
+// What few microbatches need, and how many of them a step may have at the most, about; 0: they
+// cannot be, an estimate is far beyond the device, or the job's are more than that.
+static uint64_t try_few(struct fitting *f, const struct lessened *of, int64_t *most)
+{
+    uint64_t about = fit_about(f, &of->few);
+    if (fit_beyond(f, about)) {
+        note_estimate(f, &of->few, about);
+        return 0;
+    }
+    int64_t before = *f->work;
+    uint64_t need = fit_need_with(f, &of->few);
+    int64_t each = (before - *f->work) / of->microbatches;
+    *most = each ? COMPILE_MOST_INSTRS / each : 0;
+    if (of->all > *most + *most / 2) // an evaluation and the update are counted too
+        return 0;
+    f->least = need && need < f->least ? need : f->least;
+    return need;
+}
+
+bool fit_might(struct fitting *f, const struct settings *s, int64_t *most)
+{
+    const struct lessened of = lessen_microbatches(f, s);
+    *most = 0;
+    uint64_t need = try_few(f, &of, most);
+    return need && need <= f->device->memory;
 }
 
 bool fit_would(struct fitting *f, const struct settings *s)
 {
-    struct settings few = lessen_microbatches(f, s);
-    uint64_t about = fit_about(f, &few), need = 0;
-    if (fit_beyond(f, about)) {
-        note_estimate(f, &few, about);
-        return false;
-    }
-    if (few.n > s->n)
-        need = fit_try(f, &few);
-    if (few.n == s->n || (need && need <= f->device->memory))
+    const struct lessened of = lessen_microbatches(f, s);
+    int64_t most = 0;
+    uint64_t need = try_few(f, &of, &most);
+    if (of.all > of.microbatches && need && need <= f->device->memory)
         need = fit_try(f, s);
     return need && need <= f->device->memory;
 }

@@ -5,8 +5,7 @@
 #include "common/explain/device_models.h"
 
 enum { SETTINGS_MAX = 16, FIT_TIMES = 64 }; // and so often may microbatches be multiplied
-
-struct settings { // texts for -s
+struct settings {                           // texts for -s
     int n;
     const char *text[SETTINGS_MAX];
     int64_t places; // stages times chunks of these settings' mesh; 0: as the job's
@@ -24,6 +23,8 @@ struct fitting {
     const struct device_model *device;
     struct arena *arena; // the texts of settings are kept here
     const char *resolved;
+    int64_t
+        *work; // how many nodes and instructions may still be compiled; below 0: looking has ended
     uint64_t least; // the smallest need of what was compiled so far
     // The smallest estimates among what was dropped uncompiled. Of remat: full they are apart: few
     // layers say little of what a backward takes that makes all of them again.
@@ -31,8 +32,10 @@ struct fitting {
 };
 
 uint64_t fit_need(const struct compiled *c, const struct device_model *d);
-// What the job needs with these settings; 0: it cannot be, or its sharding is refused. fit_try()
-// remembers the least.
+// Whether looking has ended before everything was looked at.
+bool fit_ended(const struct fitting *f);
+// What the job needs with these settings; 0: it cannot be, its sharding is refused, or looking has
+// ended. fit_try() remembers the least.
 uint64_t fit_need_with(const struct fitting *f, const struct settings *s);
 uint64_t fit_try(struct fitting *f, const struct settings *s);
 // The same of a job made smaller by the last of the settings. FIT_NEVER: a size does not divide, as it
@@ -47,8 +50,12 @@ bool fit_sets_layers(const struct fitting *f);
 uint64_t fit_about(const struct fitting *f, const struct settings *s);
 // Whether an estimate is so far beyond the device that the job need not be compiled as a whole.
 bool fit_beyond(const struct fitting *f, uint64_t about);
-// Of many microbatches few of the same size are looked at first: they need no more, and hardly less.
+// Of many microbatches only as many of the same size as are under way at once are looked at first: they
+// need no more, and hardly less but for the inputs of a step.
 bool fit_would(struct fitting *f, const struct settings *s);
+// The same without a look at the whole: true is likely. `most`: how many microbatches a step may have,
+// about; 0: not known.
+bool fit_might(struct fitting *f, const struct settings *s, int64_t *most);
 // The next number of microbatches worth a try, twice as many or a little more, into which the samples
 // of a device divide; 0: none.
 int64_t fit_more_microbatches(int64_t samples, int64_t than);

@@ -587,6 +587,23 @@ static void what_is_far_beyond_a_device_is_not_tried_with_all_layers(void **stat
     fixture_clear(&f);
 }
 
+static void looking_ends_where_a_job_takes_long_to_compile(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(&f, TALL, 0);
+    struct device_model d = {"small", arena_with(TALL, "train.remat=full") - 1, 0, 0};
+    whole = 0;
+    fit_check_within(&f.job, build_counted, &d, &f.c, &f.found, &f.a, 1); // a job of two layers
+    const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
+    assert_non_null(one);
+    assert_null(one->fix);
+    assert_int_equal(whole, 0);
+    if (!strstr(one->message, "; not all that could help was looked at"))
+        fail_msg("%s", one->message);
+    fixture_clear(&f);
+}
+
 // The backward of all sixteen layers is made from one input: what it makes again lies there at once.
 static void remat_of_all_is_taken_back_to_that_of_blocks(void **state)
 {
@@ -685,6 +702,7 @@ int main(void)
         cmocka_unit_test(what_it_would_still_be_is_the_least_of_all_settings),
         cmocka_unit_test(any_number_of_microbatches_that_divides_the_batch_is_looked_at),
         cmocka_unit_test(what_is_far_beyond_a_device_is_not_tried_with_all_layers),
+        cmocka_unit_test(looking_ends_where_a_job_takes_long_to_compile),
         cmocka_unit_test(
             a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
         cmocka_unit_test(tensors_beyond_all_counting_are_refused),
