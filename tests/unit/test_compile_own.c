@@ -45,6 +45,15 @@
         "one hidden", "{program: mlp, inputs: 24, hidden: [48], classes: 6}", IMAGES, "", NULL \
     }
 
+// Llama 3.2: its head is the embedding, its positions are stretched.
+#define LLAMA32                                                                                    \
+    {                                                                                              \
+        "llama 3.2",                                                                               \
+            "{program: llama, layers: 4, embed: 24, heads: 8, kv_heads: 4, head_dim: 4, mlp: 48, " \
+            "tied: 1, stretch: 32, length: 6, seq: 24, vocab: 21, vocab_multiple: 24, theta: 50}", \
+            TOKENS, "", NULL                                                                       \
+    }
+
 // What a program has, and so what its meshes may have: stages are of two layers at least, LAYERS has
 // four. One that compares the samples of a batch with
 // each other is another model with other microbatches.
@@ -76,6 +85,7 @@ static const struct own {
     {ONE_WIDTH, ANY | LAYERS},
     {ONE_HIDDEN, ANY | STAGES},
     {UNREAD, ANY | LAYERS | SEQUENCE},
+    {LLAMA32, ANY | LAYERS | SEQUENCE},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
 
