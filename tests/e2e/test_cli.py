@@ -400,6 +400,13 @@ model
     assert unlike == [(4, "shared", "mlp"), (5, "third", "mlp")]
     shown = solo.weft("model", "check", str(program))
     assert "warning: line 4: no rule cuts shared = 2 * mlp: `like mlp` would" in shown.out
+    job = tmp_path / "mine.yaml"
+    job.write_text("name: mine\nmodel: {program: ./mine.model}\ndata: {train: {images: i}, batch: 4}\ntrain: {steps: 1}\nmesh: {tp: 2}\n")
+    told = {f["tensor"]: f for f in reads("plan", str(job), "--json")["findings"] if f["code"] == "SIZE_UNRULED"}
+    assert told.keys() == {"model.shared", "model.third"}
+    assert "model.shared = 2 * mlp, line 4 of program ./mine.model" in told["model.shared"]["message"]
+    fixes = [x for f in told.values() for x in ("-s", f["fix"])]
+    assert reads("plan", str(job), "--json", *fixes)["findings"] == []
 
 
 @pytest.mark.parametrize(
