@@ -143,6 +143,7 @@ def test_another_job_in_the_same_folder_is_refused_unless_new(place, toy):
     run.save_job(other)
     end = run.run()
     assert end.code == 78 and "another job" in end.err and "--new" in end.err, end
+    assert len(re.findall("Z error ", end.err)) == 1, end  # rank 1, which then is asked to stop, has none of its own
     assert run.final() == old  # untouched
     assert run.finish("--new")
     assert len(run.metrics()) == 30

@@ -293,7 +293,8 @@ static int run_rank(const struct flags *f)
         rc = solo_find(o, &p->solo, clock_mono_ns() + JOIN_S * CLOCK_S, &fd, &finished, &e);
     if (rc) {
         code = rc == ERR_ABORTED ? RANK_EXIT_DRAINED : rank_exit_code(rc);
-        log_error("rank", "%s", e.text);
+        // Asked to stop is no error: where rank 0 was refused, that is the one that people read.
+        log_line(rc == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank", "%s", e.text);
         solo_leader_stop(p->lead, 0);
     } else if (fd < 0) {
         code = RANK_EXIT_DONE;
