@@ -12,12 +12,15 @@
 
 #include "common/base/entropy.h"
 #include "common/base/folder.h"
+#include "common/base/url.h"
 
 // ---- the folder ----
 
 static int resolve_path(const char *path, char *out, size_t size, struct err *e)
 {
     char real[PATH_MAX];
+    if (url_refuse(path, e))
+        return ERR_INVALID;
     if (!realpath(path, real))
         return err_errno(e, ERR_INVALID, "cannot find %s", path);
     if (snprintf(out, size, "%s", real) >= (int)size || strlen(real) > size - 300)

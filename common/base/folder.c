@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/url.h"
+
 bool folder_name_ok(const char *name)
 {
     static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
@@ -22,6 +24,8 @@ bool folder_name_ok(const char *name)
 int folder_make(const char *path, struct err *e)
 {
     char at[PATH_MAX];
+    if (url_refuse(path, e))
+        return ERR_INVALID;
     if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
         return err_set(e, ERR_INVALID, "the path %s is too long", path);
     for (char *p = strchr(at + 1, '/'); p; p = strchr(p + 1, '/')) {

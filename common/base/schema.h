@@ -48,6 +48,7 @@ struct schema_row {
     bool below_max;      // max itself is refused
     int min_items, max_items;
     const char *const *names;        // SCHEMA_ENUM, null-terminated
+    bool is_path;                    // SCHEMA_STRING: of a file or folder
     bool (*valid)(const char *text); // SCHEMA_STRING: what `doc` allows; null: anything
     const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
                       // "data.eval.images|data.eval.tokens": acts when one of them is given

@@ -2,17 +2,9 @@
 // Schema rows of `checkpoint:`. See ckpt_schema.h.
 #include "common/ckpt/ckpt_schema.h"
 
-#include <string.h>
-
 #include "common/base/job_sections.h"
 
 #define AT(field) offsetof(struct job_checkpoint, field)
-
-// gs://bucket is no folder, and object storage is not served.
-static bool is_folder(const char *text)
-{
-    return strstr(text, "://") == NULL;
-}
 
 const struct schema_row ckpt_rows[CKPT_ROWS] = {
     {.path = "checkpoint.every",
@@ -41,9 +33,9 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .type = SCHEMA_STRING,
      .offset = AT(dir),
      .def = "ckpt",
-     .valid = is_folder,
-     .doc = "folder of the job's checkpoints, no URL; relative to the job file, for weft submit "
-            "to the workers' --checkpoint-root"},
+     .is_path = true,
+     .doc = "folder of the job's checkpoints; relative to the job file, for weft submit to the "
+            "workers' --checkpoint-root"},
     {.path = "checkpoint.async",
      .type = SCHEMA_BOOL,
      .offset = AT(async),

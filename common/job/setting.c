@@ -10,6 +10,7 @@
 
 #include "common/base/json.h"
 #include "common/base/suggest.h"
+#include "common/base/url.h"
 #include "common/job/setting.h"
 #include "common/job/text.h"
 
@@ -283,6 +284,8 @@ bool setting_read_string(const struct setting *s, void *field)
         return setting_error(s, "is empty");
     if (strlen(text) > LONGEST)
         return setting_error(s, "is longer than %d bytes", LONGEST);
+    if (s->row->is_path && url_refuse(text, NULL))
+        return setting_error(s, "'%.100s' " URL_WHY, text);
     if (s->row->valid && !s->row->valid(text))
         return setting_error(s, "'%.100s' will not do: %s", text, s->row->doc);
     *(const char **)field = text;

@@ -51,6 +51,14 @@ def test_a_device_that_is_too_small_is_an_error_whose_fixes_fit(job):
         assert fixed["memory"]["arena"] + 10**6 <= 180 * 10**6
 
 
+@pytest.mark.parametrize("key, url", [("data.train.tokens", "gs://bucket/train.bin"), ("data.eval.tokens", "s3:/b"),
+                                      ("checkpoint.dir", "hdfs:/ckpt")])
+def test_a_url_is_refused_wherever_a_job_names_a_path(job, key, url):
+    for verb in ("plan", "run", "submit"):
+        end = solo.weft(verb, job, "-s", f"{key}={url}")
+        assert end.code == 2 and f"{key}: '{url}' is a URL, and weft works on files and folders alone" in end.err, end
+
+
 MANY = ["-s", "mesh={data: 2048}", "-s", "data.batch=2048"]
 
 

@@ -172,6 +172,8 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
     (["join", "--help"], 0, "usage: weft-worker"),
     (["--data-root", "/no/such"], 78, "--data-root: cannot find /no/such: No such file or directory"),
     (["--checkpoint-root", "/no/such"], 78, "--checkpoint-root: cannot find /no/such: No such file"),
+    (["--data-root", "gs://bucket"], 78, "--data-root: gs://bucket is a URL"),
+    (["--checkpoint-root", "hdfs:/ckpt"], 78, "--checkpoint-root: hdfs:/ckpt is a URL"),
     (["--grace", "5"], 78, "--grace: '5' is not a time such as 90s"),
     (["--parent-fd", "999"], 78, "--parent-fd: no file is open with the number 999"),
 ])  # fmt: skip

@@ -108,11 +108,9 @@ static void test_an_unknown_key_names_the_nearest(void **state)
     expect_errors(VALID "resources: {kind: cpi}\n",
                   "job.yaml:5:19: resources.kind: 'cpi' is not one of cpu or cuda: did you mean "
                   "cpu?\n");
-    expect_errors(
-        VALID "checkpoint: {dir: \"gs://bucket/run\"}\n",
-        "job.yaml:5:19: checkpoint.dir: 'gs://bucket/run' will not do: folder of the job's "
-        "checkpoints, no URL; relative to the job file, for weft submit to the workers' "
-        "--checkpoint-root\n");
+    expect_errors(VALID "checkpoint: {dir: \"hdfs:/run\"}\n",
+                  "job.yaml:5:19: checkpoint.dir: 'hdfs:/run' is a URL, and weft works on files "
+                  "and folders alone: mount what it names\n");
     expect_errors(VALID "metrics: {colour: 1}\n",
                   "job.yaml:5:11: metrics.colour: unknown key: metrics has jsonl\n");
     expect_errors(VALID "? \"\"\n: 1\n",

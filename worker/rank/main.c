@@ -18,6 +18,7 @@
 #include "common/base/flag.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
+#include "common/base/url.h"
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "worker/rank/lead/solo.h"
@@ -111,6 +112,7 @@ static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
         switch (f) {
         case SOLO:
             o->dir = optarg;
+            rc = url_refuse(o->dir, e);
             break;
         case JOB:
             o->job_file = optarg;
