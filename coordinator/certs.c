@@ -17,13 +17,15 @@
 #include "coordinator/coord_daemon.h"
 
 #define DEFAULT_DIR "/etc/weft/tls"
-enum { DAYS = 365, TTL_S = 24 * 3600 };
+enum { DAYS = 365 };
+#define TTL_NS (24 * 3600 * CLOCK_S)
 enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, HOSTS, OUT }; // flags
 
 struct flags {
     const char *dir, *role, *out, *name;
     const char *san[TLS_SANS_MAX];
-    int nsans, days, hosts, ttl_s;
+    int nsans, days, hosts;
+    int64_t ttl_ns;
 };
 
 static int do_init(const struct flags *f, struct err *e)
@@ -43,8 +45,8 @@ static int do_init(const struct flags *f, struct err *e)
 static int do_token(const struct flags *f, struct err *e)
 {
     char token[TLS_TOKEN_MAX];
-    int rc = tls_token_make(f->dir, f->role ? f->role : "worker", clock_wall_ms() / 1000, f->ttl_s,
-                            token, e);
+    int rc = tls_token_make(f->dir, f->role ? f->role : "worker", clock_wall_ms() / 1000,
+                            f->ttl_ns / CLOCK_S, token, e);
     if (!rc)
         plain_printf(stdout, "%s\n", token);
     return rc;
@@ -84,7 +86,7 @@ static const struct verb {
 } verbs[] = {
     {"init", "[--tls DIR] [--san NAME|ADDRESS]...",
      "make the cluster's authority, the server's and an admin's certificate", do_init},
-    {"token", "[--tls DIR] [--role worker|client] [--ttl SECONDS]",
+    {"token", "[--tls DIR] [--role worker|client] [--ttl 24h]",
      "a join token, good once, for a day", do_token},
     {"issue",
      "[--tls DIR] --role client|worker|admin [--hosts N] [--days N] [--out DIR]\n"
@@ -123,7 +125,7 @@ static int take_flag(int kind, struct flags *f, struct err *e)
         f->out = optarg;
         break;
     case TTL:
-        rc = flag_number(optarg, 1, INT_MAX, &f->ttl_s, e);
+        rc = flag_duration(optarg, CLOCK_S, &f->ttl_ns, e);
         break;
     case DAYS_FLAG:
         rc = flag_number(optarg, 1, INT_MAX, &f->days, e);
@@ -171,7 +173,7 @@ static int refuse_verb(const char *word)
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_s = TTL_S};
+    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_ns = TTL_NS};
     struct err e = {0};
     char ca[PATH_MAX];
     if (!f.dir || !*f.dir)

@@ -162,6 +162,7 @@ static int64_t count_devices(const struct round *r, int host)
 // hosts has for a device.
 static int settle_threads(const struct round *r, struct job_record *j, int nshares, struct err *e)
 {
+    PRE(nshares > 0);
     int64_t threads = INT64_MAX;
     const char *why = "";
     if (j->settings.resources.threads)

@@ -344,7 +344,7 @@ static void a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing(vo
 {
     struct rig *r = *state;
     char there_is[] = "ckpt/tiny-01234567/OWNER", gone[] = "gone", below[] = "gone/deeper",
-         out[] = "../outside", absolute[100], why[200];
+         out[] = "../outside", folder[] = "ckpt", absolute[100], why[200];
     works(r, r->a, OP(WRITE));
     snprintf(absolute, sizeof absolute, "%s/%s", r->root, there_is);
     char *all[] = {gone, absolute, below, there_is, out};
@@ -353,6 +353,7 @@ static void a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing(vo
     snprintf(why, sizeof why, "beneath %s: cannot open gone: No such file or directory", r->root);
     cannot_open(r, r->a, gone, why);
     cannot_open(r, r->a, out, "leaves the root");
+    cannot_open(r, r->a, folder, "ckpt is not a regular file");
     assert_false(there(r, "../../gone"));
 }
 

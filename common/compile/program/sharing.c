@@ -180,8 +180,10 @@ static bool lasts_until(struct sharing *s, int value, int end, const struct read
     if (at < 0 || at >= end)
         return at == end;
     const struct node *n = &s->g->nodes[at];
-    while (n->in[k] != value)
+    while (n->in[k] != value) {
         k++;
+        PRE(k < n->nin);
+    }
     if (!may_cover_piece(s, at, k, of) || !lasts_until(s, n->out[0], end, of, root))
         return false;
     if (root >= 0)
