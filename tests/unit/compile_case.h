@@ -107,6 +107,16 @@ static inline void compile_text(struct fixture *f, const char *text, int want)
         fail_msg("compile: %d %s", rc, f->e.text);
 }
 
+// A device model as --device takes it; `file`: models of the user's own, or null.
+static inline struct device_model read_model(struct arena *a, const char *text, const char *file)
+{
+    struct device_model d;
+    struct err e = {0};
+    if (device_model_read(a, text, file, "devices", &d, &e))
+        fail_msg("%s: %s", text, e.text);
+    return d;
+}
+
 static inline void fixture_clear(struct fixture *f)
 {
     free(f->images);
