@@ -87,16 +87,23 @@ static struct term tell_unknown(struct builder *b, const char *name)
                       name, name);
 }
 
-static struct term evaluate_name(struct builder *b, const char *name)
+static bool find_name(struct builder *b, const char *name, struct term *out)
 {
-    struct term out = {0};
     const struct term *bound = find_binding(b, name);
     int size = bound ? -1 : model_size_find(b->sizes->program, name);
     if (bound)
-        out = *bound;
+        *out = *bound;
     else if (size >= 0)
-        out = term_of_size(b, size);
-    else if (!find_given(b, name, &out) && !input_find(b, name, &out))
+        *out = term_of_size(b, size);
+    else
+        return find_given(b, name, out) || input_find(b, name, out);
+    return true;
+}
+
+static struct term evaluate_name(struct builder *b, const char *name)
+{
+    struct term out = {0};
+    if (!find_name(b, name, &out))
         return tell_unknown(b, name);
     if (b->drawing && !b->failed && (out.kind == TERM_VALUE || out.kind == TERM_SUM))
         out = term_value(input_last_rows(b, as_value(b, out)));
@@ -152,14 +159,17 @@ const char *path_join(struct builder *b, const char *prefix, const struct path *
     return buf_keep(&text, b->arena);
 }
 
+// Its extent is 0 where the operand tells it.
 static struct dimension evaluate_dimension(struct builder *b, const struct written_dim *w)
 {
+    struct term t = {0};
     if (!w->name) // a number stacks
         return (struct dimension){.dim = DIM_QKV, .extent = evaluate_whole(b, w->size)};
     if (w->size)
         return (struct dimension){.dim = dims_id(b->g->dims, w->name),
                                   .extent = evaluate_whole(b, w->size)};
-    struct term t = evaluate_name(b, w->name);
+    if (!find_name(b, w->name, &t))
+        return (struct dimension){.dim = dims_id(b->g->dims, w->name)};
     if (!b->failed && t.kind != TERM_SIZE)
         build_fail(b, "%s is no size, so no dimension: %s = SIZE would do", w->name, w->name);
     return t.dim;
@@ -198,6 +208,7 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
     struct written_param *p = arena_new(b->arena, struct written_param);
     p->path = path_join(b, b->prefix, &e->path);
     p->n = e->has_dims ? e->ndims : -1;
+    p->at = e;
     if (p->n > MAX_DIMS)
         return build_fail(b, "%d dimensions: at most %d would do", p->n, MAX_DIMS);
     for (int d = 0; d < p->n && !b->failed; d++) {
@@ -206,7 +217,9 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
         p->last[d] = w->name && !w->size && strcmp(w->name, "_") == 0;
         if (!p->last[d])
             p->dims[d] = evaluate_dimension(b, w);
-        if (!b->failed && !p->last[d] && (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
+        p->open[d] = w->name && !w->size && !p->last[d] && p->dims[d].extent == 0;
+        if (!b->failed && !p->last[d] && !p->open[d] &&
+            (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
             build_fail(b, "a dimension of %lld: 1 to %d would do", (long long)p->dims[d].extent,
                        1 << 30);
         else if (!b->failed && p->dims[d].dim == DIM_SEQ)
@@ -230,6 +243,15 @@ static const char *find_drawn(struct builder *b, const struct expr *e)
         if (e->arg[i]->kind == EXPR_PATH && e->arg[i]->has_dims && e->arg[i]->path.n)
             return path_join(b, b->prefix, &e->arg[i]->path);
     return NULL;
+}
+
+// The path of attn: f(x), or null.
+static const char *find_dropped(struct builder *b, const struct expr *e)
+{
+    const char *path = NULL;
+    for (; e->kind == EXPR_SCOPE; e = e->arg[0])
+        path = path_join(b, path ? path : b->prefix, &e->path);
+    return path;
 }
 
 static struct term evaluate_dim(struct builder *b, const struct expr *e)
@@ -297,10 +319,11 @@ static struct term call_function(struct builder *b, const struct function *f, co
         return (struct term){0};
     b->prefix = scope ? scope : prefix;
     b->drawn = scope || !e->n ? NULL : find_drawn(b, e->arg[0]);
+    b->dropped = scope || !e->n ? NULL : find_dropped(b, e->arg[0]);
     struct term out = f->call ? f->call(b, arg) : algebra_apply(b, f->op, arg[0]);
     build_check(b);
     b->prefix = prefix;
-    b->drawn = NULL;
+    b->drawn = b->dropped = NULL;
     return out;
 }
 

@@ -123,6 +123,8 @@ const char *draw_path(struct builder *b, const char *leaf)
     if (!*of)
         of = b->past_layers ? "head" : "embed";
     const char *path = arena_printf(b->arena, "%s/%s", of, leaf);
+    if (b->dropped && map_get(&b->sites, path))
+        path = arena_printf(b->arena, "%s/%s", b->dropped, leaf);
     if (map_put(&b->sites, path, &here))
         build_fail(b, "two draws are called %s: NAME: dropout(…) names one apart", path);
     return path;

@@ -5,8 +5,46 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/suggest.h"
+
 static const float STD = 0.02f;                        // of what says nothing else
 static const int64_t MOST_ELEMENTS = (int64_t)1 << 44; // of one parameter
+
+// The operand x has none of this name, or there is no operand (−1).
+static void tell_no_dimension(struct builder *b, const char *name, int x)
+{
+    const char *known[MODEL_MAX_SIZES + MAX_DIMS];
+    const struct model_program *p = b->sizes->program;
+    int n = 0;
+    for (int i = 0; i < p->nsizes; i++)
+        known[n++] = p->sizes[i].name;
+    for (int d = 0; x >= 0 && d < b->g->values[x].shape.n; d++)
+        known[n++] = dims_name(b->g->dims, b->g->values[x].dims[d]);
+    const char *near = suggest(name, known, n);
+    if (near)
+        build_fail(b, "no dimension is called %s here: did you mean %s?", name, near);
+    else if (x >= 0)
+        build_fail(b,
+                   "%s is no size, and the operand, %s, has no such dimension: %s = SIZE would do",
+                   name, dims_of(b, x), name);
+    else
+        build_fail(b, "%s is no size, so no dimension: %s = SIZE would do", name, name);
+}
+
+// A name that is no size reaches as far as the operand's dimension of that name.
+static void fill_open(struct builder *b, struct dimension *d, int x)
+{
+    const char *name = dims_name(b->g->dims, d->dim);
+    const struct value *v = x < 0 ? NULL : &b->g->values[x];
+    int at = v ? value_find_dim(v, d->dim) : -1;
+    if (at < 0)
+        tell_no_dimension(b, name, x);
+    else if (is_like(b, d->dim, DIM_BATCH) || is_like(b, d->dim, DIM_SEQ))
+        build_fail(b, "a parameter along %s, which differs from step to step: a size would do",
+                   name);
+    else
+        d->extent = v->shape.dim[at];
+}
 
 struct written_param param_fill(struct builder *b, const struct written_param *p, int x)
 {
@@ -14,7 +52,12 @@ struct written_param param_fill(struct builder *b, const struct written_param *p
     for (int d = 0; d < p->n && !b->failed; d++) {
         const struct value *v = x < 0 ? NULL : &b->g->values[x];
         int last = v ? v->shape.n - 1 : -1;
-        if (p->last[d] && last < 0)
+        const struct expr *reader = b->at;
+        if (p->open[d]) {
+            b->at = p->at;
+            fill_open(b, &out.dims[d], x);
+            b->at = b->failed ? b->at : reader;
+        } else if (p->last[d] && last < 0)
             build_fail(b, "_ is the operand's last dimension, and there is none");
         else if (p->last[d])
             out.dims[d] = (struct dimension){.dim = v->dims[last], .extent = v->shape.dim[last]};

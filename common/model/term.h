@@ -33,7 +33,10 @@ struct written_param {
     const char *path; // "layers/3/attn/out"
     int n;            // of dims; −1: no brackets
     struct dimension dims[MAX_DIMS];
-    bool star[MAX_DIMS], last[MAX_DIMS]; // last: `_`, which the reader fills in
+    // What the reader fills in: `_`, its operand's last dimension; and a name that is no size, of which
+    // the operand tells the extent.
+    bool star[MAX_DIMS], last[MAX_DIMS], open[MAX_DIMS];
+    const struct expr *at;
     enum written_init init;
     double number; // of the deviation (WITHIN: of truncated normals) or of fan_in's gain
 };
@@ -76,6 +79,7 @@ struct builder {
     struct draws draws;
     const char *prefix;       // of paths: "layers/3/attn"; "" at the top
     const char *drawn;        // what a draw is called that has no scope of its own, or null
+    const char *dropped;      // the path of the scoped call that a draw is over, or null
     const char *scope;        // of the call that is next, or null
     enum point point;         // that the statement says; NONE: names tell
     struct map params, sites; // path → struct made_param; path → a draw is there

@@ -54,9 +54,19 @@
             TOKENS, "", NULL                                                                       \
     }
 
+// Those by which the language was specified; its vae has neither layers nor blocks to remake.
+#define EXAMPLE(name, data) OWN(example_##name, data)
+#define EXAMPLE_GPT2                                                                            \
+    {                                                                                           \
+        "example_gpt2",                                                                         \
+            "{program: ./tests/unit/programs/example_gpt2.model, layers: 4, embed: 24, heads: " \
+            "8, seq: 24, vocab: 21, dropout: 0.2}",                                             \
+            TOKENS, "", NULL                                                                    \
+    }
+
 // What a program has, and so what its meshes may have: stages are of two layers at least, LAYERS has
-// four. One that compares the samples of a batch with
-// each other is another model with other microbatches.
+// four. One that compares the samples of a batch with each other is another model with other
+// microbatches.
 enum { ANY = 1, STAGES = 2, LAYERS = 2 | 32, SEQUENCE = 4, EXPERTS = 8, WHOLE_BATCH = 16 };
 
 static const struct own {
@@ -82,6 +92,10 @@ static const struct own {
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(headings, IMAGES), ANY | LAYERS},
+    {EXAMPLE_GPT2, ANY | LAYERS | SEQUENCE},
+    {EXAMPLE(llama, TOKENS), ANY | LAYERS | SEQUENCE},
+    {EXAMPLE(palm, TOKENS), ANY | LAYERS | SEQUENCE},
+    {EXAMPLE(jaxformer, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {ONE_WIDTH, ANY | LAYERS},
     {ONE_HIDDEN, ANY | STAGES},
     {UNREAD, ANY | LAYERS | SEQUENCE},

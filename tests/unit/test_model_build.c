@@ -387,6 +387,22 @@ static void weights_are_born_as_the_text_says(void **state)
     model_case_clear(&c);
 }
 
+// A name that is no size reaches as far as the operand's dimension of that name.
+static void an_operand_tells_the_extent_of_its_own_dimensions(void **state)
+{
+    static const char text[] = CLASSIFIER("  x = images @ a[inputs, part = 7, embed]\n"
+                                          "  x = linear(x, b[part*, embed, mlp])\n"
+                                          "  y = linear(x, c[part, mlp, classes])\n");
+    struct model_case c;
+    (void)state;
+    build(&c, text, PROGRAM_TRAIN);
+    assert_int_equal(find_param(&c, "b/weight")->shape.dim[0], 7);
+    assert_int_equal(find_param(&c, "b/bias")->shape.dim[0], 7);
+    assert_int_equal(find_param(&c, "c/weight")->shape.dim[0], 7);
+    assert_int_equal(find_param(&c, "c/bias")->shape.n, 1);
+    model_case_clear(&c);
+}
+
 // Sizes may be like a known dimension: the point follows, and a bias along the residual is a norm.
 static void names_tell_points_and_biases(void **state)
 {
@@ -519,6 +535,15 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
         {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ uniform(1))\n"),
          "t:13:43: initial values are zeros, ones, normal(DEVIATION), "
          "truncated(DEVIATION) or fan_in(GAIN)"},
+        {CLASSIFIER("  y = linear(images, a[inptus, classes])\n"),
+         "t:13:22: no dimension is called inptus here: did you mean inputs?"},
+        {CLASSIFIER("  y = linear(images, a[inputs, classes]) + zz[classes, elsewhere]\n"),
+         "t:13:44: elsewhere is no size, so no dimension: elsewhere = SIZE would do"},
+        {CLASSIFIER("  y = linear(images, a[inputs, elsewhere])\n"),
+         "t:13:22: elsewhere is no size, and the operand, [batch, inputs], has no such dimension: "
+         "elsewhere = SIZE would do"},
+        {CLASSIFIER("  y = linear(images, a[batch, inputs, classes])\n"),
+         "t:13:22: a parameter along batch, which differs from step to step: a size would do"},
         {CLASSIFIER("  y = linear(images)\n"), "t:13:7: linear lacks its argument weight"},
         {CLASSIFIER("  y = relu(images, 1)\n"), "t:13:20: relu has fewer arguments than 2"},
         {CLASSIFIER("  q = images @ a[inputs, heads, head_dim]\n  y = attention(q, q, q)\n"),
@@ -549,6 +574,7 @@ int main(void)
         cmocka_unit_test(each_call_of_a_function_has_its_own_layers),
         cmocka_unit_test(a_layer_block_leaves_paths_as_they_are),
         cmocka_unit_test(weights_are_born_as_the_text_says),
+        cmocka_unit_test(an_operand_tells_the_extent_of_its_own_dimensions),
         cmocka_unit_test(names_tell_points_and_biases),
         cmocka_unit_test(training_alone_draws),
         cmocka_unit_test(losses_are_terms_and_reports_are_parts),
