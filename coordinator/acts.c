@@ -64,7 +64,8 @@ static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, st
         job_paths_check(c, spec, no);
 }
 
-// What a submit asks for: not why its threads are as many, which a second try may say otherwise.
+// Copies what a submit asks for, without the reason for its number of threads: a client that asks a
+// second time may word the reason otherwise, and yet asks for the same.
 static Weft__V1__SubmitRequest copy_question(const Weft__V1__SubmitRequest *q)
 {
     Weft__V1__SubmitRequest asked = *q;

@@ -22,7 +22,8 @@ struct queue_failed {
 };
 // What the last round says about jobs that come later and want a kind of devices.
 struct queue_tail {
-    // Whoever stands behind `at` waits behind `first`; null: nobody is known to.
+    // A job that stands behind `at` in the queue waits behind the job `first`; null: no job is known
+    // to wait so.
     const struct job_record *at, *first;
     struct queue_failed never; // fit none of the known hosts, even when they are empty
 };

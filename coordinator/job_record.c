@@ -493,7 +493,8 @@ void job_event(struct job_record *j, const struct job_note *n, const char *fmt, 
     va_end(ap);
 }
 
-// It waits, and the last round came to the same for all others with it as it will without it.
+// Whether the job waits and does not matter to the others in the queue: the last round would have
+// ended for all of them as it did if the job had not been there.
 static bool queue_ignores(const struct job_record *j)
 {
     const struct job_record *at = j->coord->tails[j->kind].at;

@@ -89,7 +89,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     }
 }
 
-// What it wants is in its row: a job file is read only when its job begins.
+// Returns what devices the job wants. Its row tells that: a job file is read only when its job begins.
 static const struct place_want *read_want(struct job_record *j)
 {
     struct place_want *w = &j->want;
@@ -110,7 +110,8 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
     return false;
 }
 
-// `failed` is that of `hosts`; null: they may gain devices.
+// Finds devices for a job on `hosts`. `failed` has the wants for which nothing was found on these
+// hosts before, which are not tried again; null for hosts that may gain devices within the round.
 static bool find_devices(struct round *r, struct job_record *j, const struct place_host *hosts,
                          struct queue_failed *failed, int *n)
 {
@@ -126,7 +127,7 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
     return *n > 0;
 }
 
-// Devices that are free, first without the hosts that are to be avoided.
+// Finds free devices, if possible without hosts that are to be avoided.
 static bool find_free(struct round *r, struct job_record *j, int *n)
 {
     if (r->avoids && !has_failed(&r->no_hosts, read_want(j))) {
@@ -140,7 +141,7 @@ static bool find_free(struct round *r, struct job_record *j, int *n)
     return find_devices(r, j, r->hosts, &r->no_hosts, n);
 }
 
-// Its job file was written by a version of weft that allowed what this one does not.
+// For a job whose file was written by a version of weft that allowed what this one does not.
 static void hold_unreadable(struct job_record *j, const struct err *e)
 {
     struct job_note n = NOTE(HELD);
@@ -148,7 +149,7 @@ static void hold_unreadable(struct job_record *j, const struct err *e)
     job_move(j, JOB_HELD, JOB_NONE, &n, "this version cannot read its job file: %s", e->text);
 }
 
-// Devices of this kind on the machine of a host, which several workers may share.
+// Counts the devices of this round's kind on a host's machine, which several workers may share.
 static int64_t count_devices(const struct round *r, int host)
 {
     int64_t n = 0;
@@ -158,8 +159,8 @@ static int64_t count_devices(const struct round *r, int host)
     return n;
 }
 
-// Where the job names no threads its first placement decides for good: what the poorest of its
-// hosts has for a device.
+// Decides, when a job that names no threads is first placed, how many it has from then on: as many as
+// the poorest of its hosts has for a device.
 static int settle_threads(const struct round *r, struct job_record *j, int nshares, struct err *e)
 {
     PRE(nshares > 0);

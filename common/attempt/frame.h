@@ -44,7 +44,8 @@ int frame_fill(struct frame_conn *c, struct err *e);
 // The next whole frame in *out (free with weft__rank__frame__free_unpacked(f, NULL)), or null.
 int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
 
-// The same for one frame at a time, waiting until the deadline (joining, before there is a thread).
+// Send or receive one frame and wait for that until the deadline: for joining, before there is a
+// thread.
 int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t deadline_ns,
                     struct err *e);
 int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,

@@ -47,7 +47,7 @@ bool rank_exit_is_cause(int code);
 bool rank_exit_is_lasting(int code);
 // Whether the machine is what went wrong, not the job: its device, disk or memory.
 bool rank_exit_is_of_host(int code);
-// The same of a signal that ended a rank: it came from outside of it, from a person or the system, or
-// says that a mapped file could not be read. A program's own faults are the others.
+// Whether a signal that ended a rank blames the machine: it came from a person or the system, or it
+// says that a mapped file could not be read. All others are the program's own faults.
 bool rank_signal_is_of_host(int signal);
 const char *rank_exit_text(int code); // "lost a peer"; for signals and unknown codes "failed"

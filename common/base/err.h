@@ -41,7 +41,7 @@ struct err {
 // Sets the message and returns `code`, so that `return err_set(e, ERR_IO, "…")` reads as one act.
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-// The same with ": " and strerror(errno) behind it; errno decides `of_host`.
+// As err_set, with ": " and strerror(errno) behind the message; errno decides `of_host`.
 int err_errno(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // Puts "context: " in front of the message that is there; returns e's code (ERR_INTERNAL if e is

@@ -54,6 +54,6 @@ int shard_write_slice(struct stream *to, const struct shard_plan *p, int i, cons
 // Reading: parses and validates everything but the slices' bytes. `len` is the whole file's length.
 int shard_parse(struct arena *a, const void *head, uint64_t head_len, uint64_t len,
                 struct shard_plan *out, struct err *e); // `out->head` stays empty
-// The same from a file: reads and hashes the head. The stream stands at the first slice after it.
+// Reads a file's head, hashes it and parses it. After that the stream stands at the first slice.
 int shard_read_head(struct arena *a, struct stream *from, uint64_t len, struct shard_plan *out,
                     struct hash128 *digest, struct err *e);

@@ -38,16 +38,18 @@ struct store_entry {
 int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e);
 // An existing job's directory by its own path; no owner is checked, nothing is made.
 int store_open(struct store *s, const char *path, struct err *e);
-// The same beneath `root` (base/root.h), null or empty: none. A relative path starts at the root.
+// As store_make, but beneath `root` (base/root.h; null or empty: there is none). A relative path
+// starts at the root.
 int store_make_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
 // One that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it belongs to another job.
 int store_find_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
 int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e);
-// The same directory after somebody removed it while it was open: makes it again, with its owner and
-// the fence of `epoch`, or opens the one that another rank has made again. Nothing is done while it
-// is there, and one that was moved away, or whose file system is no longer mounted, is not made. *removed: it had been.
+// For a directory that somebody removed while it was open: makes it again, with its owner and the
+// fence of `epoch`, or opens the one that another rank has made again. Does nothing while it is
+// there; one that was moved away, or whose file system is no longer mounted, is not made. *removed
+// tells whether it had been removed.
 int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
                      int64_t epoch, const char *attempt, bool *removed, struct err *e);
 void store_close(struct store *s); // a zeroed or closed store is fine

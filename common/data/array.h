@@ -68,7 +68,7 @@ struct array {
 // file that is not what it claims; ERR_UNSUPPORTED for a valid one that weft does not read.
 // After a failure there is nothing to close.
 int array_open(struct array *a, const char *path, struct err *e);
-// The same for a path that must stay beneath `root` (base/root.h); null: no root.
+// As array_open, but for a path that must stay beneath `root` (base/root.h); null: no root.
 int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e);
 // A file of nothing but little-endian elements of `type`; one of llm.c's is taken for what it is.
 int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,

@@ -56,7 +56,7 @@ static const char *add_batch_axes(const struct fitting *f, const char *key,
     return added ? text : NULL;
 }
 
-// Each adds its settings, or none where the job has them already.
+// The savings: each function adds settings that may save memory, or none where the job has them.
 static void cut_state(const struct fitting *f, struct settings *s)
 {
     const char *text = add_batch_axes(f, "sharding.optimizer", NULL);
@@ -135,7 +135,7 @@ static bool add_microbatches(struct fitting *f, struct settings *s)
     return false;
 }
 
-// Settings, each of which is enough by itself; null: none is.
+// Returns a text of the settings each of which is enough by itself; null: none is.
 static const char *find_single_fixes(struct fitting *f)
 {
     struct buf fix = {0};
@@ -156,8 +156,9 @@ static const char *find_single_fixes(struct fitting *f)
     return found ? buf_keep(&fix, f->arena) : NULL;
 }
 
-// So that the least need in the message is no estimate. What remat: full spares is the stash of
-// stages: without them it takes more than remat: block.
+// Compiles the whole job with the settings of the smallest estimates, so that the least need in the
+// message is no estimate. remat: full spares only what stages keep for their backward: a job without
+// stages needs more with it than with remat: block, so there it is tried only if nothing else was.
 static void settle_estimates(struct fitting *f)
 {
     if (f->nearest.about)
@@ -166,8 +167,8 @@ static void settle_estimates(struct fitting *f)
         fit_try(f, &f->nearest_full.settings);
 }
 
-// Puts weights cut and the remat that needs the least: all that keeps mesh, dtype and batch but
-// more microbatches.
+// Adds the settings that keep mesh, dtype and batch, but for more microbatches: weights that are cut,
+// and one kind of remat.
 static void put_all(const struct fitting *f,
                     void (*remat)(const struct fitting *, struct settings *), struct settings *all)
 {
@@ -185,8 +186,8 @@ static int64_t find_most_microbatches(const struct fitting *f, int64_t most)
     return n;
 }
 
-// Whether any of the savings could be enough, to be looked at one by one: whether all of them are,
-// with the job's microbatches or as many as may be.
+// Whether it is worth while to try the savings one by one: whether all of them together would be
+// enough, with the job's own number of microbatches or with as many as there may be.
 static bool may_help(struct fitting *f)
 {
     for (int i = SAVINGS - 2; i < SAVINGS; i++) {
@@ -205,7 +206,7 @@ static bool may_help(struct fitting *f)
     return false;
 }
 
-// Puts one setting on top of the other until they are enough; false: all of them are not.
+// Adds one setting after the other until they are enough; false: all together are not.
 static bool find_joint_fix(struct fitting *f, struct settings *all)
 {
     for (int i = WEIGHTS; i < SAVINGS; i++) { // cutting weights cuts gradients and state too

@@ -15,8 +15,10 @@ struct fit_axes {
 };
 // `all`: axes for context and experts are dealt out too.
 void fit_axes_find(const struct job *job, bool all, struct fit_axes *out);
-// Whether a name is one of the user's own: rules may name it only while the mesh has it.
+// Whether an axis's name is the user's own, and none that weft knows: rules may name such an axis
+// only while the mesh has it.
 bool fit_axis_own(const char *name);
-// Whether two names are of one axis; whether one is of an axis that `names` has.
+// Whether two names mean one axis, and whether a name means one that `names` has: an axis may be
+// called by several names (dp, data).
 bool fit_axis_same(const char *one, const char *other);
 bool fit_axis_among(const struct job_names *names, const char *axis);

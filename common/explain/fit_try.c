@@ -111,7 +111,7 @@ bool fit_sets_layers(const struct fitting *f)
 uint64_t fit_about(const struct fitting *f, const struct settings *s)
 {
     int64_t places = s->places ? s->places : job_stages(f->job) * job_chunks(f->job);
-    // The most of all places.
+    // Of the place that has the most layers.
     int64_t layers =
         s->places ? (job_layers(f->job) + places - 1) / places : job_stage_layers(f->job, 0);
     int64_t large = s->places ? MORE + 1 : LARGE;
@@ -162,7 +162,8 @@ static int64_t count_under_way(const struct job *job)
     return stages > 1 && schedule == JOB_1F1B ? stages + 1 : 2 * stages;
 }
 
-// A job, and the same with as many microbatches as that, if it has more.
+// Settings of a job, and those that leave it as many microbatches as count_under_way() says, of the
+// same size, if it has more.
 struct lessened {
     struct settings few;
     int64_t microbatches, all; // of the few, and of the job; alike if these are all
@@ -186,8 +187,8 @@ static struct lessened lessen_microbatches(const struct fitting *f, const struct
     return to;
 }
 
-// What few microbatches need, and how many of them a step may have at the most, about; 0: they
-// cannot be, an estimate is far beyond the device, or the job's are more than that.
+// Returns what the job needs with few microbatches, and in *most about how many a step may have. 0: it
+// cannot be, an estimate is far beyond the device, or the job has more microbatches than that.
 static uint64_t try_few(struct fitting *f, const struct lessened *of, int64_t *most)
 {
     uint64_t about = fit_about(f, &of->few);

@@ -23,11 +23,11 @@ struct fitting {
     const struct device_model *device;
     struct arena *arena; // the texts of settings are kept here
     const char *resolved;
-    int64_t
-        *work; // how many nodes and instructions may still be compiled; below 0: looking has ended
+    int64_t *work;  // nodes and instructions that may still be compiled; below 0: looking has ended
     uint64_t least; // the smallest need of what was compiled so far
-    // The smallest estimates among what was dropped uncompiled. Of remat: full they are apart: few
-    // layers say little of what a backward takes that makes all of them again.
+    // The smallest estimates among the settings that were dropped without compiling the whole job.
+    // Those with remat: full have their own: their backward makes all layers again, and what that
+    // takes can hardly be told from a job of few layers.
     struct estimate nearest, nearest_full;
 };
 
@@ -38,8 +38,8 @@ bool fit_ended(const struct fitting *f);
 // ended. fit_try() remembers the least.
 uint64_t fit_need_with(const struct fitting *f, const struct settings *s);
 uint64_t fit_try(struct fitting *f, const struct settings *s);
-// The same of a job made smaller by the last of the settings. FIT_NEVER: a size does not divide, as it
-// would not in the whole job.
+// As fit_need_with(), where the last of the settings makes the job smaller. Returns FIT_NEVER if a
+// size does not divide, which it would not in the whole job either.
 #define FIT_NEVER UINT64_MAX
 uint64_t fit_need_smaller(const struct fitting *f, const struct settings *s);
 // Whether the size `layers` is the number of layers, so that fewer can be asked for.
@@ -50,11 +50,12 @@ bool fit_sets_layers(const struct fitting *f);
 uint64_t fit_about(const struct fitting *f, const struct settings *s);
 // Whether an estimate is so far beyond the device that the job need not be compiled as a whole.
 bool fit_beyond(const struct fitting *f, uint64_t about);
-// Of many microbatches only as many of the same size as are under way at once are looked at first: they
-// need no more, and hardly less but for the inputs of a step.
+// Whether the job fits with these settings. If it has many microbatches, only as many of the same size
+// as are under way at once are tried first: they need no more than all do, and hardly less but for
+// the inputs of a step.
 bool fit_would(struct fitting *f, const struct settings *s);
-// The same without a look at the whole: true is likely. `most`: how many microbatches a step may have,
-// about; 0: not known.
+// Whether the job is likely to fit, told by few of its microbatches alone. *most: how many a step may
+// have, about; 0: not known.
 bool fit_might(struct fitting *f, const struct settings *s, int64_t *most);
 // The next number of microbatches worth a try, twice as many or a little more, into which the samples
 // of a device divide; 0: none.

@@ -423,7 +423,9 @@ static struct spec find_nearest_finer(const struct mesh *m, const struct value *
     return s;
 }
 
-// A list that the job does not give at all is one finding, and gets what the gradients have.
+// Tells of a spec that does not go on from the parameter's or gradient's. If the job does not give
+// the list at all, this is one finding for the list and not one a tensor, and the fix gives the list
+// what sharding.grads has.
 static void tell_not_finer(const struct teller *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);

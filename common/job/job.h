@@ -177,8 +177,8 @@ struct job_errors {          // zeroed: none
 int job_load(struct arena *a, const struct schema *schema, const char *path,
              const char *const *overrides, int n_overrides, struct job *out,
              struct job_errors *errs);
-// The same from memory. Errors name `file`; null: the text is a resolved job, whose lines nobody
-// has seen, so errors name none. `base_dir` may be null (".").
+// As job_load, but of a text in memory. Errors name `file`; null: the text is a resolved job, whose
+// lines nobody has seen, so errors name none. `base_dir` may be null (".").
 int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
               const char *text, size_t len, const char *const *overrides, int n_overrides,
               struct job *out, struct job_errors *errs);
@@ -189,7 +189,7 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// The same without what may change while a training goes on: mesh, sharding, pipeline, resources,
+// As job_hash, without what may change while a training goes on: mesh, sharding, pipeline, resources,
 // restart, metrics, eval, schedule, precision.deterministic, of `train` all but the seed, of
 // `checkpoint` all but its folder. Jobs of one identity are one training: one may continue from the
 // other's checkpoint.

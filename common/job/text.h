@@ -12,8 +12,8 @@ bool text_is_control(uint32_t code);
 bool text_check(const struct tree_source *source, const char *text, size_t len,
                 struct tree_errors *errors);
 
-// The same of a program's text, which may have what YAML refuses, but not tabs and spaces as
-// indentation both.
+// As text_check, but for a program's text: it may have what YAML refuses, but it may not be indented
+// by tabs in one line and by spaces in another.
 bool text_check_program(const struct tree_source *source, const char *text, size_t len,
                         struct tree_errors *errors);
 // The text as the resolved job carries it: lines end in \n alone and have no blanks at their end, a

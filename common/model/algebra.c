@@ -292,7 +292,8 @@ static int lead_with_kept(struct builder *b, int x, const struct written_param *
     return permute_value(b, x, order);
 }
 
-// A product y of operand x as its reader writes it: first what x's dimensions left, in x's order.
+// Brings the dimensions of y, a product of operand x, into the order that its reader expects: those
+// that it has from x in x's order, then all others.
 static int follow_operand(struct builder *b, int y, int x)
 {
     const struct value v = b->g->values[x], made = b->g->values[y];
@@ -309,7 +310,7 @@ static int follow_operand(struct builder *b, int y, int x)
     return permute_value(b, y, order);
 }
 
-// A stack leads the output, then come the operand's dimensions, then the weight's.
+// The output has the dimension of a stack first, then the operand's dimensions, then the weight's.
 int product_with_weight(struct builder *b, int x, const struct written_param *written,
                         struct written_param *made, bool *over)
 {

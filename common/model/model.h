@@ -8,7 +8,7 @@
 // Compiles the job with its model: explain_job() with the model's builder.
 int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,
                   struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
-// The same for callers that want no findings: the first error's message is in `e`.
+// Compiles as model_explain() does, for callers that want no findings: `e` has the first error.
 int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
                   struct err *e);
 

@@ -11,7 +11,7 @@ extern "C" {
 // Parts in which `rows` rows of `cols` results are summed; a part leaves an f32 for each of them.
 int64_t parts_of_rows(int64_t rows, int64_t cols);
 size_t parts_bytes(int64_t rows, int64_t cols); // of what they leave; 0 where one part is all
-// The same of NORM_GRADS, whose rows are read once for several sums and a gradient.
+// As parts_of_rows, but for NORM_GRADS, whose rows are read once for several sums and a gradient.
 int64_t parts_of_norm(int64_t rows, int64_t cols);
 
 // EMBED_GRAD: (row of the table, place) pairs are sorted by the row, then sums are made tile by

@@ -41,7 +41,7 @@ struct link {
 // Returns an exit code; what went wrong has been printed. From now on Ctrl-C ends the process with
 // 130.
 int link_open(struct link *l, const struct verb *v, const struct args *a);
-// The same for doctor and run: prints nothing and leaves signals alone.
+// As link_open, but for doctor and run: prints nothing and leaves signals alone.
 int link_dial(struct link *l, const struct verb *v, const char *address, const char *tls,
               struct err *e);
 void link_close(struct link *l);
@@ -50,7 +50,7 @@ void link_close(struct link *l);
 // to free with link_free.
 int link_ask(struct link *l, enum link_method m, const ProtobufCMessage *request,
              ProtobufCMessage **reply);
-// The same, printing nothing: returns ERR_PEER, or ERR_REFUSED with *code.
+// As link_ask, but prints nothing: returns ERR_PEER, or ERR_REFUSED with *code.
 int link_try(struct link *l, enum link_method m, const ProtobufCMessage *request,
              int64_t timeout_ns, ProtobufCMessage **reply, enum rpc_code *code, struct err *e);
 void link_free(void *message);

@@ -59,7 +59,8 @@ static int choose_request(struct request *r, const struct verb *v, const struct 
     return CLIENT_OK;
 }
 
-// The same job file as a new job and as what another goes on with are two requests.
+// A job file submitted as a new job, and the same one submitted to continue another, are two
+// requests.
 static int remember_request(struct request *r, const struct verb *v, const struct args *a,
                             const char *address, const char *resolved)
 {

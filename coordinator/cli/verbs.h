@@ -46,7 +46,7 @@ int print_completion(const struct verb *v, const struct args *a, const struct ve
 
 // flags.c
 void print_usage(const struct verb *v, FILE *to);
-// The same of a verb's first word, which is none of the `n` known ones.
+// Says that a verb's first word is none of the `n` known ones, and returns CLIENT_USAGE.
 int refuse_word(const struct verb *v, const char *word, const char *const *known, int n);
 int usage(const struct verb *v, const char *what); // says what is wrong, returns CLIENT_USAGE
 // cli_print.c: what went wrong, where, and what to do about it, a line each. `where` may be null.

@@ -48,7 +48,7 @@ static double sum_parallel(struct device *d, const struct op_call *c, run_sum fn
     return total;
 }
 
-// The same sum, in one thread.
+// Sums as sum_parallel does, to the bit, in one thread.
 static double sum_serial(run_sum fn, const float *x, int64_t n)
 {
     int64_t size = chunk_size(n);

@@ -118,7 +118,7 @@ static void order_by_position(const struct dealing *w, int64_t first, int32_t *o
         order[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
 }
 
-// The same tokens by the weight of their first choice, the greatest first; equals keep their order.
+// Orders the tokens `from` by the weight of their first choice, greatest first; equals stay in order.
 static void order_by_key(const struct dealing *w, int64_t first, const int32_t *from,
                          int32_t *count, int32_t *order)
 {

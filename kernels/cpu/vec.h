@@ -85,9 +85,9 @@ struct vec {
     // out[c] (+)= Σ over `rows` of dy · the row's norm; stats has two numbers a row.
     void (*norm_columns)(float *out, const float *x, const float *dy, const float *stats,
                          int64_t rows, int64_t stride, int64_t cols, bool accumulate);
-    // The halves of a row turned by the angles whose cosines and sines (n / 2 each) are given.
+    // Turns element i of a row with element n / 2 + i, by angles whose cosines and sines are given.
     void (*rotate)(float *out, const float *x, const float *cosine, const float *sine, int64_t n);
-    // The same of neighbours: 2i with 2i + 1.
+    // As rotate, but turns neighbours: element 2i with element 2i + 1.
     void (*rotate_pairs)(float *out, const float *x, const float *cosine, const float *sine,
                          int64_t n);
     void (*add_to)(float *out, const float *x, int64_t n);

@@ -256,7 +256,8 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
     float s[4][4], dp[4][4], left[4][4];
     unsigned step = a->step ? *a->step : 0;
     products(s, room, k, &q);
-    // s becomes the weights; left: what dropout leaves of 1.
+    // s holds the products, and after the loop the attention's weights; left[i][j] is the factor by
+    // which dropout multiplies a weight.
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL

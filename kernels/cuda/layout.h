@@ -26,12 +26,13 @@ int layout_check(const char *call, cublasStatus_t rc, struct err *e);
 int layout_make(const struct product *p, struct layout *l, struct err *e);
 // What follows the sums, and where bias and aux lie: these are each call's own.
 int layout_end(const struct product *p, struct layout *l, struct err *e);
-// Of split sums only those whose parts are f32; `reproducible`: and whose bits depend on nothing
-// but the operands.
+// What is asked of an algorithm. One that splits its sums must keep the parts in f32 and, if the
+// product is to be `reproducible`, add them so that its bits depend on nothing but the operands.
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e);
 
-// Of a pointer, in bytes, as far as any kernel cares: one load's. Null: all.
+// The alignment of a pointer in bytes, at most that of one load: no kernel asks for more. A null
+// pointer has this most.
 unsigned layout_alignment(const void *p);
 // Scratch that an algorithm may have: the library wants it at a multiple of 256.
 size_t layout_scratch(const struct product *p);

@@ -32,13 +32,14 @@ DEVICE unsigned draw_word(uint4 block, unsigned at)
     return at & 2 ? high : low;
 }
 
-// [0, 1): what a word stands for.
+// Returns the uniform number in [0, 1) that a word stands for.
 DEVICE float draw_uniform_of(unsigned word)
 {
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-// Normal number `half` (0 or 1) of a block: that of index 2·block + half. In double, as the host.
+// Returns one of a block's two normal numbers, the one of index 2·block + half. It is computed in
+// double, as on the host.
 DEVICE float draw_normal_of(uint4 block, unsigned half)
 {
     double u = draw_uniform_of(half ? block.z : block.x);

@@ -623,7 +623,8 @@ static int run_whole(void *ctx, struct err *e)
     return product_run(t->q, t->p, &ran, e);
 }
 
-// Chooses none for p's key: two kernels take `two_us` µs together, it takes `us`.
+// Remembers for p's key that no algorithm is chosen: the product and a kernel of its own behind it
+// take `two_us` µs together, one kernel for both takes `us`.
 static int drop_choice(struct stream_q *q, const struct product *asked, double us, double two_us,
                        struct err *e)
 {

@@ -285,7 +285,7 @@ DEVICE double sum_contiguous(const struct runs *c, int64_t base, int64_t begin, 
     return sum;
 }
 
-// The same where neighbours of the run are not neighbours in memory.
+// Sums a run as sum_contiguous does, where the run's neighbours are not neighbours in memory.
 DEVICE double sum_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
 {
     double sum = 0;

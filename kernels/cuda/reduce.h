@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-// Each output of the call from number `first` on, or what it holds and, becomes the sum of `parts`
-// rows of `cols` f32; the rows of one lie behind those of the one before. It is one launch.
+// Sums `parts` rows of `cols` f32 into each output of the call from number `first` on; where the
+// call accumulates, the sum is added to what the output holds. `partial` has the rows of the first
+// of these outputs, then those of the next. It is one launch.
 int reduce_parts(struct stream_q *q, const struct op_call *c, int first, const float *partial,
                  int64_t parts, int64_t cols, struct err *e);
 

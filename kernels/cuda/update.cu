@@ -189,8 +189,9 @@ KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
     update_all(&u, 2, in_place, blockIdx.x, gridDim.x);
 }
 
-// Updates in place that one launch makes. They differ only in what a range says; all else is in
-// `like`. Range k is updated by the blocks from the end of range k − 1 up to its own.
+// Several updates in place that one launch makes. What differs between them is in their ranges, and
+// what all have in common is in `like`. The blocks from range k − 1's `end` to range k's `end`
+// update range k.
 enum { RANGES = 56 };
 struct range {
     int64_t n;

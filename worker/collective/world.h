@@ -183,7 +183,8 @@ struct operation_kind {
     bool even; // the count must divide by the size
 };
 extern const struct operation_kind operation_kinds[]; // [enum collective_op]
-// The same operation seen from another member: who sends to a receiver.
+// The operation that the other members run: a receive's is a send and the other way round, all
+// others are the same for everybody.
 enum collective_op collective_counterpart(enum collective_op op);
 
 // ---- announce.c: what an operation's members announced, and who is missing ----

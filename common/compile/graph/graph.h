@@ -198,7 +198,7 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
 // One output with the dimensions and sizes of `like`, of a dtype as in op_args.
 int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                  const struct op_attr *attr, enum dtype t);
-// The same value whose dimensions are called otherwise, one for one.
+// Returns x with other names for its dimensions, one for one; nothing is computed.
 int graph_rename(struct graph *g, int x, const enum dim *dims);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);
 int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_dims, enum dtype t);

@@ -143,7 +143,7 @@ static void apply_slope(struct tape *t, const struct node *n, int dy)
     tape_add(t, x, make_like(t, s->op, 2, in, x, NULL));
 }
 
-// The same draws drop the cotangent: no mask is kept.
+// The cotangent is dropped by the draws that dropped the value, made again: no mask is kept.
 static void vjp_dropout(struct tape *t, const struct node *n, int cot)
 {
     int in[3] = {cot, n->in[1], n->in[2]};

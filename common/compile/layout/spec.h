@@ -31,7 +31,7 @@ int cut_place(const struct mesh *m, int rank, const struct dim_cut *c);
 // Parts a dimension is cut into, and the local shape. The caller checked that cuts divide.
 int dim_parts(const struct mesh *m, const struct dim_cut *c);
 bool spec_divides(const struct spec *s, const struct mesh *m, const struct shape *shape, int *bad);
-// The same without the axes, minor ones first, by which a dimension does not divide.
+// Returns the spec without the axes by which a dimension does not divide; minor ones go first.
 struct spec spec_that_divides(const struct spec *s, const struct mesh *m,
                               const struct shape *shape);
 struct shape spec_local(const struct spec *s, const struct mesh *m, const struct shape *global);
@@ -42,6 +42,6 @@ void spec_start(const struct spec *s, const struct mesh *m, const struct shape *
 void dim_cut_print(const struct dim_cut *c, const struct mesh *m, struct buf *out);
 // "[dp, ~]", "[[dp, fsdp], ~] partial(tp)"; n: the tensor's dimensions.
 void spec_print(const struct spec *s, const struct mesh *m, int n, struct buf *out);
-// The same as JSON, an entry a dimension: [null, "dp", ["dp", "fsdp"]]; without the partial axes.
+// Writes a spec as JSON, an entry a dimension: [null, "dp", ["dp", "fsdp"]]; without partial axes.
 void spec_json(const struct spec *s, const struct mesh *m, int n, const char *key,
                struct json_out *w);

@@ -14,15 +14,16 @@ struct fuse {
     const bool *dtypes; // those of the kernels at hand
 };
 
-// Tries to put a node and those that make its inputs into one. Returns where that one stands; −1:
-// nothing matched. Called again on what it made.
+// Tries to make one node of a node and those that make its inputs. Returns where the new node
+// stands, and is then called for that one; −1: nothing matched.
 typedef int fuse_fn(struct fuse *f, int node);
-fuse_fn fuse_chain; // elementwise ops one after the other, and behind a product
-fuse_fn fuse_add_norm, fuse_norm_grad_add; // a sum and the norm behind it; before the other
-fuse_fn fuse_norm_grads;                   // behind the second
-fuse_fn fuse_matmul_sum;                   // gradients of a weight and of its bias
-fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows
-fuse_fn fuse_row_loss_both;                // behind the other two
+fuse_fn fuse_chain;         // elementwise ops one after the other, and behind a product
+fuse_fn fuse_add_norm;      // a sum and the norm that reads it
+fuse_fn fuse_norm_grad_add; // a norm's gradient and the sum that it is added to
+fuse_fn fuse_norm_grads;    // a norm's gradient and the sums over rows that read the same
+fuse_fn fuse_matmul_sum;    // the gradients of a weight and of its bias
+fuse_fn fuse_row_loss, fuse_row_loss_grad; // the loss's rows, and their gradient
+fuse_fn fuse_row_loss_both;                // what these two made
 
 // Returns the node that makes input k if the two may be fused, else −1. They must have one scope,
 // run on the same stages and in the same phase and microbatches, and all values that they touch
@@ -32,14 +33,17 @@ int fuse_producer(const struct fuse *f, int node, int k);
 // conditions hold for two nodes of which neither needs to read the other.
 int fuse_near(const struct fuse *f, int node, int k);
 bool fuse_beside(const struct fuse *f, int a, int b);
-// The same conditions, but that a is of the forward and b of the backward.
+// Whether the conditions of fuse_producer, but for scope and phase, hold for a node of the forward
+// and one of the backward.
 bool fuse_across(const struct fuse *f, int a, int b);
-// Whether node `sum`, which sums what `node` reads or makes, may become a part of it: they have one
-// phase and the rest, and its output, which may be a part of a sum over devices, is f32 and of no
-// sum of microbatches to which others contribute.
+// Whether node `sum`, which sums what `node` reads or makes, may become a part of it. Both must run
+// in the same phase and microbatches and on the same stages. The output of `sum` must be f32 and, if
+// it contributes to a sum over microbatches, the only one that does; it may be partial over devices.
 bool fuse_takes_sum(const struct fuse *f, int node, int sum);
-// Whether a product and a node that sums one of its operands may become one: they have one scope,
-// one phase and the rest, read what is whole, and make f32 sums that microbatches share alike.
+// Whether a product and a node that sums one of its operands may become one. Both must have one
+// scope, run in the same phase and microbatches and on the same stages, and read values that are
+// whole on a device. Their outputs must be as fuse_takes_sum wants them, and both or neither of them
+// must contribute to sums over microbatches.
 bool fuse_sums_beside(const struct fuse *f, int product, int sum);
 // Whether all that node b reads is on its stages before node a, or made by it.
 bool fuse_ready_at(const struct fuse *f, int b, int a);

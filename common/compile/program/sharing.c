@@ -136,7 +136,7 @@ static const struct readers *find_readers(const struct graph *g, struct arena *a
     return of;
 }
 
-// A temporary with a place of its own, of which each microbatch has its own.
+// Whether a value is a temporary that is made anew in each microbatch and has a place of its own.
 static bool is_free(const struct sharing *s, int value)
 {
     return s->g->values[value].kind == VALUE_TEMP && s->root[value] == value &&
@@ -149,8 +149,8 @@ static void put_within(struct sharing *s, int piece, int whole, int k)
     s->at[piece] = (uint64_t)k * count_bytes(s, piece);
 }
 
-// Whether a piece may lie in its whole. Kernels see addresses as even as those of whole buffers; what
-// a collective or a message touches is a buffer.
+// Whether a piece may lie in its whole. It must begin where a buffer might, since kernels rely on
+// that alignment, and no collective or send may touch it, since these work on whole buffers.
 static bool may_lie_within(const struct sharing *s, int piece, const struct readers *of)
 {
     return !of[piece].others && is_free(s, piece) && count_bytes(s, piece) % PLAN_ALIGN == 0;
@@ -172,8 +172,9 @@ static bool may_cover_piece(struct sharing *s, int node, int k, const struct rea
            may_lie_within(s, n->in[k], of) && may_lie_within(s, n->out[0], of);
 }
 
-// Whether node `end` is the last to read a value, or what ops make over it, one after the other. Of
-// a root that is given they are then aliases.
+// Whether node `end` is the last to read a value. Where its last reader is an op that may write its
+// output over it, that output is asked instead, and so on; if `root` is not −1, all outputs on the
+// way become aliases of `root`.
 static bool lasts_until(struct sharing *s, int value, int end, const struct readers *of, int root)
 {
     int at = s->last_read[value], k = 0;
@@ -191,8 +192,9 @@ static bool lasts_until(struct sharing *s, int value, int end, const struct read
     return true;
 }
 
-// Whether ops may write over piece k of a SPLIT until node `end` has read what they make: nothing
-// reads the whole any more, nor the piece that an earlier SPLIT made there.
+// Whether ops may write over piece k of a SPLIT, and node `end` is the last to read what they make.
+// Nothing may read the whole after this SPLIT, nor, later than this piece, the one that an earlier
+// SPLIT made there.
 static bool may_be_covered(struct sharing *s, const struct node *n, int k, int end,
                            const struct node *earlier, const struct readers *of)
 {
@@ -202,8 +204,9 @@ static bool may_be_covered(struct sharing *s, const struct node *n, int k, int e
            lasts_until(s, n->out[k], end, of, -1);
 }
 
-// Pieces may lie in a whole that SPLITs alone read. They must end together, or with the whole, which
-// then lives no longer than they did; what is made over a piece counts as that piece.
+// Whether the pieces of a SPLIT may lie in their whole. SPLITs alone may read the whole, and the
+// pieces must all be read for the last time by one node, or not after the whole: else the whole
+// buffer would live on for the sake of one piece. What is made over a piece counts as that piece.
 static bool may_share_split(struct sharing *s, const struct node *n, int end,
                             const struct node *earlier, const struct readers *of)
 {
@@ -216,7 +219,8 @@ static bool may_share_split(struct sharing *s, const struct node *n, int end,
     return may;
 }
 
-// A SPLIT that is run again makes the pieces that are there.
+// Puts the pieces of a SPLIT into their whole. Where a SPLIT of the same whole has run before, its
+// pieces are there already, and the later ones become aliases of them.
 static void share_split(struct sharing *s, const struct node *n, const struct readers *of,
                         const struct node **split)
 {
@@ -239,8 +243,8 @@ static void share_split(struct sharing *s, const struct node *n, const struct re
     split[whole] = earlier ? earlier : n;
 }
 
-// The value of node `from` over which ops made this one, one after the other; −1: there is none. If
-// it is asked for, what they made are then aliases of it.
+// Finds the output of node `from` which `value` is, or over which a row of ops, one after the other,
+// made `value`; −1: there is none. With `alias` all that these ops made become aliases of it.
 static int find_origin(struct sharing *s, int value, int from, const struct readers *of, bool alias)
 {
     int at = s->g->values[value].producer, origin = -1;
@@ -255,8 +259,9 @@ static int find_origin(struct sharing *s, int value, int from, const struct read
     return origin;
 }
 
-// The node that makes all pieces of a STACK, or what they are made over, searched for from one of
-// them, or what that is made over, on; −1: there is none.
+// Finds the one node that makes all pieces of a STACK, or the values over which ops make them; −1:
+// there is none. The search begins with the producer of `value`, a piece, and goes back through
+// inputs over which ops may write.
 static int find_maker(struct sharing *s, const struct node *stack, int value,
                       const struct readers *of)
 {
@@ -270,7 +275,8 @@ static int find_maker(struct sharing *s, const struct node *stack, int value,
     return maker;
 }
 
-// Pieces that STACK alone reads, and that begin with one op, are made where they belong.
+// Puts the pieces of a STACK into its output, so that they are made where they belong. The STACK
+// must be all that reads them, and one node must make them all (find_maker).
 static void share_stack(struct sharing *s, const struct node *n, const struct readers *of)
 {
     const struct graph *g = s->g;
@@ -302,10 +308,11 @@ static void find_pieces(struct sharing *s, struct arena *a)
 
 // ---- in place ----------------------------------------------------------------------------------
 
-// An op that works in place writes over its first input, a fused one each output over some input,
-// where that may be, but no sum, which is made while the inputs are read; NORM_GRAD covers pieces
-// alone, because a whole buffer that it covers lives longer, and plans of pipelines grow. The choice
-// is made on the graph, so it holds for every microbatch.
+// Lets ops write over their inputs: one that works in place over its first input, a fused one with
+// each output over some input. A sum is not written over an input, for it is made while the inputs
+// are still read. NORM_GRAD writes over pieces alone: a whole buffer that it covered would live
+// longer, and plans of pipelines would grow. The choice is made on the graph, so it holds for every
+// microbatch.
 static void find_in_place(struct sharing *s)
 {
     const struct graph *g = s->g;

@@ -290,7 +290,7 @@ static int shard_pointwise(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// The same, with one dimension of the output whole: what the op cannot split.
+// As shard_pointwise, but with one dimension of the output whole: one that the op cannot split.
 static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
 {
     const struct spec *want = q->want;
@@ -433,7 +433,7 @@ static int shard_dispatch(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// Those axes of a cut that are not in `but` are kept.
+// Appends the axes of a cut that are not in `but` to another cut, and returns all that this one has.
 static axis_set keep_cut(const struct dim_cut *from, axis_set but, struct dim_cut *to)
 {
     for (int i = 0; i < from->n; i++)

@@ -299,8 +299,9 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
         rc = make_sum(p, old_sum, &s);
     if (rc)
         return rc;
-    // An earlier contribution was taken for partial over more axes: this walk is made again, but to
-    // its end, in which the gradient is reduced from what it was taken for.
+    // If an earlier contribution was partial over more axes, the sum was made so too, and does not fit
+    // this one. The graph is then walked again with fewer axes. This walk still goes on to its end, to
+    // find what the other sums need, and nothing is added to this one.
     if (!spec_equal(&g->values[p->map[old_sum]].spec, &s))
         p->again = true;
     else

@@ -63,7 +63,7 @@ enum dim rules_dim(const struct rules *r, enum dim dim);
 const struct dim_cut *rules_axes(const struct rules *r, enum dim dim);
 // The spec a parameter, or a value at an activation point, is to have.
 struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const struct value *v);
-// The same as the job asks for it: cuts that do not divide are still in it.
+// As sharding_spec, but as the job asks for it: cuts that do not divide the value are still in it.
 struct spec sharding_asked(const struct sharding *s, const struct mesh *m, const struct value *v);
 
 // The first entry that matches a parameter, −1: none does.

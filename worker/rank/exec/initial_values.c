@@ -46,8 +46,10 @@ static int padded_dim(const struct value *v)
     return -1;
 }
 
-// A normal as far up the normals within ±2 as x is up all of them, over the deviation of those:
-// t of erf(t / √2) = erf(√2) · erf(x / √2), found from 0 on, from where Newton's steps do not overshoot.
+// Makes a truncated normal of a normal x: it lies within ±2, and the share of truncated normals below
+// it is the share of all normals below x. This is t of erf(t / √2) = erf(√2) · erf(x / √2), which
+// Newton's steps find without overshooting when they begin at 0. The result is t over the deviation
+// of truncated normals, so that its own deviation is 1.
 static float truncate_normal(float x)
 {
     static const double root = 0.70710678118654752, slope = 0.79788456080286536, // √½, √(2/π)

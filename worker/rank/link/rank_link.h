@@ -59,7 +59,7 @@ bool link_stop_requested(const struct link *l);
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e);
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e);
-// The same in the shape of world_options.put and .get; ctx is the link.
+// link_kv_put and link_kv_get in the shape of world_options.put and .get; ctx is the link.
 int link_world_put(void *ctx, const char *key, const char *value, struct err *e);
 int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
                    struct err *e);

@@ -75,15 +75,15 @@ void snapshot_staged(struct snapshot *s);
 // From the link's frames; any thread. `reports` (nranks, rank order) are copied.
 void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports);
 void snapshot_order_delete(struct snapshot *s, struct store_entry id);
-// Committed and Aborted. On rank 0 an aborted directory is removed by the thread.
+// For the frames Committed and Aborted. On rank 0 the thread removes an aborted directory.
 void snapshot_committed(struct snapshot *s, int64_t step);
 void snapshot_aborted(struct snapshot *s, int64_t step, const char *why);
-// The same of one try of `step`: what is said of an older one is left alone.
+// As snapshot_aborted(), but of one try of `step`: what is said of an older try changes nothing.
 void snapshot_try_aborted(struct snapshot *s, int64_t step, int tries, bool again, const char *why);
 
 // Waits until nothing is open: the answer is there and staging is free. ERR_TIMEOUT after
 // `timeout_ns` (0: none). `last_ok`, may be null: whether the newest answer was Committed; `e` says
 // why not.
 int snapshot_wait(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
-// The same, and the thread has nothing left to do: removals and deletions are through.
+// Waits as snapshot_wait() does, and until the thread has done all removals and deletions.
 int snapshot_drain(struct snapshot *s, int64_t timeout_ns, bool *last_ok, struct err *e);
