@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables, version by version; see db_schema.h.
+// The tables, version by version; see db_schema.h. A column that no row has any more stays, and is
+// null from then on: checkpoint.pinned.
 #include "coordinator/db_schema.h"
 
 const char *const db_migrations[DB_VERSION] = {

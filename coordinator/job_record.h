@@ -45,7 +45,6 @@ struct checkpoint_record { // what the database holds
     struct store_entry id;
     enum commit_state state;
     bool bad;
-    bool pinned;   // a column of the row: nothing sets it
     int64_t t_ms;  // when its state last changed
     char why[200]; // ABORTED
 };

@@ -103,7 +103,6 @@ static const struct column checkpoint_columns[] = {
     COLUMN(checkpoint_record, Checkpoint, NUMBER, id.step, step),
     CHECKPOINT(NUMBER, state),
     CHECKPOINT(BOOL, bad),
-    CHECKPOINT(BOOL, pinned),
     CHECKPOINT(NUMBER, t_ms),
     CHECKPOINT(ARRAY, why),
 };

@@ -25,26 +25,16 @@ bool box_inside(const struct box *b, const struct shape *global)
     return true;
 }
 
-bool box_intersect(const struct box *a, const struct box *b, struct box *out)
+bool box_overlap(const struct box *a, const struct box *b)
 {
     PRE(a->shape.n == b->shape.n);
-    *out = (struct box){.shape.n = a->shape.n};
     for (int d = 0; d < a->shape.n; d++) {
         int64_t from = a->start[d] > b->start[d] ? a->start[d] : b->start[d];
         int64_t a_end = a->start[d] + a->shape.dim[d], b_end = b->start[d] + b->shape.dim[d];
-        int64_t end = a_end < b_end ? a_end : b_end;
-        if (end <= from)
+        if ((a_end < b_end ? a_end : b_end) <= from)
             return false;
-        out->start[d] = from;
-        out->shape.dim[d] = end - from;
     }
     return true;
-}
-
-bool box_overlap(const struct box *a, const struct box *b)
-{
-    struct box both;
-    return box_intersect(a, b, &both);
 }
 
 // Trailing dimensions on which both boxes agree are merged into one run of `*inner` elements;

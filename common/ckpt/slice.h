@@ -19,7 +19,6 @@ struct box {
 uint64_t box_bytes(const struct box *b, enum dtype t);
 bool box_inside(const struct box *b, const struct shape *global);
 bool box_overlap(const struct box *a, const struct box *b);
-bool box_intersect(const struct box *a, const struct box *b, struct box *out); // false: empty
 
 // Copies the part of `from`'s bytes [at, at + len) that lies in `to` to its place in to's bytes.
 // `at` and `len` are multiples of the element size. Returns the bytes copied.

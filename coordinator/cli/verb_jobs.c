@@ -331,8 +331,7 @@ static void print_checkpoints(const void *reply, struct buf *out)
         const Weft__Rows__Checkpoint *c = r->checkpoints[i];
         table_add(&t, "%lld", (long long)c->step);
         table_add(&t, "%llu", (unsigned long long)c->epoch);
-        table_add(&t, "%s%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "",
-                  c->pinned ? ", pinned" : "");
+        table_add(&t, "%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "");
         table_add(&t, "%s", word_time(c->t_ms, word));
         table_add(&t, "%s", c->why);
     }
@@ -353,7 +352,6 @@ static void print_checkpoints_json(const void *reply, struct json_out *w)
         json_uint(w, "epoch", c->epoch);
         json_str(w, "state", word_checkpoint(c->state));
         json_bool(w, "bad", c->bad);
-        json_bool(w, "pinned", c->pinned);
         json_text(w, "why", c->why);
         json_seconds(w, "t", c->t_ms);
         json_end(w);

@@ -131,7 +131,7 @@ def test_workers_and_checkpoints_are_lists_under_their_names(desk):
     assert [(d["device"], d["job"], d["rank"]) for d in w["devices"]] == [(0, None, None), (1, ID, 0)]
     c = desk.json("checkpoints", "small")
     assert c["store"] == "/store/small-01234567"
-    assert c["checkpoints"] == [{"step": 10, "epoch": 1, "state": "COMMITTED", "bad": True, "pinned": False,
+    assert c["checkpoints"] == [{"step": 10, "epoch": 1, "state": "COMMITTED", "bad": True,
                                  "why": None, "t": 0}]  # fmt: skip
 
 
