@@ -63,6 +63,7 @@ static void looks_at_pages(void *arg, uint64_t tag)
                                      .state = r->state,
                                      .collective_entered = r->entered,
                                      .collective_left = r->left,
+                                     .collective_text = SIM_COLLECTIVE,
                                      .heartbeat_ns = (uint64_t)h->w->sim.now};
         step(h, &(struct agent_event){.kind = AGENT_EV_PAGE, .slot = i, .page = &s->told});
     }

@@ -6,6 +6,9 @@
 
 enum { MAX_STEPS = 64 };
 
+// What a rank's page says of its collectives: simulated ranks have one a step.
+#define SIM_COLLECTIVE "the step's all_reduce"
+
 // All ranks of one (job, epoch): the collectives and what each was answered.
 struct sim_attempt {
     struct sim_attempt *next;

@@ -240,6 +240,7 @@ static void look_at_rank(struct solo_run *s, int rank)
                           .state = r->state,
                           .collective_entered = r->entered,
                           .collective_left = r->left,
+                          .collective_text = SIM_COLLECTIVE,
                           .awaits = awaits + 1,
                           .awaits_entered = awaits < 0 ? 0 : r->attempt->rank[awaits]->entered};
     tell_leader(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});

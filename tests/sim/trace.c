@@ -22,49 +22,76 @@ const char *storage_word(Weft__V1__StorageOp op)
     return v ? v->name + strlen("STORAGE_") : "?";
 }
 
-// What a frame is about: its step (−1: of none) and its reason.
-static void read_frame(const Weft__Rank__Frame *f, long long *step, const char **why)
+// Whether a field says why, in words; `why` is a frame's, `failed` an answer's, and so on.
+static bool is_reason(const char *field)
 {
-    *step = -1;
-    *why = "";
-    if (f->body_case == WEFT__RANK__FRAME__BODY_SHARD_DONE)
-        *step = f->shard_done->step, *why = f->shard_done->text;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT)
-        *step = f->commit->step;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT_DONE)
-        *step = f->commit_done->step, *why = f->commit_done->text;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMITTED)
-        *step = f->committed->step;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_ABORTED)
-        *step = f->aborted->step, *why = f->aborted->why;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_DELETE)
-        *step = f->delete_->step;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT)
-        *step = f->step_report->step;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_BARRIER_DONE)
-        *why = f->barrier_done->failed;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_LOST)
-        *why = f->lost->why;
-    else if (f->body_case == WEFT__RANK__FRAME__BODY_EXIT)
-        *step = f->exit->code, *why = f->exit->why; // its code
+    static const char *const reasons[] = {"why", "failed", "reason", "text"};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (!strcmp(field, reasons[i]))
+            return true;
+    return false;
 }
 
-// "shard_done 12"; the reason is returned.
+// Fields of a frame that tell one from another: numbers and short texts, whatever frame it is. What
+// is 0 or empty says nothing, and how long somebody waits, or how fast a step was, is left out.
+static int say_field(char *out, size_t size, const ProtobufCFieldDescriptor *f, const void *at)
+{
+    enum { SHORT = 40 };
+    long long number = 0;
+    if (f->label == PROTOBUF_C_LABEL_REPEATED || strstr(f->name, "_ns"))
+        return 0;
+    switch (f->type) {
+    case PROTOBUF_C_TYPE_STRING: {
+        const char *text = *(char *const *)at;
+        bool said = *text && strlen(text) <= SHORT && !strchr(text, '\n');
+        return said ? snprintf(out, size, " %s=%s", f->name, text) : 0;
+    }
+    case PROTOBUF_C_TYPE_INT32:
+        number = *(const int32_t *)at;
+        break;
+    case PROTOBUF_C_TYPE_UINT32:
+        number = *(const uint32_t *)at;
+        break;
+    case PROTOBUF_C_TYPE_INT64:
+        number = *(const int64_t *)at;
+        break;
+    case PROTOBUF_C_TYPE_UINT64:
+        number = (long long)*(const uint64_t *)at;
+        break;
+    case PROTOBUF_C_TYPE_BOOL:
+        number = *(const protobuf_c_boolean *)at;
+        break;
+    default:
+        return 0;
+    }
+    return number ? snprintf(out, size, " %s=%lld", f->name, number) : 0;
+}
+
+// "barrier_done name=save seq=2"; the reason is returned.
 static const char *say_frame(char *out, size_t size, const Weft__Rank__Frame *f)
 {
-    long long step;
-    const char *why;
-    read_frame(f, &step, &why);
-    if (step < 0)
-        snprintf(out, size, "%s", oneof_name(&f->base, (int)f->body_case));
-    else
-        snprintf(out, size, "%s %lld", oneof_name(&f->base, (int)f->body_case), step);
+    const char *why = "";
+    const ProtobufCFieldDescriptor *body =
+        protobuf_c_message_descriptor_get_field(f->base.descriptor, (unsigned)f->body_case);
+    int n = snprintf(out, size, "%s", oneof_name(&f->base, (int)f->body_case));
+    if (!body)
+        return why;
+    const ProtobufCMessage *m =
+        *(ProtobufCMessage *const *)(const void *)((const char *)f + body->offset);
+    for (unsigned i = 0; i < m->descriptor->n_fields && n < (int)size; i++) {
+        const ProtobufCFieldDescriptor *k = &m->descriptor->fields[i];
+        const void *at = (const char *)m + k->offset;
+        if (k->type == PROTOBUF_C_TYPE_STRING && is_reason(k->name))
+            why = *(char *const *)at;
+        else
+            n += say_field(out + n, size - (size_t)n, k, at);
+    }
     return why;
 }
 
 static const char *say_rank_frame(char *out, size_t size, const Weft__V1__RankFrame *m)
 {
-    char what[100];
+    char what[300];
     const char *why = say_frame(what, sizeof what, m->frame);
     snprintf(out, size, "%s of %.4s.e%d.r%d", what, m->job, (int)m->epoch, m->rank);
     return why;
@@ -72,7 +99,7 @@ static const char *say_rank_frame(char *out, size_t size, const Weft__V1__RankFr
 
 void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f)
 {
-    char what[100], to[20] = "all";
+    char what[300], to[20] = "all";
     const char *why = say_frame(what, sizeof what, f);
     if (rank >= 0)
         snprintf(to, sizeof to, "r%d", rank);
@@ -81,7 +108,7 @@ void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f)
 
 void trace_rank(const struct rank *r, const Weft__Rank__Frame *f)
 {
-    char what[100];
+    char what[300];
     const char *why = say_frame(what, sizeof what, f);
     sim_say_message(&r->w->sim, r->proc.who, "leader", what, why);
 }
@@ -117,7 +144,8 @@ void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m)
         snprintf(text, sizeof text, "%s of %.4s.e%d %s", storage_word(m->storage->op),
                  m->storage->job, (int)m->storage->epoch, m->storage->ok ? "done" : "failed"),
             why = m->storage->why;
-    snprintf(what, sizeof what, "%s %s", oneof_name(&m->base, (int)m->body_case), text);
+    snprintf(what, sizeof what, "%s%s%s", oneof_name(&m->base, (int)m->body_case), *text ? " " : "",
+             text);
     sim_say_message(&w->sim, host, "coordinator", what, why);
 }
 
@@ -142,7 +170,8 @@ void trace_down(struct host *h, const Weft__V1__Down *m)
                  (int)m->storage->epoch);
     else if (m->body_case == WEFT__V1__DOWN__BODY_FENCED)
         why = m->fenced->why;
-    snprintf(what, sizeof what, "%s %s", oneof_name(&m->base, (int)m->body_case), text);
+    snprintf(what, sizeof what, "%s%s%s", oneof_name(&m->base, (int)m->body_case), *text ? " " : "",
+             text);
     sim_say_message(&h->w->sim, "coordinator", h->name, what, why);
 }
 
