@@ -479,6 +479,7 @@ static struct param published[] = {
     {"hf_gpt3", "sgd", 1, 0},
     {"hf_llama2", "sgd", 1, 0},
     {"hf_llama3", "sgd", 1, 0},
+    {"hf_llama32", "sgd", 1, 0},
     {"hf_mistral", "sgd", 1, 0},
     {"hf_qwen2", "sgd", 1, 0},
     {"hf_qwen3", "sgd", 1, 0},

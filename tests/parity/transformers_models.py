@@ -37,6 +37,10 @@ CASES = {
                dict(SHARED, rms_norm_eps=1e-5, rope_parameters={
                    "rope_type": "llama3", "rope_theta": 30.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                    "original_max_position_embeddings": 6})),
+    "llama32": ("llama", dict(LLAMA_SIZES, tied=1, stretch=32.0, length=6), "Llama",
+                {**SHARED, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_parameters": {
+                    "rope_type": "llama3", "rope_theta": 30.0, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 6}}),
     "mistral": ("mistral", dict(LLAMA_SIZES, window=4), "Mistral", dict(SHARED, rms_norm_eps=1e-5, sliding_window=4)),
     "qwen2": ("qwen2", dict(LLAMA_SIZES, tied=1, head_dim=EMBED // HEADS), "Qwen2",
               {**SHARED, "rms_norm_eps": 1e-6, "tie_word_embeddings": True, "head_dim": EMBED // HEADS}),
