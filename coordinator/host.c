@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/row_codec.h"
@@ -17,6 +18,8 @@ enum { FENCED_DAYS = 30 };
 enum { FENCED_MAX = 64 };
 // A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
 enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
+
+enum { LACK_TEXT = 600 }; // bytes of a worker's sentence that are kept
 
 // ---- the table ----
 
@@ -291,6 +294,27 @@ static void mark_busy(struct host *h, const Weft__V1__AttemptHere *at)
     }
 }
 
+// Sentences for people, of a worker's choice.
+static void take_lacks(struct arena *a, struct host *h, const Weft__V1__Register *r)
+{
+    h->nlacks = 0;
+    for (size_t i = 0; i < r->n_lacks && h->nlacks < HOST_LACKS_MAX; i++) {
+        char *kind = arena_printf(a, "%.16s", r->lacks[i]->kind);
+        char *why = arena_printf(a, "%.*s", LACK_TEXT, r->lacks[i]->why);
+        plain_mask(kind);
+        plain_mask(why);
+        h->lacks[h->nlacks++] = (struct lack){kind, why};
+    }
+}
+
+const char *host_lacks(const struct host *h, int kind)
+{
+    for (int i = 0; i < h->nlacks; i++)
+        if (strcmp(h->lacks[i].kind_word, job_device_kind(kind)) == 0)
+            return h->lacks[i].why;
+    return NULL;
+}
+
 void host_take_about(struct host *h, const Weft__V1__Register *r)
 {
     struct arena *a = &h->about;
@@ -307,6 +331,7 @@ void host_take_about(struct host *h, const Weft__V1__Register *r)
     h->devices = arena_array(a, struct device, h->ndevices + 1);
     for (int i = 0; i < h->ndevices; i++)
         take_device(a, r->devices[i], &h->devices[i]);
+    take_lacks(a, h, r);
     for (size_t i = 0; i < r->n_attempts; i++)
         mark_busy(h, r->attempts[i]);
 }

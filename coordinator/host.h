@@ -20,6 +20,11 @@ struct device {
     bool busy; // the latest report shows a rank on it
 };
 
+struct lack { // a kind of devices that a host does not offer
+    const char *kind_word, *why;
+};
+enum { HOST_LACKS_MAX = 4 };
+
 struct host {
     struct list link;
 
@@ -54,6 +59,8 @@ struct host {
     int cores; // 0: not known
     int ndevices;
     struct device *devices;
+    int nlacks;
+    struct lack lacks[HOST_LACKS_MAX];
 };
 
 struct fenced { // an incarnation that is never accepted again
@@ -80,6 +87,7 @@ bool host_takes_work(const struct host *h);
 bool host_is(const struct host *h, const char *incarnation);       // lives as this one, not fenced
 bool host_silent(const struct coord *c, const struct host *h);     // for more than a heartbeat
 void host_take_about(struct host *h, const Weft__V1__Register *r); // what it registers with
+const char *host_lacks(const struct host *h, int kind); // why it has none of these; null: not said
 void host_hold(struct host *h, int device, struct job_record *j, int rank); // j null: gives back
 void host_idle(struct coord *c, struct host *h, int device); // the process on it is gone
 void host_touch(struct coord *c, struct host *h);            // its row is to be written

@@ -36,6 +36,25 @@ static int larger_first(const void *a, const void *b)
     return *(const int *)b - *(const int *)a;
 }
 
+// Why hosts that are there have none of these devices, as their workers say; "" if none says it.
+static const char *list_lacks(const struct job_record *j, struct arena *a)
+{
+    enum { TOLD = 3 };
+    const char *list = NULL;
+    int n = 0;
+    list_for_each (it, &j->coord->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        const char *why = h->conn ? host_lacks(h, j->kind) : NULL;
+        if (why && n++ < TOLD)
+            list = arena_printf(a, "%s%s%s: %s", list ? list : "", list ? "; " : "", host_name(h),
+                                why);
+    }
+    if (!list)
+        return "";
+    return n > TOLD ? arena_printf(a, " (%s; and %d more hosts)", list, n - TOLD)
+                    : arena_printf(a, " (%s)", list);
+}
+
 static void count_supply(const struct job_record *j, struct supply *s, struct arena *a)
 {
     const struct coord *c = j->coord;
@@ -81,9 +100,9 @@ char *shortage_explain(const struct job_record *j, struct arena *a)
         arena_printf(a, "it needs %d %s device%s", j->ranks, kind, end_plural(j->ranks));
     if (!s.devices)
         return arena_printf(a,
-                            "no known host has a %s device, it needs %d: start weft-worker on a "
+                            "no known host has a %s device, it needs %d%s: start weft-worker on a "
                             "host that has them",
-                            kind, j->ranks);
+                            kind, j->ranks, list_lacks(j, a));
     if (s.devices < j->ranks)
         return arena_printf(a, "%s, the known host%s %s %d: start weft-worker on more hosts", needs,
                             end_plural(s.hosts), s.hosts == 1 ? "has" : "have", s.devices);

@@ -129,6 +129,14 @@ static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_
         s->share = arena_strdup(a, host->share);
         s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
     }
+    s->lacks = arena_array(a, Weft__V1__Lack *, host->nlacks + 1);
+    for (int i = 0; i < host->nlacks; i++) {
+        Weft__V1__Lack *l = arena_new(a, Weft__V1__Lack);
+        weft__v1__lack__init(l);
+        l->kind = arena_strdup(a, host->lacks[i].kind_word);
+        l->why = arena_strdup(a, host->lacks[i].why);
+        s->lacks[s->n_lacks++] = l;
+    }
     s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
     for (int i = 0; i < host->ndevices; i++)
         s->devices[s->n_devices++] = new_device_status(host, i, a);

@@ -265,20 +265,31 @@ static void offer_devices(struct worker *w, const struct agent_device *d, int n)
     a->ndevices += n;
 }
 
+// People ask the coordinator why no host has such devices, and not this host's log.
+static void note_lack(struct worker *w, const char *kind, const char *why)
+{
+    struct agent_config *a = &w->c.agent;
+    PRE(a->nlacks < AGENT_LACKS_MAX);
+    a->lacks[a->nlacks++] = (struct agent_lack){kind, arena_strdup(&w->arena, why)};
+}
+
 // A host need not have any, unless a flag says how many to offer.
 static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
 {
     const struct agent_device *d = NULL;
     struct err why = {0};
     int n = 0;
-    if (!f->cuda_devices)
+    if (!f->cuda_devices) {
+        note_lack(w, "cuda", "its worker was started with --cuda-devices 0");
         return 0;
+    }
     if (observe_devices(w->rank, "cuda", 0, &w->arena, &d, &n, &why)) {
         if (f->cuda_devices > 0)
             return err_set(e, ERR_INVALID, "--cuda-devices %d: %s", f->cuda_devices, why.text);
         if (!w->c.agent.ndevices)
             return err_set(e, ERR_INVALID, "this host offers no device: %s", why.text);
         log_info("worker", "offers no GPU: %s", why.text);
+        note_lack(w, "cuda", why.text);
         return 0;
     }
     if (f->cuda_devices > n)
@@ -295,6 +306,8 @@ static int find_devices(const struct flags *f, struct worker *w, struct err *e)
     if (rc)
         return rc;
     offer_devices(w, d, n);
+    if (!cpus)
+        note_lack(w, "cpu", "its worker was started with --cpu-devices 0");
     if ((rc = find_gpus(f, w, e)))
         return rc;
     return w->c.agent.ndevices ? 0 : err_set(e, ERR_INVALID, "this host offers no device");

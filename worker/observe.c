@@ -82,6 +82,18 @@ static int read_answer(int fd, struct buf *b, struct err *e)
     }
 }
 
+// What the probe said is the cause, and people read it far from here: without its name in front.
+static int tell_refusal(const char *rank, const char *kind, const char *said, struct err *e)
+{
+    static const char prefix[] = "weft-rank: ";
+    bool ours = strncmp(said, prefix, sizeof prefix - 1) == 0;
+    said += ours ? sizeof prefix - 1 : 0;
+    int len = (int)strcspn(said, "\n");
+    return ours
+               ? err_set(e, ERR_DEVICE, "%.*s", len, said)
+               : err_set(e, ERR_DEVICE, "%s --probe --kind %s failed: %.*s", rank, kind, len, said);
+}
+
 static int run_probe(const char *rank, const char *kind, int cpus, struct buf *answer,
                      struct err *e)
 {
@@ -96,8 +108,7 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
         if (!child_end(pid, rc ? 0 : END_NS, &status) && !rc)
             rc = err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
         if (!rc && status)
-            rc = err_set(e, ERR_DEVICE, "%s --probe --kind %s failed: %.*s", rank, kind,
-                         (int)strcspn(buf_str(answer), "\n"), buf_str(answer));
+            rc = tell_refusal(rank, kind, buf_str(answer), e);
     }
     close(p[0]);
     return rc;
@@ -152,7 +163,7 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
         rc = read_devices(top, kind, a, &d, n, e);
     buf_clear(&answer);
     if (rc)
-        return err_wrap(e, "cannot probe devices of kind %s", kind), rc;
+        return rc;
     for (int i = 0; i < *n && !strcmp(kind, "cpu"); i++)
         d[i].memory /= *n; // they are one machine's
     *out = d;

@@ -264,6 +264,10 @@ static void print_workers(const void *reply, struct buf *out)
         buf_clear(&models);
     }
     table_print(&t, out);
+    for (size_t i = 0; i < r->n_workers; i++)
+        for (size_t k = 0; k < r->workers[i]->n_lacks; k++)
+            plain_line(out, "%s has no %s: %s", r->workers[i]->name, r->workers[i]->lacks[k]->kind,
+                       r->workers[i]->lacks[k]->why);
 }
 
 static void print_device_json(struct json_out *w, const Weft__V1__DeviceStatus *d)
@@ -306,6 +310,14 @@ static void print_workers_json(const void *reply, struct json_out *w)
         json_array(w, "devices");
         for (size_t d = 0; d < s->n_devices; d++)
             print_device_json(w, s->devices[d]);
+        json_end(w);
+        json_array(w, "lacks");
+        for (size_t k = 0; k < s->n_lacks; k++) {
+            json_object(w, NULL);
+            json_text(w, "kind", s->lacks[k]->kind);
+            json_text(w, "why", s->lacks[k]->why);
+            json_end(w);
+        }
         json_end(w);
         json_end(w);
     }

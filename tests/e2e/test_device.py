@@ -274,7 +274,7 @@ def test_a_kind_that_no_host_has_is_waited_for_by_name(host, toy):
     host.wait_ready()
     job = host.submit(kind(solo.job(host.put_data(toy), 2), "cuda"))
     assert host.status(job)["state"] == "QUEUED"
-    assert "no known host has a cuda device, it needs 2" in host.why(job)
+    assert "no known host has a cuda device, it needs 2 (w0: its worker was started with --cuda-devices 0): " in host.why(job)
     host.weft("cancel", job)
 
 

@@ -2,6 +2,7 @@
 """The service as a user meets it: daemons, submit, watch, why, and every verb's effect on real jobs."""
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -166,6 +167,22 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
     away = one.popen("jobs", "--coordinator", f"unix:{place}/nobody.sock")
     away.communicate(timeout=solo.WATCHDOG)
     assert away.returncode == 3
+
+
+def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
+    """The cause is the host's, who waits for it is another person."""
+    cause = re.search(r"offers no GPU: (.+)", one.workers[0].text())
+    if not cause:
+        pytest.skip("this machine has a GPU")
+    job = one.submit({**solo.job(one.put_data(toy), 1), "resources": {"kind": "cuda"}})
+    for told in (one.weft("status", job).out, one.why(job), one.weft("jobs").out):
+        assert f"no known host has a cuda device, it needs 1 (w0: {cause[1]})" in " ".join(told.split()), told
+    assert f"w0 has no cuda: {cause[1]}\n" in one.weft("workers").out
+    assert one.json("workers")["workers"][0]["lacks"] == [{"kind": "cuda", "why": cause[1]}]
+    watch = one.popen("watch", job)
+    assert cause[1] in watch.stdout.readline()
+    one.weft("cancel", job)
+    watch.communicate(timeout=solo.WATCHDOG)
 
 
 @pytest.mark.parametrize("args, code, says", [

@@ -94,6 +94,9 @@ struct agent *agent_new(const struct agent_config *c)
     for (int i = 0; i < c->ndevices; i++)
         d[i] = dup_device(g, &c->devices[i]);
     g->c.devices = d;
+    for (int i = 0; i < c->nlacks; i++)
+        g->c.lacks[i] =
+            (struct agent_lack){dup_text(g, c->lacks[i].kind), dup_text(g, c->lacks[i].why)};
     g->cluster = copy_text(c->cluster);
     g->incarnation = copy_text(c->incarnation);
     g->lease_ns = LEASE_NS;

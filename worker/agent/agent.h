@@ -37,6 +37,10 @@ struct agent_device {
     // Of an accelerator (kernels/backend.h, struct device_info); null: nothing to say.
     const char *isa, *driver, *pci, *uuid, *peers;
 };
+struct agent_lack { // a kind of devices that this host does not offer
+    const char *kind, *why;
+};
+enum { AGENT_LACKS_MAX = 4 };
 struct agent_config {
     unsigned char seed[32];
     const char *host;        // id, 32 hex digits, durable
@@ -46,6 +50,8 @@ struct agent_config {
     const char *data_root, *checkpoint_root; // null: none (`weft run`)
     const struct agent_device *devices;
     int ndevices;
+    struct agent_lack lacks[AGENT_LACKS_MAX];
+    int nlacks;
     int64_t memory;
     int cores;        // that its ranks may use
     int64_t grace_ns; // for SIGTERM's drain

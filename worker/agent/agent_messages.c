@@ -59,6 +59,13 @@ static void fill_devices(const struct agent *g, Weft__V1__Register *m, struct ag
         d->peers = dup_text(out, g->c.devices[i].peers);
         m->devices[m->n_devices++] = d;
     }
+    m->lacks = arena_array(out->arena, Weft__V1__Lack *, g->c.nlacks + 1);
+    for (int i = 0; i < g->c.nlacks; i++) {
+        NEW(l, V1__Lack, v1__lack);
+        l->kind = dup_text(out, g->c.lacks[i].kind);
+        l->why = dup_text(out, g->c.lacks[i].why);
+        m->lacks[m->n_lacks++] = l;
+    }
 }
 
 static Weft__Rank__Progress *make_progress(const struct agent *g, const struct attempt_rank *r,
