@@ -9,6 +9,7 @@ set -eu
 build=$1 bundle=$2
 shift 2
 most=$((60 << 20))
+rm -rf "$bundle/lib" # of a bundle before: the programs would find these, and not the system's
 mkdir -p "$bundle/lib" "$bundle/tests/parity"
 cp -r tests/parity/golden "$bundle/tests/parity/"
 cp tests/cuda/gpu_test.sh tests/cuda/libraries.sh tests/cuda/models.py "$bundle/"
