@@ -14,7 +14,10 @@ trainings these are. GPU_TEST_ONLY: those trainings alone that have this in thei
 
 real: 20 steps of GPT-2 124M in bf16, 16 samples of 1024: attention by the library takes several turns over its scratch.
 What one device may do in several ways has to come to one thing: ops fused and apart, sums in order and in any order, the
-library's attention and our own. GPU_TEST_TINY=1: at a size for laptops.
+library's attention and our own.
+
+GPU_TEST_TINY=1 is for the emulated twin: at a size for laptops, a few steps of each training, and the twin plays the
+faults.
 """
 import contextlib
 import ctypes
@@ -31,7 +34,9 @@ import time
 
 LIMIT = 300  # seconds of one training; only a hang takes so long
 KILL = "mlp-f32"  # the training that is killed; so many steps, so many between checkpoints
-KILL_STEPS, KILL_EVERY = 600, 100
+TINY = os.environ.get("GPU_TEST_TINY") == "1"
+KILL_STEPS, KILL_EVERY = (60, 10) if TINY else (600, 100)
+TINY_STEPS = 5  # of a training, of those that were recorded
 
 
 # ---- here: what is recorded ----------------------------------------------------------------------
@@ -168,7 +173,9 @@ def check(folder, rank):
 
     def trained(name):
         job = folder / f"{name}.yaml"
-        return report(name, lambda place: same_losses(Training(rank, job, place).finish(), expected[name]))
+        steps = min(TINY_STEPS, len(expected[name]["losses"])) if TINY else len(expected[name]["losses"])
+        want = {**expected[name], "losses": expected[name]["losses"][:steps]}
+        return report(name, lambda place: same_losses(Training(rank, job, place, "-s", f"train.steps={steps}").finish(), want))
 
     good = [trained(name) for name in expected if only in name]
     if only in f"{KILL}-killed":
@@ -180,7 +187,7 @@ def check(folder, rank):
 
 REAL = {"layers": 12, "embed": 768, "heads": 12, "seq": 1024, "vocab": 50257, "vocab_multiple": 128}
 REAL_TINY = {"layers": 2, "embed": 32, "heads": 2, "seq": 16, "vocab": 250, "vocab_multiple": 128}
-REAL_STEPS = 4 if os.environ.get("GPU_TEST_TINY") == "1" else 20
+REAL_STEPS = 4 if TINY else 20
 REAL_TOLERANCE = {"loss": 5e-3, "grad_norm": 5e-2}  # relative, of every step
 SAME_BITS = ("in order, again", "in order, launched early")
 WAYS = {  # what is set, which switch is in the environment; each is held against the first
@@ -200,11 +207,10 @@ def real_job(place):
     sys.path[:0] = [str(here / "bench"), str(here.parent / "bench/gpu")]
     import sizes
 
-    tiny = os.environ.get("GPU_TEST_TINY") == "1"
-    model = REAL_TINY if tiny else REAL
+    model = REAL_TINY if TINY else REAL
     sizes.write_tokens(place / "tokens.bin", next(s for s in sizes.SIZES.values() if s.vocab == model["vocab"]))
     job = {"name": "real", "mesh": {"dp": 1}, "resources": {"kind": "cuda"}, "model": {"program": "gpt2", **model},
-           "data": {"format": "tokens", "train": {"tokens": "tokens.bin"}, "batch": 2 if tiny else 16},
+           "data": {"format": "tokens", "train": {"tokens": "tokens.bin"}, "batch": 2 if TINY else 16},
            "optimizer": {"kind": "adamw", "weight_decay": 0.1, "clip_norm": 1.0}, "schedule": {"kind": "constant", "value": 3e-4},
            "precision": {"compute": "bf16"}, "restart": {"hang_after": "DURATION"}, "train": {"steps": 100000}}
     (place / "job.yaml").write_text(json.dumps(job).replace('"DURATION"', "120s"))
@@ -303,9 +309,14 @@ def without_memory(rank, place):
 
 
 def faults(rank):
+    hidden = {"WEFT_FAKE_CUDA": "nodevice"} if TINY else {"CUDA_VISIBLE_DEVICES": ""}
+
+    def no_memory(place):
+        return faulty(rank, place, 8, {"WEFT_FAKE_CUDA": "oom:1"}, "out of memory", "rank 0") if TINY else without_memory(rank, place)
+
     return all([
-        report("no device", lambda place: faulty(rank, place, 8, {"CUDA_VISIBLE_DEVICES": ""}, "no NVIDIA device", "rank 0")),
-        report("no memory", lambda place: without_memory(rank, place)),
+        report("no device", lambda place: faulty(rank, place, 8, hidden, "no NVIDIA device", "rank 0")),
+        report("no memory", no_memory),
     ])
 
 

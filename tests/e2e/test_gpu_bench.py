@@ -35,13 +35,13 @@ esac
 
 
 class Ended:
-    def __init__(self, place, stage, *args, n=N, env=None):
+    def __init__(self, place, stage, *args, n=N, peer=PEER, limit=600, env=None):
         fake = place / "python"
-        fake.write_text(PEER.format(n=n, python=sys.executable))
+        fake.write_text(peer.format(n=n, python=sys.executable))
         fake.chmod(0o755)
         rates = ",".join(f"{x / 1e12:.6f}" for x in RATES.values())
         p = subprocess.run(["sh", LEASE, stage, solo.BUILD, place / "out", *(["--tiny", "--rates", rates, "--warm", "1", "--steps", "2"] if
-                            stage != "2" else []), *args], check=False, text=True, timeout=600,
+                            stage != "2" else []), *args], check=False, text=True, timeout=limit,
                            env={**os.environ, "WEFT_BACKEND_DIR": str(EMULATED), "PYTHON": str(fake), **(env or {})},
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.code, self.said = p.returncode, p.stdout
@@ -85,16 +85,21 @@ def test_what_is_launched_early_is_told_from_what_is_not(place):
     assert re.search(r"^weft, any order +1 +[0-9.]+", end.text, re.M) and re.search(r"^weft +1 +[0-9.]+", end.text, re.M), end.text
 
 
-def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
+def llm_c(place):
+    """Sources in llm.c's place: their Makefile notes in `told` what it is asked, and only builds without cuDNN."""
     sources = place / "llm.c"
-    sources.mkdir()
+    (sources / "cudnn-frontend/include").mkdir(parents=True)
     (sources / "train_gpt2.cu").write_text("its source")
     (place / "says").write_text(f"| num_parameters        | {N}   |\ndevice memory usage: 2048 MiB / 81000 MiB\n" + "".join(
         f"step    {k}/3 | loss 5.{k}00000 (+0.10z)| norm 2.5000 (-1.20z)| lr 3.00e-04 | {ms:.2f} ms | 1.0% bf16 MFU | 99 tok/s\n"
         for k, ms in ((1, 900), (2, 20), (3, 40))))
     (sources / "Makefile").write_text(f"PFLAGS = its own\ntrain_gpt2cu: train_gpt2.cu\n\techo '$(PFLAGS), $(NVCC_LDFLAGS), $(USE_CUDNN)' >>{place}/told\n"
                                       f"\t[ $(USE_CUDNN) = 0 ]\n\tprintf '#!/bin/sh\\ncat {place}/says\\n' >$@\n\tchmod +x $@\n")
-    (sources / "cudnn-frontend/include").mkdir(parents=True)
+    return sources
+
+
+def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
+    sources = llm_c(place)
     end = Ended(place, "3", "--llmc", sources)
     assert end.code == 0, end.said
     turns, p50, _, _, tokens, _, gib, _, loss = next(line for line in end.text.splitlines() if line.startswith("llm.c ")).split()[1:10]
@@ -245,3 +250,27 @@ def test_a_sweep_offers_less_of_the_scratch_that_is_planned(place):
     log = (place / "out/gpu-bench-log.txt").read_text()
     for mib in (32, 64, 128, 256):
         assert f"attention_grad 2x16x2/2x16 in {mib << 20} bytes: chosen cudnn" in log
+
+
+REHEARSED = """#!/bin/sh
+case "$*" in
+-c*) exit 0 ;;
+*"bench.py "* | *"models.py "*) exec {python} "$@" ;;
+*) echo '{{"library": "stand-in 1", "ms": [40, 10, 20, 30, 15], "loss": 5.5, "gib": 1.5, "parameters": {n}, "ready_s": 7}}' ;;
+esac
+"""
+
+
+@pytest.mark.skipif(not solo.LONG, reason="SKIPPED: WEFT_LONG: all stages take minutes")
+def test_all_stages_are_done_whole_and_within_their_times(place):
+    """Those of make gpu-rehearsal, with its switches, from a build; of stage 2 what no other test runs on the twin."""
+    asked = [*("1", "2"), *(n for n in stages.STAGES if n != "1")]
+    end = Ended(place, ",".join(asked), "--whole", "--llmc", llm_c(place), peer=REHEARSED,
+                env={"GPU_TEST_PART": "real faults", "GPU_TEST_TINY": "1", "WEFT_REQUIRE_GPU": "1"}, limit=3000)
+    assert end.code == 0, end.said
+    took = {stage: int(seconds) for stage, seconds in re.findall(r"^stage (\S+): passed, (\d+) s$", end.said, re.M)}
+    assert list(took) == asked
+    assert all(took[n] <= {**stages.BUDGETS, "2": 560}[n] for n in asked), took
+    for stage in stages.STAGES:
+        [path] = (place / "out").glob(f"*-gpu-{stage}.txt")
+        assert not re.search("LEFT OUT|FAILED|FELL BACK", path.read_text()), path.read_text()

@@ -201,7 +201,7 @@ class Bench:
         fell = self.runner.fell_back
         self.result.notes += [f"FELL BACK  {part} {what}: {len(fell)}:", *(f"    {line[:200]}" for line in fell)] if fell else []
         if self.runner.chosen and not part.startswith(("ends-", "sweep-")):  # those are no choices of a training
-            self.result.choices.setdefault((part, what), []).extend(self.runner.chosen)
+            self.result.choices.setdefault((part, what), {}).update(dict.fromkeys(self.runner.chosen))  # each once
         self.took[part, what] = Took(time.monotonic() - began, self.start_s)
         return instead
 
