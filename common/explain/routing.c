@@ -75,11 +75,15 @@ static uint64_t count_exchange(const struct checker *c, const struct graph *g, e
     return count_both_ways(c, tokens, &here, &there);
 }
 
+// The axes that the names stand for; the mesh may lack some.
 static struct dim_cut find_axes(const struct checker *c, const struct job_names *names)
 {
     struct dim_cut cut = {0};
-    for (int i = 0; i < names->n; i++)
-        dim_append(&cut, job_axis_find(&c->fix.job->mesh, names->name[i]));
+    for (int i = 0; i < names->n; i++) {
+        int axis = job_axis_find(&c->fix.job->mesh, names->name[i]);
+        if (axis >= 0)
+            dim_append(&cut, axis);
+    }
     return cut;
 }
 

@@ -93,6 +93,11 @@ static void the_axis_of_experts_comes_last(void **state)
                    "direction instead of 2.5 KiB; ",
                    fix);
     assert_string_equal(fix, "sharding.rules.batch=[dp, ep]");
+    // fsdp is no axis of this mesh: the same bytes.
+    expect_finding(&usual, "dp: 2, ep: 2", "rules: {batch: [ep, dp, fsdp]}", FINDING_EXPERT_ORDER,
+                   "exchange, 10.1 KiB a layer, microbatch and direction instead of 2.5 KiB; ",
+                   fix);
+    assert_string_equal(fix, "sharding.rules.batch=[dp, fsdp, ep]");
     expect_finding(&usual, "ep: 2, tp: 3", "rules: {expert: [ep, tp]}", FINDING_EXPERT_ORDER,
                    "exchange, 11.8 KiB a layer, microbatch and direction instead of 1.7 KiB", fix);
     assert_string_equal(fix, "sharding.rules.expert=[tp, ep]");
