@@ -155,31 +155,31 @@ static bool batch_divides(const struct compiled *c, const struct job *job, const
     return job->data.batch / job->train.microbatches % mesh_product(&c->mesh, axes) == 0;
 }
 
-// No error, and no warning that takes the place of the one that is to go.
-static bool is_sound(const struct compiled *c, const struct job *job, const struct sharding *s,
-                     struct arena *a)
+// What there is to say against a sharding: errors, and warnings that would take the place of one that is
+// to go.
+static int count_objections(const struct compiled *c, const struct job *job,
+                            const struct sharding *s, struct arena *a)
 {
     const struct graph *g = c->global[PROGRAM_TRAIN];
     struct findings found;
+    int n = s->facts.errors;
     findings_init(&found, job, a);
-    if (s->facts.errors || !batch_divides(c, job, s))
-        return false;
     heads_check(s, job, &c->mesh, g, &found);
     routing_check(s, job, &c->mesh, g, &found);
     for (int i = 0; i < found.n; i++)
-        if (finding_is_error(found.items[i].code) || found.items[i].code == FINDING_EXPERT_ORDER)
-            return false;
-    return true;
+        n += finding_is_error(found.items[i].code) || found.items[i].code == FINDING_EXPERT_ORDER;
+    return n;
 }
 
-static bool cut_again(const struct compiled *c, const struct job *job, struct arena *a,
-                      struct graph *cut)
+static bool cut_again(const struct compiled *c, const struct job *job, const struct job *changed,
+                      struct arena *a, struct graph *cut)
 {
     struct err e = {0};
     struct sharding *s = arena_new(a, struct sharding);
-    sharding_resolve(s, job, &c->mesh, c->dims, a);
+    sharding_resolve(s, changed, &c->mesh, c->dims, a);
     sharding_check(s, &c->mesh, c->global[PROGRAM_TRAIN]);
-    if (!is_sound(c, job, s, a))
+    if (!batch_divides(c, job, s) ||
+        count_objections(c, changed, s, a) > count_objections(c, job, c->sharding, a))
         return false;
     graph_init(cut, a, c->dims, &e);
     return partition(c->global[PROGRAM_TRAIN], &c->mesh, s, cut, &e) == 0;
@@ -191,7 +191,7 @@ bool rules_try(const struct compiled *c, const struct job *job, const struct rul
     struct arena scratch = {0};
     struct job *changed = arena_new(&scratch, struct job);
     struct graph *cut = arena_new(&scratch, struct graph);
-    bool ok = change_job(c, job, r, &scratch, changed) && cut_again(c, changed, &scratch, cut);
+    bool ok = change_job(c, job, r, &scratch, changed) && cut_again(c, job, changed, &scratch, cut);
     if (ok)
         *out = work_count(c, cut);
     arena_clear(&scratch);

@@ -31,7 +31,8 @@ void rules_add(struct rules_change *to, const char *dim, axis_set axes);
 const char *rules_text(const struct compiled *c, const struct job *job,
                        const struct rules_change *r, struct arena *a);
 
-// What the changed rules make of the step. False: they would be refused, or get a warning of their own.
+// What the changed rules make of the step. False: there would be more to refuse than now, or another
+// warning.
 bool rules_try(const struct compiled *c, const struct job *job, const struct rules_change *r,
                struct work *out);
 // Rules that share the work out so well that no finding of it is left: true. Else false, and the change

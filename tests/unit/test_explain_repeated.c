@@ -276,6 +276,24 @@ static void where_no_rules_help_no_fix_is_told(void **state)
         FINDING_REDUNDANT, "devices along x repeat each other's matmuls: ", NULL);
 }
 
+// Ten heads divide by five and the hidden layer's features do not: a part of the work can be shared.
+static void where_rules_help_a_little_it_is_said_how_much(void **state)
+{
+    static const char *const text =
+        "name: t\nmodel: {program: gpt2, layers: 2, embed: 24, heads: 10, head_dim: 4, seq: 24, "
+        "vocab: "
+        "25, vocab_multiple: 1}\ndata: " TOKENS "\ntrain: {steps: 1}\nmesh: {x: 5}\n"
+        "sharding: {rules: {vocab: x, heads: ~}}\n";
+    char says[200];
+    (void)state;
+    double then = find_utilisation(text, "sharding.rules.heads=x");
+    assert_true(then > 1.05 * find_utilisation(text, NULL) && then < 0.75);
+    snprintf(says, sizeof says,
+             "no rules alone end that, and the best of them, sharding.rules.heads=x, give %.3g",
+             then);
+    expect_finding(text, FINDING_REDUNDANT, says, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_multiple_of_a_ruled_size_is_named_with_its_line),
         cmocka_unit_test(a_size_of_most_parameters_without_a_rule_is_named),
         cmocka_unit_test(where_no_rules_help_no_fix_is_told),
+        cmocka_unit_test(where_rules_help_a_little_it_is_said_how_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
