@@ -25,7 +25,7 @@
 
 #include "common/base/clock.h"
 #include "tests/bench/allreduce_sizes.h"
-#include "tests/bench/board.h"
+#include "tests/bench/bench_board.h"
 #include "tests/support/collective_run.h"
 #include "worker/collective/collective.h"
 

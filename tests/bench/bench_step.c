@@ -29,7 +29,7 @@
 #include "common/model/schema_list.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
-#include "tests/bench/board.h"
+#include "tests/bench/bench_board.h"
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/train/inputs.h"
 

@@ -74,6 +74,8 @@ PLANTED = {
         "worker/main.c: fputs() prints: people are written to by plain.h alone [printing]"),
     "two files of one name": (
         {"worker/job.c": SPDX}, "worker/job.c: has the same name as common/job/job.c [basenames]"),
+    "a test's file of a product file's name": (
+        {"tests/unit/job.h": SPDX}, "tests/unit/job.h: has the same name as common/job/job.h [basenames]"),
     "a source that is too long": (
         {"worker/long.c": SPDX + "int x;\n" * 700}, "worker/long.c: 701 lines; over 700 a noun is hiding [lengths]"),
     "a header that is too long": (

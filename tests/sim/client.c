@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "coordinator/words.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 static void sends(void *arg, uint64_t tag)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's database: a log of committed transactions and the rows that they add up to.
 // What is not committed is nowhere. An old copy is the log up to an older transaction.
-#include "tests/sim/world.h"
+#include "tests/sim/sim_world.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "common/base/map.h"
 #include "common/ckpt/commit.h"
 #include "coordinator/words.h"
-#include "tests/sim/check.h"
 #include "tests/sim/mutate.h"
+#include "tests/sim/sim_check.h"
 
 struct row {
     const char *key;

@@ -54,7 +54,7 @@ struct disk {
     int eio_per_mille;  // of fsyncs that fail
     int slow_per_mille; // of calls that take up to two seconds
     int open_fds;
-    // What is watched (check.c): a rename of an entry of a job's directory, before it is done.
+    // What is watched (sim_check.c): a rename of an entry of a job's directory, before it is done.
     void *watch_arg;
     void (*on_call)(void *arg);
     void (*on_rename)(void *arg, struct disk_node *dir, const char *from, const char *to);

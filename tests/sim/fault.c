@@ -2,7 +2,7 @@
 // The faults of a schedule: what strikes, when, and their end.
 #include <string.h>
 
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 // Which faults a seed draws from. Every tenth seed or so is harmless: then nothing may restart.
 static const struct fault_mix mixes[] = {

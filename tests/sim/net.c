@@ -5,7 +5,7 @@
 // under way, perhaps much later, and each end hears of it in its own time: so an old stream's words
 // still come in behind a new one's. A partition holds one way or both back; it ends streams by
 // keepalive when it lasts.
-#include "tests/sim/world.h"
+#include "tests/sim/sim_world.h"
 
 #include "common/base/err.h"
 

@@ -11,8 +11,8 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
-#include "tests/sim/check.h"
 #include "tests/sim/mutate.h"
+#include "tests/sim/sim_check.h"
 
 static void step_next(struct rank *r);
 

@@ -2,7 +2,7 @@
 // Inside of a simulated rank: rank.c (its life and its steps), save.c (checkpoints), sim_attempt.c (what
 // the ranks of one attempt do together, without any daemon).
 #pragma once
-#include "tests/sim/world.h"
+#include "tests/sim/sim_world.h"
 
 enum { MAX_STEPS = 64 };
 

@@ -9,9 +9,9 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/stream.h"
-#include "tests/sim/check.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/rank.h"
+#include "tests/sim/sim_check.h"
 
 int shard_text(const char *job, int64_t step, int rank, char out[200])
 {

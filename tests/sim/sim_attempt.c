@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 struct sim_attempt *sim_attempt_join(struct rank *r)
 {

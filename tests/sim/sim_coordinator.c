@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "common/base/err.h"
-#include "tests/sim/check.h"
 #include "tests/sim/mutate.h"
-#include "tests/sim/world.h"
+#include "tests/sim/sim_check.h"
+#include "tests/sim/sim_world.h"
 
 struct sim_coordinator_input {
     struct sim_coordinator_input *next;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One schedule of solo attempts: a user who starts a run of some ranks again and again until its
 // last step is saved, the real leader in rank 0's process, and the same ranks, saves and disk as in
-// a cluster's schedules (world.c). There is no coordinator and no agent.
+// a cluster's schedules (sim_world.c). There is no coordinator and no agent.
 //
 //   user ─► fence, choose a checkpoint ─► leader (the real leader_step) ◄─► ranks ─► disk
 //
 // The leader lives as long as rank 0's process: it dies with it by a signal, stands still with it,
-// and stays a while after rank 0's own end. Beside the invariants of check.h:
+// and stays a while after rank 0's own end. Beside the invariants of sim_check.h:
 //   the culprit   who fails an attempt is named, once, and it was that one; nobody who only gives
 //                 up is named when somebody else had failed before
 //   no waiting    who stands still for good is named and its attempt ends
@@ -16,7 +16,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/leader.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 enum {
     POLL_MS = 150,

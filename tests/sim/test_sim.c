@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "tests/sim/mutate.h"
-#include "tests/sim/world.h"
+#include "tests/sim/sim_world.h"
 #include "tests/unit/unit.h"
 
 unsigned long long weft_rules_off;

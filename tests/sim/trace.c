@@ -6,7 +6,7 @@
 
 #include "common/ckpt/commit.h"
 #include "coordinator/words.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 static const char *oneof_name(const ProtobufCMessage *m, int number)
 {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 struct act {
     struct host *host;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks remember. Shared by check.c and check_disk.c.
+// What the checks remember. Shared by sim_check.c and sim_check_disk.c.
 #pragma once
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 struct seen_ckpt {
     struct seen_ckpt *next;

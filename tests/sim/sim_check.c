@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The invariants over what processes, messages and rows do. What they say of the storage is
-// check_disk.c. See check.h.
-#include "tests/sim/check_in.h"
+// sim_check_disk.c. See sim_check.h.
+#include "tests/sim/sim_check_in.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The invariants of the storage: one commit a (job, step, epoch), no stale one, nothing half there,
-// nothing acknowledged lost, nothing deleted that retention must keep. See check.h.
+// nothing acknowledged lost, nothing deleted that retention must keep. See sim_check.h.
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "tests/sim/check_in.h"
+#include "tests/sim/sim_check_in.h"
 #include "tests/support/digest.h"
 
 // ---- whole ----

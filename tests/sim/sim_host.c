@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/attempt/life.h"
-#include "tests/sim/check.h"
 #include "tests/sim/rank.h"
+#include "tests/sim/sim_check.h"
 
 static void step(struct host *h, struct agent_event *ev);
 

@@ -87,7 +87,7 @@ void sim_coordinator_hear(struct world *w, enum coord_event_kind kind, uint64_t 
 struct call;
 void sim_coordinator_call(struct world *w, struct call *c);
 
-// ---- host.c ----
+// ---- sim_host.c ----
 struct slot {
     bool used;
     struct rank *rank;
@@ -120,7 +120,7 @@ void host_received(struct host *h, const uint8_t *data, size_t len);
 void host_rank_says(struct rank *r, const Weft__Rank__Frame *f);
 void host_rank_ended(struct rank *r, int code, int signal);
 void host_step(struct host *h, struct agent_event *ev);
-void storage_do(struct host *h, const Weft__V1__Storage *op); // storage.c
+void storage_do(struct host *h, const Weft__V1__Storage *op); // sim_storage.c
 
 // ---- rank.c ----
 struct rank *rank_spawn(struct host *h, int slot, const struct agent_spawn *s);
@@ -169,7 +169,7 @@ struct sim_result {
     char why[600];
     uint64_t events;
 };
-const struct variant *variant_at(int i); // world.c
+const struct variant *variant_at(int i); // sim_world.c
 int variant_count(void);
 const struct variant *variant_of(const char *resolved);
 // Seeds from here on are schedules of solo attempts.

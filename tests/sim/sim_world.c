@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One schedule: a cluster is built, works under faults, then in peace until all jobs have ended.
-#include "tests/sim/world.h"
+#include "tests/sim/sim_world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "common/base/buf.h"
 #include "common/job/job.h"
 #include "common/model/schema_list.h"
-#include "tests/sim/check.h"
+#include "tests/sim/sim_check.h"
 
 // ---- kinds of jobs ----
 static const struct job_kind {
