@@ -73,7 +73,7 @@ static const char *advise_own(const struct meaning *m)
                : "put that right, then run the same command again";
 }
 
-int link_explain(const struct link *l, enum rpc_code code, const char *text)
+int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = find_meaning(code);
     char what[RPC_TEXT_MAX + 40], where[LINK_ADDRESS_MAX + 80];
@@ -109,7 +109,7 @@ static const char *find_origin(const char *flag)
     return e && *e ? "MASTER_ADDR" : "the default";
 }
 
-int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *e)
+int cli_link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *e)
 {
     static const char *const names[] = {"client", "admin"};
     *out = (struct rpc_tls){0};
@@ -127,11 +127,11 @@ int link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct err *
     return err_set(e, ERR_INVALID, "%s holds neither client.pem nor admin.pem", dir);
 }
 
-int link_dial(struct link *l, const struct verb *v, const char *address, const char *tls,
-              struct err *e)
+int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address, const char *tls,
+                  struct err *e)
 {
     struct rpc_channel_options o = {.address = l->address};
-    *l = (struct link){.verb = v, .origin = find_origin(address)};
+    *l = (struct cli_link){.verb = v, .origin = find_origin(address)};
     if (!tls) {
         tls = getenv("WEFT_TLS");
         tls = tls && *tls ? tls : NULL;
@@ -140,7 +140,7 @@ int link_dial(struct link *l, const struct verb *v, const char *address, const c
     if (rc)
         return rc;
     l->secure = tls != NULL;
-    if ((rc = link_tls(tls, &l->arena, &o.tls, e)))
+    if ((rc = cli_link_tls(tls, &l->arena, &o.tls, e)))
         return rc;
     if ((rc = rpc_open(&l->rpc, e)))
         return rc;
@@ -154,7 +154,7 @@ static void exit_interrupted(int sig)
     _exit(CLIENT_INTERRUPTED);
 }
 
-int link_open(struct link *l, const struct verb *v, const struct args *a)
+int cli_link_open(struct cli_link *l, const struct verb *v, const struct args *a)
 {
     struct err e = {0};
     struct sigaction act = {.sa_handler = exit_interrupted};
@@ -162,46 +162,46 @@ int link_open(struct link *l, const struct verb *v, const struct args *a)
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone shows as a failed write
-    if (!link_dial(l, v, a->coordinator, a->tls, &e))
+    if (!cli_link_dial(l, v, a->coordinator, a->tls, &e))
         return CLIENT_OK;
     snprintf(advice, sizeof advice, "see `weft help %s` on --coordinator and --tls", v->name);
     complain(v, e.text, l->address[0] ? l->address : NULL, advice);
-    link_close(l);
+    cli_link_close(l);
     return CLIENT_USAGE;
 }
 
-void link_close(struct link *l)
+void cli_link_close(struct cli_link *l)
 {
     if (l->channel)
         rpc_hang_up(l->channel);
     rpc_close(l->rpc);
     arena_clear(&l->arena);
-    *l = (struct link){0};
+    *l = (struct cli_link){0};
 }
 
 // ---- one call ----
 
-int link_try(struct link *l, enum link_method m, const ProtobufCMessage *request,
-             int64_t timeout_ns, ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
+int cli_link_try(struct cli_link *l, enum cli_link_method m, const ProtobufCMessage *request,
+                 int64_t timeout_ns, ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
     *code = RPC_OK;
     *reply = NULL;
     return rpc_ask(l->rpc, l->channel, &methods[m], request, timeout_ns, reply, code, e);
 }
 
-int link_ask(struct link *l, enum link_method m, const ProtobufCMessage *request,
-             ProtobufCMessage **reply)
+int cli_link_ask(struct cli_link *l, enum cli_link_method m, const ProtobufCMessage *request,
+                 ProtobufCMessage **reply)
 {
     struct err e = {0};
     enum rpc_code code;
     int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : LINK_TIMEOUT_S; // a submit is planned first
-    int rc = link_try(l, m, request, seconds * CLOCK_S, reply, &code, &e);
+    int rc = cli_link_try(l, m, request, seconds * CLOCK_S, reply, &code, &e);
     if (!rc)
         return CLIENT_OK;
-    return link_explain(l, rc == ERR_PEER && code == RPC_OK ? RPC_UNAVAILABLE : code, e.text);
+    return cli_link_explain(l, rc == ERR_PEER && code == RPC_OK ? RPC_UNAVAILABLE : code, e.text);
 }
 
-void link_free(void *message)
+void cli_link_free(void *message)
 {
     protobuf_c_message_free_unpacked(message, NULL);
 }
@@ -210,7 +210,7 @@ void link_free(void *message)
 
 enum { FIRST_PAUSE_MS = 100, LONGEST_PAUSE_MS = 2000 };
 
-void link_stream_open(struct link_stream *s, const ProtobufCMessage *request)
+void cli_link_stream_open(struct cli_link_stream *s, const ProtobufCMessage *request)
 {
     if (s->call)
         rpc_cancel(s->link->rpc, s->call);
@@ -226,7 +226,7 @@ static bool is_temporary(enum rpc_code code)
 
 // Decides what the end of a call means: an end in order, a failure, or a pause before the next
 // call.
-static enum link_said judge_close(struct link_stream *s, bool patient, enum rpc_code code)
+static enum cli_link_said judge_close(struct cli_link_stream *s, bool patient, enum rpc_code code)
 {
     int64_t now = clock_mono_ns(), pause = FIRST_PAUSE_MS;
     s->call = 0;
@@ -244,10 +244,11 @@ static enum link_said judge_close(struct link_stream *s, bool patient, enum rpc_
     return LINK_AWAY;
 }
 
-static enum link_said take_event(struct link_stream *s, bool patient, struct rpc_event *ev,
-                                 ProtobufCMessage **m, enum rpc_code *code, char text[RPC_TEXT_MAX])
+static enum cli_link_said take_event(struct cli_link_stream *s, bool patient, struct rpc_event *ev,
+                                     ProtobufCMessage **m, enum rpc_code *code,
+                                     char text[RPC_TEXT_MAX])
 {
-    enum link_said said = LINK_NOTHING;
+    enum cli_link_said said = LINK_NOTHING;
     if (ev->call == s->call && ev->kind == RPC_MESSAGE) {
         *m = rpc_event_take(ev);
         s->heard = true;
@@ -263,15 +264,15 @@ static enum link_said take_event(struct link_stream *s, bool patient, struct rpc
     return said;
 }
 
-enum link_said link_stream_next(struct link_stream *s, const ProtobufCMessage *request,
-                                bool patient, int64_t timeout_ns, ProtobufCMessage **m,
-                                enum rpc_code *code, char text[RPC_TEXT_MAX])
+enum cli_link_said cli_link_stream_next(struct cli_link_stream *s, const ProtobufCMessage *request,
+                                        bool patient, int64_t timeout_ns, ProtobufCMessage **m,
+                                        enum rpc_code *code, char text[RPC_TEXT_MAX])
 {
     struct rpc_event ev;
     int64_t now = clock_mono_ns();
     if (!s->call) {
         if (now >= s->again_ns)
-            link_stream_open(s, request);
+            cli_link_stream_open(s, request);
         else if (s->again_ns - now < timeout_ns)
             timeout_ns = s->again_ns - now;
     }

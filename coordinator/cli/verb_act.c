@@ -28,10 +28,10 @@ int verb_act(const struct verb *v, const struct args *a)
 {
     Weft__V1__ActRequest req;
     char id[ID_LEN];
-    struct link l = {0};
+    struct cli_link l = {0};
     ProtobufCMessage *reply;
     weft__v1__act_request__init(&req);
-    int rc = link_open(&l, v, a);
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
     request_random(id); // such a verb may be repeated by hand without harm, so its id is not kept
@@ -39,11 +39,11 @@ int verb_act(const struct verb *v, const struct args *a)
     req.verb = (Weft__V1__Verb)v->act;
     req.target = arena_strdup(&l.arena, a->pos[0]);
     req.why = arena_strdup(&l.arena, a->why ? a->why : "");
-    rc = link_ask(&l, LINK_ACT, &req.base, &reply);
+    rc = cli_link_ask(&l, LINK_ACT, &req.base, &reply);
     if (!rc) {
         print_reply(v, (const Weft__V1__ActReply *)(const void *)reply, a->json);
-        link_free(reply);
+        cli_link_free(reply);
     }
-    link_close(&l);
+    cli_link_close(&l);
     return rc;
 }

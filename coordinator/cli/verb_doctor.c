@@ -314,7 +314,7 @@ static void check_tls(struct check *c)
     char role[32], name[TLS_NAME_MAX + 1], word[WORD_MAX];
     if (!dir || !*dir)
         set_result(c, OK, NULL, "no certificates: only Unix sockets and loopback are used");
-    else if (link_tls(dir, &arena, &tls, &e) ||
+    else if (cli_link_tls(dir, &arena, &tls, &e) ||
              tls_cert_read(tls.cert, &end, role, sizeof role, name, sizeof name, &e))
         set_result(c, BAD, "get one: weft-coordinator issue --role client NAME", "%s", e.text);
     else {
@@ -336,15 +336,15 @@ static void check_tls(struct check *c)
 
 static void check_coordinator(struct check *c)
 {
-    struct link l = {0};
+    struct cli_link l = {0};
     Weft__V1__JobsRequest req;
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
     struct err e = {0};
     weft__v1__jobs_request__init(&req);
-    if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
+    if (cli_link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e))
         set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
-    else if (link_try(&l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
+    else if (cli_link_try(&l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "start weft-coordinator there, or name another with --coordinator",
                    "%s (from %s): %s", l.address, l.origin, e.text);
     else {
@@ -352,9 +352,9 @@ static void check_coordinator(struct check *c)
         set_result(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s", l.address, r->cluster,
                    r->n_jobs, r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
         c->reached = true;
-        link_free(reply);
+        cli_link_free(reply);
     }
-    link_close(&l);
+    cli_link_close(&l);
 }
 
 // Names the ready hosts that others' ranks cannot reach; null where all reach each other.
@@ -402,7 +402,7 @@ static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 
 static void check_workers(struct check *c)
 {
-    struct link l = {0};
+    struct cli_link l = {0};
     Weft__V1__WorkersRequest req;
     ProtobufCMessage *reply = NULL;
     enum rpc_code code;
@@ -410,14 +410,14 @@ static void check_workers(struct check *c)
     weft__v1__workers_request__init(&req);
     if (!c->reached)
         set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
-    else if (link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
-             link_try(&l, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
+    else if (cli_link_dial(&l, c->verb, c->args->coordinator, c->args->tls, &e) ||
+             cli_link_try(&l, LINK_WORKERS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "see coordinator", "%s", e.text);
     else {
         judge_workers(c, (const Weft__V1__WorkersReply *)(const void *)reply);
-        link_free(reply);
+        cli_link_free(reply);
     }
-    link_close(&l);
+    cli_link_close(&l);
 }
 
 static const struct {

@@ -30,25 +30,25 @@ static void put_reply(const struct args *a, const void *reply, print_fn *print, 
     put_out(&out);
 }
 
-static int read_and_print(const struct verb *v, const struct args *a, enum link_method m,
+static int read_and_print(const struct verb *v, const struct args *a, enum cli_link_method m,
                           const ProtobufCMessage *request, print_fn *print, json_fn *json)
 {
-    struct link l = {0};
+    struct cli_link l = {0};
     ProtobufCMessage *reply;
-    int rc = link_open(&l, v, a);
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
-    rc = link_ask(&l, m, request, &reply);
+    rc = cli_link_ask(&l, m, request, &reply);
     if (!rc) {
         put_reply(a, reply, print, json);
-        link_free(reply);
+        cli_link_free(reply);
     }
-    link_close(&l);
+    cli_link_close(&l);
     return rc;
 }
 
-static int read_job(const struct verb *v, const struct args *a, enum link_method m, print_fn *print,
-                    json_fn *json)
+static int read_job(const struct verb *v, const struct args *a, enum cli_link_method m,
+                    print_fn *print, json_fn *json)
 {
     Weft__V1__JobRequest req;
     struct arena arena = {0};
@@ -128,29 +128,29 @@ int verb_jobs(const struct verb *v, const struct args *a)
     Weft__V1__JobsRequest req;
     Weft__V1__JobsReply *all = NULL;
     ProtobufCMessage *reply;
-    struct link l = {0};
+    struct cli_link l = {0};
     weft__v1__jobs_request__init(&req);
     req.all = a->all;
-    int rc = link_open(&l, v, a);
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
     do {
-        rc = link_ask(&l, LINK_JOBS, &req.base, &reply);
+        rc = cli_link_ask(&l, LINK_JOBS, &req.base, &reply);
         if (rc)
             break;
         Weft__V1__JobsReply *page = (Weft__V1__JobsReply *)(void *)reply;
         req.after = page->next;
         if (all) {
             add_page(all, page);
-            link_free(page);
+            cli_link_free(page);
         } else {
             all = page;
         }
     } while (req.after);
     if (!rc)
         put_reply(a, all, print_jobs, print_jobs_json);
-    link_free(all);
-    link_close(&l);
+    cli_link_free(all);
+    cli_link_close(&l);
     return rc;
 }
 

@@ -20,7 +20,7 @@ enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500 };
 struct logs {
     const struct args *args;
     struct log_order order;
-    struct link_stream lines, watch;
+    struct cli_link_stream lines, watch;
     Weft__V1__LogsRequest ask;
     Weft__V1__JobRequest watch_ask;
     bool following, started; // started: the stream of lines was opened
@@ -95,13 +95,13 @@ static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code,
     ProtobufCMessage *m;
     int64_t left, end = clock_mono_ns() + GATHER_MS * CLOCK_MS;
     while ((left = end - clock_mono_ns()) > 0)
-        switch (link_stream_next(&g->lines, &g->ask.base, g->following,
-                                 left < quiet_ns ? left : quiet_ns, &m, code, words)) {
+        switch (cli_link_stream_next(&g->lines, &g->ask.base, g->following,
+                                     left < quiet_ns ? left : quiet_ns, &m, code, words)) {
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
             log_order_add(&g->order, (const Weft__V1__LogLines *)(const void *)m);
-            link_free(m);
+            cli_link_free(m);
             break;
         case LINK_AWAY: // this is also the answer while no host has any log yet
             if (!g->following)
@@ -133,7 +133,7 @@ static int read_lines(struct logs *g, int64_t quiet_ns)
     int rc = take_lines(g, quiet_ns, &code, words);
     if (following || rc >= 0)
         show_lines(g);
-    return rc > 0 ? link_explain(g->lines.link, code, words) : rc;
+    return rc > 0 ? cli_link_explain(g->lines.link, code, words) : rc;
 }
 
 static int read_all(struct logs *g)
@@ -157,7 +157,7 @@ static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
     bool ended = job_ended(s->state) >= 0;
     if (!g->started || s->epoch != g->epoch || ended) {
         restart_reading(g, !ended);
-        link_stream_open(&g->lines, &g->ask.base);
+        cli_link_stream_open(&g->lines, &g->ask.base);
     }
     g->started = true;
     g->epoch = s->epoch;
@@ -168,17 +168,17 @@ static int take_follow_event(struct logs *g)
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char words[RPC_TEXT_MAX] = "";
-    switch (link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
+    switch (cli_link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
     case LINK_MESSAGE:
         take_status(g, (const Weft__V1__WatchUpdate *)(const void *)m);
-        link_free(m);
+        cli_link_free(m);
         return -1;
     case LINK_AWAY:
         if (code != RPC_RESOURCE_EXHAUSTED) // else it cut us off because we stood still
             plain_error("the coordinator is away; waiting");
         return -1;
     case LINK_FAILED:
-        return link_explain(g->watch.link, code, words);
+        return cli_link_explain(g->watch.link, code, words);
     case LINK_END:
         g->watch.again_ns = clock_mono_ns() + CLOCK_S / 2;
         return -1;
@@ -193,28 +193,28 @@ static int take_follow_event(struct logs *g)
 
 static int follow_job(struct logs *g, const struct verb *v)
 {
-    struct link l = {0};
-    int rc = link_open(&l, v, g->args);
+    struct cli_link l = {0};
+    int rc = cli_link_open(&l, v, g->args);
     if (rc)
         return rc;
-    g->watch = (struct link_stream){.link = &l, .method = LINK_WATCH};
+    g->watch = (struct cli_link_stream){.link = &l, .method = LINK_WATCH};
     g->following = true;
-    link_stream_open(&g->watch, &g->watch_ask.base);
+    cli_link_stream_open(&g->watch, &g->watch_ask.base);
     do
         rc = take_follow_event(g);
     while (rc < 0 && g->following && !ferror(stdout));
-    link_close(&l);
+    cli_link_close(&l);
     return rc < 0 && !ferror(stdout) ? read_all(g) : rc;
 }
 
 int verb_logs(const struct verb *v, const struct args *a)
 {
     struct logs g = {.args = a, .order = {.some = a->lines > 0}};
-    struct link l = {0};
-    int rc = link_open(&l, v, a);
+    struct cli_link l = {0};
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
-    g.lines = (struct link_stream){.link = &l, .method = LINK_LOGS};
+    g.lines = (struct cli_link_stream){.link = &l, .method = LINK_LOGS};
     weft__v1__logs_request__init(&g.ask);
     weft__v1__job_request__init(&g.watch_ask);
     g.ask.job = g.watch_ask.job = arena_strdup(&l.arena, a->pos[0]);
@@ -226,10 +226,10 @@ int verb_logs(const struct verb *v, const struct args *a)
     if (a->follow) {
         rc = follow_job(&g, v);
     } else {
-        link_stream_open(&g.lines, &g.ask.base);
+        cli_link_stream_open(&g.lines, &g.ask.base);
         rc = read_all(&g);
     }
-    link_close(&l);
+    cli_link_close(&l);
     log_order_clear(&g.order);
     return rc < 0 ? CLIENT_FAILED : rc;
 }

@@ -47,8 +47,8 @@ struct run {
     struct record record;
     bool changed; // the job goes on with another text than it was begun with
     struct own_daemons daemons;
-    struct link link;
-    struct link_stream stream;
+    struct cli_link link;
+    struct cli_link_stream stream;
     struct progress progress;
     int signals;           // a signalfd
     int stops;             // how often a stop was asked for
@@ -346,12 +346,12 @@ static bool is_away(int rc, enum rpc_code code)
 
 // Asks until there is an answer, since the coordinator may still be starting. A Ctrl-C gives 130;
 // any signal ends a try, so that none waits for a plan.
-static int ask_coordinator(struct run *r, enum link_method m, const ProtobufCMessage *request,
+static int ask_coordinator(struct run *r, enum cli_link_method m, const ProtobufCMessage *request,
                            ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
     int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : ASK_S;
     for (;;) {
-        int rc = link_try(&r->link, m, request, seconds * CLOCK_S, reply, code, e);
+        int rc = cli_link_try(&r->link, m, request, seconds * CLOCK_S, reply, code, e);
         if (!rc || !is_away(rc, *code))
             return rc ? CLIENT_REFUSED : CLIENT_OK;
         rc = wait_for_events(r, 20);
@@ -375,12 +375,12 @@ static int submit_job(struct run *r)
         req.continues = r->record.job;
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED)
-        return link_explain(&r->link, code, e.text);
+        return cli_link_explain(&r->link, code, e.text);
     if (rc)
         return rc;
     snprintf(r->record.job, sizeof r->record.job, "%s",
              ((const Weft__V1__SubmitReply *)(const void *)m)->job);
-    link_free(m);
+    cli_link_free(m);
     job_hash(&r->job, r->record.hash);
     if (folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, &e) ||
         record_write(&r->record, &e))
@@ -401,7 +401,7 @@ static int act_on_job(struct run *r, Weft__V1__Verb verb, enum rpc_code *code, s
     req.why = why;
     int rc = ask_coordinator(r, LINK_ACT, &req.base, &m, code, e);
     if (!rc)
-        link_free(m);
+        cli_link_free(m);
     return rc;
 }
 
@@ -411,7 +411,7 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
     struct err e = {0};
     plain_error("it was %s (%s): queued again", word_state(s->state), s->text);
     int rc = act_on_job(r, WEFT__V1__VERB__RESUME, &code, &e);
-    return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
+    return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
 }
 
 // A refusal is no failure here: the job may have ended meanwhile, and its state is asked again.
@@ -448,14 +448,14 @@ static int take_up_job(struct run *r)
         return submit_job(r);
     }
     if (rc)
-        return rc == CLIENT_REFUSED ? link_explain(&r->link, code, e.text) : rc;
+        return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     bool failed = job_ended(s->state) == CLIENT_FAILED;
     if (r->changed)
         rc = job_ended(s->state) >= 0 ? change_job(r) : hold_job(r);
     else if (failed)
         rc = resume_job(r, s);
-    link_free(m);
+    cli_link_free(m);
     return rc;
 }
 
@@ -492,12 +492,12 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     char text[RPC_TEXT_MAX] = "";
     progress_bare(&r->progress, r->stops || !daemons_ready(&r->daemons));
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
-        switch (link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
+        switch (cli_link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
             progress_update(&r->progress, (const Weft__V1__WatchUpdate *)(const void *)m);
-            link_free(m);
+            cli_link_free(m);
             if (job_ended(r->progress.state) >= 0)
                 return progress_end(&r->progress);
             break;
@@ -505,7 +505,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
         case LINK_END:
             break;
         case LINK_FAILED:
-            return link_explain(&r->link, code, text);
+            return cli_link_explain(&r->link, code, text);
         }
     }
     return -1;
@@ -529,8 +529,8 @@ static int watch_job(struct run *r)
     int heeded = 0, rc = -1;
     weft__v1__job_request__init(&req);
     req.job = r->record.job;
-    r->stream = (struct link_stream){.link = &r->link, .method = LINK_WATCH};
-    link_stream_open(&r->stream, &req.base);
+    r->stream = (struct cli_link_stream){.link = &r->link, .method = LINK_WATCH};
+    cli_link_stream_open(&r->stream, &req.base);
     while (rc < 0) {
         rc = take_updates(r, &req);
         if (rc < 0)
@@ -560,7 +560,7 @@ static int run_job(struct run *r)
                            (int)r->job.resources.devices, &e);
     if (rc)
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
-    else if (link_dial(&r->link, r->verb, r->daemons.address, "", &e))
+    else if (cli_link_dial(&r->link, r->verb, r->daemons.address, "", &e))
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     r->link.own = r->record.dir;
     if (!rc) {
@@ -571,7 +571,7 @@ static int run_job(struct run *r)
         rc = watch_job(r);
         remember_state(r);
     }
-    link_close(&r->link);
+    cli_link_close(&r->link);
     daemons_stop(&r->daemons, r->stops >= 2 ? 0 : STOP_GRACE_MS);
     return rc;
 }

@@ -72,7 +72,7 @@ static int remember_request(struct request *r, const struct verb *v, const struc
     return rc;
 }
 
-static int send_submit(struct link *l, const char *resolved, struct request *r,
+static int send_submit(struct cli_link *l, const char *resolved, struct request *r,
                        const struct args *a)
 {
     Weft__V1__SubmitRequest req;
@@ -87,11 +87,11 @@ static int send_submit(struct link *l, const char *resolved, struct request *r,
     char continues[300] = "";
     snprintf(continues, sizeof continues, "%s", a->continues ? a->continues : "");
     req.continues = continues;
-    int rc = link_ask(l, LINK_SUBMIT, &req.base, &reply);
+    int rc = cli_link_ask(l, LINK_SUBMIT, &req.base, &reply);
     buf_clear(&job);
     if (!rc) {
         print_reply((const Weft__V1__SubmitReply *)(const void *)reply, r, a->json);
-        link_free(reply);
+        cli_link_free(reply);
     }
     if (rc != CLIENT_AWAY) // a refusal is an answer too
         request_end(r);
@@ -102,17 +102,17 @@ int verb_submit(const struct verb *v, const struct args *a)
 {
     struct arena arena = {0};
     struct buf resolved = {0};
-    struct link l = {0};
+    struct cli_link l = {0};
     struct request r = {.fd = -1};
     struct job job;
     int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)
-        rc = link_open(&l, v, a);
+        rc = cli_link_open(&l, v, a);
     if (!rc)
         rc = remember_request(&r, v, a, l.address, buf_str(&resolved));
     if (!rc)
         rc = send_submit(&l, buf_str(&resolved), &r, a);
-    link_close(&l);
+    cli_link_close(&l);
     buf_clear(&resolved);
     arena_clear(&arena);
     return rc;

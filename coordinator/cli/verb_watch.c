@@ -10,17 +10,18 @@
 #include "coordinator/cli/progress.h"
 
 // Handles one message or failure. Returns an exit code, or -1 to go on.
-static int take_watch_event(struct link_stream *s, Weft__V1__JobRequest *req, struct progress *p)
+static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req,
+                            struct progress *p)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[RPC_TEXT_MAX] = "";
-    switch (link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
+    switch (cli_link_stream_next(s, &req->base, false, CLOCK_S, &m, &code, text)) {
     case LINK_NOTHING:
         return -1;
     case LINK_MESSAGE:
         progress_update(p, (const Weft__V1__WatchUpdate *)(const void *)m);
-        link_free(m);
+        cli_link_free(m);
         if (*p->job) // a name may mean another job later, its id never does
             req->job = p->job;
         return job_ended(p->state) >= 0 ? progress_end(p) : -1;
@@ -39,25 +40,25 @@ static int take_watch_event(struct link_stream *s, Weft__V1__JobRequest *req, st
     case LINK_FAILED:
         break;
     }
-    return link_explain(s->link, code, text);
+    return cli_link_explain(s->link, code, text);
 }
 
 int verb_watch(const struct verb *v, const struct args *a)
 {
-    struct link l = {0};
-    struct link_stream s = {.link = &l, .method = LINK_WATCH};
+    struct cli_link l = {0};
+    struct cli_link_stream s = {.link = &l, .method = LINK_WATCH};
     Weft__V1__JobRequest req;
     struct progress p;
     weft__v1__job_request__init(&req);
     progress_init(&p, a->json);
-    int rc = link_open(&l, v, a);
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
     req.job = arena_strdup(&l.arena, a->pos[0]);
-    link_stream_open(&s, &req.base);
+    cli_link_stream_open(&s, &req.base);
     do
         rc = take_watch_event(&s, &req, &p);
     while (rc < 0 && !ferror(stdout));
-    link_close(&l);
+    cli_link_close(&l);
     return rc < 0 ? CLIENT_FAILED : rc;
 }

@@ -138,20 +138,20 @@ static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
 int verb_why(const struct verb *v, const struct args *a)
 {
     Weft__V1__JobRequest req;
-    struct link l = {0};
+    struct cli_link l = {0};
     struct buf out = {0};
     ProtobufCMessage *m;
     weft__v1__job_request__init(&req);
-    int rc = link_open(&l, v, a);
+    int rc = cli_link_open(&l, v, a);
     if (rc)
         return rc;
     req.job = arena_strdup(&l.arena, a->pos[0]);
-    rc = link_ask(&l, LINK_WHY, &req.base, &m);
+    rc = cli_link_ask(&l, LINK_WHY, &req.base, &m);
     if (!rc) {
         (a->json ? print_json : print_text)((const Weft__V1__WhyReply *)(const void *)m, &out);
         put_out(&out);
-        link_free(m);
+        cli_link_free(m);
     }
-    link_close(&l);
+    cli_link_close(&l);
     return rc;
 }
