@@ -51,17 +51,17 @@ void acts_audit(struct coord *c, const struct coord_event *ev)
 
 // Reads the job of the request; `no` gets what is wrong with it.
 static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, struct arena *a,
-                     struct job *spec, struct buf *no)
+                     struct job *job, struct buf *no)
 {
     struct job_errors errs = {0};
     struct err e = {0};
     if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, spec, &errs))
+                  strlen(q->resolved), NULL, 0, job, &errs))
         job_errors_print(&errs, no);
-    else if (job_check_devices(spec, &e))
+    else if (job_check_devices(job, &e))
         buf_puts(no, e.text);
     else if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
-        job_paths_check(c, spec, no);
+        job_paths_check(c, job, no);
 }
 
 // Copies what a submit asks for, without the reason for its number of threads: a client that asks a
@@ -98,9 +98,9 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
     text_set(&j->threads_why, why);
 }
 
-static void start_job(struct coord *c, const struct coord_event *ev, struct job *spec)
+static void start_job(struct coord *c, const struct coord_event *ev, struct job *job)
 {
-    struct job_record *j = job_create(c, spec, NULL, ev->who, ev->submit->base_dir);
+    struct job_record *j = job_create(c, job, NULL, ev->who, ev->submit->base_dir);
     note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
@@ -112,7 +112,7 @@ static void start_job(struct coord *c, const struct coord_event *ev, struct job 
 // ---- a job that goes on with another text ----
 
 // `changes` gets what differs; an error says why the job cannot go on so.
-static int compare_texts(const struct job_record *j, struct job *spec, struct buf *changes,
+static int compare_texts(const struct job_record *j, struct job *job, struct buf *changes,
                          struct err *e)
 {
     struct arena a;
@@ -125,9 +125,9 @@ static int compare_texts(const struct job_record *j, struct job *spec, struct bu
     if (rc) {
         rc = job_errors_err(&errs, e);
     } else {
-        threads_keep(spec, &before);
-        job_identity_differences(&before, spec, &keys);
-        job_changes(&before, spec, changes);
+        threads_keep(job, &before);
+        job_identity_differences(&before, job, &keys);
+        job_changes(&before, job, changes);
     }
     if (keys.len)
         rc = err_set(e, ERR_REFUSED,
@@ -139,14 +139,14 @@ static int compare_texts(const struct job_record *j, struct job *spec, struct bu
     return rc;
 }
 
-static int check_steps(const struct job_record *j, const struct job *spec, struct err *e)
+static int check_steps(const struct job_record *j, const struct job *job, struct err *e)
 {
-    bool done = j->state == JOB_SUCCEEDED && spec->train.steps == j->committed_step;
-    if (spec->train.steps >= j->committed_step && !done)
+    bool done = j->state == JOB_SUCCEEDED && job->train.steps == j->committed_step;
+    if (job->train.steps >= j->committed_step && !done)
         return 0;
     return err_set(e, ERR_REFUSED,
                    "train.steps: is %lld, and it has come to step %lld already: give more",
-                   (long long)spec->train.steps, (long long)j->committed_step);
+                   (long long)job->train.steps, (long long)j->committed_step);
 }
 
 static int check_change(const struct job_record *j, const Weft__V1__SubmitRequest *q, struct err *e)
@@ -161,19 +161,19 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
     return 0;
 }
 
-static int change_job(struct job_record *j, const struct coord_event *ev, struct job *spec,
+static int change_job(struct job_record *j, const struct coord_event *ev, struct job *job,
                       struct err *e)
 {
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
-    bool kept = !spec->resources.threads;
+    bool kept = !job->resources.threads;
     int before = j->threads;
     n.step = j->committed_step;
     int rc = check_change(j, ev->submit, e);
-    rc = rc ? rc : compare_texts(j, spec, &changes, e);
-    rc = rc ? rc : check_steps(j, spec, e);
+    rc = rc ? rc : compare_texts(j, job, &changes, e);
+    rc = rc ? rc : check_steps(j, job, e);
     if (!rc) {
-        job_change(j, spec);
+        job_change(j, job);
         if (!kept)
             note_threads(j, ev->submit, before);
         text_set(&j->base_dir, ev->submit->base_dir);
@@ -186,11 +186,11 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     return rc;
 }
 
-static void continue_job(struct coord *c, const struct coord_event *ev, struct job *spec)
+static void continue_job(struct coord *c, const struct coord_event *ev, struct job *job)
 {
     struct err e = {0}, why = {0};
     struct job_record *j = job_of(c, ev->submit->continues, &e);
-    if (j && change_job(j, ev, spec, &why))
+    if (j && change_job(j, ev, job, &why))
         err_set(&e, ERR_REFUSED, "cannot continue %s: %s", j->name, why.text);
     if (e.code) {
         write_audit(c, ev, AUDIT_SUBMIT, ev->submit->continues, e.text);
@@ -205,7 +205,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit, asked = copy_question(q);
     struct arena a;
-    struct job spec;
+    struct job job;
     struct buf no = {0};
     if (request_known(c, ev->call, q->request_id, &asked.base, &weft__v1__submit_reply__descriptor))
         return;
@@ -215,7 +215,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         return;
     }
     arena_init(&a);
-    read_job(c, q, &a, &spec, &no);
+    read_job(c, q, &a, &job, &no);
     if (no.len) {
         out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
         write_audit(c, ev, AUDIT_SUBMIT, "", "refused: the job file is wrong");
@@ -223,7 +223,7 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         arena_clear(&a);
         return;
     }
-    (q->continues[0] ? continue_job : start_job)(c, ev, &spec);
+    (q->continues[0] ? continue_job : start_job)(c, ev, &job);
     arena_clear(&a);
 }
 

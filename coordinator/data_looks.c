@@ -97,20 +97,20 @@ static int compare_conns(const void *a, const void *b)
 // The job's paths, and the workers that could take it.
 static bool find_question(struct look *k, const struct coord *c)
 {
-    struct job spec;
+    struct job job;
     struct job_errors errs = {0};
     struct coord_stream *streams;
     struct buf no = {0};
     const char *text = k->job.submit->resolved;
-    if (job_parse(&k->arena, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &spec, &errs))
+    if (job_parse(&k->arena, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &job, &errs))
         return false; // which the decider tells
-    job_paths_check(c, &spec, &no);
+    job_paths_check(c, &job, &no);
     bool leaves_roots = no.len > 0; // which the decider tells too
     buf_clear(&no);
-    k->ranks = spec.resources.devices;
-    k->npaths = job_data_paths(&spec, k->paths);
-    k->literal = spec.data.format != JOB_DATA_TOKENS;
-    k->nhosts = k->waiting = coord_streams(c, spec.resources.kind, &k->arena, &streams);
+    k->ranks = job.resources.devices;
+    k->npaths = job_data_paths(&job, k->paths);
+    k->literal = job.data.format != JOB_DATA_TOKENS;
+    k->nhosts = k->waiting = coord_streams(c, job.resources.kind, &k->arena, &streams);
     k->hosts = arena_array(&k->arena, struct asked_host, k->nhosts + 1);
     k->by_conn = arena_array(&k->arena, struct asked_host *, k->nhosts + 1);
     for (int i = 0; i < k->nhosts; i++) {

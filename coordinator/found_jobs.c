@@ -74,9 +74,9 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
 }
 
 static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
-                    const struct job *spec)
+                    const struct job *job)
 {
-    struct job_record *j = job_create(c, spec, f->job, "found again", "");
+    struct job_record *j = job_create(c, job, f->job, "found again", "");
     static const char unknown[] = "nobody has said yet that it is still wanted: `weft adopt` takes "
                                   "it, `weft cancel` lets it rest";
     uint64_t epoch = 0;
@@ -112,12 +112,12 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
 // Several hosts may see one folder, and then they tell the same. A person who adopts the job must
 // know when they do not.
 static void compare_with_found(struct job_record *j, const struct host *host,
-                               const Weft__V1__FoundJob *f, const struct job *spec)
+                               const Weft__V1__FoundJob *f, const struct job *job)
 {
     struct job_note n = NOTE(FOUND);
     char hash[sizeof j->job_hash];
     n.host = host_name(host);
-    job_hash(spec, hash);
+    job_hash(job, hash);
     if (j->found[0] && (strcmp(hash, j->job_hash) || f->epoch > j->epoch))
         job_event(j, &n,
                   "host %s tells of epoch %llu and %s job text: one of the two is not what lies in "
@@ -138,17 +138,17 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
 {
     struct job_record *known = job_find(c, f->job);
     struct arena a;
-    struct job spec;
+    struct job job;
     struct job_errors errs = {0};
     arena_init(&a);
     bool ok = is_plausible(f) &&
               !job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
-                         &spec, &errs) &&
-              spec.resources.devices <= RANK_MAX && strcmp(spec.name, f->name) == 0;
+                         &job, &errs) &&
+              job.resources.devices <= RANK_MAX && strcmp(job.name, f->name) == 0;
     if (ok && known)
-        compare_with_found(known, host, f, &spec);
+        compare_with_found(known, host, f, &job);
     else if (ok)
-        take_up(c, host, f, &spec);
+        take_up(c, host, f, &job);
     arena_clear(&a);
 }
 

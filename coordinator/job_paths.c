@@ -50,9 +50,9 @@ static void check_path(const struct coord *c, const char *key, const char *path,
                    root);
 }
 
-int job_data_paths(const struct job *spec, struct data_path out[DATA_PATHS])
+int job_data_paths(const struct job *job, struct data_path out[DATA_PATHS])
 {
-    const struct job_data *d = &spec->data;
+    const struct job_data *d = &job->data;
     const struct data_path all[DATA_PATHS] = {
         {"data.train.images", d->train.images}, {"data.train.labels", d->train.labels},
         {"data.train.tokens", d->train.tokens}, {"data.eval.images", d->eval.images},
@@ -65,11 +65,11 @@ int job_data_paths(const struct job *spec, struct data_path out[DATA_PATHS])
     return n;
 }
 
-void job_paths_check(const struct coord *c, const struct job *spec, struct buf *no)
+void job_paths_check(const struct coord *c, const struct job *job, struct buf *no)
 {
     struct data_path data[DATA_PATHS];
-    int n = job_data_paths(spec, data);
+    int n = job_data_paths(job, data);
     for (int i = 0; i < n; i++)
         check_path(c, data[i].key, data[i].path, false, no);
-    check_path(c, "checkpoint.dir", spec->checkpoint.dir, true, no);
+    check_path(c, "checkpoint.dir", job->checkpoint.dir, true, no);
 }

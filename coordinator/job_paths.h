@@ -11,6 +11,6 @@ struct data_path {
     const char *key, *path; // borrowed
 };
 // Lists the paths of data that the job gives, and returns how many they are.
-int job_data_paths(const struct job *spec, struct data_path out[DATA_PATHS]);
+int job_data_paths(const struct job *job, struct data_path out[DATA_PATHS]);
 // Appends a line for each path that leaves every root; nothing while no host is known.
-void job_paths_check(const struct coord *c, const struct job *spec, struct buf *no);
+void job_paths_check(const struct coord *c, const struct job *job, struct buf *no);

@@ -151,12 +151,12 @@ void jobs_enter_queue(struct coord *c)
 
 static void clear_spec(const struct job_record *j)
 {
-    const struct job *spec = &j->settings;
+    const struct job *job = &j->settings;
     if (!j->parsed)
         return;
-    free(frame_text(spec->checkpoint.dir));
-    for (int i = 0; i < spec->mesh.n; i++)
-        free(frame_text(spec->mesh.axis[i].name));
+    free(frame_text(job->checkpoint.dir));
+    for (int i = 0; i < job->mesh.n; i++)
+        free(frame_text(job->mesh.axis[i].name));
 }
 
 void job_forget(struct job_record *j)
@@ -251,26 +251,26 @@ static void print_mesh(struct job_record *j)
 }
 
 // Keeps the little of a parsed job that decisions need; all of it would be large.
-static void take_spec(struct job_record *j, const struct job *spec)
+static void keep_settings(struct job_record *j, const struct job *job)
 {
-    j->settings = (struct job){.mesh = spec->mesh,
-                               .train = spec->train,
-                               .checkpoint = spec->checkpoint,
-                               .resources = spec->resources,
-                               .restart = spec->restart};
-    j->settings.checkpoint.dir = copy_text(spec->checkpoint.dir);
-    for (int i = 0; i < spec->mesh.n; i++)
-        j->settings.mesh.axis[i].name = copy_text(spec->mesh.axis[i].name);
-    j->threads = (int)spec->resources.threads; // jobs of before database version 10 have no column
+    j->settings = (struct job){.mesh = job->mesh,
+                               .train = job->train,
+                               .checkpoint = job->checkpoint,
+                               .resources = job->resources,
+                               .restart = job->restart};
+    j->settings.checkpoint.dir = copy_text(job->checkpoint.dir);
+    for (int i = 0; i < job->mesh.n; i++)
+        j->settings.mesh.axis[i].name = copy_text(job->mesh.axis[i].name);
+    j->threads = (int)job->resources.threads; // jobs of before database version 10 have no column
     j->parsed = true;
     if (!j->mesh[0])
         print_mesh(j);
 }
 
-static int parse_text(const struct job_record *j, struct arena *a, struct job *spec, struct err *e)
+static int parse_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e)
 {
     struct job_errors errs = {0};
-    int rc = job_parse(a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0, spec,
+    int rc = job_parse(a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0, job,
                        &errs);
     return rc ? job_errors_err(&errs, e) : 0;
 }
@@ -278,34 +278,34 @@ static int parse_text(const struct job_record *j, struct arena *a, struct job *s
 int job_read_settings(struct job_record *j, struct err *e)
 {
     struct arena a;
-    struct job spec;
+    struct job job;
     if (j->parsed)
         return 0;
     arena_init(&a);
-    int rc = parse_text(j, &a, &spec, e);
+    int rc = parse_text(j, &a, &job, e);
     if (!rc)
-        take_spec(j, &spec);
+        keep_settings(j, &job);
     arena_clear(&a);
     return rc;
 }
 
 // The job's text and what the columns have of it.
-static void set_text(struct job_record *j, const struct job *spec)
+static void set_text(struct job_record *j, const struct job *job)
 {
     struct buf resolved = {0};
-    job_print(spec, &resolved);
-    job_hash(spec, j->job_hash);
+    job_print(job, &resolved);
+    job_hash(job, j->job_hash);
     text_set(&j->resolved, buf_str(&resolved));
     buf_clear(&resolved);
-    j->priority = spec->resources.priority;
-    j->ranks = (int)spec->resources.devices;
-    j->kind = spec->resources.kind;
-    j->max_hosts = (int)spec->resources.hosts;
-    j->steps = spec->train.steps;
-    take_spec(j, spec);
+    j->priority = job->resources.priority;
+    j->ranks = (int)job->resources.devices;
+    j->kind = job->resources.kind;
+    j->max_hosts = (int)job->resources.hosts;
+    j->steps = job->train.steps;
+    keep_settings(j, job);
 }
 
-struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
+struct job_record *job_create(struct coord *c, const struct job *job, const char *known_id,
                               const char *owner, const char *base_dir)
 {
     struct job_record *j = job_new(c);
@@ -313,20 +313,20 @@ struct job_record *job_create(struct coord *c, const struct job *spec, const cha
         snprintf(j->id, sizeof j->id, "%s", known_id);
     else
         coord_new_id(c, j->id);
-    text_set(&j->name, spec->name);
+    text_set(&j->name, job->name);
     text_set(&j->owner, owner);
     text_set(&j->base_dir, base_dir);
     j->seq = c->next_seq++;
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
     j->counted_ns = c->now_ns;
-    set_text(j, spec);
+    set_text(j, job);
     c->meta_dirty = true;
     job_add(j);
     coord_new_id(c, j->run_id);
     return j;
 }
 
-void job_change(struct job_record *j, const struct job *spec)
+void job_change(struct job_record *j, const struct job *job)
 {
     PRE(!j->attempt && !j->in_queue);
     clear_spec(j);
@@ -334,19 +334,19 @@ void job_change(struct job_record *j, const struct job *spec)
     j->want = (struct place_want){0};
     free(j->log_hosts); // as many as it had ranks
     j->log_hosts = NULL;
-    set_text(j, spec);
+    set_text(j, job);
 }
 
 int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e)
 {
     struct arena a;
-    struct job spec;
+    struct job job;
     arena_init(&a);
-    int rc = parse_text(j, &a, &spec, e);
+    int rc = parse_text(j, &a, &job, e);
     if (!rc) {
         clear_spec(j);
-        spec.resources.threads = threads;
-        set_text(j, &spec);
+        job.resources.threads = threads;
+        set_text(j, &job);
         text_set(&j->threads_why, why);
     }
     arena_clear(&a);

@@ -150,10 +150,10 @@ void job_add(struct job_record *j);
 void jobs_enter_queue(struct coord *c); // once, after a restart: those that wait
 // A new job, in the tables, and not yet in any state. known_id: of a job that is found again;
 // null: a new one.
-struct job_record *job_create(struct coord *c, const struct job *spec, const char *known_id,
+struct job_record *job_create(struct coord *c, const struct job *job, const char *known_id,
                               const char *owner, const char *base_dir);
 // The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
-void job_change(struct job_record *j, const struct job *spec);
+void job_change(struct job_record *j, const struct job *job);
 // Its text gets this number of threads, for good. PRE: it is parsed.
 int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
