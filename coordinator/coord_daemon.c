@@ -27,7 +27,7 @@ enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
 enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
 
 struct daemon {
-    const struct daemon_config *c;
+    const struct coord_daemon_config *c;
     struct db *db;
     struct coord *coord;
     struct rpc *rpc;
@@ -386,7 +386,7 @@ static int run_loop(struct daemon *d, struct err *e)
     return rc;
 }
 
-int daemon_run(const struct daemon_config *c, struct err *e)
+int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
 {
     struct daemon *d = calloc(1, sizeof *d);
     PRE(d != NULL);

@@ -11,8 +11,8 @@ enum { LISTEN_MAX = 8 };
 // Exit codes of weft-coordinator: restart it, or do not.
 enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78 };
 
-struct daemon_config { // strings are borrowed
-    const char *state; // folder
+struct coord_daemon_config { // strings are borrowed
+    const char *state;       // folder
     const char *listen[LISTEN_MAX];
     int nlisten;
     const char *http;    // HOST:PORT, null: none
@@ -24,4 +24,4 @@ struct daemon_config { // strings are borrowed
 // Until asked to stop: 0. SIGTERM and SIGINT are blocked by the caller before any thread.
 // ERR_INVALID, ERR_EXISTS: configuration; ERR_IO from a transaction: start again from what is
 // durable.
-int daemon_run(const struct daemon_config *c, struct err *e);
+int coord_daemon_run(const struct coord_daemon_config *c, struct err *e);

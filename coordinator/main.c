@@ -43,7 +43,7 @@ static const char usage[] =
     "  --parent-fd N     when its other end closes, the coordinator ends\n";
 
 struct flags {
-    struct daemon_config c;
+    struct coord_daemon_config c;
     char state[PATH_LEN], socket[PATH_LEN];
 };
 
@@ -185,7 +185,7 @@ int main(int argc, char **argv)
     block_signals();
     raise_limits();
     int rc = fill_defaults(&f, &e);
-    rc = rc ? rc : daemon_run(&f.c, &e);
+    rc = rc ? rc : coord_daemon_run(&f.c, &e);
     if (rc)
         log_error("coordinator", "%s", e.text);
     return exit_code(rc);

@@ -195,7 +195,7 @@ struct worker {
     struct home home;
     struct paths tls;
     struct arena arena;
-    struct daemon_config c;
+    struct worker_daemon_config c;
     char name[128], rank[PATH_LEN], address[300], own_address[256], share[256];
     char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
 };
@@ -344,7 +344,7 @@ static int run_worker(const struct flags *f)
     w.home.lock = -1;
     arena_init(&w.arena);
     int rc = prepare_worker(f, &w, &e);
-    rc = rc ? rc : daemon_run(&w.c, &code, &e);
+    rc = rc ? rc : worker_daemon_run(&w.c, &code, &e);
     if (rc)
         log_error("worker", "%s", e.text);
     arena_clear(&w.arena);

@@ -12,23 +12,23 @@
 
 enum { READY_MAX = 64, WAIT_MAX_MS = 60000 };
 
-struct loop {
+struct poll_loop {
     int epoll;
     struct list sources, dropped;
 };
-struct loop_source {
+struct poll_loop_source {
     struct list link;
-    struct loop *loop;
+    struct poll_loop *loop;
     int fd;
     uint32_t events;
     bool gone;
-    loop_fn *fn;
+    poll_loop_fn *fn;
     void *ctx;
 };
 
-int loop_open(struct loop **out, struct err *e)
+int poll_loop_open(struct poll_loop **out, struct err *e)
 {
-    struct loop *l = calloc(1, sizeof *l);
+    struct poll_loop *l = calloc(1, sizeof *l);
     PRE(l != NULL);
     list_init(&l->sources);
     list_init(&l->dropped);
@@ -40,31 +40,31 @@ int loop_open(struct loop **out, struct err *e)
     return 0;
 }
 
-static void free_dropped(struct loop *l)
+static void free_dropped(struct poll_loop *l)
 {
     list_for_each (it, &l->dropped) {
         list_remove(it);
-        free(list_entry(it, struct loop_source, link));
+        free(list_entry(it, struct poll_loop_source, link));
     }
 }
 
-void loop_close(struct loop *l)
+void poll_loop_close(struct poll_loop *l)
 {
     if (!l)
         return;
     list_for_each (it, &l->sources)
-        loop_drop(list_entry(it, struct loop_source, link));
+        poll_loop_drop(list_entry(it, struct poll_loop_source, link));
     free_dropped(l);
     close(l->epoll);
     free(l);
 }
 
-int loop_add(struct loop *l, int fd, uint32_t events, loop_fn *fn, void *ctx,
-             struct loop_source **out, struct err *e)
+int poll_loop_add(struct poll_loop *l, int fd, uint32_t events, poll_loop_fn *fn, void *ctx,
+                  struct poll_loop_source **out, struct err *e)
 {
-    struct loop_source *s = calloc(1, sizeof *s);
+    struct poll_loop_source *s = calloc(1, sizeof *s);
     PRE(s != NULL);
-    *s = (struct loop_source){.loop = l, .fd = fd, .events = events, .fn = fn, .ctx = ctx};
+    *s = (struct poll_loop_source){.loop = l, .fd = fd, .events = events, .fn = fn, .ctx = ctx};
     struct epoll_event ev = {.events = events, .data.ptr = s};
     *out = NULL;
     if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &ev)) {
@@ -76,7 +76,7 @@ int loop_add(struct loop *l, int fd, uint32_t events, loop_fn *fn, void *ctx,
     return 0;
 }
 
-void loop_want(struct loop_source *s, uint32_t events)
+void poll_loop_want(struct poll_loop_source *s, uint32_t events)
 {
     struct epoll_event ev = {.events = events, .data.ptr = s};
     if (s->events == events || s->gone)
@@ -85,7 +85,7 @@ void loop_want(struct loop_source *s, uint32_t events)
     (void)epoll_ctl(s->loop->epoll, EPOLL_CTL_MOD, s->fd, &ev);
 }
 
-void loop_drop(struct loop_source *s)
+void poll_loop_drop(struct poll_loop_source *s)
 {
     if (!s || s->gone)
         return;
@@ -95,13 +95,13 @@ void loop_drop(struct loop_source *s)
     list_append(&s->loop->dropped, &s->link);
 }
 
-void loop_run_once(struct loop *l, int64_t timeout_ns)
+void poll_loop_run_once(struct poll_loop *l, int64_t timeout_ns)
 {
     struct epoll_event ready[READY_MAX];
     int64_t ms = timeout_ns < 0 ? -1 : (timeout_ns + CLOCK_MS - 1) / CLOCK_MS;
     int n = epoll_wait(l->epoll, ready, READY_MAX, ms > WAIT_MAX_MS ? WAIT_MAX_MS : (int)ms);
     for (int i = 0; i < n; i++) {
-        struct loop_source *s = ready[i].data.ptr;
+        struct poll_loop_source *s = ready[i].data.ptr;
         if (!s->gone)
             s->fn(s->ctx, ready[i].events);
     }

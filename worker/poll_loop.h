@@ -8,16 +8,16 @@
 
 #include "common/base/err.h"
 
-struct loop;
-struct loop_source;
-typedef void loop_fn(void *ctx, uint32_t events);
+struct poll_loop;
+struct poll_loop_source;
+typedef void poll_loop_fn(void *ctx, uint32_t events);
 
-int loop_open(struct loop **out, struct err *e);
-void loop_close(struct loop *l); // drops what is left; descriptors stay their owners'
+int poll_loop_open(struct poll_loop **out, struct err *e);
+void poll_loop_close(struct poll_loop *l); // drops what is left; descriptors stay their owners'
 // The descriptor is borrowed and must outlive the source. EPOLLHUP and EPOLLERR always come.
-int loop_add(struct loop *l, int fd, uint32_t events, loop_fn *fn, void *ctx,
-             struct loop_source **out, struct err *e);
-void loop_want(struct loop_source *s, uint32_t events);
-void loop_drop(struct loop_source *s); // null is fine
+int poll_loop_add(struct poll_loop *l, int fd, uint32_t events, poll_loop_fn *fn, void *ctx,
+                  struct poll_loop_source **out, struct err *e);
+void poll_loop_want(struct poll_loop_source *s, uint32_t events);
+void poll_loop_drop(struct poll_loop_source *s); // null is fine
 // Waits until something is ready or `timeout_ns` is over (< 0: no limit), then calls whose it is.
-void loop_run_once(struct loop *l, int64_t timeout_ns);
+void poll_loop_run_once(struct poll_loop *l, int64_t timeout_ns);

@@ -38,7 +38,7 @@ struct proc {
     pid_t pid; // 0: the slot is free
     int pidfd, pipe;
     struct frame_conn conn; // fd −1: closed
-    struct loop_source *on_end, *on_frame, *on_text;
+    struct poll_loop_source *on_end, *on_frame, *on_text;
     struct log_file log;
     Weft__Rank__Frame *assign; // until Hello
     const struct progress_page *page;
@@ -195,9 +195,9 @@ static void close_fd(int *fd)
 
 static void proc_clear(struct proc *p)
 {
-    loop_drop(p->on_end);
-    loop_drop(p->on_frame);
-    loop_drop(p->on_text);
+    poll_loop_drop(p->on_end);
+    poll_loop_drop(p->on_frame);
+    poll_loop_drop(p->on_text);
     frame_conn_clear(&p->conn);
     close_fd(&p->pidfd);
     close_fd(&p->pipe);
@@ -243,7 +243,7 @@ void supervise_kill(struct supervise *s, int slot, int sig)
 
 static void stop_frames(struct proc *p)
 {
-    loop_drop(p->on_frame);
+    poll_loop_drop(p->on_frame);
     p->on_frame = NULL;
     frame_conn_clear(&p->conn);
 }
@@ -265,7 +265,7 @@ static void flush_frames(struct proc *p)
     if (frame_flush(&p->conn, &e))
         stop_frames(p); // it has closed its end: it is ending
     else
-        loop_want(p->on_frame, frame_conn_pending(&p->conn) ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        poll_loop_want(p->on_frame, frame_conn_pending(&p->conn) ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 static void queue_frame(struct proc *p, const Weft__Rank__Frame *f)
@@ -345,7 +345,7 @@ static bool take_text(struct proc *p) // false: nothing now
         return true;
     }
     if (n == 0) { // nobody can write there any more
-        loop_drop(p->on_text);
+        poll_loop_drop(p->on_text);
         p->on_text = NULL;
     }
     return false;
@@ -469,13 +469,13 @@ static int start_process(struct proc *p, char *const *argv, const struct ends *t
 
 static int watch_process(struct proc *p, struct err *e)
 {
-    struct loop *l = p->s->c.loop;
+    struct poll_loop *l = p->s->c.loop;
     p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     if (p->pidfd < 0)
         return err_errno(e, ERR_INTERNAL, "cannot watch pid %d", (int)p->pid);
-    int rc = loop_add(l, p->pidfd, EPOLLIN, on_end, p, &p->on_end, e);
-    rc = rc ? rc : loop_add(l, p->conn.fd, EPOLLIN, on_frame, p, &p->on_frame, e);
-    return rc ? rc : loop_add(l, p->pipe, EPOLLIN, on_text, p, &p->on_text, e);
+    int rc = poll_loop_add(l, p->pidfd, EPOLLIN, on_end, p, &p->on_end, e);
+    rc = rc ? rc : poll_loop_add(l, p->conn.fd, EPOLLIN, on_frame, p, &p->on_frame, e);
+    return rc ? rc : poll_loop_add(l, p->pipe, EPOLLIN, on_text, p, &p->on_text, e);
 }
 
 static struct proc *proc_new(struct supervise *s, int slot, const struct agent_spawn *what)

@@ -33,12 +33,12 @@ struct supervise_ops {
     void (*ended)(void *ctx, int slot, int code, int signal, const char *log);
 };
 struct supervise_config {
-    struct loop *loop; // borrowed
-    struct logs *logs; // borrowed: gets what is appended
-    const char *state; // the worker's directory, absolute
-    const char *runs;  // RUNS, absolute (observe_runs)
-    const char *rank;  // path of weft-rank
-    const char *share; // its --host
+    struct poll_loop *loop; // borrowed
+    struct logs *logs;      // borrowed: gets what is appended
+    const char *state;      // the worker's directory, absolute
+    const char *runs;       // RUNS, absolute (observe_runs)
+    const char *rank;       // path of weft-rank
+    const char *share;      // its --host
     struct supervise_ops ops;
 };
 // Kills what an earlier worker left and proves by ranks.lock that nothing lives.

@@ -43,9 +43,9 @@ struct late { // an event that an action caused: it is fed when all actions are 
 };
 
 struct daemon {
-    const struct daemon_config *c;
+    const struct worker_daemon_config *c;
     struct agent *agent;
-    struct loop *loop;
+    struct poll_loop *loop;
     struct logs *logs;
     struct supervise *supervise;
     struct storage *storage;
@@ -57,7 +57,7 @@ struct daemon {
     int64_t lost_ns;    // when the loss of the coordinator was last logged; 0: it is there
     char lost_why[64];  // as it was logged
     int signals;
-    struct loop_source *on_parent;
+    struct poll_loop_source *on_parent;
     struct late *late;
     int nlate;
     bool feeding, exits, ready;
@@ -337,7 +337,7 @@ static void on_parent(void *ctx, uint32_t events)
     char rest[64];
     if ((events & EPOLLIN) && read(d->c->parent_fd, rest, sizeof rest) > 0)
         return;
-    loop_drop(d->on_parent);
+    poll_loop_drop(d->on_parent);
     log_warn("worker", "its parent is gone");
     feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
     feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
@@ -352,7 +352,7 @@ static void run_once(struct daemon *d)
         due = deadline_earlier(due, d->look_ns + LOOK_NS);
     if (logs_waiting(d->logs))
         due = deadline_earlier(due, now + (has_no_room_for_logs(d) ? LOGS_NS : 0));
-    loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
+    poll_loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
     logs_go_on(d->logs);
     now = clock_mono_ns();
     if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {
@@ -429,18 +429,18 @@ static int open_channel(struct daemon *d, struct err *e)
 
 static int watch_descriptors(struct daemon *d, struct err *e)
 {
-    struct loop_source *none;
+    struct poll_loop_source *none;
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     if ((d->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         return err_errno(e, ERR_INTERNAL, "cannot read signals");
-    int rc = loop_add(d->loop, d->signals, EPOLLIN, on_signal, d, &none, e);
-    rc = rc ? rc : loop_add(d->loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &none, e);
-    rc = rc ? rc : loop_add(d->loop, storage_fd(d->storage), EPOLLIN, on_storage, d, &none, e);
+    int rc = poll_loop_add(d->loop, d->signals, EPOLLIN, on_signal, d, &none, e);
+    rc = rc ? rc : poll_loop_add(d->loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &none, e);
+    rc = rc ? rc : poll_loop_add(d->loop, storage_fd(d->storage), EPOLLIN, on_storage, d, &none, e);
     if (!rc && d->c->parent_fd >= 0)
-        rc = loop_add(d->loop, d->c->parent_fd, EPOLLIN, on_parent, d, &d->on_parent, e);
+        rc = poll_loop_add(d->loop, d->c->parent_fd, EPOLLIN, on_parent, d, &d->on_parent, e);
     return rc;
 }
 
@@ -450,20 +450,20 @@ static void clear_daemon(struct daemon *d)
     storage_close(d->storage);
     rpc_close(d->rpc);
     logs_free(d->logs);
-    loop_close(d->loop);
+    poll_loop_close(d->loop);
     agent_free(d->agent);
     if (d->signals >= 0)
         close(d->signals);
     free(d->late);
 }
 
-int daemon_run(const struct daemon_config *c, int *code, struct err *e)
+int worker_daemon_run(const struct worker_daemon_config *c, int *code, struct err *e)
 {
     struct daemon d = {.c = c, .signals = -1};
     d.late = calloc(LATE_MAX, sizeof *d.late);
     PRE(d.late != NULL);
     int rc = open_agent(&d, e);
-    rc = rc ? rc : loop_open(&d.loop, e);
+    rc = rc ? rc : poll_loop_open(&d.loop, e);
     rc = rc ? rc : open_hands(&d, e);
     rc = rc ? rc : open_channel(&d, e);
     rc = rc ? rc : watch_descriptors(&d, e);

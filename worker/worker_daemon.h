@@ -13,7 +13,7 @@
 
 extern const struct rpc_method hosts_attach, hosts_join;
 
-struct daemon_config {
+struct worker_daemon_config {
     struct home *home;         // borrowed, open
     const char *coordinator;   // address
     struct rpc_tls tls;        // null pointers: none
@@ -25,4 +25,4 @@ struct daemon_config {
 };
 // Until asked to stop or fenced: *code is the exit code. Signals SIGTERM and SIGINT are blocked by
 // the caller, before any thread. An error: it could not begin.
-int daemon_run(const struct daemon_config *c, int *code, struct err *e);
+int worker_daemon_run(const struct worker_daemon_config *c, int *code, struct err *e);

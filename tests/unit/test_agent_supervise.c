@@ -17,7 +17,7 @@ enum { SLOTS = 4 };
 
 struct rig {
     char dir[64], lock[100], runs[100];
-    struct loop *loop;
+    struct poll_loop *loop;
     struct logs *logs;
     struct supervise *s;
     int pid[SLOTS];
@@ -74,7 +74,7 @@ static bool lags(void *ctx)
 static void rig_open(struct rig *r)
 {
     char jobs[100];
-    assert_int_equal(loop_open(&r->loop, NULL), 0);
+    assert_int_equal(poll_loop_open(&r->loop, NULL), 0);
     snprintf(jobs, sizeof jobs, "%s/jobs", r->dir);
     r->logs = logs_new(jobs, &(struct logs_ops){r, on_chunk, lags});
     struct supervise_config c = {.loop = r->loop,
@@ -91,7 +91,7 @@ static void rig_close(struct rig *r)
 {
     supervise_close(r->s);
     logs_free(r->logs);
-    loop_close(r->loop);
+    poll_loop_close(r->loop);
 }
 
 static int set_up(void **state)
@@ -134,7 +134,7 @@ static void until(struct rig *r, const bool *what)
     int64_t watchdog = clock_mono_ns() + 60 * CLOCK_S;
     while (!*what) {
         assert_true(clock_mono_ns() < watchdog);
-        loop_run_once(r->loop, 20 * CLOCK_MS);
+        poll_loop_run_once(r->loop, 20 * CLOCK_MS);
         supervise_look(r->s);
     }
 }
@@ -404,7 +404,7 @@ static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
     siginfo_t info = {0};
     start(r, 0, "flood 4 exit 0");
     for (int i = 0; i < 50 && !r->ended[0]; i++) // the assignment leaves, then we stand still
-        loop_run_once(r->loop, CLOCK_MS);
+        poll_loop_run_once(r->loop, CLOCK_MS);
     if (!r->ended[0]) {
         assert_int_equal(waitid(P_PID, (id_t)r->pid[0], &info, WEXITED | WNOWAIT), 0);
         assert_int_equal(info.si_status, 0);
