@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 
-enum { TURN = 64 << 10 }; // bytes of one read, and about those of one frame_fill()
+enum { PORTION = 64 << 10 }; // bytes of one read, and about those of one frame_fill()
 
 struct frame_wait {
     struct list link;
@@ -140,9 +140,9 @@ static bool has_frame(const struct frame_conn *c)
 int frame_fill(struct frame_conn *c, struct err *e)
 {
     // A peer may send without a pause: what is beyond a turn's worth waits in the socket.
-    for (size_t taken = 0; taken < TURN || !has_frame(c);) {
-        buf_reserve(&c->in, TURN);
-        ssize_t n = recv(c->fd, c->in.data + c->in.len, TURN, 0);
+    for (size_t taken = 0; taken < PORTION || !has_frame(c);) {
+        buf_reserve(&c->in, PORTION);
+        ssize_t n = recv(c->fd, c->in.data + c->in.len, PORTION, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

@@ -104,7 +104,7 @@ static int device_open(const struct device_options *o, struct device **out, stru
     return rc;
 }
 
-static void stream_destroy(struct stream_q *q)
+static void destroy_stream(struct stream_q *q)
 {
     if (!q)
         return;
@@ -125,7 +125,7 @@ static void device_close(struct device *d)
     if (!d)
         return;
     list_for_each (it, &d->streams)
-        stream_destroy(list_entry(it, struct stream_q, link));
+        destroy_stream(list_entry(it, struct stream_q, link));
     list_for_each (it, &d->events)
         event_destroy(list_entry(it, struct event, link));
     memory_clear(d);
@@ -150,7 +150,7 @@ static void device_info(const struct device *d, struct device_info *out)
 
 // ---- streams and events ------------------------------------------------------------------------
 
-static int stream_create(struct device *d, struct stream_q **out, struct err *e)
+static int create_stream(struct device *d, struct stream_q **out, struct err *e)
 {
     struct stream_q *q = calloc(1, sizeof *q);
     if (!q)
@@ -161,7 +161,7 @@ static int stream_create(struct device *d, struct stream_q **out, struct err *e)
     return 0;
 }
 
-static int stream_sync(struct stream_q *q, struct err *e)
+static int sync_stream(struct stream_q *q, struct err *e)
 {
     (void)q;
     (void)e;
@@ -247,9 +247,9 @@ __attribute__((visibility("default"))) const struct backend weft_backend = {
                .free = memory_free,
                .host_alloc = memory_host_alloc,
                .host_free = memory_free},
-    .stream = {.create = stream_create,
-               .destroy = stream_destroy,
-               .sync = stream_sync,
+    .stream = {.create = create_stream,
+               .destroy = destroy_stream,
+               .sync = sync_stream,
                .copy = stream_copy,
                .fill_zero = stream_fill_zero},
     .event = {.create = event_create,

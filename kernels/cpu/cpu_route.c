@@ -93,8 +93,8 @@ int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
     for (int64_t i = 0; i < n; i++)
         mean += (double)load[i] / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        int way = (mean > (double)load[i]) - (mean < (double)load[i]);
-        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? c->attr->scale * (float)way : 0);
+        int sign = (mean > (double)load[i]) - (mean < (double)load[i]);
+        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? c->attr->scale * (float)sign : 0);
     }
     return 0;
 }

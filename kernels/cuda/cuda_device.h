@@ -79,9 +79,9 @@ cudaError_t probe_image(int *compiled);
 
 // ---- cuda_stream.c -----------------------------------------------------------------------------
 
-int stream_create(struct device *d, struct stream_q **out, struct err *e);
-void stream_destroy(struct stream_q *q);
-int stream_sync(struct stream_q *q, struct err *e);
+int cuda_stream_create(struct device *d, struct stream_q **out, struct err *e);
+void cuda_stream_destroy(struct stream_q *q);
+int cuda_stream_sync(struct stream_q *q, struct err *e);
 int event_create(struct device *d, struct event **out, struct err *e);
 void event_destroy(struct event *ev);
 int event_record(struct stream_q *q, struct event *ev, struct err *e);

@@ -14,7 +14,7 @@ struct graph {
 
 // ---- streams -----------------------------------------------------------------------------------
 
-int stream_create(struct device *d, struct stream_q **out, struct err *e)
+int cuda_stream_create(struct device *d, struct stream_q **out, struct err *e)
 {
     int rc = device_bind(d, e);
     if (rc)
@@ -35,7 +35,7 @@ int stream_create(struct device *d, struct stream_q **out, struct err *e)
     return 0;
 }
 
-void stream_destroy(struct stream_q *q)
+void cuda_stream_destroy(struct stream_q *q)
 {
     if (!q)
         return;
@@ -45,7 +45,7 @@ void stream_destroy(struct stream_q *q)
     free(q);
 }
 
-int stream_sync(struct stream_q *q, struct err *e)
+int cuda_stream_sync(struct stream_q *q, struct err *e)
 {
     int rc = device_bind(q->device, e);
     rc = rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
@@ -202,5 +202,5 @@ void stream_clear(struct device *d)
     list_for_each (it, &d->events)
         event_destroy(list_entry(it, struct event, link));
     list_for_each (it, &d->streams)
-        stream_destroy(list_entry(it, struct stream_q, link));
+        cuda_stream_destroy(list_entry(it, struct stream_q, link));
 }

@@ -9,7 +9,7 @@
 //
 // A team of threads works on a row, each on OWN elements of it, and these are the same columns in
 // every row: so a thread holds its columns' sums in registers from the first row to the last. It
-// takes TURN rows at a time, whose loads are under way together and whose means cross the team at
+// takes PORTION rows at a time, whose loads are under way together and whose means cross the team at
 // one barrier. Rows are cut in parts as parts_of_norm() says, a block for each; several teams share
 // a block where rows are short. A block leaves a row of partial sums for each result, and
 // reduce_parts() adds up those of all blocks. The order of all additions depends on shapes alone.
@@ -23,7 +23,7 @@
 
 enum {
     OWN = 8,       // elements of a row that a thread works on
-    TURN = 2,      // rows that a team works on at once
+    PORTION = 2,   // rows that a team works on at once
     THREADS = 512, // of a block at most
     SHARED = 256,  // of a block that several teams share, at most
     WARPS = THREADS / WARP,
@@ -119,15 +119,15 @@ DEVICE float sum_own(struct pack p, const float *v)
 DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct member *m,
                      struct own *row, float *scale)
 {
-    __shared__ float sums[TURN * WARPS], squares[TURN * WARPS];
-    float mean[TURN];
+    __shared__ float sums[PORTION * WARPS], squares[PORTION * WARPS];
+    float mean[PORTION];
     UNROLL
-    for (int r = 0; r < TURN; r++)
+    for (int r = 0; r < PORTION; r++)
         mean[r] = c->center ? sum_own(p, row[r].x) : 0;
     if (c->center)
-        sum_team(m, mean, TURN, sums);
+        sum_team(m, mean, PORTION, sums);
     UNROLL
-    for (int r = 0; r < TURN; r++) {
+    for (int r = 0; r < PORTION; r++) {
         float square[OWN];
         mean[r] /= (float)c->n;
         UNROLL
@@ -137,9 +137,9 @@ DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct mem
         }
         scale[r] = sum_own(p, square);
     }
-    sum_team(m, scale, TURN, squares);
+    sum_team(m, scale, PORTION, squares);
     UNROLL
-    for (int r = 0; r < TURN; r++) {
+    for (int r = 0; r < PORTION; r++) {
         scale[r] = 1 / sqrtf(scale[r] / (float)c->n + c->eps);
         UNROLL
         for (int i = 0; i < OWN; i++)
@@ -151,9 +151,9 @@ DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct mem
 DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct member *m,
                        const struct own *row, const float *weight, float *mean)
 {
-    __shared__ float part[2 * TURN * WARPS];
+    __shared__ float part[2 * PORTION * WARPS];
     UNROLL
-    for (int r = 0; r < TURN; r++) {
+    for (int r = 0; r < PORTION; r++) {
         float g[OWN], dot[OWN];
         UNROLL
         for (int i = 0; i < OWN; i++) {
@@ -161,13 +161,13 @@ DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct m
             dot[i] = g[i] * row[r].x[i];
         }
         mean[r] = sum_own(p, dot);
-        mean[TURN + r] = sum_own(p, g);
+        mean[PORTION + r] = sum_own(p, g);
     }
-    sum_team(m, mean, 2 * TURN, part);
+    sum_team(m, mean, 2 * PORTION, part);
     UNROLL
-    for (int r = 0; r < TURN; r++) {
+    for (int r = 0; r < PORTION; r++) {
         mean[r] /= (float)c->n;
-        mean[TURN + r] = c->center ? mean[TURN + r] / (float)c->n : 0;
+        mean[PORTION + r] = c->center ? mean[PORTION + r] / (float)c->n : 0;
     }
 }
 
@@ -194,15 +194,15 @@ DEVICE void finish_row(const struct norm_grads *c, struct pack p, const struct m
     }
 }
 
-// The rows of part blockIdx.x, from `first` on TURN for each team. All threads of the block come.
+// The rows of part blockIdx.x, from `first` on PORTION for each team. All threads of the block come.
 DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct member *m,
                       const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
 {
-    struct own row[TURN];
-    float scale[TURN], mean[2 * TURN];
-    first += m->group * TURN;
+    struct own row[PORTION];
+    float scale[PORTION], mean[2 * PORTION];
+    first += m->group * PORTION;
     UNROLL
-    for (int r = 0; r < TURN; r++) {
+    for (int r = 0; r < PORTION; r++) {
         const int64_t base = (first + r) * c->n;
         const bool there = first + r < end;
         load_own(c, p, m, row[r].x, c->x, c->type, base, there);
@@ -212,9 +212,9 @@ DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct me
     norm_own(c, p, m, row, scale);
     find_means(c, p, m, row, weight, mean);
     UNROLL
-    for (int r = 0; r < TURN; r++)
+    for (int r = 0; r < PORTION; r++)
         if (first + r < end)
-            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[TURN + r],
+            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[PORTION + r],
                        (first + r) * c->n, sum);
 }
 
@@ -247,7 +247,7 @@ DEVICE void norm_grads(const struct norm_grads *c, struct pack p)
     UNROLL
     for (int k = 0; k < SUMS * OWN; k++)
         sum[k / OWN][k % OWN] = 0;
-    for (int64_t first = begin; first < end; first += teams * TURN)
+    for (int64_t first = begin; first < end; first += teams * PORTION)
         take_turn(c, p, &m, weight, first, end, sum);
     add_teams(c, &m, sum);
     UNROLL

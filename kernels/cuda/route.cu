@@ -123,8 +123,8 @@ balance_kernel(const float *p, const float *load, const float *clip, float *out,
     for (int64_t i = 0; i < n; i++)
         mean += (double)load[i] / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        const int way = (mean > (double)load[i]) - (mean < (double)load[i]);
-        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? scale * (float)way : 0);
+        const int sign = (mean > (double)load[i]) - (mean < (double)load[i]);
+        out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? scale * (float)sign : 0);
     }
 }
 

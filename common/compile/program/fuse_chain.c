@@ -179,7 +179,7 @@ static bool put_outputs(const struct fuse *fuse, const struct form *f, int a, in
     for (int side = 0; side < 2; side++) {
         const struct node *n = &g->nodes[side ? b : a];
         for (int k = 0; k < n->nout; k++) {
-            if (!fuse_kept(fuse, n->out[k], a, b))
+            if (!fuse_read_by_others(fuse, n->out[k], a, b))
                 continue;
             if (to->nout == CHAIN_OUTPUTS)
                 return false;

@@ -121,7 +121,7 @@ bool fuse_adds_alike(const struct graph *g, const struct node *n)
     return alike;
 }
 
-bool fuse_kept(const struct fuse *f, int value, int a, int b)
+bool fuse_read_by_others(const struct fuse *f, int value, int a, int b)
 {
     bool kept = f->named[value];
     for (int r = f->first[value]; r < f->first[value + 1] && !kept; r++) {

@@ -52,7 +52,7 @@ bool fuse_same_loops(const struct node *n, int j, int k);
 // Whether a node adds two tensors of the output's own shape and cuts, element by element.
 bool fuse_adds_alike(const struct graph *g, const struct node *n);
 // Whether anybody but nodes a and b reads the value, or looks for it by its name or role.
-bool fuse_kept(const struct fuse *f, int value, int a, int b);
+bool fuse_read_by_others(const struct fuse *f, int value, int a, int b);
 // Returns where a node made of a and b can stand (a comes before b): at b, if no node before b
 // reads what a makes; else at a, if everything that b reads is made before a; else −1.
 int fuse_place(const struct fuse *f, int a, int b);

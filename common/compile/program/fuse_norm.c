@@ -86,7 +86,7 @@ int fuse_norm_grad_add(struct fuse *f, int node)
     for (int k = 0; k < 2; k++) {
         int at = fuse_near(f, node, k);
         const struct node *grad = at < 0 ? NULL : &g->nodes[at];
-        if (!grad || grad->op != OP_NORM_GRAD || fuse_kept(f, grad->out[0], at, node) ||
+        if (!grad || grad->op != OP_NORM_GRAD || fuse_read_by_others(f, grad->out[0], at, node) ||
             !fuse_same_loops(grad, 0, grad->nin) || !fuse_same_loops(grad, 1, grad->nin) ||
             !same_layout(g, grad->in[0], grad->out[0]) ||
             !same_layout(g, grad->in[1], grad->out[0]))

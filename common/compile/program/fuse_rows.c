@@ -71,7 +71,7 @@ int fuse_row_loss(struct fuse *f, int node)
 
 static bool is_only_reader(const struct fuse *f, int node, int reader)
 {
-    return !fuse_kept(f, f->g->nodes[node].out[0], node, reader);
+    return !fuse_read_by_others(f, f->g->nodes[node].out[0], node, reader);
 }
 
 static void put_loss_grad(struct fuse *f, int exp, int pick, int add)
@@ -176,11 +176,11 @@ static bool parts_are_alone(const struct fuse *f, const int part[PARTS])
 {
     const struct graph *g = f->g;
     int x = g->nodes[part[LOSS]].in[0];
-    bool alone = g->values[x].kind == VALUE_TEMP && find_maker(f, x) >= 0 &&
-                 !fuse_kept(f, x, part[LOSS], part[GRAD]) &&
-                 !fuse_kept(f, g->nodes[part[COTANGENT]].out[0], part[OVER], part[NEGATIVE]) &&
-                 is_only_reader(f, part[OVER], part[GRAD]) &&
-                 is_only_reader(f, part[NEGATIVE], part[GRAD]);
+    bool alone =
+        g->values[x].kind == VALUE_TEMP && find_maker(f, x) >= 0 &&
+        !fuse_read_by_others(f, x, part[LOSS], part[GRAD]) &&
+        !fuse_read_by_others(f, g->nodes[part[COTANGENT]].out[0], part[OVER], part[NEGATIVE]) &&
+        is_only_reader(f, part[OVER], part[GRAD]) && is_only_reader(f, part[NEGATIVE], part[GRAD]);
     for (int k = GRAD; k < PARTS && alone; k++)
         alone = fuse_across(f, part[LOSS], part[k]);
     return alone;
