@@ -27,7 +27,8 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 
-enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, QUIET_MS = 2000, PEER_MAX = 80, LISTENERS_MAX = 16 };
+// Memory goes back once it has been quiet for longer than a handshake may take (server.c).
+enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, QUIET_MS = 6000, PEER_MAX = 80, LISTENERS_MAX = 16 };
 
 struct guard {
     int port;
@@ -37,7 +38,8 @@ struct guard {
     bool stop;
     struct map calling; // addresses of peers with an open call → the guard
     bool shut;          // nobody new comes in
-    int64_t flooded_ns; // when one was last shut down; 0: memory has gone back since
+    bool told;          // that some are shut down
+    int64_t crowded_ns; // when there were last many; 0: memory has gone back since
 };
 
 struct stranger { // a connection without an open call
@@ -203,12 +205,12 @@ static void turn_away(struct guard *g, struct strangers *all)
 {
     count_hosts(all);
     qsort(all->v, (size_t)all->n, sizeof *all->v, compare_worst_first);
-    if (!g->flooded_ns)
+    if (!g->told)
         log_warn("rpc", "%d connections without a call, most from %s: %d stay", all->n,
                  all->v[0].host, GUARD_MOST);
     for (int i = 0; i < all->n - GUARD_MOST; i++)
         shut_down(g, &all->v[i]);
-    g->flooded_ns = clock_mono_ns();
+    g->told = true;
 }
 
 // Returns how many milliseconds later to look again.
@@ -221,8 +223,11 @@ static int look_at_strangers(struct guard *g)
     if (all.n > GUARD_MOST)
         turn_away(g, &all);
     bool calm = all.n <= GUARD_MOST / 4;
-    if (g->flooded_ns && calm && clock_mono_ns() - g->flooded_ns > QUIET_MS * CLOCK_MS) {
-        g->flooded_ns = 0;
+    if (!calm)
+        g->crowded_ns = clock_mono_ns();
+    if (g->crowded_ns && clock_mono_ns() - g->crowded_ns > QUIET_MS * CLOCK_MS) {
+        g->crowded_ns = 0;
+        g->told = false;
         (void)malloc_trim(0);
     }
     arena_clear(&all.arena);

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that misbehave: whoever reads nothing, says nothing or says nonsense, the daemons stay up, others
 are served, and the job ends in the bits of an undisturbed run."""
+import collections
 import contextlib
 import json
 import os
 import random
 import resource
 import signal
+import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -313,6 +316,78 @@ def with_tls(place):
     c.wait_ready(0)
     yield c
     c.kill_all()
+
+
+HALF_OPEN = 24000 if solo.LONG else 6000  # connections, of which so many are held at a time:
+HELD = 2000
+FLOOD_S = 120  # a bound; it takes some seconds
+
+
+def client_hello():
+    """The first message of a handshake that goes no further."""
+    out = ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+class HalfOpen:
+    """Connections to one port of loopback that say hello and then nothing: when HELD are there the oldest goes."""
+
+    def __init__(self, port):
+        self.port, self.held, self.greeted = port, collections.deque(), 0
+        self.hello = client_hello()
+
+    def add(self):
+        s = socket.socket()
+        s.setblocking(False)
+        s.connect_ex(("127.0.0.1", self.port))  # a server that is full lets it wait
+        self.held.append([s, False])
+        if len(self.held) > HELD:
+            self.held.popleft()[0].close()
+
+    def greet(self):
+        for pair in self.held:
+            if not pair[1]:
+                with contextlib.suppress(BlockingIOError, OSError):
+                    pair[0].send(self.hello)
+                    pair[1] = True
+                    self.greeted += 1
+
+    def close(self):
+        while self.held:
+            self.held.pop()[0].close()
+
+
+def memory_of(pid):
+    """{"VmRSS": MiB, "VmHWM": MiB, ...} of a process: what it has now, and the most it ever had."""
+    rows = (line.split() for line in open(f"/proc/{pid}/status"))
+    return {r[0][:-1]: int(r[1]) / 1024 for r in rows if r[0].startswith("Vm")}
+
+
+def test_handshakes_that_go_no_further_cost_bounded_memory_which_is_given_back(with_tls):
+    """Nobody needs a certificate for this."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, HELD + 1000)), hard))
+    before = memory_of(with_tls.coordinator.pid)["VmRSS"]
+    flood = HalfOpen(int(with_tls.address.rsplit(":", 1)[1]))
+    end = time.monotonic() + FLOOD_S
+    try:
+        for i in range(HALF_OPEN):
+            flood.add()
+            if i % 50 == 0:
+                flood.greet()
+                assert time.monotonic() < end
+    finally:
+        flood.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert flood.greeted > HALF_OPEN // 20, "the flood did not get as far as handshakes"
+    wait_until(lambda: memory_of(with_tls.coordinator.pid)["VmRSS"] < before + 40)
+    assert memory_of(with_tls.coordinator.pid)["VmHWM"] < before + 250
+    assert with_tls.weft("jobs").code == 0
 
 
 def test_one_certificate_is_for_one_host_at_a_time(with_tls, place):
