@@ -59,11 +59,7 @@ for bench in "$@"; do
     service) keep service /usr/bin/python3 tests/bench/service.py "$build" ;;
     hosts) keep hosts /usr/bin/python3 tests/bench/hosts.py "$build" ;;
     placement) keep placement "$build/tests/bench/bench_placement" ;;
-    restart)
-        scratch=$(mktemp -d "$build/restart.XXXXXX")
-        keep restart "$build/tests/bench/bench_restart" "$scratch"
-        rm -rf "$scratch"
-        ;;
+    restart) keep restart /usr/bin/python3 tests/bench/restart.py "$build" ;;
     allreduce)
         if command -v mpicc >/dev/null; then
             keep allreduce sh tests/bench/allreduce.sh "$build"

@@ -127,6 +127,7 @@ static void take(struct world *w, const struct coord_action *a)
 
 static void carry_out(struct world *w, struct coord_out *out)
 {
+    w->written += out->nwrites;
     for (int i = 0; i < out->nwrites; i++)
         apply(w, out->writes[i]);
     for (int i = 0; i < out->nactions; i++)

@@ -58,6 +58,7 @@ struct world {
     const char *boot;        // of the coordinator's machine
     const char *user;        // who submits and acts; null: ann
     const char *threads_why; // said with what is submitted; null: nothing
+    long written;            // rows, over its life
     int nrows;
     Weft__Rows__Write *rows[ROWS];
     struct world_host hosts[HOSTS];

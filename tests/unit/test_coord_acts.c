@@ -238,6 +238,32 @@ static void test_a_row_of_more_ranks_from_an_earlier_version_is_read(void **stat
     assert_state(w, job, QUEUED);
 }
 
+// Ten thousand jobs wait as one does: neither a submit nor a cancel writes more for it, and a restart writes nothing
+// of them.
+static void test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait(void **state)
+{
+    struct world *w = *state;
+    long submits[2], cancels[2], restarts[2];
+    for (int i = 0; i < 2; i++) {
+        for (int n = 0; n < 100; n++)
+            (void)world_submit(w, "waits", 4, "");
+        long before = w->written;
+        char job[33];
+        snprintf(job, sizeof job, "%s", world_submit(w, "mine", 4, ""));
+        submits[i] = w->written - before;
+        before = w->written;
+        assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
+        cancels[i] = w->written - before;
+        before = w->written;
+        world_restart(w);
+        restarts[i] = w->written - before;
+    }
+    assert_true(submits[0] > 0 && cancels[0] > 0);
+    assert_int_equal(submits[0], submits[1]);
+    assert_int_equal(cancels[0], cancels[1]);
+    assert_int_equal(restarts[0], restarts[1]);
+}
+
 static void test_a_target_is_an_id_its_start_or_the_newest_of_a_name(void **state)
 {
     struct world *w = *state;
@@ -356,6 +382,7 @@ int main(void)
         STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
         STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
         STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
+        STORY(test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
         STORY(test_old_events_make_room),
         STORY(test_of_many_answers_the_newest_are_kept),
