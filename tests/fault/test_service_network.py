@@ -263,3 +263,61 @@ def test_a_copied_identity_on_another_host_leaves_one_of_the_two(wired, noise):
     wired.succeed(job)
     assert wired.workers[2].starts == 1 and wired.workers[2].running()
     assert len(wired.json("workers")["workers"]) == 2
+
+
+# ---- the address by which others reach a host ----
+
+
+def addresses(c):
+    return {w["name"]: w["address"] for w in c.json("workers")["workers"]}
+
+
+def one_over_the_socket(c, *more):
+    """Worker 0 attaches over the coordinator's own socket, which tells it nothing of a network; worker 1 over the cable."""
+    c.start_worker(0, *more, prefix=c.pair.enter[0])
+    c.add_worker(1, "--tls", str(c.issued(1)))
+    c.wait_ready()
+
+
+def add_interface(c, address):
+    """A second network of the coordinator's host, of which the other host knows nothing."""
+    link = ["ip", "link", "add", "weftc", "type", "veth", "peer", "name", "weftd"]
+    for args in (link, ["ip", "addr", "add", f"{address}/24", "dev", "weftc"],
+                 ["ip", "link", "set", "weftc", "up"], ["ip", "link", "set", "weftd", "up"]):
+        c.run(*args, side=0)
+
+
+def test_a_worker_on_the_socket_tells_its_only_interface_and_trains_with_another_host(wired, noise, calm):
+    """Neither host has a default route."""
+    assert wired.run("ip", "route", "show", "default", side=0) == ""
+    one_over_the_socket(wired)
+    assert addresses(wired) == {"w0": wired.pair.address[0], "w1": wired.pair.address[1]}
+    job = submit(wired, noise)
+    wired.succeed(job)
+    assert wired.final(job) == calm
+
+
+def test_with_two_interfaces_the_default_route_tells_which(wired):
+    add_interface(wired, "10.231.8.1")
+    wired.run("ip", "route", "add", "default", "via", wired.pair.address[1], side=0)
+    one_over_the_socket(wired)
+    assert addresses(wired)["w0"] == wired.pair.address[0]
+
+
+def test_with_two_interfaces_and_no_default_route_the_job_says_whose_address_is_missing(wired, noise, calm):
+    add_interface(wired, "10.231.8.1")
+    one_over_the_socket(wired)
+    assert addresses(wired) == {"w0": None, "w1": wired.pair.address[1]}
+    job = submit(wired, noise)
+    why = "others cannot reach w0, whose worker knows no address of its own (start it with --address)"
+    end = time.monotonic() + solo.WATCHDOG
+    while why not in wired.status(job)["text"]:
+        assert time.monotonic() < end, wired.status(job)
+        time.sleep(0.05)
+    told = [x for x in wired.json("doctor")["checks"] if "w0" in (x["text"] or "")]
+    assert any("--address" in (x["todo"] or "") for x in told), told
+    wired.workers[0].stop()
+    wired.workers.pop(0)
+    wired.start_worker(0, "--address", wired.pair.address[0], prefix=wired.pair.enter[0])
+    wired.succeed(job)
+    assert wired.final(job) == calm
