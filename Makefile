@@ -351,6 +351,9 @@ CUDA_CODE  = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) 
 # kernel this way and in another that way, and what two kernels share would have two results.
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -fmad=false $(CUDA_CODE) -I. -D_GNU_SOURCE \
              -Xcompiler -fPIC,-Wall,-Wextra,-Werror,-fno-exceptions,-fno-threadsafe-statics,-fno-strict-aliasing
+# A kernel of ours keeps what it works on in registers, on each of the devices: one that spills is an
+# error. Another nvcc may count otherwise: `make NVCC_SPILLS=` takes its kernels as they are.
+NVCC_SPILLS ?= -Xptxas --warn-on-spills,--warning-as-error
 cuda_obj = $(patsubst %.c,$(BUILD)/obj/cuda/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/cuda/%.cu.o,$(filter %.cu,$(1)))
 emulated_obj = $(patsubst %.c,$(BUILD)/obj/emulated/%.o,$(filter %.c,$(1))) $(patsubst %.cu,$(BUILD)/obj/emulated/%.cu.o,$(filter %.cu,$(1)))
 # CUDA's headers are not held to our warnings.
@@ -364,7 +367,7 @@ $(BUILD)/obj/cuda/%.o: %.c
 $(BUILD)/obj/cuda/%.cu.o: %.cu
 	$(call say,NVCC,$@)
 	@mkdir -p $(@D)
-	$(Q)$(NVCC) $(NVCC_FLAGS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
+	$(Q)$(NVCC) $(NVCC_FLAGS) $(NVCC_SPILLS) -MD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(BUILD)/libweft_cuda.so: $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU)) $(BUILD)/libcommon.a kernels/cuda/export.map
 	$(call say,LD,$@)

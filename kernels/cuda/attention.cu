@@ -117,12 +117,12 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
     struct softmax m;
     float to[MOST_PANELS][4][4], s[4][4], fix[4];
     unsigned step = a->step ? *a->step : 0;
-    struct reach reach = own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
+    own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
     softmax_clear(&m);
     panels_clear(to, panels);
     for (int64_t first = 0; first < a->keys; first += TILE) {
         struct rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
-        if (!other_load(room, a->at_k, at.b * a->keys + first, k.n, reach))
+        if (!other_load(room, a->at_k, at.b * a->keys + first, k.n))
             continue;
         products(s, room, &q, &k);
         weigh(&m, s, fix, room, a, k.n);
@@ -145,13 +145,8 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
     panels_store(&y, to, panels);
 }
 
-// The statistics of each of a thread's rows.
-struct stats {
-    float lse[4], mean[4];
-};
-
-// Reads the log-sum-exp, makes Σ y·dy and leaves it in `means`.
-DEVICE void find_stats(struct stats *t, const struct attention *a, float *means,
+// Reads the log-sum-exp of the block's rows and makes their Σ y·dy, which it leaves in `means` too.
+DEVICE void find_stats(struct room *room, const struct attention *a, float *means,
                        const struct block_place *at, const struct rows *dy)
 {
     struct rows y = output_rows(a, a->y, at, at->first);
@@ -162,10 +157,13 @@ DEVICE void find_stats(struct stats *t, const struct attention *a, float *means,
         float sum = 0;
         for (int64_t col = across(); col < a->e && row < y.n; col += ACROSS)
             sum = mad(rows_load(&y, row, col), rows_load(dy, row, col), sum);
-        t->mean[i] = row_sum(sum);
-        t->lse[i] = row < y.n ? a->lse[number] : 0;
-        if (across() == 0 && row < y.n)
-            means[number] = t->mean[i];
+        sum = row_sum(sum);
+        if (across() == 0) {
+            room->row[ROW_MEAN][row] = sum;
+            room->row[ROW_LSE][row] = row < y.n ? a->lse[number] : 0;
+            if (row < y.n)
+                means[number] = sum;
+        }
     }
 }
 
@@ -183,15 +181,14 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *mea
     struct rows q = query_rows(a, a->q, a->qr, &at, at.first);
     struct rows dq = query_rows(a, a->out, a->dqr, &at, at.first);
     struct rows dy = output_rows(a, a->dy, &at, at.first);
-    struct stats t;
     float to[MOST_PANELS][4][4], s[4][4], dp[4][4];
     unsigned step = a->step ? *a->step : 0;
-    struct reach reach = own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
-    find_stats(&t, a, means, &at, &dy);
+    own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
+    find_stats(room, a, means, &at, &dy);
     panels_clear(to, panels);
     for (int64_t first = 0; first < a->keys; first += TILE) {
         struct rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
-        if (!other_load(room, a->at_k, at.b * a->keys + first, k.n, reach))
+        if (!other_load(room, a->at_k, at.b * a->keys + first, k.n))
             continue;
         products(s, room, &q, &k);
         products(dp, room, &dy, &v);
@@ -201,9 +198,11 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *mea
         for (int i = 0; i < 4; i++)
             UNROLL
         for (int j = 0; j < 4; j++) {
-            int key = across() + ACROSS * j;
-            bool seen = key < k.n && sees(a, room->own[4 * down() + i], room->other[key]);
-            s[i][j] = seen ? product_grad(a, s[i][j], dp[i][j], t.lse[i], t.mean[i]) : 0;
+            int key = across() + ACROSS * j, query = 4 * down() + i;
+            bool seen = key < k.n && sees(a, room->own[query], room->other[key]);
+            s[i][j] = seen ? product_grad(a, s[i][j], dp[i][j], room->row[ROW_LSE][query],
+                                          room->row[ROW_MEAN][query])
+                           : 0;
         }
         pairs_store(room, s);
         add_pairs(to, panels, room, &k);
@@ -236,6 +235,13 @@ DEVICE void stats_load(struct room *room, const struct attention *a, const float
     }
 }
 
+// Dropout's factor, kept in the sign of a weight, which is never below 0: another array would take
+// 16 registers more than a thread has. A weight of 0 has no gradient, whatever its factor is.
+DEVICE float kept_factor(const struct attention *a, float w)
+{
+    return w < 0 ? 0 : a->step ? a->drop_scale : 1;
+}
+
 // Returns the gradient of the product of a query and a key from that of its weight w. The score is
 // found again from the weight: it would take 16 more registers.
 DEVICE float product_grad_of(const struct attention *a, float w, float dp, float lse, float mean)
@@ -253,11 +259,11 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
 {
     struct rows q = query_rows(a, a->q, a->qr, at, first);
     struct rows dy = output_rows(a, a->dy, at, first);
-    float s[4][4], dp[4][4], left[4][4];
+    float s[4][4], dp[4][4];
     unsigned step = a->step ? *a->step : 0;
     products(s, room, k, &q);
-    // s holds the products, and after the loop the attention's weights; left[i][j] is the factor by
-    // which dropout multiplies a weight.
+    // s holds the products, and after the loop the attention's weights: below 0 where dropout takes
+    // them away.
     UNROLL
     for (int i = 0; i < 4; i++)
         UNROLL
@@ -265,9 +271,9 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
         int key = 4 * down() + i, query = across() + ACROSS * j;
         bool seen = key < k->n && query < q.n && sees(a, room->other[query], room->own[key]);
         s[i][j] = seen ? expf(score_of(a, s[i][j]) - room->row[ROW_LSE][query]) : 0;
-        left[i][j] =
-            a->step && seen ? drop_factor(a, at, step, room->other[query], room->own[key]) : 1;
-        dp[i][j] = s[i][j] * left[i][j];
+        if (a->step && seen && drop_factor(a, at, step, room->other[query], room->own[key]) == 0)
+            s[i][j] = -s[i][j];
+        dp[i][j] = fabsf(s[i][j]) * kept_factor(a, s[i][j]);
     }
     pairs_store(room, dp);
     add_pairs(dv, panels, room, &dy);
@@ -277,8 +283,8 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
         UNROLL
     for (int j = 0; j < 4; j++) {
         int query = across() + ACROSS * j;
-        s[i][j] = product_grad_of(a, s[i][j], dp[i][j] * left[i][j], room->row[ROW_LSE][query],
-                                  room->row[ROW_MEAN][query]);
+        s[i][j] = product_grad_of(a, fabsf(s[i][j]), dp[i][j] * kept_factor(a, s[i][j]),
+                                  room->row[ROW_LSE][query], room->row[ROW_MEAN][query]);
     }
     pairs_store(room, s);
     add_pairs(dk, panels, room, &q);
@@ -292,7 +298,7 @@ DEVICE void grad_keys(const struct attention *a, const int panels, const float *
     struct rows k = key_rows(a, &at, at.first), v = value_rows(a, a->v, &at, at.first);
     struct rows to_k = key_grad_rows(a, dkr, &at), to_v = value_rows(a, a->dv, &at, at.first);
     float dk[MOST_PANELS][4][4], dv[MOST_PANELS][4][4];
-    struct reach reach = own_load(room, a, a->at_k, at.b * a->keys + at.first, k.n, false);
+    own_load(room, a, a->at_k, at.b * a->keys + at.first, k.n, false);
     panels_clear(dk, panels);
     panels_clear(dv, panels);
     for (at.h = 0; at.h < a->heads; at.h++) {
@@ -300,7 +306,7 @@ DEVICE void grad_keys(const struct attention *a, const int panels, const float *
             continue;
         for (int64_t first = 0; first < a->queries; first += TILE) {
             int n = rows_left(a->queries, first);
-            if (!other_load(room, a->at_q, at.b * a->queries + first, n, reach))
+            if (!other_load(room, a->at_q, at.b * a->queries + first, n))
                 continue;
             stats_load(room, a, means, &at, first, n);
             add_queries(dk, dv, panels, room, a, &at, &k, &v, first);
@@ -325,30 +331,31 @@ KERNEL(THREADS) attention_grad_shared(struct attention a, const float *dkr)
 
 // ---- the three sizes of a head -----------------------------------------------------------------
 
-#define KERNELS(panels)                                                               \
-    KERNEL(THREADS) attention_##panels(struct attention a)                            \
-    {                                                                                 \
-        kernel_begin();                                                               \
-        __shared__ struct room room;                                                  \
-        forward(&a, panels, &room);                                                   \
-    }                                                                                 \
-    KERNEL(THREADS) attention_grad_queries_##panels(struct attention a, float *means) \
-    {                                                                                 \
-        kernel_begin();                                                               \
-        __shared__ struct room room;                                                  \
-        grad_queries(&a, panels, means, &room);                                       \
-    }                                                                                 \
-    KERNEL(THREADS)                                                                   \
-    attention_grad_keys_##panels(struct attention a, const float *means, float *dkr)  \
-    {                                                                                 \
-        kernel_begin();                                                               \
-        __shared__ struct room room;                                                  \
-        grad_keys(&a, panels, means, dkr, &room);                                     \
+#define KERNELS(panels, forward_beside, grad_beside)                                 \
+    KERNEL_BESIDE(THREADS, forward_beside) attention_##panels(struct attention a)    \
+    {                                                                                \
+        kernel_begin();                                                              \
+        __shared__ struct room room;                                                 \
+        forward(&a, panels, &room);                                                  \
+    }                                                                                \
+    KERNEL_BESIDE(THREADS, grad_beside)                                              \
+    attention_grad_queries_##panels(struct attention a, float *means)                \
+    {                                                                                \
+        kernel_begin();                                                              \
+        __shared__ struct room room;                                                 \
+        grad_queries(&a, panels, means, &room);                                      \
+    }                                                                                \
+    KERNEL_BESIDE(THREADS, grad_beside)                                              \
+    attention_grad_keys_##panels(struct attention a, const float *means, float *dkr) \
+    {                                                                                \
+        kernel_begin();                                                              \
+        __shared__ struct room room;                                                 \
+        grad_keys(&a, panels, means, dkr, &room);                                    \
     }
 
-KERNELS(1)
-KERNELS(2)
-KERNELS(4)
+KERNELS(1, 2, 2)
+KERNELS(2, 2, 1)
+KERNELS(4, 1, 1)
 
 static int64_t tiles_of(int64_t rows)
 {

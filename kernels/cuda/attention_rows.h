@@ -33,9 +33,10 @@ struct room {
         float slice[2][TILE * SLICE_PITCH];
         float panel[TILE * PITCH];
     } u;
-    float pairs[TILE * PITCH];      // [own rows, others]
-    int32_t own[TILE], other[TILE]; // positions
-    float row[ROW_STATS][TILE];     // of the other side, which are queries
+    float pairs[TILE * PITCH];       // [own rows, others]
+    int32_t own[TILE], other[TILE];  // positions
+    float row[ROW_STATS][TILE];      // of the side that are queries
+    int64_t reach_first, reach_last; // positions of the other side that some own row may meet
     unsigned seen[TILE / WARP];
 } __attribute__((aligned(16))); // four elements are read at a time
 

@@ -4,13 +4,14 @@
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/philox.h"
 
-// Registers cannot be indexed at run time, so loops over arrays in registers must be unrolled.
+// Registers cannot be indexed at run time, so loops over arrays in registers must be unrolled. What
+// loads from shared memory is not: two rounds of it at once do not fit beside a thread's results.
 #ifdef WEFT_EMULATE
 #define UNROLL
-#define UNROLL_LITTLE
+#define UNROLL_NOT
 #else
-#define UNROLL        _Pragma("unroll")
-#define UNROLL_LITTLE _Pragma("unroll 2")
+#define UNROLL     _Pragma("unroll")
+#define UNROLL_NOT _Pragma("unroll 1")
 #endif
 
 // ---- products ----------------------------------------------------------------------------------
@@ -36,7 +37,7 @@ DEVICE void products(float out[4][4], struct room *room, const struct rows *x, c
         load_tile(room->u.slice[0], SLICE_PITCH, SLICE, x, from);
         load_tile(room->u.slice[1], SLICE_PITCH, SLICE, y, from);
         __syncthreads();
-        UNROLL_LITTLE
+        UNROLL_NOT
         for (int k = 0; k < SLICE; k += 4) {
             float4 u[4], v[4];
             UNROLL
@@ -82,7 +83,7 @@ DEVICE void add_pairs(float to[MOST_PANELS][4][4], const int panels, struct room
         __syncthreads();
         load_tile(room->u.panel, PITCH, PANEL, y, (int64_t)p * PANEL);
         __syncthreads();
-        UNROLL_LITTLE
+        UNROLL_NOT
         for (int k = 0; k < TILE; k += 4) {
             float4 w[4], v[4];
             UNROLL
@@ -154,41 +155,37 @@ DEVICE bool sees(const struct attention *a, int32_t query, int32_t key)
     return ahead >= -a->back && ahead <= a->ahead;
 }
 
-// Positions of the other side that some row of a block's own may meet.
-struct reach {
-    int64_t first, last;
-};
-
-// Loads the positions of a block's own rows, which are queries or keys.
-DEVICE struct reach own_load(struct room *room, const struct attention *a, const int32_t *at,
-                             int64_t first, int n, bool queries)
+// Loads the positions of a block's own rows, which are queries or keys, and finds their reach.
+DEVICE void own_load(struct room *room, const struct attention *a, const int32_t *at, int64_t first,
+                     int n, bool queries)
 {
     int t = (int)threadIdx.x;
-    struct reach r;
     if (t < TILE)
         room->own[t] = at[first + (t < n ? t : 0)];
     __syncthreads();
-    r.first = r.last = room->own[0];
-    for (int i = 1; i < n; i++) {
-        r.first = room->own[i] < r.first ? room->own[i] : r.first;
-        r.last = room->own[i] > r.last ? room->own[i] : r.last;
+    if (t == 0) {
+        int32_t least = room->own[0], most = least;
+        for (int i = 1; i < n; i++) {
+            least = room->own[i] < least ? room->own[i] : least;
+            most = room->own[i] > most ? room->own[i] : most;
+        }
+        room->reach_first = least - (queries ? a->back : a->ahead);
+        room->reach_last = most + (queries ? a->ahead : a->back);
     }
-    r.first -= queries ? a->back : a->ahead;
-    r.last += queries ? a->ahead : a->back;
-    return r;
 }
 
 // Loads the positions of the other side's next tile. Returns whether any of them is in reach.
-DEVICE bool other_load(struct room *room, const int32_t *at, int64_t first, int n, struct reach r)
+DEVICE bool other_load(struct room *room, const int32_t *at, int64_t first, int n)
 {
     int t = (int)threadIdx.x;
     __syncthreads();
     if (t < TILE) {
         int32_t p = at[first + (t < n ? t : 0)];
-        unsigned met = __ballot_sync(WARP_ALL, t < n && p >= r.first && p <= r.last);
+        bool met = t < n && p >= room->reach_first && p <= room->reach_last;
+        unsigned all = __ballot_sync(WARP_ALL, met);
         room->other[t] = p;
         if (t % WARP == 0)
-            room->seen[t / WARP] = met;
+            room->seen[t / WARP] = all;
     }
     __syncthreads();
     return (room->seen[0] | room->seen[1]) != 0;

@@ -111,7 +111,7 @@ DEVICE void dot_rows(const struct dealt *c, struct pack p)
 }
 
 VARIANTS(THREADS, clear_places, dealt)
-VARIANTS(THREADS, fill_places, dealt)
+VARIANTS_BESIDE(THREADS, 4, fill_places, dealt)
 VARIANTS(THREADS, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 

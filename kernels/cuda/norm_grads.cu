@@ -117,17 +117,17 @@ DEVICE float sum_own(struct pack p, const float *v)
 
 // Turns the x of each row into its norm y, and leaves the rows' scales.
 DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct member *m,
-                     struct own *row, float *scale)
+                     struct own *row, const int rows, float *scale)
 {
     __shared__ float sums[PORTION * WARPS], squares[PORTION * WARPS];
     float mean[PORTION];
     UNROLL
-    for (int r = 0; r < PORTION; r++)
+    for (int r = 0; r < rows; r++)
         mean[r] = c->center ? sum_own(p, row[r].x) : 0;
     if (c->center)
-        sum_team(m, mean, PORTION, sums);
+        sum_team(m, mean, rows, sums);
     UNROLL
-    for (int r = 0; r < PORTION; r++) {
+    for (int r = 0; r < rows; r++) {
         float square[OWN];
         mean[r] /= (float)c->n;
         UNROLL
@@ -137,9 +137,9 @@ DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct mem
         }
         scale[r] = sum_own(p, square);
     }
-    sum_team(m, scale, PORTION, squares);
+    sum_team(m, scale, rows, squares);
     UNROLL
-    for (int r = 0; r < PORTION; r++) {
+    for (int r = 0; r < rows; r++) {
         scale[r] = 1 / sqrtf(scale[r] / (float)c->n + c->eps);
         UNROLL
         for (int i = 0; i < OWN; i++)
@@ -149,11 +149,11 @@ DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct mem
 
 // With y the normed x and g = dy · weight: mean(g·y) of each row and, behind those, mean(g).
 DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct member *m,
-                       const struct own *row, const float *weight, float *mean)
+                       const struct own *row, const int rows, const float *weight, float *mean)
 {
     __shared__ float part[2 * PORTION * WARPS];
     UNROLL
-    for (int r = 0; r < PORTION; r++) {
+    for (int r = 0; r < rows; r++) {
         float g[OWN], dot[OWN];
         UNROLL
         for (int i = 0; i < OWN; i++) {
@@ -161,13 +161,13 @@ DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct m
             dot[i] = g[i] * row[r].x[i];
         }
         mean[r] = sum_own(p, dot);
-        mean[PORTION + r] = sum_own(p, g);
+        mean[rows + r] = sum_own(p, g);
     }
-    sum_team(m, mean, 2 * PORTION, part);
+    sum_team(m, mean, 2 * rows, part);
     UNROLL
-    for (int r = 0; r < PORTION; r++) {
+    for (int r = 0; r < rows; r++) {
         mean[r] /= (float)c->n;
-        mean[PORTION + r] = c->center ? mean[PORTION + r] / (float)c->n : 0;
+        mean[rows + r] = c->center ? mean[rows + r] / (float)c->n : 0;
     }
 }
 
@@ -194,28 +194,40 @@ DEVICE void finish_row(const struct norm_grads *c, struct pack p, const struct m
     }
 }
 
-// The rows of part blockIdx.x, from `first` on PORTION for each team. All threads of the block come.
-DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct member *m,
-                      const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
+// `rows` rows from `first` on, as far as they lie before `end`.
+DEVICE void take_rows(const struct norm_grads *c, struct pack p, const struct member *m,
+                      const float *weight, int64_t first, const int rows, int64_t end,
+                      float sum[SUMS][OWN])
 {
     struct own row[PORTION];
     float scale[PORTION], mean[2 * PORTION];
-    first += m->group * PORTION;
     UNROLL
-    for (int r = 0; r < PORTION; r++) {
+    for (int r = 0; r < rows; r++) {
         const int64_t base = (first + r) * c->n;
         const bool there = first + r < end;
         load_own(c, p, m, row[r].x, c->x, c->type, base, there);
         load_own(c, p, m, row[r].dy, c->dy, c->type, base, there);
         load_own(c, p, m, row[r].before, c->before, c->type, base, there);
     }
-    norm_own(c, p, m, row, scale);
-    find_means(c, p, m, row, weight, mean);
+    norm_own(c, p, m, row, rows, scale);
+    find_means(c, p, m, row, rows, weight, mean);
     UNROLL
-    for (int r = 0; r < PORTION; r++)
+    for (int r = 0; r < rows; r++)
         if (first + r < end)
-            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[PORTION + r],
+            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[rows + r],
                        (first + r) * c->n, sum);
+}
+
+// The rows of part blockIdx.x, from `first` on PORTION for each team. All threads of the block come.
+// Where each element is loaded alone, the addresses of two rows do not fit in a thread's registers:
+// there one row comes after the other.
+DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct member *m,
+                      const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
+{
+    const int rows = p.wide == 1 ? 1 : PORTION;
+    first += m->group * PORTION;
+    for (int r = 0; r < PORTION; r += rows)
+        take_rows(c, p, m, weight, first + r, rows, end, sum);
 }
 
 // Adds up the sums of a block's teams in the order of their numbers; the last holds the whole.

@@ -17,7 +17,7 @@ struct pieces {
     int unit;
 };
 
-KERNEL(THREADS) pieces_kernel(struct pieces p)
+KERNEL_BESIDE(THREADS, 4) pieces_kernel(struct pieces p)
 {
     kernel_begin();
     void *to = p.to[blockIdx.y];

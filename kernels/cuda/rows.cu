@@ -23,19 +23,21 @@
 #include "kernels/cuda/walk.h"
 
 enum { THREADS = 256, WARP_ROWS = 1024, MOST_BLOCKS = 0x7fffffff, NOWHERE = 0x7fffffff };
-enum { LOSS_THREADS = 512 }; // many for a row, so that few rows are under way at once
+enum { MOST_WHOLE = 1 << 30 }; // elements of a row: a thread's next is an int, too
+enum { LOSS_THREADS = 512 };   // many for a row, so that few rows are under way at once
 
 struct rows {
-    struct loops at;      // where each row of each operand is: inputs, then outputs
-    int64_t count, whole; // rows, and elements of a row
-    int64_t n;            // elements of a row that are not padding
-    int64_t start;        // the id that the row's first element has
-    int team;             // threads that work on a row
+    struct loops at; // where each row of each operand is: inputs, then outputs
+    int64_t count;   // rows
+    int64_t start;   // the id that the row's first element has
+    int whole;       // elements of a row
+    int team;        // threads that work on a row
+    int n;           // elements of a row that are not padding
+    int nin;
     const void *in[5];
     enum dtype in_type[5];
     void *out[4];
     enum dtype out_type[4];
-    int nin;
     float scale;
 };
 
@@ -44,7 +46,7 @@ struct rows {
     for (int64_t row = team_row((c)->team); row < (c)->count; row += team_step((c)->team))
 // Loops over a thread's packs of a row of n elements.
 #define EACH_PACK(c, p, at, n) \
-    for (int64_t at = threadIdx.x % (c)->team * (p).wide; at < (n); at += (c)->team * (p).wide)
+    for (int at = (int)threadIdx.x % (c)->team * (p).wide; at < (n); at += (c)->team * (p).wide)
 
 DEVICE int64_t find_row(const struct rows *c, int operand, int64_t row)
 {
@@ -77,8 +79,7 @@ DEVICE float load_picked(const struct rows *c, int64_t row, int64_t base)
 }
 
 // Loads a pack of input 0, with −∞ in place of padding.
-DEVICE void load_logits(const struct rows *c, struct pack p, float v[LANES], int64_t base,
-                        int64_t at)
+DEVICE void load_logits(const struct rows *c, struct pack p, float v[LANES], int64_t base, int at)
 {
     pack_load(v, c->in[0], pack_type(p, c->in_type[0]), base + at, p.wide);
     if (at + p.wide > c->n)
@@ -196,7 +197,7 @@ DEVICE void row_argmax(const struct rows *c, struct pack p)
             for (int k = 0; k < p.wide; k++)
                 if (at + k < c->n && (v[k] > most || (v[k] == most && first == NOWHERE))) {
                     most = v[k];
-                    first = (int)at + k;
+                    first = at + k;
                 }
         }
         float max = team_max(most, c->team, part);
@@ -357,7 +358,7 @@ DEVICE void store_grad(const struct rows *c, struct pack p, const struct loss_gr
 {
     const int first = (int)threadIdx.x % c->team * p.wide, step = c->team * p.wide;
     const struct row_exp of = make_row_exp(c, p, l->max);
-    const int chunk = AHEAD * step, chunks = ((int)c->whole + chunk - 1) / chunk;
+    const int chunk = AHEAD * step, chunks = (c->whole + chunk - 1) / chunk;
     for (int at = first + (chunks - 1) * chunk; at >= 0; at -= chunk) {
         float v[AHEAD][LANES];
         load_ahead(c, p, v, base, at);
@@ -536,8 +537,10 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     if (shape->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     memset(&r, 0, sizeof r);
-    r.whole = shape->dim[shape->n - 1];
-    r.n = op_unpadded(c, r.whole);
+    if (shape->dim[shape->n - 1] > MOST_WHOLE)
+        return op_refuse(c, e, "has rows of over 2^30 elements");
+    r.whole = (int)shape->dim[shape->n - 1];
+    r.n = (int)op_unpadded(c, r.whole);
     r.start = c->attr->start;
     r.nin = c->nin;
     r.scale = c->attr->scale;
