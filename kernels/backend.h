@@ -88,10 +88,10 @@ struct backend_stream {
     int (*fill_zero)(struct stream_q *q, void *to, size_t bytes, struct err *e);
     // Optional: when q comes to it, words[0] becomes `value` and then words[1] grows by `add`,
     // where the host sees both while later work of q still runs. `words` lie in memory of
-    // host_alloc; only marks of one stream write a pair. Captured like an op: each replay marks
-    // again, so that the second word (add > 0) tells it from the one before. A host that reads
-    // words[1] and then words[0] finds a value at least as new. Without the slot a host knows no
-    // more of a device than its events say.
+    // host_alloc; only marks of one stream write a pair, the host none but before the first. Captured
+    // like an op: each replay marks again, so that the second word (add > 0) tells it from the one
+    // before. A host that reads words[1] and then words[0] finds a value at least as new. Without
+    // the slot a host knows no more of a device than its events say.
     int (*mark)(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
 };
 

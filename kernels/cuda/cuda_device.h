@@ -95,8 +95,10 @@ int capture_end(struct stream_q *q, void **graph, struct err *e);
 int graph_launch(struct stream_q *q, void *graph, struct err *e);
 void graph_destroy(void *graph);
 void stream_clear(struct device *d);
-int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add,
-                struct err *e); // mark.cu
+// mark.cu. Memory of the host's in which there may be marks' words is to be forgotten before it is
+// freed, when no mark is under way.
+int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
+void marks_forget(const void *p, size_t bytes);
 
 // ---- cuda_memory.c -----------------------------------------------------------------------------
 

@@ -178,6 +178,7 @@ static void free_region(struct device *d, struct region *r)
         d->allocated -= r->bytes;
         (void)cudaFree(r->base - r->zone);
     } else if (r->kind == HOST_MEMORY) {
+        marks_forget(r->base, r->bytes);
         (void)cudaFreeHost(r->base);
     } else {
         (void)cudaHostUnregister(r->base);

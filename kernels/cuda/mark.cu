@@ -2,23 +2,77 @@
 // Marks: a stream tells the host how far it has come, by words in pinned memory that the host
 // reads.
 //
-// One thread moves 24 bytes over the bus and computes nothing: it takes as long as a launch, some
-// µs. A mark holds a value and a count. When a graph is replayed it writes the same value again,
-// and only the count tells one replay from the next. This is why a mark is a kernel: a memset node
-// cannot count, and a memcpy node would need a counter that something else advances. The count is
-// read back from the host's memory, one round trip over the bus, so that a mark needs no memory of
-// the device, which the plan counts to the byte. The fences make the host see the value before the
-// count, and both before the stream goes on.
+// One thread writes 16 bytes over the bus and computes next to nothing: it takes as long as a
+// launch, some µs. A mark holds a value and a count. When a graph is replayed it writes the same
+// value again, and only the count tells one replay from the next. This is why a mark is a kernel: a
+// memset node cannot count, and a memcpy node would need a counter that something else advances.
+//
+// Each pair of words has a counter in the device's own memory, so that nothing is read over the bus,
+// which a stream would wait for. The counters are part of the kernels' image: the plan counts the
+// memory that is allocated, to the byte, and a capture allows no allocation. A counter runs on from
+// pair to pair; a mark subtracts what it stood at when its pair got it. The fences make the host see
+// the value before the count, and both before the stream goes on.
+#include <pthread.h>
+
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 
-KERNEL(1) mark_kernel(volatile uint64_t *words, uint64_t value, uint64_t add)
+enum { COUNTERS = 256 }; // pairs of words at a time, in a process
+
+static __device__ uint64_t counts[COUNTERS];
+
+// Whose a counter is. The devices of a process have counters of their own under the same numbers; a
+// number stays with the device that had it first.
+static struct counter {
+    const uint64_t *words; // null: nobody's now
+    bool used;             // by the device
+    int ordinal;
+    uint64_t at;   // what it stands at between two pairs
+    uint64_t base; // what a mark subtracts
+} counters[COUNTERS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+KERNEL(1) mark_kernel(volatile uint64_t *words, uint64_t value, uint64_t add, uint64_t base, int k)
 {
     kernel_begin();
+    const uint64_t count = counts[k] + add;
+    counts[k] = count;
     words[0] = value;
     __threadfence_system();
-    words[1] = words[1] + add;
+    words[1] = count - base;
     __threadfence_system();
+}
+
+// Returns the pair's counter, or one that nobody has; null: all are taken.
+static const struct counter *find_counter(int ordinal, const uint64_t words[2])
+{
+    struct counter *none = NULL, *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct counter *k = counters; k < counters + COUNTERS && !found; k++)
+        if (k->words == words)
+            found = k;
+        else if (!k->words && !none && (!k->used || k->ordinal == ordinal))
+            none = k;
+    if (!found && none) { // nothing has marked the pair yet: the host may read its words
+        none->words = words;
+        none->used = true;
+        none->ordinal = ordinal;
+        none->base = none->at - words[1];
+        found = none;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void marks_forget(const void *p, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    for (struct counter *k = counters; k < counters + COUNTERS; k++)
+        if ((uintptr_t)k->words >= (uintptr_t)p && (uintptr_t)k->words < (uintptr_t)p + bytes) {
+            k->at = k->base + k->words[1];
+            k->words = NULL;
+        }
+    pthread_mutex_unlock(&lock);
 }
 
 // It does not become the stream's last op: no error is ever a mark's own.
@@ -27,6 +81,10 @@ int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t 
     int rc = device_bind(q->device, e);
     if (rc)
         return rc;
-    LAUNCH(mark_kernel, 1, 1, 0, q, (volatile uint64_t *)words, value, add);
+    const struct counter *k = find_counter(q->device->ordinal, words);
+    if (!k)
+        return err_set(e, ERR_UNSUPPORTED, "more than %d places are marked at a time", COUNTERS);
+    LAUNCH(mark_kernel, 1, 1, 0, q, (volatile uint64_t *)words, value, add, k->base,
+           (int)(k - counters));
     return cuda_check(q->device, q, "launch of a mark", cudaGetLastError(), e);
 }

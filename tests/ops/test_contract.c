@@ -442,6 +442,26 @@ static void a_mark_writes_its_words_when_the_stream_comes_to_it(void **state)
     assert_memory_equal(words, ((uint64_t[]){9, 33, (uint64_t)1 << 40, 1}), 4 * sizeof *words);
 }
 
+// Whatever was counted in the memory before, and whatever the host wrote there before the first.
+static void marks_of_new_memory_count_from_what_it_holds(void **state)
+{
+    (void)state;
+    if (!b->stream.mark)
+        return;
+    for (uint64_t round = 0; round < 600; round++) { // more often than there are counters
+        void *p;
+        MUST(b->memory.host_alloc(r.device, 4 * sizeof(uint64_t), &p, &e));
+        uint64_t *words = p;
+        memcpy(words, ((uint64_t[]){0, round, 0, 0}), 4 * sizeof *words);
+        MUST(b->stream.mark(r.q, words, round, 3, &e));
+        MUST(b->stream.mark(r.q, words + 2, round, 5, &e));
+        MUST(b->stream.mark(r.q, words, 1, 4, &e));
+        MUST(b->stream.sync(r.q, &e));
+        assert_memory_equal(words, ((uint64_t[]){1, round + 7, round, 5}), 4 * sizeof *words);
+        b->memory.free(r.device, words);
+    }
+}
+
 static void a_captured_mark_marks_at_every_replay(void **state)
 {
     (void)state;
@@ -487,6 +507,7 @@ int main(void)
         CASE(a_capture_takes_a_second_stream_in_by_events),
         CASE(a_capture_that_asks_for_what_cannot_be_captured_fails_and_the_stream_lives),
         CASE(a_mark_writes_its_words_when_the_stream_comes_to_it),
+        CASE(marks_of_new_memory_count_from_what_it_holds),
         CASE(a_captured_mark_marks_at_every_replay),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
