@@ -320,7 +320,7 @@ static int finish_pass(struct daemon *d, struct coord_out *out, struct err *e)
     return rc;
 }
 
-// One transaction for all that a pass decided; then, and only then, its actions.
+// Writes all that a pass decided in one transaction, and only then carries out its actions.
 static int take_events(struct daemon *d, struct err *e)
 {
     struct arena arena;

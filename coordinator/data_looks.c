@@ -237,7 +237,8 @@ static int count_lacking(const struct look *k, int path)
     return n;
 }
 
-// Of all that were asked, or of those that may have every file.
+// Counts the devices of all hosts that were asked or, with `able`, of those that may have every
+// file.
 static int64_t count_devices(const struct look *k, bool able)
 {
     int64_t n = 0;

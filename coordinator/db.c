@@ -374,7 +374,7 @@ static int put_row(struct db *s, const struct table *t, const void *row, struct 
     return rc;
 }
 
-// With a job goes everything that is stored about it.
+// Erases a row, and with a job everything that is stored about it.
 static int erase_row(struct db *s, const struct table *t, const void *row, struct err *e)
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)

@@ -152,7 +152,8 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
     arena_clear(&a);
 }
 
-// Each question gets one answer, and after a good one none is asked: other answers are ignored.
+// Takes a host's answer. Each question gets one answer, and after a good one none is asked: other
+// answers are ignored.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
 {
     if (!host->find || host->find != host->conn)

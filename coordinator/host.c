@@ -11,8 +11,8 @@
 #include "coordinator/kept_text.h"
 #include "coordinator/row_codec.h"
 
-// For how long a fenced incarnation is remembered. A process that comes back later is still stopped,
-// by the epochs of its jobs.
+// How long a fenced incarnation is remembered. A process that comes back later is still stopped, by
+// the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
 // Fences kept of each host, the newest: only who lies has more incarnations in so short a time.
 enum { FENCED_MAX = 64 };

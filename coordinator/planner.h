@@ -51,6 +51,7 @@ void planner_close(struct planner *p);   // waits for nothing; null is fine
 int planner_fd(const struct planner *p); // readable when planner_next may have something
 // Queues a job of one call, and takes job->submit. ERR_LIMIT names what is full; submit is freed.
 int planner_put(struct planner *p, const struct planned *job, struct err *e);
-// To be called when the client of this call has gone. With the last one its plan is dropped.
+// Call this when the client of this call has gone. When the last client of a plan goes, the plan is
+// dropped.
 void planner_cancel(struct planner *p, uint64_t call);
 bool planner_next(struct planner *p, struct planned *out);

@@ -76,7 +76,7 @@ static void print_counter(struct buf *out, const char *name, const char *help, u
     buf_printf(out, "%s %llu\n", name, (unsigned long long)v);
 }
 
-// One sample of a family whose samples differ in one label.
+// Prints one sample of a family whose samples differ in one label.
 static void print_labelled(struct buf *out, const char *name, const char *key, const char *value,
                            int64_t v)
 {

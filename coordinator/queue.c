@@ -38,7 +38,8 @@ static bool is_stopping(const struct job_record *j)
     return j->state == JOB_DRAINING || (j->state == JOB_RECOVERING && j->goal != JOB_STARTING);
 }
 
-// Also a device with a rank that belongs to no attempt: that rank is being stopped.
+// Whether a device will be free: also one with a rank that belongs to no attempt, since that rank
+// is being stopped.
 static bool becomes_free(const struct device *d)
 {
     return !d->holder || is_stopping(d->holder);

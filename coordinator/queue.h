@@ -13,10 +13,10 @@
 #pragma once
 #include "coordinator/job_record.h"
 
-// One round over all that wait. Whoever is placed or preempted changes what the others find: then
-// coord.round_due is set again.
+// Plays one round over all jobs that wait. Whoever is placed or preempted changes what the others
+// find: then coord.round_due is set again.
 void queue_round(struct coord *c);
-// For a job that is new in the queue, when nothing else has changed: true when the last round has
-// the answer for it too, which is that it waits. No round is needed then.
+// Whether the last round has the answer for a job that is new in the queue, when nothing else has
+// changed: the job waits, and no round is needed.
 bool queue_knows(struct job_record *j);
 bool queue_place_now(struct job_record *j); // RECOVERING → STARTING, if devices are free

@@ -225,7 +225,8 @@ static void tail_stop(struct streams *s, struct tail *t)
     tail_drop(s, t);
 }
 
-// One host has sent all it has. After the last host the stream to the client is finished.
+// Notes that one host has sent all it has. After the last host the stream to the client is
+// finished.
 static void end_host(struct streams *s, struct tail *t, uint64_t conn)
 {
     for (int i = 0; i < t->n; i++)
@@ -280,7 +281,8 @@ void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Wef
     }
 }
 
-// For a client that follows the stream is finished: it asks again, and knows which lines it has.
+// Ends the streams that a lost host was asked for. One whose client follows is finished at once:
+// the client asks again, and knows which lines it has.
 void streams_host_gone(struct streams *s, uint64_t conn)
 {
     list_for_each (it, &s->tails) {

@@ -28,8 +28,8 @@
 // Where a rank finds its socket and its share of the lock. Our own descriptors lie above these
 // numbers, so that they do not collide.
 enum { RANK_FD = 3, RANK_LOCK_FD = 4, OWN_FD_MIN = 16, PATH_LEN = 4300 };
-// To take what a rank said last: more than its pipe and its socket hold, and a bound, since a
-// process of its own that outlives it may go on.
+// How often a dead rank is read, to take what it said last: more than its pipe and its socket hold,
+// and a bound, since a process of its own that outlives it may go on.
 enum { LAST_TURNS = 1000 };
 
 struct proc {

@@ -330,7 +330,7 @@ static void on_signal(void *ctx, uint32_t events)
     }
 }
 
-// Whoever started this worker is gone, and would not want its ranks to stay.
+// The process that started this worker is gone, and would not want its ranks to stay.
 static void on_parent(void *ctx, uint32_t events)
 {
     struct daemon *d = ctx;

@@ -81,7 +81,7 @@ static bool is_end(const struct watch *w, int r)
     return find_awaited(w, r) < 0 || at == r;
 }
 
-// Its word about whom it waits for is old: that one has gone on since.
+// Whether what a rank said of whom it waits for is out of date: that one has gone on since.
 static bool is_stale(const struct watch *w, int r)
 {
     int p = find_awaited(w, r);

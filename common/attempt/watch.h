@@ -52,7 +52,7 @@ struct watch_verdict {
 // True when the attempt hangs.
 bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out);
 
-// To be called when this process itself was stopped for a while: all waiting begins anew.
+// Call this when this process itself was stopped for a while: all waiting begins anew.
 void watch_afresh(struct watch *w, int64_t now_ns);
-// For so long, up to now, not all ranks could be heard: that time does not count.
+// Call this when some ranks could not be heard for the last `ns`: that time does not count.
 void watch_postpone(struct watch *w, int64_t ns, int64_t now_ns);

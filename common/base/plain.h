@@ -22,7 +22,7 @@ void plain_append(struct buf *to, const char *s, size_t len);
 // Formats, and appends one line with its newline: newlines inside become "\n" in letters.
 void plain_line(struct buf *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void plain_vline(struct buf *to, const char *fmt, va_list ap);
-// In place, as long as before: each harmful byte becomes '?'.
+// Makes a text harmless in place: each harmful byte becomes '?', so that it stays as long.
 void plain_mask(char *s);
 
 // Writing to people. Standard error comes behind what standard output was given before, and begins
@@ -30,7 +30,7 @@ void plain_mask(char *s);
 void plain_put(FILE *to, const char *s, size_t len);
 void plain_puts(FILE *to, const char *s);
 void plain_printf(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-// One line to standard error, whatever the words hold.
+// Writes one line to standard error, whatever the words hold.
 void plain_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The terminal's own sequences, constants of ours: erases the line that the cursor stands on.
 void plain_erase_line(FILE *to);

@@ -273,7 +273,8 @@ static void on_late_report(struct commit *c, const struct shard_report *rep, str
         add_action(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
 
-// All heard it once; this rank repeats its report because it did not.
+// Answers a report of an older try: all ranks were told once that it had been aborted, and this one
+// repeats its report because it did not hear it.
 static void answer_older_try(struct out *o, const struct commit_record *r,
                              const struct shard_report *rep)
 {

@@ -42,7 +42,8 @@ int store_open(struct store *s, const char *path, struct err *e);
 // starts at the root.
 int store_make_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
-// One that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it belongs to another job.
+// Opens the directory of a job that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it
+// belongs to another job.
 int store_find_beneath(struct store *s, const char *root, const char *dir,
                        const struct store_owner *owner, struct err *e);
 int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e);

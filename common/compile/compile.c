@@ -52,7 +52,8 @@ static int report_failure(struct pipeline *p, int rc, const char *pass, const st
     return rc;
 }
 
-// One continuation a batch position, and as many positions as every cut of the batch needs.
+// Returns the batch of the sample program, whose positions are one continuation each: as many as the
+// job asks for, and so many more that every cut of the batch divides it.
 static int64_t sample_batch(const struct pipeline *p)
 {
     axis_set axes = 0;
@@ -228,7 +229,7 @@ static void hash_programs(struct compiled *c)
     buf_clear(&text);
 }
 
-// One stage's programs get their places in one arena.
+// Gives the values of one stage's programs their places in one arena.
 static int plan_stage(struct pipeline *p, int stage)
 {
     struct compiled *c = p->out;

@@ -32,7 +32,7 @@ struct cost {
 
 const char *collective_row_name(const struct collective_row *r); // "all_reduce", "send"
 
-// Of one step's inputs on a device: whole samples, as it reads them.
+// The bytes of one step's inputs on a device: whole samples, as it reads them.
 uint64_t cost_batch_bytes(const struct program *p);
 // Bytes of gradients, or of optimiser state, that a device does not hold because they are cut
 // further than their parameters.

@@ -68,7 +68,8 @@ static void find_deterministic(const struct job *job, struct findings *f)
                             .fix = "precision.deterministic=true"});
 }
 
-// It may be planned, as people do before they have the devices, but nobody runs it.
+// A job of more devices than weft runs may be planned, as people do before they have them: a finding
+// says that nobody runs it.
 static void find_many_devices(const struct job *job, struct findings *f)
 {
     struct err e = {0};

@@ -118,7 +118,7 @@ static struct settings make_settings(const struct search *s, const struct candid
     return to;
 }
 
-// Without stages remat: full takes more than remat: block.
+// Adds the kind of remat that needs the least memory. Without stages full needs more than block.
 static void put_remat(const struct search *s, struct settings *to, int64_t stages)
 {
     int remat = s->f->job->train.remat;

@@ -25,8 +25,8 @@ void put_padded(struct buf *out, const char *utf8, int columns)
 
 enum { COLS_SHOWN = 64, LEFT_OUT = -1 };
 
-// Which of n are shown where `fit` are to be: all, or the first ones, an
-// ellipsis and the last.
+// Chooses which of n are shown where `fit` have room: all, or the first ones, an ellipsis and the
+// last.
 static int choose_shown(int n, int fit, int out[])
 {
     int count = n <= fit ? n : fit < 3 ? 3 : fit;
@@ -78,8 +78,8 @@ static void measure_cells(const struct grid *g, struct grid_layout *l)
         l->cell = widen_to(l->cell, get_column_text(g, l->col[c]));
 }
 
-// As many columns as the width holds; fewer columns may have shorter texts, so
-// from many to few.
+// Finds the greatest number of columns that the width holds. Fewer columns may have shorter texts,
+// so it begins with many.
 static void lay_out_grid(const struct grid *g, int width, struct grid_layout *l)
 {
     l->nrows = choose_shown(g->rows, g->most, l->row);

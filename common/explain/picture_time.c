@@ -19,7 +19,7 @@ static int at_unit(const struct line *l, double time)
     return (int)(time / l->unit + 0.5);
 }
 
-// One stage's line from `first` to before `last` units, each `each` columns wide.
+// Prints a stage's line from unit `first` to before unit `last`, each `each` columns wide.
 static void print_line(const struct line *l, int first, int last, int each, struct buf *out)
 {
     int at = first;

@@ -209,7 +209,8 @@ static void print_findings_json(const struct report *r, struct json_out *w)
     json_end(w);
 }
 
-// On devices that are no CPUs the host's threads only draw the first parameters.
+// Whether the job leaves it to its first start how many threads it has. On devices that are no CPUs
+// that does not matter: the host's threads only draw the first parameters.
 static bool leaves_threads(const struct job *job)
 {
     return job->resources.kind == JOB_CPU && !job->resources.threads;

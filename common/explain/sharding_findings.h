@@ -5,6 +5,7 @@
 #include "common/compile/compile.h"
 #include "common/explain/findings.h"
 
-// Of the facts from `first` up to, not including, `end`. Those of tensors need the graph.
+// Adds the findings of the facts from `first` up to, not including, `end`. Those of tensors need
+// the graph.
 void sharding_findings(const struct compiled *c, const struct job *job, int first, int end,
                        struct findings *out);

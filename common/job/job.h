@@ -156,8 +156,8 @@ int job_chunks(const struct job *job);       // of each stage, pipeline.chunks; 
 int job_layers(const struct job *job);       // of the model: where it may be cut into stages
 bool job_has_insides(const struct job *job); // of layers or blocks: what train.remat acts on
 extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
-// Of chunk c of stage s at place c · stages + s: as pipeline.stages says, else equally, with what is
-// left over at the earliest places.
+// Returns how many layers the place c · stages + s has, chunk c of stage s: as pipeline.stages
+// says, else equally, with what is left over at the earliest places.
 int64_t job_stage_layers(const struct job *job, int place);
 
 struct job_error {

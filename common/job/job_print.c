@@ -125,7 +125,8 @@ static bool has_key(const struct schema *schema, const char *path)
     return false;
 }
 
-// Of the identity: what is part of it, and the key alone. Else any key, with both settings.
+// Prints how a key differs. For keys of the identity: only those that are part of it, and the key
+// alone. Else any key, with both settings.
 static void print_difference(const struct job *before, const struct job *now, const char *path,
                              bool identity, struct buf *to)
 {

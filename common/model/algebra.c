@@ -98,7 +98,7 @@ static int make_constant(struct builder *b, double c, int x)
                         read_dtype(b, x));
 }
 
-// Of a value in f32 and one that is not, the latter becomes f32 too.
+// Makes both values f32 if one of them is.
 static void match_dtypes(struct builder *b, int *x, int *y)
 {
     struct graph *g = b->g;
@@ -367,7 +367,8 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
     return b->failed || !kept ? y : follow_operand(b, y, operand);
 }
 
-// Of two values: kept dimensions lead both, so that they are a batch of products.
+// Multiplies two values. The dimensions that are kept lead both, so that they are a batch of
+// products.
 static struct term multiply_values(struct builder *b, const struct term *x, const struct term *y,
                                    int vx, int vy)
 {

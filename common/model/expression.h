@@ -5,7 +5,7 @@
 #include "common/model/term.h"
 
 struct term evaluate(struct builder *b, const struct expr *e);
-// Of what is a number, a list or a word: no layers are opened for it.
+// Evaluates what is a number, a list or a word: no layers are opened for it.
 struct term evaluate_outside(struct builder *b, const struct expr *e);
 double evaluate_number(struct builder *b, const struct expr *e);
 

@@ -121,7 +121,8 @@ uint64_t rpc_call(struct rpc_channel *c, const struct rpc_method *m,
                   const ProtobufCMessage *request, int64_t deadline_ns, bool wait_ready,
                   void *user);
 
-// Both ends. Packs at once; the message stays the caller's. Unknown calls: 0.
+// For both ends of a call. Packs the message at once, so that it stays the caller's. Returns 0 for
+// an unknown call too.
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e);
 // Whether more than a sixteenth of what may wait does: time to leave out what can be. Unknown
 // calls: no.

@@ -65,7 +65,8 @@ static const struct meaning *find_meaning(enum rpc_code code)
     return &other;
 }
 
-// Of a coordinator that the verb has started itself, so that its flags and its state are no matter.
+// Advises about a coordinator that the verb has started itself: its flags and its state do not
+// matter.
 static const char *advise_own(const struct meaning *m)
 {
     return m->exit == CLIENT_USAGE || m->code == RPC_FAILED_PRECONDITION

@@ -258,7 +258,7 @@ static int report_finished(const struct run *r)
     return CLIENT_OK;
 }
 
-// For a shell: what it would take for more than a word stands in quotes.
+// Writes a word for a shell: in quotes where the shell would take it for more than a word.
 static void put_word(struct buf *out, const char *word, bool quote)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -7,7 +7,8 @@
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 
-// In those from `held` on nobody tried to make it run: they count for nothing in goodput.
+// The kinds of time in a job's life. From `held` on nobody tried to make it run: these do not count
+// in goodput.
 static const char *const kinds[] = {"queued",     "starting",  "running",    "lost",
                                     "recovering", "draining",  "checkpoint", "held",
                                     "failed",     "cancelled", "unknown"};

@@ -79,7 +79,7 @@ static void draw_rows(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// All rows of the output; `step` is the operand that tells the step.
+// Draws all rows of the output; `step` is the operand that tells the step.
 static int draw_output(struct stream_q *q, const struct op_call *c, int step, struct err *e)
 {
     const struct shape *s = &c->out[0].shape;

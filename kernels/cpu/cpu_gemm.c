@@ -176,7 +176,8 @@ static void run_work(struct pool *p, struct gemm_work *w)
     }
 }
 
-// With few rows or columns packing costs more than it saves.
+// Whether a product is made from packed operands: with few rows or columns packing costs more than
+// it saves.
 static bool is_packed(const struct stream_q *q, const struct gemm *g)
 {
     return q->device->packed && g->m >= PACKED_LEAST && g->n >= PACKED_LEAST;

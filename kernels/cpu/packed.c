@@ -185,7 +185,7 @@ VFN void multiply_tile(int64_t depth, const float *a, const float *b, float *c, 
         }
 }
 
-// One at the lower or the right end, of rows × columns.
+// Multiplies a tile of rows × columns at the lower or the right end.
 static void multiply_edge(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
                           bool add, int64_t rows, int64_t columns)
 {

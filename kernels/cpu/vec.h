@@ -60,18 +60,18 @@ struct vec {
     float (*row_max)(const float *x, int64_t n); // NaN is passed over
     float (*row_sum_exp)(const float *x, int64_t n, float m);
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
-    // Both of the above in one pass. An empty row has −∞ and 0.
+    // Finds both of the above in one pass. An empty row has −∞ and 0.
     void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
 
     float (*dot)(const float *a, const float *b, int64_t n);
-    // In place: the softmax of x over the keys from `first` to `last`, 0 at the others. Returns
-    // ln Σ e^x over those keys, −∞ if there is none.
+    // Replaces x by its softmax over the keys from `first` to `last`, and by 0 at the others.
+    // Returns ln Σ e^x over those keys, −∞ if there is none.
     float (*softmax)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n);
     // Makes the same softmax again from the ln Σ e^x that softmax returned.
     void (*softmax_again)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n,
                           float lse);
-    // In place: from the cotangent of a softmax p to that of what it was made from, times scale;
-    // mean is their dot product.
+    // Replaces the cotangent of a softmax p by that of what it was made from, times scale; mean is
+    // the dot product of p and its cotangent.
     void (*softmax_grad)(float *dp, const float *p, float mean, int64_t n, float scale);
 
     // A row's mean (0 unless `center`) and 1/√(variance + eps).

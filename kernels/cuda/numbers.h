@@ -19,7 +19,7 @@ DEVICE float bf16_to_f32(uint16_t x)
     return __uint_as_float((unsigned)x << 16);
 }
 
-// To the nearest, ties to even; a NaN stays one. The device has an instruction for it.
+// Rounds to the nearest, ties to even; a NaN stays one. The device has an instruction for it.
 DEVICE uint16_t f32_to_bf16(float x)
 {
 #ifdef WEFT_EMULATE

@@ -113,7 +113,8 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
 
 // ---- BALANCE -----------------------------------------------------------------------------------
 
-// One thread: there are as many numbers as experts, once a step. The sum is in the CPU's order.
+// Changes the biases in one thread: there are as many as experts, once a step. The loads are summed
+// in the CPU's order.
 KERNEL(1)
 balance_kernel(const float *p, const float *load, const float *clip, float *out, int64_t n,
                float scale)

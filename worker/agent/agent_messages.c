@@ -192,7 +192,7 @@ void send_hello(struct agent *g, struct agent_out *out)
     send_up(out, up);
 }
 
-// To the cluster that challenged: a worker that knows none yet joins it.
+// Sends Register to the cluster that challenged: a worker that knows no cluster yet joins this one.
 void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
                    struct agent_out *out)
 {

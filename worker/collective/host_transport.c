@@ -54,7 +54,7 @@ static int open_fabric(const struct fabric_options *o, struct fabric **out, stru
     return rc;
 }
 
-// All ranks open a window together, also one that has nothing to put into it.
+// Opens a window, which all ranks do together: also one that has nothing to put into it.
 static int open_memory(struct fabric *f, uint64_t bytes, void **out, struct err *e)
 {
     void *window;

@@ -108,8 +108,8 @@ static bool have_operands(const struct communicator *c, const struct operation *
     return true;
 }
 
-// One piece of this rank's slice: the sum goes to every window of the host (all-reduce) or to our
-// own (reduce-scatter).
+// Sums one piece of this rank's slice, into every window of the host (all-reduce) or into our own
+// (reduce-scatter).
 static void sum_piece(struct communicator *c, struct operation *o, size_t at, size_t len)
 {
     int nd = 0;

@@ -189,7 +189,7 @@ static int copy_up(const struct staged *op, struct stream_q *q, struct err *e)
     return rc || !any ? rc : b->event.wait(q, op->up_done, e);
 }
 
-// Also a receive has an event behind what was copied so far: its place in the window is in use
+// A receive, too, has an event behind what was copied so far: its place in the window is in use
 // until then.
 int staging_start(struct staged *op, struct stream_q *q, struct err *e)
 {

@@ -23,7 +23,7 @@ size_t scratch_chunks(const struct node *n, const struct shape *in, const struct
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
-// On an accelerator the sums of columns are made in parts, too.
+// Scratch for sums of columns, which an accelerator makes in parts too.
 size_t scratch_columns(const struct node *n, const struct shape *in, const struct shape *out)
 {
     int64_t rows = 1;

@@ -228,8 +228,9 @@ static int infer_norm_grads(const struct graph *g, const struct node *n, struct 
     return rc;
 }
 
-// One number or id a row in, and out, all f32 but the row itself and the gradient's, which is the
-// last; the one cotangent of ROW_LOSS_BOTH is a scalar.
+// The first input is the rows, and the last output of the two gradients has rows like them. All other
+// operands have one number, in f32, or one id for each row, but for the cotangent of ROW_LOSS_BOTH,
+// which is a scalar.
 static int infer_row_loss(const struct graph *g, const struct node *n, struct err *e)
 {
     int dims = get_input(g, n, 0)->shape.n, last = n->nin + n->nout - 1;

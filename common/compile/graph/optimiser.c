@@ -95,8 +95,8 @@ static int build_norm(struct graph *g)
     return total;
 }
 
-// One vector of operands that may be more than an op takes: parts of it first, which stay as every
-// device has them until the whole is summed.
+// Joins operands into one vector, also more of them than an op takes: those of the first parts are
+// joined first, and stay as every device has them until the whole is summed.
 static int join_vectors(struct graph *g, int n, int *in)
 {
     while (n > OP_MAX_IN) {

@@ -93,8 +93,8 @@ int tape_reduce_to(struct tape *t, int cotangent, int value, float by)
     return sum(g, cotangent, v.shape.n, dims, by, tape_dtype(t, value));
 }
 
-// All readers have contributed: their sum, made where the earliest of them is. Several terms stay
-// open until then, so that those of one spec are added before they are resharded.
+// Adds up what the readers of a value contributed, where the earliest of them stands. Until then
+// the terms stay apart, so that those of one spec are added before they are resharded.
 void tape_settle(struct tape *t, int value)
 {
     struct graph *g = t->g;

@@ -32,5 +32,5 @@ enum dtype tape_dtype(const struct tape *t, int value);
 int tape_cotangent(struct tape *t, int value);
 // `by` times a cotangent, summed over the dimensions that `value` lacks.
 int tape_reduce_to(struct tape *t, int cotangent, int value, float by);
-// All readers of `value` have contributed: its cotangent is their sum.
+// Call this when all readers of `value` have contributed: its cotangent is their sum.
 void tape_settle(struct tape *t, int value);

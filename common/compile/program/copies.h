@@ -21,6 +21,6 @@
 #pragma once
 #include "common/compile/graph/graph.h"
 
-// On a partitioned graph with its stages. `train`: the graph of the training program after this
-// pass, whose copies others read; null: this is it.
+// Works on a partitioned graph with its stages. `train` is the graph of the training program after
+// this pass, whose copies the other programs read; null: this is the training program.
 void copies_make(struct graph *g, const struct graph *train);

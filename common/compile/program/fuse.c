@@ -11,8 +11,8 @@ struct fusion {
 
 enum { FUSIONS = 9 };
 
-// In the order they are tried, each over the whole graph; the last place stays empty. A backend's
-// row lists what it has kernels for.
+// A backend's fusions, those that it has kernels for, in the order in which they are tried, each
+// over the whole graph. The last place stays empty.
 static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
     [BACKEND_CPU] = {{fuse_row_loss, {[DT_F32] = true, [DT_I32] = true}},
                      {fuse_row_loss_grad, {[DT_F32] = true, [DT_I32] = true}},

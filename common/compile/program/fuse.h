@@ -10,5 +10,5 @@
 #include "common/compile/program/program.h"
 
 void fuse_nodes(struct graph *g);
-// In a program: the updates of all parameters as one, and the squares of all gradients.
+// Makes one instruction each of the updates of all parameters and of the squares of all gradients.
 void fuse_updates(struct program *p);

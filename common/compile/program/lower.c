@@ -452,7 +452,8 @@ static struct tensor make_operand(const struct lowering *l, int value)
                            .shape = sharing_shape(&l->sharing, value)};
 }
 
-// One buffer serves all ops of a program, one after the other; it is as large as the largest needs.
+// Makes room in the one buffer that serves all ops of a program, one after the other: it is as
+// large as the largest needs.
 static int workspace_for(struct lowering *l, const struct node *n)
 {
     struct op_attr attr = n->attr;

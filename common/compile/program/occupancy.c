@@ -164,7 +164,7 @@ static int find_interval(const struct intervals *s, uint64_t offset)
     return low;
 }
 
-// Those that the new interval touches become one with it.
+// Adds an interval, which becomes one with those that it touches.
 static void join_interval(struct intervals *s, struct interval one, struct arena *a)
 {
     int first = find_interval(s, one.start), end = first;

@@ -58,8 +58,9 @@ struct schedule_of {
     enum program_kind program; // all but PROGRAM_TRAIN have no backward
     enum job_pipeline_schedule kind;
     int microbatches, stages, chunks;
-    // Of each chunk of each stage, in the order of the model: chunk c of stage s is number
-    // c · stages + s. One of 0 layers, in a model that is not made of layers, takes the time of 1.
+    // How many layers each chunk of each stage has, in the order of the model: chunk c of stage s
+    // is number c · stages + s. A chunk of 0 layers, in a model that is not made of layers, takes
+    // the time of 1.
     const int64_t *layers;
 };
 

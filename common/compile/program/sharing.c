@@ -112,7 +112,7 @@ bool sharing_in_pieces(const struct sharing *s, const struct node *n)
     return s->within[piece] >= 0 && s->root[s->within[piece]] == s->root[whole];
 }
 
-// Who reads a value, on all stages.
+// What is known of a value's readers, on all stages.
 struct readers {
     int n;
     bool others; // some are no ops, or it is made by none: a collective or a message touches it

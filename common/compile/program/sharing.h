@@ -14,7 +14,8 @@ struct sharing {
     int *root;      // value → the value whose buffer it shares
     int *last_read; // root → the last node of a microbatch that reads it
     int *first_of;  // value → 1 when it is the first contribution of its sum, 2 a later one
-    // Of roots that are pieces: the value in whose buffer they lie, else −1, and how far in, in bytes.
+    // For a root that is a piece: the value in whose buffer it lies, else −1, and how many bytes
+    // in.
     int *within;
     uint64_t *at;
 };

@@ -16,7 +16,7 @@ static const char *get_name(const struct graph *g, int value)
     return g->values[value].name ? g->values[value].name : "unnamed";
 }
 
-// Each label has one size over all operands that carry it.
+// Checks that each label has one size over all operands that carry it.
 static int check_labels(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];

@@ -5,8 +5,8 @@
 #include "common/compile/program/memory_plan.h"
 #include "common/compile/program/program.h"
 
-// Each value has one producer, which comes before its readers; labels and sizes agree; phases never
-// go back; each node's stage and scope exist.
+// Checks a graph: each value has one producer, which comes before its readers; labels and sizes
+// agree; phases never go back; each node's stage and scope exist.
 int verify_graph(const struct graph *g, struct err *e);
 // Besides that: every cut divides its dimension evenly, no op reads a partial sum that it needs
 // whole, and every reshard's step leads from the spec of its input to that of its output.

@@ -224,8 +224,8 @@ static int sort_operands(const struct shard_query *q, int order[OP_MAX_IN])
     return q->node->nin;
 }
 
-// On one dimension all operands order their axes alike: the wanted output's order first, then the
-// largest operand's, then the next's.
+// Orders the axes of a dimension alike for all operands: first as the wanted output has them, then
+// as the largest operand does, then as the next.
 static void order_axes(const struct shard_query *q, const struct placement *p,
                        struct dim_cut cut[MAX_LABELS])
 {
@@ -421,8 +421,9 @@ static int shard_slots(struct shard_query *q, struct err *e)
 enum { TOKEN_BATCH, TOKEN_SEQ, TOKEN_WIDTH };                 // dimensions of [batch, seq, width]
 enum { PLACE_GROUP, PLACE_EXPERT, PLACE_PLACE, PLACE_WIDTH }; // of [group, expert, capacity, width]
 
-// As every other op: at the output's wanted cuts, its groups standing for the batch. Tokens and slots
-// are brought there whole on the sequence, since a token may fill any place of its group.
+// Computes, as every other op, at the output's wanted cuts, where the output's groups stand for the
+// batch. Tokens and slots are brought there whole on the sequence, since a token may fill any place
+// of its group.
 static int shard_dispatch(struct shard_query *q, struct err *e)
 {
     (void)e;
@@ -487,7 +488,7 @@ static int shard_update(struct shard_query *q, struct err *e)
     return 0;
 }
 
-// All operands, and the bias that follows the loads, are whole on every device.
+// Keeps all operands, and the bias that follows the loads, whole on every device.
 static int shard_balance(struct shard_query *q, struct err *e)
 {
     (void)q;

@@ -475,7 +475,7 @@ static int add_alike(struct pass *p, int n, int *term)
     return sum;
 }
 
-// Each sum of contributions alike is brought to the value's cuts once, and then the sums are added.
+// Brings each sum of contributions with one spec to the value's cuts, and then adds these sums.
 static int emit_cotangent_sum(struct pass *p, const struct node *n)
 {
     int out = n->out[0], sum = -1, rc = 0, *term;

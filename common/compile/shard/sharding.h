@@ -14,7 +14,7 @@
 #include "common/compile/shard/facts.h"
 #include "common/job/job.h"
 
-// Which mesh axes cut a logical dimension, in order.
+// The mesh axes that cut a logical dimension, in order.
 struct rule {
     enum dim dim;
     struct dim_cut axes;

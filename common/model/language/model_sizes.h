@@ -28,6 +28,6 @@ struct model_sizes {
 int model_sizes_resolve(const struct model_program *p, const struct model_given *given, int ngiven,
                         struct model_sizes *out, struct model_errors *errs);
 
-// By name; a size that the program lacks has the value `otherwise`.
+// Returns the value of a size by its name; `otherwise` if the program lacks it.
 int64_t model_sizes_whole(const struct model_sizes *s, const char *name, int64_t otherwise);
 double model_sizes_number(const struct model_sizes *s, const char *name, double otherwise);

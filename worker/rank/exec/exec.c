@@ -72,7 +72,7 @@ static void abort_fabric(void *ctx, const char *why)
     x->transport->abort(x->fabric, why);
 }
 
-// All ranks open the transport together, also one whose own stage has no collective.
+// Opens the transport, which all ranks do together: also one whose own stage has no collective.
 static int open_fabric(struct exec *x, struct err *e)
 {
     const struct transport *t = x->transport;
@@ -531,7 +531,7 @@ static int name_graph(const struct loaded *l, const struct segment *g, int rc, s
     return rc;
 }
 
-// For a device without marks the page shows what was queued, a segment at a time: its phases, and
+// Tells on the page of a device without marks what was queued, a segment at a time: its phases, and
 // the number of its instructions.
 static void tell_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
 {
@@ -541,8 +541,9 @@ static void tell_queued(struct progress_page *page, const struct loaded *l, cons
     atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
 }
 
-// That a segment is queued is progress of its own: to capture one takes its time, and the device
-// may have nothing to do meanwhile. A host is at most two steps ahead, so it cannot go on for long.
+// Queues a segment, and tells so, which is progress of its own: to capture one takes its time, and
+// the device may have nothing to do meanwhile. A host is at most two steps ahead, so it cannot go
+// on for long.
 static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
 {
     if (x->o.page && x->marks)

@@ -38,7 +38,7 @@ struct segments {
 // queued[i]: instruction i needs no host. cut[i]: a segment ends before i. Both [n].
 void segments_init(struct segments *s, const struct backend *b, struct stream_q *q, struct arena *a,
                    const bool *queued, const bool *cut, int n);
-// Of a program: cut behind the last reader of inputs and before the first change of what a
+// Cuts a program behind the last reader of its inputs and before the first change of what a
 // checkpoint holds. captured: the transport's calls need no host either.
 void segments_of_program(struct segments *s, const struct backend *b, struct stream_q *q,
                          struct arena *a, const struct program *p, bool captured);

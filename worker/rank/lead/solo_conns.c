@@ -258,7 +258,8 @@ static void read_conn(struct solo_conns *c, struct solo_conn *k)
         drop_conn(c, k);
 }
 
-// Not all of those who call: they may be more than can ever be let in, and the ranks wait.
+// Accepts some of those who call, not all: they may be more than can ever be let in, and the ranks
+// wait.
 static void accept_conns(struct solo_conns *c, int listener)
 {
     for (int i = 0; i < CALLERS_A_TURN; i++) {

@@ -55,7 +55,7 @@ static void put_evaluation(struct buf *b, const struct step_row *r)
         buf_printf(b, "  eval %.2f %%", 100 * r->eval_accuracy);
 }
 
-// One line of text, past the progress line.
+// Prints one line of text, past the progress line.
 static void print_line(struct status *s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void print_line(struct status *s, const char *fmt, ...)

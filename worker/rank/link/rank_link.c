@@ -221,7 +221,7 @@ static void emit_event(struct link *l, const Weft__Rank__Frame *f)
     arena_clear(&a);
 }
 
-// One frame; the mutex is held, and let go while a callback runs.
+// Handles one frame. The mutex is held, and let go while a callback runs.
 static void handle_frame(struct link *l, Weft__Rank__Frame *f)
 {
     if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {

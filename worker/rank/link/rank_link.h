@@ -63,7 +63,8 @@ int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64
 int link_world_put(void *ctx, const char *key, const char *value, struct err *e);
 int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
                    struct err *e);
-// All ranks of the attempt; (name, seq) is one barrier. ERR_TIMEOUT names the missing ranks.
+// Waits for all ranks of the attempt; (name, seq) is one barrier. ERR_TIMEOUT names the missing
+// ranks.
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e);
 // Says Ready with the hash of the plan of all stages and waits until every rank has said the same;
 // ERR_INVALID names the ranks whose plans differ.

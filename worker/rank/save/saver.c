@@ -300,8 +300,8 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
     return rc;
 }
 
-// All ranks wait as long, so that none begins long before the others. The page shows that this one
-// lives. False: it is no use to try again.
+// Waits before a save is tried again. All ranks wait as long, so that none begins long before the
+// others, and the page shows that this one lives. False: it is no use to try again.
 static bool wait_to_try_again(struct saver *s, int64_t ms)
 {
     struct progress_page *page = s->o.assignment->page;

@@ -53,7 +53,7 @@ struct snapshot_config {
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank);
-// Without memory for staging it still succeeds, `snapshot_can_stage` is false, and a save that is
+// Succeeds without memory for staging too: `snapshot_can_stage` is false then, and a save that is
 // not skipped fails as a shard.
 int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct err *e);
 // Abandons what is open (its directory stays for the next fence), joins the thread.
@@ -69,7 +69,7 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
 // Whether the newest answer was Aborted with the wish that all try the same save again.
 bool snapshot_again(const struct snapshot *s);
 
-// All that the newest begin queued has come. Nothing without one.
+// Call this when all that the newest begin queued has come. Does nothing without one.
 void snapshot_staged(struct snapshot *s);
 
 // From the link's frames; any thread. `reports` (nranks, rank order) are copied.

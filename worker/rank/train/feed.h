@@ -9,7 +9,8 @@
 
 struct feed;
 
-// Which samples: the global numbers at batch positions [first, first + count) of `step`.
+// Tells which samples to read: the global numbers at batch positions [first, first + count) of
+// `step`.
 typedef void (*feed_ids)(const void *ctx, uint64_t step, uint64_t first, size_t count,
                          uint64_t *out);
 

@@ -240,7 +240,7 @@ static int put_rows(const struct inputs *in, const struct input *i, const char *
     return rc;
 }
 
-// One input: all its microbatches, which are neighbours.
+// Copies one input: all its microbatches, which are neighbours.
 static int put_input(const struct inputs *in, const struct input *i, const struct batch *b,
                      char *to, put_fn put, struct err *e)
 {

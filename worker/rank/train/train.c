@@ -245,8 +245,8 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
     return 0;
 }
 
-// Which evaluations are followed by samples follows from the step alone, so that a run that was resumed
-// takes them where it would have.
+// Whether samples follow this evaluation. The step alone decides that, so that a run that was
+// resumed takes them where it would have.
 static bool is_sampling_due(const struct job *job, int64_t done)
 {
     bool last = done == job->train.steps;
