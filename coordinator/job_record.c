@@ -94,13 +94,13 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-enum { JOB_TEXTS = 13 };
+enum { JOB_TEXTS = 14 };
 static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
 {
-    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,    &j->owner,       &j->resolved,
-                                     &j->base_dir, &j->goal_why, &j->restore,     &j->diagnosis,
-                                     &j->store,    &j->mesh,     &j->unsaved_why, &j->threads_why,
-                                     &j->removed};
+    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,     &j->owner,       &j->resolved,
+                                     &j->base_dir, &j->goal_why,  &j->restore,     &j->diagnosis,
+                                     &j->store,    &j->mesh,      &j->unsaved_why, &j->threads_why,
+                                     &j->removed,  &j->last_fault};
     memcpy(out, texts, sizeof texts);
 }
 

@@ -119,6 +119,7 @@ struct job_record {
     struct job_report report;     // what it has come to
 
     // ---- of this process's life ----
+    char *last_fault;       // how its newest attempt failed; "": none has, or before this process
     enum job_state stored;  // what the database holds
     bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
     uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none

@@ -132,6 +132,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
 enum job_state recover_goal(struct attempt *at, const struct fault *f)
 {
     enum job_state goal;
+    text_set(&at->job->last_fault, f->text);
     switch (f->kind) {
     case FAULT_RANK:
         return choose_goal_of_rank(at, f);
@@ -161,5 +162,6 @@ void recover_forgive(struct job_record *j)
     j->not_before_ms = 0;
     j->not_before_ns = 0;
     text_set(&j->diagnosis, "");
+    text_set(&j->last_fault, "");
     text_set(&j->goal_why, "");
 }

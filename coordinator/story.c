@@ -69,8 +69,9 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     case WAIT_NEW:
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
-        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%s",
+        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%.400s%s%s",
                             (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren,
+                            j->last_fault[0] ? "; the newest: " : "", j->last_fault,
                             j->unsaved ? "; " : "", explain_unsaved(j, a));
     case WAIT_NEVER:
         return shortage_explain(j, a);

@@ -297,6 +297,32 @@ def test_a_worker_on_the_socket_tells_its_only_interface_and_trains_with_another
     assert wired.final(job) == calm
 
 
+def wait_told(c, job, why):
+    end = time.monotonic() + solo.WATCHDOG
+    while why not in (c.status(job)["text"] or ""):
+        assert time.monotonic() < end, c.status(job)
+        time.sleep(0.05)
+
+
+def address_it(c, address):
+    """Worker 0 anew, with the address that it is told."""
+    c.workers[0].stop()
+    c.workers.pop(0)
+    c.start_worker(0, "--address", address, prefix=c.pair.enter[0])
+
+
+def test_an_address_that_others_do_not_reach_is_told_while_the_job_waits(wired, noise, calm):
+    """It is there, and so neither the worker nor placement can know that it is of another network."""
+    add_interface(wired, "10.231.8.1")
+    one_over_the_socket(wired, "--address", "10.231.8.1")
+    job = submit(wired, noise)
+    wait_told(wired, job, "cannot reach rank 0 at 10.231.8.1:")
+    wait_told(wired, job, "weft-worker --address")
+    address_it(wired, wired.pair.address[0])
+    wired.succeed(job)
+    assert wired.final(job) == calm
+
+
 def test_with_two_interfaces_the_default_route_tells_which(wired):
     add_interface(wired, "10.231.8.1")
     wired.run("ip", "route", "add", "default", "via", wired.pair.address[1], side=0)
@@ -310,14 +336,9 @@ def test_with_two_interfaces_and_no_default_route_the_job_says_whose_address_is_
     assert addresses(wired) == {"w0": None, "w1": wired.pair.address[1]}
     job = submit(wired, noise)
     why = "others cannot reach w0, whose worker knows no address of its own (start it with --address)"
-    end = time.monotonic() + solo.WATCHDOG
-    while why not in wired.status(job)["text"]:
-        assert time.monotonic() < end, wired.status(job)
-        time.sleep(0.05)
+    wait_told(wired, job, why)
     told = [x for x in wired.json("doctor")["checks"] if "w0" in (x["text"] or "")]
     assert any("--address" in (x["todo"] or "") for x in told), told
-    wired.workers[0].stop()
-    wired.workers.pop(0)
-    wired.start_worker(0, "--address", wired.pair.address[0], prefix=wired.pair.enter[0])
+    address_it(wired, wired.pair.address[0])
     wired.succeed(job)
     assert wired.final(job) == calm

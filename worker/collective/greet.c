@@ -209,6 +209,9 @@ static int wait_for(const struct greet *g, int fd, short events)
     return ERR_TIMEOUT;
 }
 
+// Who reads that a host is not reached should know who said where it is.
+#define WHOSE "; weft-worker --address (of a solo rank: --listen) says where its host is reached"
+
 static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
 {
     struct sockaddr_un u;
@@ -216,10 +219,12 @@ static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
     const struct sockaddr *to = (struct sockaddr *)&u;
     socklen_t len = make_unix_address(g, rank, &u);
     bool local = g->w->peers[rank].local;
+    const char *whose = local ? "" : WHOSE;
     if (!local) {
         a = parse_tcp_address(g->addrs[rank], AI_NUMERICHOST);
         if (!a)
-            return err_set(e, ERR_PEER, "rank %d cannot be reached at '%s'", rank, g->addrs[rank]);
+            return err_set(e, ERR_PEER, "rank %d cannot be reached at '%s'%s", rank, g->addrs[rank],
+                           whose);
         to = a->ai_addr;
         len = a->ai_addrlen;
     }
@@ -227,12 +232,14 @@ static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
     socklen_t size = sizeof error;
     *fd = socket(to->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0 || (connect(*fd, to, len) && errno != EINPROGRESS))
-        rc = err_errno(e, ERR_PEER, "cannot reach rank %d at %s", rank, g->addrs[rank]);
+        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s%s", rank, g->addrs[rank],
+                     strerror(errno), whose);
     else if (wait_for(g, *fd, POLLOUT))
-        rc = err_set(e, ERR_TIMEOUT, "rank %d does not answer at %s", rank, g->addrs[rank]);
+        rc =
+            err_set(e, ERR_TIMEOUT, "rank %d does not answer at %s%s", rank, g->addrs[rank], whose);
     else if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s", rank, g->addrs[rank],
-                     strerror(error));
+        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s%s", rank, g->addrs[rank],
+                     strerror(error), whose);
     if (a)
         freeaddrinfo(a);
     return rc;
