@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of one's own, tests/unit/programs: none is like a program that comes with weft, and each
-// on every mesh of the table, in f32 and in bf16, is the model of one device (mesh_case.h says in what).
+// Models of one's own, tests/unit/programs, none of which is like a program that comes with weft; and of
+// these the decoders that test_compile_meshes has not. Each on every mesh of the table, in f32 and in
+// bf16, is the model of one device (mesh_case.h says in what).
 //
 //   test_compile_own                    a fixed part; WEFT_LONG=1 all of it
 //   test_compile_own MODEL [SETTING]    those whose words are in the model's name and the mesh
@@ -54,6 +55,16 @@
             TOKENS, "", NULL                                                                       \
     }
 
+// Decoders that come with weft, each with what it has and others have not: windows, caps, biases, norms
+// of queries and keys, blocks side by side.
+#define COMES_WITH_WEFT(name, sizes)                                                      \
+    {                                                                                     \
+#name,                                                                            \
+            "{program: " #name ", layers: 4, embed: 24, heads: 8, head_dim: 4, seq: 24, " \
+            "vocab: 21, vocab_multiple: 24, " sizes "}",                                  \
+            TOKENS, "", NULL                                                              \
+    }
+
 // Those by which the language was specified; its vae has neither layers nor blocks to remake.
 #define EXAMPLE(name, data) OWN(example_##name, data)
 #define EXAMPLE_GPT2                                                                            \
@@ -100,6 +111,17 @@ static const struct own {
     {ONE_HIDDEN, ANY | STAGES},
     {UNREAD, ANY | LAYERS | SEQUENCE},
     {LLAMA32, ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(gpt3, "mlp: 48, dropout: 0.2"), ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(llama2, "kv_heads: 8, mlp: 48, theta: 50"), ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(mistral, "kv_heads: 4, mlp: 48, window: 7, theta: 50"),
+     ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(qwen2, "kv_heads: 4, mlp: 48, tied: 0, theta: 50"), ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(qwen3, "kv_heads: 4, mlp: 48, tied: 1, theta: 50"), ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(gemma2,
+                     "kv_heads: 4, mlp: 48, query: 6, window: 7, score_cap: 2, logit_cap: 3"),
+     ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(palm, "mlp: 48, theta: 50"), ANY | LAYERS | SEQUENCE},
+    {COMES_WITH_WEFT(nanochat, "kv_heads: 4, mlp: 48, logit_cap: 3"), ANY | LAYERS | SEQUENCE},
 };
 enum { OWNS = sizeof owns / sizeof *owns };
 
