@@ -367,7 +367,8 @@ int64_t job_uncounted_ms(const struct job_record *j, int64_t now_ns)
     return counts ? (now_ns - j->counted_ns) / CLOCK_MS : 0;
 }
 
-// What is left below a millisecond is counted the next time.
+// Adds the time since the last call to what the job spent it on. What is left below a millisecond
+// is counted the next time.
 void job_account(struct job_record *j)
 {
     int64_t ms = job_uncounted_ms(j, j->coord->now_ns);

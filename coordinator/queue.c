@@ -250,7 +250,8 @@ static int find_victims(struct round *r, const struct job_record *j, struct job_
     return n;
 }
 
-// What v holds, on hosts that take part in the round.
+// Gives the devices that v holds, on hosts that take part in the round, to these hosts (sign 1), or
+// takes them back (−1).
 static void give_devices(struct place_host *hosts, const struct job_record *v, int sign)
 {
     const struct attempt *at = v->attempt;

@@ -76,7 +76,8 @@ static bool has_stepped(const struct attempt *at)
     return leader_shown_step(at->leader) > j->restore_step || j->last_step > j->restore_step;
 }
 
-// What costs no budget may come again and again: there only work that was saved counts as progress.
+// Sets how long the job waits before its next attempt. Failures that cost no budget may come again
+// and again, so only work that was saved counts as progress after one.
 static void set_wait(struct attempt *at, bool progress)
 {
     struct job_record *j = at->job;

@@ -31,7 +31,8 @@ enum { ANSWER_MAX = 1 << 20 };
 
 // ---- the probe ----
 
-// What it complains of comes with its answer.
+// Starts the probe. Its standard error goes where its answer goes, so that a complaint comes with
+// the answer.
 static int start_probe(const char *rank, const char *kind, int cpus, int out, pid_t *pid,
                        struct err *e)
 {
@@ -82,7 +83,8 @@ static int read_answer(int fd, struct buf *b, struct err *e)
     }
 }
 
-// What the probe said is the cause, and people read it far from here: without its name in front.
+// Tells why the probe failed. What it said itself is the cause; people read it far from here, so
+// its name in front is left out.
 static int tell_refusal(const char *rank, const char *kind, const char *said, struct err *e)
 {
     static const char prefix[] = "weft-rank: ";

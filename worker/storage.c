@@ -72,7 +72,7 @@ static void probe_name(const char *prefix, const Weft__V1__Storage *ask, char ou
     snprintf(out, PROBE_NAME_MAX, "%s%s", prefix, ask->attempt);
 }
 
-// Where the file system of a path is mounted.
+// Finds where the file system of a path is mounted.
 static void mount_point(const char *path, char *out, size_t size)
 {
     char at[PATH_MAX], above[PATH_MAX + 4];
@@ -237,7 +237,7 @@ static Weft__Rows__Checkpoint *make_row(struct act *t, struct store_entry id,
     return c;
 }
 
-// What is committed, newest first, and which of the newest are damaged.
+// Lists what is committed, newest first, and which of the newest are damaged.
 static int list_committed(struct act *t, struct store *s, struct err *e)
 {
     struct damaged d = {.t = t};
@@ -282,7 +282,8 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
     return rc ? rc : list_unused(t, s, e);
 }
 
-// Where a greater epoch is there, another attempt's fence has swept or will.
+// Tidies up after an attempt, unless there is a greater epoch: then another attempt's fence has
+// swept, or will.
 static int tidy_folder(struct act *t, struct store *s, struct err *e)
 {
     char probe[PROBE_NAME_MAX];

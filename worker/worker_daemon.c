@@ -365,7 +365,7 @@ static void run_once(struct daemon *d)
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
 }
 
-// What was sent last leaves before the process does.
+// Lets what was sent last leave before the process does.
 static void say_goodbye(struct daemon *d)
 {
     int64_t until = clock_mono_ns() + GOODBYE_NS;

@@ -33,8 +33,8 @@ struct leader {
 
 // ---- where a rank is ----
 
-// What the others saw of a rank whose page is told, and so a little old: those that wait for it
-// tell the last collective that they saw it enter.
+// Returns the last collective that others saw a rank enter: those that wait for it tell that. Its
+// own page may be older, since it is passed on.
 static uint64_t seen_by_peers(const struct leader *l, int rank)
 {
     uint64_t entered = 0;

@@ -100,7 +100,7 @@ static void send_action(const struct saves *s, const struct commit_action *x,
     }
 }
 
-// What everybody was told is a fact for the leader's owner too.
+// Tells the leader's owner too what all ranks were told.
 static void tell_owner(const struct commit_action *x, struct leader_out *out)
 {
     static const enum leader_action_kind kinds[] = {[COMMIT_DO_COMMITTED] = LEADER_COMMITTED,

@@ -34,7 +34,8 @@ void findings_init(struct findings *f, const struct job *job, struct arena *a)
     *f = (struct findings){.arena = a, .job = job};
 }
 
-// Where the job says what the fix would change; of an axis that no key speaks of, the mesh.
+// Returns the job's line of what the fix would change or, for an axis of which no key speaks, the
+// mesh's line.
 static int find_line(const struct findings *f, const struct finding *one)
 {
     int line = one->fix ? job_line(f->job, one->fix, strcspn(one->fix, "=")) : 0;

@@ -173,7 +173,7 @@ static void check_rules(struct reading *r)
     }
 }
 
-// What the model reads is what the data has to be.
+// Checks that the data is what the model reads.
 static void check_data(struct reading *r)
 {
     if (!r->model_ok || !READING_OK(r, "data.format"))

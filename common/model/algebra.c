@@ -78,7 +78,7 @@ static struct term operate_numbers(struct builder *b, enum sign sign, const stru
     return term_number(n.value, n.whole);
 }
 
-// What a value is when ops read it.
+// Returns the dtype that a value has when ops read it.
 static enum dtype read_dtype(const struct builder *b, int x)
 {
     const struct value *v = &b->g->values[x];

@@ -84,7 +84,7 @@ static float *get_result(const struct reduce_work *w)
     return w->call->out[0].data;
 }
 
-// What is summed lies contiguous: [.., kept][reduced].
+// Sums rows: what is summed lies contiguous, [.., kept][reduced].
 static void rows_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct reduce_work *w = arg;
@@ -109,7 +109,7 @@ static void sum_rows(struct reduce_work *w)
     }
 }
 
-// What is kept lies contiguous: [.., kept outer][reduced][kept inner], the columns.
+// Sums columns: what is kept lies contiguous, [.., kept outer][reduced][kept inner].
 static void columns_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct reduce_work *w = arg;

@@ -194,7 +194,7 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     a->spawn = sp;
 }
 
-// What every rank here is assigned. The roots are this worker's own, whatever was sent.
+// Makes what every rank here is assigned. The roots are this worker's own, whatever was sent.
 static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1__Start *s,
                                            struct agent_out *out)
 {

@@ -30,7 +30,8 @@ struct progress_thread {
     _Atomic bool rank_comes; // the rank's own thread wants the lock
 };
 
-// Where no core is left to it, a thread costs the computation more than it hides (README.md).
+// Whether a thread is worth its core: where no core is left to it, it costs the computation more
+// than it hides (README.md).
 bool progress_is_wanted(const struct world *w)
 {
     const char *asked = getenv("WEFT_PROGRESS");

@@ -270,7 +270,7 @@ static void print_finished(const struct solo_rank *p)
     fflush(stdout);
 }
 
-// What the backend's libraries prepare at their first use is prepared while the ranks meet.
+// Starts to prepare what the backend's libraries prepare at their first use, while the ranks meet.
 static struct warm *start_warm_up(const struct flags *f)
 {
     return warm_start(f->kind && *f->kind ? f->kind : "cpu");

@@ -113,7 +113,7 @@ static int want_rows(const struct graph *g, const struct node *n, int k, const s
                           name_value(v), name_value(rows));
 }
 
-// What is one number a row is f32, whatever the rows are.
+// Checks ops over rows: operands with one number for each row are f32, whatever the rows are.
 static int infer_rows(const struct graph *g, const struct node *n, struct err *e)
 {
     enum dtype t = want_one_float(g, n, 0, 1, e);
@@ -352,7 +352,7 @@ static double flops_attention(const struct node *n, const struct shape *in, cons
     return (n->op == OP_ATTENTION ? 2 : 4) * pairs * (double)(d + r + in[o.v].dim[ATT_WIDTH]);
 }
 
-// What is drawn has few dimensions, the batch first if at all.
+// Checks that what is drawn has few dimensions, and the batch, if it has one, as the first of them.
 static int infer_drawn(const struct graph *g, const struct node *n, struct err *e)
 {
     const struct value *out = &g->values[n->out[0]];

@@ -119,7 +119,7 @@ static int join_vectors(struct graph *g, int n, int *in)
     return joined;
 }
 
-// Where the numbers of a part begin among the metrics.
+// Returns the place among the metrics at which the numbers of a part begin.
 static int64_t find_part(const struct graph *g, int part)
 {
     int64_t at = METRIC_PARTS;

@@ -223,7 +223,8 @@ static void vjp_rotary(struct tape *t, const struct node *n, int cot)
     tape_add(t, n->in[0], make_like(t, OP_ROTARY, 2, in, n->in[0], &back));
 }
 
-// What has a cotangent, which all operands but the positions and the step have, comes first.
+// Adds the gradient of attention, which has an output for each operand but the positions and the
+// step: these two are the last.
 static void vjp_attention(struct tape *t, const struct node *n, int cot)
 {
     struct attention_operands o;

@@ -27,7 +27,7 @@ static void add_content(struct contents *c, struct content h, struct arena *a)
     c->all[c->n++] = h;
 }
 
-// What is written takes the place of what was there.
+// Notes what is written to a range; it takes the place of what was there.
 static void put_content(struct contents *c, struct content h, struct arena *a)
 {
     int n = c->n;
@@ -110,7 +110,7 @@ static int check_op(const struct program *p, int at, struct contents *all, struc
     return 0;
 }
 
-// What a collective or a message brings is the whole of its value.
+// Notes what a collective or a send brings: the whole of a value.
 static void put_brought(const struct program *p, const struct instr *i, struct contents *all,
                         struct arena *a)
 {

@@ -264,7 +264,8 @@ static int find_stash_peak(const struct schedule *s, const struct schedule_of *o
     return peak;
 }
 
-// What one stage sends to another in one phase is received in the order in which it is sent.
+// Checks that what one stage sends to another in one phase is received in the order in which it is
+// sent.
 static int check_streams(const struct run *r, struct err *e)
 {
     for (int i = 0; i < r->of->stages; i++) {

@@ -84,7 +84,7 @@ int verify_graph(const struct graph *g, struct err *e)
     return g->metrics >= 0 && g->loss >= 0 ? 0 : BAD("no loss or no metrics");
 }
 
-// What a step does to a spec, worked out again from its kind alone.
+// Returns what a step makes of a spec, worked out again from the step's kind alone.
 static struct spec apply_step(const struct reshard_step *m, struct spec s)
 {
     axis_set axes = dim_axes(&m->cut);

@@ -285,7 +285,7 @@ static void send_progress(struct link *l, int64_t now)
     (void)frame_queue(&l->conn, &f, NULL);
 }
 
-// What each round of the loop does about the time. False: the thread is done.
+// Does what each round of the loop does about the time. False: the thread is done.
 static bool run_timers(struct link *l)
 {
     struct err e = {0};

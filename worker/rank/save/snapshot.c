@@ -440,7 +440,8 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
     return 0;
 }
 
-// What was aborted meanwhile is not written: its directory may have been removed.
+// Hands the staged save to the writer, unless it was aborted meanwhile: its directory may have been
+// removed.
 void snapshot_staged(struct snapshot *s)
 {
     pthread_mutex_lock(&s->lock);

@@ -279,7 +279,7 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 {
     if (!is_due(t->job->checkpoint.every, done))
         return 0;
-    // Where all ranks waited for the answer, nothing can be open.
+    // A save that is not async was waited for by all ranks, so that none is open.
     bool too_soon = t->job->checkpoint.async && saver_opened_at(t->saver) == done - 1;
     if (t->no_save || too_soon) {
         if (t->assignment->rank == 0)
