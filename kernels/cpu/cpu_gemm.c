@@ -51,7 +51,7 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
                       b, g->ldb, beta, c, g->ldc);
 }
 
-static const void *element_of(const void *x, bool half, int64_t i)
+static const void *find_element(const void *x, bool half, int64_t i)
 {
     return (const char *)x + i * (half ? 2 : 4);
 }
@@ -61,9 +61,9 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
 {
     const struct gemm *g = &w->g;
     const void *a =
-        element_of(w->a, w->half_a, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
+        find_element(w->a, w->half_a, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
     const void *b =
-        element_of(w->b, w->half_b, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
+        find_element(w->b, w->half_b, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
     struct gemm piece = *g;
     piece.m = m;

@@ -207,7 +207,7 @@ struct block {
     int64_t stride_a, stride_b; // of panels
 };
 
-static const void *element_of(const void *x, bool half, int64_t i)
+static const void *find_element(const void *x, bool half, int64_t i)
 {
     return (const char *)x + i * (half ? 2 : 4);
 }
@@ -218,7 +218,7 @@ static void pack_a(const struct block *w)
     int64_t at = p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at;
     struct packing k = {.out = w->a,
                         .stride = w->stride_a,
-                        .x = element_of(p->a, p->half_a, at),
+                        .x = find_element(p->a, p->half_a, at),
                         .half = p->half_a,
                         .ld = p->lda,
                         .count = w->rows,
@@ -232,7 +232,7 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
     int64_t j = w->j + first, at = p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j;
     struct packing k = {.out = w->b + first / PACKED_COLUMNS * w->stride_b,
                         .stride = w->stride_b,
-                        .x = element_of(p->b, p->half_b, at),
+                        .x = find_element(p->b, p->half_b, at),
                         .half = p->half_b,
                         .ld = p->ldb,
                         .count = columns,
@@ -271,8 +271,8 @@ static void multiply_block(const struct block *w)
     }
 }
 
-// A length cut into the fewest pieces of at most `most`, as equal as multiples of `unit` allow.
-static int64_t piece_of(int64_t length, int64_t most, int64_t unit)
+// Cuts a length into the fewest pieces of at most `most`, as equal as multiples of `unit` allow.
+static int64_t cut_evenly(int64_t length, int64_t most, int64_t unit)
 {
     int64_t pieces = (length + most - 1) / most, each = (length + pieces - 1) / pieces;
     return (each + unit - 1) / unit * unit;
@@ -280,8 +280,8 @@ static int64_t piece_of(int64_t length, int64_t most, int64_t unit)
 
 void packed_multiply(const struct packed_product *p)
 {
-    int64_t height = piece_of(p->m, PACKED_HEIGHT, PACKED_ROWS);
-    int64_t width = piece_of(p->n, PACKED_WIDTH, PACKED_COLUMNS);
+    int64_t height = cut_evenly(p->m, PACKED_HEIGHT, PACKED_ROWS);
+    int64_t width = cut_evenly(p->n, PACKED_WIDTH, PACKED_COLUMNS);
     struct block w = {.p = p, .b = p->room};
     for (w.j = 0; w.j < p->n; w.j += width)
         for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)

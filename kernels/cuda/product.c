@@ -500,8 +500,8 @@ static int keep_finalists(struct plan *plan, struct timed *t, int most)
     return plan->n++;
 }
 
-static unsigned config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t of,
-                          size_t bytes)
+static unsigned read_config(const cublasLtMatmulAlgo_t *algo,
+                            cublasLtMatmulAlgoConfigAttributes_t of, size_t bytes)
 {
     unsigned value = 0;
     size_t n = 0;
@@ -515,11 +515,11 @@ static void log_choice(const struct plan *plan, int place, int named, double us,
     log_info("cuda",
              "%s: chosen %d of %d (id %u, tile %u, stages %u, split %u, cluster %u): %.1f us, the "
              "library's first %.1f us",
-             plan->key, place + 1, named, config_of(a, CUBLASLT_ALGO_CONFIG_ID, 4),
-             config_of(a, CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
-             config_of(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
-             config_of(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
-             config_of(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2), us, first_us);
+             plan->key, place + 1, named, read_config(a, CUBLASLT_ALGO_CONFIG_ID, 4),
+             read_config(a, CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
+             read_config(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
+             read_config(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
+             read_config(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2), us, first_us);
 }
 
 // The fastest candidate becomes the only one. Among so many the clock's luck would decide, so the

@@ -80,8 +80,8 @@ static cudnnBackendDescriptor_t plan_with(const struct sdpa_on *on, struct sdpa_
 }
 
 // Asks cuDNN's heuristics for engines that may run the graph; they come in its order, best first.
-static int64_t configs_of(const struct sdpa_on *on, struct sdpa_made *m,
-                          cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t *config)
+static int64_t list_engines(const struct sdpa_on *on, struct sdpa_made *m,
+                            cudnnBackendDescriptor_t graph, cudnnBackendDescriptor_t *config)
 {
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     int64_t n = 0;
@@ -110,7 +110,7 @@ static bool make_plan(struct sdpa *p, size_t most)
     struct sdpa_made *m = &p->made;
     m->api = p->on.api;
     cudnnBackendDescriptor_t graph = sdpa_graph(m, &p->on, &p->shape);
-    int64_t n = graph ? configs_of(&p->on, m, graph, config) : 0;
+    int64_t n = graph ? list_engines(&p->on, m, graph, config) : 0;
     for (int64_t i = 0; i < n && !p->plan; i++) {
         m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
         if (is_usable(&p->on, m, config[i], p->shape.deterministic, &p->varies))
