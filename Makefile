@@ -90,9 +90,9 @@ CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
 CPU_SRC     += cpu_route cpu_dispatch
-CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_draw cpu_widen
+CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c
-# kernels/cpu/vec.c is compiled once for each, packed.c for AVX2 alone.
+# kernels/cpu/vec.c and vec_product.c are compiled once for each, packed.c for AVX2 alone.
 CPU_ISAS    := baseline avx2 avx512
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
@@ -328,11 +328,16 @@ VEC_FLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
 VEC_baseline :=
 VEC_avx2     := -mavx2 -mfma
 VEC_avx512   := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
-CPU_VEC_OBJ  := $(CPU_ISAS:%=$(BUILD)/obj/kernels/cpu/vec-%.o)
-$(CPU_VEC_OBJ): $(BUILD)/obj/kernels/cpu/vec-%.o: kernels/cpu/vec.c
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
+# per_isa SOURCE: one object for each, SOURCE-ISA.o
+per_isa       = $(CPU_ISAS:%=$(BUILD)/obj/$(1)-%.o)
+CPU_VEC_OBJ  := $(call per_isa,kernels/cpu/vec) $(call per_isa,kernels/cpu/vec_product)
+define per_isa_rule
+$(call per_isa,$(1)): $(BUILD)/obj/$(1)-%.o: $(1).c
+	$$(call say,CC,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(VEC_FLAGS) $$(VEC_$$*) -DVEC_ISA=$$* -c $$< -o $$@
+endef
+$(foreach source,kernels/cpu/vec kernels/cpu/vec_product tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source))))
 
 CPU_VEC_OBJ  += $(BUILD)/obj/kernels/cpu/packed.o
 $(BUILD)/obj/kernels/cpu/packed.o: override CFLAGS += $(VEC_FLAGS) $(VEC_avx2)
@@ -435,12 +440,7 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
 # What bench_kernels measures products by, for each instruction set.
-FMA_PEAK_OBJ := $(CPU_ISAS:%=$(BUILD)/obj/tests/bench/fma_peak-%.o)
-$(FMA_PEAK_OBJ): $(BUILD)/obj/tests/bench/fma_peak-%.o: tests/bench/fma_peak.c
-	$(call say,CC,$@)
-	@mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(VEC_FLAGS) $(VEC_$*) -DVEC_ISA=$* -c $< -o $@
-$(BUILD)/tests/bench/bench_kernels: $(FMA_PEAK_OBJ)
+$(BUILD)/tests/bench/bench_kernels: $(call per_isa,tests/bench/fma_peak)
 
 $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a

@@ -42,17 +42,42 @@ double attention_seen(const struct op_attr *a, int64_t keys)
     return a->ahead ? 2 * back : back;
 }
 
+static int64_t padded(int64_t n)
+{
+    return (n + 15) / 16 * 16 + ATTENTION_SMALL_PAD;
+}
+
+// What a slot of a small attention packs, in floats: a block's rows of q and y, the keys turned; of a
+// forward the values; of a gradient the values turned, the keys, and the gradients of both.
+static int64_t count_packed(const struct attention_room *r, bool grad, int64_t keys, int64_t width,
+                            int64_t values)
+{
+    int64_t both = r->rows * (r->wide + r->values) + width * r->keys;
+    return both + (grad ? values * r->keys + keys * (2 * r->wide + r->values) : keys * r->values);
+}
+
 struct attention_room attention_room(const struct op_call *c)
 {
     bool grad = c->op == OP_ATTENTION_GRAD;
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
-    const int64_t *k = c->in[o.k].shape.dim;
-    struct attention_room r = {.parts = k[BATCH] * k[HEADS]};
+    const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
+    const int64_t second = o.kr >= 0 ? c->in[o.kr].shape.dim[2] : 0;
+    const int64_t keys = k[SEQ], width = q[WIDTH] + second, values = c->in[o.v].shape.dim[WIDTH];
+    struct attention_room r = {.parts = k[BATCH] * k[HEADS], .rows = ATTENTION_ROWS};
+    r.small = keys <= ATTENTION_SMALL_KEYS && q[SEQ] >= ATTENTION_SMALL_ROWS &&
+              width <= ATTENTION_SMALL_WIDTH && values <= ATTENTION_SMALL_WIDTH;
     r.slots = r.parts < ATTENTION_SLOTS ? r.parts : ATTENTION_SLOTS;
     r.blocks = !grad ? 1 : c->attr->cap != 0 ? 3 : 2;
-    r.slot = (r.blocks * ATTENTION_ROWS + 1) * k[SEQ];
-    r.kr = grad && o.kr >= 0 ? k[SEQ] * c->in[o.kr].shape.dim[2] : 0;
+    r.slot = (r.blocks * ATTENTION_ROWS + 1) * keys;
+    if (r.small) {
+        r.rows = ATTENTION_SMALL_ROWS;
+        r.keys = padded(keys);
+        r.wide = padded(width);
+        r.values = padded(values);
+        r.slot = r.blocks * r.rows * r.keys + count_packed(&r, grad, keys, width, values);
+    }
+    r.kr = grad ? keys * second : 0;
     r.floats = r.slots * r.slot + r.parts * r.kr;
     return r;
 }

@@ -32,12 +32,24 @@ double attention_seen(const struct op_attr *a, int64_t keys);
 
 // Work is done on so many rows of queries at a time, in at most so many parts side by side.
 enum { ATTENTION_ROWS = 64, ATTENTION_SLOTS = 16 };
+// A small attention has at most so many keys, and elements of a head's queries and of its values; and
+// at least as many queries as it takes at a time.
+enum { ATTENTION_SMALL_KEYS = 256, ATTENTION_SMALL_WIDTH = 128, ATTENTION_SMALL_ROWS = 16 };
 
 // Each slot has blocks of scores, one for each row and key, and the positions of the keys. A
 // gradient has behind them the gradient of kr that each part makes, since all heads add to it.
+//
+// A slot of a small attention has behind its scores what cpu_attention_small.c packs: a block's rows
+// of queries and of values, the keys and the values of a part, and their gradients. What it packs has
+// room for ATTENTION_SMALL_PAD more floats in a row than there are numbers.
+enum { ATTENTION_SMALL_PAD = 32 };
 struct attention_room {
+    bool small;
     int64_t parts;                           // a sample's key heads each
     int64_t slots, blocks, slot, kr, floats; // slot, kr: floats of one; floats: of all
+    int64_t rows;                            // of a block
+    int64_t keys, wide, values; // small: floats from row to row of what has a number a key, of
+                                // queries and keys (both pairs of them), of values
 };
 struct attention_room attention_room(const struct op_call *c);
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATTENTION and its gradient, made of GEMMs over blocks of query rows.
+// ATTENTION and its gradient, made of products over blocks of query rows: oneDNN's, or for a small
+// attention those of cpu_attention_small.c. Which of them follows from the shapes (attention_room).
 //
 // A block's scores lie in the workspace, side by side for the spans of keys that the block may see:
 // only those are multiplied (op/mask.h), so causal attention costs half and a window what it holds.
+// A small attention has one span of all that the block sees.
 // Which key a query sees follows from positions, so rows and keys may come in any order. The
 // gradient makes the scores again, and from them and the forward's L the weights in one pass.
 //   forward   T = scale·(Q·Kᵀ + Qr·Krᵀ), S = cap·tanh(T / cap), L = ln Σ e^S, P = e^(S − L), O = P·V
@@ -12,60 +14,11 @@
 // drawn where it is needed and never kept.
 // A part of the work is one sample and key head with all query heads that share it: it alone writes
 // its dk and dv. All heads share kr: each part makes a gradient of it in the workspace, and these
-// are added up in the order of the heads. Parts are dealt out over ATTENTION_SLOTS blocks of the
+// are added up in the order of the heads. Parts are dealt out over ATTENTION_SLOTS slots of the
 // workspace, whatever the threads, and no part meets another: threads never change a bit.
-#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_attention.h"
 
 #include <string.h>
-
-#include "common/op/mask.h"
-
-// An operand that lies as [batch, rows, heads, width], and its gradient.
-struct side {
-    const float *data;
-    float *grad;
-    int64_t rows, heads, width;
-};
-
-struct attention_work {
-    const struct op_call *call;
-    const struct vec *vec;
-    int64_t batch, queries, keys, heads, kv_heads;
-    struct attention_room room;
-    struct side q, k, v, y; // y.grad is the output of a forward, y.data that of a gradient's
-    struct side qr, kr;     // of no width where the call has no second pair
-    const float *dy;
-    float *lse; // [batch, heads, queries]: written by a forward, read by a gradient
-    const int32_t *at_q, *at_k;
-    bool grad, drops;
-    struct vec_draw draw;
-    _Atomic int status;
-};
-
-// A block of query rows of one head.
-struct rows {
-    int64_t b, h, first, n, keys; // first: of the rows
-    const int32_t *at_q, *at_k;   // at_k: of the keys that are computed, side by side
-    struct mask mask;
-    uint64_t drawn; // of batch and head, among those of the whole step
-};
-
-static int64_t stride_of(const struct side *s)
-{
-    return s->heads * s->width;
-}
-
-// The offset of one head's row `row` of sample b.
-static int64_t offset_of(const struct side *s, int64_t b, int64_t row, int64_t head)
-{
-    return ((b * s->rows + row) * s->heads + (s->heads > 1 ? head : 0)) * s->width;
-}
-
-// Returns the key head that query head h reads; both count from the first of this rank's.
-static int64_t key_head(const struct attention_work *w, int64_t h)
-{
-    return (w->call->attr->start + h) / w->call->attr->group;
-}
 
 // Returns the positions of the keys of all spans. Several spans are gathered in `room`.
 static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, int32_t *room)
@@ -78,20 +31,31 @@ static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, in
     return room;
 }
 
+// Makes of a mask's spans one that holds them all: a small attention gathers no keys.
+static void join_spans(struct mask *m)
+{
+    struct mask_span *last = &m->span[m->n - 1];
+    m->keys = m->span[0].n = last->first + last->n - m->span[0].first;
+    m->n = 1;
+}
+
 static struct rows rows_of(const struct attention_work *w, int64_t b, int64_t h, int64_t first,
                            int32_t *room)
 {
     struct rows r = {.b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
-    r.n = mask_rows(r.at_q, w->queries - first, ATTENTION_ROWS);
+    r.n = mask_rows(r.at_q, w->queries - first, w->room.rows);
     mask_keys(&r.mask, w->call->attr, r.at_q, r.n, w->at_k + b * w->keys, w->keys);
+    if (w->room.small)
+        join_spans(&r.mask);
     r.keys = r.mask.keys;
+    r.stride = w->room.small ? w->room.keys : r.keys;
     r.at_k = positions_of(&r.mask, w->at_k + b * w->keys, room);
     const struct op_draw *d = &w->call->attr->draw;
     r.drawn = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
     return r;
 }
 
-// ---- products of a block -----------------------------------------------------------------------
+// ---- products of a block, by oneDNN ------------------------------------------------------------
 
 static void run_gemm(struct attention_work *w, bool ta, bool tb, const struct gemm *g, float alpha,
                      const float *a, const float *b, float beta, float *c)
@@ -99,11 +63,6 @@ static void run_gemm(struct attention_work *w, bool ta, bool tb, const struct ge
     int rc = gemm_serial(ta, tb, g, alpha, a, b, beta, c);
     if (rc)
         w->status = rc;
-}
-
-static int64_t row_offset(const struct rows *r, const struct side *s)
-{
-    return offset_of(s, r->b, r->first, r->h);
 }
 
 static int64_t key_offset(const struct attention_work *w, const struct rows *r,
@@ -161,6 +120,46 @@ static void add_onto_keys(struct attention_work *w, const struct rows *r, const 
     }
 }
 
+static void make_scores(struct attention_work *w, const struct rows *r, float scale, float *p)
+{
+    multiply_by_keys(w, r, scale, &w->q, w->q.data, &w->k, 0, p);
+    if (w->qr.width)
+        multiply_by_keys(w, r, scale, &w->qr, w->qr.data, &w->kr, 1, p);
+}
+
+static void weigh_values(struct attention_work *w, const struct rows *r, const float *p)
+{
+    multiply_by_rows(w, r, p, &w->v, &w->y, w->y.grad);
+}
+
+static void take_weights_grad(struct attention_work *w, const struct rows *r, float *dp)
+{
+    multiply_by_keys(w, r, 1, &w->y, w->dy, &w->v, 0, dp);
+}
+
+static void add_values_grad(struct attention_work *w, const struct rows *r, const float *p)
+{
+    float *dv = w->v.grad + offset_of(&w->v, r->b, 0, key_head(w, r->h));
+    add_onto_keys(w, r, p, &w->y, w->dy, dv, stride_of(&w->v));
+}
+
+static void spread_scores_grad(struct attention_work *w, const struct rows *r, const float *ds)
+{
+    float *dk = w->k.grad + offset_of(&w->k, r->b, 0, key_head(w, r->h));
+    multiply_by_rows(w, r, ds, &w->k, &w->q, w->q.grad);
+    add_onto_keys(w, r, ds, &w->q, w->q.data, dk, stride_of(&w->k));
+    if (!w->qr.width)
+        return;
+    multiply_by_rows(w, r, ds, &w->kr, &w->qr, w->qr.grad);
+    add_onto_keys(w, r, ds, &w->qr, w->qr.data, r->dkr, w->kr.width);
+}
+
+static const struct attention_products by_onednn = {.make_scores = make_scores,
+                                                    .weigh_values = weigh_values,
+                                                    .take_weights_grad = take_weights_grad,
+                                                    .add_values_grad = add_values_grad,
+                                                    .spread_scores_grad = spread_scores_grad};
+
 // ---- a block -----------------------------------------------------------------------------------
 
 // p and `from` may be the same.
@@ -171,18 +170,15 @@ static void run_map(const struct attention_work *w, enum op op, float *p, const 
         .out = p, .a = from, .b = b, .a_step = 1, .b_step = 1, .n = n, .scale = scale});
 }
 
-// The scores of a block; `turned` gets the tanh of them where they have a cap.
-static void make_scores(struct attention_work *w, const struct rows *r, float *p, float *turned)
+// The scores of a block, capped; `turned` gets the tanh of them where they have a cap.
+static void cap_scores(struct attention_work *w, const struct rows *r, float *p, float *turned)
 {
     const struct op_attr *a = w->call->attr;
     const bool capped = a->cap != 0;
-    const float scale = capped ? a->scale / a->cap : a->scale;
-    multiply_by_keys(w, r, scale, &w->q, w->q.data, &w->k, 0, p);
-    if (w->qr.width)
-        multiply_by_keys(w, r, scale, &w->qr, w->qr.data, &w->kr, 1, p);
+    w->products->make_scores(w, r, capped ? a->scale / a->cap : a->scale, p);
     if (capped) {
-        run_map(w, OP_TANH, turned, p, p, r->n * r->keys, 1);
-        run_map(w, OP_SCALE, p, turned, turned, r->n * r->keys, a->cap);
+        run_map(w, OP_TANH, turned, p, p, r->n * r->stride, 1);
+        run_map(w, OP_SCALE, p, turned, turned, r->n * r->stride, a->cap);
     }
 }
 
@@ -190,7 +186,7 @@ static void make_scores(struct attention_work *w, const struct rows *r, float *p
 static void weigh_scores(const struct attention_work *w, const struct rows *r, float *p)
 {
     float *lse = w->lse + (r->b * w->heads + r->h) * w->queries + r->first;
-    for (int64_t i = 0; i < r->n; i++, p += r->keys) {
+    for (int64_t i = 0; i < r->n; i++, p += r->stride) {
         struct attention_sight s = attention_sight(w->call->attr, r->at_q[i]);
         if (w->grad)
             w->vec->softmax_again(p, r->at_k, s.first, s.last, r->keys, lse[i]);
@@ -203,11 +199,11 @@ static void weigh_scores(const struct attention_work *w, const struct rows *r, f
 static void take_softmax_grad(const struct attention_work *w, const struct rows *r, const float *p,
                               float *ds)
 {
-    const int64_t at = row_offset(r, &w->y), stride = stride_of(&w->y), n = r->keys;
-    for (int64_t i = 0; i < r->n; i++) {
+    const int64_t at = row_offset(r, &w->y), stride = stride_of(&w->y);
+    for (int64_t i = 0; i < r->n; i++, ds += r->stride, p += r->stride) {
         const int64_t row = at + i * stride;
         float mean = w->vec->dot(w->y.data + row, w->dy + row, w->y.width);
-        w->vec->softmax_grad(ds + i * n, p + i * n, mean, n, w->call->attr->scale);
+        w->vec->softmax_grad(ds, p, mean, r->keys, w->call->attr->scale);
     }
 }
 
@@ -218,7 +214,7 @@ static void drop_weights(const struct attention_work *w, const struct rows *r, f
     for (int64_t i = 0; i < r->n && w->drops; i++) {
         uint64_t row =
             (r->drawn * (uint64_t)d->extent[2] + (uint64_t)r->at_q[i]) * (uint64_t)d->extent[3];
-        float *x = p + i * r->keys;
+        float *x = p + i * r->stride;
         for (int64_t t = 0, n; t < r->keys; t += n) {
             for (n = 1; t + n < r->keys && r->at_k[t + n] == r->at_k[t] + n;)
                 n++;
@@ -229,35 +225,26 @@ static void drop_weights(const struct attention_work *w, const struct rows *r, f
 
 static void run_forward(struct attention_work *w, const struct rows *r, float *block)
 {
-    make_scores(w, r, block, block);
+    cap_scores(w, r, block, block);
     weigh_scores(w, r, block);
     drop_weights(w, r, block);
-    multiply_by_rows(w, r, block, &w->v, &w->y, w->y.grad);
+    w->products->weigh_values(w, r, block);
 }
 
-// `dkr` has what this part adds to the gradient of kr.
-static void run_backward(struct attention_work *w, const struct rows *r, float *block, float *dkr)
+static void run_backward(struct attention_work *w, const struct rows *r, float *block)
 {
-    const struct op_attr *a = w->call->attr;
-    float *p = block, *ds = p + ATTENTION_ROWS * w->keys, *turned = ds + ATTENTION_ROWS * w->keys;
-    int64_t g = key_head(w, r->h);
-    make_scores(w, r, p, turned);
+    const int64_t size = w->room.rows * (w->room.small ? w->room.keys : w->keys);
+    float *p = block, *ds = p + size, *turned = ds + size;
+    cap_scores(w, r, p, turned);
     weigh_scores(w, r, p);
-    multiply_by_keys(w, r, 1, &w->y, w->dy, &w->v, 0, ds);
+    w->products->take_weights_grad(w, r, ds);
     drop_weights(w, r, ds);
     take_softmax_grad(w, r, p, ds);
-    if (a->cap != 0)
-        run_map(w, OP_TANH_GRAD, ds, turned, ds, r->n * r->keys, 1);
+    if (w->call->attr->cap != 0)
+        run_map(w, OP_TANH_GRAD, ds, turned, ds, r->n * r->stride, 1);
     drop_weights(w, r, p);
-    add_onto_keys(w, r, p, &w->y, w->dy, w->v.grad + offset_of(&w->v, r->b, 0, g),
-                  stride_of(&w->v));
-    multiply_by_rows(w, r, ds, &w->k, &w->q, w->q.grad);
-    add_onto_keys(w, r, ds, &w->q, w->q.data, w->k.grad + offset_of(&w->k, r->b, 0, g),
-                  stride_of(&w->k));
-    if (!w->qr.width)
-        return;
-    multiply_by_rows(w, r, ds, &w->kr, &w->qr, w->qr.grad);
-    add_onto_keys(w, r, ds, &w->qr, w->qr.data, dkr, w->kr.width);
+    w->products->add_values_grad(w, r, p);
+    w->products->spread_scores_grad(w, r, ds);
 }
 
 // ---- parts -------------------------------------------------------------------------------------
@@ -268,39 +255,59 @@ static void zero_keys(const struct attention_work *w, const struct side *s, int6
         memset(s->grad + offset_of(s, b, t, g), 0, (size_t)s->width * sizeof *s->grad);
 }
 
-// The positions of a block's keys lie behind its scores.
-static void run_part(struct attention_work *w, int64_t part, float *block)
+// The blocks of a part: all query heads of sample b that read key head g.
+static void run_blocks(struct attention_work *w, int64_t b, int64_t g, float *block, float *dkr,
+                       const struct small_part *part)
 {
-    const struct attention_room *room = &w->room;
-    int64_t b = part / w->kv_heads, g = part % w->kv_heads;
-    int32_t *positions = (int32_t *)(void *)(block + room->blocks * ATTENTION_ROWS * w->keys);
-    float *dkr = (float *)w->call->workspace + room->slots * room->slot + part * room->kr;
-    if (w->grad) {
-        zero_keys(w, &w->k, b, g);
-        zero_keys(w, &w->v, b, g);
-        memset(dkr, 0, (size_t)room->kr * sizeof *dkr);
-    }
+    // The positions of a block's keys lie behind its scores.
+    int32_t *positions = (int32_t *)(void *)(block + w->room.blocks * ATTENTION_ROWS * w->keys);
     for (int64_t h = 0; h < w->heads; h++) {
         if (key_head(w, h) != g)
             continue;
         for (int64_t first = 0, n; first < w->queries; first += n) {
             struct rows r = rows_of(w, b, h, first, positions);
             n = r.n;
+            r.dkr = dkr;
+            r.part = part;
+            if (part)
+                attention_small_rows(w, &r);
             if (w->grad)
-                run_backward(w, &r, block, dkr);
+                run_backward(w, &r, block);
             else
                 run_forward(w, &r, block);
         }
     }
 }
 
+static void run_part(struct attention_work *w, int64_t i, float *block)
+{
+    const struct attention_room *room = &w->room;
+    struct small_part part;
+    int64_t b = i / w->kv_heads, g = i % w->kv_heads;
+    float *dkr = (float *)w->call->workspace + room->slots * room->slot + i * room->kr;
+    if (room->small) {
+        attention_small_begin(w, b, g, block, &part);
+        run_blocks(w, b, g, block, dkr, &part);
+        if (w->grad)
+            attention_small_end(w, b, g, dkr, &part);
+        return;
+    }
+    if (w->grad) {
+        zero_keys(w, &w->k, b, g);
+        zero_keys(w, &w->v, b, g);
+        memset(dkr, 0, (size_t)room->kr * sizeof *dkr);
+    }
+    run_blocks(w, b, g, block, dkr, NULL);
+}
+
+// All slots of a slice work in the room of its first one, which stays in the cache.
 static void run_slots(void *arg, int64_t begin, int64_t end)
 {
     struct attention_work *w = arg;
-    for (int64_t s = begin; s < end; s++)
-        for (int64_t i = s * w->room.parts / w->room.slots;
-             i < (s + 1) * w->room.parts / w->room.slots; i++)
-            run_part(w, i, (float *)w->call->workspace + s * w->room.slot);
+    float *block = (float *)w->call->workspace + begin * w->room.slot;
+    int64_t first = begin * w->room.parts / w->room.slots;
+    for (int64_t i = first; i < end * w->room.parts / w->room.slots; i++)
+        run_part(w, i, block);
 }
 
 // Adds up what the parts of samples `begin` to `end` made of the gradient of kr.
@@ -367,6 +374,7 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
         w.qr = side_of(c, o->qr, grad);
         w.kr = side_of(c, o->kr, grad);
     }
+    w.products = w.room.small ? &attention_small : &by_onednn;
     w.batch = c->in[o->q].shape.dim[0];
     w.queries = w.q.rows;
     w.keys = w.k.rows;

@@ -7,6 +7,7 @@
 // gcc disagree about them.) Every function gives the same bits for an element or a row however the
 // caller slices the work.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/op/average.h"
@@ -41,6 +42,19 @@ struct vec_draw {
     float scale;        // and multiplies it by this
 };
 
+// c (+)= scale · a · b, of matrices that lie in L1 or L2. An element is summed over k in order. Rows
+// of b and c have room for n rounded up to a multiple of VEC_PRODUCT_COLUMNS.
+enum { VEC_PRODUCT_COLUMNS = 32 };
+struct vec_product {
+    int64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    int64_t a_row, a_k; // from row to row of a; from element to element of its rows
+    int64_t ldb, ldc;
+    float scale;
+    bool add;
+};
+
 struct vec {
     const char *isa;
     void (*map[OP_COUNT])(const struct vec_map *c);
@@ -62,6 +76,11 @@ struct vec {
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
     // Finds both of the above in one pass. An empty row has −∞ and 0.
     void (*row_max_sum_exp)(const float *x, int64_t n, float *max, float *sum);
+
+    void (*multiply)(const struct vec_product *p); // vec_product.c
+    // out[j·ld_out + i] = x[i·ld + j] for `rows` × `cols` elements of x.
+    void (*turn)(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows,
+                 int64_t cols);
 
     float (*dot)(const float *a, const float *b, int64_t n);
     // Replaces x by its softmax over the keys from `first` to `last`, and by 0 at the others.
@@ -99,3 +118,13 @@ struct vec {
 };
 
 extern const struct vec vec_baseline, vec_avx2, vec_avx512;
+
+// vec_product.c, once for each instruction set; for the tables alone.
+#define VEC_PRODUCT(isa)                                                                      \
+    void vec_multiply_##isa(const struct vec_product *p);                                     \
+    void vec_turn_##isa(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows, \
+                        int64_t cols);
+VEC_PRODUCT(baseline)
+VEC_PRODUCT(avx2)
+VEC_PRODUCT(avx512)
+#undef VEC_PRODUCT

@@ -25,7 +25,9 @@ static const struct heads {
     {1, 1, 70, 2, 1, 1, IN_ORDER},     {1, 33, 35, 2, 2, 80, DEALT},
     {2, 67, 67, 2, 1, 128, SHUFFLED},  {1, 66, 131, 1, 1, 256, IN_ORDER},
     {2, 9, 9, 2, 1, 3, AHEAD},         {1, 130, 65, 4, 2, 16, BEHIND},
-    {1, 65, 129, 2, 2, 130, AHEAD},
+    {1, 65, 129, 2, 2, 130, AHEAD},    {1, 15, 256, 2, 1, 128, IN_ORDER}, // see ATTENTION_SMALL_…
+    {1, 16, 256, 2, 2, 128, IN_ORDER}, {2, 37, 255, 2, 1, 127, SHUFFLED},
+    {1, 16, 257, 2, 1, 32, IN_ORDER},  {1, 17, 100, 2, 1, 129, IN_ORDER},
 };
 
 static int64_t position_of(const struct heads *s, int64_t t)
