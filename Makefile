@@ -134,7 +134,7 @@ FAKE_SRC    += fake_cublaslt fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder cores child
+UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder flag cores child
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule

@@ -2,7 +2,6 @@
 // init, token, issue, renew; see certs.h.
 #include "coordinator/certs.h"
 
-#include <getopt.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@
 #define DEFAULT_DIR "/etc/weft/tls"
 enum { DAYS = 365 };
 #define TTL_NS (24 * 3600 * CLOCK_S)
-enum { TLS = 256, SAN, ROLE, TTL, DAYS_FLAG, HOSTS, OUT }; // flags
 
 struct flags {
     const char *dir, *role, *out, *name;
@@ -106,56 +104,26 @@ static void list_verbs(FILE *to)
     plain_puts(to, "  DIR is the authority's folder; else WEFT_TLS, else " DEFAULT_DIR "\n");
 }
 
-static int take_flag(int kind, struct flags *f, struct err *e)
-{
-    int rc = 0;
-    switch (kind) {
-    case TLS:
-        f->dir = optarg;
-        break;
-    case SAN:
-        if (f->nsans == TLS_SANS_MAX)
-            return err_set(e, ERR_INVALID, "over %d names", TLS_SANS_MAX);
-        f->san[f->nsans++] = optarg;
-        break;
-    case ROLE:
-        f->role = optarg;
-        break;
-    case OUT:
-        f->out = optarg;
-        break;
-    case TTL:
-        rc = flag_duration(optarg, CLOCK_S, &f->ttl_ns, e);
-        break;
-    case DAYS_FLAG:
-        rc = flag_number(optarg, 1, INT_MAX, &f->days, e);
-        break;
-    case HOSTS:
-        rc = flag_number(optarg, 1, INT_MAX, &f->hosts, e);
-        break;
-    }
-    return rc;
-}
+#define AT(member) offsetof(struct flags, member)
+static const struct flag_row rows[] = {
+    {"tls", FLAG_TEXT, AT(dir), 0, 0, 0},
+    {"san", FLAG_LIST, AT(san), 0, TLS_SANS_MAX, AT(nsans)},
+    {"role", FLAG_TEXT, AT(role), 0, 0, 0},
+    {"out", FLAG_TEXT, AT(out), 0, 0, 0},
+    {"ttl", FLAG_DURATION, AT(ttl_ns), 1000, 0, 0},
+    {"days", FLAG_NUMBER, AT(days), 1, INT_MAX, 0},
+    {"hosts", FLAG_NUMBER, AT(hosts), 1, INT_MAX, 0},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
 
 static int parse_flags(const struct verb *v, int argc, char **argv, struct flags *f, struct err *e)
 {
-    static const struct option names[] = {
-        {"tls", required_argument, NULL, TLS},        {"san", required_argument, NULL, SAN},
-        {"role", required_argument, NULL, ROLE},      {"ttl", required_argument, NULL, TTL},
-        {"days", required_argument, NULL, DAYS_FLAG}, {"hosts", required_argument, NULL, HOSTS},
-        {"out", required_argument, NULL, OUT},        {NULL, 0, NULL, 0},
-    };
-    int k, row = 0;
-    opterr = 0;
-    while ((k = getopt_long(argc, argv, "", names, &row)) != -1) {
-        if (k < TLS)
-            return flag_unknown(argv[optind - 1], e);
-        if (take_flag(k, f, e))
-            return err_wrap(e, "--%s", names[row].name);
-    }
-    if (v->run == do_issue && optind < argc)
-        f->name = argv[optind++];
-    return optind < argc ? err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]) : 0;
+    int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
+    if (!rc && v->run == do_issue && rest < argc)
+        f->name = argv[rest++];
+    if (!rc && rest < argc)
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);
+    return rc;
 }
 
 static int refuse_verb(const char *word)

@@ -5,7 +5,6 @@
 // Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
 // restart me · 78 configuration: do not restart.
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,56 +46,17 @@ struct flags {
     char state[PATH_LEN], socket[PATH_LEN];
 };
 
-static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
-{
-    enum { STATE = 256, LISTEN, HTTP, TLS, LEASE, READY, PARENT };
-    static const struct option names[] = {
-        {"state", required_argument, NULL, STATE},
-        {"listen", required_argument, NULL, LISTEN},
-        {"http", required_argument, NULL, HTTP},
-        {"tls", required_argument, NULL, TLS},
-        {"lease", required_argument, NULL, LEASE},
-        {"ready-fd", required_argument, NULL, READY},
-        {"parent-fd", required_argument, NULL, PARENT},
-        {NULL, 0, NULL, 0},
-    };
-    int k, row = 0, rc = 0;
-    opterr = 0;
-    while (!rc && (k = getopt_long(argc, argv, "", names, &row)) != -1) {
-        switch (k) {
-        case STATE:
-            f->c.state = optarg;
-            break;
-        case LISTEN:
-            if (f->c.nlisten == LISTEN_MAX)
-                return err_set(e, ERR_INVALID, "over %d addresses", LISTEN_MAX);
-            f->c.listen[f->c.nlisten++] = optarg;
-            break;
-        case HTTP:
-            f->c.http = optarg;
-            break;
-        case TLS:
-            f->c.tls_dir = optarg;
-            break;
-        case LEASE:
-            rc = flag_duration(optarg, LEASE_LEAST_MS * CLOCK_MS, &f->c.lease_ns, e);
-            break;
-        case READY:
-            rc = flag_descriptor(optarg, &f->c.ready_fd, e);
-            break;
-        case PARENT:
-            rc = flag_descriptor(optarg, &f->c.parent_fd, e);
-            break;
-        default:
-            return flag_unknown(argv[optind - 1], e);
-        }
-    }
-    if (rc)
-        return err_wrap(e, "--%s", names[row].name);
-    if (optind < argc)
-        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
-    return rc;
-}
+#define AT(member) offsetof(struct flags, c.member)
+static const struct flag_row rows[] = {
+    {"state", FLAG_TEXT, AT(state), 0, 0, 0},
+    {"listen", FLAG_LIST, AT(listen), 0, LISTEN_MAX, AT(nlisten)},
+    {"http", FLAG_TEXT, AT(http), 0, 0, 0},
+    {"tls", FLAG_TEXT, AT(tls_dir), 0, 0, 0},
+    {"lease", FLAG_DURATION, AT(lease_ns), LEASE_LEAST_MS, 0, 0},
+    {"ready-fd", FLAG_DESCRIPTOR, AT(ready_fd), 0, 0, 0},
+    {"parent-fd", FLAG_DESCRIPTOR, AT(parent_fd), 0, 0, 0},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
 
 static int find_state(struct flags *f, struct err *e)
 {
@@ -177,7 +137,7 @@ int main(int argc, char **argv)
     }
     if (argc == 3 && strcmp(argv[1], "--planner") == 0) // by planner_process.c alone
         return planner_process_main(strtoll(argv[2], NULL, 10));
-    if (parse_flags(argc, argv, &f, &e)) {
+    if (flags_read_all(rows, ROWS, argc, argv, &f, &e)) {
         plain_error("weft-coordinator: %s", e.text);
         plain_error("  to do: see weft-coordinator --help");
         return EXIT_CONFIG;

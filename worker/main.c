@@ -5,7 +5,6 @@
 // Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
 // restart me · 76 fenced, 78 configuration: do not restart.
 #include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -63,71 +62,38 @@ struct flags {
 
 // ---- flags ----
 
-enum flag_kind { TEXT, NUMBER, DESCRIPTOR, DURATION, SWITCH };
 #define AT(member) offsetof(struct flags, member)
-static const struct flag {
-    const char *name;
-    enum flag_kind kind;
-    size_t at;
-    int min, max;
-} rows[] = {
-    {"coordinator", TEXT, AT(coordinator), 0, 0},
-    {"state", TEXT, AT(state), 0, 0},
-    {"tls", TEXT, AT(tls), 0, 0},
-    {"name", TEXT, AT(name), 0, 0},
-    {"address", TEXT, AT(address), 0, 0},
-    {"rack", TEXT, AT(rack), 0, 0},
-    {"cpu-devices", NUMBER, AT(cpu_devices), 0, HOST_DEVICES_MAX},
-    {"cuda-devices", NUMBER, AT(cuda_devices), 0, HOST_DEVICES_MAX},
-    {"data-root", TEXT, AT(data_root), 0, 0},
-    {"checkpoint-root", TEXT, AT(checkpoint_root), 0, 0},
-    {"own-rights", SWITCH, AT(own_rights), 0, 0},
-    {"grace", DURATION, AT(grace_ns), 0, 0},
-    {"rank", TEXT, AT(rank), 0, 0},
-    {"share", TEXT, AT(share), 0, 0},
-    {"ready-fd", DESCRIPTOR, AT(ready_fd), 0, 0},
-    {"parent-fd", DESCRIPTOR, AT(parent_fd), 0, 0},
+static const struct flag_row rows[] = {
+    {"coordinator", FLAG_TEXT, AT(coordinator), 0, 0, 0},
+    {"state", FLAG_TEXT, AT(state), 0, 0, 0},
+    {"tls", FLAG_TEXT, AT(tls), 0, 0, 0},
+    {"name", FLAG_TEXT, AT(name), 0, 0, 0},
+    {"address", FLAG_TEXT, AT(address), 0, 0, 0},
+    {"rack", FLAG_TEXT, AT(rack), 0, 0, 0},
+    {"cpu-devices", FLAG_NUMBER, AT(cpu_devices), 0, HOST_DEVICES_MAX, 0},
+    {"cuda-devices", FLAG_NUMBER, AT(cuda_devices), 0, HOST_DEVICES_MAX, 0},
+    {"data-root", FLAG_TEXT, AT(data_root), 0, 0, 0},
+    {"checkpoint-root", FLAG_TEXT, AT(checkpoint_root), 0, 0, 0},
+    {"own-rights", FLAG_SWITCH, AT(own_rights), 0, 0, 0},
+    {"grace", FLAG_DURATION, AT(grace_ns), 0, 0, 0},
+    {"rank", FLAG_TEXT, AT(rank), 0, 0, 0},
+    {"share", FLAG_TEXT, AT(share), 0, 0, 0},
+    {"ready-fd", FLAG_DESCRIPTOR, AT(ready_fd), 0, 0, 0},
+    {"parent-fd", FLAG_DESCRIPTOR, AT(parent_fd), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int set_flag(struct flags *f, const struct flag *row, struct err *e)
-{
-    char *at = (char *)f + row->at;
-    int rc = 0;
-    if (row->kind == TEXT)
-        *(const char **)(void *)at = optarg;
-    else if (row->kind == SWITCH)
-        *(bool *)(void *)at = true;
-    else if (row->kind == NUMBER)
-        rc = flag_number(optarg, row->min, row->max, (int *)(void *)at, e);
-    else if (row->kind == DESCRIPTOR)
-        rc = flag_descriptor(optarg, (int *)(void *)at, e);
-    else
-        rc = flag_duration(optarg, 0, (int64_t *)(void *)at, e);
-    return rc ? err_wrap(e, "--%s", row->name) : 0;
-}
-
 static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
 {
-    struct option options[ROWS + 1] = {{NULL, 0, NULL, 0}};
-    int i, rc = 0;
-    for (int r = 0; r < ROWS; r++)
-        options[r] = (struct option){
-            rows[r].name, rows[r].kind == SWITCH ? no_argument : required_argument, NULL, 256 + r};
-    opterr = 0;
-    while (!rc && (i = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (i < 256)
-            return flag_unknown(argv[optind - 1], e);
-        rc = set_flag(f, &rows[i - 256], e);
-    }
-    if (!rc && optind < argc && !strcmp(argv[optind], "join")) {
-        if (argc - optind != 2)
+    int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
+    if (!rc && rest < argc && !strcmp(argv[rest], "join")) {
+        if (argc - rest != 2)
             return err_set(e, ERR_INVALID, "join takes one TOKEN");
-        f->token = argv[optind + 1];
-        optind = argc;
+        f->token = argv[rest + 1];
+        rest = argc;
     }
-    if (!rc && optind < argc)
-        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
+    if (!rc && rest < argc)
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);
     return rc;
 }
 

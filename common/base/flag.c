@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +19,13 @@ bool flag_asks_help(int argc, char **argv)
     return false;
 }
 
-int flag_unknown(const char *word, struct err *e)
+// What getopt_long does not know: its last word is argv[optind - 1].
+static int refuse_flag(const char *word, struct err *e)
 {
     return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s", word);
 }
 
-int flag_number(const char *text, int min, int max, int *out, struct err *e)
+static int read_number(const char *text, int min, int max, int *out, struct err *e)
 {
     char *end;
     errno = 0;
@@ -34,9 +36,9 @@ int flag_number(const char *text, int min, int max, int *out, struct err *e)
     return 0;
 }
 
-int flag_descriptor(const char *text, int *out, struct err *e)
+static int read_descriptor(const char *text, int *out, struct err *e)
 {
-    int fd, rc = flag_number(text, 0, INT_MAX, &fd, e);
+    int fd, rc = read_number(text, 0, INT_MAX, &fd, e);
     if (rc)
         return rc;
     if (fcntl(fd, F_GETFD) < 0)
@@ -45,7 +47,7 @@ int flag_descriptor(const char *text, int *out, struct err *e)
     return 0;
 }
 
-int flag_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e)
+static int read_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e)
 {
     static const struct {
         const char *unit;
@@ -63,4 +65,78 @@ int flag_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err 
         return 0;
     }
     return err_set(e, ERR_INVALID, "'%s' is not a time such as 90s, 500ms or 2m", text);
+}
+
+static int add_to_list(const struct flag_row *row, const char *text, void *to, struct err *e)
+{
+    const char **list = (const char **)(void *)((char *)to + row->at);
+    int *n = (int *)(void *)((char *)to + row->count);
+    if (*n == row->max)
+        return err_set(e, ERR_LIMIT, "may stand %d times at most", row->max);
+    list[(*n)++] = text;
+    return 0;
+}
+
+static int set_flag(const struct flag_row *row, const char *text, void *to, struct err *e)
+{
+    void *at = (char *)to + row->at;
+    int rc = 0;
+    switch (row->kind) {
+    case FLAG_TEXT:
+        *(const char **)at = text;
+        break;
+    case FLAG_SWITCH:
+        *(bool *)at = true;
+        break;
+    case FLAG_NUMBER:
+        rc = read_number(text, row->min, row->max, at, e);
+        break;
+    case FLAG_DESCRIPTOR:
+        rc = read_descriptor(text, at, e);
+        break;
+    case FLAG_DURATION:
+        rc = read_duration(text, row->min * CLOCK_MS, at, e);
+        break;
+    case FLAG_LIST:
+        rc = add_to_list(row, text, to, e);
+        break;
+    }
+    return rc ? err_wrap(e, "-%s%s", row->name[1] ? "-" : "", row->name) : 0;
+}
+
+int flags_read(const struct flag_row *rows, int nrows, int argc, char **argv, void *to, int *rest,
+               struct err *e)
+{
+    enum { FIRST = 256 }; // above all letters
+    struct option options[FLAG_ROWS_MAX + 1] = {{NULL, 0, NULL, 0}};
+    char letters[2 * FLAG_ROWS_MAX + 1] = "";
+    int k, n = 0, rc = 0;
+    PRE(nrows <= FLAG_ROWS_MAX);
+    for (int r = 0; r < nrows; r++) {
+        bool bare = rows[r].kind == FLAG_SWITCH;
+        if (rows[r].name[1])
+            options[n++] = (struct option){rows[r].name, bare ? no_argument : required_argument,
+                                           NULL, FIRST + r};
+        else
+            strcat(strcat(letters, rows[r].name), bare ? "" : ":");
+    }
+    opterr = 0;
+    optind = 0; // glibc's getopt begins anew
+    while (!rc && (k = getopt_long(argc, argv, letters, options, NULL)) != -1) {
+        int r = k < FIRST ? 0 : k - FIRST;
+        while (k < FIRST && r < nrows && (rows[r].name[1] || rows[r].name[0] != k))
+            r++;
+        rc = r == nrows ? refuse_flag(argv[optind - 1], e) : set_flag(&rows[r], optarg, to, e);
+    }
+    *rest = optind;
+    return rc;
+}
+
+int flags_read_all(const struct flag_row *rows, int nrows, int argc, char **argv, void *to,
+                   struct err *e)
+{
+    int rest, rc = flags_read(rows, nrows, argc, argv, to, &rest, e);
+    if (!rc && rest < argc)
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);
+    return rc;
 }

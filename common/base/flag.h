@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command-line flags: their values, and what is said of wrong ones. Any other text is ERR_INVALID,
-// and the message says what would do.
+// Command-line flags: a program's table of them, their values, and what is said of wrong ones. Any other
+// text is ERR_INVALID, and the message says what would do.
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 
 // Whether one of the arguments is --help or -h.
 bool flag_asks_help(int argc, char **argv);
-// What getopt_long does not know: its last word is argv[optind − 1].
-int flag_unknown(const char *word, struct err *e);
-int flag_number(const char *text, int min, int max, int *out, struct err *e);
-// The number of a file that this process has open.
-int flag_descriptor(const char *text, int *out, struct err *e);
-// "500ms", "10s", "2m", "1h", at least `min_ns`.
-int flag_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e);
+
+// A program's flags are a table, and their values members of a struct.
+enum flag_kind {
+    FLAG_TEXT,       // const char *
+    FLAG_NUMBER,     // int, from min to max
+    FLAG_DESCRIPTOR, // int: the number of a file that this process has open
+    FLAG_DURATION, // int64_t of nanoseconds, at least min milliseconds: "500ms", "10s", "2m", "1h"
+    FLAG_SWITCH,   // bool: no value follows
+    FLAG_LIST,     // const char *[max]; their count, an int, lies at `count`
+};
+struct flag_row {
+    const char *name; // of one letter: -s; else --name
+    enum flag_kind kind;
+    size_t at; // of the member
+    int min, max;
+    size_t count;
+};
+enum { FLAG_ROWS_MAX = 32 };
+// Reads the flags into the struct `to`. *rest: the first argument that is none of them, or argc.
+int flags_read(const struct flag_row *rows, int nrows, int argc, char **argv, void *to, int *rest,
+               struct err *e);
+// The same where nothing may follow the flags.
+int flags_read_all(const struct flag_row *rows, int nrows, int argc, char **argv, void *to,
+                   struct err *e);

@@ -10,9 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/base/entropy.h"
-#include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "tests/unit/scratch.h"
 
@@ -112,41 +110,6 @@ static void a_folder_has_one_holder_and_the_others_are_told_its_pid(void **state
     close(other);
 }
 
-static void a_flag_that_is_no_number_or_time_is_refused_with_what_would_be(void **state)
-{
-    (void)state;
-    struct err e = {0};
-    int n = -1;
-    int64_t ns = -1;
-    assert_int_equal(flag_number("17", 1, 20, &n, &e), 0);
-    assert_int_equal(n, 17);
-    static const char *const numbers[] = {"", "x", "1x", "0", "21", "99999999999999999999"};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        assert_int_equal(flag_number(numbers[i], 1, 20, &n, &e), ERR_INVALID);
-        assert_non_null(strstr(e.text, "1 to 20"));
-    }
-    assert_int_equal(flag_descriptor("0", &n, &e), 0);
-    assert_int_equal(n, 0);
-    assert_int_equal(flag_descriptor("999999", &n, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, "no file is open"));
-    static const struct {
-        const char *text;
-        int64_t ns;
-    } times[] = {{"250ms", 250 * CLOCK_MS},
-                 {"1.5s", 1500 * CLOCK_MS},
-                 {"2m", 120 * CLOCK_S},
-                 {"1h", 3600 * CLOCK_S}};
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
-        assert_int_equal(flag_duration(times[i].text, 0, &ns, &e), 0);
-        assert_true(ns == times[i].ns);
-    }
-    static const char *const wrong[] = {"", "5", "ms", "-1s", "1d", "1s ", "nans", "1e9h"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(flag_duration(wrong[i], 0, &ns, &e), ERR_INVALID);
-    assert_int_equal(flag_duration("99ms", 100 * CLOCK_MS, &ns, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, "at least 100ms"));
-}
-
 static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
 {
     (void)state;
@@ -182,7 +145,6 @@ int main(void)
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
-        cmocka_unit_test(a_flag_that_is_no_number_or_time_is_refused_with_what_would_be),
         cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

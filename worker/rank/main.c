@@ -5,7 +5,6 @@
 // Errors travel up as values and are logged here, once; the exit code comes from rank_exit_code().
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,84 +85,31 @@ static int check_flags(const struct flags *f, struct err *e)
     return 0;
 }
 
+#define AT(member) offsetof(struct flags, member)
+static const struct flag_row rows[] = {
+    {"solo", FLAG_TEXT, AT(solo.dir), 0, 0, 0},
+    {"job", FLAG_TEXT, AT(solo.job_file), 0, 0, 0},
+    {"s", FLAG_LIST, AT(overrides), 0, OVERRIDES_MAX, AT(solo.noverrides)},
+    {"of", FLAG_NUMBER, AT(solo.of), 1, RANK_MAX, 0},
+    {"rank", FLAG_NUMBER, AT(solo.rank), 0, RANK_MAX - 1, 0},
+    {"host", FLAG_TEXT, AT(solo.host), 0, 0, 0},
+    {"listen", FLAG_TEXT, AT(solo.listen), 0, 0, 0},
+    {"new", FLAG_SWITCH, AT(solo.fresh), 0, 0, 0},
+    {"parent", FLAG_NUMBER, AT(solo.parent), 1, INT32_MAX, 0},
+    {"fd", FLAG_NUMBER, AT(fd), 0, INT32_MAX, 0},
+    {"dir", FLAG_TEXT, AT(dir), 0, 0, 0},
+    {"probe", FLAG_SWITCH, AT(probe), 0, 0, 0},
+    {"kind", FLAG_TEXT, AT(kind), 0, 0, 0},
+    {"devices", FLAG_NUMBER, AT(devices), 1, HOST_DEVICES_MAX, 0},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
 static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
 {
-    enum { SOLO = 256, JOB, OF, RANK, HOST, LISTEN, NEW, PARENT, FD, DIR, PROBE, KIND, DEVICES };
-    struct solo_options *o = &all->solo;
-    static const struct option flags[] = {
-        {"solo", required_argument, NULL, SOLO},
-        {"job", required_argument, NULL, JOB},
-        {"of", required_argument, NULL, OF},
-        {"rank", required_argument, NULL, RANK},
-        {"host", required_argument, NULL, HOST},
-        {"listen", required_argument, NULL, LISTEN},
-        {"new", no_argument, NULL, NEW},
-        {"parent", required_argument, NULL, PARENT},
-        {"fd", required_argument, NULL, FD},
-        {"dir", required_argument, NULL, DIR},
-        {"probe", no_argument, NULL, PROBE},
-        {"kind", required_argument, NULL, KIND},
-        {"devices", required_argument, NULL, DEVICES},
-        {NULL, 0, NULL, 0},
-    };
-    int f, row = 0, rc = 0;
-    opterr = 0;
-    while (!rc && (f = getopt_long(argc, argv, "s:", flags, &row)) != -1) {
-        switch (f) {
-        case SOLO:
-            o->dir = optarg;
-            rc = url_refuse(o->dir, e);
-            break;
-        case JOB:
-            o->job_file = optarg;
-            break;
-        case 's':
-            if (o->noverrides == OVERRIDES_MAX)
-                return err_set(e, ERR_LIMIT, "over %d overrides", OVERRIDES_MAX);
-            all->overrides[o->noverrides++] = optarg;
-            break;
-        case OF:
-            rc = flag_number(optarg, 1, RANK_MAX, &o->of, e);
-            break;
-        case RANK:
-            rc = flag_number(optarg, 0, RANK_MAX - 1, &o->rank, e);
-            break;
-        case HOST:
-            o->host = optarg;
-            break;
-        case LISTEN:
-            o->listen = optarg;
-            break;
-        case NEW:
-            o->fresh = true;
-            break;
-        case PARENT:
-            rc = flag_number(optarg, 1, INT32_MAX, &o->parent, e);
-            break;
-        case FD:
-            rc = flag_number(optarg, 0, INT32_MAX, &all->fd, e);
-            break;
-        case DIR:
-            all->dir = optarg;
-            break;
-        case PROBE:
-            all->probe = true;
-            break;
-        case KIND:
-            all->kind = optarg;
-            break;
-        case DEVICES:
-            rc = flag_number(optarg, 1, HOST_DEVICES_MAX, &all->devices, e);
-            break;
-        default:
-            return flag_unknown(argv[optind - 1], e);
-        }
-    }
-    if (rc)
-        return err_wrap(e, "--%s", flags[row].name);
-    if (optind < argc)
-        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[optind]);
-    o->overrides = all->overrides;
+    int rc = flags_read_all(rows, ROWS, argc, argv, all, e);
+    if (!rc && all->solo.dir && url_refuse(all->solo.dir, e))
+        rc = err_wrap(e, "--solo");
+    all->solo.overrides = all->overrides;
     return rc ? rc : check_flags(all, e);
 }
 

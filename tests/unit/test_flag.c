@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program's table of flags: what is read, and what is said of what is wrong.
+#include "common/base/flag.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "tests/unit/unit.h"
+
+struct flags {
+    const char *text, *names[2];
+    int number, descriptor, nnames;
+    int64_t time_ns;
+    bool on;
+};
+#define AT(member) offsetof(struct flags, member)
+static const struct flag_row rows[] = {
+    {"text", FLAG_TEXT, AT(text), 0, 0, 0},
+    {"number", FLAG_NUMBER, AT(number), 1, 20, 0},
+    {"fd", FLAG_DESCRIPTOR, AT(descriptor), 0, 0, 0},
+    {"time", FLAG_DURATION, AT(time_ns), 100, 0, 0},
+    {"on", FLAG_SWITCH, AT(on), 0, 0, 0},
+    {"s", FLAG_LIST, AT(names), 0, 2, AT(nnames)},
+};
+enum { ROWS = sizeof rows / sizeof *rows, ARGS_MAX = 16 };
+
+// Reads words that blanks part; the struct keeps pointers into `line`.
+static int read_line(struct flags *f, char *line, struct err *e)
+{
+    char program[] = "program", *argv[ARGS_MAX] = {program}, *save;
+    int argc = 1;
+    *f = (struct flags){.number = -1, .descriptor = -1};
+    for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save))
+        argv[argc++] = w;
+    return flags_read_all(rows, ROWS, argc, argv, f, e);
+}
+
+static void each_kind_of_flag_is_read_into_its_member(void **state)
+{
+    char line[] = "--text words --number=17 --fd 0 --time 1.5s --on -s a -s b";
+    struct flags f;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(read_line(&f, line, &e), 0);
+    assert_string_equal(f.text, "words");
+    assert_int_equal(f.number, 17);
+    assert_int_equal(f.descriptor, 0);
+    assert_true(f.time_ns == 1500 * CLOCK_MS && f.on);
+    assert_int_equal(f.nnames, 2);
+    assert_string_equal(f.names[0], "a");
+    assert_string_equal(f.names[1], "b");
+}
+
+static void a_flag_that_is_not_given_leaves_its_member_alone(void **state)
+{
+    char line[] = "--on";
+    struct flags f;
+    struct err e = {0};
+    (void)state;
+    assert_int_equal(read_line(&f, line, &e), 0);
+    assert_true(f.on && !f.text && f.number == -1 && f.nnames == 0);
+}
+
+static void times_have_a_unit(void **state)
+{
+    static const struct {
+        const char *line;
+        int64_t ns;
+    } times[] = {{"--time 250ms", 250 * CLOCK_MS},
+                 {"--time 2m", 120 * CLOCK_S},
+                 {"--time 1h", 3600 * CLOCK_S}};
+    struct flags f;
+    struct err e = {0};
+    (void)state;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        char line[40];
+        snprintf(line, sizeof line, "%s", times[i].line);
+        assert_int_equal(read_line(&f, line, &e), 0);
+        assert_true(f.time_ns == times[i].ns);
+    }
+}
+
+static void what_is_wrong_with_a_flag_is_told_with_what_would_do(void **state)
+{
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"--number x", "--number: 'x' is not a number from 1 to 20"},
+        {"--number=", "--number: '' is not a number from 1 to 20"},
+        {"--number 1x", "'1x' is not a number from 1 to 20"},
+        {"--number 0", "'0' is not a number from 1 to 20"},
+        {"--number 21", "'21' is not a number from 1 to 20"},
+        {"--number 99999999999999999999", "is not a number from 1 to 20"},
+        {"--fd 999999", "--fd: no file is open with the number 999999"},
+        {"--time 5", "--time: '5' is not a time such as 90s, 500ms or 2m"},
+        {"--time ms", "'ms' is not a time"},
+        {"--time -1s", "'-1s' is not a time"},
+        {"--time 1d", "'1d' is not a time"},
+        {"--time nans", "'nans' is not a time"},
+        {"--time 1e9h", "'1e9h' is not a time"},
+        {"--time 99ms", "--time: '99ms' is too short: at least 100ms"},
+        {"-s a -s b -s c", "-s: may stand 2 times at most"},
+        {"--nonsense", "unknown flag, or a flag without its value: --nonsense"},
+        {"-x", "unknown flag, or a flag without its value: -x"},
+        {"--text", "unknown flag, or a flag without its value: --text"},
+        {"--on word", "unexpected argument 'word'"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct flags f;
+        struct err e = {0};
+        char line[60];
+        snprintf(line, sizeof line, "%s", cases[i].line);
+        assert_int_not_equal(read_line(&f, line, &e), 0);
+        if (!strstr(e.text, cases[i].says))
+            fail_msg("%s: %s", cases[i].line, e.text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_kind_of_flag_is_read_into_its_member),
+        cmocka_unit_test(a_flag_that_is_not_given_leaves_its_member_alone),
+        cmocka_unit_test(times_have_a_unit),
+        cmocka_unit_test(what_is_wrong_with_a_flag_is_told_with_what_would_do),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
