@@ -8,6 +8,7 @@
 //
 //   X  = b·T·C·4     activations as wide as the residual
 //   L  = b·T·5·4     one of the two latents
+//   R  = b·T·r·4     the rotary part of the keys, one for all heads
 //   J  = b·T·k·4     a number for each choice: ids, weights
 //   S  = b·E·c·C·4   all places of all experts
 //
@@ -17,7 +18,8 @@
 struct layer {
     struct fixture f;
     const struct graph *g;
-    int64_t x, l, j, s;
+    const char *scope; // the layer looked at
+    int64_t x, l, r, j, s;
 };
 
 enum { MOST = 64 };
@@ -31,10 +33,10 @@ struct moved {
 
 // ---- what is moved -----------------------------------------------------------------------------
 
-static bool in_layer(const struct graph *g, const struct node *n, enum phase phase)
+static bool in_layer(const struct layer *l, const struct node *n, enum phase phase)
 {
     return n->kind == NODE_RESHARD && n->step.kind != RESHARD_SLICE && n->phase == phase &&
-           strcmp(g->scopes[n->scope], "layers/1") == 0;
+           strcmp(l->g->scopes[n->scope], l->scope) == 0;
 }
 
 static bool of_activation(const struct node *n)
@@ -56,7 +58,7 @@ static void find_moved(const struct layer *l, enum phase phase, struct moved *to
     *to = (struct moved){0};
     for (int i = 0; i < l->g->nnodes; i++) {
         const struct node *n = &l->g->nodes[i];
-        if (!in_layer(l->g, n, phase) || !of_activation(n))
+        if (!in_layer(l, n, phase) || !of_activation(n))
             continue;
         assert_true(to->n < MOST);
         to->item[to->n].kind = n->step.kind;
@@ -66,9 +68,12 @@ static void find_moved(const struct layer *l, enum phase phase, struct moved *to
 
 // ---- what should be ----------------------------------------------------------------------------
 
+static const char LETTERS[] = "XLRJS";
+
 static int64_t size_of(const struct layer *l, char name)
 {
-    return name == 'X' ? l->x : name == 'L' ? l->l : name == 'J' ? l->j : l->s;
+    const int64_t sizes[] = {l->x, l->l, l->r, l->j, l->s};
+    return sizes[strchr(LETTERS, name) - LETTERS];
 }
 
 // "2 S/3" is two of S / 3, "2L" one of 2·L.
@@ -88,7 +93,7 @@ static const char *read_term(const struct layer *l, const char *at, enum reshard
             at++;
         }
     }
-    assert_non_null(strchr("XLJS", *at));
+    assert_non_null(strchr(LETTERS, *at));
     int64_t bytes = size_of(l, *at++) * number;
     if (*at == '/') {
         bytes /= strtol(at + 1, &end, 10);
@@ -153,9 +158,9 @@ static void expect_same(const struct layer *l, const char *mesh, enum phase phas
         return;
     describe(&want, text[0], sizeof text[0]);
     describe(&got, text[1], sizeof text[1]);
-    fail_msg("{%s} %s: X %lld L %lld J %lld S %lld\n  wanted %s\n  moved  %s", mesh,
-             phase_name(phase), (long long)l->x, (long long)l->l, (long long)l->j, (long long)l->s,
-             text[0], text[1]);
+    fail_msg("{%s} %s: X %lld L %lld R %lld J %lld S %lld\n  wanted %s\n  moved  %s", mesh,
+             phase_name(phase), (long long)l->x, (long long)l->l, (long long)l->r, (long long)l->j,
+             (long long)l->s, text[0], text[1]);
 }
 
 // ---- meshes ------------------------------------------------------------------------------------
@@ -164,6 +169,7 @@ static void expect_same(const struct layer *l, const char *mesh, enum phase phas
 // cuts of the sequence.
 static const struct moe twelve = {12, 2, 1, 1, 3, 0, 0.01, 2, 0};
 static const struct moe six = {6, 2, 1, 1, 3, 0, 0.01, 2, 0};
+static const struct moe no_shared = {12, 2, 0, 1, 3, 0, 0.01, 2, 0};
 
 static void open_layer(struct layer *l, const struct moe *m, const char *mesh, const char *sharding)
 {
@@ -172,6 +178,8 @@ static void open_layer(struct layer *l, const struct moe *m, const char *mesh, c
     if (compile_moe(&l->f, moe_text(mesh, 1, sharding, "")))
         fail_msg("%s: %s", mesh, l->f.e.text);
     l->g = l->f.c.program[PROGRAM_TRAIN]->graph;
+    l->scope = "layers/1";
+    l->r = 0;
     for (int a = 0; a < l->f.c.mesh.n; a++) {
         const char *name = l->f.c.mesh.axis[a].name;
         bool cuts = !strcmp(name, "dp") || !strcmp(name, "fsdp") || !strcmp(name, "ep");
@@ -211,6 +219,15 @@ static void activations_move_as_worked_out_by_hand(void **state)
          "AG X, X, X, J; RS X; AR S, 2 L; A2A 2 S"},
         {&twelve, "ep: 2, tp: 2", SP, "AG 2L, 2 J, X; RS X, X, X; A2A 2 S/2",
          "AG X, X, X, J; RS X, J; AR 2 L; A2A 2 S/2"},
+        // Without shared experts: a sum less forward; one less backward too, but where experts are dealt
+        // to tp, whose tokens' cotangents are parts of a sum anyway.
+        {&no_shared, "tp: 2", BY_EP, "AR X, S", "AR S, 2 L"},
+        {&no_shared, "ep: 2, tp: 2", BY_EP, "AR X, S; A2A 2 S", "AR S, 2 L; A2A 2 S"},
+        {&no_shared, "ep: 2, tp: 2", "", "A2A 2 S/2; AR X, X", "A2A 2 S/2; AR X, J, 2 L"},
+        {&no_shared, "ep: 2, tp: 2", BY_EP ", " SP, "AG 2L, 2 J, X; RS X; AR S; A2A 2 S",
+         "AG X, X, J; AR S, 2 L; A2A 2 S"},
+        {&no_shared, "ep: 2, tp: 2", SP, "AG 2L, 2 J, X; RS X, X; A2A 2 S/2",
+         "AG X, X, J; RS X, J; AR 2 L; A2A 2 S/2"},
         // A cut sequence: keys, values, choices and tokens are gathered; places are dealt over it.
         {&six, "cp: 2", "", "AG X, X, 2 J, X; RS X", "AG 2 X, X, J; RS 2 X, J, X"},
         {&six, "cp: 3", "", "AG X, X, 2 J, X; RS X", "AG 2 X, X, J; RS 2 X, J, X"},
@@ -225,6 +242,103 @@ static void activations_move_as_worked_out_by_hand(void **state)
         open_layer(&l, rows[i].model, rows[i].mesh, rows[i].sharding);
         expect_same(&l, rows[i].mesh, PHASE_FORWARD, rows[i].forward);
         expect_same(&l, rows[i].mesh, PHASE_BACKWARD, rows[i].backward);
+        fixture_clear(&l.f);
+    }
+}
+
+// ---- weft's own program ------------------------------------------------------------------------
+
+// Two layers of jaxformer in its published sizes, but a rotary part half as wide as a latent (the two
+// would be of one size) and a small vocabulary: the first is dense and has the rotary part, the second
+// has experts, none of them shared. 16 samples.
+static void open_jaxformer(struct layer *l, const char *mesh, const char *sharding,
+                           const char *scope)
+{
+    char text[1000];
+    snprintf(text, sizeof text,
+             "name: t\n"
+             "model: {program: jaxformer, blocks: 1, layers_per_block: 2, shared: 0, rotary: 64, "
+             "vocab: 1024, dropout: 0}\n"
+             "mesh: {%s}\n"
+             "data: {format: tokens, train: {tokens: t}, batch: 16}\n"
+             "sharding: {%s}\n"
+             "train: {steps: 1}\n",
+             mesh, sharding);
+    compile_text(&l->f, text, 0);
+    int64_t b = strstr(mesh, "ep: 4") ? 16 / 4 : 16, choices = 2, places = 16 * (1536 / 16);
+    l->g = l->f.c.program[PROGRAM_TRAIN]->graph;
+    l->scope = scope;
+    l->x = b * 1024 * 768 * 4;
+    l->l = b * 1024 * 128 * 4;
+    l->r = b * 1024 * 64 * 4;
+    l->j = b * 1024 * choices * 4;
+    l->s = b * places * 768 * 4;
+}
+
+// Forward, attention's and the hidden layer's outputs are sums over tp. Backward, the hidden layer's
+// input is owed one, the rotary key one (each device has the parts of its heads), and each latent one:
+// kv or q and the rotary query all read the one value, and their parts are added before the sum. (The
+// specification reads both latents in one product of its own: 4 L for these 2 L.)
+//
+// With sequence parallel a device makes both latents and the rotary key of its own tokens and gathers
+// them wherever its heads read them: forward, and backward again for attention and the weights. So
+// does the hidden layer with its input. What latents and hidden input are owed is summed where it is
+// cut; the rotary key's is whole on each device of attention, and summed as such.
+static void a_dense_layer_moves_as_worked_out_by_hand(void **state)
+{
+    static const struct {
+        const char *sharding, *forward, *backward;
+    } rows[] = {
+        {"", "AR 2 X", "AR X, R, 2 L"},
+        {SP, "AG 2 L, R, X; RS 2 X", "AG 3 X, 2 L, R; RS X, 2 L; AR R"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct layer l;
+        open_jaxformer(&l, "tp: 2", rows[i].sharding, "layers/0");
+        expect_same(&l, "tp: 2", PHASE_FORWARD, rows[i].forward);
+        expect_same(&l, "tp: 2", PHASE_BACKWARD, rows[i].backward);
+        fixture_clear(&l.f);
+    }
+}
+
+// What a device sends for the layer's activations in a microbatch, in rings.
+static int64_t count_sent(const struct layer *l)
+{
+    uint64_t sent = 0;
+    for (int i = 0; i < l->g->nnodes; i++) {
+        const struct node *n = &l->g->nodes[i];
+        if ((in_layer(l, n, PHASE_FORWARD) || in_layer(l, n, PHASE_BACKWARD)) && of_activation(n))
+            sent += reshard_ring_bytes(n->step.kind, (uint64_t)bytes_of(l, n),
+                                       dim_parts(&l->f.c.mesh, &n->step.cut));
+    }
+    return (int64_t)sent;
+}
+
+// 4 samples a device: X = 12,582,912, S = 18,874,368 (of 96 places an expert), L = 2,097,152 and
+// J = 32,768 bytes. In a ring of n an all-to-all, a gather and a scatter of so many bytes send
+// (n - 1) / n of them, an all-reduce twice that; so over tp a half or all, over ep three quarters.
+static void experts_of_published_sizes_send_so_many_bytes(void **state)
+{
+    static const struct {
+        const char *sharding;
+        int64_t bytes;
+    } rows[] = {
+        // X + S and S + 2 L summed, four all-to-alls of S: 111 MB
+        {BY_EP, 12582912 + 2 * 18874368 + 2 * 2097152 + 4 * 14155776},
+        // 2 X and X + J + 2 L summed, four all-to-alls of S / 2: 70 MB
+        {"", 3 * 12582912 + 32768 + 2 * 2097152 + 4 * 7077888},
+        // 2 L + 2 J + X and 2 X + J gathered, X scattered; S and S + 2 L summed; as above: 126 MB
+        {BY_EP ", " SP,
+         (2 * 2097152 + 3 * 32768 + 4 * 12582912) / 2 + 2 * 18874368 + 2 * 2097152 + 4 * 14155776},
+        // The same gathered; 2 X and X + J scattered; 2 L summed; as above: 72 MB
+        {SP, (2 * 2097152 + 4 * 32768 + 6 * 12582912) / 2 + 2 * 2097152 + 4 * 7077888},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct layer l;
+        open_jaxformer(&l, "ep: 4, tp: 2", rows[i].sharding, "layers/1");
+        assert_int_equal(count_sent(&l), rows[i].bytes);
         fixture_clear(&l.f);
     }
 }
@@ -276,8 +390,9 @@ experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside(void
         enum reshard_kind kind; // of the experts' gradient
         const char *axes;
         int64_t elements;
-        const char *router, *dense; // axes of an all-reduce of these; of a cut dense one, after it
-        int64_t dense_elements;
+        // Axes of an all-reduce of these; "": nothing is moved; null: not looked at, as they move twice
+        const char *router, *dense;
+        int64_t dense_elements; // of a device
     } rows[] = {
         {"dp: 2", "", NULL, 0, RESHARD_ALL_REDUCE, "dp", EXPERTS, "dp", "dp", DENSE},
         {"ep: 2", "", NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "ep", "ep", DENSE},
@@ -289,6 +404,13 @@ experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside(void
         {"ep: 2, tp: 2", BY_EP, NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "ep", "ep", DENSE / 2},
         {"cp: 3, ep: 2", "", NULL, 0, RESHARD_ALL_REDUCE, "cp", EXPERTS / 2, "cp ep", "cp ep",
          DENSE},
+        {"tp: 2", BY_EP, NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "", "", 0},
+        {"cp: 3", "", NULL, 0, RESHARD_ALL_REDUCE, "cp", EXPERTS, "cp", "cp", DENSE},
+        // A device of tp routes its own part of the sequence, and so the router alone is summed.
+        {"tp: 2", BY_EP ", " SP, NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "tp", "", 0},
+        {"ep: 2, tp: 2", BY_EP ", " SP, NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "ep tp", "ep",
+         DENSE / 2},
+        {"ep: 2, tp: 2", SP, NULL, 0, RESHARD_ALL_REDUCE, NULL, 0, "ep tp", "ep", DENSE / 2},
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -302,9 +424,10 @@ experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside(void
                    rows[i].axes, rows[i].elements);
         if (rows[i].router) {
             expect_one(&l, mesh, "grad/layers/1/moe/router/weight", PHASE_BACKWARD,
-                       RESHARD_ALL_REDUCE, rows[i].router, ROUTER);
+                       RESHARD_ALL_REDUCE, *rows[i].router ? rows[i].router : NULL, ROUTER);
             expect_one(&l, mesh, "grad/layers/1/moe/shared/in/weight", PHASE_BACKWARD,
-                       RESHARD_ALL_REDUCE, rows[i].dense, rows[i].dense_elements);
+                       RESHARD_ALL_REDUCE, *rows[i].dense ? rows[i].dense : NULL,
+                       rows[i].dense_elements);
         }
         fixture_clear(&l.f);
     }
@@ -339,6 +462,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_move_as_worked_out_by_hand),
+        cmocka_unit_test(a_dense_layer_moves_as_worked_out_by_hand),
+        cmocka_unit_test(experts_of_published_sizes_send_so_many_bytes),
         cmocka_unit_test(
             experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside),
         cmocka_unit_test(a_boundary_carries_activations_and_no_balance),
