@@ -115,52 +115,80 @@ static bool read_product(const struct operand op[3], struct gemm *g)
     return true;
 }
 
-// Takes a label that leads two operands off them; false when there is none. What is left must have
-// no batch of its own.
-static bool peel_group(struct operand op[3], struct shape rest[3], int64_t *extent, unsigned *where)
+// A label taken off the operands that have it. `rest`: what is left of them, whose labels lie in
+// `label`; in each, where it was, −1: nowhere, and how many elements lie behind it.
+struct peeled {
+    struct operand rest[3];
+    struct shape shape[3];
+    int8_t label[3][MAX_DIMS];
+    int64_t extent, inner[3];
+    int at[3];
+};
+
+static void take_off(struct peeled *p, int j, const struct operand *from, int label)
 {
-    for (int k = 0; k < 3; k++) {
-        if (op[k].shape->n == 0)
+    struct shape *to = &p->shape[j];
+    p->at[j] = -1;
+    p->inner[j] = 1;
+    for (int d = 0; d < from->shape->n; d++) {
+        if (from->label[d] == label) {
+            p->at[j] = d;
             continue;
-        int label = op[k].label[0];
-        unsigned has = find_places(op, label), leads = 0;
-        for (int j = 0; j < 3; j++)
-            leads |= op[j].shape->n && op[j].label[0] == label ? 1u << j : 0;
-        if (leads != has || find_group(has) < 0 || find_group(has) == BATCH)
-            continue;
-        *extent = op[k].shape->dim[0];
-        *where = has;
-        for (int j = 0; j < 3; j++) {
-            rest[j] = *op[j].shape;
-            op[j].shape = &rest[j];
-            if (!(has >> j & 1))
-                continue;
-            op[j].label++;
-            rest[j].n--;
-            for (int d = 0; d < rest[j].n; d++)
-                rest[j].dim[d] = rest[j].dim[d + 1];
         }
-        return true;
+        p->label[j][to->n] = from->label[d];
+        to->dim[to->n++] = from->shape->dim[d];
+        p->inner[j] *= p->at[j] < 0 ? 1 : from->shape->dim[d];
     }
-    return false;
+    p->rest[j] = (struct operand){p->label[j], to};
+}
+
+// Takes the label that leads operand k off the two that have it. `leading`: it must lead both.
+static bool peel_label(const struct operand op[3], int k, bool leading, struct peeled *p)
+{
+    *p = (struct peeled){.extent = 1};
+    if (op[k].shape->n == 0)
+        return false;
+    const int label = op[k].label[0], group = find_group(find_places(op, label));
+    bool leads = true;
+    for (int j = 0; j < 3; j++) {
+        take_off(p, j, &op[j], label);
+        leads = leads && p->at[j] <= 0;
+    }
+    p->extent = op[k].shape->dim[0];
+    return group >= 0 && group != BATCH && (leads || !leading);
+}
+
+// A batch begins where its label leads the operand, or stands between its rows and its columns, which
+// are *ld: then as many rows as there are batches lie side by side.
+static bool place_batch(const struct peeled *p, int j, int64_t *ld, int64_t *stride)
+{
+    *stride = p->at[j] < 0 ? 0 : p->inner[j];
+    if (p->at[j] <= 0)
+        return true;
+    bool between = p->inner[j] == *ld;
+    *ld *= p->extent;
+    return between;
+}
+
+// Whether the products that are left when operand k's first label is peeled off can be told.
+static bool read_peeled(const struct operand op[3], int k, bool leading, struct gemm *g)
+{
+    struct peeled p;
+    if (!peel_label(op, k, leading, &p) || !read_product(p.rest, g) || g->batch != 1)
+        return false;
+    g->batch = p.extent;
+    return place_batch(&p, 0, &g->lda, &g->stride_a) && place_batch(&p, 1, &g->ldb, &g->stride_b) &&
+           place_batch(&p, 2, &g->ldc, &g->stride_c);
 }
 
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g)
 {
-    struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
-    struct shape rest[3];
-    unsigned where;
-    int64_t extent;
-    if (read_product(op, g))
-        return true;
-    if (!peel_group(op, rest, &extent, &where) || !read_product(op, g) || g->batch != 1)
-        return false;
-    g->batch = extent;
-    g->stride_a = where & IN_A ? g->stride_a : 0;
-    g->stride_b = where & IN_B ? g->stride_b : 0;
-    g->stride_c = where & IN_OUT ? g->stride_c : 0;
-    return true;
+    const struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
+    bool found = read_product(op, g);
+    for (int i = 0; i < 6 && !found; i++)
+        found = read_peeled(op, i % 3, i < 3, g);
+    return found;
 }
 
 int gemm_summed(const struct op_attr *attr, const struct shape *a)

@@ -17,8 +17,9 @@ struct gemm {
     int64_t lda, ldb, ldc;                // row strides in elements
     int64_t stride_a, stride_b, stride_c; // of one batch
 };
-// A batch label must come first in each operand that has it. An input without it is used again for
-// every batch (stride 0); if the output is without it, the products of all batches are added up.
+// A batch label must come first in each operand that has it; one that only two have may stand between
+// rows and columns as well. An input without it is used again for every batch (stride 0); if the
+// output is without it, the products of all batches are added up.
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g);
 // The input that a MATMUL_SUM sums, 0 or 1, told by its second output's first loop.

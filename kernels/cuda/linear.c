@@ -176,7 +176,7 @@ static enum product_end choose_end(const struct match *m)
 static bool match_epilogue(const struct op_call *c, struct product *p)
 {
     struct match m = {.call = c, .chain = c->attr->chain, .p = p, .before = -1, .shape = OP_MATMUL};
-    if (p->g.batch > 1 && !p->g.stride_c)
+    if (p->g.batch > 1 && (!p->g.stride_c || p->g.ldc != p->g.n))
         return false;
     for (int s = 0; s < m.chain->steps; s++) {
         if (!match_step(&m, &m.chain->step[s]))
