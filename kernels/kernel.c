@@ -50,37 +50,6 @@ int op_want_update(const struct op_call *c, struct err *e)
     return 0;
 }
 
-static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
-{
-    bool same = t->shape.n == n;
-    for (int d = 0; same && d < n; d++)
-        same = t->shape.dim[d] == dim[d];
-    return same;
-}
-
-bool op_attention_fits(const struct op_call *c, const struct attention_operands *o)
-{
-    const struct tensor *in = c->in;
-    const int64_t *q = in[o->q].shape.dim, *k = in[o->k].shape.dim, *v = in[o->v].shape.dim;
-    const int64_t y[] = {q[0], q[1], q[2], v[3]}, values[] = {q[0], k[1], k[2], v[3]};
-    const int64_t keys[] = {q[0], k[1], k[2], q[3]}, rows[] = {q[0], q[2], q[1]};
-    const bool grad = o->dy >= 0;
-    bool fit =
-        in[o->q].shape.n == 4 && is_shape(&in[o->k], 4, keys) && is_shape(&in[o->v], 4, values) &&
-        is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
-        is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, rows) &&
-        (!grad || is_shape(&in[o->dy], 4, y)) && shape_count(&in[o->at_q].shape) == q[0] * q[1] &&
-        shape_count(&in[o->at_k].shape) == q[0] * k[1];
-    if (o->qr >= 0) {
-        const int64_t r = in[o->kr].shape.dim[2];
-        const int64_t qr[] = {q[0], q[1], q[2], r}, kr[] = {q[0], k[1], r};
-        fit = fit && is_shape(&in[o->qr], 4, qr) && is_shape(&in[o->kr], 3, kr);
-    }
-    for (int i = 0; i < c->nout && grad; i++) // output i is the gradient of input i
-        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
-    return fit;
-}
-
 bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
                       const struct tensor *places)
 {

@@ -17,9 +17,8 @@ int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, st
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 // Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
 int op_want_update(const struct op_call *c, struct err *e);
-// Whether the extents of an attention's operands and results go together, or of a dispatch's: what is
-// read or written a token, and a place of an expert.
-bool op_attention_fits(const struct op_call *c, const struct attention_operands *o);
+// Whether the extents of a dispatch's operands and results go together: what is read or written a token,
+// and a place of an expert.
 bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
                       const struct tensor *places);
 // Returns how many of a row's n elements are not padding: they count from attr.start and end before

@@ -4,16 +4,31 @@
 
 #include "common/base/err.h"
 
-enum { BATCH, SEQ, HEADS, WIDTH };
+bool attention_is_packed(enum op op)
+{
+    return op == OP_ATTENTION_PACKED || op == OP_ATTENTION_PACKED_GRAD;
+}
+
+bool attention_is(enum op op)
+{
+    return op == OP_ATTENTION || op == OP_ATTENTION_GRAD || attention_is_packed(op);
+}
+
+bool attention_is_grad(enum op op)
+{
+    return op == OP_ATTENTION_GRAD || op == OP_ATTENTION_PACKED_GRAD;
+}
 
 int attention_operands(enum op op, int nin, struct attention_operands *out)
 {
-    bool grad = op == OP_ATTENTION_GRAD;
-    int more = nin - (grad ? 8 : 5); // a pair and a step are what a call may have or lack
-    if (more < 0 || more > 3)
+    bool grad = attention_is_grad(op), packed = attention_is_packed(op);
+    // A pair and a step are what a call may have or lack, a packed one a q of its own.
+    int least = (packed ? 3 : 5) + (grad ? 3 : 0), more = nin - least;
+    if (more < 0 || more > (packed ? 1 : 3))
         return ERR_INTERNAL;
-    int at = 3, none = -1;
-    *out = (struct attention_operands){.q = 0, .k = 1, .v = 2};
+    int at = packed ? 1 + more : 3, none = -1;
+    *out = (struct attention_operands){.q = 0, .k = packed ? more : 1, .v = packed ? more : 2};
+    more = packed ? 0 : more;
     out->qr = more > 1 ? at++ : none;
     out->kr = more > 1 ? at++ : none;
     out->dy = grad ? at++ : none;
@@ -23,6 +38,66 @@ int attention_operands(enum op op, int nin, struct attention_operands *out)
     out->at_k = at++;
     out->step = at < nin ? at : none;
     return 0;
+}
+
+struct attention_place attention_place(const struct op_call *c, const struct attention_operands *o,
+                                       enum attention_side side)
+{
+    const struct shape *s = &c->in[side == ATTENTION_Q   ? o->q
+                                   : side == ATTENTION_K ? o->k
+                                                         : o->v]
+                                 .shape;
+    int64_t pieces = s->n > 4 ? s->dim[2] : 1;
+    struct attention_place p = {.batch = s->dim[0],
+                                .rows = s->dim[1],
+                                .heads = s->dim[s->n - 2],
+                                .width = s->dim[s->n - 1]};
+    p.pitch = pieces * p.heads * p.width;
+    p.from = pieces > 1 ? (side - (ATTENTION_V + 1 - pieces)) * p.heads * p.width : 0;
+    return p;
+}
+
+static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
+{
+    bool same = t->shape.n == n;
+    for (int d = 0; same && d < n; d++)
+        same = t->shape.dim[d] == dim[d];
+    return same;
+}
+
+// Whether q, k and v have the dimensions that they need, packed or each by itself.
+static bool has_heads(const struct op_call *c, const struct attention_operands *o)
+{
+    const struct shape *q = &c->in[o->q].shape, *k = &c->in[o->k].shape, *v = &c->in[o->v].shape;
+    if (o->k != o->v)
+        return q->n == 4 && k->n == 4 && v->n == 4;
+    return v->n == 5 && v->dim[2] == (o->q == o->k ? 3 : 2) && (o->q == o->k || q->n == 4);
+}
+
+bool attention_fits(const struct op_call *c, const struct attention_operands *o)
+{
+    const struct tensor *in = c->in;
+    const bool grad = o->dy >= 0;
+    if (!has_heads(c, o))
+        return false;
+    const struct attention_place q = attention_place(c, o, ATTENTION_Q);
+    const struct attention_place k = attention_place(c, o, ATTENTION_K);
+    const struct attention_place v = attention_place(c, o, ATTENTION_V);
+    const int64_t y[] = {q.batch, q.rows, q.heads, v.width}, rows[] = {q.batch, q.heads, q.rows};
+    bool fit = k.batch == q.batch && v.batch == q.batch && v.rows == k.rows && v.heads == k.heads &&
+               k.width == q.width && is_shape(grad ? &in[o->y] : &c->out[ATTENTION_Y], 4, y) &&
+               is_shape(grad ? &in[o->lse] : &c->out[ATTENTION_LSE], 3, rows) &&
+               (!grad || is_shape(&in[o->dy], 4, y)) &&
+               shape_count(&in[o->at_q].shape) == q.batch * q.rows &&
+               shape_count(&in[o->at_k].shape) == q.batch * k.rows;
+    if (o->qr >= 0) {
+        const int64_t r = in[o->kr].shape.dim[2];
+        const int64_t qr[] = {q.batch, q.rows, q.heads, r}, kr[] = {q.batch, k.rows, r};
+        fit = fit && is_shape(&in[o->qr], 4, qr) && is_shape(&in[o->kr], 3, kr);
+    }
+    for (int i = 0; i < c->nout && grad; i++) // output i is the gradient of input i
+        fit = fit && shape_equal(&c->out[i].shape, &in[i].shape);
+    return fit;
 }
 
 struct attention_sight attention_sight(const struct op_attr *a, int32_t query)
@@ -58,14 +133,16 @@ static int64_t count_packed(const struct attention_room *r, bool grad, int64_t k
 
 struct attention_room attention_room(const struct op_call *c)
 {
-    bool grad = c->op == OP_ATTENTION_GRAD;
+    bool grad = attention_is_grad(c->op);
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
-    const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
+    const struct attention_place q = attention_place(c, &o, ATTENTION_Q);
+    const struct attention_place k = attention_place(c, &o, ATTENTION_K);
     const int64_t second = o.kr >= 0 ? c->in[o.kr].shape.dim[2] : 0;
-    const int64_t keys = k[SEQ], width = q[WIDTH] + second, values = c->in[o.v].shape.dim[WIDTH];
-    struct attention_room r = {.parts = k[BATCH] * k[HEADS], .rows = ATTENTION_ROWS};
-    r.small = keys <= ATTENTION_SMALL_KEYS && q[SEQ] >= ATTENTION_SMALL_ROWS &&
+    const int64_t keys = k.rows, width = q.width + second;
+    const int64_t values = attention_place(c, &o, ATTENTION_V).width;
+    struct attention_room r = {.parts = k.batch * k.heads, .rows = ATTENTION_ROWS};
+    r.small = keys <= ATTENTION_SMALL_KEYS && q.rows >= ATTENTION_SMALL_ROWS &&
               width <= ATTENTION_SMALL_WIDTH && values <= ATTENTION_SMALL_WIDTH;
     r.slots = r.parts < ATTENTION_SLOTS ? r.parts : ATTENTION_SLOTS;
     r.blocks = !grad ? 1 : c->attr->cap != 0 ? 3 : 2;
@@ -94,11 +171,12 @@ size_t attention_own_bytes(const struct op_call *c)
 {
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
-    const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
-    if (c->op == OP_ATTENTION)
+    struct attention_place q = attention_place(c, &o, ATTENTION_Q);
+    struct attention_place k = attention_place(c, &o, ATTENTION_K);
+    if (!attention_is_grad(c->op))
         return 0;
-    int64_t means = q[BATCH] * q[HEADS] * q[SEQ];
-    int64_t kr = o.kr < 0 ? 0 : k[BATCH] * k[SEQ] * k[HEADS] * c->in[o.kr].shape.dim[2];
+    int64_t means = q.batch * q.heads * q.rows;
+    int64_t kr = o.kr < 0 ? 0 : k.batch * k.rows * k.heads * c->in[o.kr].shape.dim[2];
     return sizeof(float) * (size_t)(means + kr);
 }
 
@@ -106,16 +184,17 @@ size_t attention_library_bytes(const struct op_call *c)
 {
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
-    const int64_t *q = c->in[o.q].shape.dim, *k = c->in[o.k].shape.dim;
-    if (!c->attr->in_order || o.step >= 0 || o.kr >= 0 || q[SEQ] != k[SEQ])
+    struct attention_place q = attention_place(c, &o, ATTENTION_Q);
+    struct attention_place k = attention_place(c, &o, ATTENTION_K);
+    if (!c->attr->in_order || o.step >= 0 || o.kr >= 0 || q.rows != k.rows)
         return 0;
-    size_t heads = (size_t)(q[BATCH] * q[HEADS]), seq = (size_t)q[SEQ];
-    size_t d = (size_t)q[WIDTH], e = (size_t)c->in[o.v].shape.dim[WIDTH];
-    if (c->op == OP_ATTENTION)
+    size_t heads = (size_t)(q.batch * q.heads), seq = (size_t)q.rows;
+    size_t d = (size_t)q.width, e = (size_t)attention_place(c, &o, ATTENTION_V).width;
+    if (!attention_is_grad(c->op))
         return SLACK;
-    size_t pairs = 2 * round_up(q[SEQ], 64) * round_up(q[SEQ], 128);
+    size_t pairs = 2 * round_up(q.rows, 64) * round_up(q.rows, 128);
     size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
-    size_t shared = k[HEADS] < q[HEADS] ? 2 * seq * (d + e) : 0;
+    size_t shared = k.heads < q.heads ? 2 * seq * (d + e) : 0;
     size_t head = seq * sizeof(float) + (pairs > sums ? pairs : sums) + shared;
     if (head > ATTENTION_HEAD_BYTES)
         return 0;

@@ -11,7 +11,7 @@ extern "C" {
 // Which input of a call is which; −1: the call does not have it.
 enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_OUTPUTS }; // of a forward
 struct attention_operands {
-    int q, k, v;
+    int q, k, v;    // those that are packed are the same input
     int qr, kr;     // the second pair that scores are made of; all heads share kr
     int dy, y, lse; // of the gradient: what the forward made comes with dy
     int at_q, at_k; // positions
@@ -19,6 +19,21 @@ struct attention_operands {
 };
 // ERR_INTERNAL: no call has so many inputs.
 int attention_operands(enum op op, int nin, struct attention_operands *out);
+bool attention_is(enum op op); // ATTENTION or its gradient, packed or not
+bool attention_is_grad(enum op op);
+bool attention_is_packed(enum op op);
+
+// How q, k or v lies in its operand: head h of row `row` of sample b begins at element
+// (b · rows + row) · pitch + from + h · width. Packed ones share their rows.
+enum attention_side { ATTENTION_Q, ATTENTION_K, ATTENTION_V };
+struct attention_place {
+    int64_t batch, rows, heads, width, pitch, from;
+};
+struct attention_place attention_place(const struct op_call *c, const struct attention_operands *o,
+                                       enum attention_side side);
+
+// Whether the extents of a call's operands and results go together.
+bool attention_fits(const struct op_call *c, const struct attention_operands *o);
 
 // The keys that a query sees are those at positions from `first` to `last`.
 struct attention_sight {

@@ -12,6 +12,22 @@ static double find_pair(const struct op_rotary *r, double width, double times)
     return width * log((double)r->length / (times * FULL_TURN)) / (2 * log((double)r->theta));
 }
 
+struct rotary_row rotary_row_of(const struct op_call *c)
+{
+    const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
+    const int more = c->op == OP_ROTARY_PACKED ? 3 : x->n > positions->n + 1 ? 2 : 1;
+    struct rotary_row r = {1, 1};
+    if (x->n < more)
+        return (struct rotary_row){0};
+    for (int d = x->n - more; d < x->n; d++)
+        r.pitch *= x->dim[d];
+    if (more > 1)
+        r.heads = x->dim[x->n - 2];
+    if (more > 2)
+        r.heads *= x->dim[x->n - 3] - 1;
+    return r.pitch * shape_count(positions) == shape_count(x) ? r : (struct rotary_row){0};
+}
+
 struct rotary_series rotary_series_of(const struct op_rotary *r, int64_t width)
 {
     double elements = (double)(r->sweep ? width * r->heads : width);

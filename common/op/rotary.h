@@ -18,6 +18,13 @@ extern "C" {
 
 #include "common/op/op.h"
 
+// A row of a call is what has one position: so many elements, of which these heads turn. ROTARY_PACKED
+// leaves the last of the packed ones as they are. heads is 0 where positions are no rows of x.
+struct rotary_row {
+    int64_t heads, pitch;
+};
+struct rotary_row rotary_row_of(const struct op_call *c);
+
 struct rotary_series {
     double theta, elements, octaves, factor;
     double share, by_pair, by_speed; // share + by_pair · p + by_speed · f

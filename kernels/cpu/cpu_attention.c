@@ -336,18 +336,34 @@ static int check_call(const struct op_call *c, const struct attention_operands *
         return rc;
     if (c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
         return op_refuse(c, e, "another number of outputs");
-    return op_attention_fits(c, o) ? 0 : op_refuse(c, e, "operands disagree about an extent");
+    return attention_fits(c, o) ? 0 : op_refuse(c, e, "operands disagree about an extent");
 }
 
 // Output k of a gradient is that of input k.
-static struct side side_of(const struct op_call *c, int k, bool grad)
+static struct side side_of(const struct op_call *c, const struct attention_operands *o,
+                           enum attention_side side)
+{
+    const int k = side == ATTENTION_Q ? o->q : side == ATTENTION_K ? o->k : o->v;
+    const struct attention_place p = attention_place(c, o, side);
+    return (struct side){.data = (const float *)c->in[k].data + p.from,
+                         .grad = o->dy >= 0 ? (float *)c->out[k].data + p.from : NULL,
+                         .rows = p.rows,
+                         .heads = p.heads,
+                         .width = p.width,
+                         .pitch = p.pitch};
+}
+
+// Of the second pair; all heads share its keys.
+static struct side pair_side(const struct op_call *c, int k, bool grad)
 {
     const struct shape *s = &c->in[k].shape;
-    return (struct side){.data = c->in[k].data,
-                         .grad = grad ? c->out[k].data : NULL,
-                         .rows = s->dim[1],
-                         .heads = s->n == 4 ? s->dim[2] : 1,
-                         .width = s->dim[s->n - 1]};
+    struct side to = {.data = c->in[k].data,
+                      .grad = grad ? c->out[k].data : NULL,
+                      .rows = s->dim[1],
+                      .heads = s->n == 4 ? s->dim[2] : 1,
+                      .width = s->dim[s->n - 1]};
+    to.pitch = to.heads * to.width;
+    return to;
 }
 
 static struct attention_work read_call(struct stream_q *q, const struct op_call *c,
@@ -357,9 +373,9 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
     struct attention_work w = {.call = c,
                                .vec = q->device->vec,
                                .room = attention_room(c),
-                               .q = side_of(c, o->q, grad),
-                               .k = side_of(c, o->k, grad),
-                               .v = side_of(c, o->v, grad),
+                               .q = side_of(c, o, ATTENTION_Q),
+                               .k = side_of(c, o, ATTENTION_K),
+                               .v = side_of(c, o, ATTENTION_V),
                                .dy = grad ? c->in[o->dy].data : NULL,
                                .lse = grad ? c->in[o->lse].data : c->out[ATTENTION_LSE].data,
                                .at_q = c->in[o->at_q].data,
@@ -368,11 +384,12 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
                                .drops = o->step >= 0};
     w.y = w.q;
     w.y.width = w.v.width;
+    w.y.pitch = w.y.heads * w.y.width;
     w.y.data = grad ? c->in[o->y].data : NULL;
     w.y.grad = grad ? NULL : c->out[ATTENTION_Y].data;
     if (o->qr >= 0) {
-        w.qr = side_of(c, o->qr, grad);
-        w.kr = side_of(c, o->kr, grad);
+        w.qr = pair_side(c, o->qr, grad);
+        w.kr = pair_side(c, o->kr, grad);
     }
     w.products = w.room.small ? &attention_small : &by_onednn;
     w.batch = c->in[o->q].shape.dim[0];

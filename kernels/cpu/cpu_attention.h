@@ -6,11 +6,11 @@
 #include "common/op/mask.h"
 #include "kernels/cpu/cpu_device.h"
 
-// An operand that lies as [batch, rows, heads, width], and its gradient.
+// An operand that lies as [batch, rows, heads, width], or beside others in their rows, and its gradient.
 struct side {
     const float *data;
     float *grad;
-    int64_t rows, heads, width;
+    int64_t rows, heads, width, pitch; // pitch: elements from a row to the next
 };
 
 struct attention_products;
@@ -46,13 +46,13 @@ struct rows {
 
 static inline int64_t stride_of(const struct side *s)
 {
-    return s->heads * s->width;
+    return s->pitch;
 }
 
 // The offset of one head's row `row` of sample b.
 static inline int64_t offset_of(const struct side *s, int64_t b, int64_t row, int64_t head)
 {
-    return ((b * s->rows + row) * s->heads + (s->heads > 1 ? head : 0)) * s->width;
+    return (b * s->rows + row) * s->pitch + (s->heads > 1 ? head : 0) * s->width;
 }
 
 // Returns the key head that query head h reads; both count from the first of this rank's.

@@ -4,13 +4,14 @@
 #include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "common/op/rotary.h"
 
 struct rotary_work {
     const struct op_call *call;
     const struct vec *vec;
-    int64_t heads, n; // of a row; elements of a head
+    int64_t heads, pitch, n; // of a row: heads that turn, elements in all; elements of a head
     struct rotary_series series;
     double speed[ROTARY_PAIRS_MAX]; // where all heads turn alike
 };
@@ -39,17 +40,29 @@ static void rotate_heads(const struct rotary_work *w, const double *speed, int64
             sine[i] = (float)(gain * sin(at * speed[i]));
         }
         for (int64_t h = first; h < last; h++) {
-            int64_t i = (row * w->heads + h) * w->n;
+            int64_t i = row * w->pitch + h * w->n;
             rotate((float *)c->out[0].data + i, (const float *)c->in[0].data + i, cosine, sine,
                    w->n);
         }
     }
 }
 
+// What lies behind the heads that turn stays as it is.
+static void copy_rest(const struct rotary_work *w, int64_t begin, int64_t end)
+{
+    const float *from = w->call->in[0].data;
+    float *to = w->call->out[0].data;
+    const int64_t turned = w->heads * w->n;
+    for (int64_t row = begin; row < end && from != to; row++)
+        memcpy(to + row * w->pitch + turned, from + row * w->pitch + turned,
+               (size_t)(w->pitch - turned) * sizeof *to);
+}
+
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct rotary_work *w = arg;
     double speed[ROTARY_PAIRS_MAX];
+    copy_rest(w, begin, end);
     if (!w->call->attr->rotary.sweep)
         rotate_heads(w, w->speed, begin, end, 0, w->heads);
     for (int64_t h = 0; h < w->heads && w->call->attr->rotary.sweep; h++) {
@@ -71,12 +84,14 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > ROTARY_PAIRS_MAX)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     w.n = x->dim[x->n - 1];
-    w.heads = x->n > positions->n + 1 ? x->dim[x->n - 2] : 1;
+    const struct rotary_row row = rotary_row_of(c);
     int64_t count = shape_count(positions);
-    if (count * w.heads * w.n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
+    w.heads = row.heads;
+    w.pitch = row.pitch;
+    if (!w.heads || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
     w.series = rotary_series_of(&c->attr->rotary, w.n);
     fill_speeds(&w, 0, w.speed);
-    pool_for(q->device->pool, count, GRAIN / (w.heads * w.n) + 1, rotate_rows, &w);
+    pool_for(q->device->pool, count, GRAIN / w.pitch + 1, rotate_rows, &w);
     return 0;
 }

@@ -13,7 +13,7 @@
 // A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,
 // so it must have no padding.
 struct key {
-    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, cap, grad;
+    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, cap, grad, packed;
     uint64_t room;
 };
 struct tuned {
@@ -47,8 +47,10 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                                          .seq = a->queries,
                                          .heads = k->portion.heads,
                                          .kv_heads = k->portion.heads / a->group,
-                                         .all_heads = a->heads,
-                                         .all_kv_heads = a->kv_heads,
+                                         .q_pitch = a->q_pitch,
+                                         .k_pitch = a->k_pitch,
+                                         .v_pitch = a->v_pitch,
+                                         .y_pitch = a->heads * a->e,
                                          .d = a->d,
                                          .e = a->e,
                                          .ahead = k->key.ahead,
@@ -63,19 +65,22 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
 // whose bits may be others the next time. A head whose values have another width is written
-// 192:128; "window 4096", "ahead" and "capped" follow where they hold.
+// 192:128; "window 4096", "ahead" and "capped" follow where they hold, "packed 3" where that many
+// of q, k and v are one operand.
 static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
-    char key[200], values[24] = "", window[40] = "", choice[64] = "own";
+    char key[200], values[24] = "", window[40] = "", packed[16] = "", choice[64] = "own";
     const struct key *x = &k->key;
     if (x->e != x->d)
         snprintf(values, sizeof values, ":%lld", (long long)x->e);
     if (x->window)
         snprintf(window, sizeof window, " window %lld", (long long)x->window);
-    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s%s in %llu bytes",
+    if (x->packed)
+        snprintf(packed, sizeof packed, " packed %d", (int)x->packed);
+    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s%s%s in %llu bytes",
              op_name(x->grad ? OP_ATTENTION_GRAD : OP_ATTENTION), (long long)x->batch,
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
-             values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "",
+             values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "", packed,
              (unsigned long long)x->room);
     if (k->sdpa) {
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
@@ -86,6 +91,13 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
         log_warn("cuda", "%s: our own kernels serve it: %s", key, why);
     }
     algorithms_note(d, key, choice);
+}
+
+// How many of q, k and v lie beside each other in one operand; 0: each is one by itself.
+static int64_t count_packed(const struct attention *a)
+{
+    int64_t pieces = a->v_pitch / (a->kv_heads * a->e);
+    return pieces > 1 ? pieces : 0;
 }
 
 static struct tuned *find_tuned(struct device *d, const struct attention *a, size_t room)
@@ -101,6 +113,7 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
                             a->ahead > 0,
                             a->cap != 0,
                             a->dy != NULL,
+                            count_packed(a),
                             room};
     struct tuned *k = s->first;
     while (k && memcmp(&k->key, &key, sizeof key) != 0)
@@ -122,9 +135,9 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
 }
 
 // Returns the address in an operand at which a portion begins.
-static void *part_of(const void *p, int64_t b, int64_t seq, int64_t heads, int64_t h, int64_t d)
+static void *part_of(const void *p, int64_t b, int64_t seq, int64_t pitch, int64_t h, int64_t d)
 {
-    return p ? (uint16_t *)(uintptr_t)p + (b * seq * heads + h) * d : NULL;
+    return p ? (uint16_t *)(uintptr_t)p + b * seq * pitch + h * d : NULL;
 }
 
 // The heads of a portion lie side by side in [batch, heads, queries]: it has all, or one sample.
@@ -138,17 +151,17 @@ static cudnnStatus_t run_portions(const struct attention *a, const struct tuned 
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     for (int64_t b = 0; b < a->batch; b += k->portion.batch)
         for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
-            int64_t s = a->queries, n = a->heads, g = h / a->group, kv = a->kv_heads, d = a->d;
-            int64_t e = a->e;
-            const struct sdpa_operands o = {.q = part_of(a->q, b, s, n, h, d),
-                                            .k = part_of(a->k, b, s, kv, g, d),
-                                            .v = part_of(a->v, b, s, kv, g, e),
-                                            .dy = part_of(a->dy, b, s, n, h, e),
-                                            .y = part_of(a->dy ? a->y : a->out, b, s, n, h, e),
+            int64_t s = a->queries, g = h / a->group, d = a->d, e = a->e, y = a->heads * e;
+            const void *dq = a->dy ? a->out : NULL;
+            const struct sdpa_operands o = {.q = part_of(a->q, b, s, a->q_pitch, h, d),
+                                            .k = part_of(a->k, b, s, a->k_pitch, g, d),
+                                            .v = part_of(a->v, b, s, a->v_pitch, g, e),
+                                            .dy = part_of(a->dy, b, s, y, h, e),
+                                            .y = part_of(a->dy ? a->y : a->out, b, s, y, h, e),
                                             .lse = lse_of(a, b, h),
-                                            .dq = part_of(a->dy ? a->out : NULL, b, s, n, h, d),
-                                            .dk = part_of(a->dk, b, s, kv, g, d),
-                                            .dv = part_of(a->dv, b, s, kv, g, e),
+                                            .dq = part_of(dq, b, s, a->q_pitch, h, d),
+                                            .dk = part_of(a->dk, b, s, a->k_pitch, g, d),
+                                            .dv = part_of(a->dv, b, s, a->v_pitch, g, e),
                                             .scale = a->scale,
                                             .cap = a->cap};
             status = sdpa_run(k->sdpa, &o, scratch);

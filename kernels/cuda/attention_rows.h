@@ -74,15 +74,15 @@ DEVICE int rows_left(int64_t n, int64_t first)
     return n - first < TILE ? (int)(n - first) : TILE;
 }
 
-// Of [row, head, width] from row `first` on.
-DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int64_t heads,
+// Of head h from row `first` on; `pitch`: elements from a row to the next.
+DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int64_t pitch,
                            int64_t h, int64_t width)
 {
     struct part p;
     p.data = (void *)(uintptr_t)data;
     p.type = type;
-    p.first = (first * heads + h) * width;
-    p.stride = heads * width;
+    p.first = first * pitch + h * width;
+    p.stride = pitch;
     p.width = width;
     return p;
 }
@@ -93,8 +93,8 @@ DEVICE struct rows query_rows(const struct attention *a, const void *x, const vo
 {
     struct rows r;
     int64_t row = at->b * a->queries + first;
-    r.own = part_of(x, a->dtype, row, a->heads, at->h, a->d);
-    r.more = part_of(more, a->dtype, row, a->heads, at->h, a->r);
+    r.own = part_of(x, a->dtype, row, a->q_pitch, at->h, a->d);
+    r.more = part_of(more, a->dtype, row, a->heads * a->r, at->h, a->r);
     r.n = rows_left(a->queries, first);
     return r;
 }
@@ -103,8 +103,8 @@ DEVICE struct rows key_rows(const struct attention *a, const struct block_place 
 {
     struct rows r;
     int64_t row = at->b * a->keys + first;
-    r.own = part_of(a->k, a->dtype, row, a->kv_heads, at->g, a->d);
-    r.more = part_of(a->kr, a->dtype, row, 1, 0, a->r);
+    r.own = part_of(a->k, a->dtype, row, a->k_pitch, at->g, a->d);
+    r.more = part_of(a->kr, a->dtype, row, a->r, 0, a->r);
     r.n = rows_left(a->keys, first);
     return r;
 }
@@ -115,8 +115,8 @@ DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr,
 {
     struct rows r;
     int64_t row = at->b * a->keys + at->first;
-    r.own = part_of(a->dk, a->dtype, row, a->kv_heads, at->g, a->d);
-    r.more = part_of(dkr, DT_F32, row, a->kv_heads, at->g, a->r);
+    r.own = part_of(a->dk, a->dtype, row, a->k_pitch, at->g, a->d);
+    r.more = part_of(dkr, DT_F32, row, a->kv_heads * a->r, at->g, a->r);
     r.n = rows_left(a->keys, at->first);
     return r;
 }
@@ -126,7 +126,7 @@ DEVICE struct rows output_rows(const struct attention *a, const void *x,
                                const struct block_place *at, int64_t first)
 {
     struct rows r;
-    r.own = part_of(x, a->dtype, at->b * a->queries + first, a->heads, at->h, a->e);
+    r.own = part_of(x, a->dtype, at->b * a->queries + first, a->heads * a->e, at->h, a->e);
     r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
     r.n = rows_left(a->queries, first);
     return r;
@@ -137,7 +137,7 @@ DEVICE struct rows value_rows(const struct attention *a, const void *x,
                               const struct block_place *at, int64_t first)
 {
     struct rows r;
-    r.own = part_of(x, a->dtype, at->b * a->keys + first, a->kv_heads, at->g, a->e);
+    r.own = part_of(x, a->dtype, at->b * a->keys + first, a->v_pitch, at->g, a->e);
     r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
     r.n = rows_left(a->keys, first);
     return r;

@@ -24,14 +24,14 @@ static int check_call(const struct op_call *c, struct attention_operands *o, str
         rc = op_want(c, &c->out[i], o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t, e);
     if (rc)
         return rc;
-    if (!op_attention_fits(c, o))
+    if (!attention_fits(c, o))
         return op_refuse(c, e, "operands disagree about an extent");
-    const int64_t *q = c->in[o->q].shape.dim, *k = c->in[o->k].shape.dim;
+    const struct attention_place q = attention_place(c, o, ATTENTION_Q);
     int64_t r = o->qr < 0 ? 0 : c->in[o->qr].shape.dim[3];
-    if (q[3] + r > ATTENTION_HEAD || c->in[o->v].shape.dim[3] > ATTENTION_HEAD)
+    if (q.width + r > ATTENTION_HEAD || attention_place(c, o, ATTENTION_V).width > ATTENTION_HEAD)
         return op_refuse(c, e, "heads of more than 256 elements");
     if (c->attr->group < 1 || c->attr->start < 0 ||
-        (c->attr->start + q[2] - 1) / c->attr->group >= k[2])
+        (c->attr->start + q.heads - 1) / c->attr->group >= attention_place(c, o, ATTENTION_K).heads)
         return op_refuse(c, e, "query heads without a key head");
     return 0;
 }
@@ -51,29 +51,40 @@ static void read_draw(struct attention *a, const struct op_draw *d, const void *
         a->extent[i] = d->extent[i];
 }
 
+// Where q, k or v, or its gradient, begins in its operand.
+static void *find_begin(const struct tensor *t, const struct attention_place *p)
+{
+    return (char *)t->data + (size_t)p->from * dtype_size(t->dtype);
+}
+
 static struct attention read_call(const struct op_call *c, const struct attention_operands *o)
 {
     bool grad = o->dy >= 0, pair = o->qr >= 0;
-    const int64_t *q = c->in[o->q].shape.dim, *k = c->in[o->k].shape.dim;
+    const struct attention_place q = attention_place(c, o, ATTENTION_Q);
+    const struct attention_place k = attention_place(c, o, ATTENTION_K);
+    const struct attention_place v = attention_place(c, o, ATTENTION_V);
     const struct attention_sight sight = attention_sight(c->attr, 0);
-    struct attention a = {.q = c->in[o->q].data,
-                          .k = c->in[o->k].data,
-                          .v = c->in[o->v].data,
+    struct attention a = {.q = find_begin(&c->in[o->q], &q),
+                          .k = find_begin(&c->in[o->k], &k),
+                          .v = find_begin(&c->in[o->v], &v),
                           .dy = grad ? c->in[o->dy].data : NULL,
                           .y = grad ? c->in[o->y].data : NULL,
                           .lse = grad ? c->in[o->lse].data : c->out[ATTENTION_LSE].data,
                           .at_q = c->in[o->at_q].data,
                           .at_k = c->in[o->at_k].data,
-                          .out = c->out[0].data,
-                          .dk = grad ? c->out[o->k].data : NULL,
-                          .dv = grad ? c->out[o->v].data : NULL,
-                          .batch = q[0],
-                          .queries = q[1],
-                          .keys = k[1],
-                          .heads = q[2],
-                          .kv_heads = k[2],
-                          .d = q[3],
-                          .e = c->in[o->v].shape.dim[3],
+                          .out = grad ? find_begin(&c->out[o->q], &q) : c->out[ATTENTION_Y].data,
+                          .dk = grad ? find_begin(&c->out[o->k], &k) : NULL,
+                          .dv = grad ? find_begin(&c->out[o->v], &v) : NULL,
+                          .batch = q.batch,
+                          .queries = q.rows,
+                          .keys = k.rows,
+                          .heads = q.heads,
+                          .kv_heads = k.heads,
+                          .d = q.width,
+                          .e = v.width,
+                          .q_pitch = q.pitch,
+                          .k_pitch = k.pitch,
+                          .v_pitch = v.pitch,
                           .start = c->attr->start,
                           .group = c->attr->group,
                           .back = -(int64_t)sight.first,

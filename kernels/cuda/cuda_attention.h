@@ -24,10 +24,11 @@ struct attention {
     void *out, *dk, *dv;        // out: y or dq
     void *dqr, *dkr;
     int64_t batch, queries, keys, heads, kv_heads;
-    int64_t d, e, r;      // elements of a head's queries and keys, of its values, of qr and kr
-    int64_t start, group; // query head h reads key head (start + h) / group
-    int64_t back, ahead;  // how many positions a query sees before and after its own
-    float scale, cap;     // cap 0: none
+    int64_t d, e, r; // elements of a head's queries and keys, of its values, of qr and kr
+    int64_t q_pitch, k_pitch, v_pitch; // elements from a position to the next, of gradients too
+    int64_t start, group;              // query head h reads key head (start + h) / group
+    int64_t back, ahead;               // how many positions a query sees before and after its own
+    float scale, cap;                  // cap 0: none
     enum dtype dtype;
     bool in_order; // positions are 0, 1, … of queries and keys alike
 

@@ -4,6 +4,7 @@
 // Every op goes through one door, run_op: it binds the device, refuses one that has failed, and
 // notes the op on its stream, so that a failure seen later is told with a name. Ops only queue
 // work: nothing here waits.
+#include "common/op/attention.h"
 #include "kernels/cuda/cuda_gemm.h"
 
 static const backend_op kernels[OP_COUNT] = {
@@ -46,7 +47,7 @@ static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struc
     int rc = device_bind(q->device, e);
     if (rc)
         return rc;
-    if (c->op == OP_ATTENTION || c->op == OP_ATTENTION_GRAD)
+    if (attention_is(c->op))
         return attention_tune(q, c, e);
     if (!op_is(c->op, OP_IS_PRODUCT))
         return 0;

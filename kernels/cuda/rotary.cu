@@ -20,7 +20,8 @@ struct rotary {
     enum dtype type, out_type;
     const int32_t *position;
     int64_t rows, offset, first_head;
-    int heads, half, together; // of a row; half of a head; rows that a block takes at a time
+    int64_t pitch, turned;     // elements of a row, and those of them that turn: the first
+    int heads, half, together; // that turn; half of a head; rows that a block takes at a time
     int sweep;                 // heads of a position in a sweep; 0: there is none
     bool pairs;
     double scale, gain;
@@ -107,6 +108,22 @@ DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *tu
     pack_store(c->out, to, at + p.wide, p.wide, x + p.wide);
 }
 
+// Of the rows from `first` on that a block takes: what lies behind the heads that turn stays as it is.
+DEVICE void copy_rest(const struct rotary *c, struct pack p, int64_t first)
+{
+    const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
+    const int rest = (int)(c->pitch - c->turned) / p.wide;
+    float x[LANES];
+    for (int i = threadIdx.x; i < c->together * rest; i += THREADS) {
+        const int64_t row = first + i / rest;
+        const int64_t at = row * c->pitch + c->turned + (int64_t)(i % rest) * p.wide;
+        if (row >= c->rows)
+            break;
+        pack_load(x, c->x, from, at, p.wide);
+        pack_store(c->out, to, at, p.wide, x);
+    }
+}
+
 DEVICE void rotary(const struct rotary *c, struct pack p)
 {
     __shared__ double speed[ROTARY_PAIRS_MAX];
@@ -123,7 +140,7 @@ DEVICE void rotary(const struct rotary *c, struct pack p)
         __syncthreads();
         for (int i = threadIdx.x; i < c->together * items; i += THREADS) {
             const int row = i / items, head = i % items / packs, at = i % packs * p.wide;
-            const int64_t base = ((first + row) * c->heads + head) * 2 * c->half;
+            const int64_t base = (first + row) * c->pitch + (int64_t)head * 2 * c->half;
             if (first + row >= c->rows)
                 continue;
             if (c->pairs)
@@ -131,6 +148,8 @@ DEVICE void rotary(const struct rotary *c, struct pack p)
             else
                 rotate_halves(c, p, turn + row * c->half + at, base + at);
         }
+        if (c->x != c->out)
+            copy_rest(c, p, first);
         __syncthreads();
     }
 }
@@ -152,11 +171,18 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     memset(&r, 0, sizeof r);
     r.rows = shape_count(positions);
-    r.heads = (int)(x->n > positions->n + 1 ? x->dim[x->n - 2] : 1);
+    const struct rotary_row row = rotary_row_of(c);
+    r.heads = (int)row.heads;
     r.half = (int)(n / 2);
-    if (r.rows * r.heads * n != shape_count(x) || !shape_equal(x, &c->out[0].shape))
+    if (!row.heads || !shape_equal(x, &c->out[0].shape))
         return op_refuse(c, e, "operands disagree about an extent");
+    r.pitch = row.pitch;
+    r.turned = row.heads * n;
     if (c->attr->rotary.sweep) {
+        if (r.turned != r.pitch)
+            return op_refuse(c, e, "a sweep over packed heads");
+        r.pitch = n;
+        r.turned = n;
         r.sweep = r.heads;
         r.rows *= r.heads;
         r.heads = 1;

@@ -19,15 +19,15 @@ struct sdpa_on {
     cudnnBackendDescriptor_t device;
 };
 
-// Operands lie as [batch, seq, heads, elements of a head]. One run may serve a part of the batch
-// and of the heads.
+// Operands lie as [batch, seq, heads, elements of a head], those that are packed beside each other in
+// one row a position. One run may serve a part of the batch and of the heads.
 struct sdpa_shape {
-    int64_t batch, seq, heads, kv_heads; // of a run
-    int64_t all_heads, all_kv_heads;     // of the operands
-    int64_t d, e;                        // elements of a head of queries and keys, and of values
-    bool ahead;                          // a query sees all keys
-    int64_t window;                      // how many positions it sees; 0: as many as there are
-    bool cap;                            // scores pass a tanh
+    int64_t batch, seq, heads, kv_heads;        // of a run
+    int64_t q_pitch, k_pitch, v_pitch, y_pitch; // elements from a position to the next
+    int64_t d, e;   // elements of a head of queries and keys, and of values
+    bool ahead;     // a query sees all keys
+    int64_t window; // how many positions it sees; 0: as many as there are
+    bool cap;       // scores pass a tanh
     bool grad;
     bool deterministic; // engines that may give other bits the next time are left out
 };

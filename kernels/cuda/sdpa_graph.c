@@ -256,32 +256,31 @@ static struct form turned_form(struct form f)
     return f;
 }
 
-// `heads` heads of an operand [batch, seq, all, width].
-static struct form rows_of(const struct graph *g, int64_t heads, int64_t all, int64_t width)
+// `heads` heads of an operand with `pitch` elements from a position to the next.
+static struct form rows_of(const struct graph *g, int64_t heads, int64_t pitch, int64_t width)
 {
     const struct sdpa_shape *s = &g->s;
-    return (struct form){{s->batch, heads, s->seq, width},
-                         {s->seq * all * width, width, all * width, 1}};
+    return (struct form){{s->batch, heads, s->seq, width}, {s->seq * pitch, width, pitch, 1}};
 }
 
 static struct form query_form(const struct graph *g)
 {
-    return rows_of(g, g->s.heads, g->s.all_heads, g->s.d);
+    return rows_of(g, g->s.heads, g->s.q_pitch, g->s.d);
 }
 
 static struct form key_form(const struct graph *g)
 {
-    return rows_of(g, g->s.kv_heads, g->s.all_kv_heads, g->s.d);
+    return rows_of(g, g->s.kv_heads, g->s.k_pitch, g->s.d);
 }
 
 static struct form value_form(const struct graph *g)
 {
-    return rows_of(g, g->s.kv_heads, g->s.all_kv_heads, g->s.e);
+    return rows_of(g, g->s.kv_heads, g->s.v_pitch, g->s.e);
 }
 
 static struct form y_form(const struct graph *g) // and of dy
 {
-    return rows_of(g, g->s.heads, g->s.all_heads, g->s.e);
+    return rows_of(g, g->s.heads, g->s.y_pitch, g->s.e);
 }
 
 // ---- the graphs --------------------------------------------------------------------------------

@@ -123,6 +123,54 @@ static void cudnn_serves_windows_caps_other_widths_and_encoders(void **state)
     }
 }
 
+// q, k and v, or k and v behind q, in the rows of one operand: cuDNN reads and writes them there.
+static void cudnn_serves_packed_heads_in_place(void **state)
+{
+    static const char *const einsum[2][2] = {
+        {"bshd,bspgd,bs,bs->bshd,bhs", "bshd,bspgd,bshd,bshd,bhs,bs,bs->bshd,bspgd"},
+        {"bsphd,bs,bs->bshd,bhs", "bsphd,bshd,bshd,bhs,bs,bs->bsphd"}};
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        const bool grad = t & 1, three = t & 2;
+        struct arena a = {0};
+        struct buf text = {0};
+        struct err e = {0};
+        struct rig r;
+        struct rig_case c;
+        struct attention_operands o;
+        double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
+        int64_t ext[26] = {[1] = 2, [3] = 16, [6] = 2, [7] = 4, [15] = three ? 3 : 2, [18] = 50};
+        rig_case(&c, &a, grad ? OP_ATTENTION_PACKED_GRAD : OP_ATTENTION_PACKED, einsum[three][grad],
+                 ext);
+        assert_int_equal(attention_operands(c.op, c.nin, &o), 0);
+        c.attr.scale = 0.25f;
+        c.attr.group = three ? 1 : 2;
+        c.attr.in_order = true;
+        for (int k = 0; k < c.nin + c.nout; k++) {
+            struct ref_tensor *x = k < c.nin ? &c.in[k] : &c.start[k - c.nin];
+            bool lse = x == (grad ? &c.in[o.lse] : &c.start[ATTENTION_LSE]);
+            x->dtype = x->dtype == DT_I32 ? DT_I32 : lse ? DT_F32 : DT_BF16;
+            rig_fill(x, (uint64_t)k + 1, -1, 1);
+            for (int64_t i = 0; x->dtype == DT_I32 && i < shape_count(&x->shape); i++)
+                x->v[i] = (double)(i % 50);
+        }
+        rig_attend(&c);
+        device_open(&r, true);
+        rig_reference(&c, &a, want);
+        rig_run(&r, &c, &a, got);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare("packed", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
+        if (r.backend->choice->write(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        if (!strstr(buf_str(&text), three ? "packed 3" : "packed 2") ||
+            !strstr(buf_str(&text), "= cudnn-"))
+            fail_msg("no packed choice of cuDNN in %s", buf_str(&text));
+        rig_close(&r);
+        buf_clear(&text);
+        arena_clear(&a);
+    }
+}
+
 // ---- scratch -----------------------------------------------------------------------------------
 
 static struct tensor place(const struct rig *r, const struct ref_tensor *t)
@@ -418,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_give_the_same_bits_unless_the_job_allows_others),
+        cmocka_unit_test(cudnn_serves_packed_heads_in_place),
         cmocka_unit_test(cudnn_serves_windows_caps_other_widths_and_encoders),
         cmocka_unit_test(little_scratch_is_served_part_by_part),
         cmocka_unit_test(no_scratch_at_all_is_refused),

@@ -210,9 +210,18 @@ static int close_library(void **state)
 
 // Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads; values of
 // another width (DeepSeek's), windows (Mistral's), an encoder,
-// caps (Gemma 2's).
+// caps (Gemma 2's), q, k and v packed (GPT-2's) and k and v (Llama's).
 static const struct sdpa_shape shapes[] = {
     {.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .d = 64, .e = 64},
+    {.batch = 4,
+     .seq = 1024,
+     .heads = 12,
+     .kv_heads = 12,
+     .d = 64,
+     .e = 64,
+     .q_pitch = 3 * 768,
+     .k_pitch = 3 * 768,
+     .v_pitch = 3 * 768},
     {.batch = 2, .seq = 67, .heads = 8, .kv_heads = 2, .d = 80, .e = 80},
     {.batch = 1, .seq = 1, .heads = 2, .kv_heads = 2, .d = 8, .e = 8},
     {.batch = 1, .seq = 4096, .heads = 4, .kv_heads = 1, .d = 128, .e = 128},
@@ -233,14 +242,28 @@ static const struct sdpa_shape shapes[] = {
      .window = 256,
      .cap = true},
     {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .cap = true},
+    {.batch = 1,
+     .seq = 1024,
+     .heads = 8,
+     .kv_heads = 2,
+     .d = 128,
+     .e = 128,
+     .k_pitch = 2 * 256,
+     .v_pitch = 2 * 256},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static struct sdpa_shape shape_of(int i, bool grad, bool deterministic)
 {
     struct sdpa_shape s = shapes[i];
-    s.all_heads = s.heads;
-    s.all_kv_heads = s.kv_heads;
+    int64_t q = s.heads * s.d, k = s.kv_heads * s.d, v = s.kv_heads * s.e;
+    if (!s.q_pitch)
+        s.q_pitch = q;
+    if (!s.k_pitch) {
+        s.k_pitch = k;
+        s.v_pitch = v;
+    }
+    s.y_pitch = s.heads * s.e;
     s.grad = grad;
     s.deterministic = deterministic;
     return s;

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/rand.h"
+#include "common/op/attention.h"
 #include "common/op/chain.h"
 #include "tests/support/normal.h"
 
@@ -460,6 +461,10 @@ static void heads(const struct call *c)
 {
     if (c->op == OP_ROTARY)
         ref_rotary(c->attr, c->in, c->out);
+    else if (c->op == OP_ROTARY_PACKED)
+        ref_rotary_packed(c->attr, c->in, c->out);
+    else if (attention_is_packed(c->op))
+        ref_attention_packed(attention_is_grad(c->op), c->attr, c->in, c->nin, c->out);
     else
         ref_attention(c->op, c->attr, c->in, c->nin, c->out, c->nout);
 }
@@ -610,6 +615,9 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_ROTARY] = heads,
     [OP_ATTENTION] = heads,
     [OP_ATTENTION_GRAD] = heads,
+    [OP_ROTARY_PACKED] = heads,
+    [OP_ATTENTION_PACKED] = heads,
+    [OP_ATTENTION_PACKED_GRAD] = heads,
     [OP_CHAIN] = chain,
     [OP_LINEAR] = chain,
     [OP_MATMUL_SUM] = matmul_sum,

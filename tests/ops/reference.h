@@ -27,6 +27,11 @@ double ref_kept(const struct op_draw *d, double step, const int64_t at[DRAW_DIMS
 
 // reference_heads.c
 void ref_rotary(const struct op_attr *attr, const struct ref_tensor *in, struct ref_tensor *out);
+// Packed: `in` as in ops.def.
+void ref_rotary_packed(const struct op_attr *attr, const struct ref_tensor *in,
+                       struct ref_tensor *out);
+void ref_attention_packed(bool grad, const struct op_attr *attr, const struct ref_tensor *in,
+                          int nin, struct ref_tensor *out);
 void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tensor *in, int nin,
                    struct ref_tensor *out, int nout);
 

@@ -244,3 +244,67 @@ void ref_attention(enum op op, const struct op_attr *attr, const struct ref_tens
             }
     free(p);
 }
+
+// ---- packed: taken apart, the ops themselves, and put together again ----------------------------
+
+// Piece k of the n that stand before the last two dimensions of a tensor.
+static struct ref_tensor take_piece(const struct ref_tensor *x, int64_t n, int64_t k)
+{
+    struct ref_tensor piece = {.dtype = x->dtype, .shape = x->shape};
+    int64_t row = x->shape.dim[3] * x->shape.dim[4];
+    piece.shape.n = 4;
+    piece.shape.dim[2] = x->shape.dim[3];
+    piece.shape.dim[3] = x->shape.dim[4];
+    piece.v = calloc((size_t)shape_count(&piece.shape), sizeof *piece.v);
+    PRE(piece.v);
+    for (int64_t i = 0; i < shape_count(&piece.shape); i++)
+        piece.v[i] = x->v[(i / row * n + k) * row + i % row];
+    return piece;
+}
+
+static void put_piece(struct ref_tensor *x, int64_t n, int64_t k, struct ref_tensor *piece)
+{
+    int64_t row = x->shape.dim[3] * x->shape.dim[4];
+    for (int64_t i = 0; i < shape_count(&piece->shape); i++)
+        x->v[(i / row * n + k) * row + i % row] = piece->v[i];
+    free(piece->v);
+}
+
+void ref_rotary_packed(const struct op_attr *attr, const struct ref_tensor *in,
+                       struct ref_tensor *out)
+{
+    const int64_t n = in[0].shape.dim[2];
+    for (int64_t k = 0; k < n; k++) {
+        struct ref_tensor from[2] = {take_piece(&in[0], n, k), in[1]};
+        struct ref_tensor to = take_piece(&in[0], n, k);
+        if (k < n - 1)
+            ref_rotary(attr, from, &to);
+        put_piece(out, n, k, &to);
+        free(from[0].v);
+    }
+}
+
+// q, k and v are one operand, or k and v behind q.
+void ref_attention_packed(bool grad, const struct op_attr *attr, const struct ref_tensor *in,
+                          int nin, struct ref_tensor *out)
+{
+    const int at = nin - (grad ? 5 : 2) - 1, alone = at; // the packed operand; q is alone before it
+    const int64_t n = in[at].shape.dim[2];
+    struct ref_tensor from[OP_MAX_IN], to[OP_MAX_OUT];
+    int m = 0;
+    for (int k = 0; k < alone; k++)
+        from[m++] = in[k];
+    for (int64_t k = 0; k < n; k++)
+        from[m++] = take_piece(&in[at], n, k);
+    for (int k = at + 1; k < nin; k++)
+        from[m++] = in[k];
+    for (int k = 0; k < alone || (!grad && k < 2); k++)
+        to[k] = out[k];
+    for (int64_t k = 0; k < n && grad; k++)
+        to[alone + k] = take_piece(&in[at], n, k);
+    ref_attention(grad ? OP_ATTENTION_GRAD : OP_ATTENTION, attr, from, m, to, grad ? 3 : 2);
+    for (int64_t k = 0; k < n; k++)
+        free(from[alone + k].v);
+    for (int64_t k = 0; k < n && grad; k++)
+        put_piece(&out[at], n, k, &to[alone + k]);
+}

@@ -100,10 +100,11 @@ static enum dtype dtype_in(enum op op, int k)
 {
     // The operands that are ids or positions, a bit each.
     static const unsigned ids[OP_COUNT] = {
-        [OP_EQUAL] = 3,      [OP_PICK] = 2,          [OP_PICK_GRAD] = 1, [OP_EMBED] = 1,
-        [OP_EMBED_GRAD] = 1, [OP_ROTARY] = 2,        [OP_DROPOUT] = 6,   [OP_NORMAL] = 1,
-        [OP_ROW_LOSS] = 2,   [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1, [OP_SLOTS] = 5,
-        [OP_DISPATCH] = 2,   [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,  [OP_ROW_LOSS_BOTH] = 2};
+        [OP_EQUAL] = 3,        [OP_PICK] = 2,     [OP_PICK_GRAD] = 1,     [OP_EMBED] = 1,
+        [OP_EMBED_GRAD] = 1,   [OP_ROTARY] = 2,   [OP_ROTARY_PACKED] = 2, [OP_DROPOUT] = 6,
+        [OP_NORMAL] = 1,       [OP_ROW_LOSS] = 2, [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1,
+        [OP_SLOTS] = 5,        [OP_DISPATCH] = 2, [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,
+        [OP_ROW_LOSS_BOTH] = 2};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;
 }
 
@@ -117,7 +118,7 @@ static enum dtype dtype_out(enum op op, int k)
 static void mark_positions(struct rig_case *c)
 {
     struct attention_operands o;
-    if (c->op != OP_ATTENTION && c->op != OP_ATTENTION_GRAD)
+    if (!attention_is(c->op))
         return;
     assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
     for (int k = o.at_q; k < c->nin; k++)
@@ -136,13 +137,13 @@ static const char *operand(struct ref_tensor *t, int8_t *label, const char *text
     return text;
 }
 
-// Of an op with any number of them: those that are written, at least three.
-static int count_outputs(const char *einsum)
+// Of an op with any number of them: those that are written, at least `least`.
+static int count_outputs(const char *einsum, int least)
 {
     int n = 1;
     for (const char *at = strchr(einsum, '>'); *at; at++)
         n += *at == ',';
-    return n > 3 ? n : 3;
+    return n > least ? n : least;
 }
 
 void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsum,
@@ -150,7 +151,7 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
 {
     *c = (struct rig_case){.op = op, .attr = {.scale = 1, .lr_scale = 1}, .nout = op_outputs(op)};
     if (c->nout < 0)
-        c->nout = count_outputs(einsum);
+        c->nout = count_outputs(einsum, attention_is_packed(op) ? 1 : 3);
     for (const char *at = einsum;; at++) {
         c->in[c->nin].dtype = dtype_in(op, c->nin);
         at = operand(&c->in[c->nin], c->attr.label[c->nin], at, ext, a);
@@ -193,14 +194,17 @@ void rig_attend(struct rig_case *c)
     struct attention_operands o;
     struct ref_tensor in[OP_MAX_IN], *out;
     int n = 0;
-    if (c->op != OP_ATTENTION_GRAD)
+    if (!attention_is_grad(c->op))
         return;
     assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
     for (int k = 0; k < c->nin; k++)
         if (k < o.dy || k >= o.at_q)
             in[n++] = c->in[k];
     out = &c->in[o.y];
-    ref_attention(OP_ATTENTION, &c->attr, in, n, out, ATTENTION_OUTPUTS);
+    if (attention_is_packed(c->op))
+        ref_attention_packed(false, &c->attr, in, n, out);
+    else
+        ref_attention(OP_ATTENTION, &c->attr, in, n, out, ATTENTION_OUTPUTS);
     for (int k = 0; k < ATTENTION_OUTPUTS; k++)
         for (int64_t i = 0; i < shape_count(&out[k].shape); i++)
             out[k].v[i] =

@@ -86,6 +86,41 @@ static void attention_agrees_whatever_the_heads_and_the_order_of_positions(void 
     }
 }
 
+// q, k and v in one row, or k and v behind q: the same case, whose operands lie otherwise.
+static void packed_case(struct rig_case *c, struct arena *a, bool grad, struct heads s, int pieces)
+{
+    static const char *const einsum[2][2] = {
+        {"bshd,btpgd,bs,bt->bshd,bhs", "bshd,btpgd,bshd,bshd,bhs,bs,bt->bshd,btpgd"},
+        {"bsphd,bs,bs->bshd,bhs", "bsphd,bshd,bshd,bhs,bs,bs->bsphd"}};
+    int64_t ext[26] = {
+        [1] = s.batch, [3] = s.d,    [6] = s.heads / s.group, [7] = s.heads, [15] = pieces,
+        [18] = s.keys, [19] = s.keys};
+    rig_case(c, a, grad ? OP_ATTENTION_PACKED_GRAD : OP_ATTENTION_PACKED, einsum[pieces > 2][grad],
+             ext);
+    c->attr.scale = 1 / sqrtf((float)s.d);
+    c->attr.group = s.group;
+    for (int k = 0; k < c->nin - 2; k++)
+        rig_fill(&c->in[k], (uint64_t)k + 1, -2, 2);
+    s.queries = s.keys;
+    fill_positions(c, &s);
+    rig_attend(c);
+}
+
+static void attention_agrees_where_heads_are_packed(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < 4 * sizeof attentions / sizeof *attentions; t++) {
+        struct heads s = attentions[t / 4];
+        struct arena a = {0};
+        struct rig_case c;
+        if (t & 2)
+            s.group = 1;
+        packed_case(&c, &a, t & 1, s, t & 2 ? 3 : 2);
+        run_everywhere(&c, t & 1 ? "gradient" : "forward", 2e-5, 2e-5);
+        arena_clear(&a);
+    }
+}
+
 // What a model may ask for beside the plain softmax: see ops.def.
 static const struct variant {
     const char *name;
@@ -184,6 +219,25 @@ static void rotary_turns_each_pair_by_its_position(void **state)
         run_everywhere(&c, "of heads", 1e-6, 3e-7);
         c.in_place = true;
         run_everywhere(&c, "in place", 1e-6, 3e-7);
+        arena_clear(&a);
+    }
+}
+
+// All but the last turn; out of place that one is copied.
+static void packed_rotary_leaves_the_values_as_they_are(void **state)
+{
+    (void)state;
+    for (int64_t pieces = 2; pieces <= 3; pieces++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {[1] = 2, [3] = 16, [7] = 3, [15] = pieces, [18] = 37};
+        rig_case(&c, &a, OP_ROTARY_PACKED, "bsphd,bs->bsphd", ext);
+        c.attr.rotary.theta = 10000;
+        rig_fill(&c.in[0], 1, -1, 1);
+        rig_fill(&c.in[1], 2, 0, 8192);
+        run_everywhere(&c, "packed", 1e-6, 3e-7);
+        c.in_place = true;
+        run_everywhere(&c, "packed, in place", 1e-6, 3e-7);
         arena_clear(&a);
     }
 }
@@ -480,9 +534,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_agrees_whatever_the_heads_and_the_order_of_positions),
+        cmocka_unit_test(attention_agrees_where_heads_are_packed),
         cmocka_unit_test(attention_agrees_in_every_variant),
         cmocka_unit_test(a_part_of_the_heads_reads_its_own_key_heads),
         cmocka_unit_test(rotary_turns_each_pair_by_its_position),
+        cmocka_unit_test(packed_rotary_leaves_the_values_as_they_are),
         cmocka_unit_test(rotary_turns_as_its_scaling_says),
         cmocka_unit_test(padding_takes_no_part_in_a_row),
         cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),

@@ -11,6 +11,7 @@ size_t scratch_columns(const struct node *n, const struct shape *in, const struc
 size_t scratch_matmul_sum(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_matmul_sum_cuda(const struct node *n, const struct shape *in,
                                const struct shape *out);
+struct op_call attention_call(const struct node *n, const struct shape *in);
 size_t scratch_attention(const struct node *n, const struct shape *in, const struct shape *out);
 size_t scratch_attention_cuda(const struct node *n, const struct shape *in,
                               const struct shape *out);

@@ -273,57 +273,41 @@ static int infer_mixed(const struct graph *g, const struct node *n, struct err *
 }
 
 // Dimensions of what attention reads.
-enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH, ATT_DIMS };
+enum { ATT_BATCH, ATT_SEQ, ATT_HEADS, ATT_WIDTH };
 
 static int infer_rotary(const struct graph *g, const struct node *n, struct err *e)
 {
     const struct shape *x = &get_input(g, n, 0)->shape, *positions = &get_input(g, n, 1)->shape;
-    int heads = x->n - 1 - positions->n;
-    if (heads < 0 || heads > 1 || x->dim[x->n - 1] % 2)
+    int heads = x->n - 1 - positions->n, packed = n->op == OP_ROTARY_PACKED;
+    if (heads < 2 * packed || heads > 1 + packed || x->dim[x->n - 1] % 2)
         return err_set(e, ERR_INTERNAL, "rotary: %s is no even row a position, nor heads of such",
                        name_value(get_input(g, n, 0)));
-    if (n->attr.rotary.sweep && !heads)
-        return err_set(e, ERR_INTERNAL, "rotary: a sweep over the heads of %s, which has none",
+    if (n->attr.rotary.sweep && heads != 1)
+        return err_set(e, ERR_INTERNAL,
+                       "rotary: a sweep over the heads of %s, which has none or several",
                        name_value(get_input(g, n, 0)));
     return infer_mixed(g, n, e);
-}
-
-// qr lies as q does, kr as k does but without heads.
-static bool rotary_pair_fits(const struct shape *q, const struct shape *k, const struct shape *qr,
-                             const struct shape *kr)
-{
-    bool fit = qr->n == ATT_DIMS && kr->n == ATT_DIMS - 1;
-    for (int d = 0; fit && d < ATT_WIDTH; d++)
-        fit = qr->dim[d] == q->dim[d];
-    return fit && kr->dim[ATT_BATCH] == k->dim[ATT_BATCH] && kr->dim[ATT_SEQ] == k->dim[ATT_SEQ] &&
-           kr->dim[ATT_SEQ + 1] == qr->dim[ATT_WIDTH];
 }
 
 static int infer_attention(const struct graph *g, const struct node *n, struct err *e)
 {
     struct attention_operands o;
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin, .nout = n->nout};
     int rc = attention_operands(n->op, n->nin, &o);
-    bool grad = n->op == OP_ATTENTION_GRAD;
+    bool grad = attention_is_grad(n->op);
     if (rc || n->nout != (grad ? o.dy : ATTENTION_OUTPUTS))
-        return err_set(e, ERR_INTERNAL, "attention: %d inputs, %d outputs", n->nin, n->nout);
-    const struct shape *q = &get_input(g, n, o.q)->shape, *k = &get_input(g, n, o.k)->shape;
-    const struct shape *v = &get_input(g, n, o.v)->shape;
-    if (q->n != ATT_DIMS || k->n != ATT_DIMS || v->n != ATT_DIMS ||
-        q->dim[ATT_HEADS] != k->dim[ATT_HEADS] * n->attr.group ||
-        v->dim[ATT_HEADS] != k->dim[ATT_HEADS])
-        return err_set(e, ERR_INTERNAL, "attention: heads do not share key heads alike");
-    if (q->dim[ATT_WIDTH] != k->dim[ATT_WIDTH])
-        return err_set(e, ERR_INTERNAL, "attention: queries have %lld elements and keys %lld",
-                       (long long)q->dim[ATT_WIDTH], (long long)k->dim[ATT_WIDTH]);
-    if (o.qr >= 0 &&
-        !rotary_pair_fits(q, k, &get_input(g, n, o.qr)->shape, &get_input(g, n, o.kr)->shape))
-        return err_set(e, ERR_INTERNAL, "attention: the second pair is not like the first");
-    const struct value *lse = grad ? get_input(g, n, o.lse) : &g->values[n->out[ATTENTION_LSE]];
-    const struct shape stats = {ATT_DIMS - 1,
-                                {q->dim[ATT_BATCH], q->dim[ATT_HEADS], q->dim[ATT_SEQ]}};
-    if (lse->dtype != DT_F32 || !shape_equal(&lse->shape, &stats))
-        return err_set(e, ERR_INTERNAL, "attention: %s is no f32 number for each row of %s",
-                       name_value(lse), name_value(get_input(g, n, o.q)));
+        return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
+                       n->nout);
+    for (int k = 0; k < n->nin; k++)
+        c.in[k].shape = get_input(g, n, k)->shape;
+    for (int k = 0; k < n->nout; k++)
+        c.out[k].shape = g->values[n->out[k]].shape;
+    if (!attention_fits(&c, &o))
+        return err_set(e, ERR_INTERNAL, "%s: operands disagree about an extent", op_name(n->op));
+    if (attention_place(&c, &o, ATTENTION_Q).heads !=
+        attention_place(&c, &o, ATTENTION_K).heads * n->attr.group)
+        return err_set(e, ERR_INTERNAL, "%s: heads do not share key heads alike", op_name(n->op));
+    rc = want_dtype(g, n, grad ? o.lse : n->nin + ATTENTION_LSE, DT_F32, e);
     for (int i = o.at_q; i < n->nin && !rc; i++)
         rc = want_dtype(g, n, i, DT_I32, e);
     enum dtype t = rc ? DT_NONE : want_one_float(g, n, 0, grad ? o.lse : o.at_q, e);
@@ -345,11 +329,14 @@ static double flops_attention(const struct node *n, const struct shape *in, cons
 {
     struct attention_operands o;
     PRE(!attention_operands(n->op, n->nin, &o));
-    int64_t r = o.qr < 0 ? 0 : in[o.qr].dim[ATT_WIDTH], d = in[o.q].dim[ATT_WIDTH];
-    int64_t queries = shape_count(&in[o.q]) / d;
-    double pairs = (double)queries * attention_seen(&n->attr, in[o.k].dim[ATT_SEQ]);
+    const struct op_call c = attention_call(n, in);
+    const struct attention_place q = attention_place(&c, &o, ATTENTION_Q);
+    int64_t r = o.qr < 0 ? 0 : in[o.qr].dim[ATT_WIDTH];
+    int64_t width = q.width + r + attention_place(&c, &o, ATTENTION_V).width;
+    int64_t keys = attention_place(&c, &o, ATTENTION_K).rows;
+    double pairs = (double)(q.batch * q.rows * q.heads) * attention_seen(&n->attr, keys);
     (void)out;
-    return (n->op == OP_ATTENTION ? 2 : 4) * pairs * (double)(d + r + in[o.v].dim[ATT_WIDTH]);
+    return (attention_is_grad(n->op) ? 4 : 2) * pairs * (double)width;
 }
 
 // Checks that what is drawn has few dimensions, and the batch, if it has one, as the first of them.
@@ -417,12 +404,14 @@ static void place_drawn(const struct graph *g, const struct node *n, const struc
 static void place_heads(const struct graph *g, const struct node *n, const struct op_at *at,
                         struct op_attr *attr)
 {
-    const struct value *q = &g->values[n->in[0]], *k = &g->values[n->in[1]];
-    int64_t first = find_start(g, n->in[0], at, ATT_HEADS);
-    attr->start = first - attr->group * find_start(g, n->in[1], at, ATT_HEADS);
+    struct attention_operands o;
+    PRE(!attention_operands(n->op, n->nin, &o));
+    const struct value *q = get_input(g, n, o.q), *k = get_input(g, n, o.k);
+    int64_t first = find_start(g, n->in[o.q], at, q->shape.n - 2);
+    attr->start = first - attr->group * find_start(g, n->in[o.k], at, k->shape.n - 2);
     attr->in_order = attr->in_order && q->spec.dim[ATT_SEQ].n == 0;
     place_draw(&attr->draw, 0, q, ATT_BATCH, find_start(g, n->in[0], at, ATT_BATCH), at);
-    place_draw(&attr->draw, 1, q, ATT_HEADS, first, at);
+    place_draw(&attr->draw, 1, q, q->shape.n - 2, first, at);
     place_draw(&attr->draw, 2, q, ATT_SEQ, 0, at);
     place_draw(&attr->draw, 3, k, ATT_SEQ, 0, at);
 }
@@ -575,6 +564,15 @@ static const struct op_row table[OP_COUNT] = {
                            .flops = flops_attention,
                            .workspace = {scratch_attention, scratch_attention_cuda},
                            .place = place_heads},
+    [OP_ROTARY_PACKED] = {.infer = infer_rotary},
+    [OP_ATTENTION_PACKED] = {.infer = infer_attention,
+                             .flops = flops_attention,
+                             .workspace = {scratch_attention, scratch_attention_cuda},
+                             .place = place_heads},
+    [OP_ATTENTION_PACKED_GRAD] = {.infer = infer_attention,
+                                  .flops = flops_attention,
+                                  .workspace = {scratch_attention, scratch_attention_cuda},
+                                  .place = place_heads},
     [OP_TOPK] = {.infer = experts_infer_topk},
     [OP_BALANCE] = {.infer = infer_f32},
     [OP_TOPK_GRAD] = {.infer = experts_infer_topk},

@@ -6,6 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/compile/graph/optable.h"
+#include "common/op/attention.h"
 #include "common/op/chain.h"
 
 static void put_value(const struct graph *g, const struct mesh *m, int id, struct buf *out)
@@ -114,9 +115,9 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
-    if (i->op == OP_ROTARY)
+    if (i->op == OP_ROTARY || i->op == OP_ROTARY_PACKED)
         put_rotary(&a->rotary, out);
-    if (i->op == OP_ATTENTION || i->op == OP_ATTENTION_GRAD) {
+    if (attention_is(i->op)) {
         buf_printf(out, " group=%lld window=%lld%s", (long long)a->group, (long long)a->window,
                    a->ahead ? " ahead" : "");
         put_float(out, "cap", a->cap);
