@@ -27,7 +27,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
 COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
-COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies
+COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies program/pack
 COMPILE_SRC += program/order program/weights program/schedule program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
@@ -138,7 +138,7 @@ UNIT_BASE    := err url deadline arena buf plain list map log rand hash json str
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
-UNIT_COMPILE += explain_experts explain_repeated compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces
+UNIT_COMPILE += explain_experts explain_repeated compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp

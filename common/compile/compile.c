@@ -15,6 +15,7 @@
 #include "common/compile/program/group.h"
 #include "common/compile/program/lower.h"
 #include "common/compile/program/order.h"
+#include "common/compile/program/pack.h"
 #include "common/compile/program/verify.h"
 #include "common/compile/program/weights.h"
 #include "common/compile/shard/partition.h"
@@ -186,6 +187,8 @@ static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *c
     if (rc)
         return rc;
     if (p->job->train.fuse) {
+        if (cut->backend == BACKEND_CUDA)
+            pack_heads(cut);
         copies_make(cut, kind == PROGRAM_TRAIN ? NULL : c->program[PROGRAM_TRAIN][0].graph);
         fuse_nodes(cut);
     }

@@ -88,6 +88,18 @@ def test_ranks_on_one_gpu_have_the_losses_of_the_cpu(place, cuda, layout):
     assert_losses_agree(far, near, LOSS["f32"])
 
 
+PACKED = [{"mesh": {"fsdp": 2}, "train": {"microbatches": 2}}, {"mesh": {"tp": 2}, "train": {"remat": "block"}}]
+
+
+@pytest.mark.parametrize("layout", PACKED, ids=str)
+def test_packed_heads_have_the_losses_of_the_cpu(place, cuda, layout):
+    """In bf16 q, k and v lie in one row on the GPU, and not on the CPU."""
+    meshes.put_text(place)
+    job = {**meshes.decoder("gpt2"), "precision": {"compute": "bf16"}}
+    far, near = pair(place, cuda, job, layout)
+    assert_losses_agree(far, near, LOSS["bf16"])
+
+
 def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     job = on("cuda", model(place, toy, "mlp", "f32"))
     job["train"]["steps"] = 200

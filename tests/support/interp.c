@@ -93,9 +93,9 @@ static int64_t whole_index(const struct shape *whole, const struct shape *local,
 }
 
 // Parameters are set as they are, their copies rounded.
-static double as_stored(enum dtype t, double v)
+static double as_stored(const struct interp *x, enum dtype t, double v)
 {
-    return t == DT_BF16 ? ref_bf16(v) : v;
+    return t == DT_BF16 && !x->exact ? ref_bf16(v) : v;
 }
 
 static void set_value(struct interp *x, int v, const double *whole)
@@ -107,7 +107,7 @@ static void set_value(struct interp *x, int v, const double *whole)
         spec_start(&val->spec, &x->mesh, &val->shape, r, start);
         for (int64_t i = 0; i < shape_count(&local); i++)
             (*slot(x, r, v))[i] =
-                as_stored(val->dtype, whole[whole_index(&val->shape, &local, start, i)]);
+                as_stored(x, val->dtype, whole[whole_index(&val->shape, &local, start, i)]);
     }
 }
 

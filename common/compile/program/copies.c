@@ -57,6 +57,7 @@ static bool is_cast(const struct copies *c, const struct node *n)
         return false;
     const struct value *from = &g->values[n->in[0]], *to = &g->values[n->out[0]];
     return from->kind == VALUE_PARAM && to->dtype == DT_BF16 && n->attr.scale == 1 &&
+           memcmp(n->attr.label[0], n->attr.label[1], sizeof n->attr.label[0]) == 0 &&
            spec_equal(&from->spec, &to->spec) && may_keep(c, n->in[0], n->stages);
 }
 
