@@ -16,8 +16,9 @@
 // A copy is no state: no checkpoint has it; the rank makes all of them when it has put parameters
 // there (exec_copies). That of a parameter that is frozen stays as it was made.
 //
-// The cast stays where it turns the dimensions (pack.h), and where the update does not see the whole local parameter: where the optimiser is
-// cut further (ZeRO-1 and -2), the update writes a part and the rest is gathered in f32.
+// The cast stays where it turns the dimensions (pack.h), and where the update does not see the whole
+// local parameter: where the optimiser is cut further (ZeRO-1 and -2), the update writes a part and the
+// rest is gathered in f32.
 #pragma once
 #include "common/compile/graph/graph.h"
 
