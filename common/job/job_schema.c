@@ -322,6 +322,7 @@ static const struct schema_row eval_rows[] = {
      .doc = "what a decoder continues after evaluations: text with \\n, \\t, \\\\ and \\xNN (in "
             "single quotes: 'a\\n'), or ids, as data.tokenizer says"},
     {.path = "eval.sample.every",
+     .is_new = true,
      .type = SCHEMA_INT,
      .offset = SAMPLE(every),
      .def = "1",
@@ -426,6 +427,7 @@ static const struct schema_row resources_rows[] = {
      .max = 1000000,
      .doc = "of submitted jobs: the greater goes first and may preempt the smaller"},
     {.path = "resources.scratch",
+     .is_new = true,
      .type = SCHEMA_INT,
      .offset = AT(job_resources, scratch),
      .def = "0",
@@ -433,7 +435,8 @@ static const struct schema_row resources_rows[] = {
      .unit = "MiB",
      .doc =
          "on CUDA: what the libraries may use while they compute, in the plan's memory; 0: 32 for "
-         "products, up to 256 for attention's gradient. More may let them find faster "
+         "products, up to 256 or what one head needs for attention's gradient. More may let them "
+         "find faster "
          "algorithms, which may round otherwise"},
 };
 
