@@ -245,8 +245,6 @@ static void on_report(struct commit *c, const struct shard_report *rep, struct o
 {
     if (c->reported[rep->rank])
         return;
-    if (rep->removed)
-        lose_committed(c, c->records[c->open].id, o);
     if (rep->code) {
         char why[200];
         snprintf(why, sizeof why, "rank %d: %.150s", rep->rank, rep->text);
@@ -297,6 +295,8 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
         if (r->state == COMMIT_ABORTED)
             return; // every rank has just been answered
     }
+    if (rep->removed) // whatever became of this save, those before it are gone
+        lose_committed(c, r->id, o);
     bool may_open = c->open < 0 || &c->records[c->open] == r;
     if (rep->tries > r->tries && may_open &&
         (r->state == COMMIT_ABORTED || r->state == COMMIT_PREPARING))

@@ -3,6 +3,7 @@
 #include "common/ckpt/ls.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -108,6 +109,15 @@ static void add_unused(struct ls *l, const char *path)
     add_error(&x, &e);
 }
 
+// A folder with an OWNER is a job's, whatever the job is called.
+static bool is_job(int dir, const char *name)
+{
+    char owner[NAME_MAX + sizeof "/OWNER"];
+    struct stat st;
+    snprintf(owner, sizeof owner, "%s/OWNER", name);
+    return fstatat(dir, owner, &st, 0) == 0;
+}
+
 static int collect_unused(struct ls *l, const struct store *s, struct err *e)
 {
     const char **names;
@@ -115,7 +125,8 @@ static int collect_unused(struct ls *l, const struct store *s, struct err *e)
     if (!rc && n)
         qsort(names, (size_t)n, sizeof *names, compare_names);
     for (int i = 0; i < n && !rc; i++)
-        add_unused(l, arena_printf(&l->arena, "%s/%s", s->path, names[i]));
+        if (!is_job(s->fd, names[i]))
+            add_unused(l, arena_printf(&l->arena, "%s/%s", s->path, names[i]));
     return rc;
 }
 
@@ -168,11 +179,10 @@ static int collect_below(struct ls *l, const struct store *s, struct err *e)
         qsort(names.v, (size_t)names.n, sizeof *names.v, compare_names);
     for (int i = 0; i < names.n && !rc; i++) {
         struct store job;
-        struct stat st;
-        if (store_open(&job, arena_printf(&l->arena, "%s/%s", s->path, names.v[i]), NULL))
+        if (!is_job(s->fd, names.v[i]) ||
+            store_open(&job, arena_printf(&l->arena, "%s/%s", s->path, names.v[i]), NULL))
             continue;
-        if (!fstatat(job.fd, "OWNER", &st, 0))
-            rc = collect_store(l, &job, e);
+        rc = collect_store(l, &job, e);
         store_close(&job);
     }
     return rc;
@@ -212,7 +222,7 @@ int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e)
     const char *name = slash ? slash + 1 : path;
     if (store_entry_parse(name, &id)) {
         rc = collect_one(l, path, id, e);
-    } else if (store_begins(name, "step-", NULL)) {
+    } else if (store_begins(name, "step-", NULL) && !is_job(s.fd, ".")) {
         add_unused(l, path);
     } else {
         rc = collect_store(l, &s, e);

@@ -499,6 +499,16 @@ def test_a_checkpoint_that_is_not_used_is_told_with_why(trained, tmp_path):
         assert said.code == 1 and f"unused    {copy / foreign}\n" in said.out and one["errors"][0] in said.out, said
 
 
+def test_a_job_that_is_called_like_a_step_is_a_job(trained, tmp_path):
+    """Its folder has an OWNER, and no folder of a checkpoint has."""
+    job, other = tmp_path / "step-lr-1a2b3c4d", tmp_path / "book-5e6f7a8b"
+    for folder in (job, other):
+        shutil.copytree(trained.stores()[0], folder)
+    listed = reads("ckpt", "ls", str(tmp_path), "--json")["checkpoints"]
+    assert len(listed) == 2 * len(trained.checkpoints()) and not any(c["unused"] for c in listed)
+    assert "verified" in solo.weft("ckpt", "verify", str(job)).out
+
+
 def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decider of commits that is told of shards and acts, event by event. For test_ckpt_commit and
+// test_ckpt_schedules.
+#pragma once
+#include "common/ckpt/commit.h"
+#include "tests/unit/ckpt_fixture.h"
+
+struct story {
+    struct commit c;
+    struct arena a;
+    struct commit_actions acts; // of the last event
+    int64_t now;
+};
+
+static inline void begin_story(struct story *s, int nranks, int keep, int64_t every)
+{
+    *s = (struct story){0};
+    struct commit_config config = {
+        .nranks = nranks, .deadline_ns = 100, .keep = keep, .keep_every = every};
+    arena_init(&s->a);
+    commit_init(&s->c, &config);
+    commit_fence(&s->c, 1, NULL, 0);
+}
+
+static inline void end_story(struct story *s)
+{
+    commit_clear(&s->c);
+    arena_clear(&s->a);
+}
+
+static inline void feed(struct story *s, struct commit_event ev)
+{
+    s->acts = (struct commit_actions){0};
+    ev.now_ns = s->now;
+    commit_step(&s->c, &ev, &s->a, &s->acts);
+}
+
+static inline struct store_entry id(int64_t epoch, int64_t step)
+{
+    return (struct store_entry){.epoch = epoch, .step = step};
+}
+
+static inline void shard(struct story *s, int64_t step, int rank, int code)
+{
+    struct shard_report r = {.rank = rank, .step = step, .code = code};
+    snprintf(r.text, sizeof r.text, "no space");
+    feed(s,
+         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+}
+
+static inline void shard_again(struct story *s, int64_t step, int rank, int tries, int code)
+{
+    struct shard_report r = {.rank = rank, .step = step, .tries = tries, .code = code};
+    feed(s,
+         (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
+}
+
+static inline void done(struct story *s, int64_t step, bool ok)
+{
+    feed(s, (struct commit_event){
+                .kind = COMMIT_EV_DONE, .id = id(s->c.epoch, step), .ok = ok, .text = "no rename"});
+}
+
+static inline void save(struct story *s, int64_t step)
+{
+    for (int r = 0; r < s->c.config.nranks; r++)
+        shard(s, step, r, 0);
+    done(s, step, true);
+}
+
+static inline void expect(const struct story *s, int i, enum commit_action_kind kind, int64_t step,
+                          int rank)
+{
+    assert_true(i < s->acts.n);
+    assert_int_equal(s->acts.v[i].kind, kind);
+    assert_int_equal(s->acts.v[i].id.step, step);
+    assert_int_equal(s->acts.v[i].rank, rank);
+}
