@@ -139,7 +139,7 @@ static bool has_frame(const struct frame_conn *c)
 
 int frame_fill(struct frame_conn *c, struct err *e)
 {
-    // A peer may send without a pause: what is beyond a turn's worth waits in the socket.
+    // A peer may send without a pause: what is beyond a portion waits in the socket.
     for (size_t taken = 0; taken < PORTION || !has_frame(c);) {
         buf_reserve(&c->in, PORTION);
         ssize_t n = recv(c->fd, c->in.data + c->in.len, PORTION, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command-line flags: a program's table of them, their values, and what is said of wrong ones. Any other
-// text is ERR_INVALID, and the message says what would do.
+// Command-line flags: a program's table of them, their values, and what is said of wrong ones. The message
+// says what would do.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

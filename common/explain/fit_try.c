@@ -68,8 +68,8 @@ static uint64_t compile_with(const struct fitting *f, const struct settings *s)
     struct job *job = arena_new(&scratch, struct job);
     int rc = read_with(f, s, &scratch, job);
     if (!rc)
-        rc = explain_job(job, f->build, &(struct compile_options){.unhashed = true}, &scratch, &c,
-                         &found, NULL, &e);
+        rc = explain_job(job, f->build, &(struct compile_options){.unhashed = true, .hasty = true},
+                         &scratch, &c, &found, NULL, &e);
     count_work(f, &c);
     uint64_t need = !rc ? fit_need(&c, f->device) : has_indivisible(&found) ? FIT_NEVER : 0;
     arena_clear(&scratch);
@@ -174,14 +174,17 @@ static struct lessened lessen_microbatches(const struct fitting *f, const struct
     struct arena scratch = {0};
     struct lessened to = {*s, 1, 1};
     struct job *job = arena_new(&scratch, struct job);
-    int64_t n = read_with(f, s, &scratch, job) ? INT64_MAX : count_under_way(job);
-    if (n < job->train.microbatches) {
+    int64_t n = INT64_MAX;
+    if (!read_with(f, s, &scratch, job)) {
+        n = count_under_way(job);
+        to.microbatches = to.all = job->train.microbatches;
+    }
+    if (n < to.all) {
         settings_put(&to.few, arena_printf(f->arena, "train.microbatches=%lld", (long long)n));
         settings_put(&to.few,
                      arena_printf(f->arena, "data.batch=%lld",
                                   (long long)(job->data.batch / job->train.microbatches * n)));
         to.microbatches = n;
-        to.all = job->train.microbatches;
     }
     arena_clear(&scratch);
     return to;

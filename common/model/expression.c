@@ -159,8 +159,9 @@ const char *path_join(struct builder *b, const char *prefix, const struct path *
     return buf_keep(&text, b->arena);
 }
 
-// Its extent is 0 where the operand tells it.
-static struct dimension evaluate_dimension(struct builder *b, const struct written_dim *w)
+// *open: no size is called so, the operand tells its extent.
+static struct dimension evaluate_dimension(struct builder *b, const struct written_dim *w,
+                                           bool *open)
 {
     struct term t = {0};
     if (!w->name) // a number stacks
@@ -168,7 +169,8 @@ static struct dimension evaluate_dimension(struct builder *b, const struct writt
     if (w->size)
         return (struct dimension){.dim = dims_id(b->g->dims, w->name),
                                   .extent = evaluate_whole(b, w->size)};
-    if (!find_name(b, w->name, &t))
+    *open = !find_name(b, w->name, &t);
+    if (*open)
         return (struct dimension){.dim = dims_id(b->g->dims, w->name)};
     if (!b->failed && t.kind != TERM_SIZE)
         build_fail(b, "%s is no size, so no dimension: %s = SIZE would do", w->name, w->name);
@@ -216,8 +218,7 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
         p->star[d] = w->star;
         p->last[d] = w->name && !w->size && strcmp(w->name, "_") == 0;
         if (!p->last[d])
-            p->dims[d] = evaluate_dimension(b, w);
-        p->open[d] = w->name && !w->size && !p->last[d] && p->dims[d].extent == 0;
+            p->dims[d] = evaluate_dimension(b, w, &p->open[d]);
         if (!b->failed && !p->last[d] && !p->open[d] &&
             (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
             build_fail(b, "a dimension of %lld: 1 to %d would do", (long long)p->dims[d].extent,

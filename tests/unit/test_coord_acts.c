@@ -238,8 +238,7 @@ static void test_a_row_of_more_ranks_from_an_earlier_version_is_read(void **stat
     assert_state(w, job, QUEUED);
 }
 
-// Ten thousand jobs wait as one does: neither a submit nor a cancel writes more for it, and a restart writes nothing
-// of them.
+// Neither a submit nor a cancel nor a restart writes more for it where twice as many jobs wait.
 static void test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait(void **state)
 {
     struct world *w = *state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How many layers a model has. Inside common/model/language/ only.
 //
-// A layer is a turn of a repeat or a numbered block that lies in no other layer, in the model section
+// A layer is a turn of a repeat, a `layer` block or a numbered one that lies in no other layer, in the model section
 // or in a `let` that it calls: what the builder opens as one. Here the text is walked with the numbers
 // that its sizes give; what only a graph or a step would tell (values, `training`) is unknown. An `if`
 // that is unknown may stand anywhere but where the number of layers would depend on it.

@@ -5,11 +5,11 @@
 #include "common/model/language/model_sizes.h"
 
 struct model_facts {
-    int64_t layers; // of the outermost repeats and numbered blocks together, in order: what a
-                    // pipeline's stages hold; 0: there are none
-    bool blocks;    // has named blocks outside layers
-    int skipped;    // the line of layers that sampling leaves out, before others; 0: none
-    bool tokens;    // reads tokens, targets or positions
+    int64_t
+        layers;  // as layer_count.h counts them: what a pipeline's stages hold; 0: there are none
+    bool blocks; // has named blocks outside layers
+    int skipped; // the line of layers that sampling leaves out, before others; 0: none
+    bool tokens; // reads tokens, targets or positions
     bool images;
     bool labels;
     bool samples;              // names `logits` and reads tokens: text can be drawn from it
