@@ -69,3 +69,12 @@ const struct finding *findings_first_error(const struct findings *f)
             return &f->items[i];
     return NULL;
 }
+
+axis_set findings_blamed_axes(const struct findings *f)
+{
+    axis_set axes = 0;
+    for (int i = 0; i < f->n; i++)
+        if (finding_is_error(f->items[i].code) && f->items[i].code != FINDING_UNUSED_AXIS)
+            axes |= f->items[i].axes;
+    return axes;
+}

@@ -154,16 +154,6 @@ static void check_largest(struct checker *k)
 
 // ---- whatever it is ----------------------------------------------------------------------------
 
-// Axes that an error names already: with it mended they will cut something.
-static axis_set find_blamed_axes(const struct findings *f)
-{
-    axis_set axes = 0;
-    for (int i = 0; i < f->n; i++)
-        if (finding_is_error(f->items[i].code) && f->items[i].code != FINDING_UNUSED_AXIS)
-            axes |= f->items[i].axes;
-    return axes;
-}
-
 // Whether the findings that name a cause mend it.
 static bool is_told(const struct checker *k)
 {
@@ -175,7 +165,7 @@ static void check_redundant(struct checker *k)
 {
     struct rules_change change;
     struct work then;
-    axis_set axes = k->work.repeated & (axis_set)~find_blamed_axes(k->found);
+    axis_set axes = k->work.repeated & (axis_set)~findings_blamed_axes(k->found);
     if (!work_is_repeated(&k->work) || !axes || is_told(k))
         return;
     bool mended = rules_search(k->c, k->job, &change, &then);

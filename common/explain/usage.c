@@ -47,22 +47,12 @@ static const char *fix_batch_rule(const struct compiled *c, const struct job *jo
     return buf_keep(&b, a);
 }
 
-// Axes that an error names already: with it mended they will cut something.
-static axis_set find_blamed_axes(const struct findings *f)
-{
-    axis_set axes = 0;
-    for (int i = 0; i < f->n; i++)
-        if (finding_is_error(f->items[i].code))
-            axes |= f->items[i].axes;
-    return axes;
-}
-
 static void find_unused_axes(const struct compiled *c, const struct job *job, struct arena *a,
                              struct findings *f)
 {
     axis_set none = mesh_cuts(&c->mesh) &
                     (axis_set)~find_used_axes(compiled_program(c, PROGRAM_TRAIN, 0)->graph);
-    none &= (axis_set)~find_blamed_axes(f);
+    none &= (axis_set)~findings_blamed_axes(f);
     for (int i = 0; i < c->mesh.n; i++) {
         const struct mesh_axis *axis = &c->mesh.axis[i];
         if (!(none >> i & 1))

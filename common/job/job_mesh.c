@@ -3,8 +3,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "common/base/rank_max.h"
-#include "common/job/job_size.h"
 #include "common/job/setting.h"
 
 // The usual axes, each with its other names. A rule may use any of them for the one in the mesh.
@@ -115,12 +113,4 @@ void setting_print_mesh(const struct schema_row *row, const void *field, struct 
         setting_print_int(row, &mesh->axis[i].size, to);
     }
     buf_putc(to, '}');
-}
-
-int job_check_devices(const struct job *job, struct err *e)
-{
-    if (job->resources.devices <= RANK_MAX)
-        return 0;
-    return err_set(e, ERR_INVALID, "resources.devices: is %lld: a job runs on at most %d devices",
-                   (long long)job->resources.devices, RANK_MAX);
 }
