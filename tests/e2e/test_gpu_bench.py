@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 import solo
 
 sys.path.append(str(solo.REPO / "tests/bench/gpu"))
+import bench  # noqa: E402
 import stages  # noqa: E402
 
 LEASE = solo.REPO / "tests/bench/gpu/lease.sh"
@@ -132,12 +134,12 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
         assert re.search(rf"^{who} +1 +[0-9.]+", end.text, re.M), end.text
     # In order attention's gradient alone, behind it; each product's choice, and what the library's own first takes.
     assert re.search(r"^Ops of GPT-2 tiny's step, bf16, in order, batch 2", end.text, re.M)
-    assert len(re.findall(r"^attention_grad 2x16x2x16 +bf16 +2 ", end.text, re.M)) == 2, end.text
+    assert len(re.findall(r"^attention_packed_grad 2x16x3x2x16 +bf16 +2 ", end.text, re.M)) == 2, end.text
     made = end.text[end.text.index("Choices of algorithms made by ops-tiny bf16:") :]
     place_, of, us_, first, gain = re.search(r"^ +(\d) +(\d) +([0-9.]+) +([0-9.]+) +([0-9.]+)%  32x128x32\*1 nn .*: id \d+,", made, re.M).groups()
     assert 1 <= int(place_) <= int(of) and float(first) >= float(us_)
     assert float(gain) == pytest.approx(100 * (float(first) / float(us_) - 1), abs=1 / float(us_) * 10 + 0.1)
-    assert re.search(r"^ +- +- +- +- +-  attention_grad 2x16x2/2x16 in \d+ bytes: cudnn-", made, re.M), made
+    assert re.search(r"^ +- +- +- +- +-  attention_grad 2x16x2/2x16 packed 3 in \d+ bytes: cudnn-", made, re.M), made
     # The way up, 32 rows of 32 to 128, with bias and gelu: bf16 in and out, and what gelu was given is kept.
     dtype, (calls, us, _, _, tflops, gbytes, limit, _) = end.op("linear 32x128x32 NN add gelu")
     flops, moved = 2 * 32 * 128 * 32, 2 * (32 * 32 + 32 * 128 + 128 + 2 * 32 * 128)
@@ -145,16 +147,29 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     assert tflops * us * 1e6 == pytest.approx(flops, rel=0.01) and gbytes * us * 1e3 == pytest.approx(moved, rel=0.01)
     assert limit == pytest.approx(100 * max(flops / RATES["bf16"], moved / RATES["bytes"]) / (us / 1e6), rel=0.01, abs=0.06)
     # Attention over 16 positions of 2 samples, 32 wide: two products of every pair, the causal half.
-    _, (calls, us, _, _, tflops, _, _, _) = end.op("attention 2x16x2x16")
+    _, (calls, us, _, _, tflops, _, _, _) = end.op("attention_packed 2x16x3x2x16")
     assert calls == 2 and tflops * us * 1e6 == pytest.approx(2 * 2 * 16 * 16 * 32, rel=0.01)
-    # The update of all 28 parameters at once: p, g, m, v are read, p, m, v are written, f32, and p's copy in bf16.
+    # The update of all 28 parameters at once: p, g, m, v are read, p, m, v are written, f32, and p's copy in bf16,
+    # but for the weights of q, k and v, which the product has in another order: their copies are a pass of their own.
     dtype, (calls, us, _, _, tflops, gbytes, _, _) = end.op("adam of 28")
     assert (dtype, calls, tflops) == ("f32", 1, None)
-    assert gbytes * us * 1e3 == pytest.approx((28 + 2) * N + 28 * 4 * 5, rel=0.01)  # with each its two clips and three hypers
+    assert gbytes * us * 1e3 == pytest.approx((28 + 2) * N - 2 * 2 * 3 * 32 * 32 + 28 * 4 * 5, rel=0.01)  # with each its two clips and three hypers
     # What the device gives at best comes first, with no part of the step.
     assert end.op("square 32")[1][0] == end.op("copy")[1][0] == 0
     shares = [float(line.split()[-1][:-1]) for line in end.text.splitlines() if line.endswith("%")]
     assert sum(shares) == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize("calls, found", [(0, False), (12, True)])
+def test_ops_that_are_asked_for_by_a_name_that_no_op_has_fail(calls, found):
+    """A row of no calls is of the device, and not of the step."""
+    text = "\t".join(["op", "x", "bf16", str(calls), "2", "1", "3", "8", "4", "graph"]) + "\n"
+    result, rows = types.SimpleNamespace(notes=[], libraries={}), []
+    b = bench.Bench(types.SimpleNamespace(tiny=False, budget=9, device="cuda"), None, result)
+    b.weft = types.SimpleNamespace(ops=lambda *args, **kwargs: text)
+    b.time_ops("ops-124m", "bf16", 9, "job", ["--only", "no_such_op"], rows.extend)
+    assert len(rows) == 1
+    assert result.notes == ([] if found else ["FAILED  ops-124m bf16: no op of the step is called no_such_op"])
 
 
 ENDS = {"bias", "bias each", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights", "gradient of weights and bias"}
@@ -244,12 +259,12 @@ def test_a_sweep_offers_less_of_the_scratch_that_is_planned(place):
     # An eighth of what a GPU is offered.
     assert re.search(r"^op +calls +32 +64 +128 +256$", said, re.M) and re.search(r"^op +calls +1 +4 +8 +16$", said, re.M), said
     assert re.search(r"^linear 32x128x32 NN add gelu +2(?: +[0-9.]+){4}$", said, re.M), said
-    row = re.search(r"^attention_grad 2x16x2x16 +2((?: +[0-9.]+){4})$", said, re.M)
+    row = re.search(r"^attention_packed_grad 2x16x3x2x16 +2((?: +[0-9.]+){4})$", said, re.M)
     step = re.search(r"^all of a step((?: +[0-9.]+){4})$", said, re.M)
     assert [float(x) for x in step[1].split()] == pytest.approx([2 * float(x) for x in row[1].split()], abs=0.03)
     log = (place / "out/gpu-bench-log.txt").read_text()
     for mib in (32, 64, 128, 256):
-        assert f"attention_grad 2x16x2/2x16 in {mib << 20} bytes: chosen cudnn" in log
+        assert f"attention_grad 2x16x2/2x16 packed 3 in {mib << 20} bytes: chosen cudnn" in log
 
 
 REHEARSED = """#!/bin/sh

@@ -31,7 +31,7 @@ from contestants import WEFT, Weft, contestant, fields, instead_of
 from result import Result, hardware_lines
 from runner import Failed, Runner
 from sizes import SIZES, TINY, write_tokens
-from stages import AGAIN, BUDGETS, IN_ORDER, SCRATCH, STAGES, SWEPT, Took, cost_of, expected_s, second_turns
+from stages import AGAIN, ATTENTION_GRADS, BUDGETS, IN_ORDER, SCRATCH, STAGES, SWEPT, Took, cost_of, expected_s, second_turns
 
 # FLOP/s of a dtype's products without sparsity, bytes/s of memory; by what the device's name holds.
 RATES = {
@@ -125,7 +125,7 @@ class Bench:
         """In order: the one op that this costs most. Any order: all, as in the training that is to be fast."""
         batch, in_order = self.batch(size_of(part)), what == IN_ORDER
         job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if in_order else "false")
-        extra = ["--only", "attention_grad", "--square", "0"] if in_order else ["--square", "32"] if self.o.tiny else []
+        extra = ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--square", "32"] if self.o.tiny else []
 
         def told(rows):
             self.result.ops[part, what, batch] = rows
@@ -160,8 +160,11 @@ class Bench:
             text = self.weft.ops(job, limit, *tiny, *extra, watch=watch, switches=switches)
         except Failed as e:  # what came before counts
             text, failed = e.args[1], [f"FAILED  {part} {what}: {e.args[0]}"]
-        if op_rows(text):
-            told(op_rows(text))
+        rows = op_rows(text)
+        if rows:
+            told(rows)
+        if "--only" in extra and not failed and not any(r["calls"] for r in rows):
+            failed = [f"FAILED  {part} {what}: no op of the step is called {extra[extra.index('--only') + 1]}"]
         lines = fields(text)
         self.result.notes += failed + [f"FAILED  {part} {what}: {line[1]}: {line[2]}" for line in lines if line[0] == "failed"]
         self.result.libraries.update({"weft, " + line[3]: True for line in lines if line[0] == "device"})

@@ -23,8 +23,9 @@ class Sweep:
 
 
 SCRATCH = 2048  # as much as the gradient of all heads of 124M takes if its sums are in order
+ATTENTION_GRADS = "attention_grad,attention_packed_grad"  # of heads apart, and of heads in the rows of one product
 SWEPT = {
-    "attention_grad": Sweep("attention_grad", "true", "WEFT_CUDA_ATTENTION_SCRATCH", (256, 2048, 512, 1024)),
+    "attention_grad": Sweep(ATTENTION_GRADS, "true", "WEFT_CUDA_ATTENTION_SCRATCH", (256, 2048, 512, 1024)),
     "products": Sweep("linear,matmul", "false", "WEFT_CUDA_SCRATCH", (32, 128, 64, 8)),
 }
 
