@@ -181,6 +181,9 @@ static void take_loss(struct attempt *at, const struct leader_action *a)
     struct job_note n = NOTE(REMOVED);
     struct job_record *j = at->job;
     n.step = a->id.step;
+    job_account(j);
+    j->since_ckpt_ms = j->spent_ms[TIME_RUNNING];
+    j->committed_since = false;
     j->committed_step = -1;
     j->committed_epoch = 0;
     job_removed(j, arena_printf(j->coord->out->arena,

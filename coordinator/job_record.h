@@ -104,7 +104,7 @@ struct job_record {
 
     int64_t *failures_ms; // [nfailures] of those that cost budget, within its window
     int nfailures;
-    bool committed_since; // a checkpoint was committed since the last rank failure
+    bool committed_since; // since the last rank failure a checkpoint was committed, and is there
     int64_t same_failure_step;
     int same_failures; // the same failure at that step, in a row
     int barren;        // attempts in a row that completed no step
@@ -114,7 +114,7 @@ struct job_record {
     int64_t spent_ms[TIME_KINDS]; // where its time went
     int64_t counted_ns;           // until when that is counted; 0: not begun
     int64_t counted_ms;           // the wall clock then
-    int64_t since_ckpt_ms;        // of running, in this attempt: what a failure would lose
+    int64_t since_ckpt_ms;        // of running, not saved since: what a failure would lose
     uint64_t events;              // number of the newest event
     struct job_report report;     // what it has come to
 

@@ -536,14 +536,28 @@ static int check_mount(const struct store *s, struct err *e)
     return 0;
 }
 
+// Somebody may have brought the directory back with what was in it; or a file server, begun anew, no
+// longer knows the descriptor while all is where it was.
+static int look_for_checkpoints(const struct store *s, bool *none, struct err *e)
+{
+    struct arena a;
+    struct store_entry *v;
+    int n;
+    arena_init(&a);
+    int rc = store_scan(s, &a, &v, &n, e);
+    *none = !n;
+    arena_clear(&a);
+    return rc;
+}
+
 int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
                      int64_t epoch, const char *attempt, bool *removed, struct err *e)
 {
     struct store again = {.fd = -1};
     char dir[STORE_PATH_MAX];
     int64_t greatest;
-    *removed = was_removed(s);
-    if (!*removed)
+    *removed = false;
+    if (!was_removed(s))
         return 0;
     snprintf(dir, sizeof dir, "%s", s->path);
     if (strrchr(dir, '/'))
@@ -551,6 +565,7 @@ int store_make_again(struct store *s, const char *root, const struct store_owner
     int rc = check_mount(s, e);
     rc = rc ? rc : store_make_beneath(&again, root, dir, owner, e);
     rc = rc ? rc : store_fence(&again, epoch, attempt, &greatest, e);
+    rc = rc ? rc : look_for_checkpoints(&again, removed, e);
     if (rc) {
         store_close(&again);
         return rc;

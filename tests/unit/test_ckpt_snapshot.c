@@ -570,6 +570,14 @@ static void save_around(struct bus *b, const char *command, int64_t step)
         assert_int_equal(snapshot_drain(b->rank[r], 60 * CLOCK_S, NULL, NULL), 0);
 }
 
+static int count_lost(const struct bus *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->commit.n; i++)
+        n += b->commit.records[i].state == COMMIT_LOST;
+    return n;
+}
+
 static void a_directory_that_was_removed_is_made_again(void **state)
 {
     (void)state;
@@ -578,10 +586,25 @@ static void a_directory_that_was_removed_is_made_again(void **state)
     int64_t greatest;
     save_around(&b, "rm -rf '%s'", 20);
     assert_int_equal(b.committed, 2);
+    assert_int_equal(count_lost(&b), 1);
     store_close(&b.f.store);
     assert_int_equal(store_make(&b.f.store, b.f.dir, &fx_owner, &e), 0);
     expect_loads(&b, 20);
     assert_int_equal(store_fence(&b.f.store, 1, "another attempt", &greatest, &e), ERR_FENCED);
+    close_bus(&b);
+}
+
+static void a_directory_that_was_removed_and_brought_back_has_lost_nothing(void **state)
+{
+    (void)state;
+    static struct bus b;
+    save_around(&b, "cp -r '%1$s' '%2$s.copy' && rm -rf '%1$s' && mv '%2$s.copy' '%1$s'", 20);
+    assert_int_equal(b.committed, 2);
+    assert_int_equal(count_lost(&b), 0);
+    store_close(&b.f.store);
+    assert_int_equal(store_make(&b.f.store, b.f.dir, &fx_owner, NULL), 0);
+    expect_loads(&b, 20);
+    assert_true(fx_exists(&b.f, "step-00000010.e1"));
     close_bus(&b);
 }
 
@@ -642,6 +665,7 @@ int main(void)
         cmocka_unit_test(a_full_disk_costs_one_checkpoint),
         cmocka_unit_test(a_read_only_disk_costs_one_checkpoint),
         cmocka_unit_test(a_directory_that_was_removed_is_made_again),
+        cmocka_unit_test(a_directory_that_was_removed_and_brought_back_has_lost_nothing),
         cmocka_unit_test(a_directory_that_was_removed_is_not_made_again_behind_a_newer_attempt),
         cmocka_unit_test(a_directory_that_was_moved_away_costs_every_checkpoint_and_nothing_else),
         cmocka_unit_test(a_fenced_writer_commits_nothing_and_says_so),

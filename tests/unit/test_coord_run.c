@@ -348,6 +348,24 @@ static void test_time_is_accounted_for(void **state)
     assert_int_equal(spent_ms(w, "running"), 4000);
 }
 
+// The save that finds the folder removed fails too: who fails next goes back to the beginning.
+static void test_all_that_ran_is_lost_with_a_removed_checkpoint_folder(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 2, CALM);
+    world_step(w, job, 2);
+    world_pass(w, 7000);
+    world_save(w, job, 2);
+    world_step(w, job, 4);
+    world_pass(w, 1000);
+    world_shard_anew(w, job, 1, 4);
+    world_shard(w, job, 0, 4, 1);
+    world_die(w, job, 1, 0, 11);
+    assert_int_equal(spent_ms(w, "running"), 0);
+    assert_int_equal(spent_ms(w, "lost"), 8000);
+    assert_int_equal(world_job(w, job)->budget_used, 1);
+}
+
 static void test_a_clock_that_is_set_changes_no_time_of_a_job(void **state)
 {
     struct world *w = *state;
@@ -426,6 +444,7 @@ int main(void)
         STORY(test_a_restart_while_recovering_goes_on_to_the_goal),
         STORY(test_barrier_answers_are_brought_back),
         STORY(test_time_is_accounted_for),
+        STORY(test_all_that_ran_is_lost_with_a_removed_checkpoint_folder),
         STORY(test_a_clock_that_is_set_changes_no_time_of_a_job),
         STORY(test_time_in_which_a_job_has_failed_or_is_cancelled_is_counted),
         STORY(test_time_that_nobody_measured_is_called_unknown),

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "tests/support/stderr_to.h"
 #include "tests/unit/unit.h"
@@ -287,6 +288,42 @@ static void a_file_whose_folder_was_removed_is_made_again_with_all_its_rows(void
     assert_int_equal(rmdir(dir), 0); // and nothing else is left in it
 }
 
+static void write_row(struct metrics *m, int64_t step)
+{
+    struct step_row row = {.step = step, .loss = 2, .tokens_per_s = -1};
+    assert_int_equal(metrics_write(m, &row, NULL), 0);
+}
+
+// Each try copies the whole file while training waits. A machine that is too slow to see the pause
+// sees that the file comes back.
+static void a_file_that_could_not_be_put_back_is_tried_again_after_a_pause(void **state)
+{
+    (void)state;
+    char lines[40][512], dir[64];
+    struct metrics *m;
+    snprintf(dir, sizeof dir, "%.58s.d", path);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    snprintf(path, sizeof path, "%.58s/m", dir);
+    write_steps(0, 1, 3, 1);
+    assert_int_equal(metrics_open(path, "r", 3, &m, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    int64_t began = clock_mono_ns(), step = 3;
+    write_row(m, ++step);
+    assert_int_equal(mkdir(dir, 0755), 0);
+    write_row(m, ++step);
+    bool there = !access(path, F_OK);
+    assert_true(!there || clock_mono_ns() - began >= CLOCK_S);
+    for (int tries = 0; tries < 30 && access(path, F_OK); tries++) {
+        clock_sleep_ms(1000);
+        write_row(m, ++step);
+    }
+    assert_int_equal(read_rows(lines, 40), (size_t)step);
+    metrics_close(m);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0); // and nothing else is left in it
+}
+
 static void rows_whose_folder_never_comes_back_are_said_to_be_lost(void **state)
 {
     (void)state;
@@ -319,6 +356,7 @@ int main(void)
         CASE(a_row_that_does_not_fit_leaves_nothing_behind),
         CASE(a_zombie_keeps_writing_to_the_old_file),
         CASE(a_file_whose_folder_was_removed_is_made_again_with_all_its_rows),
+        CASE(a_file_that_could_not_be_put_back_is_tried_again_after_a_pause),
         CASE(rows_whose_folder_never_comes_back_are_said_to_be_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,13 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
+#include "common/ckpt/durable.h"
 
 struct metrics {
     int fd;
-    off_t end; // of the last whole row
-    bool away; // somebody removed the file, and it could not be put back yet
+    off_t end;        // of the last whole row
+    bool away;        // somebody removed the file, and it could not be put back yet
+    int64_t again_ns; // while it is away: when to try next
+    int64_t pause_ns; // and how long to wait after that
     char path[4096];
     char run_id[64];
     struct buf line;
@@ -25,6 +29,11 @@ struct metrics {
 };
 
 enum { ROW_MAX_BYTES = 65536 };
+
+// Between two tries to put the file back, each of which copies all of it: each pause is twice as long
+// as the one before.
+#define FIRST_PAUSE_NS (1 * CLOCK_S)
+#define LAST_PAUSE_NS  (64 * CLOCK_S)
 
 static int write_all(int fd, const char *data, size_t len)
 {
@@ -199,10 +208,10 @@ static int put_back(struct metrics *m)
         return -1;
     int rc = copy_all(m->fd, m->end, fd);
     if (!rc)
-        rc = link(tmp, m->path);
-    int why = errno;
-    (void)unlink(tmp);
+        rc = durable_rename_new(AT_FDCWD, tmp, m->path, NULL);
     if (rc) {
+        int why = errno;
+        (void)unlink(tmp);
         close(fd);
         errno = why;
         return -1;
@@ -212,20 +221,30 @@ static int put_back(struct metrics *m)
     return 0;
 }
 
-static void look_for_file(struct metrics *m)
+static void put_off(struct metrics *m)
+{
+    m->again_ns = clock_mono_ns() + m->pause_ns;
+    m->pause_ns = m->pause_ns < LAST_PAUSE_NS ? 2 * m->pause_ns : LAST_PAUSE_NS;
+}
+
+static void look_for_file(struct metrics *m, bool last)
 {
     struct stat held, there;
     bool removed = !fstat(m->fd, &held) && held.st_nlink == 0;
-    if (!removed || !stat(m->path, &there))
+    if (!removed || !stat(m->path, &there) || (m->away && !last && clock_mono_ns() < m->again_ns))
         return;
+    if (!m->away)
+        m->pause_ns = FIRST_PAUSE_NS;
     if (!put_back(m)) {
         log_warn("metrics", "somebody removed %s: it is made again, with all of its rows", m->path);
         m->away = false;
-    } else if (!m->away) {
+        return;
+    }
+    if (!m->away)
         log_warn("metrics", "somebody removed %s: its rows are held until it can be made again: %s",
                  m->path, strerror(errno));
-        m->away = true;
-    }
+    m->away = true;
+    put_off(m);
 }
 
 const char *row_speed_text(const struct step_row *row, char out[40])
@@ -282,7 +301,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
         return ERR_IO;
     }
     m->end += (off_t)m->line.len;
-    look_for_file(m);
+    look_for_file(m, false);
     return 0;
 }
 
@@ -290,7 +309,7 @@ void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
-    look_for_file(m); // the last save may have made its folder again
+    look_for_file(m, true); // the last save may have made its folder again
     if (m->away)
         log_warn("metrics", "the rows of %s are lost", m->path);
     close(m->fd);

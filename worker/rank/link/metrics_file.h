@@ -5,8 +5,8 @@
 // On resume the rows up to the restored step are copied to a temporary file that is renamed over
 // the old one: a zombie of an older attempt keeps writing to the old inode. Rows are written with
 // one write(2) each and never synced: after a power loss the file ends early, it does not lie. A file
-// that somebody removes, with its folder or without, is made again with all its rows as soon as it
-// can be; the log says so.
+// that somebody removes, with its folder or without, is made again with all its rows: at once, else
+// after pauses that grow to a minute, and at the end. The log says so.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
