@@ -6,6 +6,7 @@
 // A device is free when no attempt holds it and the latest report of the host shows no rank on it.
 // Inside coordinator/ only.
 #pragma once
+#include "common/attempt/life.h"
 #include "coordinator/coord_state.h"
 #include "coordinator/words.h"
 
@@ -23,7 +24,6 @@ struct device {
 struct lack { // a kind of devices that a host does not offer
     const char *kind_word, *why;
 };
-enum { HOST_LACKS_MAX = 4 };
 
 struct host {
     struct list link;

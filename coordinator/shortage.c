@@ -18,6 +18,11 @@ struct supply {                   // of devices of one kind
     const char *unreachable;      // of those that take work: the ones without an address
 };
 
+static const char *end_plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
 static int count_devices(const struct host *h, int kind)
 {
     int n = 0;
@@ -51,8 +56,9 @@ static const char *list_lacks(const struct job_record *j, struct arena *a)
     }
     if (!list)
         return "";
-    return n > TOLD ? arena_printf(a, " (%s; and %d more hosts)", list, n - TOLD)
-                    : arena_printf(a, " (%s)", list);
+    return n > TOLD
+               ? arena_printf(a, " (%s; and %d more host%s)", list, n - TOLD, end_plural(n - TOLD))
+               : arena_printf(a, " (%s)", list);
 }
 
 static void count_supply(const struct job_record *j, struct supply *s, struct arena *a)
@@ -84,11 +90,6 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
     qsort(open, (size_t)s->open_hosts, sizeof *open, larger_first);
     for (int i = 0; i < s->open_hosts && (!j->max_hosts || i < j->max_hosts); i++)
         s->most += open[i];
-}
-
-static const char *end_plural(int n)
-{
-    return n == 1 ? "" : "s";
 }
 
 char *shortage_explain(const struct job_record *j, struct arena *a)

@@ -60,6 +60,16 @@ static char *explain_unsaved(const struct job_record *j, struct arena *a)
                         j->unsaved == 1 ? "" : "s", j->unsaved_why);
 }
 
+static char *explain_backoff(const struct job_record *j, struct arena *a)
+{
+    char *text = arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%.400s%s%s",
+                              (double)(j->not_before_ns - j->coord->now_ns) / 1e9, j->barren,
+                              j->last_fault[0] ? "; the newest: " : "", j->last_fault,
+                              j->unsaved ? "; " : "", explain_unsaved(j, a));
+    plain_mask(text); // the fault may be cut inside a character
+    return text;
+}
+
 static char *explain_wait(const struct job_record *j, struct arena *a)
 {
     const struct coord *c = j->coord;
@@ -69,10 +79,7 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     case WAIT_NEW:
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
-        return arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%.400s%s%s",
-                            (double)(j->not_before_ns - c->now_ns) / 1e9, j->barren,
-                            j->last_fault[0] ? "; the newest: " : "", j->last_fault,
-                            j->unsaved ? "; " : "", explain_unsaved(j, a));
+        return explain_backoff(j, a);
     case WAIT_NEVER:
         return shortage_explain(j, a);
     case WAIT_DEVICES:

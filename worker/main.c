@@ -235,7 +235,7 @@ static void offer_devices(struct worker *w, const struct agent_device *d, int n)
 static void note_lack(struct worker *w, const char *kind, const char *why)
 {
     struct agent_config *a = &w->c.agent;
-    PRE(a->nlacks < AGENT_LACKS_MAX);
+    PRE(a->nlacks < HOST_LACKS_MAX);
     a->lacks[a->nlacks++] = (struct agent_lack){kind, arena_strdup(&w->arena, why)};
 }
 

@@ -159,10 +159,12 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
     const char *line = rc ? NULL : strchr(buf_str(&answer), '{');
     if (!rc && !line)
         rc = err_set(e, ERR_DEVICE, "%s --probe says no JSON", rank);
-    if (!rc)
+    if (!rc) {
         rc = json_parse(a, line, strlen(line), &top, e);
-    if (!rc)
-        rc = read_devices(top, kind, a, &d, n, e);
+        rc = rc ? rc : read_devices(top, kind, a, &d, n, e);
+        if (rc)
+            err_wrap(e, "what %s --probe --kind %s answers", rank, kind);
+    }
     buf_clear(&answer);
     if (rc)
         return rc;

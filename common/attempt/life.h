@@ -10,6 +10,8 @@ enum { RANK_HOST_MAX = 128 };
 enum { FOUND_MAX = 2000 }; // jobs that one host tells of after a lost database
 // Devices of one kind that a worker offers.
 enum { HOST_DEVICES_MAX = 1024 };
+// Kinds of devices of which it says why it offers none.
+enum { HOST_LACKS_MAX = 4 };
 
 // progress_page.state. A rank in RUNNING must change its page within hang_after of the longest
 // step; the other states have a deadline of their own (watch.h).

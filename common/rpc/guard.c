@@ -27,8 +27,9 @@
 #include "common/base/log.h"
 #include "common/base/map.h"
 
-// Memory goes back once it has been quiet for longer than a handshake may take (server.c).
-enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, QUIET_MS = 6000, PEER_MAX = 80, LISTENERS_MAX = 16 };
+enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, PEER_MAX = 80, LISTENERS_MAX = 16 };
+// Memory goes back once it has been quiet for longer than a handshake may take.
+enum { QUIET_MS = HANDSHAKE_MS + 1000 };
 
 struct guard {
     int port;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 enum { GUARD_MOST = 256 };
+enum { HANDSHAKE_MS = 5000 }; // who has not shaken hands by then is closed
 
 struct guard;
 struct guard *guard_new(int port); // starts the thread

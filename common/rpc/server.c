@@ -24,12 +24,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/tls.h"
 
-enum {
-    IDLE_MS = 60000,
-    HANDSHAKE_MS = 5000,
-    STREAMS = 1024,
-    LEAST_PING_MS = KEEPALIVE_LEAST_MS / 2
-};
+enum { IDLE_MS = 60000, STREAMS = 1024, LEAST_PING_MS = KEEPALIVE_LEAST_MS / 2 };
 // What a server has when its options say 0. QUOTA: bytes that the core may hold for its peers.
 enum { CALLS_PER_S = 1000, MAX_CALLS = 16384, MAX_PEERS = 4096, QUOTA = 256 << 20 };
 #define REQUEST_NS (10 * CLOCK_S)

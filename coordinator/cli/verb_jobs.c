@@ -231,6 +231,39 @@ static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
     }
 }
 
+static bool is_same_lack(const Weft__V1__Lack *a, const Weft__V1__Lack *b)
+{
+    return strcmp(a->kind, b->kind) == 0 && strcmp(a->why, b->why) == 0;
+}
+
+// How many of the workers from `first` on have this lack.
+static size_t count_lacking(const Weft__V1__WorkersReply *r, size_t first,
+                            const Weft__V1__Lack *lack)
+{
+    size_t n = 0;
+    for (size_t i = first; i < r->n_workers; i++)
+        for (size_t k = 0; k < r->workers[i]->n_lacks; k++)
+            n += is_same_lack(r->workers[i]->lacks[k], lack);
+    return n;
+}
+
+// One line for all workers that lack the same for the same cause.
+static void print_lacks(const Weft__V1__WorkersReply *r, struct buf *out)
+{
+    for (size_t i = 0; i < r->n_workers; i++) {
+        for (size_t k = 0; k < r->workers[i]->n_lacks; k++) {
+            const Weft__V1__Lack *lack = r->workers[i]->lacks[k];
+            size_t n = count_lacking(r, i, lack);
+            if (count_lacking(r, 0, lack) > n) // an earlier one has told it
+                continue;
+            if (n == 1)
+                plain_line(out, "%s has no %s: %s", r->workers[i]->name, lack->kind, lack->why);
+            else
+                plain_line(out, "%zu hosts have no %s: %s", n, lack->kind, lack->why);
+        }
+    }
+}
+
 static void print_workers(const void *reply, struct buf *out)
 {
     const Weft__V1__WorkersReply *r = reply;
@@ -264,10 +297,7 @@ static void print_workers(const void *reply, struct buf *out)
         buf_clear(&models);
     }
     table_print(&t, out);
-    for (size_t i = 0; i < r->n_workers; i++)
-        for (size_t k = 0; k < r->workers[i]->n_lacks; k++)
-            plain_line(out, "%s has no %s: %s", r->workers[i]->name, r->workers[i]->lacks[k]->kind,
-                       r->workers[i]->lacks[k]->why);
+    print_lacks(r, out);
 }
 
 static void print_device_json(struct json_out *w, const Weft__V1__DeviceStatus *d)

@@ -171,9 +171,10 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
 
 def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
     """The cause is the host's, who waits for it is another person."""
-    cause = re.search(r"offers no GPU: (.+)", one.workers[0].text())
-    if not cause:
+    if any(d["kind"] == "cuda" for d in one.json("workers")["workers"][0]["devices"]):
         pytest.skip("this machine has a GPU")
+    cause = re.search(r"offers no GPU: (.+)", one.workers[0].text())
+    assert cause, one.workers[0].text()
     job = one.submit({**solo.job(one.put_data(toy), 1), "resources": {"kind": "cuda"}})
     for told in (one.weft("status", job).out, one.why(job), one.weft("jobs").out):
         assert f"no known host has a cuda device, it needs 1 (w0: {cause[1]})" in " ".join(told.split()), told
@@ -183,6 +184,20 @@ def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
     assert cause[1] in watch.stdout.readline()
     one.weft("cancel", job)
     watch.communicate(timeout=solo.WATCHDOG)
+
+
+def test_hosts_that_have_no_gpu_for_the_same_cause_are_one_line(place):
+    c = cluster.Cluster(place, workers=3, devices=1)
+    try:
+        workers = c.json("workers")["workers"]
+        if any(d["kind"] == "cuda" for w in workers for d in w["devices"]):
+            pytest.skip("this machine has a GPU")
+        (lack,) = workers[0]["lacks"]
+        assert [w["lacks"] for w in workers] == 3 * [[lack]]
+        told = [line for line in c.weft("workers").out.splitlines() if lack["why"] in line]
+        assert told == [f"3 hosts have no cuda: {lack['why']}"]
+    finally:
+        c.kill_all()
 
 
 @pytest.mark.parametrize("args, code, says", [

@@ -604,6 +604,12 @@ static Weft__V1__Challenge *register_with(struct world *w, int host, const char 
     }
     r.devices = list;
     r.n_devices = (size_t)h->devices;
+    NEW(Lack, lack, lack);
+    Weft__V1__Lack *lacks[] = {&lack};
+    lack.kind = frame_text("cuda");
+    lack.why = frame_text(h->no_gpu ? h->no_gpu : "");
+    r.lacks = lacks;
+    r.n_lacks = h->no_gpu != NULL;
     fill_attempts(w, h, &a, &r);
     UP(up, REGISTER, register_, &r);
     world_up(w, host, &up);

@@ -36,6 +36,7 @@ struct world_host {
     char address[40];
     const char *data_root, *checkpoint_root; // null: none
     const char *certificate;                 // whose its streams are; null: none
+    const char *no_gpu;                      // why it has none; null: it does not say
     int devices, cores;
     uint64_t conn; // 0: away
     bool stopped;  // says nothing, hears nothing

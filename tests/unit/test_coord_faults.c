@@ -2,6 +2,7 @@
 // Ranks that die, hang or give up: what follows, at what cost.
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/base/plain.h"
 #include "common/ckpt/commit.h"
 #include "tests/unit/coord_world.h"
 
@@ -63,6 +64,27 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
         assert_int_equal(world_host_of(w, job, 0), 0);
         world_teardown(state);
         world_setup(state);
+    }
+}
+
+// Its sentence is cut, and one of the two texts inside a character.
+static void test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, "restart: {backoff: [1h, 2h], hang_after: 2h}\n");
+    for (int i = 0; i < 4; i++) {
+        struct arena a;
+        char why[801] = "x";
+        for (size_t at = (size_t)i % 2; at + 2 < sizeof why; at += 2)
+            memcpy(why + at, "\xc3\xa9", 2);
+        world_die_saying(w, job, 0, RANK_EXIT_HOST, why);
+        arena_init(&a);
+        char *text = coord_status(w->c, job, &a, NULL)->text, *plain = arena_strdup(&a, text);
+        assert_true(i == 0 || strstr(text, "attempts led nowhere; the newest: "));
+        plain_mask(plain);
+        assert_string_equal(text, plain);
+        arena_clear(&a);
+        world_pass(w, i ? 7200000 : 0);
     }
 }
 
@@ -542,6 +564,7 @@ int main(void)
         STORY(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
         STORY(test_kills_from_outside_cost_the_job_nothing_however_many),
         STORY(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
+        STORY(test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters),
         STORY(test_a_host_is_used_again_when_its_time_is_over),
         STORY(test_devices_are_not_given_away_before_the_ranks_are_reaped),
         STORY(test_a_second_attempt_without_a_step_waits),

@@ -112,6 +112,24 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     assert_state(w, small, RUNNING);
 }
 
+static void
+test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted(void **state)
+{
+    struct world *w = *state;
+    const char *job = NULL;
+    for (int i = 0; i < 5; i++) {
+        w->hosts[i].no_gpu = "no driver";
+        world_host(w, i, 1);
+        if (i == 2)
+            job = world_submit(w, "tiny", 1, CALM "resources: {kind: cuda}\n");
+        if (i == 2)
+            assert_non_null(strstr(next_of(w, job), "host2: no driver)"));
+        if (i == 3)
+            assert_non_null(strstr(next_of(w, job), "no driver; and 1 more host)"));
+    }
+    assert_non_null(strstr(next_of(w, job), "no driver; and 2 more hosts)"));
+}
+
 static void test_a_job_that_a_host_that_is_away_could_have_taken_names_it(void **state)
 {
     struct world *w = *state;
@@ -447,6 +465,7 @@ int main(void)
         STORY(test_small_jobs_do_not_starve_a_big_one),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        STORY(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
         STORY(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
         STORY(test_a_job_that_drained_hosts_could_take_names_them),
         STORY(test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached),

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/attempt/life.h"
 #include "common/attempt/page.h"
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -40,7 +41,6 @@ struct agent_device {
 struct agent_lack { // a kind of devices that this host does not offer
     const char *kind, *why;
 };
-enum { AGENT_LACKS_MAX = 4 };
 struct agent_config {
     unsigned char seed[32];
     const char *host;        // id, 32 hex digits, durable
@@ -50,7 +50,7 @@ struct agent_config {
     const char *data_root, *checkpoint_root; // null: none (`weft run`)
     const struct agent_device *devices;
     int ndevices;
-    struct agent_lack lacks[AGENT_LACKS_MAX];
+    struct agent_lack lacks[HOST_LACKS_MAX];
     int nlacks;
     int64_t memory;
     int cores;        // that its ranks may use

@@ -212,6 +212,18 @@ static int wait_for(const struct greet *g, int fd, short events)
 // Who reads that a host is not reached should know who said where it is.
 #define WHOSE "; weft-worker --address (of a solo rank: --listen) says where its host is reached"
 
+static bool is_of_address(int error)
+{
+    return error == EHOSTUNREACH || error == ENETUNREACH || error == ETIMEDOUT;
+}
+
+static int refuse_dial(const struct greet *g, int rank, int error, struct err *e)
+{
+    bool helps = !g->w->peers[rank].local && is_of_address(error);
+    return err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s%s", rank, g->addrs[rank],
+                   strerror(error), helps ? WHOSE : "");
+}
+
 static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
 {
     struct sockaddr_un u;
@@ -232,14 +244,12 @@ static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
     socklen_t size = sizeof error;
     *fd = socket(to->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0 || (connect(*fd, to, len) && errno != EINPROGRESS))
-        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s%s", rank, g->addrs[rank],
-                     strerror(errno), whose);
+        rc = refuse_dial(g, rank, errno, e);
     else if (wait_for(g, *fd, POLLOUT))
         rc =
             err_set(e, ERR_TIMEOUT, "rank %d does not answer at %s%s", rank, g->addrs[rank], whose);
     else if (getsockopt(*fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-        rc = err_set(e, ERR_PEER, "cannot reach rank %d at %s: %s%s", rank, g->addrs[rank],
-                     strerror(error), whose);
+        rc = refuse_dial(g, rank, error, e);
     if (a)
         freeaddrinfo(a);
     return rc;
