@@ -47,18 +47,22 @@ class Watch:
 
 
 def row_of(c, job):
-    return next(line for line in c.weft("jobs").out.splitlines() if line.startswith(job[:12]))
+    return next(line for line in c.weft("jobs", "--all").out.splitlines() if line.startswith(job[:12]))
 
 
 def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, noise):
     """The job goes on, its rows of metrics are all there at the end, and nobody has to read a log to know."""
     c = cluster.Cluster(place)
-    job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3}))
-    c.wait(job, ("RUNNING",))
+    spec = solo.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3})
+
+    def submit():
+        job = c.submit(spec)
+        wait_until(lambda: c.status(job)["checkpoint"])
+        return job
+
+    job, pids = c.submit_and_stop(submit, 2, 2000)
     watch = Watch(c, job, place / "early")
-    wait_until(lambda: c.status(job)["checkpoint"])
     store = c.json("checkpoints", job)["store"]
-    pids = c.stop_ranks(job, 2, 3900)
     subprocess.run(["rm", "-r", store], check=True)
     cluster.go_on(pids)
     removed = wait_until(lambda: [e for e in c.events(job) if e["kind"] == "removed"])
