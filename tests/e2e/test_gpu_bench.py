@@ -172,7 +172,8 @@ def test_ops_that_are_asked_for_by_a_name_that_no_op_has_fail(calls, found):
     assert result.notes == ([] if found else ["FAILED  ops-124m bf16: no op of the step is called no_such_op"])
 
 
-ENDS = {"bias", "bias each", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights", "gradient of weights and bias"}
+ENDS = {"bias", "bias of three", "bias, gelu, both kept", "gelu's slope", "bias, residual", "gradient of weights", "gradient of weights and bias",
+        "gradients of three"}
 
 
 @pytest.mark.parametrize("scene, verdict, code", [("", "fused", 0), ("lt_slow_ends", "slower", 0), ("lt_bare", "declined", 1)])

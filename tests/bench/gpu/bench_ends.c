@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the design of a transformer's products counts on a library for, asked of it before anything
-// else: a bias for each of a batch of products (q, k and v), a bias and gelu that keeps what it
-// read, gelu's slope, a bias and the residual, gradients of weights added up in f32, and such a
-// gradient with that of the bias. Of GPT-2 124M's widths, in bf16, through backend.h.
+// else: one bias for q, k and v in one row, a bias and gelu that keeps what it read, gelu's slope, a
+// bias and the residual, gradients of weights added up in f32, such a gradient with that of the
+// bias, and those of q, k and v, which are three. Of GPT-2 124M's widths, in bf16, through backend.h.
 //
 //   bench_ends [--rows N] [--width C] KIND
 //
@@ -33,7 +33,7 @@ static const struct end {
     struct op_chain chain;
 } ends[] = {
     {"bias", "ik,kj,j,ij", 1, -1, {2, 1, {{OP_ADD, {0, 1}, 0}}, {2}}},
-    {"bias each", "ik,lkj,lj,lij", 1, -1, {2, 1, {{OP_ADD, {0, 1}, 0}}, {2}}},
+    {"bias of three", "ik,klj,lj,ilj", 1, -1, {2, 1, {{OP_ADD, {0, 1}, 0}}, {2}}},
     {"bias, gelu, both kept",
      "ik,kj,j,ij,ij",
      2,
@@ -47,6 +47,7 @@ static const struct end {
      {3, 2, {{OP_ADD, {0, 1}, 0}, {OP_ADD, {3, 2}, 0}}, {4}}},
     {"gradient of weights", "ki,kj,ij", 1, J, {0}},
     {"gradient of weights and bias", "ki,kj,ij,j", 2, J, {0}},
+    {"gradients of three", "ki,klj,lij,lj", 2, -1, {0}},
 };
 
 static int64_t rows = 65536, width = 768;
