@@ -187,7 +187,7 @@ static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *c
     if (rc)
         return rc;
     if (p->job->train.fuse) {
-        if (cut->backend == BACKEND_CUDA)
+        if (cut->backend == BACKEND_CUDA && p->job->train.pack_heads)
             pack_heads(cut);
         copies_make(cut, kind == PROGRAM_TRAIN ? NULL : c->program[PROGRAM_TRAIN][0].graph);
         fuse_nodes(cut);

@@ -87,8 +87,8 @@ enum job_remat { JOB_REMAT_NONE, JOB_REMAT_BLOCK, JOB_REMAT_FULL };
 
 struct job_train {
     int64_t steps, microbatches, seed;
-    int remat; // enum job_remat
-    bool fuse; // programs use the fused ops that the backend has
+    int remat;             // enum job_remat
+    bool fuse, pack_heads; // the backend's fused ops; with them, q, k and v in one row
 };
 enum job_dtype { JOB_F32, JOB_BF16, JOB_TF32 }; // TF32: of `compute` alone
 struct job_precision {  // parameters, optimiser state and sums of gradients are f32

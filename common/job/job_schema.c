@@ -269,6 +269,14 @@ static const struct schema_row train_rows[] = {
      .def = "true",
      .doc = "ops next to each other run as one where the devices' backend can; false, to find a "
             "bug: each alone, the same numbers but for rounding"},
+    {.path = "train.pack_heads",
+     .is_new = true,
+     .type = SCHEMA_BOOL,
+     .offset = AT(job_train, pack_heads),
+     .def = "true",
+     .doc = "with train.fuse, in bf16 on CUDA: one product makes queries, keys and values, and "
+            "attention reads them in its rows; false, to compare: one for each, the same numbers "
+            "but for rounding"},
 };
 
 static const char *const precisions[] = {"f32", "bf16", "tf32", NULL};

@@ -195,6 +195,7 @@ WAYS = {  # what is set, which switch is in the environment; each is held agains
     "in order, again": ({}, {}),
     "in order, launched early": ({}, {"WEFT_CUDA_EARLY_LAUNCH": "1"}),
     "ops apart": ({"train.fuse": "false"}, {}),
+    "heads apart": ({"train.pack_heads": "false"}, {}),
     "own attention": ({}, {"WEFT_CUDA_LIBRARY_ATTENTION": "0"}),
     "any order": ({"precision.deterministic": "false"}, {}),
     "any order, ops apart": ({"precision.deterministic": "false", "train.fuse": "false"}, {}),

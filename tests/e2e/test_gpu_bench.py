@@ -256,6 +256,8 @@ def test_own_attention_is_no_fall_back_where_a_switch_asks_for_it(place):
 def test_a_sweep_offers_less_of_the_scratch_that_is_planned(place):
     end = Ended(place, "sweep", "--budget", "500")
     assert end.code == 0, end.said
+    for who in ("weft, any order", "weft, heads apart"):
+        assert re.search(rf"^{who} +1 +[0-9.]+", end.text, re.M), end.text
     said = end.text[end.text.index("Scratch of attention_grad of GPT-2 tiny, sums in order:") :]
     # An eighth of what a GPU is offered.
     assert re.search(r"^op +calls +32 +64 +128 +256$", said, re.M) and re.search(r"^op +calls +1 +4 +8 +16$", said, re.M), said
@@ -264,6 +266,8 @@ def test_a_sweep_offers_less_of_the_scratch_that_is_planned(place):
     step = re.search(r"^all of a step((?: +[0-9.]+){4})$", said, re.M)
     assert [float(x) for x in step[1].split()] == pytest.approx([2 * float(x) for x in row[1].split()], abs=0.03)
     log = (place / "out/gpu-bench-log.txt").read_text()
+    apart = log[log.index("train.pack_heads=false") :]
+    assert re.search(r"attention_grad 2x16x2/2x16 in \d+ bytes: chosen cudnn", apart[: apart.index("== ")]), apart
     for mib in (32, 64, 128, 256):
         assert f"attention_grad 2x16x2/2x16 packed 3 in {mib << 20} bytes: chosen cudnn" in log
 

@@ -146,6 +146,24 @@ static void what_does_not_fit_stays_as_it_is(void **state)
     }
 }
 
+// To compare the two; fusion stays on.
+static void a_job_may_leave_heads_apart(void **state)
+{
+    struct fixture packed, apart;
+    (void)state;
+    compile_for_gpu(&packed, models[0], "dp: 1", ", pack_heads: true", true);
+    compile_for_gpu(&apart, models[0], "dp: 1", ", pack_heads: false", true);
+    assert_packed(&packed, false);
+    assert_int_equal(count_ops(&apart, OP_ATTENTION), 2); // layers
+    assert_int_equal(count_ops(&apart, OP_ATTENTION_GRAD), 2);
+    assert_int_equal(count_ops(&apart, OP_ATTENTION_PACKED), 0);
+    assert_int_equal(count_ops(&apart, OP_ATTENTION_PACKED_GRAD), 0);
+    assert_int_equal(count_ops(&apart, OP_LINEAR), count_ops(&packed, OP_LINEAR));
+    assert_true(count_ops(&apart, OP_LINEAR) > 0);
+    fixture_clear(&packed);
+    fixture_clear(&apart);
+}
+
 // A copy whose dimensions are turned is none that the update could write as it goes.
 static void a_turned_copy_is_cast_in_each_step(void **state)
 {
@@ -173,6 +191,7 @@ int main(void)
         cmocka_unit_test(forward_and_back_are_one_product_each),
         cmocka_unit_test(a_gradients_batches_lie_side_by_side),
         cmocka_unit_test(what_does_not_fit_stays_as_it_is),
+        cmocka_unit_test(a_job_may_leave_heads_apart),
         cmocka_unit_test(a_turned_copy_is_cast_in_each_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,6 +176,7 @@ static void test_what_may_change_while_a_training_goes_on_is_no_part_of_the_iden
         VALID "checkpoint: {every: 5, keep: 7, keep_every: 10, async: false, patience: 1h}\n",
         VALID "restart: {budget: 9}\n",
         VALID "metrics: {jsonl: false}\n",
+        NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 10, pack_heads: false}\n",
         NAME_LINE MODEL_LINE DATA_LINE "resources: {devices: 2}\n"
                                        "train: {steps: 10, microbatches: 2}\n"};
     struct job_case one, other;

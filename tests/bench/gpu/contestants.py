@@ -26,10 +26,11 @@ train: {{steps: {steps}}}
 restart: {{hang_after: 300s}}
 resources: {{devices: 1, kind: {kind}, scratch: {scratch}}}
 """
-WEFT = {  # precision.deterministic, which switch is in the environment
-    "weft": ("true", {}),
-    "weft, any order": ("false", {}),
-    "weft, early": ("false", {"WEFT_CUDA_EARLY_LAUNCH": "1"}),  # any order, its choices
+WEFT = {  # precision.deterministic, which switch is in the environment, what else the job says
+    "weft": ("true", {}, []),
+    "weft, any order": ("false", {}, []),
+    "weft, early": ("false", {"WEFT_CUDA_EARLY_LAUNCH": "1"}, []),  # any order, its choices
+    "weft, heads apart": ("false", {}, ["-s", "train.pack_heads=false"]),  # any order
 }
 PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
     "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
@@ -44,7 +45,7 @@ PEERS = {  # script, what it is told; what to try when it runs out of memory, an
 
 class Weft:
     def __init__(self, runner, o, name="weft"):
-        self.runner, self.o, (self.fixed, self.switches) = runner, o, WEFT[name]
+        self.runner, self.o, (self.fixed, self.switches, self.settings) = runner, o, WEFT[name]
 
     def job(self, size, batch, dtype, steps, fixed="true", scratch=None):
         path = self.runner.scratch / f"{size}-{dtype}-{fixed}.yaml"
@@ -63,7 +64,7 @@ class Weft:
         began, wanted = time.monotonic(), self.o.warm + self.o.steps
         job = self.job(size, batch, "bf16", wanted + 100000, self.fixed)
         place = pathlib.Path(tempfile.mkdtemp(dir=self.runner.scratch)) / "solo"
-        command = [self.runner.program("weft-rank"), "--solo", place, "--job", job]
+        command = [self.runner.program("weft-rank"), "--solo", place, "--job", job, *self.settings]
         with tempfile.TemporaryFile("w+") as said:
             p = subprocess.Popen(command, env={**self.runner.weft_env, **self.switches}, cwd=self.runner.scratch, stdout=said, stderr=said)
             rows, first = [], None
@@ -80,7 +81,7 @@ class Weft:
         shutil.rmtree(place.parent, ignore_errors=True)
         if len(rows) < wanted:
             raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s", "")
-        about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about"))}
+        about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about", *self.settings))}
         counted = rows[self.o.warm : wanted]
         self.runner.fell_back, self.runner.chosen = fell_back, choices
         return {"library": "weft, " + about["device"][2], "ms": [r["step_ms"] for r in counted], "loss": counted[-1]["loss"],

@@ -7,7 +7,7 @@ before its first counted step, with the guess of a warm start in its place (expe
 """
 from dataclasses import dataclass
 
-BUDGETS = {"1": 150, "3": 560, "4a": 560, "4b": 560, "4c": 560, "sweep": 150}  # seconds; stage 2 is of tests: lease.sh
+BUDGETS = {"1": 150, "3": 560, "4a": 560, "4b": 560, "4c": 560, "sweep": 200}  # seconds; stage 2 is of tests: lease.sh
 AGAIN = "second turns"  # of a size: of those that had one, the fastest peer first (second_turns)
 SWIFT = "weft, any order"  # who takes turns with the peers
 IN_ORDER = "bf16, in order"  # of ops: the one that a deterministic job pays most for
@@ -67,7 +67,7 @@ STAGES = {
     "4b": [("llama-1b", SWIFT), ("llama-1b", "PyTorch"), ("llama-1b", SWIFT), ("ops-llama-1b", "bf16"),
            ("llama-1b", "PyTorch, autotuned"), ("llama-1b", AGAIN)],
     "4c": [("1558m", SWIFT), ("1558m", "JAX"), ("1558m", AGAIN)],
-    "sweep": [("sweep-124m", f"{kind}, {mib}") for kind in SWEPT for mib in SWEPT[kind].offered],
+    "sweep": [("124m", SWIFT), ("124m", "weft, heads apart")] + [("sweep-124m", f"{kind}, {mib}") for kind in SWEPT for mib in SWEPT[kind].offered],
 }  # fmt: skip
 
 
