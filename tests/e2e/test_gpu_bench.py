@@ -14,6 +14,8 @@ import solo
 
 sys.path.append(str(solo.REPO / "tests/bench/gpu"))
 import bench  # noqa: E402
+import contestants  # noqa: E402
+import runner  # noqa: E402
 import stages  # noqa: E402
 
 LEASE = solo.REPO / "tests/bench/gpu/lease.sh"
@@ -112,6 +114,35 @@ def test_llm_c_is_built_from_the_sources_that_were_carried_along(place):
     flags = f"-DENABLE_BF16 -include {LEASE.parent}/llmc_cuda13.h"
     assert (place / "told").read_text() == f"{flags}, -lcublas -lcublasLt -lcudnn -lnvrtc, 1\n{flags}, -lcublas -lcublasLt, 0\n"
     assert "llm.c with its own attention" in end.text
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="SKIPPED: no cc")
+def test_llm_c_finds_cudnn_in_a_python_package(place, monkeypatch):
+    """A package has include beside lib, and in lib only names with numbers; a real compiler and linker look for them."""
+    sources, package = llm_c(place), place / "nvidia/cudnn"
+    (package / "lib").mkdir(parents=True)
+    (package / "include").mkdir()
+    (package / "include/cudnn.h").write_text("int cudnn_version(void);\n")
+    (place / "library.c").write_text("int cudnn_version(void)\n{\n    return 9;\n}\n")
+    for name in contestants.LINKED:
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", package / f"lib/lib{name}.so.9", f"-Wl,-soname,lib{name}.so.9", place / "library.c"], check=True)
+    (sources / "train_gpt2.c").write_text("#include <cudnn.h>\nint main(void)\n{\n    return cudnn_version() != 9;\n}\n")
+    (sources / "Makefile").write_text("train_gpt2cu: train_gpt2.c\n\t[ $(USE_CUDNN) = 1 ] && cc -o $@ $< $(NVCC_LDFLAGS)\n")
+    (place / "out").mkdir()
+    o = types.SimpleNamespace(out=place / "out", bundle=solo.BUILD, llmc=sources)
+    built = []
+    for libraries in ("", f"{place}/nowhere:{package}/lib"):
+        monkeypatch.setenv("WEFT_LIBRARIES", libraries)
+        scratch = place / f"scratch{len(built)}"
+        scratch.mkdir()
+        llmc = contestants.LlmC(runner.Runner(o, scratch), o, "llm.c")
+        try:
+            llmc.build(60)
+            llmc.runner.run([llmc.folder / "train_gpt2cu"], 60, llmc.runner.weft_env)
+            built.append((llmc.folder / "attention").read_text())
+        except runner.Failed as e:
+            built.append(e.args[0])
+    assert built[1] == "cuDNN" and built[0] not in ("cuDNN", "its own attention"), built
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="SKIPPED: no g++")

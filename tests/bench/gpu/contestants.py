@@ -42,6 +42,8 @@ PEERS = {  # script, what it is told; what to try when it runs out of memory, an
     "JAX, xla": ("peer_jax.py", ["--attention", "xla", "--mode", "again"], None, None),
 }
 
+LINKED = ("cublas", "cublasLt", "cudnn", "nvrtc")  # by llm.c; the last two only with cuDNN
+
 
 class Weft:
     def __init__(self, runner, o, name="weft"):
@@ -154,16 +156,31 @@ class LlmC:
                 print(f"llm.c does not build with cuDNN: {e.args[0]}", flush=True)
         self.make(ends - time.monotonic(), False)
 
+    def environment(self):
+        """In which compiler and linker find what our own programs find at run time. Where cuDNN is one of Python's packages
+        its headers lie beside the folder of its libraries, and no library there has the name without a number that -l wants."""
+        folders = [pathlib.Path(f) for f in os.environ.get("WEFT_LIBRARIES", "").split(":") if f]
+        links = self.runner.scratch / "llmc-libraries"
+        links.mkdir(exist_ok=True)
+        for name in LINKED:
+            found = [lib for f in folders for lib in sorted(f.glob(f"lib{name}.so*")) if lib.exists()]
+            if found and not (links / f"lib{name}.so").exists():
+                (links / f"lib{name}.so").symlink_to(found[0])
+        headers = [f.parent / "include" for f in folders if (f.parent / "include").is_dir()]
+        before = {name: [x for x in os.environ.get(name, "").split(":") if x] for name in ("CPATH", "LIBRARY_PATH")}
+        return {**self.runner.weft_env, "CPATH": ":".join(map(str, before["CPATH"] + headers)),
+                "LIBRARY_PATH": ":".join(map(str, [*before["LIBRARY_PATH"], links]))}
+
     def make(self, limit, cudnn):
         """What stands on make's command line takes the place of what llm.c's Makefile says: PFLAGS has its precision,
         NVCC_LDFLAGS its libraries. Of those nvidia-ml is not on every machine, and today's cudnn-frontend wants nvrtc."""
         nvcc = pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "bin/nvcc"
         self.runner.run(["make", "-C", self.folder, "train_gpt2cu", "NO_MULTI_GPU=1", "NO_USE_MPI=1", f"USE_CUDNN={int(cudnn)}",
                          f"PFLAGS=-DENABLE_BF16 -include {HERE / 'llmc_cuda13.h'}",
-                         f"NVCC_LDFLAGS=-lcublas -lcublasLt{' -lcudnn -lnvrtc' if cudnn else ''}",
+                         "NVCC_LDFLAGS=" + " ".join(f"-l{name}" for name in (LINKED if cudnn else LINKED[:2])),
                          *([f"NVCC={nvcc}"] if nvcc.exists() else []),
                          *([f"GPU_COMPUTE_CAPABILITY={self.runner.arch}"] if self.runner.arch else [])],
-                        limit, self.runner.weft_env)
+                        limit, self.environment())
         (self.folder / "attention").write_text("cuDNN" if cudnn else "its own attention")
 
     def turn(self, size, batch, limit):
