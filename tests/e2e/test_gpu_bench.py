@@ -256,8 +256,24 @@ def test_llama_trains_as_the_formula_counts_it(place):
     assert re.search(r"^weft, any order +2 +[0-9.]+", end.text, re.M) and "DIFFERS" not in end.text, end.text
 
 
+@pytest.mark.parametrize("stage, args, why", [
+    ("2", ["--llmc", "folder", "--form", "test_linears"], "unrecognized arguments: --form test_linears"),
+    ("1", ["--from", "test_linears"], "--from is of stage 2"), ("2", ["--from"], "--from wants a name"),
+    ("2,5", [], "no stage is called 5")])
+def test_what_is_no_argument_is_refused_before_anything_runs(place, stage, args, why):
+    end = Ended(place, stage, *args)
+    assert end.code == 2 and why in end.said and "stage " + stage[0] + ":" not in end.said, end.said
+    assert not [*(place / "out").iterdir()]
+
+
+def test_the_usage_is_the_whole_of_what_the_script_says_of_itself():
+    said = subprocess.run(["sh", LEASE, "1"], check=False, text=True, stdout=subprocess.PIPE)
+    comment = [line[1:].removeprefix(" ") for line in LEASE.read_text().split("\nset -eu")[0].splitlines()[2:]]
+    assert said.returncode == 2 and said.stdout.splitlines() == comment
+
+
 def test_op_tests_of_real_shapes_come_first_and_go_on_at_a_name(place):
-    end = Ended(place, "2", "--from", "test_transformer", env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
+    end = Ended(place, "2", "--llmc", "folder", "--from", "test_transformer", env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
     assert end.code == 0, end.said
     assert re.search(r"^ok +test_transformer +[0-9]+ cases", (place / "out/gpu-test.txt").read_text(), re.M), end.said
 

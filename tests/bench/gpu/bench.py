@@ -4,7 +4,7 @@
 library suffices.
 
     bench.py BUNDLE OUT [--stage N,..] [--budget SECONDS] [--parts NAME,..] [--python FILE] [--llmc FOLDER]
-             [--rates BF16,TF32,F32,BYTES] [--device cuda|cpu] [--scratch MIB] [--tiny] [--whole]
+             [--rates BF16,TF32,F32,BYTES] [--device cuda|cpu] [--scratch MIB] [--tiny] [--whole] [--check]
 
 BUNDLE is `make gpu-bundle`'s folder, or a build's. What is to be done stands in stages.py, the most important first; what
 is not expected to fit into the time that is left is left out, and the result says so (--whole: and the run fails). A
@@ -17,7 +17,7 @@ A call of ours that a library was to serve and did not (FELL_BACK) is counted, a
 nothing of the design.
 
 A fraction is of the vendor's dense rates, or of --rates (TFLOP/s, TB/s); of a device without either none is given.
---tiny runs the very stages at the sizes of TINY, for a try where no GPU is.
+--tiny runs the very stages at the sizes of TINY, for a try where no GPU is. --check does nothing but read the arguments.
 """
 import argparse
 import os
@@ -56,6 +56,7 @@ def options():
     a.add_argument("--scratch", type=int, default=0, help="MiB, resources.scratch of weft's jobs; 0: as usual")
     a.add_argument("--tiny", action="store_true")
     a.add_argument("--whole", action="store_true", help="what is left out fails the run")
+    a.add_argument("--check", action="store_true")
     for size in TINY:
         a.add_argument(f"--batch-{size}", type=int, help=f"samples a step, {SIZES[size].batch}")
     a.add_argument("--warm", type=int, default=10)
@@ -236,6 +237,8 @@ def probe(runner, o):
 
 def main():
     o = options()
+    if o.check:
+        return 0
     o.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="weft-gpu-bench-") as name:
         scratch = pathlib.Path(name)

@@ -3,7 +3,7 @@
 # What to do with a GPU that is lent for half an hour: stages, in this order, each one command and
 # each useful if it is cut.
 #
-#   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what bench.py takes]
+#   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what else bench.py takes]
 #
 #   1   150 s  the device; what the library makes of what follows a product; each op of GPT-2 124M's
 #              step in bf16, with its choice of an algorithm; 124M with any order of sums, then in
@@ -35,18 +35,35 @@ else
 fi
 . "$tests/libraries.sh"
 export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
-[ $# -ge 3 ] || { sed -n 's/^# \{0,1\}//; 3,25p' "$0" && exit 2; }
+[ $# -ge 3 ] || { sed -n '3,/^set -eu/s/^# \{0,1\}//p' "$0" && exit 2; }
 stages=$1 bundle=$(cd "$2" && pwd)
 mkdir -p "$3"
 out=$(cd "$3" && pwd)
 shift 3
-if [ "${1:-}" = --from ]; then
-    export GPU_TEST_FROM="$2"
-    shift 2
-fi
+refuse() {
+    echo "lease.sh: $1" >&2
+    exit 2
+}
+left=$#
+while [ "$left" -gt 0 ]; do # what is not --from goes behind those that were not seen yet
+    if [ "$1" = --from ]; then
+        [ "$left" -ge 2 ] || refuse "--from wants a name"
+        case ",$stages," in *,2,*) ;; *) refuse "--from is of stage 2" ;; esac
+        export GPU_TEST_FROM="$2"
+        shift 2
+        left=$((left - 2))
+    else
+        set -- "$@" "$1"
+        shift
+        left=$((left - 1))
+    fi
+done
+# Whatever the stages are: else a slip of the pen is told of only when its stage begins.
+benched=$(echo "$stages" | tr , '\n' | grep -vx 2 | paste -sd, -)
+"$PYTHON" "$here/bench.py" "$bundle" "$out" --check ${benched:+--stage "$benched"} "$@" || exit 2
 
 tested() {
-    export GPU_TEST_SECONDS="${GPU_TEST_SECONDS:-560}" GPU_TEST_LOG="$out/gpu-test-log.txt" GPU_TEST_STOP=1
+    export GPU_TEST_SECONDS="${GPU_TEST_SECONDS:-560}" GPU_TEST_LOG="$out/gpu-test-log.txt" GPU_TEST_STOP=1 GPU_TEST_RESUME="--from "
     programs=$(ls "$bundle"/tests/test_* "$bundle"/tests/ops/test_* 2>/dev/null | grep -v '\.[a-z]*$\|/test_backend$')
     { sh "$tests/gpu_test.sh" "${WEFT_BACKEND_DIR:-$bundle}" "$bundle/weft-rank" $programs || touch "$out/failed"; } |
         tee "$out/gpu-test.txt"
