@@ -98,6 +98,8 @@ def test_packed_heads_have_the_losses_of_the_cpu(place, cuda, layout):
     job = {**meshes.decoder("gpt2"), "precision": {"compute": "bf16"}}
     far, near = pair(place, cuda, job, layout)
     assert_losses_agree(far, near, LOSS["bf16"])
+    ways = [x for x in far.checkpoints()[-1].manifest["numerics"]["algorithms"].splitlines() if x.startswith("attention")]
+    assert ways and all(" packed 3 " in x for x in ways), ways
 
 
 def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
