@@ -15,11 +15,12 @@ static void tell_no_dimension(struct builder *b, const char *name, int x)
 {
     const char *known[MODEL_MAX_SIZES + MAX_DIMS];
     const struct model_program *p = b->sizes->program;
+    const struct value *v = x < 0 ? NULL : &b->g->values[x];
     int n = 0;
     for (int i = 0; i < p->nsizes; i++)
         known[n++] = p->sizes[i].name;
-    for (int d = 0; x >= 0 && d < b->g->values[x].shape.n; d++)
-        known[n++] = dims_name(b->g->dims, b->g->values[x].dims[d]);
+    for (int d = 0; v && d < v->shape.n; d++)
+        known[n++] = dims_name(b->g->dims, v->dims[d]);
     const char *near = suggest(name, known, n);
     if (near)
         build_fail(b, "no dimension is called %s here: did you mean %s?", name, near);

@@ -17,7 +17,7 @@ static void uneven_steps_have_the_mean_of_their_times(void **state)
         most = i > 1000 && mean > most ? mean : most;
     }
     assert_true(fabs(mean - 2.5) < 0.1);
-    assert_true(most / least < 1.1);     // where single steps differ by four
+    assert_true(most / least < 1.1); // where single steps differ by four
 }
 
 static void the_first_step_is_its_own_mean_and_soon_forgotten(void **state)

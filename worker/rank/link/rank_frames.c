@@ -13,7 +13,8 @@
     X(loss)           \
     X(grad_norm)      \
     X(lr)             \
-    X(tokens_per_s) X(samples_per_s) X(step_ms) X(mean_ms) X(evaluated) X(eval_loss) X(eval_accuracy)
+    X(tokens_per_s)   \
+    X(samples_per_s) X(step_ms) X(mean_ms) X(evaluated) X(eval_loss) X(eval_accuracy)
 #define COPY(field) out->field = from->field;
 
 void rank_frame_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
