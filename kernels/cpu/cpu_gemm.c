@@ -51,11 +51,6 @@ int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, c
                       b, g->ldb, beta, c, g->ldc);
 }
 
-static const void *find_element(const void *x, bool half, int64_t i)
-{
-    return (const char *)x + i * (half ? 2 : 4);
-}
-
 static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int64_t m0, int64_t m,
                            int64_t n0, int64_t n)
 {
@@ -105,14 +100,6 @@ static void run_steps(const struct gemm_work *w, int64_t batch, int64_t m0, int6
         chain_walk_run(w->then, at + i * g->ldc, at + i * g->ldc + (rows ? m * n : n));
 }
 
-// Divides a length into pieces as equal as possible, of about PIECE at most; returns a piece's
-// length.
-static int64_t piece_length(int64_t length)
-{
-    int64_t pieces = (length + PIECE - 1) / PIECE, each = (length + pieces - 1) / pieces;
-    return (each + COLUMN_GRAIN - 1) / COLUMN_GRAIN * COLUMN_GRAIN;
-}
-
 // A slice of a loop over the threads asks for its room; there are never more slices than threads.
 static float *take_room(struct gemm_work *w)
 {
@@ -122,7 +109,8 @@ static float *take_room(struct gemm_work *w)
 static void multiply_part(struct gemm_work *w, float *room, int64_t batch, int64_t m0, int64_t m,
                           int64_t n0, int64_t n)
 {
-    int64_t width = w->then ? piece_length(n) : n, height = w->then ? piece_length(m) : m;
+    int64_t width = w->then ? cut_evenly(n, PIECE, COLUMN_GRAIN) : n,
+            height = w->then ? cut_evenly(m, PIECE, COLUMN_GRAIN) : m;
     for (int64_t j = 0; j < n; j += width)
         for (int64_t i = 0; i < m; i += height) {
             int64_t rows = m - i < height ? m - i : height, columns = n - j < width ? n - j : width;

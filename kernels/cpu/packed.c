@@ -207,11 +207,6 @@ struct block {
     int64_t stride_a, stride_b; // of panels
 };
 
-static const void *find_element(const void *x, bool half, int64_t i)
-{
-    return (const char *)x + i * (half ? 2 : 4);
-}
-
 static void pack_a(const struct block *w)
 {
     const struct packed_product *p = w->p;
@@ -269,13 +264,6 @@ static void multiply_block(const struct block *w)
         for (int64_t j = 0; j < columns; j += PACKED_COLUMNS)
             multiply_panel(w, first + j);
     }
-}
-
-// Cuts a length into the fewest pieces of at most `most`, as equal as multiples of `unit` allow.
-static int64_t cut_evenly(int64_t length, int64_t most, int64_t unit)
-{
-    int64_t pieces = (length + most - 1) / most, each = (length + pieces - 1) / pieces;
-    return (each + unit - 1) / unit * unit;
 }
 
 void packed_multiply(const struct packed_product *p)

@@ -33,3 +33,17 @@ struct packed_product {
 };
 
 void packed_multiply(const struct packed_product *p);
+
+// Element i of an operand.
+static inline const void *find_element(const void *x, bool half, int64_t i)
+{
+    return (const char *)x + i * (half ? 2 : 4);
+}
+
+// Cuts a length into the fewest pieces of at most `most`, as equal as multiples of `unit` allow, to
+// which each is rounded up; returns a piece's length.
+static inline int64_t cut_evenly(int64_t length, int64_t most, int64_t unit)
+{
+    int64_t pieces = (length + most - 1) / most, each = (length + pieces - 1) / pieces;
+    return (each + unit - 1) / unit * unit;
+}

@@ -4,13 +4,11 @@
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/philox.h"
 
-// Registers cannot be indexed at run time, so loops over arrays in registers must be unrolled. What
-// loads from shared memory is not: two rounds of it at once do not fit beside a thread's results.
+// What loads from shared memory is not unrolled: two rounds of it at once do not fit beside a
+// thread's results.
 #ifdef WEFT_EMULATE
-#define UNROLL
 #define UNROLL_NOT
 #else
-#define UNROLL     _Pragma("unroll")
 #define UNROLL_NOT _Pragma("unroll 1")
 #endif
 

@@ -14,6 +14,8 @@
 //   DEVICE float half_of(float x) { … }                   a device function
 //   __shared__ float part[32];                            static shared memory
 //   SHARED(float, rows);                                  `float *rows`, of the launch's bytes
+//   UNROLL for (…) …                                      over what lies in registers, which cannot be
+//                                                         indexed at run time
 //   LAUNCH(twice, grid, block, shared_bytes, q, x, n);    on the stream of struct stream_q *q
 //   return op_launched(q, c, e);                     cuda_device.h: what every launch ends with
 //
@@ -33,6 +35,8 @@
 
 #ifdef WEFT_EMULATE
 #include "tests/cuda/emulate.h"
+
+#define UNROLL
 #else
 #include <cuda_runtime.h>
 
@@ -40,6 +44,7 @@
 #define HOST_DEVICE                    static __host__ __device__ __forceinline__
 #define KERNEL(threads)                static __global__ void __launch_bounds__(threads)
 #define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
+#define UNROLL                         _Pragma("unroll")
 #define SHARED(type, name)                                               \
     extern __shared__ __align__(16) unsigned char launch_shared_bytes[]; \
     type *name = (type *)(void *)launch_shared_bytes

@@ -9,13 +9,6 @@
 #pragma once
 #include "kernels/cuda/lanes.h"
 
-// Before a loop over what must lie in registers.
-#ifdef WEFT_EMULATE
-#define UNROLL
-#else
-#define UNROLL _Pragma("unroll")
-#endif
-
 // ---- packs -------------------------------------------------------------------------------------
 
 // Elements of a pack of operands whose rows have n.
