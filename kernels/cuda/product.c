@@ -529,7 +529,7 @@ static int find_fastest(struct stream_q *q, const struct product *p, struct plan
                         struct err *e)
 {
     struct trial t = {q, p, plan};
-    struct timed timed;
+    struct timed timed = {0};
     double best[CANDIDATES] = {0};
     int fastest = 0, rc = sort_candidates(q, p, plan, &timed, e);
     int first = rc ? 0 : keep_finalists(plan, &timed, q->device->switches[SWITCH_FINALISTS]);
