@@ -11,8 +11,8 @@ run="libgrpc29 libssl3 libprotobuf-c1 libsqlite3-0 libmicrohttpd12 libgnutls30 l
 build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev
        libgrpc-dev libsqlite3-dev libmicrohttpd-dev libssl-dev libgnutls28-dev"
 data="dataset-fashion-mnist gzip"
-check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-numpy
-       xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
+check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
+       python3-numpy xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
        protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container debootstrap"
 case ${1:-all} in
 run) packages=$run ;;

@@ -4,6 +4,7 @@ the proof that nothing is left: no process, no shared memory, no socket where ru
 import os
 import pathlib
 import sys
+import time
 import warnings
 
 import pytest
@@ -30,6 +31,17 @@ def is_mapped(path):
     return False
 
 
+def shared_memory_left(before):
+    """What is there since then and nobody's. Tests run side by side: another one's is mapped a moment
+    after it is made, and gone a moment after it is unmapped."""
+    for _ in range(20):
+        left = {f for f in shared_memory() - before if not is_mapped(f)}
+        if not left:
+            break
+        time.sleep(0.1)
+    return left
+
+
 @pytest.fixture
 def cable():
     """Two network namespaces with nothing but a cable between them."""
@@ -52,7 +64,7 @@ def place(tmp_path):
     left = solo.processes_naming(tmp_path)
     for pid in left:  # a failing test must not disturb the next
         solo.kill_pid(pid)
-    shm = {f for f in shared_memory() - before if not is_mapped(f)}
+    shm = shared_memory_left(before)
     assert not left, f"processes left behind: {left}"
     assert not shm, f"shared memory left behind: {shm}"
 
