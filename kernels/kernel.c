@@ -76,7 +76,15 @@ struct part {
 };
 
 // Those of NORM_GRADS. The gradient may lie over what the first two sum: they come before it.
-static const struct part norm_grads[] = {
+enum { NORM_PARTS = 4 };
+static const struct part norm_grads[NORM_PARTS] = {
+    {OP_NORM_WEIGHT_GRAD, op_norm, 2, {0, 1, 4}},
+    {OP_SUM, op_sum, 1, {1, 5}},
+    {OP_NORM_GRAD, op_norm, 3, {0, 1, 2, 3}},
+    {OP_SUM, op_sum, 1, {3, 6}},
+};
+// The same where something is added to the gradient.
+static const struct part norm_grads_added[NORM_PARTS] = {
     {OP_NORM_WEIGHT_GRAD, op_norm, 2, {1, 2, 5}},
     {OP_SUM, op_sum, 1, {2, 6}},
     {OP_NORM_GRAD_ADD, op_norm, 4, {0, 1, 2, 3, 4}},
@@ -105,10 +113,11 @@ static int run_part(struct stream_q *q, const struct op_call *c, const struct pa
 
 int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e)
 {
+    const struct part *part = c->nin == 4 ? norm_grads_added : norm_grads;
     int rc = 0;
-    for (size_t k = 0; k < sizeof norm_grads / sizeof *norm_grads && !rc; k++)
-        if (norm_grads[k].operand[norm_grads[k].nin] < c->nin + c->nout)
-            rc = run_part(q, c, &norm_grads[k], e);
+    for (int k = 0; k < NORM_PARTS && !rc; k++)
+        if (part[k].operand[part[k].nin] < c->nin + c->nout)
+            rc = run_part(q, c, &part[k], e);
     return rc;
 }
 

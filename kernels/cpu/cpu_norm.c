@@ -146,7 +146,7 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 
 int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (c->nin != 4 || c->nout < 2 || c->nout > 4)
+    if (c->nin < 3 || c->nin > 4 || c->nout < 2 || c->nout > 4)
         return op_refuse(c, e, "another number of operands");
     if (widen_wanted(c))
         return widen_run(q, c, op_norm_grads, 0, e);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// NORM_GRADS: the gradient of a norm's input, added to the residual's, those of its weight and
-// bias, and the sum of the new residual's gradient, which is the gradient of the bias before it.
+// NORM_GRADS: the gradient of a norm's input, added to the residual's where there is one (behind the
+// last norm there is none), those of its weight and bias, and the sum of the new residual's gradient,
+// which is the gradient of the bias before it.
 //
 // One pass reads c, x and dy and writes the gradient: four tensors cross the memory bus. As ops of
 // their own, NORM_GRAD_ADD moves these four, NORM_WEIGHT_GRAD reads two of them again and each SUM
-// one, in seven launches; here there are two, whatever sums are wanted. For a dozen FLOPs more an
+// one, in seven launches; here there are two, whatever sums are wanted. Without c it is a tensor less,
+// there and here. For a dozen FLOPs more an
 // element the kernel stays bound by memory.
 //
 // A team of threads works on a row, each on OWN elements of it, and these are the same columns in
@@ -31,7 +33,7 @@ enum {
 };
 
 struct norm_grads {
-    const void *before, *x, *dy, *weight;
+    const void *before, *x, *dy, *weight; // before: null where nothing is added
     void *out;
     float *partial; // [sums][parts][n]
     enum dtype type, weight_type;
@@ -207,7 +209,7 @@ DEVICE void take_rows(const struct norm_grads *c, struct pack p, const struct me
         const bool there = first + r < end;
         load_own(c, p, m, row[r].x, c->x, c->type, base, there);
         load_own(c, p, m, row[r].dy, c->dy, c->type, base, there);
-        load_own(c, p, m, row[r].before, c->before, c->type, base, there);
+        load_own(c, p, m, row[r].before, c->before, c->type, base, there && c->before);
     }
     norm_own(c, p, m, row, rows, scale);
     find_means(c, p, m, row, rows, weight, mean);
@@ -276,7 +278,7 @@ VARIANTS(THREADS, norm_grads, norm_grads)
 
 // ---- the op ------------------------------------------------------------------------------------
 
-// Refuses a call unless the first three inputs and the first output are alike, and the others rows
+// Refuses a call unless all but the last input and the first output are alike, and the others rows
 // of theirs. Finds how wide a pack can be for all of them.
 static int check_operands(const struct op_call *c, const struct norm_grads *g, int *wide,
                           struct err *e)
@@ -300,11 +302,12 @@ static int check_operands(const struct op_call *c, const struct norm_grads *g, i
 
 static void set_operands(const struct op_call *c, struct norm_grads *g)
 {
-    g->before = c->in[0].data;
-    g->x = c->in[1].data;
-    g->dy = c->in[2].data;
-    g->weight = c->in[3].data;
-    g->weight_type = c->in[3].dtype;
+    const struct tensor *x = &c->in[c->nin - 3];
+    g->before = c->nin == 4 ? c->in[0].data : NULL;
+    g->x = x[0].data;
+    g->dy = x[1].data;
+    g->weight = x[2].data;
+    g->weight_type = x[2].dtype;
     g->out = c->out[0].data;
     g->partial = (float *)c->workspace;
     g->sums = c->nout - 1;
@@ -314,19 +317,19 @@ static void set_operands(const struct op_call *c, struct norm_grads *g)
 
 int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct shape *x = &c->in[1].shape;
+    const struct shape *x = &c->in[0].shape; // or of what is added to the gradient: they are alike
     struct norm_grads g;
-    if (c->nin != 4 || c->nout < 2 || c->nout > 1 + SUMS)
+    if (c->nin < 3 || c->nin > 4 || c->nout < 2 || c->nout > 1 + SUMS)
         return op_refuse(c, e, "another number of operands");
     if (x->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     if (x->dim[x->n - 1] > OWN * THREADS)
         return op_norm_grads_apart(q, c, e);
     memset(&g, 0, sizeof g);
-    g.type = c->in[1].dtype;
+    g.type = c->in[0].dtype;
     g.n = (int)x->dim[x->n - 1];
     g.rows = shape_count(x) / g.n;
-    int wide, rc = op_want_float(c, &c->in[1], e);
+    int wide, rc = op_want_float(c, &c->in[0], e);
     rc = rc ? rc : check_operands(c, &g, &wide, e);
     if (rc)
         return rc;

@@ -423,13 +423,17 @@ static void norm_grads(const struct call *c)
 {
     const struct ref_tensor *dx = &c->out[0];
     int64_t n = shape_count(&c->out[1].shape), count = shape_count(&dx->shape);
-    const double *summed[] = {c->in[2].v, dx->v};
+    const int x = c->nin - 3;
+    const double *summed[] = {c->in[x + 1].v, dx->v};
     double *weight = calloc((size_t)n, sizeof *weight);
     struct ref_tensor made = c->out[1];
     PRE(weight);
     made.v = weight;
-    part(c, OP_NORM_WEIGHT_GRAD, (int[]){1, 2}, 2, 5, &made);
-    part(c, OP_NORM_GRAD_ADD, (int[]){0, 1, 2, 3}, 4, 4, &c->out[0]);
+    part(c, OP_NORM_WEIGHT_GRAD, (int[]){x, x + 1}, 2, c->nin + 1, &made);
+    if (x)
+        part(c, OP_NORM_GRAD_ADD, (int[]){0, 1, 2, 3}, 4, 4, &c->out[0]);
+    else
+        part(c, OP_NORM_GRAD, (int[]){0, 1, 2}, 3, 3, &c->out[0]);
     for (int k = 1; k < c->nout; k++)
         for (int64_t j = 0; j < n; j++) {
             double sum = k == 1 ? weight[j] : 0;

@@ -137,7 +137,7 @@ static void long_rows_agree(void **state)
 // The gradient in closed form: the reference goes through all pairs of a row, too slow for these.
 static void norm_grad_of(const struct rig_case *c, double *dx)
 {
-    const int first = c->op != OP_NORM_GRAD;
+    const int first = c->nin - 3; // what is added comes before it
     int64_t n = c->in[first].shape.dim[1], rows = c->in[first].shape.dim[0];
     for (int64_t r = 0; r < rows; r++) {
         const double *x = c->in[first].v + r * n, *dy = c->in[first + 1].v + r * n;
@@ -214,17 +214,18 @@ static void weights_of_many_rows_get_one_gradient(void **state)
 // The sums of the gradients' reference: of the norm's weight, of dy, of the gradient.
 static void norm_sums_of(const struct rig_case *c, double *want[OP_MAX_OUT], struct arena *a)
 {
-    const int64_t rows = c->in[1].shape.dim[0], n = c->in[1].shape.dim[1];
-    const double *summed[] = {c->in[2].v, want[0]};
+    const int x = c->nin - 3;
+    const int64_t rows = c->in[x].shape.dim[0], n = c->in[x].shape.dim[1];
+    const double *summed[] = {c->in[x + 1].v, want[0]};
     struct rig_case weight;
     double *made[OP_MAX_OUT];
     int64_t ext[26];
     letters(ext, (struct extents){rows, n, 1, 1});
     rig_case(&weight, a, OP_NORM_WEIGHT_GRAD, "ij,ij->j", ext);
     weight.attr = c->attr;
-    memcpy(weight.attr.label[2], c->attr.label[5], sizeof weight.attr.label[2]);
-    weight.in[0] = c->in[1];
-    weight.in[1] = c->in[2];
+    memcpy(weight.attr.label[2], c->attr.label[c->nin + 1], sizeof weight.attr.label[2]);
+    weight.in[0] = c->in[x];
+    weight.in[1] = c->in[x + 1];
     weight.start[0] = c->start[1];
     weight.accumulate = c->accumulate;
     rig_reference(&weight, a, made);
@@ -258,9 +259,12 @@ static void a_norms_gradients_come_in_one_pass(void **state)
     static const struct variant {
         bool bf16, center, accumulate, in_place;
         int sums;
-    } v[] = {{false, true, false, false, 3}, {true, true, true, true, 3},
-             {true, true, false, false, 2},  {false, false, true, true, 1},
-             {true, false, false, true, 1},  {false, false, true, false, 3}};
+        bool alone; // nothing is added to the gradient
+    } v[] = {{false, true, false, false, 3, false}, {true, true, true, true, 3, false},
+             {true, true, false, false, 2, false},  {false, false, true, true, 1, false},
+             {true, false, false, true, 1, false},  {false, false, true, false, 3, false},
+             {false, true, false, true, 3, true},   {true, true, true, false, 3, true},
+             {true, false, false, true, 1, true}};
     enum { SHAPES = sizeof s / sizeof *s, VARIANTS = sizeof v / sizeof *v };
     (void)state;
     for (int t = 0; t < SHAPES * VARIANTS; t++) {
@@ -271,12 +275,13 @@ static void a_norms_gradients_come_in_one_pass(void **state)
         double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
         int64_t ext[26];
         letters(ext, s[t / VARIANTS]);
-        rig_case(&c, &a, OP_NORM_GRADS, "ij,ij,ij,j->ij,j,j,j", ext);
-        fill_rows(&c, &(struct row){.bf16 = how->bf16 ? 31 : 0}, n);
+        rig_case(&c, &a, OP_NORM_GRADS, how->alone ? "ij,ij,j->ij,j,j,j" : "ij,ij,ij,j->ij,j,j,j",
+                 ext);
+        fill_rows(&c, &(struct row){.bf16 = !how->bf16 ? 0 : how->alone ? 15 : 31}, n);
         c.attr.center = how->center;
         c.accumulate = how->accumulate;
         c.in_place = how->in_place;
-        c.over = t / VARIANTS % 3; // the residual's gradient, x or dy
+        c.over = t / VARIANTS % (c.nin - 1); // the residual's gradient, x or dy
         c.nout = 1 + how->sums;
         want[0] = arena_array(&a, double, (size_t)(rows * n));
         norm_grad_of(&c, want[0]);

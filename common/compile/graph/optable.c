@@ -210,11 +210,11 @@ static int infer_norm_fused(const struct graph *g, const struct node *n, struct 
     return rc ? rc : infer_float(g, n, e);
 }
 
-// The first three inputs and the first output are alike, the rest vectors: the weight and the sums.
+// The last input is the weight: it and the sums are vectors, all others are alike.
 static int infer_norm_grads(const struct graph *g, const struct node *n, struct err *e)
 {
     int dims = get_input(g, n, 0)->shape.n, sums = n->nin + 1;
-    if (n->nin != op_inputs(n->op) || n->nout < 2 || n->nout > 4)
+    if (n->nin < 3 || n->nin > 4 || n->nout < 2 || n->nout > 4)
         return err_set(e, ERR_INTERNAL, "%s: %d inputs, %d outputs", op_name(n->op), n->nin,
                        n->nout);
     enum dtype t = want_one_float(g, n, 0, n->nin, e);

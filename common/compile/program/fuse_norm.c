@@ -3,9 +3,10 @@
 // to the same place NORM_GRAD_ADD. See fuse.h.
 //
 // On a GPU that becomes NORM_GRADS with the sums over rows that read the same: those for the norm's
-// weight and bias, and that of the gradient it makes, which is a bias's before it. Contributions to
-// gradients are made in their turn, and a reduction may read their sum right behind them: so the
-// fused node stands where the first of its parts stood.
+// weight and bias, and that of the gradient it makes, which is a bias's before it. So does the
+// gradient of the last norm, which nothing is added to. Contributions to gradients are made in their
+// turn, and a reduction may read their sum right behind them: so the fused node stands where the
+// first of its parts stood.
 //
 // A sum at a layer's end and the norm that the next begins with are two scopes: these two alone
 // become one across scopes. A reshard or a send between them keeps them apart.
@@ -58,6 +59,16 @@ int fuse_add_norm(struct fuse *f, int node)
     return -1;
 }
 
+// Whether a norm's gradient, its x and dy are alike.
+static bool is_alike(const struct graph *g, const struct node *grad)
+{
+    bool same = true;
+    for (int k = 0; k < 2; k++)
+        same = same && fuse_same_loops(grad, k, grad->nin) &&
+               same_layout(g, grad->in[k], grad->out[0]);
+    return same;
+}
+
 static void grad_add(struct fuse *f, int grad_at, int add_at, int other)
 {
     struct graph *g = f->g;
@@ -87,9 +98,7 @@ int fuse_norm_grad_add(struct fuse *f, int node)
         int at = fuse_near(f, node, k);
         const struct node *grad = at < 0 ? NULL : &g->nodes[at];
         if (!grad || grad->op != OP_NORM_GRAD || fuse_read_by_others(f, grad->out[0], at, node) ||
-            !fuse_same_loops(grad, 0, grad->nin) || !fuse_same_loops(grad, 1, grad->nin) ||
-            !same_layout(g, grad->in[0], grad->out[0]) ||
-            !same_layout(g, grad->in[1], grad->out[0]))
+            !is_alike(g, grad))
             continue;
         grad_add(f, at, node, add->in[1 - k]);
         return -1;
@@ -112,7 +121,7 @@ static int find_sum(const struct fuse *f, int grad, enum op op, int value)
         if (f->into[at] != at || n->kind != NODE_OP || n->op != op || !fuse_takes_sum(f, grad, at))
             continue;
         bool weight = op == OP_NORM_WEIGHT_GRAD;
-        bool same = weight ? n->in[0] == of->in[1] && n->in[1] == of->in[2] &&
+        bool same = weight ? n->in[0] == of->in[of->nin - 3] && n->in[1] == of->in[of->nin - 2] &&
                                  fuse_same_loops(n, 0, 1) && n->attr.eps == of->attr.eps &&
                                  n->attr.center == of->attr.center
                            : n->attr.scale == 1;
@@ -129,7 +138,7 @@ static int find_sum(const struct fuse *f, int grad, enum op op, int value)
 static void find_parts(const struct fuse *f, int part[PARTS])
 {
     const struct node *n = &f->g->nodes[part[GRAD]];
-    const int value[PARTS] = {0, n->in[2], n->in[2], n->out[0]};
+    const int dy = n->in[n->nin - 2], value[PARTS] = {0, dy, dy, n->out[0]};
     for (int k = WEIGHT; k < PARTS; k++) {
         enum op op = k == WEIGHT ? OP_NORM_WEIGHT_GRAD : OP_SUM;
         part[k] = k > WEIGHT && part[k - 1] < 0 ? -1 : find_sum(f, part[GRAD], op, value[k]);
@@ -164,7 +173,9 @@ int fuse_norm_grads(struct fuse *f, int node)
 {
     const struct node *n = &f->g->nodes[node];
     int part[PARTS] = {node}, place = node;
-    if (n->kind != NODE_OP || n->op != OP_NORM_GRAD_ADD || n->nin != 4)
+    bool alone = n->kind == NODE_OP && n->op == OP_NORM_GRAD && n->nin == 3 && is_alike(f->g, n);
+    bool added = n->kind == NODE_OP && n->op == OP_NORM_GRAD_ADD && n->nin == 4;
+    if (!alone && !added)
         return -1;
     find_parts(f, part);
     for (int k = WEIGHT; k < PARTS; k++)
