@@ -60,14 +60,19 @@ static char *explain_unsaved(const struct job_record *j, struct arena *a)
                         j->unsaved == 1 ? "" : "s", j->unsaved_why);
 }
 
-static char *explain_backoff(const struct job_record *j, struct arena *a)
+static char *explain_barren(const struct job_record *j, struct arena *a)
 {
-    char *text = arena_printf(a, "waits %.1f s: the last %d attempts led nowhere%s%.400s%s%s",
-                              (double)(j->not_before_ns - j->coord->now_ns) / 1e9, j->barren,
+    char *text = arena_printf(a, "the last %d attempts led nowhere%s%.400s%s%s", j->barren,
                               j->last_fault[0] ? "; the newest: " : "", j->last_fault,
                               j->unsaved ? "; " : "", explain_unsaved(j, a));
     plain_mask(text); // the fault may be cut inside a character
     return text;
+}
+
+static char *explain_backoff(const struct job_record *j, struct arena *a)
+{
+    return arena_printf(a, "waits %.1f s: %s", (double)(j->not_before_ns - j->coord->now_ns) / 1e9,
+                        explain_barren(j, a));
 }
 
 static char *explain_wait(const struct job_record *j, struct arena *a)
@@ -95,6 +100,12 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     return arena_strdup(a, "");
 }
 
+// Whether its attempts have led nowhere more than once.
+static bool is_barren(const struct job_record *j)
+{
+    return j->barren >= 2;
+}
+
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
 static char *explain_state(const struct job_record *j, struct arena *a)
 {
@@ -107,12 +118,33 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         return arena_strdup(a, j->goal_why[0] ? j->goal_why : j->diagnosis);
     case JOB_FAILED:
         return arena_strdup(a, j->diagnosis);
+    case JOB_STARTING:
+        if (is_barren(j))
+            return explain_barren(j, a);
+        break;
     case JOB_DRAINING:
     case JOB_RECOVERING:
         return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
                             j->goal_why[0] ? ": " : "", j->goal_why);
     default:
-        return j->unsaved ? explain_unsaved(j, a) : arena_strdup(a, j->removed);
+        break;
+    }
+    return j->unsaved ? explain_unsaved(j, a) : arena_strdup(a, j->removed);
+}
+
+// Whether it needs a person, as far as can be known: explain_state says what for.
+static bool is_in_trouble(const struct job_record *j)
+{
+    switch (j->state) {
+    case JOB_QUEUED:
+        return j->wait == WAIT_NEVER || j->wait == WAIT_BACKOFF;
+    case JOB_HELD:
+        return !j->goal_why[0]; // nobody held it
+    case JOB_STARTING:
+    case JOB_RUNNING:
+        return j->unsaved || j->removed[0] || (j->state == JOB_STARTING && is_barren(j));
+    default:
+        return false;
     }
 }
 
@@ -147,6 +179,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->unsaved_for_ms = j->unsaved ? (j->coord->now_ns - j->unsaved_ns) / CLOCK_MS : 0;
     s->unsaved_why = arena_strdup(a, j->unsaved_why);
     fill_threads(j, a, s);
+    s->in_trouble = is_in_trouble(j);
     return s;
 }
 

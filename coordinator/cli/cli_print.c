@@ -277,6 +277,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_text(w, "text", s->text);
     json_text(w, "store", s->store);
     json_unsaved(w, s);
+    json_bool(w, "in_trouble", s->in_trouble);
     json_count(w, "threads", s->threads ? s->threads : -1);
     json_text(w, "threads_why", s->threads_why);
 }

@@ -420,6 +420,61 @@ static void check_workers(struct check *c)
     cli_link_close(&l);
 }
 
+struct troubles {
+    size_t jobs, known;
+    char first[500]; // "NAME: what"
+};
+
+static void add_troubles(struct troubles *t, const Weft__V1__JobsReply *r)
+{
+    t->known += r->n_jobs;
+    for (size_t i = 0; i < r->n_jobs; i++)
+        if (r->jobs[i]->in_trouble && t->jobs++ == 0)
+            snprintf(t->first, sizeof t->first, "%s: %s", r->jobs[i]->name, r->jobs[i]->text);
+}
+
+// Collects the troubles of all jobs that have not ended, page by page.
+static int ask_for_troubles(const struct check *c, struct cli_link *l, struct troubles *t,
+                            struct err *e)
+{
+    Weft__V1__JobsRequest req;
+    ProtobufCMessage *reply;
+    enum rpc_code code;
+    weft__v1__jobs_request__init(&req);
+    int rc = cli_link_dial(l, c->verb, c->args->coordinator, c->args->tls, e);
+    while (!rc) {
+        rc = cli_link_try(l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, e);
+        if (rc)
+            break;
+        const Weft__V1__JobsReply *page = (const Weft__V1__JobsReply *)(const void *)reply;
+        add_troubles(t, page);
+        req.after = page->next;
+        cli_link_free(reply);
+        if (!req.after)
+            break;
+    }
+    return rc;
+}
+
+static void check_jobs(struct check *c)
+{
+    struct cli_link l = {0};
+    struct troubles t = {0};
+    struct err e = {0};
+    if (!c->reached)
+        set_result(c, WARN, "see coordinator", "not asked: the coordinator is not reached");
+    else if (ask_for_troubles(c, &l, &t, &e))
+        set_result(c, BAD, "see coordinator", "%s", e.text);
+    else if (t.jobs > 1)
+        set_result(c, WARN, "`weft jobs` says it of each, `weft why` since when",
+                   "%zu of %zu in trouble; the oldest, %s", t.jobs, t.known, t.first);
+    else if (t.jobs)
+        set_result(c, WARN, "`weft why` says since when", "%s", t.first);
+    else
+        set_result(c, OK, NULL, "%zu wait or run, none in trouble", t.known);
+    cli_link_close(&l);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct check *c);
@@ -429,7 +484,7 @@ static const struct {
     {"memlock", check_memlock},   {"clock", check_clock},
     {"sockets", check_sockets},   {"storage", check_storage},
     {"tls", check_tls},           {"coordinator", check_coordinator},
-    {"workers", check_workers},
+    {"workers", check_workers},   {"jobs", check_jobs},
 };
 
 static void print_check(const char *name, const struct check *c, struct json_out *w, bool json)

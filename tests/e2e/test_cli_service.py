@@ -20,7 +20,7 @@ ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "loss", "tokens_per_s", "samples_per_s", "eval_loss",
     "eval_accuracy", "mesh", "hosts", "restarts", "checkpoint", "exit", "priority", "ranks", "owner", "submitted",
-    "text", "store", "found", "unsaved", "threads", "threads_why",
+    "text", "store", "found", "unsaved", "in_trouble", "threads", "threads_why",
 }  # fmt: skip
 
 
@@ -396,11 +396,11 @@ def test_doctor_says_of_each_check_how_it_is_and_what_to_do(desk, place):
     report = json.loads(end.out)
     checks = {c["name"]: c for c in report["checks"]}
     assert list(checks) == ["programs", "devices", "cuda", "files", "memlock", "clock", "sockets", "storage", "tls",
-                            "coordinator", "workers"]  # fmt: skip
+                            "coordinator", "workers", "jobs"]  # fmt: skip
     for c in checks.values():
         assert c["state"] in ("ok", "warn", "bad") and c["text"]
         assert (c["todo"] is None) == (c["state"] == "ok"), c
-    for name in ("devices", "storage", "coordinator", "workers"):
+    for name in ("devices", "storage", "coordinator", "workers", "jobs"):
         assert checks[name]["state"] == "ok", checks[name]
     assert report["ok"] == all(c["state"] != "bad" for c in checks.values())
     assert end.code == (0 if report["ok"] else 1)

@@ -423,10 +423,12 @@ static void test_saves_that_fail_are_told_since_when_until_one_succeeds(void **s
     assert_int_equal(s->unsaved_for_ms, 300000 + 1000); // a restart takes a second
     assert_non_null(strstr(s->unsaved_why, "no space left"));
     assert_non_null(strstr(s->text, "not saved for 5 min, 2 saves failed: rank 0: no space left"));
+    assert_true(s->in_trouble);
     world_step(w, job, 6);
     world_save(w, job, 6);
     s = coord_status(w->c, job, &a, NULL);
     assert_int_equal(s->unsaved, 0);
+    assert_false(s->in_trouble);
     assert_string_equal(s->text, "");
     arena_clear(&a);
 }
