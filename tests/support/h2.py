@@ -91,14 +91,21 @@ class Connection:
             if kind == WINDOW_UPDATE:
                 self.window["stream" if stream else "connection"] += int.from_bytes(body, "big")
             elif kind in (SETTINGS, PING) and not flags & ACK:
-                self.s.settimeout(30)
-                self.send(frame(kind, ACK, 0, body if kind == PING else b""))
+                self.acknowledge(kind, body)
                 for i in range(0, size - 5 if kind == SETTINGS else 0, 6):
                     if int.from_bytes(body[i : i + 2], "big") == INITIAL_WINDOW:
                         self.window["stream"] += int.from_bytes(body[i + 2 : i + 6], "big") - 65535
             elif kind in (HEADERS, RST_STREAM, GOAWAY):
                 self.refused = True
         return len(got)
+
+    def acknowledge(self, kind, body):
+        """Of a peer that has closed meanwhile nothing more will come: what it said is read all the same."""
+        self.s.settimeout(30)
+        try:
+            self.send(frame(kind, ACK, 0, body if kind == PING else b""))
+        except OSError:
+            self.refused = True
 
     def pour(self, size):
         """Sends so many bytes of a message as far as the other end lets it; how many went."""
