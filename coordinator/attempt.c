@@ -78,7 +78,7 @@ void attempt_free(struct attempt *at)
 void attempt_name_places(struct attempt *at)
 {
     for (int r = 0; r < at->nranks; r++) {
-        const struct attempt_rank *k = &at->ranks[r];
+        const struct placed_rank *k = &at->ranks[r];
         char place[400];
         snprintf(place, sizeof place, "host %s device %d", host_name(at->hosts[k->host].host),
                  k->device);
@@ -138,7 +138,7 @@ static void keep_log_hosts(struct attempt *at)
 void attempt_hold(struct attempt *at)
 {
     for (int r = 0; r < at->nranks; r++) {
-        const struct attempt_rank *k = &at->ranks[r];
+        const struct placed_rank *k = &at->ranks[r];
         if (!at->hosts[k->host].reaped)
             host_hold(at->hosts[k->host].host, k->device, at->job, r);
     }
@@ -401,7 +401,7 @@ void attempt_reaped(struct attempt *at, struct attempt_host *h)
         return;
     h->reaped = true;
     for (int r = 0; r < at->nranks; r++) {
-        const struct attempt_rank *k = &at->ranks[r];
+        const struct placed_rank *k = &at->ranks[r];
         if (k->host != index)
             continue;
         host_hold(h->host, k->device, NULL, -1);

@@ -42,7 +42,7 @@ struct attempt_host {
     bool reaped;
     uint64_t sent; // the stream on which the phase's message last went out
 };
-struct attempt_rank {
+struct placed_rank {
     int host, device;
 };
 struct leader;
@@ -71,7 +71,7 @@ struct attempt {
     enum attempt_phase phase;
     int nhosts, nranks;
     struct attempt_host *hosts; // in the order of ranks
-    struct attempt_rank *ranks;
+    struct placed_rank *ranks;
     struct leader *leader;
     int64_t deadline_ns;  // of the phase; 0: none
     int64_t grace_ms;     // of STOP

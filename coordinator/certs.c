@@ -19,14 +19,14 @@
 enum { DAYS = 365 };
 #define TTL_NS (24 * 3600 * CLOCK_S)
 
-struct flags {
+struct cert_flags {
     const char *dir, *role, *out, *name;
     const char *san[TLS_SANS_MAX];
     int nsans, days, hosts;
     int64_t ttl_ns;
 };
 
-static int do_init(const struct flags *f, struct err *e)
+static int do_init(const struct cert_flags *f, struct err *e)
 {
     int rc = tls_ca_init(f->dir, f->san, f->nsans, e);
     if (rc)
@@ -40,7 +40,7 @@ static int do_init(const struct flags *f, struct err *e)
     return 0;
 }
 
-static int do_token(const struct flags *f, struct err *e)
+static int do_token(const struct cert_flags *f, struct err *e)
 {
     char token[TLS_TOKEN_MAX];
     int rc = tls_token_make(f->dir, f->role ? f->role : "worker", clock_wall_ms() / 1000,
@@ -50,7 +50,7 @@ static int do_token(const struct flags *f, struct err *e)
     return rc;
 }
 
-static int do_issue(const struct flags *f, struct err *e)
+static int do_issue(const struct cert_flags *f, struct err *e)
 {
     if (!f->name)
         return err_set(e, ERR_INVALID, "issue needs a NAME");
@@ -69,7 +69,7 @@ static int do_issue(const struct flags *f, struct err *e)
     return rc;
 }
 
-static int do_renew(const struct flags *f, struct err *e)
+static int do_renew(const struct cert_flags *f, struct err *e)
 {
     int rc = tls_ca_renew_server(f->dir, f->san, f->nsans, e);
     if (!rc)
@@ -80,7 +80,7 @@ static int do_renew(const struct flags *f, struct err *e)
 
 static const struct verb {
     const char *name, *args, *doc;
-    int (*run)(const struct flags *f, struct err *e);
+    int (*run)(const struct cert_flags *f, struct err *e);
 } verbs[] = {
     {"init", "[--tls DIR] [--san NAME|ADDRESS]...",
      "make the cluster's authority, the server's and an admin's certificate", do_init},
@@ -104,7 +104,7 @@ static void list_verbs(FILE *to)
     plain_puts(to, "  DIR is the authority's folder; else WEFT_TLS, else " DEFAULT_DIR "\n");
 }
 
-#define AT(member) offsetof(struct flags, member)
+#define AT(member) offsetof(struct cert_flags, member)
 static const struct flag_row rows[] = {
     {"tls", FLAG_TEXT, AT(dir), 0, 0, 0},
     {"san", FLAG_LIST, AT(san), 0, TLS_SANS_MAX, AT(nsans)},
@@ -116,7 +116,8 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int parse_flags(const struct verb *v, int argc, char **argv, struct flags *f, struct err *e)
+static int parse_flags(const struct verb *v, int argc, char **argv, struct cert_flags *f,
+                       struct err *e)
 {
     int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
     if (!rc && v->run == do_issue && rest < argc)
@@ -141,7 +142,7 @@ static int refuse_verb(const char *word)
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_ns = TTL_NS};
+    struct cert_flags f = {.dir = getenv("WEFT_TLS"), .days = DAYS, .ttl_ns = TTL_NS};
     struct err e = {0};
     char ca[PATH_MAX];
     if (!f.dir || !*f.dir)

@@ -26,7 +26,7 @@ enum { TLS_PATH = 4200 };
 enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
 enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
 
-struct daemon {
+struct coord_daemon {
     const struct coord_daemon_config *c;
     struct db *db;
     struct coord *coord;
@@ -53,7 +53,7 @@ static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
 }
 
 // The id beside the database is older than any row: where they differ, one of them is not ours.
-static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
+static int keep_cluster(struct coord_daemon *d, const char *beside, struct err *e)
 {
     const char *id = coord_cluster(d->coord);
     if (!beside[0])
@@ -64,7 +64,7 @@ static int keep_cluster(struct daemon *d, const char *beside, struct err *e)
                          d->c->state, id, beside);
 }
 
-static int commit_rows(struct daemon *d, const struct coord_out *out, struct err *e)
+static int commit_rows(struct coord_daemon *d, const struct coord_out *out, struct err *e)
 {
     int64_t start = clock_mono_ns();
     int rc = out->nwrites ? db_commit(d->db, out->writes, out->nwrites, e) : 0;
@@ -75,7 +75,7 @@ static int commit_rows(struct daemon *d, const struct coord_out *out, struct err
 
 // A decider that knows what the rows say. The cluster's id lies in a file beside the database, so
 // that it outlives a lost database.
-static int load_rows(struct daemon *d, char cluster[ID_LEN], struct err *e)
+static int load_rows(struct coord_daemon *d, char cluster[ID_LEN], struct err *e)
 {
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
     char boot[CLOCK_BOOT];
@@ -92,7 +92,7 @@ static int load_rows(struct daemon *d, char cluster[ID_LEN], struct err *e)
 }
 
 // ERR_LIMIT: the disk is full.
-static int start_decider(struct daemon *d, struct err *e)
+static int start_decider(struct coord_daemon *d, struct err *e)
 {
     char cluster[ID_LEN] = "";
     struct arena arena;
@@ -116,7 +116,7 @@ static int start_decider(struct daemon *d, struct err *e)
 
 // Memory is ahead of the rows: it is thrown away for what they say. `lost` is the pass that could
 // not be written, null: there is none. From here on nothing is decided; ranks train without us.
-static int stand_still(struct daemon *d, const struct coord_out *lost, struct err *e)
+static int stand_still(struct coord_daemon *d, const struct coord_out *lost, struct err *e)
 {
     char cluster[ID_LEN], why[160];
     snprintf(why, sizeof why, "read only: disk full (%.120s)", d->c->state);
@@ -132,7 +132,7 @@ static int stand_still(struct daemon *d, const struct coord_out *lost, struct er
 }
 
 // The database is opened again, since it may be open for reading alone.
-static int go_on_with_room(struct daemon *d, struct err *e)
+static int go_on_with_room(struct coord_daemon *d, struct err *e)
 {
     d->room_ns = clock_mono_ns() + ROOM_EVERY_MS * CLOCK_MS;
     if (!db_has_room(d->db))
@@ -154,7 +154,7 @@ static int go_on_with_room(struct daemon *d, struct err *e)
     return 0;
 }
 
-static int open_state(struct daemon *d, struct err *e)
+static int open_state(struct coord_daemon *d, struct err *e)
 {
     int rc = db_open(&d->db, d->c->state, e);
     rc = rc ? rc : start_decider(d, e);
@@ -163,7 +163,7 @@ static int open_state(struct daemon *d, struct err *e)
 
 // ---- listening ---------------------------------------------------------------------------------
 
-static struct rpc_tls make_tls(struct daemon *d)
+static struct rpc_tls make_tls(struct coord_daemon *d)
 {
     if (!d->c->tls_dir)
         return (struct rpc_tls){0};
@@ -174,7 +174,7 @@ static struct rpc_tls make_tls(struct daemon *d)
 }
 
 // A missing file means a wrong flag, which no restart mends, and not a failing disk.
-static int find_tls(struct daemon *d, struct err *e)
+static int find_tls(struct coord_daemon *d, struct err *e)
 {
     struct rpc_tls tls = make_tls(d);
     const char *const files[] = {tls.ca, tls.cert, tls.key};
@@ -186,13 +186,13 @@ static int find_tls(struct daemon *d, struct err *e)
 
 static void print_metrics(void *ctx, struct buf *out)
 {
-    const struct daemon *d = ctx;
+    const struct coord_daemon *d = ctx;
     metrics_print(d->coord, &d->commits, out);
 }
 
 static bool is_ready(void *ctx, struct buf *why)
 {
-    const struct daemon *d = ctx;
+    const struct coord_daemon *d = ctx;
     bool graced = clock_mono_ns() < d->grace_ns;
     if (!d->serving)
         buf_puts(why, "it is stopping\n");
@@ -223,7 +223,7 @@ static int check_unused(const char *path, struct err *e)
     return rc;
 }
 
-static int listen_one(struct daemon *d, int i, struct err *e)
+static int listen_one(struct coord_daemon *d, int i, struct err *e)
 {
     char bound[RPC_NAME_MAX * 2];
     struct rpc_server_options o = {
@@ -240,7 +240,7 @@ static int listen_one(struct daemon *d, int i, struct err *e)
     return 0;
 }
 
-static int listen_all(struct daemon *d, struct err *e)
+static int listen_all(struct coord_daemon *d, struct err *e)
 {
     int rc = find_tls(d, e);
     rc = rc ? rc : rpc_open(&d->rpc, e);
@@ -265,7 +265,7 @@ static int listen_all(struct daemon *d, struct err *e)
     return rc;
 }
 
-static int open_signals(struct daemon *d, struct err *e)
+static int open_signals(struct coord_daemon *d, struct err *e)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -275,13 +275,13 @@ static int open_signals(struct daemon *d, struct err *e)
     return d->signals < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
 }
 
-static int open_planner(struct daemon *d, struct err *e)
+static int open_planner(struct coord_daemon *d, struct err *e)
 {
     const struct planner_options o = {.program = "/proc/self/exe"};
     return planner_open(&o, &d->planner, e);
 }
 
-static void begin_serving(struct daemon *d)
+static void begin_serving(struct coord_daemon *d)
 {
     for (int i = 0; i < d->c->nlisten; i++)
         rpc_serving(d->server[i], true);
@@ -295,7 +295,7 @@ static void begin_serving(struct daemon *d)
 
 // ---- the loop ----------------------------------------------------------------------------------
 
-static int wait_ms(const struct daemon *d)
+static int wait_ms(const struct coord_daemon *d)
 {
     int64_t now = clock_mono_ns();
     int64_t due = d->room_ns ? d->room_ns : coord_due(d->coord);
@@ -310,7 +310,7 @@ static int wait_ms(const struct daemon *d)
     return ms < 0 ? 0 : ms > IDLE_MS * 60 ? IDLE_MS * 60 : (int)ms;
 }
 
-static int finish_pass(struct daemon *d, struct coord_out *out, struct err *e)
+static int finish_pass(struct coord_daemon *d, struct coord_out *out, struct err *e)
 {
     int rc = commit_rows(d, out, e);
     if (rc == ERR_LIMIT)
@@ -321,7 +321,7 @@ static int finish_pass(struct daemon *d, struct coord_out *out, struct err *e)
 }
 
 // Writes all that a pass decided in one transaction, and only then carries out its actions.
-static int take_events(struct daemon *d, struct err *e)
+static int take_events(struct coord_daemon *d, struct err *e)
 {
     struct arena arena;
     struct rpc_event ev;
@@ -342,7 +342,7 @@ static int take_events(struct daemon *d, struct err *e)
     return rc;
 }
 
-static void hear_signals(struct daemon *d, const struct pollfd *p)
+static void hear_signals(struct coord_daemon *d, const struct pollfd *p)
 {
     struct signalfd_siginfo info;
     char byte;
@@ -359,7 +359,7 @@ static void hear_signals(struct daemon *d, const struct pollfd *p)
 }
 
 // systemd wants to know that the loop goes round.
-static void feed_watchdog(struct daemon *d)
+static void feed_watchdog(struct coord_daemon *d)
 {
     int64_t now = clock_mono_ns();
     if (!d->watchdog_ns || now < d->barked_ns + d->watchdog_ns / 2)
@@ -368,7 +368,7 @@ static void feed_watchdog(struct daemon *d)
     notify_service("WATCHDOG=1");
 }
 
-static int run_loop(struct daemon *d, struct err *e)
+static int run_loop(struct coord_daemon *d, struct err *e)
 {
     int rc = 0;
     while (!d->stop && !rc) {
@@ -388,7 +388,7 @@ static int run_loop(struct daemon *d, struct err *e)
 
 int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
 {
-    struct daemon *d = calloc(1, sizeof *d);
+    struct coord_daemon *d = calloc(1, sizeof *d);
     PRE(d != NULL);
     d->c = c;
     d->signals = -1;

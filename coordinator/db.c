@@ -32,7 +32,7 @@ struct child { // a repeated field
     const char *field, *table;
     sqlite3_stmt *insert, *remove, *read;
 };
-struct table {
+struct db_table {
     const char *name;
     const ProtobufCMessageDescriptor *row;
     const char *key[KEYS_MAX];
@@ -47,7 +47,7 @@ struct table {
 };
 
 // In the order in which db_load hands rows out; [n] is the oneof case n + 1 of Write.
-static const struct table tables[] = {
+static const struct db_table tables[] = {
     {.name = "job",
      .row = &weft__rows__job__descriptor,
      .key = {"id"},
@@ -81,7 +81,7 @@ struct db {
     sqlite3 *sql;
     int lock_fd, dir_fd;
     char dir[4000];
-    struct table table[TABLES];
+    struct db_table table[TABLES];
     sqlite3_stmt *job_state, *events, *bound, *bind, *owned, *unbind;
 };
 
@@ -117,13 +117,13 @@ prepare_sql(struct db *s, sqlite3_stmt **out, struct err *e, const char *fmt, ..
     return rc ? set_sql_error(s, "statement", e) : 0;
 }
 
-static void print_columns(const struct table *t, struct buf *to, const char *each)
+static void print_columns(const struct db_table *t, struct buf *to, const char *each)
 {
     for (int i = 0; i < t->ncolumns; i++)
         buf_printf(to, "%s%s", i ? ", " : "", each ? each : t->column[i]->name);
 }
 
-static int prepare_child(struct db *s, struct child *c, const struct table *t, struct err *e)
+static int prepare_child(struct db *s, struct child *c, const struct db_table *t, struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
@@ -144,7 +144,7 @@ static int prepare_child(struct db *s, struct child *c, const struct table *t, s
     return rc;
 }
 
-static void find_columns(struct table *t)
+static void find_columns(struct db_table *t)
 {
     for (unsigned i = 0; i < t->row->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &t->row->fields[i];
@@ -155,7 +155,7 @@ static void find_columns(struct table *t)
     }
 }
 
-static int prepare_table(struct db *s, struct table *t, struct err *e)
+static int prepare_table(struct db *s, struct db_table *t, struct err *e)
 {
     struct buf names = {0}, marks = {0}, keys = {0};
     find_columns(t);
@@ -280,8 +280,8 @@ static size_t element_size(const ProtobufCFieldDescriptor *f)
     return f->type == PROTOBUF_C_TYPE_MESSAGE ? sizeof(void *) : sizeof(int64_t);
 }
 
-static int put_children(struct db *s, const struct child *c, const struct table *t, const void *row,
-                        const char *key, struct err *e)
+static int put_children(struct db *s, const struct child *c, const struct db_table *t,
+                        const void *row, const char *key, struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
@@ -306,7 +306,7 @@ static int put_children(struct db *s, const struct child *c, const struct table 
     return rc;
 }
 
-static int read_children(struct db *s, const struct child *c, const struct table *t, void *row,
+static int read_children(struct db *s, const struct child *c, const struct db_table *t, void *row,
                          const char *key, struct arena *a, struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
@@ -334,7 +334,7 @@ static int read_children(struct db *s, const struct child *c, const struct table
     return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
-static void read_row(sqlite3_stmt *q, const struct table *t, void *row, struct arena *a)
+static void read_row(sqlite3_stmt *q, const struct db_table *t, void *row, struct arena *a)
 {
     protobuf_c_message_init(t->row, row);
     for (int i = 0; i < t->ncolumns; i++)
@@ -358,12 +358,12 @@ static int check_state(struct db *s, const Weft__Rows__Job *job, struct err *e)
                    job->id, (int)job->old_state, have);
 }
 
-static const ProtobufCFieldDescriptor *find_field(const struct table *t, const char *name)
+static const ProtobufCFieldDescriptor *find_field(const struct db_table *t, const char *name)
 {
     return protobuf_c_message_descriptor_get_field_by_name(t->row, name);
 }
 
-static int put_row(struct db *s, const struct table *t, const void *row, struct err *e)
+static int put_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
 {
     for (int i = 0; i < t->ncolumns; i++)
         bind_value(t->put, i + 1, t->column[i], get_field(row, t->column[i]));
@@ -375,7 +375,7 @@ static int put_row(struct db *s, const struct table *t, const void *row, struct 
 }
 
 // Erases a row, and with a job everything that is stored about it.
-static int erase_row(struct db *s, const struct table *t, const void *row, struct err *e)
+static int erase_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
         bind_value(t->erase, k + 1, find_field(t, t->key[k]),
@@ -397,7 +397,7 @@ static int erase_row(struct db *s, const struct table *t, const void *row, struc
 static int write_one(struct db *s, const Weft__Rows__Write *w, struct err *e)
 {
     PRE(w->row_case >= 1 && (int)w->row_case <= TABLES);
-    const struct table *t = &s->table[(int)w->row_case - 1];
+    const struct db_table *t = &s->table[(int)w->row_case - 1];
     if (w->erase)
         return erase_row(s, t, w->job, e);
     int rc = t == &s->table[JOB] ? check_state(s, w->job, e) : 0;
@@ -467,7 +467,7 @@ static int load_table(struct db *s, int at,
                       int (*row)(void *, const Weft__Rows__Write *, struct err *), void *ctx,
                       struct err *e)
 {
-    const struct table *t = &s->table[at];
+    const struct db_table *t = &s->table[at];
     struct buf names = {0};
     sqlite3_stmt *q = NULL;
     print_columns(t, &names, NULL);

@@ -271,7 +271,7 @@ bool host_is_avoided(const struct coord *c, const struct host *h)
 
 // ---- what it has ----
 
-static void take_device(struct arena *a, const Weft__V1__Device *from, struct device *d)
+static void take_device(struct arena *a, const Weft__V1__Device *from, struct host_device *d)
 {
     d->kind = device_kind_of_word(from->kind);
     d->kind_word = arena_strdup(a, from->kind);
@@ -328,7 +328,7 @@ void host_take_about(struct host *h, const Weft__V1__Register *r)
     h->memory = r->memory;
     h->cores = r->cores;
     h->ndevices = (int)r->n_devices;
-    h->devices = arena_array(a, struct device, h->ndevices + 1);
+    h->devices = arena_array(a, struct host_device, h->ndevices + 1);
     for (int i = 0; i < h->ndevices; i++)
         take_device(a, r->devices[i], &h->devices[i]);
     take_lacks(a, h, r);

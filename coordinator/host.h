@@ -10,7 +10,7 @@
 #include "coordinator/coord_state.h"
 #include "coordinator/words.h"
 
-struct device {
+struct host_device {
     int kind; // enum job_device_kind; JOB_DEVICE_KINDS: none that a job can ask for
     const char *kind_word, *model; // these texts and those below are of the host's arena
     int64_t memory;
@@ -58,7 +58,7 @@ struct host {
     int64_t memory;
     int cores; // 0: not known
     int ndevices;
-    struct device *devices;
+    struct host_device *devices;
     int nlacks;
     struct lack lacks[HOST_LACKS_MAX];
 };

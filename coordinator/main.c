@@ -41,12 +41,12 @@ static const char usage[] =
     "  --ready-fd N      told the bound addresses once it serves\n"
     "  --parent-fd N     when its other end closes, the coordinator ends\n";
 
-struct flags {
+struct coordinator_flags {
     struct coord_daemon_config c;
     char state[PATH_LEN], socket[PATH_LEN];
 };
 
-#define AT(member) offsetof(struct flags, c.member)
+#define AT(member) offsetof(struct coordinator_flags, c.member)
 static const struct flag_row rows[] = {
     {"state", FLAG_TEXT, AT(state), 0, 0, 0},
     {"listen", FLAG_LIST, AT(listen), 0, LISTEN_MAX, AT(nlisten)},
@@ -58,7 +58,7 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int find_state(struct flags *f, struct err *e)
+static int find_state(struct coordinator_flags *f, struct err *e)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     if (geteuid() == 0)
@@ -74,7 +74,7 @@ static int find_state(struct flags *f, struct err *e)
 }
 
 // Listens at the address that a client tries last, after all that its environment may say.
-static int find_socket(struct flags *f, struct err *e)
+static int find_socket(struct coordinator_flags *f, struct err *e)
 {
     char folder[PATH_LEN];
     int rc = coordinator_address_default(f->socket, sizeof f->socket, e);
@@ -89,7 +89,7 @@ static int find_socket(struct flags *f, struct err *e)
                : 0;
 }
 
-static int fill_defaults(struct flags *f, struct err *e)
+static int fill_defaults(struct coordinator_flags *f, struct err *e)
 {
     int rc = f->c.state ? 0 : find_state(f, e);
     return rc || f->c.nlisten ? rc : find_socket(f, e);
@@ -124,7 +124,7 @@ static int exit_code(int rc)
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    static struct flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
+    static struct coordinator_flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
     if (argc > 1 && argv[1][0] != '-')
         return certs_main(argc - 1, argv + 1);
     if (flag_asks_help(argc, argv)) {

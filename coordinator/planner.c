@@ -12,20 +12,20 @@
 #include "common/base/list.h"
 #include "coordinator/planner_process.h"
 
-struct order {
+struct plan_request {
     struct list link;
     struct planned job;
 };
-struct slot { // of a process
+struct planner_slot { // of a process
     struct planner_process process;
-    struct order *order; // at hand; null: none
-    int64_t due_ns;      // when its time is over
+    struct plan_request *request; // at hand; null: none
+    int64_t due_ns;               // when its time is over
 };
 struct planner {
     struct planner_options o;
     char *program;
     struct list waiting, done;
-    struct slot slots[PLANNER_PROCESSES];
+    struct planner_slot slots[PLANNER_PROCESSES];
     int epoll, timer;
 };
 
@@ -51,16 +51,16 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
     return 0;
 }
 
-static void free_order(struct order *o)
+static void free_request(struct plan_request *o)
 {
     weft__v1__submit_request__free_unpacked(o->job.submit, NULL);
     free(o);
 }
 
-static void drop_all(struct list *orders)
+static void drop_all(struct list *requests)
 {
-    list_for_each (it, orders)
-        free_order(list_entry(it, struct order, link));
+    list_for_each (it, requests)
+        free_request(list_entry(it, struct plan_request, link));
 }
 
 void planner_close(struct planner *p)
@@ -69,8 +69,8 @@ void planner_close(struct planner *p)
         return;
     for (int i = 0; i < PLANNER_PROCESSES; i++) {
         planner_process_kill(&p->slots[i].process);
-        if (p->slots[i].order)
-            free_order(p->slots[i].order);
+        if (p->slots[i].request)
+            free_request(p->slots[i].request);
     }
     drop_all(&p->waiting);
     drop_all(&p->done);
@@ -103,46 +103,46 @@ static bool is_same_request(const struct planned *a, const struct planned *b)
            strcmp(a->submit->resolved, b->submit->resolved) == 0;
 }
 
-// The order that plans the same request already; null: none.
-static struct order *find_request(struct planner *p, const struct planned *job)
+// The request that was made already and is the same; null: none.
+static struct plan_request *find_request(struct planner *p, const struct planned *job)
 {
     for (int i = 0; i < PLANNER_PROCESSES; i++)
-        if (p->slots[i].order && is_same_request(&p->slots[i].order->job, job))
-            return p->slots[i].order;
+        if (p->slots[i].request && is_same_request(&p->slots[i].request->job, job))
+            return p->slots[i].request;
     list_for_each (it, &p->waiting)
-        if (is_same_request(&list_entry(it, struct order, link)->job, job))
-            return list_entry(it, struct order, link);
+        if (is_same_request(&list_entry(it, struct plan_request, link)->job, job))
+            return list_entry(it, struct plan_request, link);
     return NULL;
 }
 
 // Counts what waits or is planned, of this user or, with null, of all.
-static int count_orders(struct planner *p, const struct planned *user)
+static int count_requests(struct planner *p, const struct planned *user)
 {
     int n = 0;
     for (int i = 0; i < PLANNER_PROCESSES; i++)
-        n += p->slots[i].order && (!user || is_same_user(&p->slots[i].order->job, user));
+        n += p->slots[i].request && (!user || is_same_user(&p->slots[i].request->job, user));
     list_for_each (it, &p->waiting)
-        n += !user || is_same_user(&list_entry(it, struct order, link)->job, user);
+        n += !user || is_same_user(&list_entry(it, struct plan_request, link)->job, user);
     return n;
 }
 
-static int check_room(struct planner *p, const struct planned *job, const struct order *same,
+static int check_room(struct planner *p, const struct planned *job, const struct plan_request *same,
                       struct err *e)
 {
     if (same && same->job.ncalls == PLANNER_CALLS_MAX)
         return err_set(e, ERR_LIMIT, "this request was made %d times and is being planned",
                        PLANNER_CALLS_MAX);
-    if (!same && count_orders(p, job) >= PLANNER_USER_MAX)
+    if (!same && count_requests(p, job) >= PLANNER_USER_MAX)
         return err_set(e, ERR_LIMIT, "%d jobs of %s wait to be planned: no more at a time",
                        PLANNER_USER_MAX, job->who);
-    if (!same && count_orders(p, NULL) >= PLANNER_MAX)
+    if (!same && count_requests(p, NULL) >= PLANNER_MAX)
         return err_set(e, ERR_LIMIT, "too many jobs wait to be planned");
     return 0;
 }
 
 int planner_put(struct planner *p, const struct planned *job, struct err *e)
 {
-    struct order *o = find_request(p, job);
+    struct plan_request *o = find_request(p, job);
     int rc = check_room(p, job, o, e);
     if (rc || o)
         weft__v1__submit_request__free_unpacked(job->submit, NULL);
@@ -172,67 +172,67 @@ bool planned_forget_call(struct planned *job, uint64_t call)
 void planner_cancel(struct planner *p, uint64_t call)
 {
     for (int i = 0; i < PLANNER_PROCESSES; i++) {
-        struct slot *s = &p->slots[i];
-        if (!s->order || !planned_forget_call(&s->order->job, call) || s->order->job.ncalls)
+        struct planner_slot *s = &p->slots[i];
+        if (!s->request || !planned_forget_call(&s->request->job, call) || s->request->job.ncalls)
             continue;
         planner_process_kill(&s->process);
-        free_order(s->order);
-        s->order = NULL;
+        free_request(s->request);
+        s->request = NULL;
     }
     list_for_each (it, &p->waiting) {
-        struct order *o = list_entry(it, struct order, link);
+        struct plan_request *o = list_entry(it, struct plan_request, link);
         if (!planned_forget_call(&o->job, call) || o->job.ncalls)
             continue;
         list_remove(&o->link);
-        free_order(o);
+        free_request(o);
     }
 }
 
 // ---- the processes ----
 
-static void finish_order(struct planner *p, struct slot *s)
+static void finish_request(struct planner *p, struct planner_slot *s)
 {
-    list_append(&p->done, &s->order->link);
-    s->order = NULL;
+    list_append(&p->done, &s->request->link);
+    s->request = NULL;
 }
 
-static void hear_process(struct planner *p, struct slot *s, int64_t now)
+static void hear_process(struct planner *p, struct planner_slot *s, int64_t now)
 {
-    struct err idle, *refused = s->order ? &s->order->job.refused : &idle;
+    struct err idle, *refused = s->request ? &s->request->job.refused : &idle;
     bool heard = s->process.pid && planner_process_hear(&s->process, refused);
-    if (!s->order)
+    if (!s->request)
         return; // what is heard of an idle process is its death, which takes it out of the epoll
     if (heard) {
-        finish_order(p, s);
+        finish_request(p, s);
     } else if (now >= s->due_ns) {
         planner_process_kill(&s->process);
         err_set(refused, ERR_INVALID,
                 "planning the job took longer than %lld s: `weft plan` shows where it is too large",
                 (long long)(p->o.time_ns / CLOCK_S));
-        finish_order(p, s);
+        finish_request(p, s);
     }
 }
 
 static bool is_being_planned(const struct planner *p, const struct planned *user)
 {
     for (int i = 0; i < PLANNER_PROCESSES; i++)
-        if (p->slots[i].order && is_same_user(&p->slots[i].order->job, user))
+        if (p->slots[i].request && is_same_user(&p->slots[i].request->job, user))
             return true;
     return false;
 }
 
 // The first in line whose user has no other plan at hand; null: none.
-static struct order *find_next(struct planner *p)
+static struct plan_request *find_next(struct planner *p)
 {
     list_for_each (it, &p->waiting) {
-        struct order *o = list_entry(it, struct order, link);
+        struct plan_request *o = list_entry(it, struct plan_request, link);
         if (!is_being_planned(p, &o->job))
             return o;
     }
     return NULL;
 }
 
-static int start_process(struct planner *p, struct slot *s, struct err *e)
+static int start_process(struct planner *p, struct planner_slot *s, struct err *e)
 {
     if (s->process.pid)
         return 0;
@@ -243,10 +243,11 @@ static int start_process(struct planner *p, struct slot *s, struct err *e)
     return rc; // closing the socket takes it out
 }
 
-static void start_order(struct planner *p, struct slot *s, struct order *o, int64_t now)
+static void start_request(struct planner *p, struct planner_slot *s, struct plan_request *o,
+                          int64_t now)
 {
     list_remove(&o->link);
-    s->order = o;
+    s->request = o;
     s->due_ns = now + p->o.time_ns;
     int rc = start_process(p, s, &o->job.refused);
     if (!rc)
@@ -254,7 +255,7 @@ static void start_order(struct planner *p, struct slot *s, struct order *o, int6
     if (!rc)
         return;
     planner_process_kill(&s->process);
-    finish_order(p, s);
+    finish_request(p, s);
 }
 
 // The timer rings when the first plan's time is over, which makes planner_fd readable.
@@ -262,7 +263,7 @@ static void set_timer(struct planner *p)
 {
     int64_t due = 0;
     for (int i = 0; i < PLANNER_PROCESSES; i++)
-        if (p->slots[i].order && (!due || p->slots[i].due_ns < due))
+        if (p->slots[i].request && (!due || p->slots[i].due_ns < due))
             due = p->slots[i].due_ns;
     const struct itimerspec t = {.it_value = {due / CLOCK_S, due % CLOCK_S}};
     timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &t, NULL);
@@ -271,12 +272,12 @@ static void set_timer(struct planner *p)
 static void advance_plans(struct planner *p)
 {
     int64_t now = clock_mono_ns();
-    struct order *o;
+    struct plan_request *o;
     for (int i = 0; i < PLANNER_PROCESSES; i++)
         hear_process(p, &p->slots[i], now);
     for (int i = 0; i < PLANNER_PROCESSES && (o = find_next(p)); i++)
-        if (!p->slots[i].order)
-            start_order(p, &p->slots[i], o, now);
+        if (!p->slots[i].request)
+            start_request(p, &p->slots[i], o, now);
     set_timer(p);
 }
 
@@ -286,7 +287,7 @@ bool planner_next(struct planner *p, struct planned *out)
         advance_plans(p);
     if (list_empty(&p->done))
         return false;
-    struct order *o = list_entry(p->done.next, struct order, link);
+    struct plan_request *o = list_entry(p->done.next, struct plan_request, link);
     list_remove(&o->link);
     *out = o->job;
     free(o);

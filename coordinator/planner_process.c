@@ -22,7 +22,8 @@
 
 enum { SOCKET_FD = 0, JOB_FD = 1 };
 
-struct order { // what goes down the socket; the texts lie in the memory file, one behind the other
+// What goes down the socket. The two texts lie in the memory file, one behind the other.
+struct request_sizes {
     uint64_t base_len, text_len;
 };
 
@@ -86,7 +87,7 @@ static bool write_whole(int fd, const char *text, size_t len, off_t at)
 int planner_process_give(struct planner_process *p, const Weft__V1__SubmitRequest *job,
                          struct err *e)
 {
-    const struct order o = {strlen(job->base_dir), strlen(job->resolved)};
+    const struct request_sizes o = {strlen(job->base_dir), strlen(job->resolved)};
     if (!ftruncate(p->job, 0) && write_whole(p->job, job->base_dir, o.base_len, 0) &&
         write_whole(p->job, job->resolved, o.text_len, (off_t)o.base_len) &&
         send(p->socket, &o, sizeof o, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof o)
@@ -176,7 +177,7 @@ static char *read_text(struct arena *a, uint64_t len, off_t at)
 
 int planner_process_main(int64_t memory)
 {
-    struct order o;
+    struct request_sizes o;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)setpriority(PRIO_PROCESS, 0, 5); // the coordinator's own work goes first
     limit_memory(memory);

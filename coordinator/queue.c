@@ -40,7 +40,7 @@ static bool is_stopping(const struct job_record *j)
 
 // Whether a device will be free: also one with a rank that belongs to no attempt, since that rank
 // is being stopped.
-static bool becomes_free(const struct device *d)
+static bool becomes_free(const struct host_device *d)
 {
     return !d->holder || is_stopping(d->holder);
 }
@@ -53,7 +53,7 @@ static void add_host(struct round *r, struct host *host)
                            .address = host->address[0] != 0};
     int all = 0, coming = 0;
     for (int i = 0; i < host->ndevices; i++) {
-        const struct device *d = &host->devices[i];
+        const struct host_device *d = &host->devices[i];
         if (d->kind != r->kind)
             continue;
         all++;

@@ -79,7 +79,7 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     return r;
 }
 
-static Weft__V1__Device *describe_device(const struct device *from, struct arena *a)
+static Weft__V1__Device *describe_device(const struct host_device *from, struct arena *a)
 {
     Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
     weft__v1__device__init(d);
@@ -97,7 +97,7 @@ static Weft__V1__Device *describe_device(const struct device *from, struct arena
 
 static Weft__V1__DeviceStatus *new_device_status(const struct host *host, int i, struct arena *a)
 {
-    const struct device *d = &host->devices[i];
+    const struct host_device *d = &host->devices[i];
     Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
     weft__v1__device_status__init(s);
     s->device = i;

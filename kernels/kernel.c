@@ -69,7 +69,7 @@ int64_t op_unpadded(const struct op_call *c, int64_t n)
 
 // A part of an op that is made of others: which operands it has, inputs and then outputs as
 // attr.label counts them; the last is the part's output.
-struct part {
+struct op_part {
     enum op op;
     backend_op kernel;
     int nin, operand[5];
@@ -77,21 +77,21 @@ struct part {
 
 // Those of NORM_GRADS. The gradient may lie over what the first two sum: they come before it.
 enum { NORM_PARTS = 4 };
-static const struct part norm_grads[NORM_PARTS] = {
+static const struct op_part norm_grads[NORM_PARTS] = {
     {OP_NORM_WEIGHT_GRAD, op_norm, 2, {0, 1, 4}},
     {OP_SUM, op_sum, 1, {1, 5}},
     {OP_NORM_GRAD, op_norm, 3, {0, 1, 2, 3}},
     {OP_SUM, op_sum, 1, {3, 6}},
 };
 // The same where something is added to the gradient.
-static const struct part norm_grads_added[NORM_PARTS] = {
+static const struct op_part norm_grads_added[NORM_PARTS] = {
     {OP_NORM_WEIGHT_GRAD, op_norm, 2, {1, 2, 5}},
     {OP_SUM, op_sum, 1, {2, 6}},
     {OP_NORM_GRAD_ADD, op_norm, 4, {0, 1, 2, 3, 4}},
     {OP_SUM, op_sum, 1, {4, 7}},
 };
 
-static int run_part(struct stream_q *q, const struct op_call *c, const struct part *p,
+static int run_part(struct stream_q *q, const struct op_call *c, const struct op_part *p,
                     struct err *e)
 {
     struct op_attr attr = *c->attr;
@@ -113,7 +113,7 @@ static int run_part(struct stream_q *q, const struct op_call *c, const struct pa
 
 int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct part *part = c->nin == 4 ? norm_grads_added : norm_grads;
+    const struct op_part *part = c->nin == 4 ? norm_grads_added : norm_grads;
     int rc = 0;
     for (int k = 0; k < NORM_PARTS && !rc; k++)
         if (part[k].operand[part[k].nin] < c->nin + c->nout)
@@ -123,8 +123,8 @@ int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err 
 
 int op_matmul_sum_apart(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct part product = {OP_MATMUL, op_matmul, 2, {0, 1, 2}};
-    const struct part sum = {OP_SUM, op_sum, 1, {gemm_summed(c->attr, &c->in[0].shape), 3}};
+    const struct op_part product = {OP_MATMUL, op_matmul, 2, {0, 1, 2}};
+    const struct op_part sum = {OP_SUM, op_sum, 1, {gemm_summed(c->attr, &c->in[0].shape), 3}};
     int rc = run_part(q, c, &product, e);
     return rc ? rc : run_part(q, c, &sum, e);
 }

@@ -52,7 +52,7 @@ static const char usage[] =
     "  --ready-fd N           told the host's id when it has attached first\n"
     "  --parent-fd N          when its other end closes, ranks are killed and the worker ends\n";
 
-struct flags {
+struct worker_flags {
     const char *coordinator, *state, *tls, *name, *address, *rack, *data_root, *checkpoint_root;
     const char *rank, *share, *token;
     int cpu_devices, cuda_devices, ready_fd, parent_fd; // devices: −1 is the default
@@ -62,7 +62,7 @@ struct flags {
 
 // ---- flags ----
 
-#define AT(member) offsetof(struct flags, member)
+#define AT(member) offsetof(struct worker_flags, member)
 static const struct flag_row rows[] = {
     {"coordinator", FLAG_TEXT, AT(coordinator), 0, 0, 0},
     {"state", FLAG_TEXT, AT(state), 0, 0, 0},
@@ -83,7 +83,7 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
+static int parse_flags(int argc, char **argv, struct worker_flags *f, struct err *e)
 {
     int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
     if (!rc && rest < argc && !strcmp(argv[rest], "join")) {
@@ -99,7 +99,7 @@ static int parse_flags(int argc, char **argv, struct flags *f, struct err *e)
 
 // ---- where things are ----
 
-static int find_state_dir(const struct flags *f, char *out, size_t size, struct err *e)
+static int find_state_dir(const struct worker_flags *f, char *out, size_t size, struct err *e)
 {
     const char *base = getenv("XDG_STATE_HOME"), *user = getenv("HOME");
     int n;
@@ -116,7 +116,7 @@ static int find_state_dir(const struct flags *f, char *out, size_t size, struct 
     return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
 }
 
-static int find_rank_program(const struct flags *f, char *out, size_t size, struct err *e)
+static int find_rank_program(const struct worker_flags *f, char *out, size_t size, struct err *e)
 {
     ssize_t n;
     if (f->rank) {
@@ -137,7 +137,7 @@ struct paths {
 };
 
 // --tls DIR must have its files; STATE/tls is taken if it is there.
-static int find_tls_files(const struct flags *f, const struct home *h, struct paths *p,
+static int find_tls_files(const struct worker_flags *f, const struct home *h, struct paths *p,
                           struct rpc_tls *out, struct err *e)
 {
     char dir[PATH_LEN];
@@ -157,7 +157,7 @@ static int find_tls_files(const struct flags *f, const struct home *h, struct pa
 
 // ---- the two verbs ----
 
-struct worker {
+struct worker_setup {
     struct home home;
     struct paths tls;
     struct arena arena;
@@ -166,7 +166,7 @@ struct worker {
     char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
 };
 
-static int find_roots(const struct flags *f, struct worker *w, struct err *e)
+static int find_roots(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
     if (f->own_rights && (f->data_root || f->checkpoint_root))
         return err_set(e, ERR_INVALID, "--own-rights and roots exclude each other");
@@ -182,7 +182,7 @@ static int find_roots(const struct flags *f, struct worker *w, struct err *e)
     return 0;
 }
 
-static void choose_name(const struct flags *f, char *out, size_t size)
+static void choose_name(const struct worker_flags *f, char *out, size_t size)
 {
     snprintf(out, size, "host");
     if (f->name)
@@ -192,7 +192,7 @@ static void choose_name(const struct flags *f, char *out, size_t size)
 }
 
 // Who this host is to others.
-static int describe_host(const struct flags *f, struct worker *w, struct err *e)
+static int describe_host(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
     struct agent_config *a = &w->c.agent;
     int rc = coordinator_address(f->coordinator, w->address, sizeof w->address, e);
@@ -219,7 +219,7 @@ static int describe_host(const struct flags *f, struct worker *w, struct err *e)
     return *w->share ? 0 : err_set(e, ERR_INVALID, "--share is empty");
 }
 
-static void offer_devices(struct worker *w, const struct agent_device *d, int n)
+static void offer_devices(struct worker_setup *w, const struct agent_device *d, int n)
 {
     struct agent_config *a = &w->c.agent;
     struct agent_device *all = arena_array(&w->arena, struct agent_device, a->ndevices + n + 1);
@@ -232,7 +232,7 @@ static void offer_devices(struct worker *w, const struct agent_device *d, int n)
 }
 
 // People ask the coordinator why no host has such devices, and not this host's log.
-static void note_lack(struct worker *w, const char *kind, const char *why)
+static void note_lack(struct worker_setup *w, const char *kind, const char *why)
 {
     struct agent_config *a = &w->c.agent;
     PRE(a->nlacks < HOST_LACKS_MAX);
@@ -240,7 +240,7 @@ static void note_lack(struct worker *w, const char *kind, const char *why)
 }
 
 // A host need not have any, unless a flag says how many to offer.
-static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
+static int find_gpus(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
     const struct agent_device *d = NULL;
     struct err why = {0};
@@ -264,7 +264,7 @@ static int find_gpus(const struct flags *f, struct worker *w, struct err *e)
     return 0;
 }
 
-static int find_devices(const struct flags *f, struct worker *w, struct err *e)
+static int find_devices(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
     const struct agent_device *d = NULL;
     int cpus = f->cpu_devices >= 0 ? f->cpu_devices : cores_usable(), n = 0;
@@ -279,7 +279,7 @@ static int find_devices(const struct flags *f, struct worker *w, struct err *e)
     return w->c.agent.ndevices ? 0 : err_set(e, ERR_INVALID, "this host offers no device");
 }
 
-static int prepare_worker(const struct flags *f, struct worker *w, struct err *e)
+static int prepare_worker(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
     char state[4000];
     int rc = find_state_dir(f, state, sizeof state, e);
@@ -302,9 +302,9 @@ static int choose_exit_code(int rc)
     return rc == 0 ? 0 : config ? WORKER_EXIT_CONFIG : WORKER_EXIT_INTERNAL;
 }
 
-static int run_worker(const struct flags *f)
+static int run_worker(const struct worker_flags *f)
 {
-    static struct worker w;
+    static struct worker_setup w;
     struct err e = {0};
     int code = 0;
     w.home.lock = -1;
@@ -318,7 +318,7 @@ static int run_worker(const struct flags *f)
     return rc ? choose_exit_code(rc) : code;
 }
 
-static int run_join(const struct flags *f)
+static int run_join(const struct worker_flags *f)
 {
     struct home h = {.lock = -1};
     struct err e = {0};
@@ -350,11 +350,11 @@ static void raise_limits(void)
 
 int main(int argc, char **argv)
 {
-    struct flags f = {.cpu_devices = -1,
-                      .cuda_devices = -1,
-                      .ready_fd = -1,
-                      .parent_fd = -1,
-                      .grace_ns = GRACE_S * CLOCK_S};
+    struct worker_flags f = {.cpu_devices = -1,
+                             .cuda_devices = -1,
+                             .ready_fd = -1,
+                             .parent_fd = -1,
+                             .grace_ns = GRACE_S * CLOCK_S};
     struct err e = {0};
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);

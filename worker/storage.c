@@ -46,7 +46,7 @@ struct storage {
     struct list done;    // answer
 };
 
-struct answer {
+struct storage_answer {
     struct list link;
     Weft__V1__StorageDone *message;
 };
@@ -398,7 +398,7 @@ static void push_answer(struct storage *s, const Weft__V1__StorageDone *m)
 {
     size_t len = weft__v1__storage_done__get_packed_size(m);
     uint8_t *bytes = malloc(len + 1);
-    struct answer *a = calloc(1, sizeof *a);
+    struct storage_answer *a = calloc(1, sizeof *a);
     uint64_t one = 1;
     PRE(bytes && a);
     weft__v1__storage_done__pack(m, bytes);
@@ -541,7 +541,7 @@ Weft__V1__StorageDone *storage_next(struct storage *s)
     (void)got;
     pthread_mutex_lock(&s->mutex);
     if (!list_empty(&s->done)) {
-        struct answer *a = list_entry(s->done.next, struct answer, link);
+        struct storage_answer *a = list_entry(s->done.next, struct storage_answer, link);
         list_remove(&a->link);
         m = a->message;
         free(a);

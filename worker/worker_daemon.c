@@ -42,7 +42,7 @@ struct late { // an event that an action caused: it is fed when all actions are 
     char text[1000];
 };
 
-struct daemon {
+struct worker_daemon {
     const struct worker_daemon_config *c;
     struct agent *agent;
     struct poll_loop *loop;
@@ -65,11 +65,11 @@ struct daemon {
     int code;
 };
 
-static void feed_agent(struct daemon *d, struct agent_event ev);
+static void feed_agent(struct worker_daemon *d, struct agent_event ev);
 
 // ---- actions ----
 
-static void feed_later(struct daemon *d, struct agent_event ev, const char *text)
+static void feed_later(struct worker_daemon *d, struct agent_event ev, const char *text)
 {
     PRE(d->nlate < LATE_MAX);
     struct late *l = &d->late[d->nlate++];
@@ -77,25 +77,25 @@ static void feed_later(struct daemon *d, struct agent_event ev, const char *text
     snprintf(l->text, sizeof l->text, "%s", text);
 }
 
-static void end_with_error(struct daemon *d, const struct err *e)
+static void end_with_error(struct worker_daemon *d, const struct err *e)
 {
     log_error("worker", "%s", e->text);
     d->exits = true;
     d->code = WORKER_EXIT_INTERNAL;
 }
 
-static void do_connect(struct daemon *d, const struct agent_action *a)
+static void do_connect(struct worker_daemon *d, const struct agent_action *a)
 {
     d->connect_ns = clock_mono_ns() + a->wait_ns;
 }
 
-static void do_disconnect(struct daemon *d, const struct agent_action *a)
+static void do_disconnect(struct worker_daemon *d, const struct agent_action *a)
 {
     log_warn("worker", "leaves the coordinator: %s", a->text);
     rpc_cancel(d->rpc, d->call);
 }
 
-static void do_send(struct daemon *d, const struct agent_action *a)
+static void do_send(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
     if (!d->call || !rpc_send(d->rpc, d->call, &a->up->base, &e))
@@ -104,7 +104,7 @@ static void do_send(struct daemon *d, const struct agent_action *a)
     rpc_cancel(d->rpc, d->call); // what counts is brought by the next Register
 }
 
-static void do_spawn(struct daemon *d, const struct agent_action *a)
+static void do_spawn(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
     struct agent_event ev = {.kind = AGENT_EV_SPAWNED, .slot = a->slot};
@@ -114,27 +114,27 @@ static void do_spawn(struct daemon *d, const struct agent_action *a)
     feed_later(d, ev, e.text);
 }
 
-static void do_frame(struct daemon *d, const struct agent_action *a)
+static void do_frame(struct worker_daemon *d, const struct agent_action *a)
 {
     supervise_frame(d->supervise, a->slot, a->frame);
 }
 
-static void do_kill(struct daemon *d, const struct agent_action *a)
+static void do_kill(struct worker_daemon *d, const struct agent_action *a)
 {
     supervise_kill(d->supervise, a->slot, a->signal);
 }
 
-static void do_storage(struct daemon *d, const struct agent_action *a)
+static void do_storage(struct worker_daemon *d, const struct agent_action *a)
 {
     storage_ask(d->storage, a->storage, d->c->home->cluster);
 }
 
-static void do_logs(struct daemon *d, const struct agent_action *a)
+static void do_logs(struct worker_daemon *d, const struct agent_action *a)
 {
     logs_ask(d->logs, a->log);
 }
 
-static void do_clear(struct daemon *d, const struct agent_action *a)
+static void do_clear(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
     (void)a;
@@ -148,28 +148,28 @@ static void do_clear(struct daemon *d, const struct agent_action *a)
                e.text);
 }
 
-static void do_remember(struct daemon *d, const struct agent_action *a)
+static void do_remember(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
     if (home_remember(d->c->home, a->cluster, &e))
         end_with_error(d, &e);
 }
 
-static void do_forget(struct daemon *d, const struct agent_action *a)
+static void do_forget(struct worker_daemon *d, const struct agent_action *a)
 {
     supervise_forget(d->supervise, a->job, a->epoch);
 }
 
-static void do_exit(struct daemon *d, const struct agent_action *a)
+static void do_exit(struct worker_daemon *d, const struct agent_action *a)
 {
     log_info("worker", "ends: %s", a->text);
     d->exits = true;
     d->code = a->code;
 }
 
-static void carry_out(struct daemon *d, const struct agent_out *out)
+static void carry_out(struct worker_daemon *d, const struct agent_out *out)
 {
-    static void (*const acts[])(struct daemon *, const struct agent_action *) = {
+    static void (*const acts[])(struct worker_daemon *, const struct agent_action *) = {
         [AGENT_CONNECT] = do_connect, [AGENT_DISCONNECT] = do_disconnect,
         [AGENT_SEND] = do_send,       [AGENT_SPAWN] = do_spawn,
         [AGENT_FRAME] = do_frame,     [AGENT_KILL] = do_kill,
@@ -181,7 +181,7 @@ static void carry_out(struct daemon *d, const struct agent_out *out)
         acts[out->v[i].kind](d, &out->v[i]);
 }
 
-static void step_agent(struct daemon *d, struct agent_event *ev)
+static void step_agent(struct worker_daemon *d, struct agent_event *ev)
 {
     struct arena arena;
     arena_init(&arena);
@@ -194,7 +194,7 @@ static void step_agent(struct daemon *d, struct agent_event *ev)
 
 // An event that an action causes (a spawn that failed, a line that was asked for) waits until all
 // actions are done.
-static void feed_agent(struct daemon *d, struct agent_event ev)
+static void feed_agent(struct worker_daemon *d, struct agent_event ev)
 {
     bool outer = !d->feeding;
     d->feeding = true;
@@ -212,14 +212,14 @@ static void feed_agent(struct daemon *d, struct agent_event ev)
 
 // ---- the coordinator ----
 
-static void open_stream(struct daemon *d)
+static void open_stream(struct worker_daemon *d)
 {
     d->connect_ns = 0;
     d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
     feed_agent(d, (struct agent_event){.kind = AGENT_EV_OPEN});
 }
 
-static void note_attached(struct daemon *d)
+static void note_attached(struct worker_daemon *d)
 {
     char line[64];
     log_info("worker", "attached to %s", d->c->coordinator);
@@ -232,7 +232,7 @@ static void note_attached(struct daemon *d)
 }
 
 // The first failure is logged, and one that says something new, then one a minute.
-static void say_lost(struct daemon *d, const char *why)
+static void say_lost(struct worker_daemon *d, const char *why)
 {
     int64_t now = clock_mono_ns();
     if (d->lost_ns && now - d->lost_ns < REMIND_NS &&
@@ -243,7 +243,7 @@ static void say_lost(struct daemon *d, const char *why)
     log_warn("worker", "the stream to %s ended: %s", d->c->coordinator, why);
 }
 
-static void on_stream(struct daemon *d, struct rpc_event *ev)
+static void on_stream(struct worker_daemon *d, struct rpc_event *ev)
 {
     if (ev->call != d->call)
         return;
@@ -263,7 +263,7 @@ static void on_stream(struct daemon *d, struct rpc_event *ev)
 
 static void on_rpc(void *ctx, uint32_t events)
 {
-    struct daemon *d = ctx;
+    struct worker_daemon *d = ctx;
     struct rpc_event ev;
     (void)events;
     while (!d->exits && rpc_next(d->rpc, &ev)) {
@@ -301,13 +301,13 @@ static void on_log(void *ctx, const Weft__V1__LogChunk *chunk)
 // Logs share the stream with heartbeats and frames, and give way to them.
 static bool has_no_room_for_logs(void *ctx)
 {
-    struct daemon *d = ctx;
+    struct worker_daemon *d = ctx;
     return rpc_lags(d->rpc, d->call);
 }
 
 static void on_storage(void *ctx, uint32_t events)
 {
-    struct daemon *d = ctx;
+    struct worker_daemon *d = ctx;
     Weft__V1__StorageDone *m;
     (void)events;
     while ((m = storage_next(d->storage))) {
@@ -320,7 +320,7 @@ static void on_storage(void *ctx, uint32_t events)
 
 static void on_signal(void *ctx, uint32_t events)
 {
-    struct daemon *d = ctx;
+    struct worker_daemon *d = ctx;
     struct signalfd_siginfo info;
     (void)events;
     while (read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
@@ -333,7 +333,7 @@ static void on_signal(void *ctx, uint32_t events)
 // The process that started this worker is gone, and would not want its ranks to stay.
 static void on_parent(void *ctx, uint32_t events)
 {
-    struct daemon *d = ctx;
+    struct worker_daemon *d = ctx;
     char rest[64];
     if ((events & EPOLLIN) && read(d->c->parent_fd, rest, sizeof rest) > 0)
         return;
@@ -345,7 +345,7 @@ static void on_parent(void *ctx, uint32_t events)
 
 // ---- the loop ----
 
-static void run_once(struct daemon *d)
+static void run_once(struct worker_daemon *d)
 {
     int64_t now = clock_mono_ns(), due = deadline_earlier(agent_due(d->agent), d->connect_ns);
     if (agent_living(d->agent))
@@ -366,7 +366,7 @@ static void run_once(struct daemon *d)
 }
 
 // Lets what was sent last leave before the process does.
-static void say_goodbye(struct daemon *d)
+static void say_goodbye(struct worker_daemon *d)
 {
     int64_t until = clock_mono_ns() + GOODBYE_NS;
     struct rpc_event ev;
@@ -387,7 +387,7 @@ static void say_goodbye(struct daemon *d)
 
 // ---- life ----
 
-static int open_agent(struct daemon *d, struct err *e)
+static int open_agent(struct worker_daemon *d, struct err *e)
 {
     struct agent_config a = d->c->agent;
     int rc = entropy_id(d->incarnation, e);
@@ -400,7 +400,7 @@ static int open_agent(struct daemon *d, struct err *e)
     return rc;
 }
 
-static int open_hands(struct daemon *d, struct err *e)
+static int open_hands(struct worker_daemon *d, struct err *e)
 {
     char jobs[4100];
     struct supervise_config s = {
@@ -419,7 +419,7 @@ static int open_hands(struct daemon *d, struct err *e)
     return rc ? rc : storage_open(&t, &d->storage, e);
 }
 
-static int open_channel(struct daemon *d, struct err *e)
+static int open_channel(struct worker_daemon *d, struct err *e)
 {
     struct rpc_channel_options o = {
         .address = d->c->coordinator, .tls = d->c->tls, .max_backoff_ns = BACKOFF_NS};
@@ -427,7 +427,7 @@ static int open_channel(struct daemon *d, struct err *e)
     return rc ? rc : rpc_dial(d->rpc, &o, &d->channel, e);
 }
 
-static int watch_descriptors(struct daemon *d, struct err *e)
+static int watch_descriptors(struct worker_daemon *d, struct err *e)
 {
     struct poll_loop_source *none;
     sigset_t set;
@@ -444,7 +444,7 @@ static int watch_descriptors(struct daemon *d, struct err *e)
     return rc;
 }
 
-static void clear_daemon(struct daemon *d)
+static void clear_daemon(struct worker_daemon *d)
 {
     supervise_close(d->supervise);
     storage_close(d->storage);
@@ -459,7 +459,7 @@ static void clear_daemon(struct daemon *d)
 
 int worker_daemon_run(const struct worker_daemon_config *c, int *code, struct err *e)
 {
-    struct daemon d = {.c = c, .signals = -1};
+    struct worker_daemon d = {.c = c, .signals = -1};
     d.late = calloc(LATE_MAX, sizeof *d.late);
     PRE(d.late != NULL);
     int rc = open_agent(&d, e);

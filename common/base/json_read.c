@@ -12,7 +12,7 @@
 #include "common/base/json.h"
 #include "common/base/utf8.h"
 
-struct reader {
+struct json_reader {
     struct arena *arena;
     const char *text;
     size_t len, at;
@@ -20,23 +20,23 @@ struct reader {
     struct err *e;
 };
 
-static int fail_at(struct reader *r, size_t offset, const char *what)
+static int fail_at(struct json_reader *r, size_t offset, const char *what)
 {
     return err_set(r->e, ERR_DATA, "JSON at byte %zu: %s", offset, what);
 }
 
-static int report_error(struct reader *r, const char *what)
+static int report_error(struct json_reader *r, const char *what)
 {
     return fail_at(r, r->at, r->at < r->len ? what : "the text ends too early");
 }
 
 // The next byte, or 0 at the end; a zero byte inside the text is not valid anywhere.
-static char peek_byte(const struct reader *r)
+static char peek_byte(const struct json_reader *r)
 {
     return r->at < r->len ? r->text[r->at] : 0;
 }
 
-static void skip_space(struct reader *r)
+static void skip_space(struct json_reader *r)
 {
     while (r->at < r->len && strchr(" \t\n\r", r->text[r->at]) && r->text[r->at])
         r->at++;
@@ -44,7 +44,7 @@ static void skip_space(struct reader *r)
 
 // ---- strings -----------------------------------------------------------------------------------
 // The offset of the quote that ends the string whose first byte is next.
-static int find_quote(struct reader *r, size_t *end)
+static int find_quote(struct json_reader *r, size_t *end)
 {
     size_t i = r->at;
     while (i < r->len && r->text[i] != '"')
@@ -53,7 +53,7 @@ static int find_quote(struct reader *r, size_t *end)
     return i < r->len ? 0 : fail_at(r, r->len, "the text ends inside a string");
 }
 
-static int read_hex4(struct reader *r, uint32_t *out)
+static int read_hex4(struct json_reader *r, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, r->at++) {
@@ -69,7 +69,7 @@ static int read_hex4(struct reader *r, uint32_t *out)
 }
 
 // What follows "\u": one code unit, or two that make a surrogate pair.
-static int read_code_point(struct reader *r, uint32_t *out)
+static int read_code_point(struct json_reader *r, uint32_t *out)
 {
     size_t start = r->at;
     uint32_t low;
@@ -106,7 +106,7 @@ static char *put_utf8(char *to, uint32_t c)
     return to;
 }
 
-static int read_escape(struct reader *r, char **to)
+static int read_escape(struct json_reader *r, char **to)
 {
     static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
     char c = r->text[++r->at];
@@ -126,7 +126,7 @@ static int read_escape(struct reader *r, char **to)
     return rc;
 }
 
-static int read_string(struct reader *r, const char **out)
+static int read_string(struct json_reader *r, const char **out)
 {
     size_t end;
     r->at++;
@@ -157,7 +157,7 @@ static int read_string(struct reader *r, const char **out)
 }
 
 // ---- numbers and words -------------------------------------------------------------------------
-static size_t skip_digits(struct reader *r)
+static size_t skip_digits(struct json_reader *r)
 {
     size_t start = r->at;
     while (peek_byte(r) >= '0' && peek_byte(r) <= '9')
@@ -166,7 +166,7 @@ static size_t skip_digits(struct reader *r)
 }
 
 // Moves past a number by RFC 8259's grammar; *is_int: it has neither fraction nor exponent.
-static int skip_number(struct reader *r, bool *is_int)
+static int skip_number(struct json_reader *r, bool *is_int)
 {
     *is_int = true;
     if (peek_byte(r) == '-')
@@ -192,7 +192,7 @@ static int skip_number(struct reader *r, bool *is_int)
     return 0;
 }
 
-static int read_number(struct reader *r, struct json *v)
+static int read_number(struct json_reader *r, struct json *v)
 {
     char text[JSON_MAX_NUMBER + 1]; // strtod wants a zero byte behind the number
     int rc = skip_number(r, &v->is_int);
@@ -219,7 +219,7 @@ static int read_number(struct reader *r, struct json *v)
     return 0;
 }
 
-static int read_word(struct reader *r, struct json *v)
+static int read_word(struct json_reader *r, struct json *v)
 {
     static const struct {
         const char *word;
@@ -240,7 +240,7 @@ static int read_word(struct reader *r, struct json *v)
 }
 
 // ---- arrays and objects ------------------------------------------------------------------------
-static int read_value(struct reader *r, struct json **out);
+static int read_value(struct json_reader *r, struct json **out);
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -249,7 +249,7 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static int refuse_duplicates(struct reader *r, const struct json *object)
+static int refuse_duplicates(struct json_reader *r, const struct json *object)
 {
     if (object->count < 2)
         return 0;
@@ -268,7 +268,7 @@ static int refuse_duplicates(struct reader *r, const struct json *object)
     return rc;
 }
 
-static int read_key(struct reader *r, const char **key)
+static int read_key(struct json_reader *r, const char **key)
 {
     skip_space(r);
     if (peek_byte(r) != '"')
@@ -283,7 +283,7 @@ static int read_key(struct reader *r, const char **key)
     return 0;
 }
 
-static int read_members(struct reader *r, struct json *v, char close)
+static int read_members(struct json_reader *r, struct json *v, char close)
 {
     struct json **tail = &v->first;
     const char *key = NULL;
@@ -306,7 +306,7 @@ static int read_members(struct reader *r, struct json *v, char close)
     return v->type == JSON_OBJECT ? refuse_duplicates(r, v) : 0;
 }
 
-static int read_container(struct reader *r, struct json *v, enum json_type type, char close)
+static int read_container(struct json_reader *r, struct json *v, enum json_type type, char close)
 {
     if (r->depth == JSON_MAX_DEPTH)
         return err_set(r->e, ERR_LIMIT, "JSON at byte %zu: nested deeper than %d", r->at,
@@ -324,7 +324,7 @@ static int read_container(struct reader *r, struct json *v, enum json_type type,
     return rc;
 }
 
-static int read_value(struct reader *r, struct json **out)
+static int read_value(struct json_reader *r, struct json **out)
 {
     skip_space(r);
     if (r->values++ == JSON_MAX_VALUES)
@@ -347,7 +347,7 @@ static int read_value(struct reader *r, struct json **out)
 
 int json_parse(struct arena *a, const char *text, size_t len, struct json **out, struct err *e)
 {
-    struct reader r = {.arena = a, .text = text, .len = len, .e = e};
+    struct json_reader r = {.arena = a, .text = text, .len = len, .e = e};
     struct json *root = NULL;
     *out = NULL;
     if (len > JSON_MAX_BYTES)

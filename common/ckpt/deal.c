@@ -71,14 +71,14 @@ static int check_parts(struct arena *a, const struct deal_part *parts, int n, in
 }
 
 // ---- dealing ----
-struct order {
+struct dealt_part {
     int part, class; // 0: one holder, 1: whole, 2: cut
     uint64_t bytes;
 };
 
 static int compare_classes(const void *a, const void *b)
 {
-    const struct order *x = a, *y = b;
+    const struct dealt_part *x = a, *y = b;
     if (x->class != y->class)
         return x->class - y->class;
     if (x->bytes != y->bytes)
@@ -172,12 +172,12 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
     if (rc)
         return rc;
     *out = (struct deal){.nranks = nranks, .rank = arena_array(a, struct deal_rank, nranks)};
-    struct order *order = arena_array(a, struct order, nparts ? nparts : 1);
+    struct dealt_part *order = arena_array(a, struct dealt_part, nparts ? nparts : 1);
     int *held = arena_array(a, int, nranks);
     for (int i = 0; i < nparts; i++) {
         uint64_t bytes = box_bytes(&parts[i].box, parts[i].dtype);
         int class = parts[i].nranks == 1 ? 0 : can_cut(&parts[i], bytes) ? 2 : 1;
-        order[i] = (struct order){.part = i, .class = class, .bytes = bytes};
+        order[i] = (struct dealt_part){.part = i, .class = class, .bytes = bytes};
         for (int k = 0; k < parts[i].nranks; k++)
             held[parts[i].ranks[k]]++;
     }

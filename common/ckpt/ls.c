@@ -155,7 +155,7 @@ static int collect_store(struct ls *l, const struct store *s, struct err *e)
     return rc ? rc : collect_unused(l, s, e);
 }
 
-struct names {
+struct name_list {
     struct arena *arena;
     const char **v;
     int n, cap;
@@ -163,7 +163,7 @@ struct names {
 
 static int collect_name(void *arg, const char *name, struct err *e)
 {
-    struct names *x = arg;
+    struct name_list *x = arg;
     (void)e;
     x->v = arena_grow(x->arena, x->v, sizeof *x->v, x->n, &x->cap);
     x->v[x->n++] = arena_strdup(x->arena, name);
@@ -173,7 +173,7 @@ static int collect_name(void *arg, const char *name, struct err *e)
 // A directory of jobs' directories: those that have an OWNER.
 static int collect_below(struct ls *l, const struct store *s, struct err *e)
 {
-    struct names names = {.arena = &l->arena};
+    struct name_list names = {.arena = &l->arena};
     int rc = durable_list(s->fd, collect_name, &names, e);
     if (names.n)
         qsort(names.v, (size_t)names.n, sizeof *names.v, compare_names);

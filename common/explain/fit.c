@@ -395,16 +395,16 @@ static struct advice find_advice(struct fitting *f, const struct compiled *c)
 // ---- the finding --------------------------------------------------------------------------------
 
 // A part of what a device holds: which is the most decides what the message is about.
-struct part {
+struct memory_part {
     const char *what;
     uint64_t bytes;
     enum buffer_kind kind; // whose largest buffer is named: of what follows from parameters, theirs
 };
 enum { PARTS = 6 };
 
-static void list_parts(const struct memory *m, struct part parts[PARTS])
+static void list_parts(const struct memory *m, struct memory_part parts[PARTS])
 {
-    const struct part all[PARTS] = {
+    const struct memory_part all[PARTS] = {
         {"params", m->params, BUFFER_PARAM},       {"grads", m->grads, BUFFER_PARAM},
         {"optimizer", m->optimizer, BUFFER_PARAM}, {"copies", m->copies, BUFFER_PARAM},
         {"stash", m->stash, BUFFER_STASH},         {"transient", m->transient, BUFFER_TRANSIENT},
@@ -412,9 +412,9 @@ static void list_parts(const struct memory *m, struct part parts[PARTS])
     memcpy(parts, all, sizeof all);
 }
 
-static struct part find_largest_part(const struct memory *m)
+static struct memory_part find_largest_part(const struct memory *m)
 {
-    struct part parts[PARTS], most;
+    struct memory_part parts[PARTS], most;
     list_parts(m, parts);
     most = parts[0];
     for (int i = 1; i < PARTS; i++)
@@ -437,13 +437,13 @@ static const struct buffer *find_largest(const struct compiled *c, enum buffer_k
 }
 
 static const char *write_message(const struct fitting *f, const struct memory *m,
-                                 const struct part *part, const struct buffer *most, uint64_t need,
-                                 const struct advice *advice)
+                                 const struct memory_part *part, const struct buffer *most,
+                                 uint64_t need, const struct advice *advice)
 {
-    struct part parts[PARTS + 2];
+    struct memory_part parts[PARTS + 2];
     list_parts(m, parts);
-    parts[PARTS] = (struct part){"workspace", m->workspace, BUFFER_WORKSPACE};
-    parts[PARTS + 1] = (struct part){"libraries", f->device->libraries, BUFFER_WORKSPACE};
+    parts[PARTS] = (struct memory_part){"workspace", m->workspace, BUFFER_WORKSPACE};
+    parts[PARTS + 1] = (struct memory_part){"libraries", f->device->libraries, BUFFER_WORKSPACE};
     struct buf b = {0};
     buf_puts(&b, "a device needs ");
     buf_bytes(&b, need);
@@ -489,7 +489,7 @@ void fit_check_within(const struct job *job, build_fn build, const struct device
     uint64_t need = f.least = fit_need(c, d);
     const struct advice advice =
         found->errors ? (struct advice){0} : find_advice(&f, c); // errors first
-    const struct part part = find_largest_part(&c->memory);
+    const struct memory_part part = find_largest_part(&c->memory);
     const struct buffer *most = find_largest(c, part.kind);
     findings_add(found, &(struct finding){
                             .code = FINDING_DOES_NOT_FIT,

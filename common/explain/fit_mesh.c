@@ -9,7 +9,7 @@
 
 enum { MANY = 8, FEW_STAGES = 2, SOME_STAGES = 4 }; // of more than MANY, these are looked at first
 
-struct search {
+struct mesh_search {
     struct fitting *f;
     struct fit_axes axes;
     struct settings helped; // the first that fits with remat and microbatches
@@ -42,7 +42,8 @@ static bool is_named(const struct fit_axes *axes, const char *name)
     return false;
 }
 
-static const char *print_mesh(const struct search *s, const struct candidate *c, int64_t stages)
+static const char *print_mesh(const struct mesh_search *s, const struct candidate *c,
+                              int64_t stages)
 {
     const struct job_mesh *mesh = &s->f->job->mesh;
     const struct fit_axes *axes = &s->axes;
@@ -58,19 +59,19 @@ static const char *print_mesh(const struct search *s, const struct candidate *c,
     return buf_keep(&b, s->f->arena);
 }
 
-static void put_number(const struct search *s, struct settings *to, const char *key, int64_t n)
+static void put_number(const struct mesh_search *s, struct settings *to, const char *key, int64_t n)
 {
     settings_put(to, arena_printf(s->f->arena, "%s=%lld", key, (long long)n));
 }
 
-static void put_microbatches(const struct search *s, struct settings *to, int64_t n)
+static void put_microbatches(const struct mesh_search *s, struct settings *to, int64_t n)
 {
     if (n != s->f->job->train.microbatches)
         put_number(s, to, "train.microbatches", n);
 }
 
 // "KEY=[names, axis]"
-static void put_axis_among(const struct search *s, struct settings *to, const char *key,
+static void put_axis_among(const struct mesh_search *s, struct settings *to, const char *key,
                            const struct job_names *names, const char *axis)
 {
     struct buf b = {0};
@@ -84,7 +85,7 @@ static void put_axis_among(const struct search *s, struct settings *to, const ch
 }
 
 // Weights are cut on the axis of the batch, by the job's rules or by ones that are put beside it.
-static void put_weights(const struct search *s, struct settings *to)
+static void put_weights(const struct mesh_search *s, struct settings *to)
 {
     const struct job_sharding *sharding = &s->f->job->sharding;
     const struct job_rule *embed = job_rule_find(sharding, "embed");
@@ -93,7 +94,7 @@ static void put_weights(const struct search *s, struct settings *to)
 }
 
 // A list of layers is one of the job's own stages, and so are chunks.
-static void put_pipeline(const struct search *s, struct settings *to, int64_t stages)
+static void put_pipeline(const struct mesh_search *s, struct settings *to, int64_t stages)
 {
     const struct job *job = s->f->job;
     if (job->pipeline.stages.n)
@@ -107,7 +108,7 @@ static void put_pipeline(const struct search *s, struct settings *to, int64_t st
     }
 }
 
-static struct settings make_settings(const struct search *s, const struct candidate *c,
+static struct settings make_settings(const struct mesh_search *s, const struct candidate *c,
                                      int64_t stages)
 {
     struct settings to = {0};
@@ -119,7 +120,7 @@ static struct settings make_settings(const struct search *s, const struct candid
 }
 
 // Adds the kind of remat that needs the least memory. Without stages full needs more than block.
-static void put_remat(const struct search *s, struct settings *to, int64_t stages)
+static void put_remat(const struct mesh_search *s, struct settings *to, int64_t stages)
 {
     int remat = s->f->job->train.remat;
     if (job_has_insides(s->f->job) &&
@@ -148,7 +149,7 @@ static int64_t find_microbatches(int64_t own, int64_t samples, int64_t least)
 }
 
 // False if the job cannot be on this mesh.
-static bool make_candidate(const struct search *s, int64_t stages, int64_t heads,
+static bool make_candidate(const struct mesh_search *s, int64_t stages, int64_t heads,
                            struct candidate *c)
 {
     const struct job *job = s->f->job;
@@ -179,8 +180,8 @@ static bool make_candidate(const struct search *s, int64_t stages, int64_t heads
 }
 
 // The job of a few of its stages, each with as many layers as a stage of the whole.
-static uint64_t need_with_stages(const struct search *s, const struct candidate *c, int64_t stages,
-                                 int64_t microbatches)
+static uint64_t need_with_stages(const struct mesh_search *s, const struct candidate *c,
+                                 int64_t stages, int64_t microbatches)
 {
     const struct job *job = s->f->job;
     int64_t layers = (job_layers(job) + c->stages - 1) / c->stages;
@@ -195,7 +196,7 @@ static uint64_t need_with_stages(const struct search *s, const struct candidate 
 
 // Estimates what many stages need from what few of them do: the first of n stages holds what the
 // backward reads of n microbatches, if there are as many. As in fit_about(), 0: there is no estimate.
-static uint64_t about_stages(const struct search *s, const struct candidate *c)
+static uint64_t about_stages(const struct mesh_search *s, const struct candidate *c)
 {
     int64_t n = c->microbatches, fewer = n < FEW_STAGES ? n : FEW_STAGES,
             some = n < SOME_STAGES ? n : SOME_STAGES;
@@ -209,7 +210,7 @@ static uint64_t about_stages(const struct search *s, const struct candidate *c)
 
 // Looks at what a mesh needs at the least: of few layers or stages, then of all, with few
 // microbatches.
-static bool may_fit(struct search *s, const struct candidate *c)
+static bool may_fit(struct mesh_search *s, const struct candidate *c)
 {
     bool many = c->stages > MANY && fit_sets_layers(s->f);
     uint64_t about = many ? about_stages(s, c) : fit_about(s->f, &c->small);
@@ -222,7 +223,7 @@ static bool may_fit(struct search *s, const struct candidate *c)
     return need && need <= s->f->device->memory;
 }
 
-static void try_mesh(struct search *s, int64_t stages, int64_t heads)
+static void try_mesh(struct mesh_search *s, int64_t stages, int64_t heads)
 {
     struct candidate c;
     if (!make_candidate(s, stages, heads, &c) || !may_fit(s, &c))
@@ -240,13 +241,13 @@ static bool has_axes(const struct fit_axes *axes, int64_t stages, int64_t heads)
            (axes->heads || heads == 1);
 }
 
-static bool is_possible(const struct search *s, int64_t stages, int64_t heads)
+static bool is_possible(const struct mesh_search *s, int64_t stages, int64_t heads)
 {
     return s->axes.devices % stages == 0 && s->axes.devices / stages % heads == 0 &&
            has_axes(&s->axes, stages, heads) && (stages == 1 || stages <= job_layers(s->f->job));
 }
 
-static void search_meshes(struct search *s)
+static void search_meshes(struct mesh_search *s)
 {
     int64_t devices = s->axes.devices, most = devices < JOB_MAX_STAGES ? devices : JOB_MAX_STAGES;
     s->out->tried = true;
@@ -258,7 +259,7 @@ static void search_meshes(struct search *s)
 
 void fit_mesh_find(struct fitting *f, struct other_mesh *out)
 {
-    struct search s = {.f = f, .out = out};
+    struct mesh_search s = {.f = f, .out = out};
     int64_t searched = 1;
     *out = (struct other_mesh){0};
     for (int all = 0; all <= 1; all++) {

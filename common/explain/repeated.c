@@ -5,7 +5,7 @@
 #include "common/explain/unruled.h"
 #include "common/explain/work.h"
 
-struct checker {
+struct repeat_checker {
     const struct compiled *c;
     const struct job *job;
     struct arena *arena;
@@ -19,13 +19,13 @@ struct checker {
 
 #define TEXT(k, ...) arena_printf((k)->arena, __VA_ARGS__)
 
-static const char *describe_axes(const struct checker *k, axis_set axes)
+static const char *describe_axes(const struct repeat_checker *k, axis_set axes)
 {
     return axis_set_text(&k->c->mesh, axes, k->arena);
 }
 
 // The fix that gives one more rule the axes, where that can be; it is remembered. Null: it cannot.
-static const char *fix_with_rule(struct checker *k, const char *dim, axis_set axes)
+static const char *fix_with_rule(struct repeat_checker *k, const char *dim, axis_set axes)
 {
     struct rules_change one = {0};
     struct work work;
@@ -49,7 +49,7 @@ static bool deals_experts(const struct graph *g)
 
 // Whether a rule of more than experts has the axis: it is not for experts alone, and something else is
 // why the rest is repeated.
-static bool is_ruled_elsewhere(const struct checker *k, axis_set axes)
+static bool is_ruled_elsewhere(const struct repeat_checker *k, axis_set axes)
 {
     const struct rules *rules = &k->c->sharding->rules;
     for (int i = 0; i < rules->n; i++)
@@ -59,7 +59,7 @@ static bool is_ruled_elsewhere(const struct checker *k, axis_set axes)
 }
 
 // Why there is no fix: the samples do not divide, or the batch may not have the axes.
-static const char *tell_obstacle(const struct checker *k, axis_set experts)
+static const char *tell_obstacle(const struct repeat_checker *k, axis_set experts)
 {
     axis_set batch = dim_axes(rules_axes(&k->c->sharding->rules, DIM_BATCH)) | experts;
     int64_t unit = k->job->train.microbatches * mesh_product(&k->c->mesh, batch);
@@ -69,7 +69,7 @@ static const char *tell_obstacle(const struct checker *k, axis_set experts)
                 : "";
 }
 
-static void check_experts(struct checker *k)
+static void check_experts(struct repeat_checker *k)
 {
     const struct rules *rules = &k->c->sharding->rules;
     axis_set experts = dim_axes(rules_axes(rules, DIM_EXPERT)) & k->work.dense &
@@ -98,14 +98,14 @@ static void check_experts(struct checker *k)
 // ---- sizes without a rule ----------------------------------------------------------------------
 
 // The axes that cut weights as such: neither samples nor positions, and not experts alone.
-static axis_set find_weight_axes(const struct checker *k)
+static axis_set find_weight_axes(const struct repeat_checker *k)
 {
     const struct sharding *s = k->c->sharding;
     return mesh_cuts(&k->c->mesh) & (axis_set) ~(dim_axes(rules_axes(&s->rules, DIM_BATCH)) |
                                                  s->batch | s->context | k->alone);
 }
 
-static void add_size(struct checker *k, const struct model_size *size, axis_set axes,
+static void add_size(struct repeat_checker *k, const struct model_size *size, axis_set axes,
                      const char *because)
 {
     struct finding one = {.code = FINDING_SIZE_UNRULED,
@@ -117,7 +117,7 @@ static void add_size(struct checker *k, const struct model_size *size, axis_set 
     findings_add(k->found, &one);
 }
 
-static bool is_multiple(const struct checker *k, const struct model_size *size)
+static bool is_multiple(const struct repeat_checker *k, const struct model_size *size)
 {
     for (int i = 0; i < k->nmultiples; i++)
         if (k->multiples[i].size == size)
@@ -125,7 +125,7 @@ static bool is_multiple(const struct checker *k, const struct model_size *size)
     return false;
 }
 
-static void check_multiples(struct checker *k)
+static void check_multiples(struct repeat_checker *k)
 {
     const struct rules *rules = &k->c->sharding->rules;
     for (int i = 0; i < k->nmultiples; i++) {
@@ -140,7 +140,7 @@ static void check_multiples(struct checker *k)
 }
 
 // That a dimension has no rule is worth a word where it holds most of the parameters.
-static void check_largest(struct checker *k)
+static void check_largest(struct repeat_checker *k)
 {
     axis_set axes = find_weight_axes(k);
     double share;
@@ -155,13 +155,13 @@ static void check_largest(struct checker *k)
 // ---- whatever it is ----------------------------------------------------------------------------
 
 // Whether the findings that name a cause mend it.
-static bool is_told(const struct checker *k)
+static bool is_told(const struct repeat_checker *k)
 {
     struct work then;
     return k->told.n && rules_try(k->c, k->job, &k->told, &then) && !work_is_repeated(&then);
 }
 
-static void check_redundant(struct checker *k)
+static void check_redundant(struct repeat_checker *k)
 {
     struct rules_change change;
     struct work then;
@@ -185,11 +185,11 @@ static void check_redundant(struct checker *k)
 
 void repeated_check(const struct compiled *c, const struct job *job, struct findings *f)
 {
-    struct checker k = {.c = c,
-                        .job = job,
-                        .arena = f->arena,
-                        .found = f,
-                        .work = work_count(c, compiled_program(c, PROGRAM_TRAIN, 0)->graph)};
+    struct repeat_checker k = {.c = c,
+                               .job = job,
+                               .arena = f->arena,
+                               .found = f,
+                               .work = work_count(c, compiled_program(c, PROGRAM_TRAIN, 0)->graph)};
     k.nmultiples =
         unruled_find(job, &c->sharding->rules, c->global[PROGRAM_TRAIN], k.arena, &k.multiples);
     check_experts(&k);

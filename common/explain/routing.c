@@ -6,7 +6,7 @@
 #include "common/compile/layout/reshard.h"
 #include "common/explain/fixes.h"
 
-struct checker {
+struct routing_checker {
     struct fixer fix;
     struct findings *found;
 };
@@ -14,7 +14,7 @@ struct checker {
 // ---- the order of axes -------------------------------------------------------------------------
 
 // The names of a rule with those of `last` behind the others.
-static struct job_names put_last(const struct checker *c, const struct job_names *from,
+static struct job_names put_last(const struct routing_checker *c, const struct job_names *from,
                                  axis_set last)
 {
     struct job_names to = {0};
@@ -42,7 +42,7 @@ static const struct node *find_exchange(const struct graph *g)
 }
 
 // The bytes that a device sends to bring a value from one spec to the other, and back.
-static uint64_t count_both_ways(const struct checker *c, const struct value *v,
+static uint64_t count_both_ways(const struct routing_checker *c, const struct value *v,
                                 const struct spec *a, const struct spec *b)
 {
     struct reshard there, back;
@@ -56,7 +56,7 @@ static uint64_t count_both_ways(const struct checker *c, const struct value *v,
 
 // What the tokens of one layer and microbatch cost on their way to the experts and back, where the
 // rule of `dim` is this.
-static uint64_t count_exchange(const struct checker *c, const struct graph *g, enum dim dim,
+static uint64_t count_exchange(const struct routing_checker *c, const struct graph *g, enum dim dim,
                                const struct dim_cut *axes)
 {
     const struct node *n = find_exchange(g);
@@ -76,7 +76,7 @@ static uint64_t count_exchange(const struct checker *c, const struct graph *g, e
 }
 
 // The axes that the names stand for; the mesh may lack some.
-static struct dim_cut find_axes(const struct checker *c, const struct job_names *names)
+static struct dim_cut find_axes(const struct routing_checker *c, const struct job_names *names)
 {
     struct dim_cut cut = {0};
     for (int i = 0; i < names->n; i++) {
@@ -96,7 +96,7 @@ static int count_layers(const struct graph *g)
 }
 
 // "47.1 MB a layer and direction instead of 14.2 MB", of a microbatch; empty: nothing is known.
-static const char *tell_bytes(const struct checker *c, uint64_t now, uint64_t then)
+static const char *tell_bytes(const struct routing_checker *c, uint64_t now, uint64_t then)
 {
     struct buf text = {0};
     if (now > then) {
@@ -112,7 +112,7 @@ static const char *tell_bytes(const struct checker *c, uint64_t now, uint64_t th
 
 // The axes that both rules have must come last in each: an axis leaves a dimension from its end, and
 // what stands behind it would be gathered first.
-static void check_order(const struct checker *c, const struct graph *g, enum dim dim,
+static void check_order(const struct routing_checker *c, const struct graph *g, enum dim dim,
                         const char *name, axis_set shared)
 {
     const struct dim_cut *axes = rules_axes(&c->fix.sharding->rules, dim);
@@ -148,7 +148,8 @@ static void check_order(const struct checker *c, const struct graph *g, enum dim
 
 // ---- routers -----------------------------------------------------------------------------------
 
-static void check_router(const struct checker *c, const struct graph *g, const struct node *n)
+static void check_router(const struct routing_checker *c, const struct graph *g,
+                         const struct node *n)
 {
     const struct op_slots *s = &n->attr.slots;
     const struct value *ids = &g->values[n->in[0]];
@@ -178,7 +179,7 @@ static void check_router(const struct checker *c, const struct graph *g, const s
 void routing_check(const struct sharding *s, const struct job *job, const struct mesh *m,
                    const struct graph *g, struct findings *f)
 {
-    struct checker c = {{f->arena, job, s, m}, f};
+    struct routing_checker c = {{f->arena, job, s, m}, f};
     for (int i = 0; i < g->nnodes; i++) {
         if (g->nodes[i].op != OP_SLOTS)
             continue;

@@ -200,7 +200,7 @@ bool rules_try(const struct compiled *c, const struct job *job, const struct rul
 
 // ---- the search --------------------------------------------------------------------------------
 
-struct search {
+struct cut_search {
     const struct compiled *c;
     const struct job *job;
     int ndims, tries; // tries that are left
@@ -212,21 +212,21 @@ struct search {
 };
 
 // The dimension whose rule cuts this one: its own, or the one it is like.
-static enum dim find_ruled(const struct search *s, enum dim d)
+static enum dim find_ruled(const struct cut_search *s, enum dim d)
 {
     enum dim ruled = rules_dim(&s->c->sharding->rules, d);
     return ruled == DIM_NONE ? d : ruled;
 }
 
 // Whether a job may have a rule of it.
-static bool may_have_rule(const struct search *s, enum dim d)
+static bool may_have_rule(const struct cut_search *s, enum dim d)
 {
     const char *name = d == DIM_NONE ? "" : dims_name(s->c->dims, d);
     return job_rule_find(&s->job->sharding, name) ||
            (s->job->model.read && model_size_find(s->job->model.read, name) >= 0);
 }
 
-static void note_dim(struct search *s, enum dim d, double flops)
+static void note_dim(struct cut_search *s, enum dim d, double flops)
 {
     int at = 0;
     d = find_ruled(s, d);
@@ -256,7 +256,7 @@ static int compare_dims(const void *x, const void *y)
 }
 
 // The dimensions of products that are repeated over the axes: the batch, then those with the most work.
-static void find_dims(struct search *s, axis_set axes)
+static void find_dims(struct cut_search *s, axis_set axes)
 {
     const struct graph *g = compiled_program(s->c, PROGRAM_TRAIN, 0)->graph;
     note_dim(s, DIM_BATCH, 0);
@@ -288,7 +288,7 @@ static bool has_rule(const struct rules_change *r, const char *dim)
 }
 
 // Tries the axes behind the rule of each dimension that has none of them yet; keeps the best.
-static bool try_dims(struct search *s, const struct rules_change *from, axis_set axes,
+static bool try_dims(struct cut_search *s, const struct rules_change *from, axis_set axes,
                      struct rules_change *best, struct work *then)
 {
     bool any = false;
@@ -309,7 +309,7 @@ static bool try_dims(struct search *s, const struct rules_change *from, axis_set
 }
 
 // One more rule, the one that helps most: with all axes, or with one of them. False: none helps.
-static bool add_best_rule(struct search *s, axis_set axes, struct rules_change *best,
+static bool add_best_rule(struct cut_search *s, axis_set axes, struct rules_change *best,
                           struct work *then)
 {
     const struct rules_change from = *best;
@@ -324,7 +324,7 @@ bool rules_search(const struct compiled *c, const struct job *job, struct rules_
                   struct work *then)
 {
     const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
-    struct search s = {.c = c, .job = job, .tries = 1 + NODES / (g->nnodes + 1)};
+    struct cut_search s = {.c = c, .job = job, .tries = 1 + NODES / (g->nnodes + 1)};
     const struct work now = work_count(c, g);
     find_dims(&s, now.repeated);
     *then = now;

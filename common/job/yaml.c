@@ -13,7 +13,7 @@
 #include "common/job/job_tree.h"
 #include "common/job/text.h"
 
-struct reader {
+struct yaml_reader {
     yaml_parser_t parser;
     const struct tree_source *source;
     struct tree_errors *errors;
@@ -38,7 +38,7 @@ static int mark_column(yaml_mark_t m)
 }
 
 // The keys that lead to the node being read.
-static const char *find_path(const struct reader *r)
+static const char *find_path(const struct yaml_reader *r)
 {
     struct buf path = {0};
     for (int i = 0; i < r->depth; i++)
@@ -47,8 +47,8 @@ static const char *find_path(const struct reader *r)
     return buf_keep(&path, r->errors->arena);
 }
 
-__attribute__((format(printf, 3, 4))) static void stop_reading(struct reader *r, yaml_mark_t at,
-                                                               const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void stop_reading(struct yaml_reader *r,
+                                                               yaml_mark_t at, const char *fmt, ...)
 {
     struct buf text = {0};
     va_list ap;
@@ -60,7 +60,7 @@ __attribute__((format(printf, 3, 4))) static void stop_reading(struct reader *r,
     r->failed = true;
 }
 
-static void stop_syntax(struct reader *r)
+static void stop_syntax(struct yaml_reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     yaml_mark_t at = p->problem_mark;
@@ -74,7 +74,8 @@ static void stop_syntax(struct reader *r)
                  mark ? ": a text that begins with * or & stands in quotes" : "");
 }
 
-static struct tree_node *new_node(struct reader *r, enum tree_kind kind, const yaml_event_t *ev)
+static struct tree_node *new_node(struct yaml_reader *r, enum tree_kind kind,
+                                  const yaml_event_t *ev)
 {
     if (++r->nodes > JOB_MAX_NODES) {
         stop_reading(r, ev->start_mark, "more than %d keys and values", JOB_MAX_NODES);
@@ -90,7 +91,7 @@ static struct tree_node *new_node(struct reader *r, enum tree_kind kind, const y
 }
 
 // Anchors and tags would make a short text mean a long or a different one.
-static void refuse_anchor_or_tag(struct reader *r, struct tree_node *n, const void *anchor,
+static void refuse_anchor_or_tag(struct yaml_reader *r, struct tree_node *n, const void *anchor,
                                  const void *tag)
 {
     if (anchor)
@@ -100,7 +101,7 @@ static void refuse_anchor_or_tag(struct reader *r, struct tree_node *n, const vo
         tree_error(r->errors, n, find_path(r), "tags (!) are not part of job files");
 }
 
-static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
+static struct tree_node *new_scalar(struct yaml_reader *r, const yaml_event_t *ev)
 {
     struct tree_node *n = new_node(r, TREE_SCALAR, ev);
     if (!n)
@@ -129,7 +130,7 @@ static struct tree_node *new_scalar(struct reader *r, const yaml_event_t *ev)
     return n;
 }
 
-static void take_key(struct reader *r, struct level *l, struct tree_node *key)
+static void take_key(struct yaml_reader *r, struct level *l, struct tree_node *key)
 {
     if (key->kind != TREE_SCALAR) {
         if (key->kind != TREE_BROKEN)
@@ -158,7 +159,7 @@ static void append_member(struct tree_node *parent, struct tree_node *n)
 }
 
 // Puts a finished node where it belongs: root, list item, key or value.
-static void attach_node(struct reader *r, struct tree_node *n)
+static void attach_node(struct yaml_reader *r, struct tree_node *n)
 {
     if (r->depth == 0) {
         r->root = n;
@@ -179,14 +180,14 @@ static void attach_node(struct reader *r, struct tree_node *n)
     }
 }
 
-static void on_scalar(struct reader *r, const yaml_event_t *ev)
+static void on_scalar(struct yaml_reader *r, const yaml_event_t *ev)
 {
     struct tree_node *n = new_scalar(r, ev);
     if (n)
         attach_node(r, n);
 }
 
-static void on_alias(struct reader *r, const yaml_event_t *ev)
+static void on_alias(struct yaml_reader *r, const yaml_event_t *ev)
 {
     struct tree_node *n = new_node(r, TREE_BROKEN, ev);
     if (!n)
@@ -197,7 +198,7 @@ static void on_alias(struct reader *r, const yaml_event_t *ev)
     attach_node(r, n);
 }
 
-static void open_level(struct reader *r, enum tree_kind kind, const yaml_event_t *ev,
+static void open_level(struct yaml_reader *r, enum tree_kind kind, const yaml_event_t *ev,
                        const void *anchor, const void *tag)
 {
     if (r->depth == JOB_MAX_DEPTH) {
@@ -211,17 +212,17 @@ static void open_level(struct reader *r, enum tree_kind kind, const yaml_event_t
     r->stack[r->depth++] = (struct level){.node = n};
 }
 
-static void on_map(struct reader *r, const yaml_event_t *ev)
+static void on_map(struct yaml_reader *r, const yaml_event_t *ev)
 {
     open_level(r, TREE_MAP, ev, ev->data.mapping_start.anchor, ev->data.mapping_start.tag);
 }
 
-static void on_list(struct reader *r, const yaml_event_t *ev)
+static void on_list(struct yaml_reader *r, const yaml_event_t *ev)
 {
     open_level(r, TREE_LIST, ev, ev->data.sequence_start.anchor, ev->data.sequence_start.tag);
 }
 
-static void on_close(struct reader *r, const yaml_event_t *ev)
+static void on_close(struct yaml_reader *r, const yaml_event_t *ev)
 {
     (void)ev;
     struct level *l = &r->stack[--r->depth];
@@ -229,26 +230,26 @@ static void on_close(struct reader *r, const yaml_event_t *ev)
     attach_node(r, l->node);
 }
 
-static void on_document(struct reader *r, const yaml_event_t *ev)
+static void on_document(struct yaml_reader *r, const yaml_event_t *ev)
 {
     if (r->root)
         stop_reading(r, ev->start_mark, "a second document (---): a job file has one");
 }
 
-static void on_end(struct reader *r, const yaml_event_t *ev)
+static void on_end(struct yaml_reader *r, const yaml_event_t *ev)
 {
     (void)ev;
     r->done = true;
 }
 
-static void (*const handlers[])(struct reader *, const yaml_event_t *) = {
+static void (*const handlers[])(struct yaml_reader *, const yaml_event_t *) = {
     [YAML_STREAM_END_EVENT] = on_end,      [YAML_DOCUMENT_START_EVENT] = on_document,
     [YAML_ALIAS_EVENT] = on_alias,         [YAML_SCALAR_EVENT] = on_scalar,
     [YAML_SEQUENCE_START_EVENT] = on_list, [YAML_SEQUENCE_END_EVENT] = on_close,
     [YAML_MAPPING_START_EVENT] = on_map,   [YAML_MAPPING_END_EVENT] = on_close,
 };
 
-static void read_events(struct reader *r)
+static void read_events(struct yaml_reader *r)
 {
     while (!r->done && !r->failed) {
         yaml_event_t ev;
@@ -264,7 +265,7 @@ static void read_events(struct reader *r)
 }
 
 // A document without content: a plain null, or a map without keys.
-static struct tree_node *new_empty_node(struct reader *r, enum tree_kind kind)
+static struct tree_node *new_empty_node(struct yaml_reader *r, enum tree_kind kind)
 {
     struct tree_node *n = arena_new(r->errors->arena, struct tree_node);
     *n = (struct tree_node){
@@ -275,7 +276,7 @@ static struct tree_node *new_empty_node(struct reader *r, enum tree_kind kind)
 struct tree_node *tree_read_value(const struct tree_source *source, const char *text, size_t len,
                                   struct tree_errors *errors)
 {
-    struct reader r = {.source = source, .errors = errors};
+    struct yaml_reader r = {.source = source, .errors = errors};
     if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { // a byte order mark means nothing
         text += 3;
         len -= 3;
@@ -299,6 +300,6 @@ struct tree_node *tree_read(const struct tree_source *source, const char *text, 
                             struct tree_errors *errors)
 {
     struct tree_node *root = tree_read_value(source, text, len, errors);
-    struct reader r = {.source = source, .errors = errors};
+    struct yaml_reader r = {.source = source, .errors = errors};
     return root && tree_is_null(root) ? new_empty_node(&r, TREE_MAP) : root;
 }

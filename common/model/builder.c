@@ -149,7 +149,7 @@ static void tell_names(struct builder *b, const struct stmt *s)
 {
     for (int i = 0; i < s->nnames && b->run.named && !b->failed; i++)
         for (int k = b->body; k < b->nbindings; k++) {
-            const struct binding *to = &b->bindings[k];
+            const struct bound_name *to = &b->bindings[k];
             if (strcmp(to->name, s->name[i]) == 0 && to->term.kind == TERM_VALUE)
                 b->run.named(b->run.ctx, s->at.line, to->name, dims_of(b, to->term.value));
         }

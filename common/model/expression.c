@@ -26,7 +26,7 @@ void bind_name(struct builder *b, const char *name, struct term t)
     }
     b->bindings =
         arena_grow(b->arena, b->bindings, sizeof *b->bindings, b->nbindings, &b->bindings_cap);
-    b->bindings[b->nbindings++] = (struct binding){name, t};
+    b->bindings[b->nbindings++] = (struct bound_name){name, t};
 }
 
 static const struct term *find_binding(const struct builder *b, const char *name)

@@ -72,12 +72,12 @@ struct term call_unread(struct builder *b, const struct term *arg)
 
 // ---- norms -------------------------------------------------------------------------------------
 
-struct norm {
+struct norm_parts {
     bool center, weight, bias;
     double eps;
 };
 
-static struct term make_norm(struct builder *b, const struct term *arg, struct norm norm)
+static struct term make_norm(struct builder *b, const struct term *arg, struct norm_parts norm)
 {
     int in[3] = {as_real(b, arg[0])}, n = 1;
     if (b->failed)
@@ -101,17 +101,17 @@ static struct term make_norm(struct builder *b, const struct term *arg, struct n
 struct term call_layernorm(struct builder *b, const struct term *arg)
 {
     return make_norm(b, arg,
-                     (struct norm){.center = true, .weight = true, .bias = true, .eps = EPS});
+                     (struct norm_parts){.center = true, .weight = true, .bias = true, .eps = EPS});
 }
 
 struct term call_rmsnorm(struct builder *b, const struct term *arg)
 {
-    return make_norm(b, arg, (struct norm){.weight = true, .eps = EPS});
+    return make_norm(b, arg, (struct norm_parts){.weight = true, .eps = EPS});
 }
 
 struct term call_rmsnorm_shift(struct builder *b, const struct term *arg)
 {
-    return make_norm(b, arg, (struct norm){.weight = true, .bias = true, .eps = EPS_SHIFT});
+    return make_norm(b, arg, (struct norm_parts){.weight = true, .bias = true, .eps = EPS_SHIFT});
 }
 
 // ---- draws -------------------------------------------------------------------------------------

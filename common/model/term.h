@@ -63,7 +63,7 @@ struct made_param {
     const struct made_param *before; // the one made before it
 };
 
-struct binding {
+struct bound_name {
     const char *name;
     struct term term;
 };
@@ -89,8 +89,8 @@ struct builder {
     bool in_layer;     // so the graph's scope stays
     const char *block; // the outermost named block's path, or null: "embed" or "head"
     int steps, calls;
-    bool done;                // a sample program has its logits
-    struct binding *bindings; // of the bodies at work, the innermost from `body` on
+    bool done;                   // a sample program has its logits
+    struct bound_name *bindings; // of the bodies at work, the innermost from `body` on
     int body, nbindings, bindings_cap;
     // The body of a `let`: builder.c's, which knows statements.
     struct term (*run_let)(struct builder *b, const struct let *let, const struct term *arg);

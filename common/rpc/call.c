@@ -123,14 +123,14 @@ void call_fail(struct call *c, enum rpc_code code, const char *text)
 }
 
 // What a tick may start now. It is taken from the wishes under one lock.
-struct order {
+struct call_work {
     struct packet *packet;
     bool read, close, hint, cancel, room;
 };
 
-static struct order take_order(struct call *c)
+static struct call_work take_call_work(struct call *c)
 {
-    struct order o = {0};
+    struct call_work o = {0};
     pthread_mutex_lock(&c->r->lock);
     o.cancel = c->cancel && !c->cancelled;
     if (c->cancel || c->write == SIDE_OVER || c->fate == SIDE_OVER)
@@ -211,7 +211,7 @@ static grpc_op make_closing_op(struct call *c)
 
 // Starts one batch with all that may leave now: headers, a message, the close. The core lands a
 // write when flow control lets it pass, which is the back pressure.
-static void start_write(struct call *c, const struct order *o)
+static void start_write(struct call *c, const struct call_work *o)
 {
     grpc_op ops[3] = {0};
     size_t n = 0;
@@ -281,7 +281,7 @@ static void set_outcome(struct call *c)
 
 void call_tick(struct call *c)
 {
-    struct order o = take_order(c);
+    struct call_work o = take_call_work(c);
     if (o.cancel && c->fate == SIDE_BUSY) {
         c->cancelled = true;
         grpc_call_cancel_with_status(c->core, GRPC_STATUS_CANCELLED, "cancelled", NULL);

@@ -12,7 +12,7 @@
 
 enum { INDEX_BITS = 24 };
 
-struct event {
+struct queued_event {
     struct list link; // in r->events
     enum rpc_event_kind kind;
     uint64_t call;
@@ -41,7 +41,7 @@ const char *rpc_role_name(enum rpc_role r)
 
 // ---- names of calls ----
 
-static struct slot *find_slot(struct rpc *r, uint64_t id)
+static struct call_slot *find_slot(struct rpc *r, uint64_t id)
 {
     uint64_t index = id & (((uint64_t)1 << INDEX_BITS) - 1);
     return index < r->nslots && r->slots[index].id == id ? &r->slots[index] : NULL;
@@ -49,7 +49,7 @@ static struct slot *find_slot(struct rpc *r, uint64_t id)
 
 struct call *rpc_find_call(struct rpc *r, uint64_t id)
 {
-    struct slot *s = find_slot(r, id);
+    struct call_slot *s = find_slot(r, id);
     return s ? s->call : NULL;
 }
 
@@ -77,7 +77,7 @@ void rpc_name(struct rpc *r, struct call *c, void *user)
     c->id = r->slots[index].id;
 }
 
-static void release_slot(struct rpc *r, struct slot *s)
+static void release_slot(struct rpc *r, struct call_slot *s)
 {
     s->id += (uint64_t)1 << INDEX_BITS; // the old name is never used again
     s->call = NULL;
@@ -94,7 +94,7 @@ void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
     if (kind != RPC_CALL && !c->id)
         return; // the owner never heard of it
     const char *text = kind == RPC_CLOSED ? c->text : "";
-    struct event *ev = calloc(1, sizeof *ev + strlen(text) + 1);
+    struct queued_event *ev = calloc(1, sizeof *ev + strlen(text) + 1);
     PRE(ev != NULL);
     ev->kind = kind;
     ev->method = c->method;
@@ -128,8 +128,8 @@ bool rpc_next(struct rpc *r, struct rpc_event *out)
         pthread_mutex_unlock(&r->lock);
         return false;
     }
-    struct event *ev = list_entry(r->events.next, struct event, link);
-    struct slot *s = find_slot(r, ev->call);
+    struct queued_event *ev = list_entry(r->events.next, struct queued_event, link);
+    struct call_slot *s = find_slot(r, ev->call);
     eventfd_t was;
     list_remove(&ev->link);
     if (list_empty(&r->events))
@@ -179,7 +179,7 @@ bool rpc_wait(struct rpc *r, int64_t timeout_ns)
 void rpc_set_user(struct rpc *r, uint64_t call, void *user)
 {
     pthread_mutex_lock(&r->lock);
-    struct slot *s = find_slot(r, call);
+    struct call_slot *s = find_slot(r, call);
     if (s)
         s->user = user;
     pthread_mutex_unlock(&r->lock);

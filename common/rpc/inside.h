@@ -26,7 +26,7 @@ struct call;
 
 // The owner's name for a call: id is the index with a generation above it. It outlives the call
 // until the owner has taken RPC_CLOSED, so that every event finds its user.
-struct slot {
+struct call_slot {
     uint64_t id;
     void *user;
     struct call *call; // null: it has ended
@@ -56,7 +56,7 @@ struct rpc {
     struct command *command;
     struct list kicked; // calls with wishes
     struct list events;
-    struct slot *slots;
+    struct call_slot *slots;
     uint32_t nslots, cap_slots, free_slot; // NO_SLOT: none is free
 
     // the rpc thread's

@@ -23,7 +23,7 @@
 
 #define CLAIMED ".claimed-"
 
-struct token {
+struct join_token {
     char role[16];
     int64_t expires_s;
 };
@@ -33,7 +33,7 @@ static bool is_hex64(const char *s)
     return strspn(s, "0123456789abcdef") == 64 && !s[64];
 }
 
-static bool parse_token(const char *text, struct token *out)
+static bool parse_token(const char *text, struct join_token *out)
 {
     int end = -1;
     return sscanf(text, "role %15s\nexpires %" SCNd64 "%n", out->role, &out->expires_s, &end) ==
@@ -51,7 +51,7 @@ static void sweep_tokens(const char *tokens, int64_t now_s)
     struct dirent *item;
     while (d && (item = readdir(d))) {
         struct buf text = {0};
-        struct token t;
+        struct join_token t;
         const char *name = item->d_name;
         bool gone = !strncmp(name, CLAIMED, strlen(CLAIMED));
         if (!gone && is_hex64(name) && !tls_file_read(tokens, name, &text, NULL))
@@ -149,7 +149,7 @@ static int claim_token(int tokens, const char *name, char *text, size_t size, st
 static int check_role(const char *tokens, const char *name, const char *role, struct err *e)
 {
     struct buf text = {0};
-    struct token t;
+    struct join_token t;
     bool is_other = *role && !tls_file_read(tokens, name, &text, NULL) &&
                     parse_token(buf_str(&text), &t) && strcmp(t.role, role) != 0;
     buf_clear(&text);
@@ -161,7 +161,7 @@ static int check_role(const char *tokens, const char *name, const char *role, st
 }
 
 static int use_up_token(const char *dir, const struct tls_request *q, int64_t now_s,
-                        struct token *out, struct err *e)
+                        struct join_token *out, struct err *e)
 {
     char path[PATH_MAX], name[65], text[200];
     const char *secret = q->secret;
@@ -237,7 +237,7 @@ int tls_token_sign(const char *dir, const struct tls_request *q, int64_t now_s, 
 {
     char name[TLS_NAME_MAX];
     struct tls_pair pair = {0};
-    struct token token;
+    struct join_token token;
     X509_REQ *req = NULL;
     int rc = read_request(q->csr_pem, &req, name, e);
     rc = rc ? rc

@@ -17,7 +17,7 @@
 
 enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500 };
 
-struct logs {
+struct logs_query {
     const struct args *args;
     struct log_order order;
     struct cli_link_stream lines, watch;
@@ -30,7 +30,7 @@ struct logs {
     char job[64];   // its id once that is known, since a name may mean another job later
 };
 
-static void show_line(const struct logs *g, const struct log_line *l)
+static void show_line(const struct logs_query *g, const struct log_line *l)
 {
     struct buf out = {0};
     struct json_out w;
@@ -56,7 +56,7 @@ static void show_line(const struct logs *g, const struct log_line *l)
     buf_clear(&out);
 }
 
-static void show_lines(struct logs *g)
+static void show_lines(struct logs_query *g)
 {
     log_order_sort(&g->order);
     for (int i = 0; i < g->order.n; i++)
@@ -66,7 +66,7 @@ static void show_lines(struct logs *g)
 }
 
 // Lets the next reading begin at the start of what is kept, if any line was shown.
-static void restart_reading(struct logs *g, bool following)
+static void restart_reading(struct logs_query *g, bool following)
 {
     if (log_order_again(&g->order))
         g->ask.lines = 0;
@@ -76,7 +76,7 @@ static void restart_reading(struct logs *g, bool following)
 
 // We were cut off because we read too slowly. Where the last lines of all ranks are too many for us
 // alone, we would read those of the first ranks for ever: so the next reading gets fewer of each.
-static int get_fewer_lines(struct logs *g)
+static int get_fewer_lines(struct logs_query *g)
 {
     int64_t now = clock_mono_ns();
     bool soon = g->cut_ns && now - g->cut_ns < CUT_SOON_S * CLOCK_S;
@@ -89,7 +89,7 @@ static int get_fewer_lines(struct logs *g)
 
 // Takes lines until none comes for `quiet_ns`, but for GATHER_MS at most: a rank may print without a
 // pause, and lines are shown and the watch is heard only between two calls.
-static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code,
+static int take_lines(struct logs_query *g, int64_t quiet_ns, enum rpc_code *code,
                       char words[RPC_TEXT_MAX])
 {
     ProtobufCMessage *m;
@@ -125,7 +125,7 @@ static int take_lines(struct logs *g, int64_t quiet_ns, enum rpc_code *code,
 
 // Returns an exit code, a failure being printed, or -1 to go on. Who follows is shown what there is;
 // a reading that ends is shown whole, in order.
-static int read_lines(struct logs *g, int64_t quiet_ns)
+static int read_lines(struct logs_query *g, int64_t quiet_ns)
 {
     enum rpc_code code = RPC_OK;
     char words[RPC_TEXT_MAX] = "";
@@ -136,7 +136,7 @@ static int read_lines(struct logs *g, int64_t quiet_ns)
     return rc > 0 ? cli_link_explain(g->lines.link, code, words) : rc;
 }
 
-static int read_all(struct logs *g)
+static int read_all(struct logs_query *g)
 {
     int rc;
     do
@@ -147,7 +147,7 @@ static int read_all(struct logs *g)
 
 // ---- following ----
 
-static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
+static void take_status(struct logs_query *g, const Weft__V1__WatchUpdate *u)
 {
     const Weft__V1__JobStatus *s = u->status;
     if (!s)
@@ -163,7 +163,7 @@ static void take_status(struct logs *g, const Weft__V1__WatchUpdate *u)
     g->epoch = s->epoch;
 }
 
-static int take_follow_event(struct logs *g)
+static int take_follow_event(struct logs_query *g)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
@@ -191,7 +191,7 @@ static int take_follow_event(struct logs *g)
     return -1;
 }
 
-static int follow_job(struct logs *g, const struct verb *v)
+static int follow_job(struct logs_query *g, const struct verb *v)
 {
     struct cli_link l = {0};
     int rc = cli_link_open(&l, v, g->args);
@@ -209,7 +209,7 @@ static int follow_job(struct logs *g, const struct verb *v)
 
 int verb_logs(const struct verb *v, const struct args *a)
 {
-    struct logs g = {.args = a, .order = {.some = a->lines > 0}};
+    struct logs_query g = {.args = a, .order = {.some = a->lines > 0}};
     struct cli_link l = {0};
     int rc = cli_link_open(&l, v, a);
     if (rc)

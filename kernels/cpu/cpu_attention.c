@@ -39,10 +39,11 @@ static void join_spans(struct mask *m)
     m->n = 1;
 }
 
-static struct rows rows_of(const struct attention_work *w, int64_t b, int64_t h, int64_t first,
-                           int32_t *room)
+static struct query_rows rows_of(const struct attention_work *w, int64_t b, int64_t h,
+                                 int64_t first, int32_t *room)
 {
-    struct rows r = {.b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
+    struct query_rows r = {
+        .b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
     r.n = mask_rows(r.at_q, w->queries - first, w->room.rows);
     mask_keys(&r.mask, w->call->attr, r.at_q, r.n, w->at_k + b * w->keys, w->keys);
     if (w->room.small)
@@ -65,14 +66,14 @@ static void run_gemm(struct attention_work *w, bool ta, bool tb, const struct ge
         w->status = rc;
 }
 
-static int64_t key_offset(const struct attention_work *w, const struct rows *r,
+static int64_t key_offset(const struct attention_work *w, const struct query_rows *r,
                           const struct side *s, int span)
 {
     return offset_of(s, r->b, r->mask.span[span].first, key_head(w, r->h));
 }
 
 // alpha · rows [n, width] × keysᵀ + beta · out → [n, keys]
-static void multiply_by_keys(struct attention_work *w, const struct rows *r, float alpha,
+static void multiply_by_keys(struct attention_work *w, const struct query_rows *r, float alpha,
                              const struct side *rows, const float *a, const struct side *keys,
                              float beta, float *out)
 {
@@ -89,7 +90,7 @@ static void multiply_by_keys(struct attention_work *w, const struct rows *r, flo
 }
 
 // [n, keys] × keys → rows [n, width]
-static void multiply_by_rows(struct attention_work *w, const struct rows *r, const float *p,
+static void multiply_by_rows(struct attention_work *w, const struct query_rows *r, const float *p,
                              const struct side *keys, const struct side *rows, float *out)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
@@ -105,7 +106,7 @@ static void multiply_by_rows(struct attention_work *w, const struct rows *r, con
 }
 
 // [n, keys]ᵀ × rows, added to `out`, which holds keys [keys, width] with `stride` between them.
-static void add_onto_keys(struct attention_work *w, const struct rows *r, const float *p,
+static void add_onto_keys(struct attention_work *w, const struct query_rows *r, const float *p,
                           const struct side *rows, const float *a, float *out, int64_t stride)
 {
     for (int i = 0; i < r->mask.n; p += r->mask.span[i++].n) {
@@ -120,30 +121,31 @@ static void add_onto_keys(struct attention_work *w, const struct rows *r, const 
     }
 }
 
-static void make_scores(struct attention_work *w, const struct rows *r, float scale, float *p)
+static void make_scores(struct attention_work *w, const struct query_rows *r, float scale, float *p)
 {
     multiply_by_keys(w, r, scale, &w->q, w->q.data, &w->k, 0, p);
     if (w->qr.width)
         multiply_by_keys(w, r, scale, &w->qr, w->qr.data, &w->kr, 1, p);
 }
 
-static void weigh_values(struct attention_work *w, const struct rows *r, const float *p)
+static void weigh_values(struct attention_work *w, const struct query_rows *r, const float *p)
 {
     multiply_by_rows(w, r, p, &w->v, &w->y, w->y.grad);
 }
 
-static void take_weights_grad(struct attention_work *w, const struct rows *r, float *dp)
+static void take_weights_grad(struct attention_work *w, const struct query_rows *r, float *dp)
 {
     multiply_by_keys(w, r, 1, &w->y, w->dy, &w->v, 0, dp);
 }
 
-static void add_values_grad(struct attention_work *w, const struct rows *r, const float *p)
+static void add_values_grad(struct attention_work *w, const struct query_rows *r, const float *p)
 {
     float *dv = w->v.grad + offset_of(&w->v, r->b, 0, key_head(w, r->h));
     add_onto_keys(w, r, p, &w->y, w->dy, dv, stride_of(&w->v));
 }
 
-static void spread_scores_grad(struct attention_work *w, const struct rows *r, const float *ds)
+static void spread_scores_grad(struct attention_work *w, const struct query_rows *r,
+                               const float *ds)
 {
     float *dk = w->k.grad + offset_of(&w->k, r->b, 0, key_head(w, r->h));
     multiply_by_rows(w, r, ds, &w->k, &w->q, w->q.grad);
@@ -171,7 +173,8 @@ static void run_map(const struct attention_work *w, enum op op, float *p, const 
 }
 
 // The scores of a block, capped; `turned` gets the tanh of them where they have a cap.
-static void cap_scores(struct attention_work *w, const struct rows *r, float *p, float *turned)
+static void cap_scores(struct attention_work *w, const struct query_rows *r, float *p,
+                       float *turned)
 {
     const struct op_attr *a = w->call->attr;
     const bool capped = a->cap != 0;
@@ -183,7 +186,7 @@ static void cap_scores(struct attention_work *w, const struct rows *r, float *p,
 }
 
 // The weights from the scores, in place.
-static void weigh_scores(const struct attention_work *w, const struct rows *r, float *p)
+static void weigh_scores(const struct attention_work *w, const struct query_rows *r, float *p)
 {
     float *lse = w->lse + (r->b * w->heads + r->h) * w->queries + r->first;
     for (int64_t i = 0; i < r->n; i++, p += r->stride) {
@@ -196,8 +199,8 @@ static void weigh_scores(const struct attention_work *w, const struct rows *r, f
 }
 
 // From the gradient of the weights p to that of the scores, times scale, in place.
-static void take_softmax_grad(const struct attention_work *w, const struct rows *r, const float *p,
-                              float *ds)
+static void take_softmax_grad(const struct attention_work *w, const struct query_rows *r,
+                              const float *p, float *ds)
 {
     const int64_t at = row_offset(r, &w->y), stride = stride_of(&w->y);
     for (int64_t i = 0; i < r->n; i++, ds += r->stride, p += r->stride) {
@@ -208,7 +211,7 @@ static void take_softmax_grad(const struct attention_work *w, const struct rows 
 }
 
 // A row's draws lie in the order of its keys' positions, which come in runs.
-static void drop_weights(const struct attention_work *w, const struct rows *r, float *p)
+static void drop_weights(const struct attention_work *w, const struct query_rows *r, float *p)
 {
     const struct op_draw *d = &w->call->attr->draw;
     for (int64_t i = 0; i < r->n && w->drops; i++) {
@@ -223,7 +226,7 @@ static void drop_weights(const struct attention_work *w, const struct rows *r, f
     }
 }
 
-static void run_forward(struct attention_work *w, const struct rows *r, float *block)
+static void run_forward(struct attention_work *w, const struct query_rows *r, float *block)
 {
     cap_scores(w, r, block, block);
     weigh_scores(w, r, block);
@@ -231,7 +234,7 @@ static void run_forward(struct attention_work *w, const struct rows *r, float *b
     w->products->weigh_values(w, r, block);
 }
 
-static void run_backward(struct attention_work *w, const struct rows *r, float *block)
+static void run_backward(struct attention_work *w, const struct query_rows *r, float *block)
 {
     const int64_t size = w->room.rows * (w->room.small ? w->room.keys : w->keys);
     float *p = block, *ds = p + size, *turned = ds + size;
@@ -265,7 +268,7 @@ static void run_blocks(struct attention_work *w, int64_t b, int64_t g, float *bl
         if (key_head(w, h) != g)
             continue;
         for (int64_t first = 0, n; first < w->queries; first += n) {
-            struct rows r = rows_of(w, b, h, first, positions);
+            struct query_rows r = rows_of(w, b, h, first, positions);
             n = r.n;
             r.dkr = dkr;
             r.part = part;

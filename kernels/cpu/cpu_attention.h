@@ -34,7 +34,7 @@ struct attention_work {
 struct small_part;
 
 // A block of query rows of one head.
-struct rows {
+struct query_rows {
     int64_t b, h, first, n, keys; // first: of the rows
     int64_t stride;               // floats from row to row of its scores
     const int32_t *at_q, *at_k;   // at_k: of the keys that are computed, side by side
@@ -62,7 +62,7 @@ static inline int64_t key_head(const struct attention_work *w, int64_t h)
 }
 
 // The offset of a block's first row.
-static inline int64_t row_offset(const struct rows *r, const struct side *s)
+static inline int64_t row_offset(const struct query_rows *r, const struct side *s)
 {
     return offset_of(s, r->b, r->first, r->h);
 }
@@ -70,15 +70,17 @@ static inline int64_t row_offset(const struct rows *r, const struct side *s)
 // The products of a block. Its scores, and what has their shape, are n rows of `keys` numbers.
 struct attention_products {
     // p = scale · (q·kᵀ + qr·krᵀ)
-    void (*make_scores)(struct attention_work *w, const struct rows *r, float scale, float *p);
+    void (*make_scores)(struct attention_work *w, const struct query_rows *r, float scale,
+                        float *p);
     // y = p·v
-    void (*weigh_values)(struct attention_work *w, const struct rows *r, const float *p);
+    void (*weigh_values)(struct attention_work *w, const struct query_rows *r, const float *p);
     // dp = dy·vᵀ
-    void (*take_weights_grad)(struct attention_work *w, const struct rows *r, float *dp);
+    void (*take_weights_grad)(struct attention_work *w, const struct query_rows *r, float *dp);
     // dv += pᵀ·dy
-    void (*add_values_grad)(struct attention_work *w, const struct rows *r, const float *p);
+    void (*add_values_grad)(struct attention_work *w, const struct query_rows *r, const float *p);
     // dq = ds·k, dk += dsᵀ·q, and the same of the second pair
-    void (*spread_scores_grad)(struct attention_work *w, const struct rows *r, const float *ds);
+    void (*spread_scores_grad)(struct attention_work *w, const struct query_rows *r,
+                               const float *ds);
 };
 
 // ---- cpu_attention_small.c ----
@@ -98,7 +100,7 @@ extern const struct attention_products attention_small;
 void attention_small_begin(const struct attention_work *w, int64_t b, int64_t g, float *scores,
                            struct small_part *part);
 // Packs what a block needs of its rows.
-void attention_small_rows(const struct attention_work *w, const struct rows *r);
+void attention_small_rows(const struct attention_work *w, const struct query_rows *r);
 // Brings the gradients of the keys and values to where they belong.
 void attention_small_end(const struct attention_work *w, int64_t b, int64_t g, float *dkr,
                          const struct small_part *part);

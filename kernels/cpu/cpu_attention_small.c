@@ -72,7 +72,7 @@ void attention_small_begin(const struct attention_work *w, int64_t b, int64_t g,
     memset(part->dvalues, 0, (size_t)(w->keys * r->values) * sizeof *part->dvalues);
 }
 
-void attention_small_rows(const struct attention_work *w, const struct rows *r)
+void attention_small_rows(const struct attention_work *w, const struct query_rows *r)
 {
     const float *q = w->q.data + row_offset(r, &w->q);
     const float *qr = w->qr.width ? w->qr.data + row_offset(r, &w->qr) : NULL;
@@ -96,7 +96,7 @@ void attention_small_end(const struct attention_work *w, int64_t b, int64_t g, f
 // ---- products ----------------------------------------------------------------------------------
 
 // c = scale · (rows of the block, `ld` apart, of `width`) · (what is turned of the keys it sees)
-static void multiply_by_turned(const struct attention_work *w, const struct rows *r,
+static void multiply_by_turned(const struct attention_work *w, const struct query_rows *r,
                                const float *rows, int64_t ld, int64_t width, const float *turned,
                                float scale, float *c)
 {
@@ -114,8 +114,9 @@ static void multiply_by_turned(const struct attention_work *w, const struct rows
 }
 
 // rows of the block = p · (rows of the keys it sees); both `ld` apart
-static void multiply_by_packed(const struct attention_work *w, const struct rows *r, const float *p,
-                               const float *packed, int64_t ld, int64_t width, float *rows)
+static void multiply_by_packed(const struct attention_work *w, const struct query_rows *r,
+                               const float *p, const float *packed, int64_t ld, int64_t width,
+                               float *rows)
 {
     w->vec->multiply(&(struct vec_product){.m = r->n,
                                            .n = width,
@@ -131,8 +132,9 @@ static void multiply_by_packed(const struct attention_work *w, const struct rows
 }
 
 // (rows of the keys it sees) += pᵀ · rows of the block; both `ld` apart
-static void add_to_packed(const struct attention_work *w, const struct rows *r, const float *p,
-                          const float *rows, int64_t ld, int64_t width, float *packed)
+static void add_to_packed(const struct attention_work *w, const struct query_rows *r,
+                          const float *p, const float *rows, int64_t ld, int64_t width,
+                          float *packed)
 {
     w->vec->multiply(&(struct vec_product){.m = r->keys,
                                            .n = width,
@@ -148,31 +150,32 @@ static void add_to_packed(const struct attention_work *w, const struct rows *r, 
                                            .add = true});
 }
 
-static void make_scores(struct attention_work *w, const struct rows *r, float scale, float *p)
+static void make_scores(struct attention_work *w, const struct query_rows *r, float scale, float *p)
 {
     multiply_by_turned(w, r, r->part->q, w->room.wide, w->q.width + w->qr.width,
                        r->part->keys_turned, scale, p);
 }
 
-static void weigh_values(struct attention_work *w, const struct rows *r, const float *p)
+static void weigh_values(struct attention_work *w, const struct query_rows *r, const float *p)
 {
     multiply_by_packed(w, r, p, r->part->values, w->room.values, w->v.width, r->part->y);
     copy_rows(w->y.grad + row_offset(r, &w->y), stride_of(&w->y), r->part->y, w->room.values, r->n,
               w->y.width);
 }
 
-static void take_weights_grad(struct attention_work *w, const struct rows *r, float *dp)
+static void take_weights_grad(struct attention_work *w, const struct query_rows *r, float *dp)
 {
     multiply_by_turned(w, r, r->part->y, w->room.values, w->v.width, r->part->values_turned, 1, dp);
 }
 
-static void add_values_grad(struct attention_work *w, const struct rows *r, const float *p)
+static void add_values_grad(struct attention_work *w, const struct query_rows *r, const float *p)
 {
     add_to_packed(w, r, p, r->part->y, w->room.values, w->v.width, r->part->dvalues);
 }
 
 // The rows' gradient comes last, in the place of the rows.
-static void spread_scores_grad(struct attention_work *w, const struct rows *r, const float *ds)
+static void spread_scores_grad(struct attention_work *w, const struct query_rows *r,
+                               const float *ds)
 {
     const int64_t ld = w->room.wide, width = w->q.width + w->qr.width;
     float *q = r->part->q;

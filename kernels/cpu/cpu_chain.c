@@ -43,13 +43,13 @@ static void gather_input(const struct chain_walk *w, int k, int64_t offset, int6
 }
 
 // Registers of one block: where each is, and whether it moves.
-struct block {
+struct chain_block {
     const float *reg[CHAIN_REGISTERS];
     int step[CHAIN_REGISTERS];
     float buffer[CHAIN_REGISTERS][BLOCK];
 };
 
-static void read_inputs(const struct chain_walk *w, struct block *b, const int64_t *offset,
+static void read_inputs(const struct chain_walk *w, struct chain_block *b, const int64_t *offset,
                         int64_t at, int64_t n)
 {
     const struct loops *l = &w->loops;
@@ -65,7 +65,7 @@ static void read_inputs(const struct chain_walk *w, struct block *b, const int64
     }
 }
 
-static void run_steps(const struct chain_walk *w, struct block *b, int64_t to, int64_t n)
+static void run_steps(const struct chain_walk *w, struct chain_block *b, int64_t to, int64_t n)
 {
     const struct op_chain *c = w->chain;
     for (int s = 0; s < c->steps; s++) {
@@ -86,7 +86,8 @@ static void run_steps(const struct chain_walk *w, struct block *b, int64_t to, i
 }
 
 // Copies or rounds the outputs that no step has written to their place already.
-static void write_outputs(const struct chain_walk *w, const struct block *b, int64_t to, int64_t n)
+static void write_outputs(const struct chain_walk *w, const struct chain_block *b, int64_t to,
+                          int64_t n)
 {
     for (int k = 0; k < w->call->nout; k++) {
         const struct tensor *t = &w->call->out[k];
@@ -102,7 +103,7 @@ static void write_outputs(const struct chain_walk *w, const struct block *b, int
 static void run_blocks(const struct chain_walk *w, const int64_t *offset, int64_t at, int64_t n,
                        int64_t to)
 {
-    struct block b;
+    struct chain_block b;
     int64_t piece = w->whole ? n : BLOCK;
     for (int64_t i = 0; i < n; i += piece) {
         int64_t left = n - i < piece ? n - i : piece;

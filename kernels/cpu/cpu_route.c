@@ -12,7 +12,7 @@
 
 // ---- TOPK --------------------------------------------------------------------------------------
 
-struct rows {
+struct topk_rows {
     const float *x, *by;
     const int32_t *ids; // of TOPK_GRAD
     float *out;
@@ -22,7 +22,7 @@ struct rows {
 
 static void topk_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct rows *w = arg;
+    const struct topk_rows *w = arg;
     for (int64_t r = begin; r < end; r++) {
         const float *x = w->x + r * w->n, *by = w->by + r * w->n;
         int64_t last = -1;
@@ -41,7 +41,7 @@ static void topk_slice(void *arg, int64_t begin, int64_t end)
 
 static void topk_grad_slice(void *arg, int64_t begin, int64_t end)
 {
-    const struct rows *w = arg;
+    const struct topk_rows *w = arg;
     memset(w->out + begin * w->n, 0, (size_t)((end - begin) * w->n) * sizeof *w->out);
     for (int64_t i = begin * w->k; i < end * w->k; i++)
         if (w->ids[i] >= 0 && w->ids[i] < w->n)
@@ -58,13 +58,13 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
     rc = rc ? rc : op_want(c, grad ? &c->in[0] : &c->out[1], DT_I32, e);
     if (rc)
         return rc;
-    struct rows w = {.x = grad ? c->in[1].data : c->in[0].data,
-                     .by = c->in[c->nin > 1].data,
-                     .ids = grad ? c->in[0].data : NULL,
-                     .out = c->out[0].data,
-                     .places = grad ? NULL : c->out[1].data,
-                     .n = wide->dim[wide->n - 1],
-                     .k = narrow->dim[narrow->n - 1]};
+    struct topk_rows w = {.x = grad ? c->in[1].data : c->in[0].data,
+                          .by = c->in[c->nin > 1].data,
+                          .ids = grad ? c->in[0].data : NULL,
+                          .out = c->out[0].data,
+                          .places = grad ? NULL : c->out[1].data,
+                          .n = wide->dim[wide->n - 1],
+                          .k = narrow->dim[narrow->n - 1]};
     int64_t rows = shape_count(wide) / w.n;
     if (w.k > w.n || rows * w.k != shape_count(narrow) ||
         (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))

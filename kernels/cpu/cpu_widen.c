@@ -26,7 +26,7 @@ static void narrow_slice(void *arg, int64_t begin, int64_t end)
     w->vec->narrow(w->bf16 + begin, w->f32 + begin, end - begin);
 }
 
-struct chunk {
+struct widen_chunk {
     struct stream_q *q;
     const struct op_call *call;
     const struct widen *w;
@@ -35,13 +35,13 @@ struct chunk {
     unsigned taken; // inputs that the kernel takes as they are, a bit each
 };
 
-static bool is_converted(const struct chunk *t, int k)
+static bool is_converted(const struct widen_chunk *t, int k)
 {
     return t->w->operand[k].wide && (k >= t->call->nin || !(t->taken >> k & 1));
 }
 
 // Returns operand k as the kernel sees it for the current chunk.
-static struct tensor make_operand(const struct chunk *t, int k)
+static struct tensor make_operand(const struct widen_chunk *t, int k)
 {
     const struct op_call *c = t->call;
     const struct widen_operand *o = &t->w->operand[k];
@@ -60,7 +60,8 @@ static struct tensor make_operand(const struct chunk *t, int k)
 
 // Brings the bf16 operands from `first` to `end` that are walked in chunks, or those that are not,
 // to scratch or back from it.
-static void convert_operands(const struct chunk *t, int first, int end, bool chunked, bool back)
+static void convert_operands(const struct widen_chunk *t, int first, int end, bool chunked,
+                             bool back)
 {
     const struct op_call *c = t->call;
     for (int k = first; k < end; k++) {
@@ -88,7 +89,7 @@ bool widen_wanted(const struct op_call *c)
 }
 
 // Whether an output is a sum over what is walked in chunks.
-static bool adds_chunks(const struct chunk *t)
+static bool adds_chunks(const struct widen_chunk *t)
 {
     for (int k = t->call->nin; k < t->call->nin + t->call->nout; k++)
         if (!t->w->operand[k].chunked)
@@ -101,7 +102,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
 {
     struct widen w;
     widen_of(c, &w);
-    struct chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace, .taken = taken};
+    struct widen_chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace, .taken = taken};
     struct op_call f = *c;
     struct op_attr attr = *c->attr; // of a chunk: of what is drawn, attention alone, it is a batch
     f.attr = &attr;

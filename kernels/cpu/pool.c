@@ -25,7 +25,7 @@
 
 enum { SPINS = 4000 }; // some tens of µs: longer than the gap between two ops of a step
 
-struct worker {
+struct pool_thread {
     _Alignas(64) _Atomic uint32_t open; // the round in which its slice waits; 0: none, or claimed
     struct pool *pool;
     pthread_t thread;
@@ -34,7 +34,7 @@ struct worker {
 
 struct pool {
     int threads; // the caller counted
-    struct worker *workers;
+    struct pool_thread *workers;
     _Atomic bool stop;
 
     // The loop at hand; written before slices are opened.
@@ -100,7 +100,7 @@ static uint32_t wait_for_round(struct pool *p, uint32_t seen)
 
 static void *run_worker(void *arg)
 {
-    struct worker *w = arg;
+    struct pool_thread *w = arg;
     struct pool *p = w->pool;
     for (uint32_t seen = 0;;) {
         seen = wait_for_round(p, seen);
@@ -164,7 +164,7 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
 }
 
 // Signals are for the program's own threads.
-static int start_worker(struct worker *w)
+static int start_worker(struct pool_thread *w)
 {
     sigset_t all, old;
     sigfillset(&all);
@@ -181,7 +181,7 @@ int pool_new(int threads, struct pool **out, struct err *e)
     if (threads < 1 || threads > 1024)
         return err_set(e, ERR_INVALID, "%d compute threads: not between 1 and 1024", threads);
     struct pool *p = aligned_alloc(64, sizeof *p);
-    struct worker *workers = aligned_alloc(64, (size_t)threads * sizeof *workers);
+    struct pool_thread *workers = aligned_alloc(64, (size_t)threads * sizeof *workers);
     if (!p || !workers) {
         free(p);
         free(workers);
@@ -189,7 +189,7 @@ int pool_new(int threads, struct pool **out, struct err *e)
     }
     *p = (struct pool){.threads = 1, .workers = workers};
     for (int i = 1; i < threads; i++) {
-        workers[i] = (struct worker){.pool = p, .index = i};
+        workers[i] = (struct pool_thread){.pool = p, .index = i};
         if (start_worker(&workers[i])) {
             pool_free(p);
             return err_set(e, ERR_LIMIT, "cannot start compute thread %d of %d", i + 1, threads);

@@ -112,8 +112,8 @@ DEVICE int64_t row_of(const struct attention *a, const struct block_place *at, i
 DEVICE void forward(const struct attention *a, const int panels, struct room *room)
 {
     struct block_place at = query_place(a);
-    struct rows q = query_rows(a, a->q, a->qr, &at, at.first);
-    struct rows y = output_rows(a, a->out, &at, at.first);
+    struct head_rows q = query_rows(a, a->q, a->qr, &at, at.first);
+    struct head_rows y = output_rows(a, a->out, &at, at.first);
     struct softmax m;
     float to[MOST_PANELS][4][4], s[4][4], fix[4];
     unsigned step = a->step ? *a->step : 0;
@@ -121,7 +121,7 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
     softmax_clear(&m);
     panels_clear(to, panels);
     for (int64_t first = 0; first < a->keys; first += TILE) {
-        struct rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
+        struct head_rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
         if (!other_load(room, a->at_k, at.b * a->keys + first, k.n))
             continue;
         products(s, room, &q, &k);
@@ -147,9 +147,9 @@ DEVICE void forward(const struct attention *a, const int panels, struct room *ro
 
 // Reads the log-sum-exp of the block's rows and makes their Σ y·dy, which it leaves in `means` too.
 DEVICE void find_stats(struct room *room, const struct attention *a, float *means,
-                       const struct block_place *at, const struct rows *dy)
+                       const struct block_place *at, const struct head_rows *dy)
 {
-    struct rows y = output_rows(a, a->y, at, at->first);
+    struct head_rows y = output_rows(a, a->y, at, at->first);
     UNROLL
     for (int i = 0; i < 4; i++) {
         int row = 4 * down() + i;
@@ -178,16 +178,16 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *mea
                          struct room *room)
 {
     struct block_place at = query_place(a);
-    struct rows q = query_rows(a, a->q, a->qr, &at, at.first);
-    struct rows dq = query_rows(a, a->out, a->dqr, &at, at.first);
-    struct rows dy = output_rows(a, a->dy, &at, at.first);
+    struct head_rows q = query_rows(a, a->q, a->qr, &at, at.first);
+    struct head_rows dq = query_rows(a, a->out, a->dqr, &at, at.first);
+    struct head_rows dy = output_rows(a, a->dy, &at, at.first);
     float to[MOST_PANELS][4][4], s[4][4], dp[4][4];
     unsigned step = a->step ? *a->step : 0;
     own_load(room, a, a->at_q, at.b * a->queries + at.first, q.n, true);
     find_stats(room, a, means, &at, &dy);
     panels_clear(to, panels);
     for (int64_t first = 0; first < a->keys; first += TILE) {
-        struct rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
+        struct head_rows k = key_rows(a, &at, first), v = value_rows(a, a->v, &at, first);
         if (!other_load(room, a->at_k, at.b * a->keys + first, k.n))
             continue;
         products(s, room, &q, &k);
@@ -255,10 +255,10 @@ DEVICE float product_grad_of(const struct attention *a, float w, float dp, float
 // Adds what a tile of queries makes of the gradients of the block's keys and values.
 DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4], const int panels,
                         struct room *room, const struct attention *a, const struct block_place *at,
-                        const struct rows *k, const struct rows *v, int64_t first)
+                        const struct head_rows *k, const struct head_rows *v, int64_t first)
 {
-    struct rows q = query_rows(a, a->q, a->qr, at, first);
-    struct rows dy = output_rows(a, a->dy, at, first);
+    struct head_rows q = query_rows(a, a->q, a->qr, at, first);
+    struct head_rows dy = output_rows(a, a->dy, at, first);
     float s[4][4], dp[4][4];
     unsigned step = a->step ? *a->step : 0;
     products(s, room, k, &q);
@@ -295,8 +295,8 @@ DEVICE void grad_keys(const struct attention *a, const int panels, const float *
                       struct room *room)
 {
     struct block_place at = key_place(a);
-    struct rows k = key_rows(a, &at, at.first), v = value_rows(a, a->v, &at, at.first);
-    struct rows to_k = key_grad_rows(a, dkr, &at), to_v = value_rows(a, a->dv, &at, at.first);
+    struct head_rows k = key_rows(a, &at, at.first), v = value_rows(a, a->v, &at, at.first);
+    struct head_rows to_k = key_grad_rows(a, dkr, &at), to_v = value_rows(a, a->dv, &at, at.first);
     float dk[MOST_PANELS][4][4], dv[MOST_PANELS][4][4];
     own_load(room, a, a->at_k, at.b * a->keys + at.first, k.n, false);
     panels_clear(dk, panels);

@@ -41,14 +41,14 @@ struct room {
 } __attribute__((aligned(16))); // four elements are read at a time
 
 // One head's elements of some rows, as an operand holds them.
-struct part {
+struct head_elements {
     void *data;
     enum dtype type;
     int64_t first, stride, width; // of its elements
 };
 // Up to TILE rows of one head. With a second pair of scores its elements follow those of the first.
-struct rows {
-    struct part own, more;
+struct head_rows {
+    struct head_elements own, more;
     int n;
 };
 
@@ -75,10 +75,10 @@ DEVICE int rows_left(int64_t n, int64_t first)
 }
 
 // Of head h from row `first` on; `pitch`: elements from a row to the next.
-DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int64_t pitch,
-                           int64_t h, int64_t width)
+DEVICE struct head_elements part_of(const void *data, enum dtype type, int64_t first, int64_t pitch,
+                                    int64_t h, int64_t width)
 {
-    struct part p;
+    struct head_elements p;
     p.data = (void *)(uintptr_t)data;
     p.type = type;
     p.first = first * pitch + h * width;
@@ -88,10 +88,10 @@ DEVICE struct part part_of(const void *data, enum dtype type, int64_t first, int
 }
 
 // Rows of queries in x, beside which lie those in `more`: q and qr, or their gradients.
-DEVICE struct rows query_rows(const struct attention *a, const void *x, const void *more,
-                              const struct block_place *at, int64_t first)
+DEVICE struct head_rows query_rows(const struct attention *a, const void *x, const void *more,
+                                   const struct block_place *at, int64_t first)
 {
-    struct rows r;
+    struct head_rows r;
     int64_t row = at->b * a->queries + first;
     r.own = part_of(x, a->dtype, row, a->q_pitch, at->h, a->d);
     r.more = part_of(more, a->dtype, row, a->heads * a->r, at->h, a->r);
@@ -99,9 +99,10 @@ DEVICE struct rows query_rows(const struct attention *a, const void *x, const vo
     return r;
 }
 
-DEVICE struct rows key_rows(const struct attention *a, const struct block_place *at, int64_t first)
+DEVICE struct head_rows key_rows(const struct attention *a, const struct block_place *at,
+                                 int64_t first)
 {
-    struct rows r;
+    struct head_rows r;
     int64_t row = at->b * a->keys + first;
     r.own = part_of(a->k, a->dtype, row, a->k_pitch, at->g, a->d);
     r.more = part_of(a->kr, a->dtype, row, a->r, 0, a->r);
@@ -110,10 +111,10 @@ DEVICE struct rows key_rows(const struct attention *a, const struct block_place 
 }
 
 // Where the gradients of a tile of keys go; that of kr by key heads.
-DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr,
-                                 const struct block_place *at)
+DEVICE struct head_rows key_grad_rows(const struct attention *a, float *dkr,
+                                      const struct block_place *at)
 {
-    struct rows r;
+    struct head_rows r;
     int64_t row = at->b * a->keys + at->first;
     r.own = part_of(a->dk, a->dtype, row, a->k_pitch, at->g, a->d);
     r.more = part_of(dkr, DT_F32, row, a->kv_heads * a->r, at->g, a->r);
@@ -122,10 +123,10 @@ DEVICE struct rows key_grad_rows(const struct attention *a, float *dkr,
 }
 
 // Rows of the output or of its gradient.
-DEVICE struct rows output_rows(const struct attention *a, const void *x,
-                               const struct block_place *at, int64_t first)
+DEVICE struct head_rows output_rows(const struct attention *a, const void *x,
+                                    const struct block_place *at, int64_t first)
 {
-    struct rows r;
+    struct head_rows r;
     r.own = part_of(x, a->dtype, at->b * a->queries + first, a->heads * a->e, at->h, a->e);
     r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
     r.n = rows_left(a->queries, first);
@@ -133,22 +134,22 @@ DEVICE struct rows output_rows(const struct attention *a, const void *x,
 }
 
 // Rows of the values or of their gradient.
-DEVICE struct rows value_rows(const struct attention *a, const void *x,
-                              const struct block_place *at, int64_t first)
+DEVICE struct head_rows value_rows(const struct attention *a, const void *x,
+                                   const struct block_place *at, int64_t first)
 {
-    struct rows r;
+    struct head_rows r;
     r.own = part_of(x, a->dtype, at->b * a->keys + first, a->v_pitch, at->g, a->e);
     r.more = part_of(NULL, a->dtype, 0, 0, 0, 0);
     r.n = rows_left(a->keys, first);
     return r;
 }
 
-DEVICE int64_t rows_width(const struct rows *x)
+DEVICE int64_t rows_width(const struct head_rows *x)
 {
     return x->own.width + x->more.width;
 }
 
-DEVICE float rows_load(const struct rows *x, int row, int64_t col)
+DEVICE float rows_load(const struct head_rows *x, int row, int64_t col)
 {
     if (col < x->own.width)
         return load_f32(x->own.data, x->own.type, x->own.first + row * x->own.stride + col);
@@ -156,7 +157,7 @@ DEVICE float rows_load(const struct rows *x, int row, int64_t col)
     return load_f32(x->more.data, x->more.type, x->more.first + row * x->more.stride + col);
 }
 
-DEVICE void rows_store(const struct rows *x, int row, int64_t col, float v)
+DEVICE void rows_store(const struct head_rows *x, int row, int64_t col, float v)
 {
     if (col < x->own.width) {
         store_f32(x->own.data, x->own.type, x->own.first + row * x->own.stride + col, v);
@@ -167,7 +168,7 @@ DEVICE void rows_store(const struct rows *x, int row, int64_t col, float v)
 }
 
 // Columns [from, from + wide) of the rows; zeros where there are none.
-DEVICE void load_tile(float *to, int pitch, int wide, const struct rows *x, int64_t from)
+DEVICE void load_tile(float *to, int pitch, int wide, const struct head_rows *x, int64_t from)
 {
     int col = (int)threadIdx.x % wide;
     for (int r = (int)threadIdx.x / wide; r < TILE; r += THREADS / wide) {

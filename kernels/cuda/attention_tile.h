@@ -25,7 +25,8 @@ DEVICE float add_dot(float to, float4 u, float4 v)
 }
 
 // out[i][j] = row 4·down + i of x · row across + 16·j of y.
-DEVICE void products(float out[4][4], struct room *room, const struct rows *x, const struct rows *y)
+DEVICE void products(float out[4][4], struct room *room, const struct head_rows *x,
+                     const struct head_rows *y)
 {
     UNROLL
     for (int i = 0; i < 16; i++)
@@ -72,7 +73,7 @@ DEVICE void add_scaled(float to[4], float by, float4 x)
 // Adds pairs · y. to[p][i][j] belongs to the block's own row 4·down + i and to element
 // 64·p + 4·across + j of the head.
 DEVICE void add_pairs(float to[MOST_PANELS][4][4], const int panels, struct room *room,
-                      const struct rows *y)
+                      const struct head_rows *y)
 {
     UNROLL
     for (int p = 0; p < panels; p++) {
@@ -118,7 +119,7 @@ DEVICE void panels_clear(float x[MOST_PANELS][4][4], const int panels)
         x[p][i / 4][i % 4] = 0;
 }
 
-DEVICE void panels_store(const struct rows *to, float v[MOST_PANELS][4][4], const int panels)
+DEVICE void panels_store(const struct head_rows *to, float v[MOST_PANELS][4][4], const int panels)
 {
     UNROLL
     for (int p = 0; p < panels; p++)

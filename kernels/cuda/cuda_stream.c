@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-struct graph {
+struct stream_graph {
     cudaGraphExec_t exec;
     struct list link;
 };
@@ -146,7 +146,7 @@ int capture_begin(struct stream_q *q, struct err *e)
 
 static int instantiate_graph(struct stream_q *q, cudaGraph_t captured, void **out, struct err *e)
 {
-    struct graph *g = calloc(1, sizeof *g);
+    struct stream_graph *g = calloc(1, sizeof *g);
     if (!g)
         return err_set(e, ERR_NOMEM, "no memory for a graph");
     int rc = CUDA(q->device, q, e, cudaGraphInstantiate(&g->exec, captured, 0));
@@ -175,14 +175,14 @@ int capture_end(struct stream_q *q, void **graph, struct err *e)
 
 int graph_launch(struct stream_q *q, void *graph, struct err *e)
 {
-    const struct graph *g = graph;
+    const struct stream_graph *g = graph;
     int rc = device_bind(q->device, e);
     return rc ? rc : CUDA(q->device, q, e, cudaGraphLaunch(g->exec, q->stream));
 }
 
 void graph_destroy(void *graph)
 {
-    struct graph *g = graph;
+    struct stream_graph *g = graph;
     if (!g)
         return;
     list_remove(&g->link);
@@ -198,7 +198,7 @@ void stream_clear(struct device *d)
     list_for_each (it, &d->streams)
         (void)cudaStreamSynchronize(list_entry(it, struct stream_q, link)->stream);
     list_for_each (it, &d->graphs)
-        graph_destroy(list_entry(it, struct graph, link));
+        graph_destroy(list_entry(it, struct stream_graph, link));
     list_for_each (it, &d->events)
         event_destroy(list_entry(it, struct event, link));
     list_for_each (it, &d->streams)

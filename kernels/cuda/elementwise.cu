@@ -42,7 +42,7 @@ struct plan_output {
     enum dtype dtype;
     int from;
 };
-struct plan {
+struct chain_plan {
     struct loops loops;  // over the output; operands: the inputs
     int outer;           // the number of loops outside of the innermost
     int64_t row, groups; // the innermost loop's extent: in elements, in groups of lanes
@@ -150,14 +150,14 @@ DEVICE void run_step(const struct plan_step *s, int wide, const float x[LANES],
 
 // ---- all steps of a group -----------------------------------------------------------------------
 
-struct group {
+struct lane_group {
     int64_t row, at; // which row of the innermost loop, which element of it
     int lanes;
 };
 
-DEVICE struct group group_of(const struct plan *p, int wide, int64_t index)
+DEVICE struct lane_group group_of(const struct chain_plan *p, int wide, int64_t index)
 {
-    struct group g;
+    struct lane_group g;
     g.row = walk_divide(index, p->groups, &g.at);
     g.at *= wide;
     g.lanes = lanes_left(p->row, g.at, wide);
@@ -169,8 +169,8 @@ DEVICE float *kept_at(float *kept, int place, int wide, int lane)
     return kept + (place * wide + lane) * THREADS + threadIdx.x;
 }
 
-DEVICE void read_value(const struct plan *p, const struct group *g, int from, int wide, float *kept,
-                       const float last[LANES], float v[LANES])
+DEVICE void read_value(const struct chain_plan *p, const struct lane_group *g, int from, int wide,
+                       float *kept, const float last[LANES], float v[LANES])
 {
     if (from == FROM_LAST) {
         for (int k = 0; k < wide; k++)
@@ -185,7 +185,7 @@ DEVICE void read_value(const struct plan *p, const struct group *g, int from, in
     }
 }
 
-DEVICE void run_group(const struct plan *p, const struct group *g, int wide, float *kept)
+DEVICE void run_group(const struct chain_plan *p, const struct lane_group *g, int wide, float *kept)
 {
     float last[LANES] = {0}, x[LANES], y[LANES];
     for (int s = 0; s < p->steps; s++) {
@@ -202,23 +202,23 @@ DEVICE void run_group(const struct plan *p, const struct group *g, int wide, flo
     }
 }
 
-DEVICE void run_chain(const struct plan *p, int wide, float *kept)
+DEVICE void run_chain(const struct chain_plan *p, int wide, float *kept)
 {
     int64_t stride = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < p->all; i += stride) {
-        struct group g = group_of(p, wide, i);
+        struct lane_group g = group_of(p, wide, i);
         run_group(p, &g, wide, kept);
     }
 }
 
-KERNEL(THREADS) chain4_kernel(struct plan p)
+KERNEL(THREADS) chain4_kernel(struct chain_plan p)
 {
     kernel_begin();
     SHARED(float, kept);
     run_chain(&p, 4, kept);
 }
 
-KERNEL(THREADS) chain8_kernel(struct plan p)
+KERNEL(THREADS) chain8_kernel(struct chain_plan p)
 {
     kernel_begin();
     SHARED(float, kept);
@@ -242,7 +242,7 @@ static int find_last_use(const struct op_chain *c, int nout, int reg)
 }
 
 // Returns where a step finds a register: an input, the step just before it, or shared memory.
-static int find_source(const struct plan *p, const struct op_chain *c, int reg, int step)
+static int find_source(const struct chain_plan *p, const struct op_chain *c, int reg, int step)
 {
     if (reg < c->inputs)
         return reg;
@@ -264,7 +264,7 @@ static int take_place(int until[CHAIN_STEPS], int s, int last)
         }
 }
 
-static void plan_steps(const struct op_chain *c, int nout, struct plan *p)
+static void plan_steps(const struct op_chain *c, int nout, struct chain_plan *p)
 {
     int until[CHAIN_STEPS];
     for (int i = 0; i < CHAIN_STEPS; i++)
@@ -285,7 +285,7 @@ static void plan_steps(const struct op_chain *c, int nout, struct plan *p)
 
 // Outputs that are an input unchanged come first. A LINEAR's product is such an input, and another
 // output may be written to the memory in which it lies.
-static void plan_outputs(const struct op_call *call, const struct op_chain *c, struct plan *p)
+static void plan_outputs(const struct op_call *call, const struct op_chain *c, struct chain_plan *p)
 {
     for (int product = 1; product >= 0; product--)
         for (int k = 0; k < call->nout; k++) {
@@ -321,7 +321,7 @@ static int check_inputs(const struct op_call *call, const struct tensor *in[CHAI
 }
 
 static int plan_inputs(const struct op_call *call, const struct tensor *product, int n,
-                       struct plan *p, struct err *e)
+                       struct chain_plan *p, struct err *e)
 {
     int index[CHAIN_INPUTS];
     const struct tensor *in[CHAIN_INPUTS];
@@ -345,7 +345,7 @@ static int plan_inputs(const struct op_call *call, const struct tensor *product,
 }
 
 // Eight lanes where all that is walked in order is bf16.
-static int choose_lanes(const struct op_call *call, const struct plan *p, int inputs)
+static int choose_lanes(const struct op_call *call, const struct chain_plan *p, int inputs)
 {
     bool bf16 = true;
     for (int k = 0; k < inputs; k++)
@@ -358,7 +358,7 @@ static int choose_lanes(const struct op_call *call, const struct plan *p, int in
 static int launch_steps(struct stream_q *q, const struct op_call *call, const struct op_chain *c,
                         const struct tensor *product, struct err *e)
 {
-    struct plan p;
+    struct chain_plan p;
     int64_t n = shape_count(&call->out[0].shape);
     memset(&p, 0, sizeof p);
     int rc = plan_inputs(call, product, c->inputs, &p, e);

@@ -255,7 +255,7 @@ static int sum_columns(struct stream_q *q, const struct op_call *call, const str
 
 // ---- runs: [kept][reduced] ---------------------------------------------------------------------
 
-struct runs {
+struct reduce_runs {
     const void *x;
     enum dtype type;
     struct loops kept, reduced;
@@ -270,7 +270,7 @@ struct runs {
 
 // Sums a thread's share of the elements [begin, end) of the run at `base`: first whole packs, then
 // what is left.
-DEVICE double sum_contiguous(const struct runs *c, int64_t base, int64_t begin, int64_t end,
+DEVICE double sum_contiguous(const struct reduce_runs *c, int64_t base, int64_t begin, int64_t end,
                              int lane)
 {
     const int64_t packs = c->fits ? (end - begin) / LANES * LANES : 0;
@@ -286,7 +286,7 @@ DEVICE double sum_contiguous(const struct runs *c, int64_t base, int64_t begin, 
 }
 
 // Sums a run as sum_contiguous does, where the run's neighbours are not neighbours in memory.
-DEVICE double sum_scattered(const struct runs *c, int64_t base, int64_t i, int64_t end)
+DEVICE double sum_scattered(const struct reduce_runs *c, int64_t base, int64_t i, int64_t end)
 {
     double sum = 0;
     for (; i < end; i += c->team) {
@@ -296,7 +296,7 @@ DEVICE double sum_scattered(const struct runs *c, int64_t base, int64_t i, int64
     return sum;
 }
 
-KERNEL(THREADS) runs_kernel(struct runs c)
+KERNEL(THREADS) runs_kernel(struct reduce_runs c)
 {
     kernel_begin();
     __shared__ double part[WARP];
@@ -331,7 +331,7 @@ KERNEL(THREADS) chunks_kernel(const double *partial, int64_t chunks, struct sink
 
 // Cuts a few results of many elements in chunks, at most OP_CHUNKS for all of them together, and
 // chooses how many threads sum a chunk.
-static void cut_runs(struct runs *c)
+static void cut_runs(struct reduce_runs *c)
 {
     int64_t most = c->results < OP_CHUNKS ? OP_CHUNKS / c->results : 1;
     int64_t least = (c->n + most - 1) / most;
@@ -343,7 +343,8 @@ static void cut_runs(struct runs *c)
     c->team = longest <= 2 * LANES ? 1 : longest <= WARP_RUN ? (int)WARP : (int)THREADS;
 }
 
-static int sum_runs(struct stream_q *q, const struct op_call *call, struct runs *c, struct err *e)
+static int sum_runs(struct stream_q *q, const struct op_call *call, struct reduce_runs *c,
+                    struct err *e)
 {
     c->x = call->in[0].data;
     c->type = call->in[0].dtype;
@@ -378,7 +379,7 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "operands disagree about an extent");
     if (kept.n && kept.stride[IN][kept.n - 1] == 1)
         return sum_columns(q, c, &kept, &reduced, e);
-    struct runs r;
+    struct reduce_runs r;
     memset(&r, 0, sizeof r);
     r.kept = kept;
     r.reduced = reduced;

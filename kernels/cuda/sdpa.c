@@ -182,19 +182,19 @@ bool sdpa_varies(const struct sdpa *p)
 // ---- runs --------------------------------------------------------------------------------------
 
 // The operands of a run by name.
-struct pack {
+struct sdpa_pack {
     int64_t name[SDPA_NAMES];
     void *data[SDPA_NAMES];
     int n;
 };
 
-static void put_pointer(struct pack *p, enum sdpa_name name, const void *data)
+static void put_pointer(struct sdpa_pack *p, enum sdpa_name name, const void *data)
 {
     p->name[p->n] = name;
     p->data[p->n++] = (void *)(uintptr_t)data;
 }
 
-static cudnnStatus_t run_plan(const struct sdpa *p, const struct pack *pack, void *own)
+static cudnnStatus_t run_plan(const struct sdpa *p, const struct sdpa_pack *pack, void *own)
 {
     struct sdpa_made m = {.api = p->on.api};
     cudnnBackendDescriptor_t d = made_new(&m, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
@@ -215,7 +215,7 @@ cudnnStatus_t sdpa_run(const struct sdpa *p, const struct sdpa_operands *o, void
     const float scale = o->scale, cap = o->cap, hidden = -INFINITY, one = 1;
     const int32_t window = (int32_t)p->shape.window;
     char *at = scratch;
-    struct pack pack = {.n = 0};
+    struct sdpa_pack pack = {.n = 0};
     put_pointer(&pack, SDPA_Q, o->q);
     put_pointer(&pack, SDPA_K, o->k);
     put_pointer(&pack, SDPA_V, o->v);

@@ -68,12 +68,12 @@ void sdpa_made_clear(struct sdpa_made *m)
 
 // ---- tensors and operations --------------------------------------------------------------------
 
-struct form {
+struct tensor_form {
     int64_t dim[4], stride[4];
 };
 
 enum { OPERATIONS_MAX = 40 };
-struct graph {
+struct sdpa_graph {
     struct sdpa_made *m;
     struct sdpa_shape s;
     cudnnBackendDescriptor_t op[OPERATIONS_MAX];
@@ -84,8 +84,8 @@ struct graph {
 // Whether a tensor lies in the call's memory, only between two operations, or is a host's number.
 enum storage { STORED, BETWEEN, NUMBER };
 
-static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnDataType_t type,
-                                           const struct form *f, enum storage storage)
+static cudnnBackendDescriptor_t add_tensor(struct sdpa_graph *g, int64_t name, cudnnDataType_t type,
+                                           const struct tensor_form *f, enum storage storage)
 {
     const int64_t align = 16;
     const bool yes = true;
@@ -104,37 +104,37 @@ static cudnnBackendDescriptor_t add_tensor(struct graph *g, int64_t name, cudnnD
     return d;
 }
 
-static cudnnBackendDescriptor_t add_between(struct graph *g, cudnnDataType_t type,
-                                            const struct form *f)
+static cudnnBackendDescriptor_t add_between(struct sdpa_graph *g, cudnnDataType_t type,
+                                            const struct tensor_form *f)
 {
     return add_tensor(g, g->inner++, type, f, BETWEEN);
 }
 
-static cudnnBackendDescriptor_t add_number(struct graph *g, enum sdpa_name name,
+static cudnnBackendDescriptor_t add_number(struct sdpa_graph *g, enum sdpa_name name,
                                            cudnnDataType_t type)
 {
-    const struct form one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    const struct tensor_form one = {{1, 1, 1, 1}, {1, 1, 1, 1}};
     return add_tensor(g, name, type, &one, NUMBER);
 }
 
-static void set_operand(struct graph *g, cudnnBackendDescriptor_t op,
+static void set_operand(struct sdpa_graph *g, cudnnBackendDescriptor_t op,
                         cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t t)
 {
     if (t)
         made_set(g->m, op, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t);
 }
 
-static void end_op(struct graph *g, cudnnBackendDescriptor_t op)
+static void end_op(struct sdpa_graph *g, cudnnBackendDescriptor_t op)
 {
     made_end(g->m, op);
     PRE(g->n < (int)(sizeof g->op / sizeof *g->op));
     g->op[g->n++] = op;
 }
 
-static struct form packed_form(const struct graph *g, int64_t rows, int64_t cols)
+static struct tensor_form packed_form(const struct sdpa_graph *g, int64_t rows, int64_t cols)
 {
     int64_t b = g->s.batch, h = g->s.heads;
-    return (struct form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
+    return (struct tensor_form){{b, h, rows, cols}, {h * rows * cols, rows * cols, cols, 1}};
 }
 
 // y = mode(x, b) or, for a selection, y = t ? x : b.
@@ -145,7 +145,7 @@ struct pointwise {
     int64_t axis; // GEN_INDEX: the axis whose index is made
 };
 
-static cudnnBackendDescriptor_t add_pointwise(struct graph *g, const struct pointwise *p)
+static cudnnBackendDescriptor_t add_pointwise(struct sdpa_graph *g, const struct pointwise *p)
 {
     struct sdpa_made *m = g->m;
     cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -164,13 +164,13 @@ static cudnnBackendDescriptor_t add_pointwise(struct graph *g, const struct poin
     return p->y;
 }
 
-static cudnnBackendDescriptor_t one_of(struct graph *g, cudnnPointwiseMode_t mode,
+static cudnnBackendDescriptor_t one_of(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
                                        cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
 {
     return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .y = y});
 }
 
-static cudnnBackendDescriptor_t two_of(struct graph *g, cudnnPointwiseMode_t mode,
+static cudnnBackendDescriptor_t two_of(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
                                        cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                                        cudnnBackendDescriptor_t y)
 {
@@ -178,13 +178,13 @@ static cudnnBackendDescriptor_t two_of(struct graph *g, cudnnPointwiseMode_t mod
 }
 
 // dy · (1 − tanh² x).
-static cudnnBackendDescriptor_t add_slope(struct graph *g, cudnnBackendDescriptor_t dy,
+static cudnnBackendDescriptor_t add_slope(struct sdpa_graph *g, cudnnBackendDescriptor_t dy,
                                           cudnnBackendDescriptor_t x)
 {
     const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_TANH_BWD;
     const cudnnDataType_t in = F32;
     struct sdpa_made *m = g->m;
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
     cudnnBackendDescriptor_t dx = add_between(g, F32, &pairs);
     cudnnBackendDescriptor_t d = made_new(m, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     made_set(m, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
@@ -199,7 +199,7 @@ static cudnnBackendDescriptor_t add_slope(struct graph *g, cudnnBackendDescripto
     return dx;
 }
 
-static cudnnBackendDescriptor_t add_reduction(struct graph *g, cudnnReduceTensorOp_t how,
+static cudnnBackendDescriptor_t add_reduction(struct sdpa_graph *g, cudnnReduceTensorOp_t how,
                                               cudnnBackendDescriptor_t x,
                                               cudnnBackendDescriptor_t y)
 {
@@ -217,7 +217,7 @@ static cudnnBackendDescriptor_t add_reduction(struct graph *g, cudnnReduceTensor
     return y;
 }
 
-static cudnnBackendDescriptor_t add_product(struct graph *g, cudnnBackendDescriptor_t a,
+static cudnnBackendDescriptor_t add_product(struct sdpa_graph *g, cudnnBackendDescriptor_t a,
                                             cudnnBackendDescriptor_t b, cudnnBackendDescriptor_t c)
 {
     const cudnnDataType_t in = F32;
@@ -234,7 +234,7 @@ static cudnnBackendDescriptor_t add_product(struct graph *g, cudnnBackendDescrip
     return c;
 }
 
-static cudnnBackendDescriptor_t add_reshape(struct graph *g, cudnnBackendDescriptor_t x,
+static cudnnBackendDescriptor_t add_reshape(struct sdpa_graph *g, cudnnBackendDescriptor_t x,
                                             cudnnBackendDescriptor_t y)
 {
     cudnnBackendDescriptor_t op = made_new(g->m, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
@@ -246,7 +246,7 @@ static cudnnBackendDescriptor_t add_reshape(struct graph *g, cudnnBackendDescrip
 
 // ---- how operands lie --------------------------------------------------------------------------
 
-static struct form turned_form(struct form f)
+static struct tensor_form turned_form(struct tensor_form f)
 {
     int64_t dim = f.dim[2], stride = f.stride[2];
     f.dim[2] = f.dim[3];
@@ -257,28 +257,30 @@ static struct form turned_form(struct form f)
 }
 
 // `heads` heads of an operand with `pitch` elements from a position to the next.
-static struct form rows_of(const struct graph *g, int64_t heads, int64_t pitch, int64_t width)
+static struct tensor_form rows_of(const struct sdpa_graph *g, int64_t heads, int64_t pitch,
+                                  int64_t width)
 {
     const struct sdpa_shape *s = &g->s;
-    return (struct form){{s->batch, heads, s->seq, width}, {s->seq * pitch, width, pitch, 1}};
+    return (struct tensor_form){{s->batch, heads, s->seq, width},
+                                {s->seq * pitch, width, pitch, 1}};
 }
 
-static struct form query_form(const struct graph *g)
+static struct tensor_form query_form(const struct sdpa_graph *g)
 {
     return rows_of(g, g->s.heads, g->s.q_pitch, g->s.d);
 }
 
-static struct form key_form(const struct graph *g)
+static struct tensor_form key_form(const struct sdpa_graph *g)
 {
     return rows_of(g, g->s.kv_heads, g->s.k_pitch, g->s.d);
 }
 
-static struct form value_form(const struct graph *g)
+static struct tensor_form value_form(const struct sdpa_graph *g)
 {
     return rows_of(g, g->s.kv_heads, g->s.v_pitch, g->s.e);
 }
 
-static struct form y_form(const struct graph *g) // and of dy
+static struct tensor_form y_form(const struct sdpa_graph *g) // and of dy
 {
     return rows_of(g, g->s.heads, g->s.y_pitch, g->s.e);
 }
@@ -286,11 +288,11 @@ static struct form y_form(const struct graph *g) // and of dy
 // ---- the graphs --------------------------------------------------------------------------------
 
 // Where a query's position and a key's stand in relation `mode`, the score; elsewhere it is hidden.
-static cudnnBackendDescriptor_t select_where(struct graph *g, cudnnPointwiseMode_t mode,
+static cudnnBackendDescriptor_t select_where(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
                                              cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                                              cudnnBackendDescriptor_t score)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
     cudnnBackendDescriptor_t sees = add_between(g, BOOL, &pairs);
     add_pointwise(g, &(struct pointwise){.mode = mode, .in = BOOL, .x = x, .b = b, .y = sees});
     return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_BINARY_SELECT,
@@ -302,10 +304,10 @@ static cudnnBackendDescriptor_t select_where(struct graph *g, cudnnPointwiseMode
 }
 
 // The positions of the queries (axis 2) or of the keys (axis 3).
-static cudnnBackendDescriptor_t add_positions(struct graph *g, cudnnBackendDescriptor_t s,
+static cudnnBackendDescriptor_t add_positions(struct sdpa_graph *g, cudnnBackendDescriptor_t s,
                                               int64_t axis)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
     return add_pointwise(g, &(struct pointwise){.mode = CUDNN_POINTWISE_GEN_INDEX,
                                                 .in = F32,
                                                 .axis = axis,
@@ -314,9 +316,9 @@ static cudnnBackendDescriptor_t add_positions(struct graph *g, cudnnBackendDescr
 }
 
 // Scores, hidden where the key comes after the query, and where it comes too long before it.
-static cudnnBackendDescriptor_t hide_scores(struct graph *g, cudnnBackendDescriptor_t s)
+static cudnnBackendDescriptor_t hide_scores(struct sdpa_graph *g, cudnnBackendDescriptor_t s)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
     if (g->s.ahead)
         return s;
     s = select_where(g, CUDNN_POINTWISE_CMP_GE, add_positions(g, s, 2), add_positions(g, s, 3), s);
@@ -332,10 +334,10 @@ static cudnnBackendDescriptor_t hide_scores(struct graph *g, cudnnBackendDescrip
 }
 
 // cap · tanh(s / cap); *below: s / cap.
-static cudnnBackendDescriptor_t cap_scores(struct graph *g, cudnnBackendDescriptor_t s,
+static cudnnBackendDescriptor_t cap_scores(struct sdpa_graph *g, cudnnBackendDescriptor_t s,
                                            cudnnBackendDescriptor_t *below)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
     if (!g->s.cap)
         return s;
     cudnnBackendDescriptor_t cap = add_number(g, SDPA_CAP, F32);
@@ -344,10 +346,12 @@ static cudnnBackendDescriptor_t cap_scores(struct graph *g, cudnnBackendDescript
     return two_of(g, CUDNN_POINTWISE_MUL, s, cap, add_between(g, F32, &pairs));
 }
 
-static void build_forward(struct graph *g)
+static void build_forward(struct sdpa_graph *g)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq), stat = packed_form(g, g->s.seq, 1);
-    struct form q = query_form(g), kt = turned_form(key_form(g)), v = value_form(g), y = y_form(g);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq),
+                       stat = packed_form(g, g->s.seq, 1);
+    struct tensor_form q = query_form(g), kt = turned_form(key_form(g)), v = value_form(g),
+                       y = y_form(g);
     cudnnBackendDescriptor_t s, e, most, sum, below;
     s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, STORED),
                     add_tensor(g, SDPA_K, BF16, &kt, STORED), add_between(g, F32, &pairs));
@@ -366,10 +370,10 @@ static void build_forward(struct graph *g)
 }
 
 // What all query heads make of `pairs`ᵀ · rows, as the gradient of the key heads that they share.
-static void onto_keys(struct graph *g, cudnnBackendDescriptor_t pairs_t,
-                      cudnnBackendDescriptor_t rows, struct form key, enum sdpa_name name)
+static void onto_keys(struct sdpa_graph *g, cudnnBackendDescriptor_t pairs_t,
+                      cudnnBackendDescriptor_t rows, struct tensor_form key, enum sdpa_name name)
 {
-    struct form all = packed_form(g, g->s.seq, key.dim[3]);
+    struct tensor_form all = packed_form(g, g->s.seq, key.dim[3]);
     cudnnBackendDescriptor_t to = add_tensor(g, name, BF16, &key, STORED);
     if (g->s.kv_heads == g->s.heads)
         add_product(g, pairs_t, rows, to);
@@ -378,13 +382,14 @@ static void onto_keys(struct graph *g, cudnnBackendDescriptor_t pairs_t,
                       add_product(g, pairs_t, rows, add_between(g, BF16, &all)), to);
 }
 
-static void build_backward(struct graph *g)
+static void build_backward(struct sdpa_graph *g)
 {
-    struct form pairs = packed_form(g, g->s.seq, g->s.seq), pairs_t = pairs;
-    struct form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
-    struct form values = packed_form(g, g->s.seq, g->s.e), row = query_form(g), key = key_form(g);
-    struct form key_t = turned_form(key), value_t = turned_form(value_form(g));
-    struct form y = y_form(g);
+    struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq), pairs_t = pairs;
+    struct tensor_form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
+    struct tensor_form values = packed_form(g, g->s.seq, g->s.e), row = query_form(g),
+                       key = key_form(g);
+    struct tensor_form key_t = turned_form(key), value_t = turned_form(value_form(g));
+    struct tensor_form y = y_form(g);
     pairs_t.stride[2] = 1;
     pairs_t.stride[3] = g->s.seq;
     cudnnBackendDescriptor_t q = add_tensor(g, SDPA_Q, BF16, &row, STORED);
@@ -427,7 +432,7 @@ static void build_backward(struct graph *g)
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,
                                     const struct sdpa_shape *s)
 {
-    struct graph g = {.m = m, .s = *s, .inner = SDPA_NAMES};
+    struct sdpa_graph g = {.m = m, .s = *s, .inner = SDPA_NAMES};
     if (s->grad)
         build_backward(&g);
     else

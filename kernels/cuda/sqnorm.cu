@@ -16,16 +16,16 @@
 enum { THREADS = 256, CHUNK = 8192, AHEAD = 4, RANGES = 160, ADDERS = 1024 };
 
 // One call's tensor; its chunks are the blocks up to `end`.
-struct range {
+struct sqnorm_range {
     const float *x;
     int64_t n;
     int end;
     float scale;
 };
-struct ranges {
+struct sqnorm_ranges {
     double *partial; // a double for each block
     int n;
-    struct range range[RANGES];
+    struct sqnorm_range range[RANGES];
 };
 
 // Returns the elements of a chunk: CHUNK, or more where that would make over OP_CHUNKS chunks.
@@ -73,7 +73,7 @@ DEVICE double sum_squares(const float *x, int64_t n)
     return sum;
 }
 
-KERNEL(THREADS) squares_kernel(struct ranges r)
+KERNEL(THREADS) squares_kernel(struct sqnorm_ranges r)
 {
     kernel_begin();
     __shared__ double part[WARP];
@@ -86,7 +86,7 @@ KERNEL(THREADS) squares_kernel(struct ranges r)
         else
             low = middle + 1;
     }
-    const struct range *here = &r.range[low];
+    const struct sqnorm_range *here = &r.range[low];
     const int64_t size = chunk_of(here->n);
     const int64_t begin = (block - (low ? r.range[low - 1].end : 0)) * size;
     const int64_t left = here->n - begin;
@@ -95,7 +95,7 @@ KERNEL(THREADS) squares_kernel(struct ranges r)
         r.partial[block] = sum;
 }
 
-KERNEL(ADDERS) squares_add_kernel(struct ranges r, float *to, bool accumulate)
+KERNEL(ADDERS) squares_add_kernel(struct sqnorm_ranges r, float *to, bool accumulate)
 {
     kernel_begin();
     __shared__ float part[RANGES];
@@ -117,7 +117,7 @@ KERNEL(ADDERS) squares_add_kernel(struct ranges r, float *to, bool accumulate)
     to[0] = sum;
 }
 
-static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct ranges *r,
+static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct sqnorm_ranges *r,
                          bool accumulate, struct err *e)
 {
     LAUNCH(squares_kernel, (unsigned)r->range[r->n - 1].end, THREADS, 0, q, *r);
@@ -136,10 +136,10 @@ static int check_squares(const struct op_call *c, const struct op_call *first, s
 
 // With a scale of 0 another rank counts this tensor. It is not read then: it may hold a NaN, and
 // 0 · NaN is NaN.
-static void add_range(struct ranges *r, const struct op_call *c)
+static void add_range(struct sqnorm_ranges *r, const struct op_call *c)
 {
     const int before = r->n ? r->range[r->n - 1].end : 0;
-    struct range *to = &r->range[r->n++];
+    struct sqnorm_range *to = &r->range[r->n++];
     to->x = (const float *)c->in[0].data;
     to->n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
     to->end = before + chunks_of(to->n);
@@ -148,7 +148,7 @@ static void add_range(struct ranges *r, const struct op_call *c)
 
 // Whether the scratch has room for the doubles of one more call. All calls of a launch share the
 // first call's scratch, which always has room for one call.
-static bool has_room(const struct ranges *r, const struct op_call *first)
+static bool has_room(const struct sqnorm_ranges *r, const struct op_call *first)
 {
     const size_t used = r->n ? (size_t)r->range[r->n - 1].end : 0;
     return r->n < RANGES && (used + OP_CHUNKS) * sizeof(double) <= first->workspace_bytes;
@@ -156,7 +156,7 @@ static bool has_room(const struct ranges *r, const struct op_call *first)
 
 int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
-    struct ranges r;
+    struct sqnorm_ranges r;
     bool accumulate = calls->accumulate;
     int rc = 0;
     memset(&r, 0, sizeof r);

@@ -193,7 +193,7 @@ KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
 // what all have in common is in `like`. The blocks from range k − 1's `end` to range k's `end`
 // update range k.
 enum { RANGES = 56 };
-struct range {
+struct update_range {
     int64_t n;
     const float *g;
     float *to[TENSORS];
@@ -201,18 +201,18 @@ struct range {
     float lr_scale, decay;
     unsigned end;
 };
-struct ranges {
+struct update_ranges {
     struct update like;
     int n;
-    struct range range[RANGES];
+    struct update_range range[RANGES];
 };
 
-DEVICE void update_ranges(const struct ranges *r, int states)
+DEVICE void update_ranges(const struct update_ranges *r, int states)
 {
     int k = 0;
     while (blockIdx.x >= r->range[k].end)
         k++;
-    const struct range *here = &r->range[k];
+    const struct update_range *here = &r->range[k];
     unsigned first = k ? r->range[k - 1].end : 0;
     struct update u = r->like;
     u.n = here->n;
@@ -225,19 +225,19 @@ DEVICE void update_ranges(const struct ranges *r, int states)
     update_all(&u, states, true, blockIdx.x - first, here->end - first);
 }
 
-KERNEL(THREADS) sgd_ranges_kernel(struct ranges r)
+KERNEL(THREADS) sgd_ranges_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 0);
 }
 
-KERNEL(THREADS) momentum_ranges_kernel(struct ranges r)
+KERNEL(THREADS) momentum_ranges_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 1);
 }
 
-KERNEL(THREADS) adam_ranges_kernel(struct ranges r)
+KERNEL(THREADS) adam_ranges_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 2);
@@ -303,7 +303,7 @@ static bool is_one_kind(const struct update *a, const struct update *b)
            a->eps == b->eps && a->nesterov == b->nesterov;
 }
 
-static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct ranges *r,
+static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct update_ranges *r,
                          struct err *e)
 {
     unsigned blocks = r->n ? r->range[r->n - 1].end : 0;
@@ -318,10 +318,10 @@ static int launch_ranges(struct stream_q *q, const struct op_call *c, const stru
     return op_launched(q, c, e);
 }
 
-static void add_range(struct ranges *r, const struct update *u, int processors)
+static void add_range(struct update_ranges *r, const struct update *u, int processors)
 {
     unsigned before = r->n ? r->range[r->n - 1].end : 0;
-    struct range *to = &r->range[r->n++];
+    struct update_range *to = &r->range[r->n++];
     r->like = *u;
     to->n = u->n;
     to->g = u->g;
@@ -335,7 +335,7 @@ static void add_range(struct ranges *r, const struct update *u, int processors)
 
 int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
-    struct ranges r;
+    struct update_ranges r;
     int rc = 0;
     memset(&r, 0, sizeof r);
     for (int k = 0; k < n && !rc; k++) {

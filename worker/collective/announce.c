@@ -151,7 +151,7 @@ int operation_late(struct communicator *c, struct operation *o, struct err *e)
                    c->name, (double)c->w->deadline_ns / 1e9, who);
 }
 
-struct awaited {
+struct member_debt {
     const struct peer *peer;
     uint64_t entered, got;
 };
@@ -159,7 +159,7 @@ struct awaited {
 // Orders members that owe something by how likely they hold up the rest. First comes the one that
 // entered the fewest operations. Among equals a rank of another host comes before one of this host,
 // and of two on other hosts the one that fewer bytes came from.
-static bool comes_before(const struct awaited *a, const struct awaited *b)
+static bool comes_before(const struct member_debt *a, const struct member_debt *b)
 {
     if (!b->peer || a->entered != b->entered)
         return !b->peer || a->entered < b->entered;
@@ -168,14 +168,14 @@ static bool comes_before(const struct awaited *a, const struct awaited *b)
 
 // Sets `first` to the member that holds up the communicator's oldest open operation, if that one
 // comes before who is there already.
-static void find_first_awaited(struct communicator *c, struct awaited *first)
+static void find_first_awaited(struct communicator *c, struct member_debt *first)
 {
     struct operation *o = &c->ops[(c->completed + 1) % COLLECTIVES_OPEN];
     for (int k = 0; k < c->n && !c->freed && c->completed < c->started; k++) {
         if (!operation_owes(c, o, k))
             continue;
         const struct peer *p = c->members[k];
-        struct awaited a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
+        struct member_debt a = {p, atomic_load(&p->page->entered), o->got[0][k] + o->got[1][k]};
         if (comes_before(&a, first))
             *first = a;
     }
@@ -185,7 +185,7 @@ static void find_first_awaited(struct communicator *c, struct awaited *first)
 // such as a receive that was started early, then hold nobody up.
 uint64_t find_awaited(struct world *w)
 {
-    struct awaited first = {0};
+    struct member_debt first = {0};
     if (w->waits)
         find_first_awaited(w->waits, &first);
     for (int i = 0; i < w->ncommunicators && !first.peer; i++)

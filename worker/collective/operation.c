@@ -472,14 +472,14 @@ int collective_start(struct communicator *c, const struct collective_args *a,
     return rc;
 }
 
-struct awaited {
+struct completion {
     struct communicator *c;
     uint64_t seq;
 };
 
 static bool is_completed(void *arg)
 {
-    const struct awaited *a = arg;
+    const struct completion *a = arg;
     if (a->c->completed < a->seq)
         step_communicator(a->c);
     return a->c->completed >= a->seq;
@@ -492,7 +492,7 @@ static int wait_for_operation(struct communicator *c, const struct collective_ti
     struct operation *o = &c->ops[t->slot];
     if (o->number != t->number) // a later operation has its slot, so this one is complete
         return world_look(w, e);
-    struct awaited a = {c, o->seq};
+    struct completion a = {c, o->seq};
     w->waits = c;
     int rc = world_wait(w, is_completed, &a, w->deadline_ns, e);
     w->waits = NULL;

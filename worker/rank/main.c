@@ -58,7 +58,7 @@ static const char usage[] =
 
 // ---- flags ----
 
-struct flags {
+struct rank_flags {
     struct solo_options solo; // host and parent are served mode's too
     int fd;                   // −1: no agent leads
     const char *dir;          // --dir
@@ -69,7 +69,7 @@ struct flags {
 };
 
 // Flags that belong together are all there, and of one mode only.
-static int check_flags(const struct flags *f, struct err *e)
+static int check_flags(const struct rank_flags *f, struct err *e)
 {
     const struct solo_options *o = &f->solo;
     if (o->host && (!*o->host || strlen(o->host) >= RANK_HOST_MAX))
@@ -85,7 +85,7 @@ static int check_flags(const struct flags *f, struct err *e)
     return 0;
 }
 
-#define AT(member) offsetof(struct flags, member)
+#define AT(member) offsetof(struct rank_flags, member)
 static const struct flag_row rows[] = {
     {"solo", FLAG_TEXT, AT(solo.dir), 0, 0, 0},
     {"job", FLAG_TEXT, AT(solo.job_file), 0, 0, 0},
@@ -104,7 +104,7 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int parse_flags(int argc, char **argv, struct flags *all, struct err *e)
+static int parse_flags(int argc, char **argv, struct rank_flags *all, struct err *e)
 {
     int rc = flags_read_all(rows, ROWS, argc, argv, all, e);
     if (!rc && all->solo.dir && url_refuse(all->solo.dir, e))
@@ -217,12 +217,12 @@ static void print_finished(const struct solo_rank *p)
 }
 
 // Starts to prepare what the backend's libraries prepare at their first use, while the ranks meet.
-static struct warm *start_warm_up(const struct flags *f)
+static struct warm *start_warm_up(const struct rank_flags *f)
 {
     return warm_start(f->kind && *f->kind ? f->kind : "cpu");
 }
 
-static int run_rank(const struct flags *f)
+static int run_rank(const struct rank_flags *f)
 {
     const struct solo_options *o = &f->solo;
     struct solo_rank *p = calloc(1, sizeof *p);
@@ -332,7 +332,7 @@ static int run_all(const struct solo_options *o, int argc, char **argv)
 
 // ---- the other modes ----
 
-static int run_served(const struct flags *f)
+static int run_served(const struct rank_flags *f)
 {
     struct process *p = calloc(1, sizeof *p);
     struct err e = {0};
@@ -357,7 +357,7 @@ static int run_served(const struct flags *f)
     return code;
 }
 
-static int run_probe(const struct flags *f)
+static int run_probe(const struct rank_flags *f)
 {
     struct buf line = {0};
     struct err e = {0};
@@ -372,7 +372,7 @@ static int run_probe(const struct flags *f)
 
 int main(int argc, char **argv)
 {
-    static struct flags f = {.solo = {.rank = -1}, .fd = -1};
+    static struct rank_flags f = {.solo = {.rank = -1}, .fd = -1};
     struct err e = {0};
     (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
     if (flag_asks_help(argc, argv)) {

@@ -36,7 +36,7 @@ struct state { // a spec, and the path that leads to it
     bool done; // its successors are made: nothing cheaper leads here
 };
 
-struct search {
+struct path_search {
     const struct mesh *mesh;
     const struct shape *shape;
     size_t elem;
@@ -48,7 +48,7 @@ struct search {
 
 // ---- comparing paths ----
 
-static int list_kinds(const struct search *s, int at, uint8_t out[RESHARD_STEPS_MAX])
+static int list_kinds(const struct path_search *s, int at, uint8_t out[RESHARD_STEPS_MAX])
 {
     int n = s->states[at].steps;
     for (int i = n; i > 0; at = s->states[at].from)
@@ -57,7 +57,8 @@ static int list_kinds(const struct search *s, int at, uint8_t out[RESHARD_STEPS_
 }
 
 // Whether going to a state by `step` from `from` beats the path it has.
-static bool is_better(const struct search *s, int from, const struct reshard_step *step, int has)
+static bool is_better(const struct path_search *s, int from, const struct reshard_step *step,
+                      int has)
 {
     const struct state *f = &s->states[from], *h = &s->states[has];
     uint64_t bytes = f->bytes + step->bytes;
@@ -72,7 +73,7 @@ static bool is_better(const struct search *s, int from, const struct reshard_ste
     return memcmp(mine, theirs, (size_t)n + 1) < 0;
 }
 
-static bool comes_before(const struct search *s, int a, int b)
+static bool comes_before(const struct path_search *s, int a, int b)
 {
     const struct state *x = &s->states[a], *y = &s->states[b];
     if (x->bytes != y->bytes)
@@ -85,7 +86,7 @@ static bool comes_before(const struct search *s, int a, int b)
     return memcmp(p, q, (size_t)n) < 0;
 }
 
-static void offer_step(struct search *s, int from, struct reshard_step *step)
+static void offer_step(struct path_search *s, int from, struct reshard_step *step)
 {
     if (s->states[from].steps == RESHARD_STEPS_MAX)
         return;
@@ -107,7 +108,7 @@ static void offer_step(struct search *s, int from, struct reshard_step *step)
 
 // ---- the steps that lead out of a state ----
 
-static uint64_t count_local_bytes(const struct search *s, const struct spec *spec)
+static uint64_t count_local_bytes(const struct path_search *s, const struct spec *spec)
 {
     struct shape local = spec_local(spec, s->mesh, s->shape);
     return (uint64_t)shape_count(&local) * s->elem;
@@ -121,7 +122,8 @@ static bool is_prefix(const struct dim_cut *a, const struct dim_cut *b)
     return true;
 }
 
-static void price_step(const struct search *s, const struct spec *now, struct reshard_step *step)
+static void price_step(const struct path_search *s, const struct spec *now,
+                       struct reshard_step *step)
 {
     const struct spec *whole = step->kind == RESHARD_ALL_GATHER ? &step->after : now;
     step->bytes =
@@ -130,7 +132,7 @@ static void price_step(const struct search *s, const struct spec *now, struct re
 
 // Axes that come next in the target's list of `dim`, one more at a time: sliced where the value is
 // whole on them, scattered where it is a partial sum.
-static void offer_additions(struct search *s, int at, int dim)
+static void offer_additions(struct path_search *s, int at, int dim)
 {
     for (int kind = RESHARD_SLICE; kind <= RESHARD_REDUCE_SCATTER; kind++) {
         struct spec now = s->states[at].spec;
@@ -163,7 +165,7 @@ static struct dim_cut take_minor_axes(const struct dim_cut *c, int count)
 }
 
 // Whether `cut` comes next, in order, in the target's list of dimension `d`.
-static bool comes_next(const struct search *s, const struct spec *now, int d,
+static bool comes_next(const struct path_search *s, const struct spec *now, int d,
                        const struct dim_cut *cut)
 {
     const struct dim_cut *have = &now->dim[d], *want = &s->to->dim[d];
@@ -175,7 +177,7 @@ static bool comes_next(const struct search *s, const struct spec *now, int d,
     return true;
 }
 
-static void offer_removals(struct search *s, int at, int dim)
+static void offer_removals(struct path_search *s, int at, int dim)
 {
     struct spec now = s->states[at].spec;
     if (is_prefix(&now.dim[dim], &s->to->dim[dim]))
@@ -204,7 +206,7 @@ static void offer_removals(struct search *s, int at, int dim)
     }
 }
 
-static void offer_reductions(struct search *s, int at)
+static void offer_reductions(struct path_search *s, int at)
 {
     struct spec now = s->states[at].spec;
     axis_set open = spec_partial(&now) & (axis_set)~spec_partial(s->to);
@@ -224,7 +226,7 @@ static void offer_reductions(struct search *s, int at)
 
 // ---- the search ----
 
-static int find_cheapest_open(const struct search *s)
+static int find_cheapest_open(const struct path_search *s)
 {
     int best = -1;
     for (int i = 0; i < s->n; i++)
@@ -233,7 +235,7 @@ static int find_cheapest_open(const struct search *s)
     return best;
 }
 
-static void write_steps(const struct search *s, int at, struct reshard *out)
+static void write_steps(const struct path_search *s, int at, struct reshard *out)
 {
     out->n = s->states[at].steps;
     out->bytes = s->states[at].bytes;
@@ -245,7 +247,7 @@ int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_by
                  const struct spec *from, const struct spec *to, struct arena *a,
                  struct reshard *out, struct err *e)
 {
-    struct search s = {.mesh = m, .shape = shape, .elem = elem_bytes, .to = to, .arena = a};
+    struct path_search s = {.mesh = m, .shape = shape, .elem = elem_bytes, .to = to, .arena = a};
     int bad;
     *out = (struct reshard){0};
     PRE(!(spec_partial(to) & ~spec_partial(from)));

@@ -11,7 +11,7 @@
 
 enum { FIRST, AMID, LAST, POSITIONS };
 
-struct order {
+struct node_order {
     struct graph *g;
     int *place;  // node → run · POSITIONS + position, within its phase
     int *before; // value → the last node that contributed to it so far, −1
@@ -24,7 +24,7 @@ static bool is_gather(const struct node *n)
 }
 
 // A gather of a parameter or its copy, the cast before it, a gather's second step.
-static bool is_moved_early(const struct order *o, const struct node *n)
+static bool is_moved_early(const struct node_order *o, const struct node *n)
 {
     bool cast = node_casts_param(n);
     if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
@@ -34,7 +34,7 @@ static bool is_moved_early(const struct order *o, const struct node *n)
 }
 
 // Whether a node adds a gradient that was just reduce-scattered to its sum.
-static bool is_moved_late(const struct order *o, const struct node *n)
+static bool is_moved_late(const struct node_order *o, const struct node *n)
 {
     if (n->kind != NODE_OP || n->op != OP_SUM || n->phase != PHASE_BACKWARD)
         return false;
@@ -45,14 +45,14 @@ static bool is_moved_late(const struct order *o, const struct node *n)
 }
 
 // Moves a node behind node `on`, if there is one and it belongs to the same phase.
-static void put_after(const struct order *o, int node, int on)
+static void put_after(const struct node_order *o, int node, int on)
 {
     if (on >= 0 && o->g->nodes[on].phase == o->g->nodes[node].phase &&
         o->place[node] < o->place[on])
         o->place[node] = o->place[on];
 }
 
-static void place_node(struct order *o, int node, int run)
+static void place_node(struct node_order *o, int node, int run)
 {
     struct graph *g = o->g;
     const struct node *n = &g->nodes[node];
@@ -72,7 +72,7 @@ static void place_node(struct order *o, int node, int run)
 }
 
 // Each contribution comes after the one before it, and readers of the sum after all so far.
-static void order_contributions(struct order *o, const int *sum_of, int node)
+static void order_contributions(struct node_order *o, const int *sum_of, int node)
 {
     const struct node *n = &o->g->nodes[node];
     for (int k = 0; k < n->nout; k++) {
@@ -84,7 +84,7 @@ static void order_contributions(struct order *o, const int *sum_of, int node)
     }
 }
 
-static void find_places(struct order *o)
+static void find_places(struct node_order *o)
 {
     struct graph *g = o->g;
     int run[PHASE_COUNT] = {0}, scope[PHASE_COUNT];
@@ -120,10 +120,10 @@ static int compare_places(const void *x, const void *y)
 
 void order_nodes(struct graph *g)
 {
-    struct order o = {.g = g,
-                      .place = arena_array(g->arena, int, g->nnodes),
-                      .before = arena_array(g->arena, int, g->nvalues),
-                      .early = arena_array(g->arena, bool, g->nvalues)};
+    struct node_order o = {.g = g,
+                           .place = arena_array(g->arena, int, g->nnodes),
+                           .before = arena_array(g->arena, int, g->nvalues),
+                           .early = arena_array(g->arena, bool, g->nvalues)};
     struct placed *placed = arena_array(g->arena, struct placed, g->nnodes);
     struct node *nodes = arena_array(g->arena, struct node, g->nnodes);
     memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);

@@ -135,14 +135,14 @@ struct running {             // one stage
     double free;             // when it has computed what it has so far
     int *slot[PHASE_UPDATE]; // chunk · microbatches + microbatch → slot; past the end: none
 };
-struct run {
+struct schedule_run {
     struct schedule *s;
     const struct schedule_of *of;
     struct running *stage;
     bool buffered; // no send waits for its receiver
 };
 
-static void find_slots(struct run *r, struct arena *scratch)
+static void find_slots(struct schedule_run *r, struct arena *scratch)
 {
     int all = r->of->microbatches * r->of->chunks;
     r->stage = arena_array(scratch, struct running, r->of->stages);
@@ -167,7 +167,8 @@ struct other {
 };
 
 // Returns what a slot receives from (`from`) or sends to; stage −1: none.
-static struct other find_other(const struct run *r, int stage, const struct slot *t, bool from)
+static struct other find_other(const struct schedule_run *r, int stage, const struct slot *t,
+                               bool from)
 {
     const struct schedule_of *of = r->of;
     int step = (t->phase == PHASE_FORWARD) == from ? -1 : 1;
@@ -181,7 +182,7 @@ static struct other find_other(const struct run *r, int stage, const struct slot
 }
 
 // Returns the time at which a slot's input was computed by its sender; below 0: not yet.
-static double find_ready_time(const struct run *r, int stage, const struct slot *t)
+static double find_ready_time(const struct schedule_run *r, int stage, const struct slot *t)
 {
     struct other from = find_other(r, stage, t, true);
     if (from.stage < 0)
@@ -191,7 +192,7 @@ static double find_ready_time(const struct run *r, int stage, const struct slot 
     return sent ? r->s[from.stage].slots[from.at].end : -1;
 }
 
-static bool can_send(const struct run *r, int stage, const struct slot *t)
+static bool can_send(const struct schedule_run *r, int stage, const struct slot *t)
 {
     struct other to = find_other(r, stage, t, false);
     if (to.stage < 0)
@@ -209,7 +210,7 @@ static double find_cost(const struct schedule_of *of, int stage, const struct sl
     return t->phase == PHASE_UPDATE ? 0 : each;
 }
 
-static bool advance_stage(struct run *r, int stage)
+static bool advance_stage(struct schedule_run *r, int stage)
 {
     struct running *now = &r->stage[stage];
     if (now->at == r->s[stage].n)
@@ -230,7 +231,7 @@ static bool advance_stage(struct run *r, int stage)
     return true;
 }
 
-static int report_deadlock(const struct run *r, int stage, struct err *e)
+static int report_deadlock(const struct schedule_run *r, int stage, struct err *e)
 {
     const struct running *now = &r->stage[stage];
     const struct slot *t = &r->s[stage].slots[now->at];
@@ -239,7 +240,7 @@ static int report_deadlock(const struct run *r, int stage, struct err *e)
                    phase_name(t->phase), t->microbatch);
 }
 
-static int run_all(struct run *r, struct err *e)
+static int run_all(struct schedule_run *r, struct err *e)
 {
     for (bool advanced = true; advanced;) {
         advanced = false;
@@ -266,7 +267,7 @@ static int find_stash_peak(const struct schedule *s, const struct schedule_of *o
 
 // Checks that what one stage sends to another in one phase is received in the order in which it is
 // sent.
-static int check_streams(const struct run *r, struct err *e)
+static int check_streams(const struct schedule_run *r, struct err *e)
 {
     for (int i = 0; i < r->of->stages; i++) {
         const struct slot *last[PHASE_UPDATE] = {NULL};
@@ -291,7 +292,7 @@ int schedule_simulate(struct schedule *stages, const struct schedule_of *of,
                       struct schedule_cost *out, struct err *e)
 {
     struct arena scratch = {0};
-    struct run r = {.s = stages, .of = of};
+    struct schedule_run r = {.s = stages, .of = of};
     double busy = 0;
     find_slots(&r, &scratch);
     *out = (struct schedule_cost){0};
@@ -323,7 +324,7 @@ static int find_slot_before(const struct schedule *s, int at, double time)
 // Starts each receive before its message is there, as it is if nobody waits for a receiver: then
 // nobody does. At the very moment would be too late: two stages that send to each other would both
 // wait for the other's next slot. Messages of one stream are received as they are sent.
-static void place_receives(struct run *r, int stage)
+static void place_receives(struct schedule_run *r, int stage)
 {
     int first[PHASE_UPDATE];
     for (int p = 0; p < PHASE_UPDATE; p++)
@@ -345,7 +346,7 @@ int schedule_build(struct schedule *stages, struct arena *a, const struct schedu
                    struct err *e)
 {
     struct arena scratch = {0};
-    struct run r = {.s = stages, .of = of, .buffered = true};
+    struct schedule_run r = {.s = stages, .of = of, .buffered = true};
     for (int i = 0; i < of->stages; i++)
         build_stage(&stages[i], a, of, i);
     if (of->kind == JOB_1F1B || of->kind == JOB_GPIPE || of->stages == 1)

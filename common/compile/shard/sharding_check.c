@@ -2,13 +2,14 @@
 // The specs of the sharding section held against the tensors of a graph. See sharding.h.
 #include "common/compile/shard/refine.h"
 
-struct checker {
+struct spec_checker {
     struct sharding *s;
     const struct mesh *mesh;
     const struct graph *graph;
 };
 
-static struct fact make_fact(const struct checker *c, enum fact_code code, const struct value *v)
+static struct fact make_fact(const struct spec_checker *c, enum fact_code code,
+                             const struct value *v)
 {
     bool param = v->kind == VALUE_PARAM;
     int entry = sharding_entry(c->s, v);
@@ -22,7 +23,8 @@ static struct fact make_fact(const struct checker *c, enum fact_code code, const
 
 // Attention over a cut sequence takes two chunks of it a device (zigzag.h), each cut by whatever
 // else cuts the sequence somewhere. One point of them all is enough to say so.
-static void check_chunks(struct checker *c, const struct value *v, int d, const struct spec *spec)
+static void check_chunks(struct spec_checker *c, const struct value *v, int d,
+                         const struct spec *spec)
 {
     struct facts *facts = &c->s->facts;
     struct fact f = make_fact(c, FACT_CHUNKS, v);
@@ -39,7 +41,7 @@ static void check_chunks(struct checker *c, const struct value *v, int d, const 
     facts_add(facts, &f);
 }
 
-static void check_divides(struct checker *c, const struct value *v)
+static void check_divides(struct spec_checker *c, const struct value *v)
 {
     struct spec spec = sharding_asked(c->s, c->mesh, v);
     for (int d = 0; d < v->shape.n; d++) {
@@ -56,7 +58,7 @@ static void check_divides(struct checker *c, const struct value *v)
     }
 }
 
-static void check_length(struct checker *c, const struct value *v, int longest)
+static void check_length(struct spec_checker *c, const struct value *v, int longest)
 {
     struct fact f = make_fact(c, FACT_SPEC_LENGTH, v);
     const struct job_sharding *job = c->s->job;
@@ -70,7 +72,7 @@ static void check_length(struct checker *c, const struct value *v, int longest)
 
 // A weight cut on an axis that the batch uses is gathered by every pass that reads it, but for the
 // experts of a device: their tokens come to them.
-static void check_weight(struct checker *c, const struct value *v)
+static void check_weight(struct spec_checker *c, const struct value *v)
 {
     struct fact f = make_fact(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
     f.has = sharding_asked(c->s, c->mesh, v);
@@ -83,7 +85,7 @@ static void check_weight(struct checker *c, const struct value *v)
 }
 
 // An activation point whose explicit spec leaves out an axis that cuts the batch.
-static void check_point(struct checker *c, const struct value *v)
+static void check_point(struct spec_checker *c, const struct value *v)
 {
     struct fact f = make_fact(c, FACT_BATCH_DROPPED, v);
     if (f.entry < 0 || v->point == POINT_IDS || v->dims[0] != DIM_BATCH)
@@ -94,7 +96,7 @@ static void check_point(struct checker *c, const struct value *v)
         facts_add(&c->s->facts, &f);
 }
 
-static void check_matches(struct checker *c, enum fact_list list, int n,
+static void check_matches(struct spec_checker *c, enum fact_list list, int n,
                           const struct job_param_spec *entries)
 {
     for (int i = 0; i < n; i++) {
@@ -121,7 +123,7 @@ static axis_set context_axes(const struct sharding *s, const struct mesh *m, con
     return axes;
 }
 
-static void check_value(struct checker *c, const struct value *v, const int longest[])
+static void check_value(struct spec_checker *c, const struct value *v, const int longest[])
 {
     bool forward = v->producer >= 0 && c->graph->nodes[v->producer].phase == PHASE_FORWARD;
     if (v->kind == VALUE_PARAM) {
@@ -138,7 +140,7 @@ static void check_value(struct checker *c, const struct value *v, const int long
 
 void sharding_check(struct sharding *s, const struct mesh *m, const struct graph *g)
 {
-    struct checker c = {s, m, g};
+    struct spec_checker c = {s, m, g};
     int longest[POINT_COUNT] = {0};
     for (int v = 0; v < g->nvalues; v++)
         if (g->values[v].shape.n > longest[g->values[v].point])

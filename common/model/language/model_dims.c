@@ -4,13 +4,13 @@
 
 #include <string.h>
 
-struct names {
+struct dim_names {
     struct arena *arena;
     const char **name;
     int n, cap;
 };
 
-static void add_name(struct names *to, const char *name)
+static void add_name(struct dim_names *to, const char *name)
 {
     for (int i = 0; i < to->n; i++)
         if (strcmp(to->name[i], name) == 0)
@@ -19,7 +19,7 @@ static void add_name(struct names *to, const char *name)
     to->name[to->n++] = name;
 }
 
-static void add_written(struct names *to, const struct written_dim *d)
+static void add_written(struct dim_names *to, const struct written_dim *d)
 {
     if (d->name && strcmp(d->name, "_") != 0)
         add_name(to, d->name);
@@ -27,7 +27,7 @@ static void add_written(struct names *to, const struct written_dim *d)
         add_name(to, d->as);
 }
 
-static void add_of_expression(struct names *to, const struct expr *e)
+static void add_of_expression(struct dim_names *to, const struct expr *e)
 {
     for (int i = 0; i < e->ndims; i++)
         add_written(to, &e->dims[i]);
@@ -35,7 +35,7 @@ static void add_of_expression(struct names *to, const struct expr *e)
         add_of_expression(to, e->arg[i]);
 }
 
-static void add_of_block(struct names *to, const struct stmt *s)
+static void add_of_block(struct dim_names *to, const struct stmt *s)
 {
     for (; s; s = s->next) {
         for (int i = 0; i < s->n; i++)
@@ -47,7 +47,7 @@ static void add_of_block(struct names *to, const struct stmt *s)
 
 const char *const *model_dims(const struct model_program *p, struct arena *a, int *n)
 {
-    struct names all = {.arena = a};
+    struct dim_names all = {.arena = a};
     for (int i = 0; i < p->nsizes; i++)
         if (p->sizes[i].kind == MODEL_WHOLE)
             add_name(&all, p->sizes[i].name);

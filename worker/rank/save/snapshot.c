@@ -23,7 +23,7 @@
 #include "common/base/log.h"
 
 enum order_kind { ORDER_WRITE, ORDER_COMMIT, ORDER_REMOVE, ORDER_DELETE, ORDER_KINDS };
-struct order {
+struct snapshot_order {
     struct list link;
     enum order_kind kind;
     struct store_entry id;
@@ -75,22 +75,22 @@ static void free_reports(struct shard_report *r, int n)
     free(r);
 }
 
-static void free_order(struct snapshot *s, struct order *o)
+static void free_order(struct snapshot *s, struct snapshot_order *o)
 {
     free_reports(o->reports, s->c.nranks);
     free(o);
 }
 
-static struct order *new_order(enum order_kind kind, struct store_entry id)
+static struct snapshot_order *new_order(enum order_kind kind, struct store_entry id)
 {
-    struct order *o = calloc(1, sizeof *o);
+    struct snapshot_order *o = calloc(1, sizeof *o);
     PRE(o);
     o->kind = kind;
     o->id = id;
     return o;
 }
 
-static void push_locked(struct snapshot *s, struct order *o)
+static void push_locked(struct snapshot *s, struct snapshot_order *o)
 {
     list_append(&s->queue, &o->link);
     pthread_cond_signal(&s->wake);
@@ -192,7 +192,7 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
     return rc;
 }
 
-static void carry_out_write(struct snapshot *s, const struct order *o)
+static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
 {
     struct arena a;
     struct err e = {0};
@@ -218,7 +218,7 @@ static void carry_out_write(struct snapshot *s, const struct order *o)
 }
 
 // ---- the writer: rank 0's orders ----
-static int commit_checkpoint(struct snapshot *s, const struct order *o, struct err *e)
+static int commit_checkpoint(struct snapshot *s, const struct snapshot_order *o, struct err *e)
 {
     struct arena a;
     arena_init(&a);
@@ -233,7 +233,7 @@ static int commit_checkpoint(struct snapshot *s, const struct order *o, struct e
     return rc;
 }
 
-static void carry_out_commit(struct snapshot *s, const struct order *o)
+static void carry_out_commit(struct snapshot *s, const struct snapshot_order *o)
 {
     struct err e = {0};
     if (s->answered_step != o->id.step) {
@@ -244,13 +244,13 @@ static void carry_out_commit(struct snapshot *s, const struct order *o)
     s->c.ops.commit_done(s->c.ops.arg, o->id.step, s->answered_code, s->answered_text);
 }
 
-static void carry_out_remove(struct snapshot *s, const struct order *o)
+static void carry_out_remove(struct snapshot *s, const struct snapshot_order *o)
 {
     (void)store_abort(s->c.store, o->id.epoch, o->id.step,
                       NULL); // a later sweep takes what is left
 }
 
-static void carry_out_delete(struct snapshot *s, const struct order *o)
+static void carry_out_delete(struct snapshot *s, const struct snapshot_order *o)
 {
     struct err e = {0};
     int rc = store_delete(s->c.store, o->id.epoch, o->id.step, &e);
@@ -262,7 +262,8 @@ static void carry_out_delete(struct snapshot *s, const struct order *o)
 
 static void *run_writer(void *arg)
 {
-    static void (*const carry_out[ORDER_KINDS])(struct snapshot *, const struct order *) = {
+    static void (*const carry_out[ORDER_KINDS])(struct snapshot *,
+                                                const struct snapshot_order *) = {
         [ORDER_WRITE] = carry_out_write,
         [ORDER_COMMIT] = carry_out_commit,
         [ORDER_REMOVE] = carry_out_remove,
@@ -275,7 +276,7 @@ static void *run_writer(void *arg)
             pthread_cond_wait(&s->wake, &s->lock);
         if (s->quit)
             break;
-        struct order *o = list_entry(s->queue.next, struct order, link);
+        struct snapshot_order *o = list_entry(s->queue.next, struct snapshot_order, link);
         list_remove(&o->link);
         s->running = true;
         pthread_mutex_unlock(&s->lock);
@@ -319,7 +320,7 @@ static void free_snapshot(struct snapshot *s)
 {
     list_for_each (it, &s->queue) {
         list_remove(it);
-        free_order(s, list_entry(it, struct order, link));
+        free_order(s, list_entry(it, struct snapshot_order, link));
     }
     if (s->own_staging)
         munmap(s->staging, s->deal->bytes);
@@ -413,7 +414,7 @@ static int copy_to_staging(struct snapshot *s, struct err *e)
 
 static void push_write(struct snapshot *s, int64_t step)
 {
-    struct order *o = new_order(ORDER_WRITE, make_entry(s, step));
+    struct snapshot_order *o = new_order(ORDER_WRITE, make_entry(s, step));
     o->tries = s->tries;
     push_locked(s, o);
 }
@@ -472,7 +473,7 @@ static struct shard_report *copy_reports(const struct shard_report *from, int n)
 void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_report *reports)
 {
     PRE(s->c.rank == 0);
-    struct order *o = new_order(ORDER_COMMIT, make_entry(s, step));
+    struct snapshot_order *o = new_order(ORDER_COMMIT, make_entry(s, step));
     o->reports = copy_reports(reports, s->c.nranks);
     pthread_mutex_lock(&s->lock);
     o->samples = s->samples;
