@@ -13,7 +13,7 @@ enum { MODELS = 3 };
 
 static const char *sample_text(const char *model, const char *mesh, const char *sharding)
 {
-    static char text[1000];
+    static char text[2000];
     snprintf(text, sizeof text,
              "name: t\n"
              "model: {%s, layers: 2, seq: %d, vocab: %d, vocab_multiple: %d}\n"
@@ -122,6 +122,15 @@ static void a_sample_sees_the_logits_an_evaluation_would(void **state)
     }
 }
 
+static void check_same_logits(const struct fixture *f, const double *want, const char *what)
+{
+    double *got = sample_logits(f->c.program[PROGRAM_SAMPLE]->graph, &f->c.mesh, SHORT);
+    for (int v = 0; v < COUNT * PADDED; v++)
+        if (fabs(got[v] - want[v]) > 1e-11 * (1 + fabs(want[v])))
+            fail_msg("%s, slot %d: %.15g, not %.15g", what, v, got[v], want[v]);
+    free(got);
+}
+
 static void every_device_of_any_mesh_has_the_same_logits(void **state)
 {
     static const struct {
@@ -155,18 +164,43 @@ static void every_device_of_any_mesh_has_the_same_logits(void **state)
         double *want = sample_logits(whole.c.global[PROGRAM_SAMPLE], NULL, SHORT);
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             struct fixture f;
-            compile_text(&f, sample_text(models[k], cases[i].mesh, cases[i].sharding), 0);
-            double *got = sample_logits(f.c.program[PROGRAM_SAMPLE]->graph, &f.c.mesh, SHORT);
-            for (int v = 0; v < COUNT * PADDED; v++)
-                if (fabs(got[v] - want[v]) > 1e-11 * (1 + fabs(want[v])))
-                    fail_msg("{%s} %s, slot %d: %.15g, not %.15g", cases[i].mesh, cases[i].sharding,
-                             v, got[v], want[v]);
-            free(got);
+            const char *text = sample_text(models[k], cases[i].mesh, cases[i].sharding);
+            compile_text(&f, text, 0);
+            check_same_logits(&f, want, text);
             fixture_clear(&f);
         }
         free(want);
         fixture_clear(&whole);
     }
+}
+
+// Its logits come after two of four layers: a sample is drawn without the others, whatever stages hold them.
+#define EARLY                                                                             \
+    "program: ./early.model, text: \"sizes\\n  layers = 2\\n  embed = 24\\n  seq = 8\\n"  \
+    "  vocab_multiple = 24\\n  vocab = 21 padded vocab_multiple\\nlet body(x)\\n"         \
+    "  repeat layers\\n    x = x + tanh(linear(x, w[embed, to = embed])){to as embed}\\n" \
+    "  return x\\nmodel\\n  x = early: body(embed(tokens, table[vocab, embed]))\\n"       \
+    "  logits = x @ head[embed, vocab]\\n  loss = cross_entropy(logits, targets)\\n"      \
+    "  loss += cross_entropy((late: body(x)) @ head[embed, vocab], targets)\\n\""
+
+static void layers_behind_the_logits_are_in_no_sample(void **state)
+{
+    static const char *const meshes[] = {"pp: 2", "pp: 4", "pp: 2, tp: 2"};
+    struct fixture whole;
+    (void)state;
+    compile_text(&whole, sample_text(EARLY, "dp: 1", ""), 0);
+    assert_int_equal(whole.c.global[PROGRAM_TRAIN]->nlayers, 4);
+    assert_int_equal(whole.c.global[PROGRAM_SAMPLE]->nlayers, 2);
+    check_against_evaluation(&whole, SHORT);
+    double *want = sample_logits(whole.c.global[PROGRAM_SAMPLE], NULL, SHORT);
+    for (size_t i = 0; i < sizeof meshes / sizeof *meshes; i++) {
+        struct fixture f;
+        compile_text(&f, sample_text(EARLY, meshes[i], ""), 0);
+        check_same_logits(&f, want, meshes[i]);
+        fixture_clear(&f);
+    }
+    free(want);
+    fixture_clear(&whole);
 }
 
 // Eight rows for a batch cut eight ways, though the job asks for three samples.
@@ -211,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sample_sees_the_logits_an_evaluation_would),
         cmocka_unit_test(every_device_of_any_mesh_has_the_same_logits),
+        cmocka_unit_test(layers_behind_the_logits_are_in_no_sample),
         cmocka_unit_test(rows_are_as_many_as_the_batch_axes_need),
         cmocka_unit_test(samples_cost_no_parameter_and_the_arena_is_the_largest_programs),
     };
