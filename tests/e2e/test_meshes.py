@@ -54,12 +54,9 @@ RESUMED = {
     "mixtral on cp 2, ep 2": ("mixtral", {"mesh": {"cp": 2, "ep": 2}}),
     "mixtral on dp 2, pp 2, ep 2": ("mixtral", {"mesh": {"dp": 2, "pp": 2, "ep": 2}, **MICRO}),
     "jaxformer on dp 2, pp 2, tp 2": ("jaxformer", JAXFORMER_CUTS),
-    "balanced by a bias, on dp 2, ep 2": ("biased", {"mesh": {"dp": 2, "ep": 2}, **MICRO}),
-    "balanced by a bias, on pp 2, ep 2": ("biased", {"mesh": {"pp": 2, "ep": 2}, **MICRO}),
-    "balanced by a bias, on ep 2, tp 2": ("biased", {"mesh": {"ep": 2, "tp": 2}, "sharding": EXPERTS_SEQUENCE}),
 }  # fmt: skip
-RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "balanced by a bias, on dp 2, ep 2", "jaxformer on dp 2, pp 2, tp 2",
-                  "uneven stages, gpipe", "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]
+RESUMED_SAMPLE = ["mixtral on dp 2, pp 2, ep 2", "jaxformer on dp 2, pp 2, tp 2", "uneven stages, gpipe",
+                  "gpt2, sequence parallel", "llama on dp 2, pp 2, tp 2"]  # fmt: skip
 
 LAYOUTS = {
     "one device": {"mesh": {"dp": 1}},

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of the user's own as a job: its text travels with the job, and from there on no file is needed."""
 import json
-import pathlib
-import shutil
 
 import cluster
 import meshes
@@ -118,38 +116,13 @@ def test_a_finding_names_a_size_only_where_the_program_has_it(place, keys, fix):
     assert found["fix"] == fix
 
 
-HYPER = pathlib.Path(__file__).parents[1] / "unit" / "programs" / "hyper.model"
-ON = [{"mesh": {"dp": 2, "tp": 2}}, {"mesh": {"pp": 2, "cp": 2}, "train": {"microbatches": 2}}]
-
-
-def streams(place, steps):
-    meshes.put_text(place)
-    shutil.copy(HYPER, place / "hyper.model")
-    made = meshes.decoder("gpt2")
-    made["model"] = {"program": "./hyper.model", "layers": 2, "seq": 32, "vocab": 256}
-    made["train"]["steps"] = steps
-    return made
-
-
-@pytest.mark.parametrize("layout", ON, ids=str)
-def test_streams_mixed_by_matrices_resume_to_the_same_bits(place, layout):
-    made = streams(place, 60)
-    calm = meshes.trained(place, made, layout, "calm")
-    run = meshes.run_in(place, made, layout, "killed")
-    parent = run.start_held(15)
-    assert run.wait_until(run.saved(1, 10), parent), "it ended before it could be killed"
-    solo.kill_pid(run.pids()[1])
-    run.let_go()
-    assert parent.wait().code not in (0, 75)
-    run.finish()
-    assert run.losses() == calm.losses()
-    assert run.final() == calm.final()
-
-
 def test_check_and_plan_tell_of_a_model_of_ones_own(place):
-    made = streams(place, 1)
-    check = solo.weft("model", "check", str(place / "hyper.model"))
+    hyper = str(meshes.PROGRAMS / "hyper.model")
+    check = solo.weft("model", "check", hyper)
     assert check.code == 0 and "[batch, seq, embed, stream]" in check.out, check
-    (place / "job.json").write_text(json.dumps(meshes.laid_out(made, ON[0])))
-    plan = solo.weft("plan", str(place / "job.json"))
-    assert plan.code == 0 and "layers/0…1/mlp/write" in plan.out, plan
+    (place / "hyper.yaml").write_text(
+        f"name: hyper\nmodel: {{program: {hyper}}}\nmesh: {{dp: 2, tp: 2}}\ntrain: {{steps: 1}}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
+    )
+    plan = solo.weft("plan", str(place / "hyper.yaml"))
+    assert plan.code == 0 and "layers/0…3/mlp/write" in plan.out, plan
