@@ -48,7 +48,8 @@ int job_layers(const struct job *job)
 
 bool job_has_insides(const struct job *job)
 {
-    return job->model.facts->layers > 0 || job->model.facts->blocks;
+    const struct model_facts *f = job->model.facts;
+    return f->layers > 0 || f->blocks || f->unclear;
 }
 
 int64_t job_stage_layers(const struct job *job, int place)
@@ -75,6 +76,11 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     if (stages > JOB_MAX_STAGES)
         reading_error(r, mesh, "%s: %lld stages: a pipeline has at most %d", axis,
                       (long long)stages, JOB_MAX_STAGES);
+    else if (r->job->model.facts->unclear)
+        reading_error(r, mesh,
+                      "%s: %lld stages: how many layers a pipeline cuts must follow from sizes "
+                      "alone, and for line %d of the model it does not: leave the axis out",
+                      axis, (long long)stages, r->job->model.facts->unclear);
     else if (layers == 0)
         reading_error(r, mesh,
                       "%s: %lld stages: a pipeline is cut between layers, turns of `repeat` or "
@@ -166,6 +172,42 @@ static void check_microbatches(struct reading *r)
                       have, stages, below ? arena_printf(r->arena, "%lld or ", below) : "", above);
 }
 
+static int64_t sum_given(const struct job *job)
+{
+    const struct schema_list *given = &job->pipeline.stages;
+    int64_t sum = 0;
+    for (int i = 0; i < given->n; i++)
+        sum += ((const int64_t *)given->items)[i];
+    return sum;
+}
+
+// Whether the model's layers are as many as the job's stages want.
+static bool has_layers_for_stages(const struct job *job)
+{
+    int64_t layers = job_layers(job), places = (int64_t)job_stages(job) * job_chunks(job);
+    const struct model_facts *f = job->model.facts;
+    if (job->pipeline.stages.n)
+        return sum_given(job) == layers;
+    return places == 1 || (places <= layers && (!has_chunks(job) || layers % places == 0) &&
+                           !(job->eval.sample.prompt && f->skipped));
+}
+
+// A job that was resolved before the layers of functions counted has a text of its own and stages that
+// hold those of the model section alone: it goes on with these.
+static void count_as_resolved(struct reading *r)
+{
+    struct job_model *m = &r->job->model;
+    const struct model_facts *today = m->facts;
+    struct model_facts *then = arena_new(r->arena, struct model_facts);
+    struct model_errors errs = {.arena = r->arena};
+    if (!reading_given(r, "model.text") || has_layers_for_stages(r->job) ||
+        model_facts_find(m->sizes, true, then, &errs))
+        return;
+    m->facts = then;
+    if (!has_layers_for_stages(r->job))
+        m->facts = today;
+}
+
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
@@ -174,12 +216,11 @@ void check_pipeline(struct reading *r)
                                     "train.microbatches", "eval.sample.prompt"))
         return;
     check_axis(r);
+    count_as_resolved(r);
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
     int axis = job_pipeline_axis(job), stages = job_stages(job), chunks = job_chunks(job);
-    int64_t layers = job_layers(job), sum = 0;
-    for (int i = 0; i < given->n; i++)
-        sum += ((const int64_t *)given->items)[i];
+    int64_t layers = job_layers(job), sum = sum_given(job);
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))
         return;
     if (!check_chunks(r))
@@ -192,7 +233,12 @@ void check_pipeline(struct reading *r)
             "%d stages the layers behind it would lie elsewhere: bind its value in a line "
             "of its own, or leave the axis out",
             job->model.facts->skipped, stages);
-    if (given->n && axis < 0 && given->n != 1)
+    if (given->n && job->model.facts->unclear)
+        reading_error(r, row,
+                      "the model's number of layers must follow from sizes alone, and for line %d "
+                      "it does not: leave it out",
+                      job->model.facts->unclear);
+    else if (given->n && axis < 0 && given->n != 1)
         reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);
     else if (given->n && given->n != stages * chunks)

@@ -4,6 +4,7 @@
 
 #include "common/explain/fit.h"
 #include "common/model/builder.h"
+#include "common/model/language/model_facts.h"
 
 int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
                     int64_t step_batch)
@@ -12,7 +13,8 @@ int model_build_job(struct graph *g, const struct job *job, enum program_kind ki
                                   .batch = batch,
                                   .step_batch = step_batch,
                                   .seed = job->train.seed,
-                                  .bytes = job->data.dtype != JOB_DATA_F32};
+                                  .bytes = job->data.dtype != JOB_DATA_F32,
+                                  .outside = job->model.facts->outside};
     return model_build(g, job->model.sizes, &run);
 }
 

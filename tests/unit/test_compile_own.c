@@ -106,6 +106,7 @@ static const struct own {
     {OWN(capped, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(helped, TOKENS), ANY | SEQUENCE}, // with stages it is refused: test_job_check
     {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
@@ -219,7 +220,7 @@ static void each_model_on_each_mesh_is_the_model_of_one_device(void **state)
             of_model++;
         }
         ran += of_model;
-        if (of_model < 8 && take_every(&owns[m]) < 4 && !only_mesh)
+        if (of_model < 8 && take_every(&owns[m]) < 4 && !only_model && !only_mesh)
             fail_msg("%s ran on %d meshes", owns[m].model.name, of_model);
     }
     if (bad)
@@ -275,6 +276,40 @@ static void layers_of_functions_are_remade(void **state)
     uint64_t none = arena_of("none"), block = arena_of("block");
     if (block > none / 3)
         fail_msg("%llu bytes, %llu without", (unsigned long long)block, (unsigned long long)none);
+}
+
+// The graph counts its layers as the job does: all of them, or those that its stages held when it was
+// resolved, of which the last then has the function's.
+static void layers_of_a_resolved_job_are_where_they_were(void **state)
+{
+    static const struct {
+        const char *stages;
+        int layers, of_function; // the layer in which its last op lies
+    } each[] = {{"[2, 3]", 5, 4}, {"[1, 1]", 2, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct fixture f;
+        char text[1000];
+        snprintf(
+            text, sizeof text,
+            "name: t\nmodel: {program: ./both.model, text: \"sizes\\n  inputs = 24\\nlet f(x)\\n"
+            "  repeat 3\\n    x = x + gelu(linear(x, w[_, to = inputs])){to as inputs}\\n"
+            "  return x\\nmodel\\n  x = images\\n  repeat 2\\n"
+            "    x = x + tanh(linear(x, w[_, to = inputs])){to as inputs}\\n"
+            "  loss = sum(late: f(x)) / samples\\n\"}\n"
+            "data: " ALONE "batch: 24}\nmesh: {pp: 2}\ntrain: {steps: 1, microbatches: 2}\n"
+            "pipeline: {stages: %s}\n",
+            each[i].stages);
+        compile_text(&f, text, 0);
+        const struct graph *g = f.c.global[PROGRAM_TRAIN];
+        int last = 0;
+        for (int k = 0; k < g->nnodes; k++)
+            if (g->nodes[k].phase == PHASE_FORWARD && g->nodes[k].op == OP_GELU)
+                last = g->nodes[k].layer;
+        assert_int_equal(g->nlayers, each[i].layers);
+        assert_int_equal(last, each[i].of_function);
+        fixture_clear(&f);
+    }
 }
 
 // Two steps of AdamW, rate 0.01 and decay 0.1.
@@ -343,6 +378,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_written_out_is_the_op_of_weft),
         cmocka_unit_test(what_nothing_reads_only_decays),
         cmocka_unit_test(layers_of_functions_are_remade),
+        cmocka_unit_test(layers_of_a_resolved_job_are_where_they_were),
         cmocka_unit_test(each_model_on_each_mesh_is_the_model_of_one_device),
     };
     return cmocka_run_group_tests(tests, make_data, forget_all);

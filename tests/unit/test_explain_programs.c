@@ -37,6 +37,7 @@ static const struct own {
     {"example_palm", TOKENS, 48, true, {NULL}, NULL},
     {"example_vae", ALONE, 48, false, {NULL}, NULL},
     {"headings", IMAGES, 48, true, {NULL}, NULL},
+    {"helped", TOKENS, 24, false, {NULL}, NULL},
     {"hyper", TOKENS, 24, true, {NULL}, NULL},
     {"mixer", IMAGES, 48, true, {NULL}, NULL},
     {"multiquery", TOKENS, 24, true, {NULL}, NULL},

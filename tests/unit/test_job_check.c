@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What spans keys: defaults taken from other keys, sizes that must agree, keys that need another.
+#include "common/model/language/model_facts.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>
@@ -296,6 +297,84 @@ static void test_sampling_and_stages_agree_on_the_layers(void **state)
     expect_errors(SKIPPING "mesh: {pp: 2}\n", "");
 }
 
+// Two layers of its own, and three of a function.
+#define OF_BOTH                                                                              \
+    "sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 3\\n    x = tanh(x)\\n  return x\\nmodel\\n" \
+    "  x = images\\n  repeat 2\\n    x = exp(x)\\n  y = f(x) @ w[inputs, out = 3]\\n"        \
+    "  loss = sum(y) / samples\\n"
+#define RESOLVED(text, rest)                                                                \
+    NAME_LINE "model: {program: ./both.model, text: \"" text "\"}\n"                        \
+              "data: {train: {images: i}, batch: 12}\ntrain: {steps: 2, microbatches: 4}\n" \
+              "mesh: {pp: 2}\n" rest
+
+// What layers a job has that was resolved before those of functions counted.
+static void test_a_resolved_job_keeps_the_layers_that_its_stages_held(void **state)
+{
+    static const struct {
+        const char *text;
+        int layers;
+        bool outside;
+    } each[] = {
+        {RESOLVED(OF_BOTH, "pipeline: {stages: [1, 1]}\n"), 2, true},
+        {RESOLVED(OF_BOTH, "pipeline: {stages: [2, 3]}\n"), 5, false},
+        {RESOLVED(OF_BOTH, ""), 5, false},
+        {RESOLVED("sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 3\\n    x = tanh(x)\\n  return x\\n"
+                  "model\\n  x = images\\n  repeat 4\\n    x = exp(x)\\n"
+                  "  loss = sum(f(x)) / samples\\n",
+                  "pipeline: {schedule: interleaved, chunks: 2}\n"),
+         4, true},
+        {RESOLVED(
+             "sizes\\n  inputs = 9\\nlet f(x)\\n  if training\\n    repeat 3\\n      x = tanh(x)\\n"
+             "  return x\\nmodel\\n  x = images\\n  repeat 2\\n    x = exp(x)\\n"
+             "  loss = sum(f(x)) / samples\\n",
+             ""),
+         2, true},
+        {RESOLVED("sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 700\\n    x = tanh(x)\\n  return x\\n"
+                  "model\\n  x = images\\n  repeat 2\\n    x = exp(x)\\n"
+                  "  loss = sum(f(f(x))) / samples\\n",
+                  ""),
+         2, true},
+        // The vae's text of before its lines were layers: two widths of either side.
+        {RESOLVED(
+             "sizes\\n  inputs = 9\\n  hidden = [8, 7]\\nmodel\\n  there:\\n    h = images @ "
+             "in[inputs, mlp = first(hidden)]\\n    repeat rest(hidden) as width like mlp\\n"
+             "      h = h @ [_, width]\\n  back:\\n    repeat rest(reversed(hidden)) as width like "
+             "mlp\\n      h = h @ [_, width]\\n    loss = sum(h) / samples\\n",
+             "pipeline: {stages: [1, 1]}\n"),
+         2, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct job_case c;
+        case_valid(&c, each[i].text);
+        assert_int_equal(job_layers(&c.job), each[i].layers);
+        assert_int_equal(c.job.model.facts->outside, each[i].outside);
+        case_clear(&c);
+    }
+    expect_errors(
+        RESOLVED(OF_BOTH, "pipeline: {stages: [1, 2]}\n"),
+        "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
+        "5: [3, 2] would do\n");
+}
+
+static void test_stages_want_a_number_of_layers_that_sizes_tell(void **state)
+{
+    static const char helped[] =
+        "name: t\nmodel: {program: ./tests/unit/programs/helped.model}\n"
+        "data: {format: tokens, train: {tokens: t}, batch: 12}\n" TRAIN_LINE;
+    char text[500];
+    (void)state;
+    expect_errors(helped, "");
+    snprintf(text, sizeof text, "%smesh: {pp: 2}\n", helped);
+    expect_errors(
+        text, "job.yaml:5:7: mesh: pp: 2 stages: how many layers a pipeline cuts must follow "
+              "from sizes alone, and for line 13 of the model it does not: leave the axis out\n");
+    snprintf(text, sizeof text, "%spipeline: {stages: [4]}\n", helped);
+    expect_errors(text,
+                  "job.yaml:5:20: pipeline.stages: the model's number of layers must follow from "
+                  "sizes alone, and for line 13 it does not: leave it out\n");
+}
+
 static void test_labels_act_where_the_model_reads_them(void **state)
 {
     (void)state;
@@ -500,6 +579,8 @@ int main(void)
         cmocka_unit_test(test_a_model_without_layers_has_no_insides_to_remake),
         cmocka_unit_test(test_every_program_has_stages),
         cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
+        cmocka_unit_test(test_a_resolved_job_keeps_the_layers_that_its_stages_held),
+        cmocka_unit_test(test_stages_want_a_number_of_layers_that_sizes_tell),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),

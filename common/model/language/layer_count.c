@@ -24,7 +24,9 @@ struct counter {
     const struct model_sizes *sizes;
     const struct syntax *syntax;
     struct model_errors *errs;
+    bool outside; // functions have no layers
     bool failed;
+    int unclear; // the first line on whose unknown condition or count the number of layers depends; 0: none
     int64_t layers;
     bool blocks, in_layer;
     bool drawn; // `logits` has been bound
@@ -45,19 +47,28 @@ static void count_block(struct counter *c, const struct stmt *s);
 
 // ---- faults ------------------------------------------------------------------------------------
 
-static void tell_unknown(struct counter *c, const struct expr *e, const char *fault)
+static bool is_bound(const struct counter *c, const char *name)
 {
-    const char *near = e->kind == EXPR_PATH && !e->has_dims && e->name
+    bool any = false;
+    for (int i = c->body; i < c->nnames && !any; i++)
+        any = strcmp(c->names[i].name, name) == 0;
+    return any;
+}
+
+// Layers depend on what sizes do not tell: on a fault or a misspelt size, which is told, or on what the
+// builder alone may know, which is wrong only where a pipeline is cut.
+static void note_unknown(struct counter *c, const struct expr *e, const char *fault)
+{
+    const char *near = e->kind == EXPR_PATH && !e->has_dims && e->name && !is_bound(c, e->name)
                            ? model_size_suggest(c->sizes->program, e->name)
                            : NULL;
     if (fault)
         model_error_at(c->errs, e->at, "%s", fault);
     else if (near)
         model_error_at(c->errs, e->at, "no size is called %s: %s would do", e->name, near);
-    else
-        model_error_at(c->errs, e->at,
-                       "the number of layers must follow from sizes alone, and this does not");
-    c->failed = true;
+    else if (!c->unclear)
+        c->unclear = e->at.line;
+    c->failed |= fault || near;
 }
 
 // False: that is enough, which has been told.
@@ -74,8 +85,8 @@ static void add_layers(struct counter *c, struct text_place at, double n)
     if (c->in_layer || n == 0)
         return;
     if (c->perhaps)
-        tell_unknown(c, c->perhaps, NULL);
-    else if ((double)c->layers + n > MODEL_MAX_LAYERS)
+        note_unknown(c, c->perhaps, NULL);
+    if ((double)c->layers + n > MODEL_MAX_LAYERS)
         c->failed = model_error_at(c->errs, at, "%.6g layers: 0 to %d of a model would do",
                                    (double)c->layers + n, MODEL_MAX_LAYERS) != 0;
     else
@@ -229,7 +240,7 @@ static struct known evaluate_call(struct counter *c, const struct expr *e)
             arg[i] = k;
     }
     if (let && !c->failed)
-        return call_let(c, let, arg, n);
+        return c->outside ? (struct known){0} : call_let(c, let, arg, n);
     return f && !c->failed ? call_number(c, f, arg, n) : (struct known){0};
 }
 
@@ -242,7 +253,7 @@ static struct known evaluate_either(struct counter *c, const struct expr *e, con
     c->layers = before;
     evaluate(c, e->arg[2]);
     if (!c->failed && c->layers != first)
-        tell_unknown(c, e->arg[1], fault);
+        note_unknown(c, e->arg[1], fault);
     return (struct known){0};
 }
 
@@ -347,7 +358,7 @@ static void count_repeat(struct counter *c, const struct stmt *s)
     if (c->failed || (c->in_layer && !returns))
         return;
     if (k.kind != KNOWN_NUMBER) {
-        tell_unknown(c, s->value[0], k.fault);
+        note_unknown(c, s->value[0], k.fault);
     } else if (!number_is_whole(n) || n < 0) {
         model_error_at(c->errs, s->at, "repeat takes a whole number from 0, not %.6g", n);
         c->failed = true;
@@ -375,7 +386,7 @@ static void count_if(struct counter *c, const struct stmt *s)
     count_block(c, s->otherwise);
     forget_block(c, s->otherwise);
     if (!c->failed && c->layers != first)
-        tell_unknown(c, s->value[0], k.fault);
+        note_unknown(c, s->value[0], k.fault);
     if (returned != c->returned) {
         c->perhaps = s->value[0];
         c->doubts++;
@@ -421,11 +432,11 @@ static void count_block(struct counter *c, const struct stmt *s)
         }
 }
 
-int layer_count_find(const struct model_sizes *s, struct layer_count *out,
+int layer_count_find(const struct model_sizes *s, bool outside, struct layer_count *out,
                      struct model_errors *errs)
 {
-    struct counter c = {.sizes = s, .syntax = s->program->syntax, .errs = errs};
+    struct counter c = {.sizes = s, .syntax = s->program->syntax, .errs = errs, .outside = outside};
     count_block(&c, c.syntax->body);
-    *out = (struct layer_count){c.layers, c.blocks, c.behind};
+    *out = (struct layer_count){c.unclear ? 0 : c.layers, c.blocks, c.behind, c.unclear};
     return c.failed ? ERR_INVALID : 0;
 }

@@ -9,6 +9,10 @@ struct model_facts {
         layers;  // as layer_count.h counts them: what a pipeline's stages hold; 0: there are none
     bool blocks; // has named blocks outside layers
     int skipped; // the line of layers that sampling leaves out, before others; 0: none
+    int unclear; // the line for which no sizes tell the number of layers: `layers` is 0; 0: none
+    // The layers are those of the model section alone, as before those of functions counted: of a job
+    // that was resolved then.
+    bool outside;
     bool tokens; // reads tokens, targets or positions
     bool images;
     bool labels;
@@ -17,6 +21,6 @@ struct model_facts {
     int64_t features, classes; // of images: size `inputs`, else `embed`; of labels: `classes`
 };
 
-// 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or a number of them that sizes do not tell).
-int model_facts_find(const struct model_sizes *s, struct model_facts *out,
+// 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or sizes that make no number of them).
+int model_facts_find(const struct model_sizes *s, bool outside, struct model_facts *out,
                      struct model_errors *errs);
