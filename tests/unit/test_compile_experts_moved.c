@@ -277,8 +277,7 @@ static void open_jaxformer(struct layer *l, const char *mesh, const char *shardi
 
 // Forward, attention's and the hidden layer's outputs are sums over tp. Backward, the hidden layer's
 // input is owed one, the rotary key one (each device has the parts of its heads), and each latent one:
-// kv or q and the rotary query all read the one value, and their parts are added before the sum. (The
-// specification reads both latents in one product of its own: 4 L for these 2 L.)
+// kv or q and the rotary query all read the one value, and their parts are added before the sum.
 //
 // With sequence parallel a device makes both latents and the rotary key of its own tokens and gathers
 // them wherever its heads read them: forward, and backward again for attention and the weights. So
@@ -313,6 +312,34 @@ static int64_t count_sent(const struct layer *l)
                                        dim_parts(&l->f.c.mesh, &n->step.cut));
     }
     return (int64_t)sent;
+}
+
+// The rotary query and key may be made by products that read both latents as one value, as the system that
+// was published does: what it is owed is then summed beside what each latent is, 4 L in place of 2 L. The
+// latents read each by itself give the same numbers and send less: 17 MB of 189 on {tp: 2}; with sequence
+// parallel, where the whole rotary key is gathered again backward, 15 of 224. X = 50,331,648,
+// L = 8,388,608, R = 4,194,304; over two devices an all-reduce sends all of it, the others half.
+static void a_dense_layer_sends_less_than_with_latents_read_as_one(void **state)
+{
+    enum { X = 50331648, L = 8388608, R = 4194304 };
+    static const struct {
+        const char *sharding;
+        int64_t bytes, as_one;
+    } rows[] = {
+        // AR 2 X and X, R, 2 L; as one: 4 L
+        {"", 2 * X + (X + R + 2 * L), 2 * X + (X + R + 4 * L)},
+        // AG 2 L, R, X; RS 2 X and AG 3 X, 2 L, R; RS X, 2 L; AR R; as one: no R gathered, AR R, 2 L
+        {SP, (2 * L + R + 3 * X) / 2 + (4 * X + 4 * L + R) / 2 + R,
+         (2 * L + R + 3 * X) / 2 + (4 * X + 4 * L) / 2 + R + 2 * L},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct layer l;
+        open_jaxformer(&l, "tp: 2", rows[i].sharding, "layers/0");
+        assert_int_equal(count_sent(&l), rows[i].bytes);
+        assert_true(rows[i].bytes < rows[i].as_one);
+        fixture_clear(&l.f);
+    }
 }
 
 // 4 samples a device: X = 12,582,912, S = 18,874,368 (of 96 places an expert), L = 2,097,152 and
@@ -463,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_move_as_worked_out_by_hand),
         cmocka_unit_test(a_dense_layer_moves_as_worked_out_by_hand),
+        cmocka_unit_test(a_dense_layer_sends_less_than_with_latents_read_as_one),
         cmocka_unit_test(experts_of_published_sizes_send_so_many_bytes),
         cmocka_unit_test(
             experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside),
