@@ -315,7 +315,7 @@ static const struct verb {
 };
 
 // A goal may only be replaced by a weightier one. Success is a fact, so it weighs most.
-static int weigh_goal(enum job_state goal)
+static int rank_goal(enum job_state goal)
 {
     static const int weights[JOB_STATES] = {
         [JOB_SUCCEEDED] = 6, [JOB_CANCELLED] = 5, [JOB_FAILED] = 4,
@@ -334,7 +334,7 @@ static void make_event_text(const struct verb *v, const struct coord_event *ev, 
 static const char *change_goal(struct job_record *j, const struct verb *v, const char *text)
 {
     struct job_note n = {v->event, -1, NULL, -1};
-    if (weigh_goal(j->goal) > weigh_goal(v->to))
+    if (rank_goal(j->goal) > rank_goal(v->to))
         return j->goal == JOB_SUCCEEDED   ? "it has done its last step and ends"
                : j->goal == JOB_CANCELLED ? "it is being cancelled"
                : j->goal == JOB_FAILED    ? "it is failing"

@@ -74,7 +74,7 @@ static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
 
 // ---- the culprit ----
 
-static enum fault_kind kind_of_exit(int code)
+static enum fault_kind classify_exit(int code)
 {
     if (rank_exit_is_of_host(code))
         return FAULT_HOST;
@@ -123,7 +123,7 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
     if (x->rank >= 0)
         f.host = host_name(at->hosts[at->ranks[x->rank].host].host);
     if (x->kind == CULPRIT_EXITED)
-        f.kind = kind_of_exit(x->code);
+        f.kind = classify_exit(x->code);
     if (x->kind == CULPRIT_DIED && rank_signal_is_of_host(x->signal))
         f.kind = FAULT_HOST;
     snprintf(f.text, sizeof f.text, "%s", x->text);

@@ -116,7 +116,7 @@ static int start_decider(struct coord_daemon *d, struct err *e)
 
 // Memory is ahead of the rows: it is thrown away for what they say. `lost` is the pass that could
 // not be written, null: there is none. From here on nothing is decided; ranks train without us.
-static int stand_still(struct coord_daemon *d, const struct coord_out *lost, struct err *e)
+static int become_read_only(struct coord_daemon *d, const struct coord_out *lost, struct err *e)
 {
     char cluster[ID_LEN], why[160];
     snprintf(why, sizeof why, "read only: disk full (%.120s)", d->c->state);
@@ -132,7 +132,7 @@ static int stand_still(struct coord_daemon *d, const struct coord_out *lost, str
 }
 
 // The database is opened again, since it may be open for reading alone.
-static int go_on_with_room(struct coord_daemon *d, struct err *e)
+static int resume_with_room(struct coord_daemon *d, struct err *e)
 {
     d->room_ns = clock_mono_ns() + ROOM_EVERY_MS * CLOCK_MS;
     if (!db_has_room(d->db))
@@ -145,7 +145,7 @@ static int go_on_with_room(struct coord_daemon *d, struct err *e)
     service_use_db(d->service, d->db);
     rc = start_decider(d, e);
     if (rc == ERR_LIMIT)
-        return stand_still(d, NULL, e);
+        return become_read_only(d, NULL, e);
     if (rc)
         return rc;
     log_info("coordinator", "the disk has room again");
@@ -158,7 +158,7 @@ static int open_state(struct coord_daemon *d, struct err *e)
 {
     int rc = db_open(&d->db, d->c->state, e);
     rc = rc ? rc : start_decider(d, e);
-    return rc == ERR_LIMIT && d->db ? stand_still(d, NULL, e) : rc;
+    return rc == ERR_LIMIT && d->db ? become_read_only(d, NULL, e) : rc;
 }
 
 // ---- listening ---------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ static int finish_pass(struct coord_daemon *d, struct coord_out *out, struct err
 {
     int rc = commit_rows(d, out, e);
     if (rc == ERR_LIMIT)
-        return stand_still(d, out, e);
+        return become_read_only(d, out, e);
     if (!rc)
         service_act(d->service, out);
     return rc;
@@ -338,11 +338,11 @@ static int take_events(struct coord_daemon *d, struct err *e)
     int rc = finish_pass(d, &out, e);
     arena_clear(&arena);
     if (!rc && d->room_ns && clock_mono_ns() >= d->room_ns)
-        rc = go_on_with_room(d, e);
+        rc = resume_with_room(d, e);
     return rc;
 }
 
-static void hear_signals(struct coord_daemon *d, const struct pollfd *p)
+static void read_signals(struct coord_daemon *d, const struct pollfd *p)
 {
     struct signalfd_siginfo info;
     char byte;
@@ -379,7 +379,7 @@ static int run_loop(struct coord_daemon *d, struct err *e)
                                 [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
-        hear_signals(d, p);
+        read_signals(d, p);
         rc = take_events(d, e);
         feed_watchdog(d);
     }

@@ -196,7 +196,7 @@ static void finish_request(struct planner *p, struct planner_slot *s)
     s->request = NULL;
 }
 
-static void hear_process(struct planner *p, struct planner_slot *s, int64_t now)
+static void read_process(struct planner *p, struct planner_slot *s, int64_t now)
 {
     struct err idle, *refused = s->request ? &s->request->job.refused : &idle;
     bool heard = s->process.pid && planner_process_hear(&s->process, refused);
@@ -274,7 +274,7 @@ static void advance_plans(struct planner *p)
     int64_t now = clock_mono_ns();
     struct plan_request *o;
     for (int i = 0; i < PLANNER_PROCESSES; i++)
-        hear_process(p, &p->slots[i], now);
+        read_process(p, &p->slots[i], now);
     for (int i = 0; i < PLANNER_PROCESSES && (o = find_next(p)); i++)
         if (!p->slots[i].request)
             start_request(p, &p->slots[i], o, now);

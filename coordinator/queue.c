@@ -222,7 +222,7 @@ static void reserve_hosts(struct round *r, const struct job_record *j)
 
 // ---- preemption ----
 
-static int loses_less(const void *a, const void *b)
+static int compare_loss(const void *a, const void *b)
 {
     const struct job_record *x = *(struct job_record *const *)a,
                             *y = *(struct job_record *const *)b;
@@ -246,7 +246,7 @@ static int find_victims(struct round *r, const struct job_record *j, struct job_
         if (runs && v->priority < j->priority && v->kind == r->kind)
             (*out)[n++] = v;
     }
-    qsort(*out, (size_t)n, sizeof **out, loses_less);
+    qsort(*out, (size_t)n, sizeof **out, compare_loss);
     return n;
 }
 
@@ -305,7 +305,7 @@ static void wait_behind(struct job_record *j, const struct job_record *first)
     memcpy(j->behind, first->id, ID_LEN);
 }
 
-static void let_wait(struct round *r, struct job_record *j)
+static void set_wait_reason(struct round *r, struct job_record *j)
 {
     int unused;
     if (!find_devices(r, j, r->all, &r->tail->never, &unused)) {
@@ -354,7 +354,7 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
         } else if (find_free(&r, j, &n)) {
             begin_job(&r, j, n);
         } else {
-            let_wait(&r, j);
+            set_wait_reason(&r, j);
             if (are_all_reserved(&r)) {
                 tail->at = j;
                 tail->first = r.first;

@@ -32,7 +32,7 @@ static void add_failure(struct job_record *j)
 
 // Charges a failure to the budget, unless a checkpoint was committed since the last one. Returns
 // false if the budget is spent.
-static bool pay_budget(struct job_record *j)
+static bool spend_budget(struct job_record *j)
 {
     bool free_of_cost = j->committed_since;
     j->committed_since = false;
@@ -43,7 +43,7 @@ static bool pay_budget(struct job_record *j)
 
 // ---- the same again ----
 
-static bool starts_with(const char *text, const char *head)
+static bool has_prefix(const char *text, const char *head)
 {
     return strncmp(text, head, strlen(head)) == 0;
 }
@@ -60,7 +60,7 @@ static bool count_same_failures(struct attempt *at, const struct fault *f)
         snprintf(number, sizeof number, " %d", f->code);
     snprintf(head, sizeof head, "%s%s at step %lld: ", sign_word(f->sign), number, (long long)step);
     bool same =
-        j->same_failures > 0 && j->same_failure_step == step && starts_with(j->diagnosis, head);
+        j->same_failures > 0 && j->same_failure_step == step && has_prefix(j->diagnosis, head);
     j->same_failures = same ? j->same_failures + 1 : 1;
     j->same_failure_step = step;
     snprintf(text, sizeof text, "%s%s", head, f->text);
@@ -111,7 +111,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
     struct job_record *j = at->job;
     char text[1400];
     bool same = f->sign && count_same_failures(at, f);
-    bool paid = pay_budget(j);
+    bool paid = spend_budget(j);
     if (at->final_aborted) {
         snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
                  f->text);

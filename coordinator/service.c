@@ -338,7 +338,7 @@ static void take_place(void *ctx, const char *host)
 
 // A stream speaks for one host, a host id belongs to the certificate that used it first, and a
 // certificate has a number of hosts at a time.
-static int know_host(struct newcomer *n, struct host_conn *c, const char *host, struct err *e)
+static int register_host(struct newcomer *n, struct host_conn *c, const char *host, struct err *e)
 {
     const struct binding b = {.host = host,
                               .name = c->cert,
@@ -361,11 +361,11 @@ static int look_at_up(struct newcomer *n, struct host_conn *c, const Weft__V1__U
                       struct err *e)
 {
     if (up->body_case == WEFT__V1__UP__BODY_HELLO)
-        return know_host(n, c, up->hello->host, e);
+        return register_host(n, c, up->hello->host, e);
     if (up->body_case != WEFT__V1__UP__BODY_REGISTER)
         return 0;
     snprintf(c->name, sizeof c->name, "%s", up->register_->name);
-    return know_host(n, c, up->register_->host, e);
+    return register_host(n, c, up->register_->host, e);
 }
 
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,

@@ -36,7 +36,7 @@ static const char *add_word(struct arena *a, const char *list, const char *word)
     return list ? arena_printf(a, "%s, %s", list, word) : word;
 }
 
-static int larger_first(const void *a, const void *b)
+static int compare_descending(const void *a, const void *b)
 {
     return *(const int *)b - *(const int *)a;
 }
@@ -87,7 +87,7 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
                 arena_printf(a, "%d on %s (%s)", n, host_name(h), host_state_word(host_state(h))));
         }
     }
-    qsort(open, (size_t)s->open_hosts, sizeof *open, larger_first);
+    qsort(open, (size_t)s->open_hosts, sizeof *open, compare_descending);
     for (int i = 0; i < s->open_hosts && (!j->max_hosts || i < j->max_hosts); i++)
         s->most += open[i];
 }

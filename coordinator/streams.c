@@ -82,7 +82,7 @@ static bool refuse_when_full(struct streams *s, uint64_t call)
 
 // ---- watching ----
 
-static bool at_rest(Weft__Rows__JobState state)
+static bool is_at_rest(Weft__Rows__JobState state)
 {
     return state == WEFT__ROWS__JOB_STATE__SUCCEEDED || state == WEFT__ROWS__JOB_STATE__FAILED ||
            state == WEFT__ROWS__JOB_STATE__CANCELLED || state == WEFT__ROWS__JOB_STATE__HELD;
@@ -95,7 +95,7 @@ static bool send_update(struct streams *s, uint64_t call, const Weft__V1__WatchU
         rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
         return false;
     }
-    if (!u->status || !at_rest(u->status->state))
+    if (!u->status || !is_at_rest(u->status->state))
         return true;
     rpc_finish(s->rpc, call, RPC_OK, "");
     return false;
@@ -183,7 +183,7 @@ static bool job_at_rest(const struct streams *s, const char *target)
     struct arena a;
     arena_init(&a);
     const Weft__V1__JobStatus *status = coord_status(s->coord, target, &a, NULL);
-    bool rests = status && at_rest(status->state);
+    bool rests = status && is_at_rest(status->state);
     arena_clear(&a);
     return rests;
 }
@@ -248,7 +248,7 @@ static void follow_tails(struct streams *s, const char *job, Weft__Rows__JobStat
         struct tail *t = list_entry(it, struct tail, link);
         if (!t->follow || strcmp(t->job, job) != 0)
             continue;
-        if (at_rest(state)) {
+        if (is_at_rest(state)) {
             rpc_finish(s->rpc, t->call, RPC_OK, "");
             tail_stop(s, t);
         } else {

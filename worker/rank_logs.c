@@ -272,7 +272,7 @@ struct logs *logs_new(const char *jobs, const struct logs_ops *ops)
     return l;
 }
 
-static void follower_free(struct follower *f)
+static void free_follower(struct follower *f)
 {
     list_remove(&f->link);
     free(f->job);
@@ -289,7 +289,7 @@ static void reading_free(struct reading *r)
 void logs_drop_all(struct logs *l)
 {
     list_for_each (it, &l->followers)
-        follower_free(list_entry(it, struct follower, link));
+        free_follower(list_entry(it, struct follower, link));
     list_for_each (it, &l->readings)
         reading_free(list_entry(it, struct reading, link));
 }
@@ -443,7 +443,7 @@ static void forget_ask(struct logs *l, uint64_t ask)
 {
     list_for_each (it, &l->followers)
         if (list_entry(it, struct follower, link)->ask == ask)
-            follower_free(list_entry(it, struct follower, link));
+            free_follower(list_entry(it, struct follower, link));
     list_for_each (it, &l->readings)
         if (list_entry(it, struct reading, link)->ask == ask)
             reading_free(list_entry(it, struct reading, link));

@@ -457,7 +457,7 @@ static void extend_deadlines(struct leader *l, int64_t ns)
 }
 
 // Time in which some rank could not be heard does not count.
-static void hear_again(struct leader *l)
+static void resume_deadlines(struct leader *l)
 {
     int64_t ns = l->now_ns - l->deaf_ns;
     l->deaf_ns = 0;
@@ -470,7 +470,7 @@ static void on_tick(struct leader *l, const struct leader_event *ev, struct lead
     if (ev->deaf && !l->deaf_ns)
         l->deaf_ns = l->now_ns;
     if (!ev->deaf && l->deaf_ns)
-        hear_again(l);
+        resume_deadlines(l);
     if (!ev->deaf) {
         board_tick(&l->board, l->now_ns, out);
         saves_tick(&l->saves, l->now_ns, out);

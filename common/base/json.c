@@ -62,7 +62,7 @@ static void shortest_digits(double value, bool is_float, char *text, size_t size
 enum { LAID_OUT = 31 }; // bytes, with the zero byte, without the sign
 
 // Lays out `digits` d…d with the point behind the first, times 10^exponent.
-static void lay_out(const char *digits, int n, int exponent, char *out)
+static void place_point(const char *digits, int n, int exponent, char *out)
 {
     if (exponent < -5 || exponent > 16)
         snprintf(out, LAID_OUT, "%c%s%se%+d", digits[0], n > 1 ? "." : "", digits + 1, exponent);
@@ -94,7 +94,7 @@ static void format_number(double value, bool is_float, char out[32])
         if (*c != '.')
             digits[n++] = *c;
     digits[n] = 0;
-    lay_out(digits, n, atoi(c + 1), out);
+    place_point(digits, n, atoi(c + 1), out);
 }
 
 void json_format_double(double value, char out[32])

@@ -448,7 +448,7 @@ struct fence {
 };
 
 // Renames what an older epoch has open, so that it can no longer be given its final name.
-static int bury_open(void *arg, const char *name, struct err *e)
+static int fence_open_save(void *arg, const char *name, struct err *e)
 {
     struct fence *f = arg;
     struct store_entry entry;
@@ -505,7 +505,7 @@ int store_fence(struct store *s, int64_t epoch, const char *attempt, int64_t *gr
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     // Another process may have fenced meanwhile: with our file in place, look again.
     rc = rc ? rc : store_check_epoch(s, epoch, greatest, e);
-    rc = rc ? rc : durable_list(s->fd, bury_open, &f, e);
+    rc = rc ? rc : durable_list(s->fd, fence_open_save, &f, e);
     rc = rc ? rc : durable_fsync(s->fd, s->path, e);
     return rc;
 }

@@ -196,7 +196,7 @@ static uint64_t need_with_stages(const struct mesh_search *s, const struct candi
 
 // Estimates what many stages need from what few of them do: the first of n stages holds what the
 // backward reads of n microbatches, if there are as many. As in fit_about(), 0: there is no estimate.
-static uint64_t about_stages(const struct mesh_search *s, const struct candidate *c)
+static uint64_t estimate_stages(const struct mesh_search *s, const struct candidate *c)
 {
     int64_t n = c->microbatches, fewer = n < FEW_STAGES ? n : FEW_STAGES,
             some = n < SOME_STAGES ? n : SOME_STAGES;
@@ -213,7 +213,7 @@ static uint64_t about_stages(const struct mesh_search *s, const struct candidate
 static bool may_fit(struct mesh_search *s, const struct candidate *c)
 {
     bool many = c->stages > MANY && fit_sets_layers(s->f);
-    uint64_t about = many ? about_stages(s, c) : fit_about(s->f, &c->small);
+    uint64_t about = many ? estimate_stages(s, c) : fit_about(s->f, &c->small);
     uint64_t need = fit_beyond(s->f, about) ? about : fit_need_with(s->f, &c->small);
     if (need && need != FIT_NEVER && (!s->out->about || need < s->out->about)) {
         s->out->about = need;

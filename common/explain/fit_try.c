@@ -169,7 +169,7 @@ struct lessened {
     int64_t microbatches, all; // of the few, and of the job; alike if these are all
 };
 
-static struct lessened lessen_microbatches(const struct fitting *f, const struct settings *s)
+static struct lessened reduce_microbatches(const struct fitting *f, const struct settings *s)
 {
     struct arena scratch = {0};
     struct lessened to = {*s, 1, 1};
@@ -211,7 +211,7 @@ static uint64_t try_few(struct fitting *f, const struct lessened *of, int64_t *m
 
 bool fit_might(struct fitting *f, const struct settings *s, int64_t *most)
 {
-    const struct lessened of = lessen_microbatches(f, s);
+    const struct lessened of = reduce_microbatches(f, s);
     *most = 0;
     uint64_t need = try_few(f, &of, most);
     return need && need <= f->device->memory;
@@ -219,7 +219,7 @@ bool fit_might(struct fitting *f, const struct settings *s, int64_t *most)
 
 bool fit_would(struct fitting *f, const struct settings *s)
 {
-    const struct lessened of = lessen_microbatches(f, s);
+    const struct lessened of = reduce_microbatches(f, s);
     int64_t most = 0;
     uint64_t need = try_few(f, &of, &most);
     if (of.all > of.microbatches && need && need <= f->device->memory)

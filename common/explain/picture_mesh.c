@@ -144,7 +144,7 @@ static int count_holders(const struct tensor_grid *t, int row, int col)
 
 // "5", "0,4", "0-7", "0,1,4,5": all of them, three or more in a row as a range; in fewer columns
 // than that takes "0,2,…,14".
-static const char *ranks_text(struct arena *a, const int *r, int n, size_t most)
+static const char *print_ranks(struct arena *a, const int *r, int n, size_t most)
 {
     if (n == 0)
         return "none";
@@ -173,7 +173,7 @@ static const char *block_cell(const struct grid *g, int row, int col)
 {
     const struct tensor_grid *t = g->of;
     int n = count_holders(t, row, col);
-    return ranks_text(g->arena, t->ranks, n, CELL_COLUMNS);
+    return print_ranks(g->arena, t->ranks, n, CELL_COLUMNS);
 }
 
 // "384:768", of dimension dims[i].
@@ -236,7 +236,7 @@ static void print_tensor(struct tensor_grid *t, const char *name, int width, str
     int holds = count_holders(t, 0, 0);
     if (g.rows * g.cols == 1)
         buf_printf(out, "\n  whole on %d device%s: %s\n", holds, holds > 1 ? "s, copies" : "",
-                   ranks_text(a, t->ranks, holds, LINE_COLUMNS));
+                   print_ranks(a, t->ranks, holds, LINE_COLUMNS));
     else {
         buf_printf(out, "\n  %d blocks of ", g.rows * g.cols);
         put_shape(&block, out);
@@ -256,7 +256,7 @@ struct seen {
     uint64_t stages;
 };
 
-static uint64_t stages_with(const struct compiled *c, const char *param)
+static uint64_t find_stages(const struct compiled *c, const char *param)
 {
     uint64_t all = 0;
     for (int s = 0; s < c->nstages; s++)
@@ -264,7 +264,7 @@ static uint64_t stages_with(const struct compiled *c, const char *param)
     return all;
 }
 
-static const char *glob_numbers(struct arena *a, const struct seen *f, const char *end)
+static const char *print_numbers(struct arena *a, const struct seen *f, const char *end)
 {
     return f->first == f->last
                ? arena_printf(a, "%s%lld%s", f->before, f->first, end)
@@ -282,7 +282,7 @@ static void count_in(struct seen *f, const char *name, struct arena *a)
     } else if (number == f->last + 1) {
         f->last = number;
     } else {
-        f->before = glob_numbers(a, f, ",");
+        f->before = print_numbers(a, f, ",");
         f->first = f->last = number;
     }
 }
@@ -298,7 +298,7 @@ static const char *get_shown_name(const struct seen *list, int n, int at, struct
     if (f->n == 1)
         return f->v->name;
     return others && star ? arena_printf(a, "%.*s%s%s", (int)(star - f->name), f->name,
-                                         glob_numbers(a, f, ""), star + 1)
+                                         print_numbers(a, f, ""), star + 1)
                           : f->name;
 }
 
@@ -355,7 +355,7 @@ static int list_tensors(const struct compiled *c, const struct graph *g, struct 
         if (v->kind != VALUE_PARAM || v->alias >= 0)
             continue;
         struct seen one = {
-            .name = layers_glob(a, v->name), .v = v, .stages = stages_with(c, v->name)};
+            .name = layers_glob(a, v->name), .v = v, .stages = find_stages(c, v->name)};
         int k = 0;
         while (k < n && (strcmp(out[k].name, one.name) != 0 || out[k].stages != one.stages ||
                          !are_alike(out[k].v, v)))

@@ -14,7 +14,7 @@ struct line {
     bool chunks; // named behind the microbatch
 };
 
-static int at_unit(const struct line *l, double time)
+static int round_to_unit(const struct line *l, double time)
 {
     return (int)(time / l->unit + 0.5);
 }
@@ -25,7 +25,7 @@ static void print_line(const struct line *l, int first, int last, int each, stru
     int at = first;
     for (int i = 0; i < l->s->n; i++) {
         const struct slot *t = &l->s->slots[i];
-        int begin = at_unit(l, t->start), end = at_unit(l, t->end);
+        int begin = round_to_unit(l, t->start), end = round_to_unit(l, t->end);
         char text[32];
         if (t->phase == PHASE_UPDATE || end <= first || begin >= last)
             continue;
@@ -61,7 +61,7 @@ static void print_lines(const struct compiled *c, int microbatches, int width, s
     struct line l = {.unit = shortest_forward(s, c->nstages), .chunks = c->nchunks > 1};
     int each = 3 + (microbatches > 10) + (microbatches > 100) + (microbatches > 1000);
     each += c->nchunks > 1 ? 2 + (c->nchunks > 10) : 0;
-    int end = at_unit(&l, c->schedule_cost.makespan);
+    int end = round_to_unit(&l, c->schedule_cost.makespan);
     int most = (width - LABEL - 4) / each, all = end <= most;
     int head = all ? end : most * 2 / 3, tail = all ? end : end - (most - head - 1);
     for (int k = 0; k < c->nstages; k++) {

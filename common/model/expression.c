@@ -37,7 +37,7 @@ static const struct term *find_binding(const struct builder *b, const char *name
     return NULL;
 }
 
-static struct term term_of_size(struct builder *b, int size)
+static struct term make_size_term(struct builder *b, int size)
 {
     static const enum term_kind kinds[] = {[MODEL_WHOLE] = TERM_SIZE,
                                            [MODEL_NUMBER] = TERM_NUMBER,
@@ -94,7 +94,7 @@ static bool find_name(struct builder *b, const char *name, struct term *out)
     if (bound)
         *out = *bound;
     else if (size >= 0)
-        *out = term_of_size(b, size);
+        *out = make_size_term(b, size);
     else
         return find_given(b, name, out) || input_find(b, name, out);
     return true;

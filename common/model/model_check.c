@@ -14,7 +14,7 @@
 // ---- a job for it ------------------------------------------------------------------------------
 
 // An error in the program's own name is reported at that name: nobody gave it with -s.
-static void tell_of_program(struct job_errors *errs, const char *given, const char *program)
+static void report_program(struct job_errors *errs, const char *given, const char *program)
 {
     for (int i = 0; i < errs->n; i++) {
         if (strcmp(errs->items[i].file, given) != 0)
@@ -34,7 +34,7 @@ static int read_job(struct model_checked *out, const char *program, const char *
     buf_printf(&text, "name: check\ntrain: {steps: 1}\ndata: {%s, batch: 1}\nmodel: {}\n", data);
     int rc = job_parse(a, &weft_schema, program, NULL, buf_str(&text), text.len, all, n + 1,
                        &out->job, errs);
-    tell_of_program(errs, arena_printf(a, "-s %s", all[n]), program);
+    report_program(errs, arena_printf(a, "-s %s", all[n]), program);
     buf_clear(&text);
     return rc;
 }

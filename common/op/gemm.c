@@ -143,7 +143,7 @@ static void take_off(struct peeled *p, int j, const struct operand *from, int la
 }
 
 // Takes the label that leads operand k off the two that have it. `leading`: it must lead both.
-static bool peel_label(const struct operand op[3], int k, bool leading, struct peeled *p)
+static bool take_label(const struct operand op[3], int k, bool leading, struct peeled *p)
 {
     *p = (struct peeled){.extent = 1};
     if (op[k].shape->n == 0)
@@ -174,7 +174,7 @@ static bool place_batch(const struct peeled *p, int j, int64_t *ld, int64_t *str
 static bool read_peeled(const struct operand op[3], int k, bool leading, struct gemm *g)
 {
     struct peeled p;
-    if (!peel_label(op, k, leading, &p) || !read_product(p.rest, g) || g->batch != 1)
+    if (!take_label(op, k, leading, &p) || !read_product(p.rest, g) || g->batch != 1)
         return false;
     g->batch = p.extent;
     return place_batch(&p, 0, &g->lda, &g->stride_a) && place_batch(&p, 1, &g->ldb, &g->stride_b) &&

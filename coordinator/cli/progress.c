@@ -153,7 +153,8 @@ static void show_samples(struct progress *p, const Weft__Rank__StepReport *r)
     buf_clear(&out);
 }
 
-static const char *word_clock(int64_t t_ms, char out[WORD_MAX]) // the time of day, without the date
+static const char *format_clock(int64_t t_ms,
+                                char out[WORD_MAX]) // the time of day, without the date
 {
     const char *space = strchr(word_time(t_ms, out), ' ');
     return space ? space + 1 : out;
@@ -166,7 +167,7 @@ static void show_event(struct progress *p, const Weft__Rows__Event *e)
     char step[32] = "";
     if (e->step >= 0)
         snprintf(step, sizeof step, " (step %lld)", (long long)e->step);
-    plain_line(&line, "%s  %s %s%s%s%s%.*s%s", word_clock(e->t_ms, at), word_state(e->state),
+    plain_line(&line, "%s  %s %s%s%s%s%.*s%s", format_clock(e->t_ms, at), word_state(e->state),
                e->kind, *e->host ? " on " : "", e->host, *e->text ? ": " : "",
                (int)strcspn(e->text, "\n"), e->text, step);
     clear_live_line(p);

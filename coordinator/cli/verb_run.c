@@ -511,7 +511,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     return -1;
 }
 
-static int heed_stops(struct run *r, int *heeded)
+static int handle_interrupts(struct run *r, int *heeded)
 {
     if (r->stops >= 2 || (*heeded && daemons_drained(&r->daemons)))
         return CLIENT_INTERRUPTED;
@@ -534,7 +534,7 @@ static int watch_job(struct run *r)
     while (rc < 0) {
         rc = take_updates(r, &req);
         if (rc < 0)
-            rc = heed_stops(r, &heeded);
+            rc = handle_interrupts(r, &heeded);
         if (rc < 0 && wait_for_events(r, POLL_MS))
             rc = CLIENT_AWAY;
     }

@@ -21,7 +21,7 @@
 #include <string.h>
 
 // Returns the positions of the keys of all spans. Several spans are gathered in `room`.
-static const int32_t *positions_of(const struct mask *m, const int32_t *at_k, int32_t *room)
+static const int32_t *read_positions(const struct mask *m, const int32_t *at_k, int32_t *room)
 {
     int32_t *to = room;
     if (m->n == 1)
@@ -50,7 +50,7 @@ static struct query_rows rows_of(const struct attention_work *w, int64_t b, int6
         join_spans(&r.mask);
     r.keys = r.mask.keys;
     r.stride = w->room.small ? w->room.keys : r.keys;
-    r.at_k = positions_of(&r.mask, w->at_k + b * w->keys, room);
+    r.at_k = read_positions(&r.mask, w->at_k + b * w->keys, room);
     const struct op_draw *d = &w->call->attr->draw;
     r.drawn = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
     return r;
@@ -343,8 +343,8 @@ static int check_call(const struct op_call *c, const struct attention_operands *
 }
 
 // Output k of a gradient is that of input k.
-static struct side side_of(const struct op_call *c, const struct attention_operands *o,
-                           enum attention_side side)
+static struct side make_side(const struct op_call *c, const struct attention_operands *o,
+                             enum attention_side side)
 {
     const int k = side == ATTENTION_Q ? o->q : side == ATTENTION_K ? o->k : o->v;
     const struct attention_place p = attention_place(c, o, side);
@@ -376,9 +376,9 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
     struct attention_work w = {.call = c,
                                .vec = q->device->vec,
                                .room = attention_room(c),
-                               .q = side_of(c, o, ATTENTION_Q),
-                               .k = side_of(c, o, ATTENTION_K),
-                               .v = side_of(c, o, ATTENTION_V),
+                               .q = make_side(c, o, ATTENTION_Q),
+                               .k = make_side(c, o, ATTENTION_K),
+                               .v = make_side(c, o, ATTENTION_V),
                                .dy = grad ? c->in[o->dy].data : NULL,
                                .lse = grad ? c->in[o->lse].data : c->out[ATTENTION_LSE].data,
                                .at_q = c->in[o->at_q].data,

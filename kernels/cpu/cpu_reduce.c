@@ -74,7 +74,7 @@ struct reduce_work {
     double scale;
 };
 
-static const float *source_at(const struct reduce_work *w, int loops, int64_t at)
+static const float *find_source(const struct reduce_work *w, int loops, int64_t at)
 {
     return (const float *)w->call->in[0].data + loops_offset(&w->kept, loops, IN, at);
 }
@@ -90,7 +90,7 @@ static void rows_slice(void *arg, int64_t begin, int64_t end)
     const struct reduce_work *w = arg;
     for (int64_t i = begin; i < end; i++) {
         double s =
-            sum_serial(w->device->vec->sum, source_at(w, w->kept.n, i), w->reduced.extent[0]);
+            sum_serial(w->device->vec->sum, find_source(w, w->kept.n, i), w->reduced.extent[0]);
         put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
@@ -104,7 +104,7 @@ static void sum_rows(struct reduce_work *w)
     }
     for (int64_t i = 0; i < count; i++) {
         double s =
-            sum_parallel(w->device, w->call, w->device->vec->sum, source_at(w, w->kept.n, i), n);
+            sum_parallel(w->device, w->call, w->device->vec->sum, find_source(w, w->kept.n, i), n);
         put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
@@ -119,8 +119,8 @@ static void columns_slice(void *arg, int64_t begin, int64_t end)
     while (begin < end) {
         int64_t outer = begin / cols, at = begin % cols;
         int64_t n = cols - at < end - begin ? cols - at : end - begin;
-        w->device->vec->sum_columns(get_result(w) + begin, source_at(w, k->n - 1, outer) + at, rows,
-                                    stride, n, (float)w->scale, w->call->accumulate);
+        w->device->vec->sum_columns(get_result(w) + begin, find_source(w, k->n - 1, outer) + at,
+                                    rows, stride, n, (float)w->scale, w->call->accumulate);
         begin += n;
     }
 }
@@ -137,7 +137,7 @@ static void any_slice(void *arg, int64_t begin, int64_t end)
     const struct reduce_work *w = arg;
     int64_t n = loops_count(&w->reduced, w->reduced.n);
     for (int64_t i = begin; i < end; i++) {
-        const float *x = source_at(w, w->kept.n, i);
+        const float *x = find_source(w, w->kept.n, i);
         double s = 0;
         for (int64_t k = 0; k < n; k++)
             s += (double)x[loops_offset(&w->reduced, w->reduced.n, IN, k)];

@@ -136,8 +136,8 @@ bool agent_repeats_frame(const Weft__Rank__Frame *f)
 
 // ---- registering: Register brings all that is remembered, so it counts as sent ----
 
-static Weft__V1__RankFrame **bring_frames(const struct local_attempt *at, struct list *l,
-                                          int64_t now, size_t *n, struct agent_out *out)
+static Weft__V1__RankFrame **copy_frames(const struct local_attempt *at, struct list *l,
+                                         int64_t now, size_t *n, struct agent_out *out)
 {
     Weft__V1__RankFrame **v = arena_array(out->arena, Weft__V1__RankFrame *, list_length(l) + 1);
     *n = 0;
@@ -151,7 +151,7 @@ static Weft__V1__RankFrame **bring_frames(const struct local_attempt *at, struct
 }
 
 // Register says what was put; the answer that is still missing is asked for when attached.
-static void bring_puts(struct local_attempt *at, Weft__V1__AttemptHere *h, struct agent_out *out)
+static void copy_puts(struct local_attempt *at, Weft__V1__AttemptHere *h, struct agent_out *out)
 {
     h->puts = arena_array(out->arena, Weft__Rank__KvPut *, list_length(&at->puts) + 1);
     list_for_each (it, &at->puts) {
@@ -161,8 +161,8 @@ static void bring_puts(struct local_attempt *at, Weft__V1__AttemptHere *h, struc
     }
 }
 
-static Weft__V1__AttemptHere *bring_attempt(const struct agent *g, struct local_attempt *at,
-                                            int64_t now, struct agent_out *out)
+static Weft__V1__AttemptHere *describe_attempt(const struct agent *g, struct local_attempt *at,
+                                               int64_t now, struct agent_out *out)
 {
     NEW(h, V1__AttemptHere, v1__attempt_here);
     h->job = dup_text(out, at->job);
@@ -176,9 +176,9 @@ static Weft__V1__AttemptHere *bring_attempt(const struct agent *g, struct local_
     }
     if (at->reaped)
         at->reaped_sent_ns = now;
-    bring_puts(at, h, out);
-    h->asked = bring_frames(at, &at->questions, now, &h->n_asked, out);
-    h->answered = bring_frames(at, &at->answers, now, &h->n_answered, out);
+    copy_puts(at, h, out);
+    h->asked = copy_frames(at, &at->questions, now, &h->n_asked, out);
+    h->answered = copy_frames(at, &at->answers, now, &h->n_answered, out);
     return h;
 }
 
@@ -216,7 +216,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
     m->attempts = arena_array(out->arena, Weft__V1__AttemptHere *, list_length(all) + 1);
     list_for_each (it, all) {
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
-        m->attempts[m->n_attempts++] = bring_attempt(g, at, now, out);
+        m->attempts[m->n_attempts++] = describe_attempt(g, at, now, out);
     }
     UP(up, REGISTER, register_, m);
     send_up(out, up);

@@ -200,7 +200,7 @@ static void share_cores(struct world *w)
     w->spare_cores = threads && CPU_COUNT(&all) >= threads + ranks;
 }
 
-static int meet_peers(struct world *w, const struct world_options *o, struct err *e)
+static int connect_peers(struct world *w, const struct world_options *o, struct err *e)
 {
     struct sockets *s = w->own;
     PRE(s);
@@ -237,7 +237,7 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     w->threads = o->threads;
     int rc = make_sockets(w, e);
     if (!rc)
-        rc = meet_peers(w, o, e);
+        rc = connect_peers(w, o, e);
     if (!rc && progress_is_wanted(w))
         rc = progress_start(w, world_is_open, world_step, e);
     if (!rc) {

@@ -186,7 +186,7 @@ bool world_step(struct world *w)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
 #endif
-static inline void full_fence(void)
+static inline void fence_memory(void)
 {
     atomic_thread_fence(memory_order_seq_cst);
 }
@@ -196,7 +196,7 @@ static inline void full_fence(void)
 
 void world_wake(struct world *w, struct peer *p)
 {
-    full_fence();
+    fence_memory();
     if (atomic_load_explicit(&p->page->sleeping, memory_order_relaxed) &&
         atomic_exchange(&p->page->sleeping, 0))
         w->kind->wake(w, p);
@@ -210,12 +210,12 @@ static void publish_awaited(struct world *w, uint64_t word)
 
 // Naps unless there is something to do after all. The peer that stores after our last look sees
 // `sleeping` and wakes us.
-static int nap_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
-                      struct err *e)
+static int sleep_unless(struct world *w, bool (*ready)(void *), void *arg, int64_t until,
+                        struct err *e)
 {
     int rc = 0;
     atomic_store(&w->page->sleeping, 1);
-    full_fence();
+    fence_memory();
     if (!world_step(w) && !ready(arg)) {
         rc = world_look(w, e);
         if (!rc)
@@ -256,7 +256,7 @@ int world_wait(struct world *w, bool (*ready)(void *), void *arg, int64_t limit_
             if (until && clock_mono_ns() >= until)
                 return err_set(e, ERR_TIMEOUT, "not within %.3g s", (double)limit_ns / 1e9);
             napped = true;
-            if (nap_unless(w, ready, arg, until, e))
+            if (sleep_unless(w, ready, arg, until, e))
                 return ready(arg) ? 0 : world_break(w, e);
         }
     }

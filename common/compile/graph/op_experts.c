@@ -67,8 +67,8 @@ int experts_infer_slots(const struct graph *g, const struct node *n, struct err 
     return want_dtypes(g, n, want, 5, e);
 }
 
-static size_t workspace_slots(const struct node *n, const struct shape *in, const struct shape *out,
-                              size_t (*each)(const struct route *r))
+static size_t count_workspace_slots(const struct node *n, const struct shape *in,
+                                    const struct shape *out, size_t (*each)(const struct route *r))
 {
     struct op_call c = {.attr = &n->attr};
     struct route route;
@@ -82,13 +82,13 @@ static size_t workspace_slots(const struct node *n, const struct shape *in, cons
 size_t experts_workspace_slots_cpu(const struct node *n, const struct shape *in,
                                    const struct shape *out)
 {
-    return workspace_slots(n, in, out, route_scratch_cpu);
+    return count_workspace_slots(n, in, out, route_scratch_cpu);
 }
 
 size_t experts_workspace_slots_cuda(const struct node *n, const struct shape *in,
                                     const struct shape *out)
 {
-    return workspace_slots(n, in, out, route_scratch_cuda);
+    return count_workspace_slots(n, in, out, route_scratch_cuda);
 }
 
 // The operand, inputs first, that lies by places.

@@ -122,8 +122,8 @@ static bool is_prefix(const struct dim_cut *a, const struct dim_cut *b)
     return true;
 }
 
-static void price_step(const struct path_search *s, const struct spec *now,
-                       struct reshard_step *step)
+static void set_step_bytes(const struct path_search *s, const struct spec *now,
+                           struct reshard_step *step)
 {
     const struct spec *whole = step->kind == RESHARD_ALL_GATHER ? &step->after : now;
     step->bytes =
@@ -149,7 +149,7 @@ static void offer_additions(struct path_search *s, int at, int dim)
             dim_append(&step.cut, axis);
             dim_append(&step.after.dim[dim], axis);
             step.after.partial_sum &= (axis_set)~bit;
-            price_step(s, &now, &step);
+            set_step_bytes(s, &now, &step);
             offer_step(s, at, &step);
         }
     }
@@ -189,7 +189,7 @@ static void offer_removals(struct path_search *s, int at, int dim)
                                     .after = now};
         step.after.dim[dim].n = (uint8_t)(now.dim[dim].n - count);
         memset(step.after.dim[dim].axis + step.after.dim[dim].n, 0, (size_t)count);
-        price_step(s, &now, &step);
+        set_step_bytes(s, &now, &step);
         offer_step(s, at, &step);
         struct spec taken = step.after;
         for (int d = 0; d < s->shape->n; d++) {
@@ -200,7 +200,7 @@ static void offer_removals(struct path_search *s, int at, int dim)
             step.after = taken;
             for (int i = 0; i < step.cut.n; i++)
                 dim_append(&step.after.dim[d], step.cut.axis[i]);
-            price_step(s, &now, &step);
+            set_step_bytes(s, &now, &step);
             offer_step(s, at, &step);
         }
     }
@@ -219,7 +219,7 @@ static void offer_reductions(struct path_search *s, int at)
                 dim_append(&step.cut, axis);
         step.after.partial_sum &= (axis_set)~set;
         step.after.partial_max &= (axis_set)~set;
-        price_step(s, &now, &step);
+        set_step_bytes(s, &now, &step);
         offer_step(s, at, &step);
     }
 }

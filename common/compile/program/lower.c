@@ -454,7 +454,7 @@ static struct tensor make_operand(const struct lowering *l, int value)
 
 // Makes room in the one buffer that serves all ops of a program, one after the other: it is as
 // large as the largest needs.
-static int workspace_for(struct lowering *l, const struct node *n)
+static int reserve_workspace(struct lowering *l, const struct node *n)
 {
     struct op_attr attr = n->attr;
     struct op_call c = {.op = n->op, .attr = &attr, .nin = n->nin, .nout = n->nout};
@@ -531,7 +531,7 @@ static void emit_node(struct lowering *l, int node, int m)
         emit_reshard(l, n, i, m);
         return;
     }
-    i.workspace = workspace_for(l, n);
+    i.workspace = reserve_workspace(l, n);
     emit_instr(l, &i);
 }
 

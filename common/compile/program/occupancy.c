@@ -76,7 +76,7 @@ static bool fills_node(const struct walk *w)
     return w->from <= w->low && w->high <= w->to;
 }
 
-static struct walk go_down(struct walk w, int half)
+static struct walk enter_child(struct walk w, int half)
 {
     int mid = w.low + (w.high - w.low) / 2;
     w.node = 2 * w.node + half;
@@ -107,7 +107,7 @@ static int list_rests(const struct occupancy *o, struct walk w, struct rest *res
         return add_rest(&node->some, rests, n);
     n = add_rest(&node->all, rests, n);
     for (int half = 0; half < 2; half++)
-        n = list_rests(o, go_down(w, half), rests, n);
+        n = list_rests(o, enter_child(w, half), rests, n);
     return n;
 }
 
@@ -189,7 +189,7 @@ static void enter_interval(struct occupancy *o, struct walk w, struct interval o
         return;
     }
     for (int half = 0; half < 2; half++)
-        enter_interval(o, go_down(w, half), one);
+        enter_interval(o, enter_child(w, half), one);
 }
 
 void occupancy_add(struct occupancy *o, const struct buffer *b, uint64_t bytes)

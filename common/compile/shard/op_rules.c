@@ -26,15 +26,15 @@ static const struct value *get_output(const struct shard_query *q)
     return &q->graph->values[q->node->out[0]];
 }
 
-static const int8_t *labels_of_out(const struct shard_query *q)
+static const int8_t *get_output_labels(const struct shard_query *q)
 {
     return q->node->attr.label[q->node->nin];
 }
 
-static bool in_output(const struct shard_query *q, int label)
+static bool is_in_output(const struct shard_query *q, int label)
 {
     for (int d = 0; d < get_output(q)->shape.n; d++)
-        if (labels_of_out(q)[d] == label)
+        if (get_output_labels(q)[d] == label)
             return true;
     return false;
 }
@@ -62,7 +62,7 @@ static int rule_kept(const struct shard_query *q, int axis)
 {
     for (int k = 0; k < q->node->nin; k++) {
         int label = label_cut(q, k, axis);
-        if (label == NO_LABEL || in_output(q, label))
+        if (label == NO_LABEL || is_in_output(q, label))
             continue;
         bool all = true;
         for (int j = 0; j < q->node->nin && all; j++)
@@ -78,7 +78,7 @@ static int rule_wanted(const struct shard_query *q, int axis)
 {
     for (int d = 0; q->has_want && d < get_output(q)->shape.n; d++)
         if (dim_axes(&q->want->dim[d]) >> axis & 1)
-            return labels_of_out(q)[d];
+            return get_output_labels(q)[d];
     return NO_LABEL;
 }
 
@@ -94,7 +94,7 @@ static int rule_contracted(const struct shard_query *q, int axis)
     int64_t bytes = -1;
     for (int k = 0; k < q->node->nin; k++) {
         int label = label_cut(q, k, axis);
-        if (label == NO_LABEL || in_output(q, label) || operand_bytes(q, k) <= bytes)
+        if (label == NO_LABEL || is_in_output(q, label) || operand_bytes(q, k) <= bytes)
             continue;
         best = label;
         bytes = operand_bytes(q, k);
@@ -108,7 +108,7 @@ static int64_t label_size(const struct shard_query *q, int label)
         if (find_dim(q, k, label) >= 0)
             return get_input(q, k)->shape.dim[find_dim(q, k, label)];
     for (int d = 0; d < get_output(q)->shape.n; d++)
-        if (labels_of_out(q)[d] == label)
+        if (get_output_labels(q)[d] == label)
             return get_output(q)->shape.dim[d];
     return 1;
 }
@@ -125,9 +125,9 @@ static bool can_divide_further(const struct shard_query *q, const struct placeme
 }
 
 // Whether operand k (nin: the output) has a dimension that runs over `label`.
-static bool runs_over(const struct shard_query *q, int k, int label)
+static bool has_label(const struct shard_query *q, int k, int label)
 {
-    return k < q->node->nin ? find_dim(q, k, label) >= 0 : in_output(q, label);
+    return k < q->node->nin ? find_dim(q, k, label) >= 0 : is_in_output(q, label);
 }
 
 // Bytes of an operand's shard (k = nin: of the output's), as cut by the axes placed so far and,
@@ -142,7 +142,7 @@ static uint64_t shard_bytes(const struct shard_query *q, const struct placement 
             continue;
         int label = p->label[axis];
         bool cut = label == UNPLACED ? k < q->node->nin && label_cut(q, k, axis) != NO_LABEL
-                                     : label != NO_LABEL && runs_over(q, k, label);
+                                     : label != NO_LABEL && has_label(q, k, label);
         n /= cut ? q->mesh->axis[axis].size : 1;
     }
     return (uint64_t)n;
@@ -232,7 +232,7 @@ static void order_axes(const struct shard_query *q, const struct placement *p,
     axis_set done = 0;
     for (int d = 0; q->has_want && d < get_output(q)->shape.n; d++)
         for (int i = 0; i < q->want->dim[d].n; i++) {
-            int axis = q->want->dim[d].axis[i], label = labels_of_out(q)[d];
+            int axis = q->want->dim[d].axis[i], label = get_output_labels(q)[d];
             if (p->label[axis] != label)
                 continue;
             dim_append(&cut[label], axis);
@@ -261,14 +261,14 @@ static int shard_contract(struct shard_query *q, struct err *e)
     place_wanted(q, &p);
     place_rest(q, &p);
     for (int axis = 0; axis < q->mesh->n; axis++)
-        if (p.label[axis] != NO_LABEL && !in_output(q, p.label[axis]))
+        if (p.label[axis] != NO_LABEL && !is_in_output(q, p.label[axis]))
             partial |= (axis_set)(1u << axis);
     order_axes(q, &p, cut);
     for (int k = 0; k < q->node->nin; k++)
         for (int d = 0; d < get_input(q, k)->shape.n; d++)
             q->need[k].dim[d] = cut[q->node->attr.label[k][d]];
     for (int d = 0; d < get_output(q)->shape.n; d++)
-        q->out[0].dim[d] = cut[labels_of_out(q)[d]];
+        q->out[0].dim[d] = cut[get_output_labels(q)[d]];
     if (op_is(q->node->op, OP_MAKES_MAX))
         q->out[0].partial_max = partial;
     else
@@ -284,14 +284,14 @@ static int shard_pointwise(struct shard_query *q, struct err *e)
     for (int k = 0; k < q->node->nin; k++)
         for (int d = 0; d < get_input(q, k)->shape.n; d++)
             for (int o = 0; o < get_output(q)->shape.n; o++)
-                if (labels_of_out(q)[o] == q->node->attr.label[k][d])
+                if (get_output_labels(q)[o] == q->node->attr.label[k][d])
                     q->need[k].dim[d] = q->want->dim[o];
     q->out[0] = *q->want;
     return 0;
 }
 
-// As shard_pointwise, but with one dimension of the output whole: one that the op cannot split.
-static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
+// As shard_pointwise, but one dimension of the output, which the op cannot split, is left whole.
+static int shard_pointwise_except(struct shard_query *q, int dim, struct err *e)
 {
     const struct spec *want = q->want;
     struct spec less = *want;
@@ -304,7 +304,7 @@ static int pointwise_whole(struct shard_query *q, int dim, struct err *e)
 
 static int shard_last_whole(struct shard_query *q, struct err *e)
 {
-    return pointwise_whole(q, get_output(q)->shape.n - 1, e);
+    return shard_pointwise_except(q, get_output(q)->shape.n - 1, e);
 }
 
 static int shard_split(struct shard_query *q, struct err *e)
@@ -324,7 +324,7 @@ static int shard_topk(struct shard_query *q, struct err *e)
 
 static int shard_stack(struct shard_query *q, struct err *e)
 {
-    return pointwise_whole(q, 0, e);
+    return shard_pointwise_except(q, 0, e);
 }
 
 // An embedding is the product of a one-hot matrix (of the ids) and the table. Where an axis cuts

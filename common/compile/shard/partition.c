@@ -145,7 +145,8 @@ static int find_newest_shared(struct pass *p, int id)
 }
 
 // Brings a value to a spec. Within a scope and phase the same reshard happens once.
-static int bring_to(struct pass *p, int id, const struct spec *need, enum node_when when, int *out)
+static int reshard_to(struct pass *p, int id, const struct spec *need, enum node_when when,
+                      int *out)
 {
     struct graph *g = p->to;
     const struct value *v = &g->values[id];
@@ -242,7 +243,7 @@ static int reduce_gradient(struct pass *p, int id, const struct spec *to, enum n
     bool narrow = p->from->reduce && p->from->reduce != v->dtype;
     if (narrow && spec_partial(&v->spec) != spec_partial(to))
         id = cast_to(p, id, p->from->reduce, when);
-    return bring_to(p, id, to, when, out);
+    return reshard_to(p, id, to, when, out);
 }
 
 // A gradient that was reduced in a narrower dtype (graph.reduce) is cast back for its readers. The
@@ -378,7 +379,7 @@ static int gather_param(struct pass *p, int old, int param)
 {
     int made = p->map[old];
     p->what = p->to->values[param].name;
-    int rc = bring_to(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
+    int rc = reshard_to(p, made, &p->to->values[param].spec, EVERY_MICROBATCH, &p->map[old]);
     if (p->map[old] != made)
         p->to->values[p->map[old]].alias = param;
     return rc;
@@ -397,7 +398,7 @@ static int settle_output(struct pass *p, int old)
         after.partial_sum = after.partial_max = 0;
     }
     p->what = name_by_place(p, old);
-    return bring_to(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
+    return reshard_to(p, p->map[old], &after, EVERY_MICROBATCH, &p->map[old]);
 }
 
 static int emit_op(struct pass *p, const struct node *n)
@@ -413,7 +414,8 @@ static int emit_op(struct pass *p, const struct node *n)
             rc = read_input(p, n->in[k], &q.need[k], &copy.in[k]);
         else {
             p->what = name_by_place(p, n->in[k]);
-            rc = bring_to(p, widen_reduced(p, n->in[k]), &q.need[k], EVERY_MICROBATCH, &copy.in[k]);
+            rc = reshard_to(p, widen_reduced(p, n->in[k]), &q.need[k], EVERY_MICROBATCH,
+                            &copy.in[k]);
         }
     }
     if (!rc)
@@ -493,7 +495,7 @@ static int emit_cotangent_sum(struct pass *p, const struct node *n)
         if (term[i] < 0)
             continue;
         int part = add_alike(p, terms - i, term + i);
-        rc = bring_to(p, part, &want, EVERY_MICROBATCH, &part);
+        rc = reshard_to(p, part, &want, EVERY_MICROBATCH, &part);
         sum = sum < 0 || rc ? part : add_terms(p, sum, part);
     }
     p->map[out] = sum;

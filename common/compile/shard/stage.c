@@ -42,7 +42,7 @@ static uint64_t stage_bit(int stage)
     return (uint64_t)1 << stage;
 }
 
-static int lowest_stage(uint64_t stages)
+static int find_lowest_stage(uint64_t stages)
 {
     return __builtin_ctzll(stages);
 }
@@ -118,7 +118,7 @@ static uint64_t find_stages(const struct cut *c, const struct node *n)
     uint64_t stages = c->all;
     for (int k = 0; k < n->nin; k++)
         stages &= c->g->values[c->root[n->in[k]]].stages;
-    return n->kind == NODE_OP && op_is(n->op, OP_COUNTS_ONCE) ? stage_bit(lowest_stage(stages))
+    return n->kind == NODE_OP && op_is(n->op, OP_COUNTS_ONCE) ? stage_bit(find_lowest_stage(stages))
                                                               : stages;
 }
 
@@ -208,7 +208,7 @@ static int sum_over_stages(struct cut *c, const struct node *reader, int value)
                                  .nout = 1,
                                  .out = {made},
                                  .scope = reader->scope,
-                                 .stage = lowest_stage(w->stages),
+                                 .stage = find_lowest_stage(w->stages),
                                  .stages = w->stages,
                                  .phase = PHASE_UPDATE});
     return c->summed[value] = made;

@@ -8,13 +8,13 @@
 
 // ---- which names stand in the text -------------------------------------------------------------
 
-static bool expr_names(const struct expr *e, const char *name)
+static bool has_name(const struct expr *e, const char *name)
 {
     if (e->kind == EXPR_PATH && !e->has_dims && e->name && strcmp(e->name, name) == 0)
         return true;
     bool any = false;
     for (int i = 0; i < e->n && !any; i++)
-        any = expr_names(e->arg[i], name);
+        any = has_name(e->arg[i], name);
     return any;
 }
 
@@ -23,7 +23,7 @@ static bool block_names(const struct stmt *s, const char *name)
     bool any = false;
     for (; s && !any; s = s->next) {
         for (int i = 0; i < s->n && !any; i++)
-            any = expr_names(s->value[i], name);
+            any = has_name(s->value[i], name);
         any = any || block_names(s->body, name) || block_names(s->otherwise, name);
     }
     return any;

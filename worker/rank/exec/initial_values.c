@@ -30,7 +30,7 @@ static uint64_t compute_global_index(const struct box *b, const struct shape *gl
 }
 
 // Where element `i` of a box lies in dimension d of the whole tensor.
-static int64_t index_in_dim(const struct box *b, int d, int64_t i)
+static int64_t find_global_index(const struct box *b, int d, int64_t i)
 {
     for (int k = b->shape.n - 1; k > d; k--)
         i /= b->shape.dim[k];
@@ -81,8 +81,9 @@ static void draw_normals(const struct deal_part *p, const struct value *v, uint6
     for (int64_t i = 0; v->init == INIT_TRUNCATED && i < len; i++)
         out[i] = truncate_normal(out[i]);
     for (int64_t i = 0; i < len; i++)
-        out[i] =
-            pad >= 0 && index_in_dim(&p->box, pad, at + i) >= v->limit ? 0 : out[i] * v->init_std;
+        out[i] = pad >= 0 && find_global_index(&p->box, pad, at + i) >= v->limit
+                     ? 0
+                     : out[i] * v->init_std;
 }
 
 struct share { // one thread's

@@ -514,7 +514,7 @@ void solo_close(struct solo *s)
 // ---- another rank finds rank 0 ----
 
 // The greatest epoch that has an address; 0: none.
-static uint64_t newest_epoch(const struct solo *s)
+static uint64_t find_newest_epoch(const struct solo *s)
 {
     DIR *d = opendir(s->dir);
     struct dirent *en;
@@ -549,7 +549,7 @@ static int try_join(int rank, int ranks, struct solo *s, int *fd, struct err *e)
     char text[TEXT_MAX], host[RANK_HOST_MAX] = "", addr[PATH_MAX] = "";
     unsigned char key[32];
     struct rank_cores cores;
-    uint64_t epoch = newest_epoch(s);
+    uint64_t epoch = find_newest_epoch(s);
     if (!epoch)
         return err_set(e, ERR_PEER, "rank 0 has not published its address in %s", s->dir);
     snprintf(s->epoch_dir, sizeof s->epoch_dir, "%s/epoch-%llu", s->dir, (unsigned long long)epoch);

@@ -489,7 +489,7 @@ static bool wait_until(struct link *l, int64_t deadline_ns)
     return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
 }
 
-static const char *leader_name(const struct link *l)
+static const char *name_leader(const struct link *l)
 {
     return l->agent ? "the agent" : "rank 0";
 }
@@ -518,7 +518,7 @@ static int wait_answer(struct link *l, const struct answer_key *key, int code, c
     else if (!a && atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", about);
     else if (!a)
-        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", leader_name(l), about);
+        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", name_leader(l), about);
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -548,7 +548,7 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
     else if (atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
     else
-        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", leader_name(l));
+        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", name_leader(l));
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }

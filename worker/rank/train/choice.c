@@ -16,7 +16,7 @@ static bool is_less_likely(const float *logits, int32_t a, int32_t b)
     return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
 }
 
-static void sink_in_heap(const float *logits, int32_t *heap, int64_t n, int64_t at)
+static void sift_down(const float *logits, int32_t *heap, int64_t n, int64_t at)
 {
     for (int64_t child; (child = 2 * at + 1) < n; at = child) {
         if (child + 1 < n && is_less_likely(logits, heap[child + 1], heap[child]))
@@ -43,12 +43,12 @@ static void find_candidates(const float *logits, int64_t n, int64_t k, int32_t *
     if (k == n)
         return;
     for (int64_t i = k / 2 - 1; i >= 0; i--)
-        sink_in_heap(logits, ids, k, i);
+        sift_down(logits, ids, k, i);
     for (int64_t i = k; i < n; i++) {
         if (!is_less_likely(logits, ids[0], (int32_t)i))
             continue;
         ids[0] = (int32_t)i;
-        sink_in_heap(logits, ids, k, 0);
+        sift_down(logits, ids, k, 0);
     }
     qsort(ids, (size_t)k, sizeof *ids, compare_ids);
 }
