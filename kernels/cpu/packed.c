@@ -7,8 +7,13 @@
 // stored; so all four kinds of product run alike, and rows that are a multiple of 2 KB apart
 // conflict in the caches only while they are packed.
 //
-//   b: PACKED_WIDTH columns × PACKED_DEPTH, packed as they are first used, then read from L2 or L3
+//   b: PACKED_WIDTH columns × PACKED_DEPTH, packed as they are first used, then read from L2 or L3;
+//      if all rows of a are one block, panels are not needed again, and GROUP of them stay in L2
 //   a: PACKED_HEIGHT rows × PACKED_DEPTH, in L2; every panel of b passes over it from L1
+//
+// There, if b's rows lie across its panels, a panel is packed by the first tile that it is multiplied
+// with, whose multiply-adds hide that, and the tiles after it fetch what the next panel is made of:
+// with 128 rows packing takes a tenth of the time else. With more blocks of a it is no gain.
 #include "kernels/cpu/packed.h"
 
 #include "kernels/cpu/simd.h"
@@ -157,37 +162,72 @@ static void pack_columns_of_b(const struct packing *p, bool across)
 
 // ---- tiles -------------------------------------------------------------------------------------
 
-// c (+)= a panel of a · a panel of b.
-VFN void multiply_tile(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
-                       bool add)
+// What a panel of b is packed from: its element (i, j) is at x[i · ld + j].
+struct source {
+    const void *x;
+    int64_t ld;
+    bool half;
+};
+
+// c (+)= the first `rows` of a panel of a · a panel of b; with `packs`, the panel of b is first made
+// `from`. What is known where this is called: rows, packs, half.
+VFN void multiply(int rows, bool packs, bool half, const struct source *from, int64_t depth,
+                  const float *a, float *b, float *c, int64_t ldc, bool add)
 {
     vf sum[PACKED_ROWS][2] = {{{0}}};
 #pragma GCC unroll 6
-    for (int i = 0; i < PACKED_ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         __builtin_prefetch(c + i * ldc, 1);
         __builtin_prefetch(c + i * ldc + PACKED_COLUMNS - 1, 1);
     }
+    const char *x = packs ? from->x : NULL;
+    const int64_t step = packs ? from->ld * (half ? 2 : 4) : 0;
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; p++) {
-        vf b0 = v_load(b + p * PACKED_COLUMNS), b1 = v_load(b + p * PACKED_COLUMNS + VL);
+        float *row = b + p * PACKED_COLUMNS;
+        vf b0, b1;
+        if (packs) {
+            __builtin_prefetch(x + FETCHED * step);
+            v_store(row, b0 = load_lanes(x, 0, half));
+            v_store(row + VL, b1 = load_lanes(x, VL, half));
+            x += step;
+        } else {
+            b0 = v_load(row);
+            b1 = v_load(row + VL);
+        }
 #pragma GCC unroll 6
-        for (int i = 0; i < PACKED_ROWS; i++) {
-            vf x = (vf)_mm256_broadcast_ss(a + p * PACKED_ROWS + i);
-            sum[i][0] = v_fma(x, b0, sum[i][0]);
-            sum[i][1] = v_fma(x, b1, sum[i][1]);
+        for (int i = 0; i < rows; i++) {
+            vf y = (vf)_mm256_broadcast_ss(a + p * PACKED_ROWS + i);
+            sum[i][0] = v_fma(y, b0, sum[i][0]);
+            sum[i][1] = v_fma(y, b1, sum[i][1]);
         }
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < PACKED_ROWS; i++)
+    for (int i = 0; i < rows; i++)
         for (int j = 0; j < 2; j++) {
             float *to = c + i * ldc + j * VL;
             v_store(to, add ? v_load(to) + sum[i][j] : sum[i][j]);
         }
 }
 
+VFN void multiply_tile(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add)
+{
+    multiply(PACKED_ROWS, false, false, NULL, depth, a, b, c, ldc, add);
+}
+
+// Multiplies a tile and packs its panel of b.
+static void multiply_and_pack(const struct source *from, int64_t depth, const float *a, float *b,
+                              float *c, int64_t ldc, bool add)
+{
+    if (from->half)
+        multiply(PACKED_ROWS, true, true, from, depth, a, b, c, ldc, add);
+    else
+        multiply(PACKED_ROWS, true, false, from, depth, a, b, c, ldc, add);
+}
+
 // Multiplies a tile of rows × columns at the lower or the right end.
-static void multiply_edge(int64_t depth, const float *a, const float *b, float *c, int64_t ldc,
-                          bool add, int64_t rows, int64_t columns)
+static void multiply_edge(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
+                          int64_t rows, int64_t columns)
 {
     float tile[PACKED_ROWS * PACKED_COLUMNS];
     multiply_tile(depth, a, b, tile, PACKED_COLUMNS, false);
@@ -198,6 +238,23 @@ static void multiply_edge(int64_t depth, const float *a, const float *b, float *
         }
 }
 
+// Multiplies a tile of rows × columns. An even number of rows that is cut evenly for two threads
+// mostly ends in 2 or 4.
+static void multiply_any(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
+                         int64_t rows, int64_t columns)
+{
+    if (columns < PACKED_COLUMNS)
+        multiply_edge(depth, a, b, c, ldc, add, rows, columns);
+    else if (rows == PACKED_ROWS)
+        multiply_tile(depth, a, b, c, ldc, add);
+    else if (rows == 4)
+        multiply(4, false, false, NULL, depth, a, b, c, ldc, add);
+    else if (rows == 2)
+        multiply(2, false, false, NULL, depth, a, b, c, ldc, add);
+    else
+        multiply_edge(depth, a, b, c, ldc, add, rows, columns);
+}
+
 // ---- blocks ------------------------------------------------------------------------------------
 
 struct block {
@@ -205,6 +262,7 @@ struct block {
     int64_t i, rows, j, columns, at, depth;
     float *a, *b;
     int64_t stride_a, stride_b; // of panels
+    bool once;                  // no other block of a reads the panels of b
 };
 
 static void pack_a(const struct block *w)
@@ -221,13 +279,26 @@ static void pack_a(const struct block *w)
     pack_rows_of_a(&k, p->trans_a);
 }
 
+// The panel of b at column j of the block.
+static float *find_panel(const struct block *w, int64_t j)
+{
+    int64_t panel = j / PACKED_COLUMNS;
+    return w->b + (w->once ? panel % GROUP : panel) * w->stride_b;
+}
+
+static const void *find_source(const struct block *w, int64_t j)
+{
+    const struct packed_product *p = w->p;
+    j += w->j;
+    return find_element(p->b, p->half_b, p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j);
+}
+
 static void pack_b(const struct block *w, int64_t first, int64_t columns)
 {
     const struct packed_product *p = w->p;
-    int64_t j = w->j + first, at = p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j;
-    struct packing k = {.out = w->b + first / PACKED_COLUMNS * w->stride_b,
+    struct packing k = {.out = find_panel(w, first),
                         .stride = w->stride_b,
-                        .x = find_element(p->b, p->half_b, at),
+                        .x = find_source(w, first),
                         .half = p->half_b,
                         .ld = p->ldb,
                         .count = columns,
@@ -235,42 +306,63 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
     pack_columns_of_b(&k, !p->trans_b);
 }
 
-// A panel of b from column j of the block on, with all of a's.
-static void multiply_panel(const struct block *w, int64_t j)
+// Fetches into L2 those rows of the panel behind `from` that are the share of tile i.
+VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
+{
+    int64_t tiles = w->rows / PACKED_ROWS, each = (w->depth + tiles - 1) / tiles;
+    int64_t size = from->half ? 2 : 4, end = min_i64((i + 1) * each, w->depth);
+    const char *next = (const char *)from->x + PACKED_COLUMNS * size;
+    for (int64_t row = i * each; row < end; row++)
+        __builtin_prefetch(next + row * from->ld * size, 0, 2);
+}
+
+// A panel of b from column j of the block on, with all of a's; `from`: it is packed on the way.
+static void multiply_panel(const struct block *w, int64_t j, const struct source *from)
 {
     const struct packed_product *p = w->p;
-    const float *b = w->b + j / PACKED_COLUMNS * w->stride_b;
+    float *b = find_panel(w, j);
     int64_t columns = min_i64(w->columns - j, PACKED_COLUMNS);
     bool add = p->add || w->at;
     for (int64_t i = 0; i < w->rows; i += PACKED_ROWS) {
         const float *a = w->a + i / PACKED_ROWS * w->stride_a;
         float *c = p->c + (w->i + i) * p->ldc + w->j + j;
-        int64_t rows = min_i64(w->rows - i, PACKED_ROWS);
-        if (rows < PACKED_ROWS || columns < PACKED_COLUMNS)
-            multiply_edge(w->depth, a, b, c, p->ldc, add, rows, columns);
+        if (from)
+            fetch_next(w, from, i / PACKED_ROWS);
+        if (from && i == 0)
+            multiply_and_pack(from, w->depth, a, b, c, p->ldc, add);
         else
-            multiply_tile(w->depth, a, b, c, p->ldc, add);
+            multiply_any(w->depth, a, b, c, p->ldc, add, min_i64(w->rows - i, PACKED_ROWS),
+                         columns);
+    }
+}
+
+// GROUP panels of b from column `first` of the block on, or those that are left.
+static void multiply_group(const struct block *w, int64_t first)
+{
+    const struct packed_product *p = w->p;
+    int64_t columns = min_i64(w->columns - first, GROUP * PACKED_COLUMNS);
+    bool on_the_way =
+        w->once && !p->trans_b && columns % PACKED_COLUMNS == 0 && w->rows >= PACKED_ROWS;
+    if (w->i == 0 && !on_the_way)
+        pack_b(w, first, columns);
+    for (int64_t j = first; j < first + columns; j += PACKED_COLUMNS) {
+        struct source from = {find_source(w, j), p->ldb, p->half_b};
+        multiply_panel(w, j, on_the_way ? &from : NULL);
     }
 }
 
 static void multiply_block(const struct block *w)
 {
-    enum { TOGETHER = GROUP * PACKED_COLUMNS };
     pack_a(w);
-    for (int64_t first = 0; first < w->columns; first += TOGETHER) {
-        int64_t columns = min_i64(w->columns - first, TOGETHER);
-        if (w->i == 0)
-            pack_b(w, first, columns);
-        for (int64_t j = 0; j < columns; j += PACKED_COLUMNS)
-            multiply_panel(w, first + j);
-    }
+    for (int64_t first = 0; first < w->columns; first += (int64_t)GROUP * PACKED_COLUMNS)
+        multiply_group(w, first);
 }
 
 void packed_multiply(const struct packed_product *p)
 {
     int64_t height = cut_evenly(p->m, PACKED_HEIGHT, PACKED_ROWS);
     int64_t width = cut_evenly(p->n, PACKED_WIDTH, PACKED_COLUMNS);
-    struct block w = {.p = p, .b = p->room};
+    struct block w = {.p = p, .b = p->room, .once = p->m <= height};
     for (w.j = 0; w.j < p->n; w.j += width)
         for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)
             for (w.i = 0; w.i < p->m; w.i += height) {

@@ -6,7 +6,8 @@
 
 #include "kernels/cpu/packed.h"
 
-// i, j, k of a product: the least that is packed, one more or less than tiles, blocks and both.
+// i, j, k of a product: the least that is packed, one more or less than tiles, blocks and both, and
+// one block of rows that end in a tile of 2 and of 4, with several blocks of k.
 static const struct extents sizes[] = {
     {64, 64, 1, 1},
     {65, 79, 7, 1},
@@ -14,6 +15,8 @@ static const struct extents sizes[] = {
     {PACKED_HEIGHT + 1, PACKED_WIDTH + 1, PACKED_DEPTH + 1, 1},
     {PACKED_HEIGHT + 7, 65, 2 * PACKED_DEPTH + 9, 1},
     {67, 2 * PACKED_WIDTH + 17, 30, 1},
+    {PACKED_HEIGHT - 4, 96, PACKED_DEPTH + 9, 1},
+    {PACKED_HEIGHT - 2, 80, 2 * PACKED_DEPTH, 1},
 };
 enum { SIZES = sizeof sizes / sizeof *sizes };
 static const char *const layouts[] = {"ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "ki,jk->ij"};
