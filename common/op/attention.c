@@ -180,26 +180,37 @@ size_t attention_own_bytes(const struct op_call *c)
     return sizeof(float) * (size_t)(means + kr);
 }
 
+// For each head: what a second pair is joined in, of queries and keys, and of their gradients.
+static size_t joined_bytes(const struct op_call *c, size_t seq, size_t width)
+{
+    return (attention_is_grad(c->op) ? 2 : 1) * 2 * 2 * seq * width;
+}
+
+// For each head of a gradient.
+static size_t grad_bytes(const struct attention_place *q, bool shared, size_t d, size_t e)
+{
+    size_t seq = (size_t)q->rows, pairs = 2 * round_up(q->rows, 64) * round_up(q->rows, 128);
+    size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
+    return seq * sizeof(float) + (pairs > sums ? pairs : sums) + (shared ? 2 * seq * (d + e) : 0);
+}
+
 size_t attention_library_bytes(const struct op_call *c)
 {
     struct attention_operands o;
     PRE(!attention_operands(c->op, c->nin, &o));
     struct attention_place q = attention_place(c, &o, ATTENTION_Q);
     struct attention_place k = attention_place(c, &o, ATTENTION_K);
-    if (!c->attr->in_order || o.step >= 0 || o.kr >= 0 || q.rows != k.rows)
+    if (!c->attr->in_order || o.step >= 0 || q.rows != k.rows)
         return 0;
     size_t heads = (size_t)(q.batch * q.heads), seq = (size_t)q.rows;
-    size_t d = (size_t)q.width, e = (size_t)attention_place(c, &o, ATTENTION_V).width;
-    if (!attention_is_grad(c->op))
-        return SLACK;
-    size_t pairs = 2 * round_up(q.rows, 64) * round_up(q.rows, 128);
-    size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
-    size_t shared = k.heads < q.heads ? 2 * seq * (d + e) : 0;
-    size_t head = seq * sizeof(float) + (pairs > sums ? pairs : sums) + shared;
+    size_t r = o.kr < 0 ? 0 : (size_t)c->in[o.kr].shape.dim[2], d = (size_t)q.width + r;
+    size_t e = (size_t)attention_place(c, &o, ATTENTION_V).width;
+    size_t head = (r ? joined_bytes(c, seq, d) : 0) +
+                  (attention_is_grad(c->op) ? grad_bytes(&q, k.heads < q.heads, d, e) : 0);
     if (head > ATTENTION_HEAD_BYTES)
         return 0;
-    size_t all = heads * head;
+    size_t all = heads * head, beside = seq * r * sizeof(float);
     size_t most = c->attr->scratch ? (size_t)c->attr->scratch : ATTENTION_LIBRARY_BYTES;
     most = head > most ? head : most;
-    return (all < most ? all : most) + SLACK;
+    return (all < most ? all : most) + beside + SLACK;
 }

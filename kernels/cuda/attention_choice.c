@@ -10,8 +10,8 @@ bool attention_is_plain(const struct attention *a)
         aligned = aligned && (uintptr_t)at[i] % 16 == 0;
     bool seen = a->ahead == 0 || (a->ahead >= a->keys && a->back >= a->keys);
     return aligned && a->dtype == DT_BF16 && a->in_order && !a->step && a->queries == a->keys &&
-           a->start == 0 && a->heads == a->kv_heads * a->group && a->d % 8 == 0 && a->e % 8 == 0 &&
-           !a->qr && seen;
+           a->start == 0 && a->heads == a->kv_heads * a->group && (a->d + a->r) % 8 == 0 &&
+           a->e % 8 == 0 && seen;
 }
 
 // A row's number is an f32: the next portion's begin at a multiple of 16 bytes, too.

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by cuDNN (sdpa.h), for the calls that attention_choice.c allows: keeps which engine
 // each shape got, and runs a call on it, portion by portion.
+//
+// cuDNN knows one product of queries and keys. Where a call has a second pair (latent attention: 128 + 64
+// elements a head, or 64 + 128), a portion's q|qr and k|kr are joined in the scratch, its engine is one of
+// heads of d + r, and a gradient is taken apart again (attention_pair.cu). The scratch is then
+//   q|qr | k|kr | dq|dqr | dk|dkr | what portions of heads add to dkr, f32 | the engine's
 #include "kernels/cuda/cuda_attention.h"
 
 #include <stdio.h>
@@ -13,7 +18,7 @@
 // A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,
 // so it must have no padding.
 struct key {
-    int64_t batch, seq, heads, kv_heads, d, e, window, ahead, cap, grad, packed;
+    int64_t batch, seq, heads, kv_heads, d, r, e, window, ahead, cap, grad, packed;
     uint64_t room;
 };
 struct tuned {
@@ -36,6 +41,40 @@ enum { SCRATCH_ALIGN = 256 };
 // The version of the library that was loaded; all devices of the process share it.
 static char version[24] = "none";
 
+// ---- a second pair -----------------------------------------------------------------------------
+
+// Where a portion's joined rows and their gradients lie in its scratch. Without a second pair: nothing.
+struct joined {
+    char *q, *k, *dq, *dk;
+    float *sums;
+    size_t bytes; // of all of it
+};
+
+static char *take(struct joined *j, void *scratch, int64_t bytes)
+{
+    char *at = (char *)scratch + j->bytes;
+    j->bytes += (size_t)((bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN);
+    return at;
+}
+
+static struct joined lay_joined(const struct attention *a, const struct attention_portion *p,
+                                void *scratch)
+{
+    struct joined j = {.bytes = 0};
+    int64_t rows = p->batch * a->queries, q = 2 * rows * p->heads * (a->d + a->r);
+    if (!a->qr)
+        return j;
+    j.q = take(&j, scratch, q);
+    j.k = take(&j, scratch, q / a->group);
+    if (!a->dy)
+        return j;
+    j.dq = take(&j, scratch, q);
+    j.dk = take(&j, scratch, q / a->group);
+    if (p->heads < a->heads)
+        j.sums = (float *)(void *)take(&j, scratch, (int64_t)sizeof(float) * rows * a->r);
+    return j;
+}
+
 // Finds the largest portion of the call that an engine serves within the scratch. If there is none,
 // `why` says why.
 static void settle_plan(struct attention_state *s, bool deterministic, const struct attention *a,
@@ -43,44 +82,50 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
 {
     const struct sdpa_on on = {.api = &s->api, .handle = s->handle};
     for (int n = 0; !k->sdpa && attention_portion(a, n, &k->portion); n++) {
+        const int64_t width = a->d + a->r, heads = k->portion.heads, keys = heads / a->group;
+        const size_t beside = lay_joined(a, &k->portion, NULL).bytes;
         const struct sdpa_shape shape = {.batch = k->portion.batch,
                                          .seq = a->queries,
-                                         .heads = k->portion.heads,
-                                         .kv_heads = k->portion.heads / a->group,
-                                         .q_pitch = a->q_pitch,
-                                         .k_pitch = a->k_pitch,
+                                         .heads = heads,
+                                         .kv_heads = keys,
+                                         .q_pitch = a->qr ? heads * width : a->q_pitch,
+                                         .k_pitch = a->qr ? keys * width : a->k_pitch,
                                          .v_pitch = a->v_pitch,
                                          .y_pitch = a->heads * a->e,
-                                         .d = a->d,
+                                         .d = width,
                                          .e = a->e,
                                          .ahead = k->key.ahead,
                                          .window = k->key.window,
                                          .cap = k->key.cap,
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
-        k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room, why, room);
+        if (beside <= k->key.room)
+            k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room - beside, why, room);
     }
 }
 
 // A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
 // "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
 // whose bits may be others the next time. A head whose values have another width is written
-// 192:128; "window 4096", "ahead" and "capped" follow where they hold, "packed 3" where that many
-// of q, k and v are one operand.
+// 192:128, one of two pairs 128+64:128; "window 4096", "ahead" and "capped" follow where they hold,
+// "packed 3" where that many of q, k and v are one operand.
 static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
-    char key[200], values[24] = "", window[40] = "", packed[16] = "", choice[64] = "own";
+    char key[200], second[24] = "", values[24] = "", window[40] = "", packed[16] = "",
+                   choice[64] = "own";
     const struct key *x = &k->key;
-    if (x->e != x->d)
+    if (x->r)
+        snprintf(second, sizeof second, "+%lld", (long long)x->r);
+    if (x->e != x->d + x->r)
         snprintf(values, sizeof values, ":%lld", (long long)x->e);
     if (x->window)
         snprintf(window, sizeof window, " window %lld", (long long)x->window);
     if (x->packed)
         snprintf(packed, sizeof packed, " packed %d", (int)x->packed);
-    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s%s%s in %llu bytes",
+    snprintf(key, sizeof key, "%s %lldx%lldx%lld/%lldx%lld%s%s%s%s%s%s in %llu bytes",
              op_name(x->grad ? OP_ATTENTION_GRAD : OP_ATTENTION), (long long)x->batch,
              (long long)x->seq, (long long)x->heads, (long long)x->kv_heads, (long long)x->d,
-             values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "", packed,
+             second, values, window, x->ahead ? " ahead" : "", x->cap ? " capped" : "", packed,
              (unsigned long long)x->room);
     if (k->sdpa) {
         snprintf(choice, sizeof choice, "cudnn-%s-%lldx%lld%s", version,
@@ -103,18 +148,11 @@ static int64_t count_packed(const struct attention *a)
 static struct tuned *find_tuned(struct device *d, const struct attention *a, size_t room)
 {
     struct attention_state *s = d->attention;
-    const struct key key = {a->batch,
-                            a->queries,
-                            a->heads,
-                            a->kv_heads,
-                            a->d,
-                            a->e,
-                            a->back < a->queries - 1 ? a->back + 1 : 0,
-                            a->ahead > 0,
-                            a->cap != 0,
-                            a->dy != NULL,
-                            count_packed(a),
-                            room};
+    const struct key key = {
+        a->batch,     a->queries,  a->heads,      a->kv_heads,
+        a->d,         a->r,        a->e,          a->back < a->queries - 1 ? a->back + 1 : 0,
+        a->ahead > 0, a->cap != 0, a->dy != NULL, count_packed(a),
+        room};
     struct tuned *k = s->first;
     while (k && memcmp(&k->key, &key, sizeof key) != 0)
         k = k->next;
@@ -146,25 +184,89 @@ static float *lse_of(const struct attention *a, int64_t b, int64_t h)
     return a->lse + (b * a->heads + h) * a->queries;
 }
 
-static cudnnStatus_t run_portions(const struct attention *a, const struct tuned *k, void *scratch)
+// What cuDNN reads and writes of the portion that begins at sample b and head h.
+static struct sdpa_operands operands_of(const struct attention *a, int64_t b, int64_t h)
+{
+    int64_t s = a->queries, g = h / a->group, d = a->d, e = a->e, y = a->heads * e;
+    const void *dq = a->dy ? a->out : NULL;
+    return (struct sdpa_operands){.q = part_of(a->q, b, s, a->q_pitch, h, d),
+                                  .k = part_of(a->k, b, s, a->k_pitch, g, d),
+                                  .v = part_of(a->v, b, s, a->v_pitch, g, e),
+                                  .dy = part_of(a->dy, b, s, y, h, e),
+                                  .y = part_of(a->dy ? a->y : a->out, b, s, y, h, e),
+                                  .lse = lse_of(a, b, h),
+                                  .dq = part_of(dq, b, s, a->q_pitch, h, d),
+                                  .dk = part_of(a->dk, b, s, a->k_pitch, g, d),
+                                  .dv = part_of(a->dv, b, s, a->v_pitch, g, e),
+                                  .scale = a->scale,
+                                  .cap = a->cap};
+}
+
+// Queries, or gradients of them, as two operands have them from sample b and head h on.
+static struct pair_rows query_rows(const struct attention *a, const struct attention_portion *p,
+                                   void *joined, const void *first, const void *qr, int64_t b,
+                                   int64_t h)
+{
+    return (struct pair_rows){.joined = joined,
+                              .first = (void *)(uintptr_t)first,
+                              .second = part_of(qr, b, a->queries, a->heads * a->r, h, a->r),
+                              .rows = p->batch * a->queries,
+                              .heads = p->heads,
+                              .d = a->d,
+                              .r = a->r,
+                              .first_pitch = a->q_pitch,
+                              .second_pitch = a->heads * a->r,
+                              .second_head = a->r};
+}
+
+static struct pair_rows key_rows(const struct attention *a, const struct attention_portion *p,
+                                 void *joined, const void *first, const void *kr, int64_t b)
+{
+    return (struct pair_rows){.joined = joined,
+                              .first = (void *)(uintptr_t)first,
+                              .second = part_of(kr, b, a->keys, a->r, 0, 0),
+                              .rows = p->batch * a->keys,
+                              .heads = p->heads / a->group,
+                              .d = a->d,
+                              .r = a->r,
+                              .first_pitch = a->k_pitch,
+                              .second_pitch = a->r};
+}
+
+// A portion of a call with a second pair, in place of whose operands cuDNN gets joined ones.
+static cudnnStatus_t run_joined(struct stream_q *q, const struct attention *a,
+                                const struct tuned *k, int64_t b, int64_t h, char *scratch)
+{
+    const struct attention_portion *p = &k->portion;
+    const struct joined j = lay_joined(a, p, scratch);
+    const struct sdpa_operands each = operands_of(a, b, h);
+    struct sdpa_operands o = each;
+    struct pair_rows rows = query_rows(a, p, j.q, each.q, a->qr, b, h);
+    pair_join(q, &rows);
+    rows = key_rows(a, p, j.k, each.k, a->kr, b);
+    pair_join(q, &rows);
+    o.q = j.q;
+    o.k = j.k;
+    o.dq = j.dq;
+    o.dk = j.dk;
+    cudnnStatus_t status = sdpa_run(k->sdpa, &o, scratch + j.bytes);
+    if (!a->dy || status != CUDNN_STATUS_SUCCESS)
+        return status;
+    rows = query_rows(a, p, j.dq, each.dq, a->dqr, b, h);
+    pair_part(q, &rows, NULL, true, true);
+    rows = key_rows(a, p, j.dk, each.dk, a->dkr, b);
+    pair_part(q, &rows, j.sums, h == 0, h + p->heads == a->heads);
+    return status;
+}
+
+static cudnnStatus_t run_portions(struct stream_q *q, const struct attention *a,
+                                  const struct tuned *k, void *scratch)
 {
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
     for (int64_t b = 0; b < a->batch; b += k->portion.batch)
         for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
-            int64_t s = a->queries, g = h / a->group, d = a->d, e = a->e, y = a->heads * e;
-            const void *dq = a->dy ? a->out : NULL;
-            const struct sdpa_operands o = {.q = part_of(a->q, b, s, a->q_pitch, h, d),
-                                            .k = part_of(a->k, b, s, a->k_pitch, g, d),
-                                            .v = part_of(a->v, b, s, a->v_pitch, g, e),
-                                            .dy = part_of(a->dy, b, s, y, h, e),
-                                            .y = part_of(a->dy ? a->y : a->out, b, s, y, h, e),
-                                            .lse = lse_of(a, b, h),
-                                            .dq = part_of(dq, b, s, a->q_pitch, h, d),
-                                            .dk = part_of(a->dk, b, s, a->k_pitch, g, d),
-                                            .dv = part_of(a->dv, b, s, a->v_pitch, g, e),
-                                            .scale = a->scale,
-                                            .cap = a->cap};
-            status = sdpa_run(k->sdpa, &o, scratch);
+            const struct sdpa_operands o = operands_of(a, b, h);
+            status = a->qr ? run_joined(q, a, k, b, h, scratch) : sdpa_run(k->sdpa, &o, scratch);
         }
     return status;
 }
@@ -175,9 +277,9 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
     const struct attention_state *s = q->device->attention;
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = run_portions(a, k, scratch);
+        status = run_portions(q, a, k, scratch);
     if (status == CUDNN_STATUS_SUCCESS)
-        return 0;
+        return a->qr ? op_launched(q, c, e) : 0;
     // If the device has failed, its own error names the cause, and cuDNN's status does not.
     int rc = q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
     return rc ? rc

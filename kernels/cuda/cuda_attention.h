@@ -51,8 +51,8 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
 int attention_library(struct stream_q *q, const struct op_call *c, const struct attention *a,
                       bool *served, struct err *e);
 
-// Whether cuDNN is asked for this call: bf16, positions in order, no dropout, no second pair, heads
-// of a multiple of 8 elements, key heads that are shared evenly from the first on, operands aligned
+// Whether cuDNN is asked for this call: bf16, positions in order, no dropout, heads of a multiple of 8
+// elements (of a second pair: both together), key heads that are shared evenly from the first on, operands aligned
 // to 16 bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);
 // How many samples and heads of the call one run of cuDNN serves: choice n, where choice 0 is the
@@ -62,6 +62,22 @@ struct attention_portion {
     int64_t batch, heads;
 };
 bool attention_portion(const struct attention *a, int n, struct attention_portion *out);
+
+// ---- attention_pair.cu: a second pair of scores, for a library that knows one ------------------
+
+// Rows of heads that lie together in scratch, and in two operands as a call has them; all bf16.
+struct pair_rows {
+    void *joined;         // [rows, heads, d + r]
+    void *first, *second; // elements of the two that a portion begins with
+    int64_t rows, heads, d, r;
+    int64_t first_pitch, second_pitch; // elements from a row to the next
+    int64_t second_head;               // from a head to the next: r, or 0 where all heads share one
+};
+// Writes the joined rows. Neither call says what became of its launches: op_launched() does.
+void pair_join(struct stream_q *q, const struct pair_rows *p);
+// Writes the two parts of joined gradients. One that heads share is their sum, which portions of the
+// heads add up one after the other in `sums`, [rows, r]: `begins` and `ends` say which this one is.
+void pair_part(struct stream_q *q, const struct pair_rows *p, float *sums, bool begins, bool ends);
 
 #ifdef __cplusplus
 }

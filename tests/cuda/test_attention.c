@@ -21,21 +21,30 @@ static void device_open(struct rig *r, bool deterministic)
     r->backend->device.info(r->device, &r->info);
 }
 
-// bf16, in order; two query heads share a key head. e: elements of a head's values.
-static void make_case_of(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
-                         int64_t heads, int64_t e)
+// Elements of a head's queries and keys, of its values, of the second pair; r 0: there is none.
+struct widths {
+    int64_t d, e, r;
+};
+
+// bf16, in order; two query heads share a key head, and all of them a second key.
+static void make_pairs_of(struct rig_case *c, struct arena *a, bool grad, int64_t batch,
+                          int64_t seq, int64_t heads, struct widths w)
 {
-    int64_t ext[26] = {[1] = batch, [3] = 16, [4] = e, [6] = heads / 2, [7] = heads, [18] = seq};
-    rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION,
-             grad ? "bshd,bsgd,bsge,bshe,bshe,bhs,bs,bs->bshd,bsgd,bsge"
-                  : "bshd,bsgd,bsge,bs,bs->bshe,bhs",
-             ext);
+    static const char *const einsum[2][2] = {
+        {"bshd,bsgd,bsge,bs,bs->bshe,bhs", "bshd,bsgd,bsge,bshe,bshe,bhs,bs,bs->bshd,bsgd,bsge"},
+        {"bshd,bsgd,bsge,bshr,bsr,bs,bs->bshe,bhs",
+         "bshd,bsgd,bsge,bshr,bsr,bshe,bshe,bhs,bs,bs->bshd,bsgd,bsge,bshr,bsr"}};
+    int64_t ext[26] = {
+        [1] = batch, [3] = w.d, [4] = w.e, [6] = heads / 2, [7] = heads, [17] = w.r, [18] = seq};
+    struct attention_operands o;
+    rig_case(c, a, grad ? OP_ATTENTION_GRAD : OP_ATTENTION, einsum[w.r > 0][grad], ext);
+    assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
     c->attr.scale = 0.25f;
     c->attr.group = 2;
     c->attr.in_order = true;
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct ref_tensor *x = k < c->nin ? &c->in[k] : &c->start[k - c->nin];
-        bool ids = x->dtype == DT_I32, lse = x == (grad ? &c->in[5] : &c->start[ATTENTION_LSE]);
+        bool ids = x->dtype == DT_I32, lse = x == (grad ? &c->in[o.lse] : &c->start[ATTENTION_LSE]);
         x->dtype = ids ? DT_I32 : lse ? DT_F32 : DT_BF16;
         rig_fill(x, (uint64_t)k + 1, -1, 1);
         for (int64_t i = 0; ids && i < shape_count(&x->shape); i++)
@@ -47,7 +56,7 @@ static void make_case_of(struct rig_case *c, struct arena *a, bool grad, int64_t
 static void make_case(struct rig_case *c, struct arena *a, bool grad, int64_t batch, int64_t seq,
                       int64_t heads)
 {
-    make_case_of(c, a, grad, batch, seq, heads, 16);
+    make_pairs_of(c, a, grad, batch, seq, heads, (struct widths){16, 16, 0});
 }
 
 static bool same(const struct rig_case *c, double *const a[OP_MAX_OUT], double *const b[OP_MAX_OUT])
@@ -82,19 +91,31 @@ static void two_runs_give_the_same_bits_unless_the_job_allows_others(void **stat
     }
 }
 
-// Windows, caps, the keys ahead and values of another width are in the graphs that cuDNN gets. Its name in the
-// choices shows that it served the call.
-static void cudnn_serves_windows_caps_other_widths_and_encoders(void **state)
+// Windows, caps, the keys ahead, values of another width and second pairs, with widths that units of 16, 8 and 4 bytes divide, are in
+// the graphs that cuDNN gets. Its name in the choices shows that it served the call.
+static void cudnn_serves_windows_caps_other_widths_second_pairs_and_encoders(void **state)
 {
     static const struct {
         const char *says;
-        int64_t e, window;
+        struct widths w;
+        int64_t window;
         bool ahead;
         float cap;
     } cases[] = {
-        {"x16 window 9 in ", 16, 9, false, 0},  {"x16:24 in ", 24, 0, false, 0},
-        {"x16:8 in ", 8, 0, false, 0},          {"x16 ahead in ", 16, 0, true, 0},
-        {"x16 capped in ", 16, 0, false, 0.5f}, {"x16:8 window 20 capped in ", 8, 20, false, 2}};
+        {"x16 window 9 in ", {16, 16, 0}, 9, false, 0},
+        {"x16:24 in ", {16, 24, 0}, 0, false, 0},
+        {"x16:8 in ", {16, 8, 0}, 0, false, 0},
+        {"x16 ahead in ", {16, 16, 0}, 0, true, 0},
+        {"x16 capped in ", {16, 16, 0}, 0, false, 0.5f},
+        {"x16:8 window 20 capped in ", {16, 8, 0}, 20, false, 2},
+        {"x16+8:16 in ", {16, 16, 8}, 0, false, 0},
+        {"x16+32:16 in ", {16, 16, 32}, 0, false, 0},
+        {"x16+8 in ", {16, 24, 8}, 0, false, 0},
+        {"x16+24:8 window 20 capped in ", {16, 8, 24}, 20, false, 2},
+        {"x12+4:8 in ", {12, 8, 4}, 0, false, 0},
+        {"x10+14:16 in ", {10, 16, 14}, 0, false, 0},
+        {"x16+8:16 ahead in ", {16, 16, 8}, 0, true, 0},
+    };
     (void)state;
     for (size_t t = 0; t < 2 * sizeof cases / sizeof *cases; t++) {
         struct arena a = {0};
@@ -104,7 +125,7 @@ static void cudnn_serves_windows_caps_other_widths_and_encoders(void **state)
         struct rig_case c;
         double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
         device_open(&r, true);
-        make_case_of(&c, &a, t % 2, 2, 50, 4, cases[t / 2].e);
+        make_pairs_of(&c, &a, t % 2, 2, 50, 4, cases[t / 2].w);
         c.attr.window = cases[t / 2].window;
         c.attr.ahead = cases[t / 2].ahead;
         c.attr.cap = cases[t / 2].cap;
@@ -281,6 +302,49 @@ static void little_scratch_is_served_part_by_part(void **state)
     arena_clear(&a);
 }
 
+// Joined rows of 16 + 8 elements: of a head 1,920 bytes of queries and as many of gradients, of a key head
+// the same, and behind them 40 · 8 floats of what two heads at a time add to the shared key's gradient.
+// Enough for all samples, for two, for one, for two heads of one: whoever adds, the bits are the same.
+static void a_second_pair_is_served_part_by_part(void **state)
+{
+    enum { HEAD = 160 + 16384 + 2 * 2 * 40 * (24 + 16) + 2 * 1920 + 1920 + 64, SLACK = 8192 };
+    static const struct {
+        size_t scratch;
+        const char *choice;
+    } each[] = {{6 * 8 * HEAD + SLACK, "-6x8\n"},
+                {2 * 8 * HEAD + SLACK, "-2x8\n"},
+                {8 * HEAD + SLACK, "-1x8\n"},
+                {2 * HEAD + SLACK, "-1x2\n"},
+                {4 * (6 * 8 * 40 + 6 * 40 * 4 * 8), "= own\n"}};
+    enum { N = sizeof each / sizeof *each };
+    struct arena a = {0};
+    struct rig_case c;
+    double *want[OP_MAX_OUT], *whole[OP_MAX_OUT];
+    (void)state;
+    make_pairs_of(&c, &a, true, 6, 40, 8, (struct widths){16, 16, 8});
+    rig_reference(&c, &a, want);
+    for (int t = 0; t < N; t++) {
+        struct buf text = {0};
+        struct err e = {0};
+        struct rig r;
+        double *got[OP_MAX_OUT];
+        device_open(&r, true);
+        run_with(&r, &c, each[t].scratch, &a, got);
+        if (r.backend->choice->write(r.device, &text, &e))
+            fail_msg("%s", e.text);
+        if (!strstr(buf_str(&text), each[t].choice))
+            fail_msg("no %s in %s", each[t].choice, buf_str(&text));
+        if (t == 0)
+            memcpy(whole, got, sizeof got);
+        assert_int_equal(same(&c, got, whole), t < N - 1);
+        for (int k = 0; k < c.nout; k++)
+            rig_compare("in parts", got[k], want[k], shape_count(&c.start[k].shape), 0x1p-6, 2e-2);
+        rig_close(&r);
+        buf_clear(&text);
+    }
+    arena_clear(&a);
+}
+
 static void no_scratch_at_all_is_refused(void **state)
 {
     struct arena a = {0};
@@ -304,7 +368,7 @@ static void no_scratch_at_all_is_refused(void **state)
 static void a_captured_call_runs_when_the_graph_does(void **state)
 {
     (void)state;
-    for (int in_order = 0; in_order < 2; in_order++) {
+    for (int t = 0; t < 3; t++) {
         struct arena a = {0};
         struct rig r;
         struct rig_case c;
@@ -313,8 +377,8 @@ static void a_captured_call_runs_when_the_graph_does(void **state)
         void *graph = NULL;
         double *got[OP_MAX_OUT], *want[OP_MAX_OUT];
         device_open(&r, true);
-        make_case(&c, &a, true, 1, 40, 2);
-        c.attr.in_order = in_order; // cuDNN's, else our kernels
+        make_pairs_of(&c, &a, true, 1, 40, 2, (struct widths){16, 16, t == 2 ? 8 : 0});
+        c.attr.in_order = t > 0; // cuDNN's, else our kernels
         rig_reference(&c, &a, want);
         place_case(&p, &r, &c, 1 << 20);
         if (r.backend->choice->tune(r.q, &p.call, false, &e) || r.backend->graph->begin(r.q, &e) ||
@@ -467,8 +531,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_give_the_same_bits_unless_the_job_allows_others),
         cmocka_unit_test(cudnn_serves_packed_heads_in_place),
-        cmocka_unit_test(cudnn_serves_windows_caps_other_widths_and_encoders),
+        cmocka_unit_test(cudnn_serves_windows_caps_other_widths_second_pairs_and_encoders),
         cmocka_unit_test(little_scratch_is_served_part_by_part),
+        cmocka_unit_test(a_second_pair_is_served_part_by_part),
         cmocka_unit_test(no_scratch_at_all_is_refused),
         cmocka_unit_test(a_switch_offers_less_than_was_planned),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),

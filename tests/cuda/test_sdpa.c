@@ -57,7 +57,8 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
     a[8].kv_heads = 2;
     a[9].dv = (uint16_t *)(uintptr_t)a[9].q + 1;
     a[10].ahead = a[10].back = 100; // a window to both sides
-    a[11].qr = a[11].q;             // a second pair
+    a[11].qr = a[11].q;             // a second pair, of 68 elements with the first
+    a[11].r = 4;
     a[12].e = 60;
     a[13].lse = &numbers[1]; // 4 bytes on
     a[14].y = (const uint16_t *)a[14].q + 4;
@@ -66,6 +67,8 @@ static void cudnn_is_asked_for_bf16_in_order_and_nothing_else(void **state)
             fail_msg("call %d is not for cuDNN", i);
     a[8].group = 6; // even shares
     assert_true(attention_is_plain(&a[8]));
+    a[11].r = 128;
+    assert_true(attention_is_plain(&a[11]));
     a[12].e = 128;
     assert_true(attention_is_plain(&a[12]));
     a[10].ahead = 0;
@@ -148,6 +151,26 @@ static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
     assert_int_equal(attention_library_bytes(&c), 0);
 }
 
+// 2 samples of 100 positions of 3 heads of 8 + 4 elements. Rows of 12 in bf16 of queries and of keys, 4,800
+// bytes a head; of a gradient as much again, a number a row and scores; a float for each of kr's.
+static void scratch_of_a_second_pair_holds_joined_rows(void **state)
+{
+    struct op_attr in_order = {.in_order = true};
+    struct op_call c = call_of(OP_ATTENTION, &in_order, 2, 100, 3, 8);
+    (void)state;
+    c.nin = 7;
+    c.in[4].shape = (struct shape){3, {2, 100, 4}};
+    assert_int_equal(attention_library_bytes(&c), 6 * 4800 + 1600 + 16384);
+    in_order.scratch = 10000; // two heads'
+    assert_int_equal(attention_library_bytes(&c), 10000 + 1600 + 16384);
+    in_order.scratch = 0;
+    c.op = OP_ATTENTION_GRAD;
+    c.nin = 10;
+    assert_int_equal(attention_library_bytes(&c), 6 * (9600 + 400 + 32768) + 1600 + 16384);
+    c.nin++; // a step: dropout
+    assert_int_equal(attention_library_bytes(&c), 0);
+}
+
 // ---- the library -------------------------------------------------------------------------------
 
 static const char h200[] =
@@ -209,7 +232,7 @@ static int close_library(void **state)
 }
 
 // Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads; values of
-// another width (DeepSeek's), windows (Mistral's), an encoder,
+// another width (DeepSeek's, JAXformer's, with their second pairs joined), windows (Mistral's), an encoder,
 // caps (Gemma 2's), q, k and v packed (GPT-2's) and k and v (Llama's).
 static const struct sdpa_shape shapes[] = {
     {.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .d = 64, .e = 64},
@@ -228,6 +251,7 @@ static const struct sdpa_shape shapes[] = {
     {.batch = 1, .seq = 130, .heads = 4, .kv_heads = 4, .d = 256, .e = 256},
     {.batch = 3, .seq = 33, .heads = 2, .kv_heads = 2, .d = 24, .e = 24},
     {.batch = 1, .seq = 1024, .heads = 4, .kv_heads = 4, .d = 192, .e = 128},
+    {.batch = 1, .seq = 1024, .heads = 4, .kv_heads = 4, .d = 192, .e = 64},
     {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 32},
     {.batch = 1, .seq = 1024, .heads = 8, .kv_heads = 2, .d = 128, .e = 128, .window = 256},
     {.batch = 2, .seq = 130, .heads = 4, .kv_heads = 4, .d = 64, .e = 64, .window = 7},
@@ -339,6 +363,7 @@ int main(void)
         cmocka_unit_test(cudnn_is_asked_for_bf16_in_order_and_nothing_else),
         cmocka_unit_test(a_portion_is_some_samples_or_some_heads_of_one),
         cmocka_unit_test(scratch_is_a_few_numbers_a_row_and_some_heads_squares),
+        cmocka_unit_test(scratch_of_a_second_pair_holds_joined_rows),
         cmocka_unit_test(every_graph_is_one_that_cudnn_takes),
         cmocka_unit_test(an_h200_has_an_engine_within_the_scratch_there_is),
         cmocka_unit_test(too_little_scratch_is_refused_with_a_reason),
