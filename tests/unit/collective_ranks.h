@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/unit/unit.h"
 #include "worker/collective/collective.h"
 
 enum { RANKS = 8 };
@@ -119,6 +120,12 @@ static inline float *test_join(struct world **w, struct communicator **all)
     return mem;
 }
 
+static inline void test_leave(struct world *w, struct communicator *all)
+{
+    communicator_free(all);
+    world_close(w);
+}
+
 static inline void test_begin(int ranks, const char *hosts, size_t window)
 {
     test = (struct test_ranks){
@@ -183,3 +190,15 @@ static int failed_without;
      failed_without = cmocka_run_group_tests_name("without progress threads", tests, NULL, NULL), \
      setenv("WEFT_PROGRESS", "on", 1),                                                            \
      failed_without + cmocka_run_group_tests_name("with progress threads", tests, NULL, NULL))
+
+// Runs `rank` as that many processes; all must end well.
+static inline void test_run(int ranks, const char *hosts, size_t window, void (*rank)(void))
+{
+    test_begin(ranks, hosts, window);
+    test_start(rank);
+    int wrong = 0;
+    for (int i = 0; i < ranks; i++)
+        wrong += test_end(i) != 0;
+    test_clear();
+    assert_int_equal(wrong, 0);
+}

@@ -369,15 +369,22 @@ static void a_flood_of_lines_stays_within_two_files(void **state)
     assert_in_range(full, 0, 1); // what the rank could not print while nobody read is not there
 }
 
+// Opens the log of job "j" that a rank of this epoch writes.
+static void open_log(struct rig *r, struct log_file *f, int epoch, int rank)
+{
+    char dir[100];
+    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    assert_int_equal(log_file_open(f, dir, "j", (uint64_t)epoch, rank, NULL), 0);
+}
+
 static void appending_rotates_and_keeps_the_newest(void **state)
 {
     struct rig *r = *state;
-    char dir[100], text[1024], path[200];
+    char text[1024], path[200];
     struct log_file f;
     struct stat st;
     struct buf b = {0};
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
-    assert_int_equal(log_file_open(&f, dir, "j", 1, 3, NULL), 0);
+    open_log(r, &f, 1, 3);
     for (int i = 0; i < 12 * 1024; i++) { // 12 MiB
         memset(text, 'a', sizeof text);
         snprintf(text, sizeof text, "line %d", i);
@@ -418,19 +425,24 @@ static void print(struct rig *r, struct log_file *f, const char *text)
     logs_appended(r->logs, "j", 0, f, text, log_file_append(f, text, strlen(text)));
 }
 
+// What a reader of all ranks asks of a job's logs; the test adds to it.
+static Weft__V1__LogAsk ask_about(const char *job)
+{
+    Weft__V1__LogAsk ask;
+    weft__v1__log_ask__init(&ask);
+    ask.job = frame_text(job);
+    ask.rank = -1;
+    return ask;
+}
+
 static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void **state)
 {
     struct rig *r = *state;
-    Weft__V1__LogAsk ask;
+    Weft__V1__LogAsk ask = ask_about("j");
     struct log_file f;
-    char dir[100];
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
-    assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
+    open_log(r, &f, 1, 0);
     log_file_append(&f, "one\ntwo\nthree\n", 14);
-    weft__v1__log_ask__init(&ask);
     ask.ask = 9;
-    ask.job = frame_text("j");
-    ask.rank = -1;
     ask.lines = 2;
     ask.follow = true;
     logs_ask(r->logs, &ask);
@@ -451,10 +463,7 @@ static void a_follower_hears_the_tail_then_what_is_appended_in_whole_lines(void 
 
 static void ask_logs(struct rig *r, int lines, uint64_t epoch)
 {
-    Weft__V1__LogAsk ask;
-    weft__v1__log_ask__init(&ask);
-    ask.job = frame_text("j");
-    ask.rank = -1;
+    Weft__V1__LogAsk ask = ask_about("j");
     ask.lines = lines;
     ask.epoch = epoch;
     buf_reset(&r->heard);
@@ -466,10 +475,9 @@ static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
 {
     struct rig *r = *state;
     struct log_file f;
-    char dir[100], text[40];
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    char text[40];
     for (int epoch = 1; epoch <= 3; epoch++) {
-        assert_int_equal(log_file_open(&f, dir, "j", (uint64_t)epoch, 0, NULL), 0);
+        open_log(r, &f, epoch, 0);
         snprintf(text, sizeof text, "a%d\nb%d\n", epoch, epoch);
         log_file_append(&f, text, strlen(text));
         log_file_close(&f);
@@ -484,10 +492,7 @@ static void logs_are_of_all_attempts_or_of_the_one_that_is_named(void **state)
 
 static void follow_all(struct rig *r)
 {
-    Weft__V1__LogAsk ask;
-    weft__v1__log_ask__init(&ask);
-    ask.job = frame_text("j");
-    ask.rank = -1;
+    Weft__V1__LogAsk ask = ask_about("j");
     ask.follow = true;
     logs_ask(r->logs, &ask);
 }
@@ -496,9 +501,7 @@ static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
 {
     struct rig *r = *state;
     struct log_file f;
-    char dir[100];
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
-    assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
+    open_log(r, &f, 1, 0);
     log_file_append(&f, "one\n", 4);
     follow_all(r);
     r->lags = true;
@@ -519,13 +522,18 @@ static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
 
 static void open_logs(struct rig *r, struct log_file *f, int n)
 {
-    char dir[100], text[40];
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
+    char text[40];
     for (int rank = 0; rank < n; rank++) {
-        assert_int_equal(log_file_open(&f[rank], dir, "j", 1, rank, NULL), 0);
+        open_log(r, &f[rank], 1, rank);
         snprintf(text, sizeof text, "kept %d\n", rank);
         log_file_append(&f[rank], text, strlen(text));
     }
+}
+
+static void close_logs(struct log_file *f, int n)
+{
+    for (int i = 0; i < n; i++)
+        log_file_close(&f[i]);
 }
 
 // Else the logs of many ranks, or of many readers, fill the stream and cut this host off.
@@ -548,8 +556,7 @@ static void kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile(vo
     assert_false(logs_waiting(r->logs));
     print(r, &f[0], "more 0\n");
     assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 2\nmore 0\n");
-    for (int i = 0; i < LOGS; i++)
-        log_file_close(&f[i]);
+    close_logs(f, LOGS);
 }
 
 static void a_rank_that_never_pauses_leaves_room_for_kept_logs(void **state)
@@ -565,19 +572,15 @@ static void a_rank_that_never_pauses_leaves_room_for_kept_logs(void **state)
         print(r, &f[0], "more 0\n");
     }
     assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 0\n");
-    for (int i = 0; i < LOGS; i++)
-        log_file_close(&f[i]);
+    close_logs(f, LOGS);
 }
 
 static void readers_of_kept_logs_take_turns_and_may_leave(void **state)
 {
     struct rig *r = *state;
     struct log_file f[2];
-    Weft__V1__LogAsk ask;
+    Weft__V1__LogAsk ask = ask_about("j");
     open_logs(r, f, 2);
-    weft__v1__log_ask__init(&ask);
-    ask.job = frame_text("j");
-    ask.rank = -1;
     r->lags = true;
     for (ask.ask = 1; ask.ask <= 3; ask.ask++)
         logs_ask(r->logs, &ask);
@@ -587,8 +590,7 @@ static void readers_of_kept_logs_take_turns_and_may_leave(void **state)
     r->lags = false;
     logs_go_on(r->logs);
     assert_string_equal(buf_str(&r->heard), "kept 0\nkept 0\nkept 1\n<end>kept 1\n<end>");
-    log_file_close(&f[0]);
-    log_file_close(&f[1]);
+    close_logs(f, 2);
 }
 
 // Appends `n` bytes of lines of 64, each of which says where it begins.
@@ -620,20 +622,19 @@ static void assert_tail_ends_at(struct rig *r, int64_t end)
 static void positions_go_on_over_full_files_and_a_worker_s_restart(void **state)
 {
     struct rig *r = *state;
-    char dir[100], path[200];
+    char path[200];
     struct log_file f;
     int64_t at = 0;
-    snprintf(dir, sizeof dir, "%s/jobs", r->dir);
     for (int i = 0; i < 4; i++) {
         static const int64_t more[] = {LOG_FILE_MAX, 64, 3 * LOG_FILE_MAX, 640};
-        assert_int_equal(log_file_open(&f, dir, "j", 1, 0, NULL), 0);
+        open_log(r, &f, 1, 0);
         append_positions(&f, at, more[i]);
         log_file_close(&f);
         at += more[i];
         assert_tail_ends_at(r, at);
     }
     for (int n = 1; n <= 5; n++) { // one full file is kept
-        snprintf(path, sizeof path, "%s/j.e1/rank-0000.log.%d", dir, n);
+        snprintf(path, sizeof path, "%s/jobs/j.e1/rank-0000.log.%d", r->dir, n);
         assert_int_equal(access(path, F_OK), n == 4 ? 0 : -1);
     }
 }
@@ -641,10 +642,7 @@ static void positions_go_on_over_full_files_and_a_worker_s_restart(void **state)
 static void whoever_does_not_follow_is_told_the_end(void **state)
 {
     struct rig *r = *state;
-    Weft__V1__LogAsk ask;
-    weft__v1__log_ask__init(&ask);
-    ask.job = frame_text("never-was-here");
-    ask.rank = -1;
+    Weft__V1__LogAsk ask = ask_about("never-was-here");
     logs_ask(r->logs, &ask);
     assert_string_equal(buf_str(&r->heard), "<end>");
 }

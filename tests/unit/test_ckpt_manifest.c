@@ -11,17 +11,15 @@ static struct buf text_of(const struct manifest *m)
 
 static void a_manifest_reads_back_to_the_same_text(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct manifest back;
     struct err e = {0};
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 3, 200);
+    struct manifest m = fx_prepare(f, 3, 200);
     m.parent_epoch = 2;
     m.parent_step = 150;
     m.numerics.deterministic = false;
     struct buf text = text_of(&m);
-    assert_int_equal(manifest_parse(&f.arena, text.data, text.len, &back, &e), 0);
+    assert_int_equal(manifest_parse(&f->arena, text.data, text.len, &back, &e), 0);
     struct buf again = text_of(&back);
     assert_string_equal(text.data, again.data);
     assert_true(back.seed == m.seed);
@@ -33,23 +31,20 @@ static void a_manifest_reads_back_to_the_same_text(void **state)
     assert_int_equal(manifest_bytes(&back), manifest_bytes(&m));
     buf_clear(&text);
     buf_clear(&again);
-    fx_clear(&f);
 }
 
 static void a_report_that_does_not_fit_the_deal_is_refused(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct shard_report good[FX_RANKS] = {0}, bad[FX_RANKS];
     struct err e = {0};
     int dir;
-    fx_init(&f);
-    assert_int_equal(store_begin(&f.store, 1, 5, &dir, &e), 0);
+    assert_int_equal(store_begin(&f->store, 1, 5, &dir, &e), 0);
     for (int r = 0; r < FX_RANKS; r++)
-        fx_write_shard(&f, dir, r, &good[r], 5);
+        fx_write_shard(f, dir, r, &good[r], 5);
     close(dir);
     for (int how = 0; how < 5; how++) {
-        struct manifest m = fx_manifest(&f, 1, 5);
+        struct manifest m = fx_manifest(f, 1, 5);
         memcpy(bad, good, sizeof bad);
         bad[2].rank += how == 0;
         bad[2].step += how == 1;
@@ -57,11 +52,10 @@ static void a_report_that_does_not_fit_the_deal_is_refused(void **state)
         bad[2].bytes += how == 3;
         bad[2].code = how == 4 ? ERR_IO : 0;
         assert_int_equal(
-            manifest_fill(&m, &f.arena, fx_parts, fx_specs, FX_PARTS, &f.deal, bad, &e),
+            manifest_fill(&m, &f->arena, fx_parts, fx_specs, FX_PARTS, &f->deal, bad, &e),
             ERR_INVALID);
         assert_non_null(strstr(e.text, "rank 2"));
     }
-    fx_clear(&f);
 }
 
 // Replaces the first `from` in the text with `to` and parses it.
@@ -85,30 +79,26 @@ static int parse_edited(struct fixture *f, const struct buf *text, const char *f
 static void a_manifest_that_does_not_say_so_is_of_a_deterministic_run(void **state)
 {
     static const char says[] = ",\n    \"deterministic\": false";
-    struct fixture f;
+    struct fixture *f = *state;
     struct manifest m, back;
     struct buf old = {0};
     struct err e = {0};
-    (void)state;
-    fx_init(&f);
-    m = fx_prepare(&f, 3, 200);
+    m = fx_prepare(f, 3, 200);
     m.numerics.deterministic = false;
     struct buf text = text_of(&m);
     const char *at = strstr(text.data, says);
     assert_non_null(at);
     buf_append(&old, text.data, (size_t)(at - text.data));
     buf_puts(&old, at + strlen(says));
-    if (manifest_parse(&f.arena, old.data, old.len, &back, &e))
+    if (manifest_parse(&f->arena, old.data, old.len, &back, &e))
         fail_msg("%s", e.text);
     assert_true(back.numerics.deterministic);
     buf_clear(&old);
     buf_clear(&text);
-    fx_clear(&f);
 }
 
 static void texts_that_contradict_themselves_are_refused(void **state)
 {
-    (void)state;
     static const struct {
         const char *from, *to, *says;
         int code;
@@ -141,18 +131,16 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         {"\"spec\": []", "\"spec\": [\"\"]", "spec", ERR_DATA},
         {"\"spec\": []", "\"spec\": [null, null, null, null]", "4 entries", ERR_DATA},
     };
-    struct fixture f;
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 3, 200);
+    struct fixture *f = *state;
+    struct manifest m = fx_prepare(f, 3, 200);
     struct buf text = text_of(&m);
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         struct err e = {0};
-        int rc = parse_edited(&f, &text, edits[i].from, edits[i].to, &e);
+        int rc = parse_edited(f, &text, edits[i].from, edits[i].to, &e);
         if (rc != edits[i].code || e.code != rc || !strstr(e.text, edits[i].says))
             fail_msg("edit %zu gives %d: %s", i, rc, e.text);
     }
     buf_clear(&text);
-    fx_clear(&f);
 }
 
 static void expect_refusal(const struct manifest *m, const char *says)
@@ -171,10 +159,8 @@ static void expect_refusal(const struct manifest *m, const char *says)
 
 static void slices_must_cover_tensor_and_file_exactly(void **state)
 {
-    (void)state;
-    struct fixture f;
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 3, 200);
+    struct fixture *f = *state;
+    struct manifest m = fx_prepare(f, 3, 200);
     struct manifest_tensor *w1 = &m.tensors[0], saved = *w1;
     assert_true(w1->nslices > 1);
     int64_t start = w1->slices[1].box.start[0];
@@ -190,18 +176,15 @@ static void slices_must_cover_tensor_and_file_exactly(void **state)
     w1->slices[0].at = at;
     m.files[0].bytes += 4;
     expect_refusal(&m, "hole");
-    fx_clear(&f);
 }
 
 // Slices are compared in pairs: who lists more than ranks could write would keep a reader busy.
 static void a_tensor_has_no_more_slices_than_files_and_files_are_few(void **state)
 {
-    (void)state;
-    struct fixture f;
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 3, 200);
+    struct fixture *f = *state;
+    struct manifest m = fx_prepare(f, 3, 200);
     struct manifest_tensor *w1 = &m.tensors[0];
-    struct manifest_slice *cut = arena_array(&f.arena, struct manifest_slice, FX_RANKS + 1);
+    struct manifest_slice *cut = arena_array(&f->arena, struct manifest_slice, FX_RANKS + 1);
     assert_int_equal(w1->nslices, FX_RANKS);
     memcpy(cut, w1->slices, FX_RANKS * sizeof *cut);
     cut[FX_RANKS] = cut[0]; // the second half of the first
@@ -214,11 +197,10 @@ static void a_tensor_has_no_more_slices_than_files_and_files_are_few(void **stat
     expect_refusal(&m, "5 slices in 4 files");
     m.ntensors = 0;
     m.nfiles = MANIFEST_MAX_FILES + 1;
-    m.files = arena_array(&f.arena, struct manifest_file, m.nfiles);
+    m.files = arena_array(&f->arena, struct manifest_file, m.nfiles);
     for (int i = 0; i < m.nfiles; i++)
-        m.files[i] = (struct manifest_file){arena_printf(&f.arena, "shard-%05d", i), 8, 8, {0}};
+        m.files[i] = (struct manifest_file){arena_printf(&f->arena, "shard-%05d", i), 8, 8, {0}};
     expect_refusal(&m, "4097 files, over 4096");
-    fx_clear(&f);
 }
 
 static void the_seal_fits_one_text_only(void **state)
@@ -237,12 +219,12 @@ static void the_seal_fits_one_text_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_manifest_reads_back_to_the_same_text),
-        cmocka_unit_test(a_report_that_does_not_fit_the_deal_is_refused),
-        cmocka_unit_test(a_manifest_that_does_not_say_so_is_of_a_deterministic_run),
-        cmocka_unit_test(texts_that_contradict_themselves_are_refused),
-        cmocka_unit_test(slices_must_cover_tensor_and_file_exactly),
-        cmocka_unit_test(a_tensor_has_no_more_slices_than_files_and_files_are_few),
+        FX_TEST(a_manifest_reads_back_to_the_same_text),
+        FX_TEST(a_report_that_does_not_fit_the_deal_is_refused),
+        FX_TEST(a_manifest_that_does_not_say_so_is_of_a_deterministic_run),
+        FX_TEST(texts_that_contradict_themselves_are_refused),
+        FX_TEST(slices_must_cover_tensor_and_file_exactly),
+        FX_TEST(a_tensor_has_no_more_slices_than_files_and_files_are_few),
         cmocka_unit_test(the_seal_fits_one_text_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,215 +35,183 @@ static void names_of_checkpoints_read_back(void **state)
 
 static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct store s;
     struct store_owner is;
     struct err e = {0};
-    fx_init(&f);
-    assert_int_equal(store_make(&s, f.dir, &fx_owner, &e), 0);
-    assert_int_equal(store_read_owner(&s, &f.arena, &is, &e), 0);
+    assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), 0);
+    assert_int_equal(store_read_owner(&s, &f->arena, &is, &e), 0);
     assert_string_equal(is.resolved, fx_owner.resolved);
     store_close(&s);
     struct store_owner cluster = fx_owner, job = fx_owner, name = fx_owner;
     cluster.cluster = "cluster-b";
     job.job = "01234567ffffffff"; // the same first eight
     name.name = "Not/Good";
-    assert_int_equal(store_make(&s, f.dir, &cluster, &e), ERR_EXISTS);
+    assert_int_equal(store_make(&s, f->dir, &cluster, &e), ERR_EXISTS);
     assert_non_null(strstr(e.text, "cluster-a"));
-    assert_int_equal(store_make(&s, f.dir, &job, &e), ERR_EXISTS);
-    assert_int_equal(store_make(&s, f.dir, &name, &e), ERR_INVALID);
-    fx_put(f.store.fd, "OWNER", "{", 1);
-    assert_int_equal(store_make(&s, f.dir, &fx_owner, &e), ERR_DATA);
-    fx_clear(&f);
+    assert_int_equal(store_make(&s, f->dir, &job, &e), ERR_EXISTS);
+    assert_int_equal(store_make(&s, f->dir, &name, &e), ERR_INVALID);
+    fx_put(f->store.fd, "OWNER", "{", 1);
+    assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), ERR_DATA);
 }
 
 static void directories_on_the_way_are_made(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct store s;
     struct err e = {0};
     char dir[300];
-    fx_init(&f);
-    snprintf(dir, sizeof dir, "%s/a/b/c/", f.dir);
+    snprintf(dir, sizeof dir, "%s/a/b/c/", f->dir);
     assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
     assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
     store_close(&s);
-    snprintf(dir, sizeof dir, "%s/a/b/c/mlp-01234567/OWNER", f.dir);
+    snprintf(dir, sizeof dir, "%s/a/b/c/mlp-01234567/OWNER", f->dir);
     assert_int_equal(access(dir, F_OK), 0);
-    fx_clear(&f);
 }
 
 static void a_commit_gives_the_final_name_and_may_be_repeated(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct store_entry *list;
     struct err e = {0};
     int n;
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 1, 5);
-    assert_true(fx_exists(&f, ".tmp-step-00000005.e1"));
-    assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+    struct manifest m = fx_prepare(f, 1, 5);
+    assert_true(fx_exists(f, ".tmp-step-00000005.e1"));
+    assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
     assert_int_equal(n, 0);
-    assert_int_equal(store_commit(&f.store, &m, &e), 0);
-    assert_int_equal(store_commit(&f.store, &m, &e), 0);
-    assert_false(fx_exists(&f, ".tmp-step-00000005.e1"));
-    assert_true(fx_exists(&f, "step-00000005.e1/COMMIT"));
-    fx_clear(&f);
+    assert_int_equal(store_commit(&f->store, &m, &e), 0);
+    assert_int_equal(store_commit(&f->store, &m, &e), 0);
+    assert_false(fx_exists(f, ".tmp-step-00000005.e1"));
+    assert_true(fx_exists(f, "step-00000005.e1/COMMIT"));
 }
 
 static void the_newest_is_the_greatest_epoch_then_step(void **state)
 {
-    (void)state;
     static const struct store_entry want[] = {{3, 5}, {2, 20}, {2, 10}, {1, 30}};
-    struct fixture f;
+    struct fixture *f = *state;
     struct store_entry *list;
     struct err e = {0};
     int n;
-    fx_init(&f);
-    fx_save(&f, 1, 30);
-    fx_save(&f, 2, 10);
-    fx_save(&f, 2, 20);
-    fx_save(&f, 3, 5);
-    assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+    fx_save(f, 1, 30);
+    fx_save(f, 2, 10);
+    fx_save(f, 2, 20);
+    fx_save(f, 3, 5);
+    assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
     assert_int_equal(n, 4);
     assert_memory_equal(list, want, sizeof want);
-    fx_clear(&f);
 }
 
 static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
 {
-    (void)state;
     static const char *const markers[] = {"epoch-1000000001", "epoch-100000000000000000",
                                           "epoch-99999999999999999999999999"};
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
     int64_t greatest;
-    fx_init(&f);
     for (size_t i = 0; i < sizeof markers / sizeof *markers; i++) {
-        fx_put(f.store.fd, markers[i], "x", 1);
-        assert_int_equal(store_fence(&f.store, 1, "attempt-a", &greatest, &e), ERR_INVALID);
+        fx_put(f->store.fd, markers[i], "x", 1);
+        assert_int_equal(store_fence(&f->store, 1, "attempt-a", &greatest, &e), ERR_INVALID);
         assert_non_null(strstr(e.text, markers[i]));
-        assert_int_equal(unlinkat(f.store.fd, markers[i], 0), 0);
+        assert_int_equal(unlinkat(f->store.fd, markers[i], 0), 0);
     }
-    assert_int_equal(store_fence(&f.store, 0, "attempt-a", &greatest, &e), ERR_INVALID);
-    assert_int_equal(store_fence(&f.store, 1000000001, "attempt-a", &greatest, &e), ERR_INVALID);
-    assert_int_equal(store_fence(&f.store, 1000000000, "attempt-a", &greatest, &e), 0);
-    fx_save(&f, 1000000000, 5); // the last epoch's work is used like any other
+    assert_int_equal(store_fence(&f->store, 0, "attempt-a", &greatest, &e), ERR_INVALID);
+    assert_int_equal(store_fence(&f->store, 1000000001, "attempt-a", &greatest, &e), ERR_INVALID);
+    assert_int_equal(store_fence(&f->store, 1000000000, "attempt-a", &greatest, &e), 0);
+    fx_save(f, 1000000000, 5); // the last epoch's work is used like any other
     struct load l;
-    assert_int_equal(load_open_newest_good(&l, &f.store, NULL, NULL, &e), 0);
+    assert_int_equal(load_open_newest_good(&l, &f->store, NULL, NULL, &e), 0);
     assert_string_equal(l.name, "step-00000005.e1000000000");
     load_close(&l);
-    fx_clear(&f);
 }
 
 static void a_checkpoint_that_was_copied_here_counts_as_its_epoch(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
     int64_t greatest;
-    fx_init(&f);
-    fx_save(&f, 7, 10);
-    assert_int_equal(store_fence(&f.store, 3, "attempt-a", &greatest, &e), ERR_FENCED);
+    fx_save(f, 7, 10);
+    assert_int_equal(store_fence(&f->store, 3, "attempt-a", &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 7);
-    assert_int_equal(store_fence(&f.store, 8, "attempt-a", &greatest, &e), 0);
-    fx_clear(&f);
+    assert_int_equal(store_fence(&f->store, 8, "attempt-a", &greatest, &e), 0);
 }
 
 static void what_only_looks_like_a_checkpoint_is_listed_as_unused(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
     struct store_entry *used;
     const char **names;
     int n;
-    fx_init(&f);
-    fx_save(&f, 1, 10);
-    assert_int_equal(mkdirat(f.store.fd, "step-00000020.e100000000000000000", 0700), 0);
-    assert_int_equal(store_scan(&f.store, &f.arena, &used, &n, &e), 0);
+    fx_save(f, 1, 10);
+    assert_int_equal(mkdirat(f->store.fd, "step-00000020.e100000000000000000", 0700), 0);
+    assert_int_equal(store_scan(&f->store, &f->arena, &used, &n, &e), 0);
     assert_int_equal(n, 1);
-    assert_int_equal(store_list_unused(&f.store, &f.arena, &names, &n, &e), 0);
+    assert_int_equal(store_list_unused(&f->store, &f->arena, &names, &n, &e), 0);
     assert_int_equal(n, 1);
     assert_string_equal(names[0], "step-00000020.e100000000000000000");
-    fx_clear(&f);
 }
 
 static void a_shard_that_is_missing_or_short_stops_the_commit(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
-    fx_init(&f);
-    struct manifest m = fx_prepare(&f, 1, 5);
+    struct manifest m = fx_prepare(f, 1, 5);
     m.files[2].bytes++;
-    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
+    assert_int_equal(store_commit(&f->store, &m, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "shard-00002"));
     m.files[2].bytes--;
     assert_int_equal(
-        unlinkat(f.store.fd, ".tmp-step-00000005.e1/shard-00001-of-00004.safetensors", 0), 0);
-    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
+        unlinkat(f->store.fd, ".tmp-step-00000005.e1/shard-00001-of-00004.safetensors", 0), 0);
+    assert_int_equal(store_commit(&f->store, &m, &e), ERR_DATA);
     assert_non_null(strstr(e.text, "shard-00001"));
-    assert_false(fx_exists(&f, "step-00000005.e1"));
-    assert_int_equal(store_abort(&f.store, 1, 5, &e), 0);
-    assert_int_equal(store_abort(&f.store, 1, 5, &e), 0);
-    assert_int_equal(count(&f, "\\."), 0);
-    assert_int_equal(store_commit(&f.store, &m, &e), ERR_DATA);
-    fx_clear(&f);
+    assert_false(fx_exists(f, "step-00000005.e1"));
+    assert_int_equal(store_abort(&f->store, 1, 5, &e), 0);
+    assert_int_equal(store_abort(&f->store, 1, 5, &e), 0);
+    assert_int_equal(count(f, "\\."), 0);
+    assert_int_equal(store_commit(&f->store, &m, &e), ERR_DATA);
 }
 
 static void after_a_fence_the_old_epoch_commits_nothing(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
     int64_t greatest;
-    fx_init(&f);
-    assert_int_equal(store_fence(&f.store, 1, "attempt-a", &greatest, &e), 0);
-    struct manifest m = fx_prepare(&f, 1, 5);
-    assert_int_equal(store_fence(&f.store, 2, "attempt-b", &greatest, &e), 0);
-    assert_false(fx_exists(&f, ".tmp-step-00000005.e1"));
-    assert_int_equal(count(&f, "\\.dead-"), 1);
-    assert_int_equal(store_commit(&f.store, &m, &e), ERR_FENCED);
-    m = fx_prepare(&f, 1, 6); // a zombie begins afresh
-    assert_int_equal(store_commit(&f.store, &m, &e), ERR_FENCED);
-    assert_int_equal(store_check_epoch(&f.store, 1, &greatest, &e), ERR_FENCED);
+    assert_int_equal(store_fence(&f->store, 1, "attempt-a", &greatest, &e), 0);
+    struct manifest m = fx_prepare(f, 1, 5);
+    assert_int_equal(store_fence(&f->store, 2, "attempt-b", &greatest, &e), 0);
+    assert_false(fx_exists(f, ".tmp-step-00000005.e1"));
+    assert_int_equal(count(f, "\\.dead-"), 1);
+    assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
+    m = fx_prepare(f, 1, 6); // a zombie begins afresh
+    assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
+    assert_int_equal(store_check_epoch(&f->store, 1, &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 2);
-    assert_int_equal(store_check_epoch(&f.store, 2, NULL, &e), 0);
-    fx_save(&f, 2, 7);
-    store_sweep(&f.store, 2, 8);
-    assert_int_equal(count(&f, "\\.dead-"), 0);
-    assert_true(fx_exists(&f, "step-00000007.e2/COMMIT"));
-    fx_clear(&f);
+    assert_int_equal(store_check_epoch(&f->store, 2, NULL, &e), 0);
+    fx_save(f, 2, 7);
+    store_sweep(&f->store, 2, 8);
+    assert_int_equal(count(f, "\\.dead-"), 0);
+    assert_true(fx_exists(f, "step-00000007.e2/COMMIT"));
 }
 
 static void a_fence_is_repeatable_by_its_attempt_alone(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
     int64_t greatest;
-    fx_init(&f);
-    assert_int_equal(store_fence(&f.store, 4, "attempt-a", &greatest, &e), 0);
-    assert_int_equal(store_fence(&f.store, 4, "attempt-a", &greatest, &e), 0);
-    assert_int_equal(store_fence(&f.store, 4, "attempt-b", &greatest, &e), ERR_FENCED);
+    assert_int_equal(store_fence(&f->store, 4, "attempt-a", &greatest, &e), 0);
+    assert_int_equal(store_fence(&f->store, 4, "attempt-a", &greatest, &e), 0);
+    assert_int_equal(store_fence(&f->store, 4, "attempt-b", &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 4);
-    assert_int_equal(store_fence(&f.store, 3, "attempt-b", &greatest, &e), ERR_FENCED);
+    assert_int_equal(store_fence(&f->store, 3, "attempt-b", &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 4);
-    assert_int_equal(store_fence(&f.store, greatest + 1, "attempt-b", &greatest, &e), 0);
-    fx_clear(&f);
+    assert_int_equal(store_fence(&f->store, greatest + 1, "attempt-b", &greatest, &e), 0);
 }
 
 // Fencers race over few epochs; each goes on to 1 + the greatest until it holds one.
 static void of_racing_fencers_each_epoch_has_one_holder(void **state)
 {
-    (void)state;
     enum { FENCERS = 6, ROUNDS = 8 };
-    struct fixture f;
-    fx_init(&f);
+    struct fixture *f = *state;
     for (int round = 0; round < ROUNDS; round++) {
         int pipes[2];
         int64_t won[FENCERS];
@@ -254,7 +222,7 @@ static void of_racing_fencers_each_epoch_has_one_holder(void **state)
             char who[32];
             int64_t epoch = 1 + 10 * round, greatest;
             snprintf(who, sizeof who, "fencer-%d-%d", round, i);
-            while (store_fence(&f.store, epoch, who, &greatest, NULL) == ERR_FENCED)
+            while (store_fence(&f->store, epoch, who, &greatest, NULL) == ERR_FENCED)
                 epoch = 1 + greatest;
             _exit(write(pipes[1], &epoch, sizeof epoch) != (ssize_t)sizeof epoch);
         }
@@ -269,15 +237,12 @@ static void of_racing_fencers_each_epoch_has_one_holder(void **state)
         close(pipes[0]);
         close(pipes[1]);
     }
-    fx_clear(&f);
 }
 
 // A zombie commits while another process fences: the checkpoint is in the fence's scan, or never.
 static void a_commit_racing_a_fence_is_listed_or_never_there(void **state)
 {
-    (void)state;
-    struct fixture f;
-    fx_init(&f);
+    struct fixture *f = *state;
     int committed = 0;
     for (int round = 1; round <= 40; round++) {
         int status;
@@ -285,58 +250,51 @@ static void a_commit_racing_a_fence_is_listed_or_never_there(void **state)
         struct err e = {0};
         struct store_entry *list;
         int n;
-        struct manifest m = fx_prepare(&f, round, 5);
+        struct manifest m = fx_prepare(f, round, 5);
         pid_t zombie = fork();
         if (!zombie)
-            _exit(store_commit(&f.store, &m, NULL) ? 1 : 0);
+            _exit(store_commit(&f->store, &m, NULL) ? 1 : 0);
         usleep((useconds_t)(rand() % 3000));
-        assert_int_equal(store_fence(&f.store, round + 1, "attempt", &greatest, &e), 0);
-        assert_int_equal(store_scan(&f.store, &f.arena, &list, &n, &e), 0);
+        assert_int_equal(store_fence(&f->store, round + 1, "attempt", &greatest, &e), 0);
+        assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
         bool listed = n && list[0].epoch == round;
         assert_int_equal(waitpid(zombie, &status, 0), zombie);
-        assert_int_equal(listed, fx_exists(&f, arena_printf(&f.arena, "step-00000005.e%d", round)));
+        assert_int_equal(listed, fx_exists(f, arena_printf(&f->arena, "step-00000005.e%d", round)));
         assert_int_equal(listed, WEXITSTATUS(status) == 0);
         committed += listed;
     }
     print_message("%d of 40 zombies were first\n", committed);
-    fx_clear(&f);
 }
 
 static void a_deleted_checkpoint_leaves_nothing(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct err e = {0};
-    fx_init(&f);
-    fx_save(&f, 1, 5);
-    fx_save(&f, 1, 10);
-    assert_int_equal(store_delete(&f.store, 1, 5, &e), 0);
-    assert_int_equal(store_delete(&f.store, 1, 5, &e), 0);
-    assert_false(fx_exists(&f, "step-00000005.e1"));
-    assert_int_equal(count(&f, "\\.trash"), 0);
-    assert_true(fx_exists(&f, "step-00000010.e1/COMMIT"));
-    fx_clear(&f);
+    fx_save(f, 1, 5);
+    fx_save(f, 1, 10);
+    assert_int_equal(store_delete(&f->store, 1, 5, &e), 0);
+    assert_int_equal(store_delete(&f->store, 1, 5, &e), 0);
+    assert_false(fx_exists(f, "step-00000005.e1"));
+    assert_int_equal(count(f, "\\.trash"), 0);
+    assert_true(fx_exists(f, "step-00000010.e1/COMMIT"));
 }
 
 static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
 {
-    (void)state;
-    struct fixture f;
-    fx_init(&f);
-    fx_save(&f, 2, 5);
-    fx_prepare(&f, 2, 8);
-    fx_prepare(&f, 2, 10);
-    mkdirat(f.store.fd, ".trash-step-00000001.e1.x", 0755);
-    fx_put(f.store.fd, ".trash-step-00000001.e1.x/COMMIT", "x", 1);
-    fx_put(f.store.fd, ".new-owner.1", "x", 1);
-    store_sweep(&f.store, 2, 10);
-    assert_int_equal(count(&f, "\\.trash"), 0);
-    assert_int_equal(count(&f, "\\.new"), 0);
-    assert_false(fx_exists(&f, ".tmp-step-00000008.e2"));
-    assert_true(fx_exists(&f, ".tmp-step-00000010.e2"));
-    assert_true(fx_exists(&f, "step-00000005.e2/COMMIT"));
-    assert_true(fx_exists(&f, "OWNER"));
-    fx_clear(&f);
+    struct fixture *f = *state;
+    fx_save(f, 2, 5);
+    fx_prepare(f, 2, 8);
+    fx_prepare(f, 2, 10);
+    mkdirat(f->store.fd, ".trash-step-00000001.e1.x", 0755);
+    fx_put(f->store.fd, ".trash-step-00000001.e1.x/COMMIT", "x", 1);
+    fx_put(f->store.fd, ".new-owner.1", "x", 1);
+    store_sweep(&f->store, 2, 10);
+    assert_int_equal(count(f, "\\.trash"), 0);
+    assert_int_equal(count(f, "\\.new"), 0);
+    assert_false(fx_exists(f, ".tmp-step-00000008.e2"));
+    assert_true(fx_exists(f, ".tmp-step-00000010.e2"));
+    assert_true(fx_exists(f, "step-00000005.e2/COMMIT"));
+    assert_true(fx_exists(f, "OWNER"));
 }
 
 // For each byte: sweeps a few times, as fast as it can, and answers. A writer tries more often than that.
@@ -356,28 +314,26 @@ static void sweep_when_told(struct store *s, int fd)
 static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
 {
     enum { EPOCHS = 60 };
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct store again = {.fd = -1};
     struct store_owner owner = fx_owner;
     struct err e = {0};
     int64_t greatest;
     int pair[2], status, failed = 0;
     char byte = 's';
-    fx_init(&f);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     pid_t sweeper = fork();
     if (!sweeper) {
         close(pair[1]);
-        sweep_when_told(&f.store, pair[0]);
+        sweep_when_told(&f->store, pair[0]);
         _exit(0);
     }
     close(pair[0]);
     for (int64_t epoch = 1; epoch <= EPOCHS && !failed; epoch++) {
         assert_int_equal(write(pair[1], &byte, 1), 1);
-        failed = store_fence(&f.store, epoch, "an attempt", &greatest, &e);
+        failed = store_fence(&f->store, epoch, "an attempt", &greatest, &e);
         owner.resolved = epoch % 2 ? "name: longer\n" : fx_owner.resolved;
-        failed = failed ? failed : store_make(&again, f.dir, &owner, &e);
+        failed = failed ? failed : store_make(&again, f->dir, &owner, &e);
         store_close(&again);
         assert_int_equal(read(pair[1], &byte, 1), 1);
     }
@@ -385,38 +341,35 @@ static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
     assert_int_equal(waitpid(sweeper, &status, 0), sweeper);
     if (failed)
         fail_msg("%s", e.text);
-    assert_true(fx_exists(&f, "epoch-60"));
-    fx_clear(&f);
+    assert_true(fx_exists(f, "epoch-60"));
 }
 
 static void listing_shows_open_and_damaged_ones(void **state)
 {
-    (void)state;
-    struct fixture f;
+    struct fixture *f = *state;
     struct ls l;
     struct buf json = {0};
     struct err e = {0};
-    fx_init(&f);
-    fx_save(&f, 1, 5);
-    fx_save(&f, 1, 10);
-    fx_prepare(&f, 1, 15);
-    assert_int_equal(ls_collect(&l, f.dir, false, &e), 0); // found below, by its OWNER
+    fx_save(f, 1, 5);
+    fx_save(f, 1, 10);
+    fx_prepare(f, 1, 15);
+    assert_int_equal(ls_collect(&l, f->dir, false, &e), 0); // found below, by its OWNER
     assert_int_equal(l.n, 3);
     assert_true(l.items[0].step == 15 && !l.items[0].committed && l.items[0].shards == 4);
     assert_true(l.items[2].step == 5 && l.items[2].ok && ls_ok(&l));
     ls_clear(&l);
     // The last byte of a shard is a tensor's: only reading it all shows the damage.
-    int fd = openat(f.store.fd, "step-00000010.e1/shard-00003-of-00004.safetensors", O_RDWR);
+    int fd = openat(f->store.fd, "step-00000010.e1/shard-00003-of-00004.safetensors", O_RDWR);
     char last;
     off_t end = lseek(fd, -1, SEEK_END);
     assert_int_equal(pread(fd, &last, 1, end), 1);
     last ^= 0x40;
     assert_int_equal(pwrite(fd, &last, 1, end), 1);
     close(fd);
-    assert_int_equal(ls_collect(&l, f.store.path, false, &e), 0);
+    assert_int_equal(ls_collect(&l, f->store.path, false, &e), 0);
     assert_true(ls_ok(&l));
     ls_clear(&l);
-    assert_int_equal(ls_collect(&l, f.store.path, true, &e), 0);
+    assert_int_equal(ls_collect(&l, f->store.path, true, &e), 0);
     assert_int_equal(l.n, 2);
     assert_false(ls_ok(&l));
     assert_true(l.items[0].nerrors == 1 && l.items[1].ok);
@@ -427,35 +380,34 @@ static void listing_shows_open_and_damaged_ones(void **state)
     buf_clear(&json);
     ls_clear(&l);
     char one[1100];
-    snprintf(one, sizeof one, "%s/step-00000005.e1/", f.store.path);
+    snprintf(one, sizeof one, "%s/step-00000005.e1/", f->store.path);
     assert_int_equal(ls_collect(&l, one, true, &e), 0);
     assert_true(l.n == 1 && ls_ok(&l));
     ls_clear(&l);
     assert_int_equal(ls_collect(&l, "/nonexistent/x", false, &e), ERR_NOTFOUND);
     ls_clear(&l);
-    fx_clear(&f);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_checkpoints_read_back),
-        cmocka_unit_test(the_owner_comes_back_and_a_foreign_one_refuses),
-        cmocka_unit_test(directories_on_the_way_are_made),
-        cmocka_unit_test(a_commit_gives_the_final_name_and_may_be_repeated),
-        cmocka_unit_test(the_newest_is_the_greatest_epoch_then_step),
-        cmocka_unit_test(a_shard_that_is_missing_or_short_stops_the_commit),
-        cmocka_unit_test(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
-        cmocka_unit_test(a_checkpoint_that_was_copied_here_counts_as_its_epoch),
-        cmocka_unit_test(what_only_looks_like_a_checkpoint_is_listed_as_unused),
-        cmocka_unit_test(after_a_fence_the_old_epoch_commits_nothing),
-        cmocka_unit_test(a_fence_is_repeatable_by_its_attempt_alone),
-        cmocka_unit_test(of_racing_fencers_each_epoch_has_one_holder),
-        cmocka_unit_test(a_commit_racing_a_fence_is_listed_or_never_there),
-        cmocka_unit_test(a_deleted_checkpoint_leaves_nothing),
-        cmocka_unit_test(a_sweep_takes_what_nobody_needs_and_nothing_else),
-        cmocka_unit_test(what_is_swept_before_it_has_its_name_is_written_again),
-        cmocka_unit_test(listing_shows_open_and_damaged_ones),
+        FX_TEST(the_owner_comes_back_and_a_foreign_one_refuses),
+        FX_TEST(directories_on_the_way_are_made),
+        FX_TEST(a_commit_gives_the_final_name_and_may_be_repeated),
+        FX_TEST(the_newest_is_the_greatest_epoch_then_step),
+        FX_TEST(a_shard_that_is_missing_or_short_stops_the_commit),
+        FX_TEST(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
+        FX_TEST(a_checkpoint_that_was_copied_here_counts_as_its_epoch),
+        FX_TEST(what_only_looks_like_a_checkpoint_is_listed_as_unused),
+        FX_TEST(after_a_fence_the_old_epoch_commits_nothing),
+        FX_TEST(a_fence_is_repeatable_by_its_attempt_alone),
+        FX_TEST(of_racing_fencers_each_epoch_has_one_holder),
+        FX_TEST(a_commit_racing_a_fence_is_listed_or_never_there),
+        FX_TEST(a_deleted_checkpoint_leaves_nothing),
+        FX_TEST(a_sweep_takes_what_nobody_needs_and_nothing_else),
+        FX_TEST(what_is_swept_before_it_has_its_name_is_written_again),
+        FX_TEST(listing_shows_open_and_damaged_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,19 +210,12 @@ static void rank_of_all_ops(void)
     float *buf = test_join(&w, &all);
     struct group g = group_all(all);
     run_all_ops(&g, buf + 1); // not on a line
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void run(int ranks, const char *hosts, void (*rank)(void))
 {
-    test_begin(ranks, hosts, WINDOW);
-    test_start(rank);
-    int wrong = 0;
-    for (int i = 0; i < ranks; i++)
-        wrong += test_end(i) != 0;
-    test_clear();
-    assert_int_equal(wrong, 0);
+    test_run(ranks, hosts, WINDOW, rank);
 }
 
 static void every_operation_on_one_host(void **state)
@@ -278,8 +271,7 @@ static void rank_of_many_open(void)
             check_bits(at[i], g.ranks, g.n, 0, (i * 613 + 613) % 9000);
         }
     }
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void sixty_four_may_be_open(void **state)
@@ -315,8 +307,7 @@ static void rank_of_one_too_many(void)
     }
     for (int i = 0; i < COLLECTIVES_OPEN; i++)
         DO(collective_wait(all, &t[i], &e));
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void a_sixty_fifth_is_refused_and_harms_nothing(void **state)
@@ -349,8 +340,7 @@ static void rank_of_pairs(void)
     }
     communicator_free(near.c);
     communicator_free(across.c);
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void pairs_and_all_take_turns(void **state)
@@ -388,8 +378,7 @@ static void rank_of_crossed_waits(void)
     check_bits(at[0], g.ranks, g.n, 0, BIG);
     check_bits(at[1], g.ranks, g.n, 0, BIG);
     communicator_free(other);
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void a_world_has_no_more_ranks_than_an_attempt(void **state)
@@ -447,8 +436,7 @@ static void rank_of_progress(void)
         test_mark("looked");
     DO(collective_wait(all, &t, &e));
     CHECK(page.collective_entered == 1 && page.collective_left == 1);
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void the_progress_page_follows(void **state)
@@ -494,8 +482,7 @@ static void rank_of_waiting(void)
             clock_sleep_ms(1); // test_start's alarm is the watchdog
     DO(collective_run(all, &a, &e));
     CHECK(atomic_load(&pages[test_rank].awaited) == 0);
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void the_progress_page_tells_whom_a_rank_waits_for(void **state)
@@ -542,8 +529,7 @@ static bool moves_by_itself(int threads, int64_t for_ns)
     bool moved = atomic_load(&page.collective_left) == 1;
     DO(collective_wait(all, &t, &e));
     check_bits(mem, ranks, 2, 0, BIG);
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
     return moved;
 }
 

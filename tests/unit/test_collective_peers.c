@@ -67,8 +67,7 @@ static void rank_of_death(void)
     expect(&e, ERR_PEER, "rank 2 died");
     struct collective_args a = {.op = COLLECTIVE_BARRIER, .name = "after"};
     CHECK(collective_run(all, &a, &again) == ERR_PEER); // broken for good
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void kill_one(const char *hosts)
@@ -108,8 +107,7 @@ static void rank_of_blocked(void)
     }
     CHECK(collective_run(all, &a, &e));
     expect(&e, ERR_PEER, "rank 1 died");
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void a_death_wakes_those_asleep(void **state)
@@ -139,8 +137,7 @@ static void rank_of_stop(void)
     expect(&e, ERR_TIMEOUT, "it last entered #");
     expect(&e, ERR_TIMEOUT, "(grad/layers/0/weight)");
     CHECK(!strstr(e.text, "rank 3 has not"));
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void a_stopped_rank_is_named_at_the_deadline(void **state)
@@ -196,8 +193,7 @@ static void rank_of_abort(void)
         expect(&e, ERR_PEER, "rank 0 gave up: asked to stop");
         test_mark("told");
     }
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void abort_from_a_thread_ends_the_wait(void **state)
@@ -223,8 +219,7 @@ static void rank_of_leaving(void)
         CHECK(collective_run(all, &a, &e));
         expect(&e, ERR_PEER, "rank 1 has left");
     }
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void a_rank_that_left_is_not_waited_for(void **state)
@@ -262,8 +257,7 @@ static void rank_of_disagreement(void)
     CHECK(strstr(e.text, "grad/a") || strstr(e.text, "grad/b"));
     CHECK(strstr(e.text, "ranks disagree in communicator 'all'"));
     CHECK(buf[0] == 1); // nothing was touched
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void different_tensors_are_never_added(void **state)
@@ -322,8 +316,7 @@ static void rank_among_strangers(void)
         CHECK(buf[i] == 3);
     if (test_rank == 0)
         test_mark("done");
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static int knock(void)
@@ -459,8 +452,7 @@ static void rank_of_traces(void)
         snprintf(path, sizeof path, "%s/c%d.7", test.dir, i);
         CHECK(access(path, F_OK) < 0);
     }
-    communicator_free(all);
-    world_close(w);
+    test_leave(w, all);
 }
 
 static void no_socket_stays_once_all_have_met(void **state)

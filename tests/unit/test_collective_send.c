@@ -70,13 +70,7 @@ static struct collective_args args_of(enum collective_op op, void *buf, int64_t 
 
 static void run_all(int ranks, const char *hosts, void (*rank)(void))
 {
-    test_begin(ranks, hosts, WINDOW);
-    test_start(rank);
-    int wrong = 0;
-    for (int i = 0; i < ranks; i++)
-        wrong += test_end(i) != 0;
-    test_clear();
-    assert_int_equal(wrong, 0);
+    test_run(ranks, hosts, WINDOW, rank);
 }
 
 static void run_everywhere(void (*rank)(void))

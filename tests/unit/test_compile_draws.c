@@ -35,12 +35,6 @@ static void compile_as(struct fixture *f, const struct model *m, const char *mes
     compile_text(f, text, 0);
 }
 
-static void compile_draws(struct fixture *f, const struct model *m, const char *mesh,
-                          const char *sharding, int microbatches)
-{
-    compile_as(f, m, mesh, sharding, microbatches, "f32");
-}
-
 // ---- a step ------------------------------------------------------------------------------------
 
 static bool has_value(const struct interp *x, const char *name)
@@ -98,23 +92,47 @@ static void train(struct interp *x, int steps)
     }
 }
 
+// A compiled model and the interpreter that runs it.
+struct trained {
+    struct fixture f;
+    struct interp x;
+};
+
+// On one device, by the graph before it is partitioned.
+static void open_whole(struct trained *t, int model, int microbatches)
+{
+    compile_as(&t->f, &models[model], "dp: 1", "", microbatches, "f32");
+    interp_init(&t->x, t->f.c.global[PROGRAM_TRAIN], NULL, microbatches);
+    set_params(&t->x);
+}
+
+static void open_parts(struct trained *t, int model, const char *mesh, const char *sharding,
+                       int microbatches, const char *compute)
+{
+    compile_as(&t->f, &models[model], mesh, sharding, microbatches, compute);
+    interp_init(&t->x, t->f.c.program[PROGRAM_TRAIN]->graph, &t->f.c.mesh, microbatches);
+    set_params(&t->x);
+}
+
+static void close_trained(struct trained *t)
+{
+    interp_clear(&t->x);
+    fixture_clear(&t->f);
+}
+
 // ---- gradients ---------------------------------------------------------------------------------
 
 static void gradients_are_the_slopes_of_a_loss_whose_draws_stand_still(void **state)
 {
     (void)state;
     for (int k = 0; k < MODELS; k++) {
-        struct fixture f;
-        struct interp x;
-        compile_draws(&f, &models[k], "dp: 1", "", 2);
-        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 2);
-        set_params(&x);
-        run_phases(&x, 5, true);
-        for (int v = 0; v < x.g->nvalues; v++)
-            if (x.g->values[v].kind == VALUE_PARAM && x.g->values[v].alias < 0)
-                check_slopes(&x, x.g->values[v].name, 2, 1e-7, loss_at, &(int){5});
-        interp_clear(&x);
-        fixture_clear(&f);
+        struct trained t;
+        open_whole(&t, k, 2);
+        run_phases(&t.x, 5, true);
+        for (int v = 0; v < t.x.g->nvalues; v++)
+            if (t.x.g->values[v].kind == VALUE_PARAM && t.x.g->values[v].alias < 0)
+                check_slopes(&t.x, t.x.g->values[v].name, 2, 1e-7, loss_at, &(int){5});
+        close_trained(&t);
     }
 }
 
@@ -122,16 +140,12 @@ static void every_step_draws_anew_and_the_same_step_alike(void **state)
 {
     (void)state;
     for (int k = 0; k < MODELS; k++) {
-        struct fixture f;
-        struct interp x;
-        compile_draws(&f, &models[k], "dp: 1", "", 1);
-        interp_init(&x, f.c.global[PROGRAM_TRAIN], NULL, 1);
-        set_params(&x);
-        double first = loss_at(&x, &(int){0}), second = loss_at(&x, &(int){1});
+        struct trained t;
+        open_whole(&t, k, 1);
+        double first = loss_at(&t.x, &(int){0}), second = loss_at(&t.x, &(int){1});
         assert_true(fabs(first - second) > 1e-6);
-        assert_true(loss_at(&x, &(int){0}) == first);
-        interp_clear(&x);
-        fixture_clear(&f);
+        assert_true(loss_at(&t.x, &(int){0}) == first);
+        close_trained(&t);
     }
 }
 
@@ -181,31 +195,22 @@ static void no_mesh_changes_what_is_drawn(void **state)
     };
     (void)state;
     for (int k = 0; k < MODELS; k++) {
-        struct fixture one;
-        struct interp whole;
-        compile_draws(&one, &models[k], "dp: 1", "", 1);
-        interp_init(&whole, one.c.global[PROGRAM_TRAIN], NULL, 1);
-        set_params(&whole);
-        train(&whole, 2);
+        struct trained whole;
+        open_whole(&whole, k, 1);
+        train(&whole.x, 2);
         for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-            struct fixture f;
-            struct interp parts;
+            struct trained parts;
             char what[300];
             if (cases[c].sequences && strstr(models[k].text, "vae"))
                 continue;
             snprintf(what, sizeof what, "model %d, {%s} {%s} %d", k, cases[c].mesh,
                      cases[c].sharding, cases[c].microbatches);
-            compile_draws(&f, &models[k], cases[c].mesh, cases[c].sharding, cases[c].microbatches);
-            interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh,
-                        cases[c].microbatches);
-            set_params(&parts);
-            train(&parts, 2);
-            compare_params(&whole, &parts, what);
-            interp_clear(&parts);
-            fixture_clear(&f);
+            open_parts(&parts, k, cases[c].mesh, cases[c].sharding, cases[c].microbatches, "f32");
+            train(&parts.x, 2);
+            compare_params(&whole.x, &parts.x, what);
+            close_trained(&parts);
         }
-        interp_clear(&whole);
-        fixture_clear(&one);
+        close_trained(&whole);
     }
 }
 
@@ -216,32 +221,24 @@ static void what_is_drawn_is_the_same_in_bf16(void **state)
     static const char *const meshes[] = {"dp: 1", "dp: 2", "tp: 3"};
     (void)state;
     for (int k = 0; k < MODELS; k++) {
-        struct fixture one;
-        struct interp whole;
-        compile_draws(&one, &models[k], "dp: 1", "", 1);
-        interp_init(&whole, one.c.global[PROGRAM_TRAIN], NULL, 1);
-        set_params(&whole);
-        double want = loss_at(&whole, &(int){0}), off = 0;
+        struct trained whole;
+        open_whole(&whole, k, 1);
+        double want = loss_at(&whole.x, &(int){0}), off = 0;
         for (int s = 1; s < 5; s++)
-            off = fmax(off, fabs(loss_at(&whole, &(int){s}) - want));
+            off = fmax(off, fabs(loss_at(&whole.x, &(int){s}) - want));
         assert_true(off > 0.02 * want);
         for (int m = 0; m < 3; m++) {
-            struct fixture f;
-            struct interp parts;
-            compile_as(&f, &models[k], meshes[m], "", 1, "bf16");
-            interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, 1);
-            set_params(&parts);
-            train(&parts, 1);
-            double *metrics = interp_get(&parts, "metrics");
+            struct trained parts;
+            open_parts(&parts, k, meshes[m], "", 1, "bf16");
+            train(&parts.x, 1);
+            double *metrics = interp_get(&parts.x, "metrics");
             if (!(fabs(metrics[METRIC_LOSS] - want) < 0.01 * want))
                 fail_msg("model %d on {%s}: %.6g in bf16, %.6g in f32", k, meshes[m],
                          metrics[METRIC_LOSS], want);
             free(metrics);
-            interp_clear(&parts);
-            fixture_clear(&f);
+            close_trained(&parts);
         }
-        interp_clear(&whole);
-        fixture_clear(&one);
+        close_trained(&whole);
     }
 }
 

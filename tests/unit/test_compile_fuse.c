@@ -2,9 +2,9 @@
 // Fusion: which nodes become one, counted by hand from each model's text; that a fused program is
 // the one it was made from, in double precision; that what a plan counts stays; and that the
 // verifier sees a fused node that is broken.
-#include "common/compile/program/verify.h"
 #include "common/explain/cost.h"
 #include "common/op/chain.h"
+#include "tests/unit/broken_graph.h"
 #include "tests/unit/decoder_case.h"
 
 // ---- which ----
@@ -286,25 +286,19 @@ static void an_output_cut_otherwise(struct graph *g)
     g->values[n->out[0]].spec.dim[1] = (struct dim_cut){0}; // qkv, then the batch
 }
 
-static const struct ill {
-    const char *name, *said;
-    void (*make)(struct graph *g);
-} ills[] = {
-#define ILL(fn, said) \
-    {                 \
-#fn, said, fn \
-    }
-    ILL(no_steps, "steps"),
-    ILL(a_step_that_reads_ahead, "before it is made"),
-    ILL(a_step_that_is_a_reduction, "no elementwise op"),
-    ILL(an_operand_too_few, ""),
-    ILL(an_output_that_is_an_input, "no register that it makes"),
-    ILL(outputs_of_two_shapes, ""),
-    ILL(an_operand_with_a_loop_of_its_own, ""),
-    ILL(a_product_of_a_cut_sum, ""),
-    ILL(steps_on_a_part_of_a_sum, "part of a sum"),
-    ILL(steps_that_read_a_part_of_a_sum, "chain reads layers/0/attn/out/bias, which is partial"),
-    ILL(an_output_cut_otherwise, "cut differently"),
+static const struct breakage breakages[] = {
+    BREAKAGE(no_steps, "steps"),
+    BREAKAGE(a_step_that_reads_ahead, "before it is made"),
+    BREAKAGE(a_step_that_is_a_reduction, "no elementwise op"),
+    BREAKAGE(an_operand_too_few, ""),
+    BREAKAGE(an_output_that_is_an_input, "no register that it makes"),
+    BREAKAGE(outputs_of_two_shapes, ""),
+    BREAKAGE(an_operand_with_a_loop_of_its_own, ""),
+    BREAKAGE(a_product_of_a_cut_sum, ""),
+    BREAKAGE(steps_on_a_part_of_a_sum, "part of a sum"),
+    BREAKAGE(steps_that_read_a_part_of_a_sum,
+             "chain reads layers/0/attn/out/bias, which is partial"),
+    BREAKAGE(an_output_cut_otherwise, "cut differently"),
 };
 
 static void a_broken_fused_node_is_refused(void **state)
@@ -312,17 +306,7 @@ static void a_broken_fused_node_is_refused(void **state)
     (void)state;
     struct fixture f;
     compile_fused(&f, models[GPT2], "dp: 2, tp: 2", "", true);
-    const struct graph *sound = f.c.program[PROGRAM_TRAIN]->graph;
-    for (size_t i = 0; i < sizeof ills / sizeof *ills; i++) {
-        struct err e = {0};
-        struct graph g = *sound;
-        g.nodes = arena_dup(&f.a, g.nodes, sizeof *g.nodes * (size_t)g.nnodes);
-        g.values = arena_dup(&f.a, g.values, sizeof *g.values * (size_t)g.nvalues);
-        assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), 0);
-        ills[i].make(&g);
-        if (verify_partitioned(&g, &f.c.mesh, &e) != ERR_INTERNAL || !strstr(e.text, ills[i].said))
-            fail_msg("%s: it is said: %s", ills[i].name, e.code ? e.text : "nothing");
-    }
+    expect_refused(&f, &f.c.mesh, breakages, sizeof breakages / sizeof *breakages);
     fixture_clear(&f);
 }
 

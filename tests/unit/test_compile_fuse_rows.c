@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residual sums with their norms, and the loss's rows, as single ops: how many a model has is
 // counted by hand, what the logits take told from the bytes, and what was fused wrongly is refused.
-#include "common/compile/program/verify.h"
+#include "tests/unit/broken_graph.h"
 #include "tests/unit/decoder_case.h"
 
 static int count(const struct graph *g, enum op op)
@@ -278,43 +278,20 @@ static void rows_of_another_order(struct graph *g)
 }
 
 // Batch, sequence and width are all 8, so that nothing but its meaning is wrong with a swap.
-static const struct ill {
-    const char *name, *said;
-    void (*make)(struct graph *g);
-} ills[] = {
-#define ILL(fn, said) \
-    {                 \
-#fn, said, fn \
-    }
-    ILL(a_sum_of_what_is_turned, "has not the loops"),
-    ILL(a_norm_that_is_turned, "has not the loops"),
-    ILL(a_weight_along_the_sequence, "has not the loops"),
-    ILL(a_gradient_with_a_bias, "5 inputs"),
-    ILL(a_norm_over_parts_of_rows, "are cut"),
-    ILL(a_sum_of_parts, "part"),
-    ILL(a_loss_of_a_part_of_the_vocabulary, "are cut"),
-    ILL(a_loss_without_a_pick, "2 outputs"),
-    ILL(ids_for_a_maximum, "is i32, not f32"),
-    ILL(a_maximum_for_ids, "is f32, not i32"),
-    ILL(a_cotangent_for_each_row, "has not the loops"),
-    ILL(rows_of_another_order, "has not the loops"),
+static const struct breakage breakages[] = {
+    BREAKAGE(a_sum_of_what_is_turned, "has not the loops"),
+    BREAKAGE(a_norm_that_is_turned, "has not the loops"),
+    BREAKAGE(a_weight_along_the_sequence, "has not the loops"),
+    BREAKAGE(a_gradient_with_a_bias, "5 inputs"),
+    BREAKAGE(a_norm_over_parts_of_rows, "are cut"),
+    BREAKAGE(a_sum_of_parts, "part"),
+    BREAKAGE(a_loss_of_a_part_of_the_vocabulary, "are cut"),
+    BREAKAGE(a_loss_without_a_pick, "2 outputs"),
+    BREAKAGE(ids_for_a_maximum, "is i32, not f32"),
+    BREAKAGE(a_maximum_for_ids, "is f32, not i32"),
+    BREAKAGE(a_cotangent_for_each_row, "has not the loops"),
+    BREAKAGE(rows_of_another_order, "has not the loops"),
 };
-
-// What the verifier says of each, made in turn in a graph that is sound.
-static void expect_said(struct fixture *f, const struct mesh *mesh, const struct ill *all, size_t n)
-{
-    const struct graph *sound = f->c.program[PROGRAM_TRAIN]->graph;
-    for (size_t i = 0; i < n; i++) {
-        struct err e = {0};
-        struct graph g = *sound;
-        g.nodes = arena_dup(&f->a, g.nodes, sizeof *g.nodes * (size_t)g.nnodes);
-        g.values = arena_dup(&f->a, g.values, sizeof *g.values * (size_t)g.nvalues);
-        assert_int_equal(verify_partitioned(&g, mesh, &e), 0);
-        all[i].make(&g);
-        if (verify_partitioned(&g, mesh, &e) != ERR_INTERNAL || !strstr(e.text, all[i].said))
-            fail_msg("%s: it is said: %s", all[i].name, e.code ? e.text : "nothing");
-    }
-}
 
 static void what_was_fused_wrongly_is_refused(void **state)
 {
@@ -326,7 +303,7 @@ static void what_was_fused_wrongly_is_refused(void **state)
                      "dp: 1", 1, ""),
         0);
     const struct mesh two = {.n = 1, .axis = {{"dp", 2}}};
-    expect_said(&f, &two, ills, sizeof ills / sizeof *ills);
+    expect_refused(&f, &two, breakages, sizeof breakages / sizeof *breakages);
     fixture_clear(&f);
 }
 
@@ -358,13 +335,13 @@ static void a_gradient_that_is_a_part(struct graph *g)
     g->values[node_of(g, OP_NORM_GRADS)->out[0]].spec.partial_sum = 1;
 }
 
-static const struct ill gpu_ills[] = {
-    ILL(a_gradient_without_a_weight, "2 inputs"),
-    ILL(a_gradient_without_sums, "1 outputs"),
-    ILL(a_sum_along_the_sequence, "has not the loops"),
-    ILL(a_rounded_sum, "is bf16, not f32"),
-    ILL(a_sum_of_a_part_of_the_rows, "does not say so"),
-    ILL(a_gradient_that_is_a_part, "it was fused and makes a part of a sum"),
+static const struct breakage gpu_breakages[] = {
+    BREAKAGE(a_gradient_without_a_weight, "2 inputs"),
+    BREAKAGE(a_gradient_without_sums, "1 outputs"),
+    BREAKAGE(a_sum_along_the_sequence, "has not the loops"),
+    BREAKAGE(a_rounded_sum, "is bf16, not f32"),
+    BREAKAGE(a_sum_of_a_part_of_the_rows, "does not say so"),
+    BREAKAGE(a_gradient_that_is_a_part, "it was fused and makes a part of a sum"),
 };
 
 static void sums_fused_wrongly_are_refused(void **state)
@@ -375,7 +352,7 @@ static void sums_fused_wrongly_are_refused(void **state)
                  decoder_job("program: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 24", "dp: 2", 1,
                              "", "}\nresources: {kind: cuda"),
                  0);
-    expect_said(&f, &f.c.mesh, gpu_ills, sizeof gpu_ills / sizeof *gpu_ills);
+    expect_refused(&f, &f.c.mesh, gpu_breakages, sizeof gpu_breakages / sizeof *gpu_breakages);
     fixture_clear(&f);
 }
 

@@ -2,7 +2,7 @@
 // The gradients of a weight and of its bias as one op of a GPU: which of a model's there are, told by
 // hand from its text, how many on each mesh, and what was fused wrongly is refused. That the step
 // stays the same is test_compile_fuse.c's.
-#include "common/compile/program/verify.h"
+#include "tests/unit/broken_graph.h"
 #include "tests/unit/decoder_case.h"
 
 #define ON_A_GPU "}\nresources: {kind: cuda"
@@ -173,16 +173,13 @@ static void a_sum_of_a_part_of_the_rows(struct graph *g)
 
 static void what_was_fused_wrongly_is_refused(void **state)
 {
-    static const struct {
-        void (*make)(struct graph *g);
-        const char *said;
-    } ills[] = {
-        {a_product_alone, "1 outputs"},
-        {a_sum_that_keeps_the_batch, "has not the loops"},
-        {a_sum_with_a_loop_more, "has not the loops"},
-        {a_rounded_sum, "is bf16, not f32"},
-        {a_rounded_product, "is bf16, not f32"},
-        {a_sum_of_a_part_of_the_rows, "does not say so"},
+    static const struct breakage breakages[] = {
+        BREAKAGE(a_product_alone, "1 outputs"),
+        BREAKAGE(a_sum_that_keeps_the_batch, "has not the loops"),
+        BREAKAGE(a_sum_with_a_loop_more, "has not the loops"),
+        BREAKAGE(a_rounded_sum, "is bf16, not f32"),
+        BREAKAGE(a_rounded_product, "is bf16, not f32"),
+        BREAKAGE(a_sum_of_a_part_of_the_rows, "does not say so"),
     };
     struct fixture f;
     (void)state;
@@ -190,17 +187,7 @@ static void what_was_fused_wrongly_is_refused(void **state)
                  decoder_job("program: gpt2, embed: 8, heads: 4, head_dim: 2, mlp: 8", "dp: 2", 1,
                              "", "}\nprecision: {compute: bf16" ON_A_GPU),
                  0);
-    const struct graph *sound = f.c.program[PROGRAM_TRAIN]->graph;
-    for (size_t i = 0; i < sizeof ills / sizeof *ills; i++) {
-        struct err e = {0};
-        struct graph g = *sound;
-        g.nodes = arena_dup(&f.a, g.nodes, sizeof *g.nodes * (size_t)g.nnodes);
-        g.values = arena_dup(&f.a, g.values, sizeof *g.values * (size_t)g.nvalues);
-        assert_int_equal(verify_partitioned(&g, &f.c.mesh, &e), 0);
-        ills[i].make(&g);
-        if (verify_partitioned(&g, &f.c.mesh, &e) != ERR_INTERNAL || !strstr(e.text, ills[i].said))
-            fail_msg("not '%s', it is said: %s", ills[i].said, e.code ? e.text : "nothing");
-    }
+    expect_refused(&f, &f.c.mesh, breakages, sizeof breakages / sizeof *breakages);
     fixture_clear(&f);
 }
 

@@ -71,33 +71,62 @@ static void ids_of(const void *ctx, uint64_t step, uint64_t first, size_t count,
     sampler_ids(ctx, step, first, count, out);
 }
 
+// A feed of one rank, with the set that it reads and the samples that it draws.
+struct feeding {
+    struct dataset set;
+    struct sampler sampler;
+    struct feed_options options;
+    struct feed *feed;
+    void *host[2];
+    struct err e;
+};
+
+// Opens the set for a feed with these options, and fills in what they leave out.
+static void prepare_feed(struct feeding *f, struct feed_options o)
+{
+    *f = (struct feeding){0};
+    open_set(&f->set);
+    f->sampler = (struct sampler){
+        .n = SAMPLES, .batch = (uint64_t)(o.microbatches * o.microbatch), .seed = 9};
+    for (int i = 0; i < 2; i++)
+        o.host[i] = f->host[i] = malloc(feed_bytes(&f->set, o.microbatches, o.local));
+    o.set = &f->set;
+    o.ids = ids_of;
+    o.ctx = &f->sampler;
+    f->options = o;
+}
+
+static void start_feed(struct feeding *f, struct feed_options o)
+{
+    prepare_feed(f, o);
+    assert_int_equal(feed_open(&f->options, &f->feed, &f->e), 0);
+}
+
+static void stop_feed(struct feeding *f)
+{
+    feed_close(f->feed);
+    free(f->host[0]);
+    free(f->host[1]);
+    dataset_close(&f->set);
+}
+
 // Two ranks, three microbatches of four samples: rank r holds two of each.
 static void every_rank_reads_its_part_of_every_microbatch(void **state)
 {
     (void)state;
-    struct dataset set;
-    struct sampler sampler = {.n = SAMPLES, .batch = BATCH, .seed = 9};
-    open_set(&set);
     for (int rank = 0; rank < 2; rank++) {
-        struct feed *feed;
-        struct err e = {0};
-        void *host[2] = {malloc(feed_bytes(&set, 3, 2)), malloc(feed_bytes(&set, 3, 2))};
-        const struct feed_options o = {.set = &set,
-                                       .ids = ids_of,
-                                       .ctx = &sampler,
-                                       .microbatches = 3,
-                                       .microbatch = 4,
-                                       .start = 2 * rank,
-                                       .local = 2,
-                                       .first = 5,
-                                       .end = 25,
-                                       .host = {host[0], host[1]}};
-        assert_int_equal(feed_open(&o, &feed, &e), 0);
+        struct feeding f;
+        start_feed(&f, (struct feed_options){.microbatches = 3,
+                                             .microbatch = 4,
+                                             .start = 2 * rank,
+                                             .local = 2,
+                                             .first = 5,
+                                             .end = 25});
         for (uint64_t step = 5; step < 25; step++) {
             struct batch b;
             uint64_t want[BATCH];
-            assert_int_equal(feed_next(feed, &b, &e), 0);
-            sampler_ids(&sampler, step, 0, BATCH, want);
+            assert_int_equal(feed_next(f.feed, &b, &f.e), 0);
+            sampler_ids(&f.sampler, step, 0, BATCH, want);
             for (int i = 0; i < 6; i++) {
                 uint64_t id = want[i / 2 * 4 + 2 * rank + i % 2];
                 const unsigned char *image = (const unsigned char *)b.images + (size_t)i * FEATURES;
@@ -106,70 +135,39 @@ static void every_rank_reads_its_part_of_every_microbatch(void **state)
                 assert_int_equal(b.labels[i], id % 10);
             }
         }
-        feed_close(feed);
-        free(host[0]);
-        free(host[1]);
+        stop_feed(&f);
     }
-    dataset_close(&set);
 }
+
+static const struct feed_options alone = {
+    .microbatches = 1, .microbatch = 4, .local = 4, .end = 1000000};
 
 static void closing_early_ends_the_thread(void **state)
 {
     (void)state;
-    struct dataset set;
-    struct feed *feed;
-    struct err e = {0};
-    struct sampler sampler = {.n = SAMPLES, .batch = 4, .seed = 9};
-    open_set(&set);
-    void *host[2] = {malloc(feed_bytes(&set, 1, 4)), malloc(feed_bytes(&set, 1, 4))};
-    const struct feed_options o = {.set = &set,
-                                   .ids = ids_of,
-                                   .ctx = &sampler,
-                                   .microbatches = 1,
-                                   .microbatch = 4,
-                                   .local = 4,
-                                   .end = 1000000,
-                                   .host = {host[0], host[1]}};
-    assert_int_equal(feed_open(&o, &feed, &e), 0);
+    struct feeding f;
     struct batch b;
-    assert_int_equal(feed_next(feed, &b, &e), 0);
-    feed_close(feed);
-    free(host[0]);
-    free(host[1]);
-    dataset_close(&set);
+    start_feed(&f, alone);
+    assert_int_equal(feed_next(f.feed, &b, &f.e), 0);
+    stop_feed(&f);
 }
 
 static void a_file_cut_while_training_ends_the_feed_naming_it(void **state)
 {
     (void)state;
-    struct dataset set;
-    struct feed *feed;
-    struct err e = {0};
-    char path[200];
-    struct sampler sampler = {.n = SAMPLES, .batch = 4, .seed = 9};
-    open_set(&set);
-    path_of("images", path);
-    void *host[2] = {malloc(feed_bytes(&set, 1, 4)), malloc(feed_bytes(&set, 1, 4))};
-    const struct feed_options o = {.set = &set,
-                                   .ids = ids_of,
-                                   .ctx = &sampler,
-                                   .microbatches = 1,
-                                   .microbatch = 4,
-                                   .local = 4,
-                                   .end = 1000000,
-                                   .host = {host[0], host[1]}};
-    assert_int_equal(truncate(path, 20), 0);
-    assert_int_equal(feed_open(&o, &feed, &e), 0);
+    struct feeding f;
     struct batch b;
+    char path[200];
     int rc = 0;
+    path_of("images", path);
+    prepare_feed(&f, alone);
+    assert_int_equal(truncate(path, 20), 0);
+    assert_int_equal(feed_open(&f.options, &f.feed, &f.e), 0);
     for (int i = 0; i < 5 && !rc; i++)
-        rc = feed_next(feed, &b, &e);
+        rc = feed_next(f.feed, &b, &f.e);
     assert_int_equal(rc, ERR_DATA);
-    assert_non_null(strstr(e.text, path));
-    feed_close(feed);
-    free(host[0]);
-    free(host[1]);
-    dataset_close(&set);
+    assert_non_null(strstr(f.e.text, path));
+    stop_feed(&f);
 }
 
 int main(void)

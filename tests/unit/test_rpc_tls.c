@@ -99,6 +99,19 @@ static enum rpc_code try_method(struct room *t, int method)
     return code;
 }
 
+// The worker's call as the server sees it, with what its certificate says of the peer.
+static struct rpc_event hear_worker(struct room *t)
+{
+    struct rpc_event ev;
+    present(t, t->dir, "worker");
+    pair_dial(&t->p);
+    call_attach(&t->p, false);
+    do
+        ev = next_event(t->p.server_rpc);
+    while (ev.kind != RPC_CALL);
+    return ev;
+}
+
 static void each_role_calls_what_its_rows_allow_and_nothing_else(void **state)
 {
     static const struct {
@@ -124,13 +137,7 @@ static void a_peer_is_named_by_its_certificate(void **state)
     struct room t;
     (void)state;
     room_open(&t);
-    present(&t, t.dir, "worker");
-    pair_dial(&t.p);
-    call_attach(&t.p, false);
-    struct rpc_event ev;
-    do
-        ev = next_event(t.p.server_rpc);
-    while (ev.kind != RPC_CALL);
+    struct rpc_event ev = hear_worker(&t);
     assert_int_equal(ev.peer->role, RPC_WORKER);
     assert_string_equal(ev.peer->name, "worker");
     assert_int_equal(strlen(ev.peer->print), 64);
@@ -149,13 +156,7 @@ static void a_fleets_certificate_says_for_how_many_hosts_it_is(void **state)
     must(tls_ca_issue(t.dir, &(struct tls_issue){"worker", "fleet", 1, 40}, t.dir, &e), &e);
     assert_int_equal(tls_ca_issue(t.dir, &(struct tls_issue){"client", "x", 1, 40}, t.dir, &e),
                      ERR_INVALID);
-    present(&t, t.dir, "worker");
-    pair_dial(&t.p);
-    call_attach(&t.p, false);
-    struct rpc_event ev;
-    do
-        ev = next_event(t.p.server_rpc);
-    while (ev.kind != RPC_CALL);
+    struct rpc_event ev = hear_worker(&t);
     assert_string_equal(ev.peer->name, "fleet");
     assert_int_equal(ev.peer->hosts, 40);
     rpc_event_clear(&ev);
