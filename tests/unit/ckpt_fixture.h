@@ -99,23 +99,6 @@ static UNUSED void fx_clear(struct fixture *f)
     scratch_remove(&f->scratch);
 }
 
-// Gives a test a fixture of its own as its state: FX_TEST(name).
-static UNUSED int fx_set_up(void **state)
-{
-    static struct fixture f;
-    f = (struct fixture){0};
-    fx_init(&f);
-    *state = &f;
-    return 0;
-}
-
-static UNUSED int fx_tear_down(void **state)
-{
-    fx_clear(*state);
-    return 0;
-}
-#define FX_TEST(fn) cmocka_unit_test_setup_teardown(fn, fx_set_up, fx_tear_down)
-
 static UNUSED struct manifest fx_manifest(struct fixture *f, int64_t epoch, int64_t step)
 {
     struct manifest_axis *mesh = arena_array(&f->arena, struct manifest_axis, 2);

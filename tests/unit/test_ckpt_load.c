@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading checkpoints: any region of any cut, and no damage ever becomes a number.
 #include "common/ckpt/durable.h"
-#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/ckpt_case.h"
 
 static void every_element_comes_back(void **state)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest: its text is its struct, and a text that contradicts itself is refused.
-#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/ckpt_case.h"
 
 static struct buf text_of(const struct manifest *m)
 {

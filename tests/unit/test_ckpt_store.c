@@ -5,7 +5,7 @@
 
 #include "common/ckpt/load.h"
 #include "common/ckpt/ls.h"
-#include "tests/unit/ckpt_fixture.h"
+#include "tests/unit/ckpt_case.h"
 
 static int count(const struct fixture *f, const char *prefix)
 {
