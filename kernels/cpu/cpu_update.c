@@ -46,6 +46,8 @@ int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
     return 0;
 }
 
+enum { NARROWED = 1024 }; // elements that are updated, then rounded from L1 to bf16
+
 struct update_work {
     const struct op_call *call;
     void (*update)(const struct vec_update *u);
@@ -84,7 +86,7 @@ static void update_piece(const struct update_work *w, int64_t begin, int64_t end
 static void update_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct update_work *w = arg;
-    int64_t piece = w->copy ? GRAIN : end - begin;
+    int64_t piece = w->copy ? NARROWED : end - begin;
     for (int64_t i = begin; i < end; i += piece)
         update_piece(w, i, end - i < piece ? end : i + piece);
 }

@@ -67,14 +67,25 @@ static void widen(float *restrict out, const uint16_t *restrict x, int64_t n)
     }
 }
 
+// A NaN keeps its sign and the upper bits of its payload, and is made quiet.
+VFN vu narrow_lanes(vf x)
+{
+    vu bits = (vu)x, upper = bits >> 16, near = (bits + 0x7fff + (upper & 1)) >> 16;
+    return (vu)v_select(x != x, (vf)(upper | 0x40), (vf)near);
+}
+
+typedef uint16_t vh __attribute__((vector_size(VEC_BYTES / 2)));
+
 static void narrow(uint16_t *restrict out, const float *restrict x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, sizeof bits);
-        uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
-        out[i] = (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : near);
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vh half = __builtin_convertvector(narrow_lanes(v_load(x + i)), vh);
+        memcpy(out + i, &half, sizeof half);
     }
+    vu last = narrow_lanes(v_load_part(x + i, n - i, 0));
+    for (int k = 0; i < n; i++, k++)
+        out[i] = (uint16_t)last[k];
 }
 
 // ---- sums: lanes within a block, blocks in double ----------------------------------------------
