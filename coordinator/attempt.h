@@ -97,12 +97,12 @@ bool attempt_asks(const struct attempt *at, const struct attempt_host *h); // is
 int64_t attempt_limit_s(enum attempt_phase phase);                         // 0: none
 
 // ---- facts; settle.h draws the consequences at the end of the step ----
-void attempt_settle(struct attempt *at); // it is to be settled
+void attempt_settle(struct attempt *at); // marks it: settling looks at it
 // The attempt is over because of it. The first fault of a step is the one that counts: what follows
 // it in the same step are its consequences.
 void attempt_fault(struct attempt *at, const struct fault *f);
 void attempt_reaped(struct attempt *at, struct attempt_host *h); // its devices are given back
-bool attempt_is_over(const struct attempt *at);                  // it ends, and nothing of it lives
+bool attempt_is_over(const struct attempt *at);                  // it ends, no process lives
 void attempt_end(struct attempt *at);                            // settling alone: frees it
 
 struct attempt_host *attempt_find_host(const struct attempt *at, const struct host *host);

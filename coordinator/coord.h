@@ -98,8 +98,8 @@ struct coord_out { // all memory is the arena's
 
 // Once, after the rows: begins the grace of one lease, makes the cluster id if there is none.
 void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coord_out *out);
-// Instead: the rows may be read and nothing can be written. Only readers may be called, and
-// coord_free; `why` is told to whoever reads.
+// Called in place of coord_started where the rows may be read but nothing can be written. From then
+// on only readers and coord_free may be called; `why` is told to whoever reads.
 void coord_read_only(struct coord *c, int64_t now_ns, int64_t wall_ms, const char *why);
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out);
 int64_t coord_due(const struct coord *c); // when the next TICK does something; 0: nothing is open
@@ -111,10 +111,10 @@ const char *coord_cluster(const struct coord *c);
 // At most `max` jobs (0: any number) that were submitted after number `after`.
 Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
                                 struct arena *a);
-// Null: not found, or not one; `e` says which. `target` as in ActRequest.
+// Null: nothing matches, or more than one does; `e` says which. `target` as in ActRequest.
 Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
                                   struct err *e);
-// All but `events`, which the store has.
+// Fills in all but `events`, which the database holds.
 Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
                               struct arena *a, struct err *e);
 Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a);

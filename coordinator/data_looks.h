@@ -5,10 +5,10 @@
 //   begin ──► asked ──► all have answered, or the time is over ──► next
 //                └── cancel: its clients have gone
 //
-// What no rank could open refuses the job: a file that all of them lack, or files that so many lack
-// that the others have too few devices. Who is silent may have it: then the job is taken, with a
-// notice of who lacks what. Only a stream that was asked is heard, once a question. All functions
-// are the owner's. Inside coordinator/ only.
+// The job is refused if its ranks could not open a file: because all workers lack it, or so many
+// that the others have too few devices. A worker that does not answer may have the file: then the
+// job is taken, with a notice of who lacks what. Only a stream that was asked is heard, once a
+// question. All functions are the owner's. Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"
@@ -26,7 +26,8 @@ struct checked_job { // a job about which nothing more will be heard
     char notice[1000]; // "": nothing is known to be missing
 };
 
-// Questions get numbers that no former coordinator's had: workers may be at work on those still.
+// Numbers of questions differ from those of an earlier coordinator process, which workers may still
+// be answering.
 void data_looks_init(struct data_looks *l);
 void data_looks_clear(struct data_looks *l);
 // Asks about a job that would run; it is taken. False: there is nothing or nobody to ask, or, as its

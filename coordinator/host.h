@@ -73,7 +73,7 @@ struct fenced { // an incarnation that is never accepted again
 struct host *host_find(const struct coord *c, const char *id);
 // An id, a name, or a unique start of an id. Null with `e`.
 struct host *host_of(const struct coord *c, const char *target, struct err *e);
-// The known one as it is, or a new one of which only this is known.
+// Returns the known host as it is, or a new one of which only id and incarnation are known.
 struct host *host_add(struct coord *c, const char *id, const char *incarnation);
 void hosts_free(struct coord *c);
 

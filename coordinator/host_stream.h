@@ -4,6 +4,6 @@
 #include "common/rpc/rpc.h"
 #include "proto/weft.pb-c.h"
 
-// A worker that does not read loses its stream, so that nobody waits for its answer: it comes back
-// and is told anew. A stream that is gone already takes nothing.
+// A worker that does not read loses its stream, so that nobody waits for its answer. When it comes
+// back it is told everything anew. What is sent to a stream that has ended is dropped.
 void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down);

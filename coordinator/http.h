@@ -26,6 +26,7 @@ struct http_options {
 int http_open(const struct http_options *o, struct http **out, char *bound, size_t size,
               struct err *e);
 int http_fd(const struct http *h);
-int64_t http_due_ns(const struct http *h, int64_t now_ns); // when to turn at the latest; 0: no need
+// When to call http_serve at the latest; 0: no need.
+int64_t http_due_ns(const struct http *h, int64_t now_ns);
 void http_serve(struct http *h);
 void http_close(struct http *h); // null is fine

@@ -23,8 +23,8 @@ int planner_process_start(struct planner_process *p, const char *program, int64_
                           struct err *e);
 int planner_process_give(struct planner_process *p, const Weft__V1__SubmitRequest *job,
                          struct err *e);
-// True when the job at hand is decided: *refused gets what is wrong with it, or code 0. A process
-// that has died is that too; then pid is 0.
+// True when the job at hand is decided: *refused gets what is wrong with it, or code 0. If the
+// process has died, the job is decided too, and pid is 0.
 bool planner_process_hear(struct planner_process *p, struct err *refused);
 void planner_process_kill(struct planner_process *p);
 

@@ -13,8 +13,8 @@
 #pragma once
 #include "coordinator/job_record.h"
 
-// Plays one round over all jobs that wait. Whoever is placed or preempted changes what the others
-// find: then coord.round_due is set again.
+// Plays one round over all jobs that wait. Each job that is placed or preempted changes what the
+// others find, so coord.round_due is set again.
 void queue_round(struct coord *c);
 // Whether the last round has the answer for a job that is new in the queue, when nothing else has
 // changed: the job waits, and no round is needed.

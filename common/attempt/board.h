@@ -45,8 +45,8 @@ void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int6
 void board_ready(struct board *b, int rank, const char *plan_hash, struct leader_out *out);
 void board_tick(struct board *b, int64_t now_ns, struct leader_out *out); // deadlines of barriers
 
-// A leader that has forgotten takes in what it once answered (KvValue, BarrierDone, ReadyDone) and
-// what ranks once put (KvPut: the writer shows itself when it asks again). An answer brought is the
-// answer, also for whoever waits. Other frames, and what is known, change nothing.
+// After a restart the leader takes in what it answered before (KvValue, BarrierDone, ReadyDone) and
+// what ranks put (KvPut: which rank wrote it shows when that rank asks again). Such an answer
+// stands, also for ranks that wait now. Other frames, and what is known already, change nothing.
 void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out *out);
 void board_extend(struct board *b, int64_t ns); // all open deadlines move on by so much

@@ -29,8 +29,8 @@
 // The first culprit is the only one: naming it changes no state, the owner answers with OVER.
 //
 // Blame. A rank that ends with a code of its own, by a signal or without a word is the culprit at
-// once. One that ends because somebody else did (69) is a messenger: its cause may come within
-// a moment, and only then, or when no rank is left, the messenger is named for want of another.
+// once. One that ends because somebody else did (69) is a messenger: the leader waits a moment for
+// the cause. Only if none comes, or no rank is left, it names the messenger.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -78,7 +78,7 @@ enum leader_event_kind {
     LEADER_EV_SUSPECT,  // rank, suspect: whether its process is stopped, or silent
     LEADER_EV_ENDED,    // rank, code, signal, step, text (why), log
     LEADER_EV_DIED,     // rank, text (how: "died"): it is gone and said no word
-    LEADER_EV_GONE,     // rank: nothing of it lives, and that is nobody's fault that is not known
+    LEADER_EV_GONE,     // rank: its process is gone, for a reason that is known already
     LEADER_EV_RECALL,   // frame: an answer, or a put, from before this leader had forgotten all
     LEADER_EV_STOPPING, // the owner has asked the ranks to stop, or they have no step left
     LEADER_EV_OVER,     // the owner ends the attempt

@@ -61,7 +61,7 @@ struct page_view {
 void page_read(const struct progress_page *p, struct page_view *out);
 // True when there is nothing new to tell.
 int page_view_same(const struct page_view *a, const struct page_view *b);
-// True when nothing differs that is progress: whom a rank waits for is none.
+// True when the two differ in nothing that is progress: whom a rank waits for is not.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
 // "step 12, backward of microbatch 0, in collective 31 (fc1/weight)" into out.
 void page_view_text(const struct page_view *v, char *out, size_t size);

@@ -3,7 +3,7 @@
 // (common/ckpt/commit.h) between the ranks' frames that feed them and the frames that they make.
 //
 // Reports of shards are kept as they came until their checkpoint is decided: the writer gets them
-// with the order to commit. What they say of digests is the writer's to read.
+// with the order to commit. Only the writer reads the digests in them.
 #pragma once
 #include "common/attempt/leader_out.h"
 #include "common/ckpt/commit.h"

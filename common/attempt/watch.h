@@ -3,20 +3,22 @@
 // the culprit. Pure: views and times come in. Inside common/attempt/ only.
 //
 // A running rank must change its page within hang_after of the longest step seen; in other states
-// it has that state's limit. A saving one whose process has been stopped or silent for as long as a
-// running one may stand still is not given more: the limit is for a process that writes.
+// it has that state's limit. A saving rank whose process has been stopped or silent for as long as
+// a running one may stand still gets no more time: the limit of saving is for a process that
+// writes.
 //
-// The culprit is whom all wait for in the end: each page names one rank that its owner waits for in
-// a collective, and who follows these words from rank to rank comes to one that waits for nobody,
-// or around in a circle. A circle is either a deadlock or holds a rank that was stopped while it
-// waited, so that its word is old: one whose process is stopped or silent; else one that says to
-// have seen less of its peer than that peer has done. For the rest the number of the entered
-// collective tells, which ranks of different pipeline stages count differently: the lowest of
-// those in the earliest step, then the one that is stopped, has left fewer collectives, started
-// fewer instructions, changed longest ago.
+// The culprit is the rank for which all others wait in the end. Each page names one rank that its
+// owner waits for in a collective. Following these names from rank to rank leads to a rank that
+// waits for nobody, or around in a circle. A circle is a deadlock, or one of its pages is old,
+// because its owner was stopped while it waited. Then the culprit is a rank whose process is
+// stopped or silent, else one that has seen less of its peer than that peer has done. Where this
+// does not tell, the ranks in the earliest step are compared, since stages of a pipeline count
+// their collectives differently: the culprit has entered the lowest collective; among equals it is
+// the one that is stopped, has left fewer collectives, has started fewer instructions, or changed
+// its page longest ago.
 //
-// As long as that one runs and its page moves nobody hangs: who waits for it stands still for as
-// long as its work takes.
+// As long as that rank runs and its page changes, nobody hangs: those who wait for it stand still
+// for as long as its work takes.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

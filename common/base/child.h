@@ -5,6 +5,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-// Reaps it: it has `grace_ns` to end by itself, then it is killed. False: it does not die, since a
-// driver or a file system holds it; it is left to itself.
+// Gives the process `grace_ns` to end by itself, then kills it, and reaps it. Returns false if it
+// does not die even then, because a driver or a file system holds it.
 bool child_end(pid_t pid, int64_t grace_ns, int *status);

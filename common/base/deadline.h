@@ -10,8 +10,9 @@ static inline int64_t deadline_earlier(int64_t a, int64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-// For how many milliseconds poll() may wait: none for a time that is over, for ever (−1) for never.
-// Parts of one count as one, so that nobody wakes too early and turns idly. After an hour it wakes.
+// Returns how many milliseconds poll() may wait: 0 for a time that is over, −1 (for ever) if there
+// is none. It is rounded up, so that a loop does not wake too early and spin, and is an hour at
+// most.
 static inline int deadline_wait_ms(int64_t at, int64_t now)
 {
     enum { HOUR_MS = 3600 * 1000 };

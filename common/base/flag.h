@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command-line flags: a program's table of them, their values, and what is said of wrong ones. The message
-// says what would do.
+// Command-line flags: reads them by a program's table, and says of a wrong one what would be right.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,7 +10,8 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 
-// Removes the folder and the files in it, what it can of them. Folders in it stay, and then it does.
+// Removes the files in the folder, as many as it can, and then the folder. If other folders are in
+// it, they and it stay.
 void folder_remove(const char *path);
 
 // Whether a name of a job or folder has 1 to 63 of a-z 0-9 . _ - and starts with a letter or digit.

@@ -6,7 +6,7 @@
 
 // "READY=1", "STOPPING=1". Without NOTIFY_SOCKET, or when nobody listens: nothing happens.
 void notify_service(const char *state);
-// Within what time systemd wants to hear "WATCHDOG=1" again; 0: it does not.
+// How long systemd waits at most for the next "WATCHDOG=1"; 0: it does not wait for any.
 int64_t notify_watchdog_ns(void);
 // Writes the text and closes the descriptor; −1: nothing. Nobody reading is no error.
 void notify_ready(int fd, const char *text);

@@ -17,11 +17,12 @@
 
 #include "common/base/err.h"
 
-// What an absolute path is relative to the root ("." for itself); any other as it is. ERR_INVALID.
+// Makes an absolute path relative to the root ("." for the root itself); leaves any other as it is.
+// ERR_INVALID.
 int root_relative(const char *root, const char *path, const char **out, struct err *e);
 // O_CLOEXEC is always set.
 int root_open(const char *root, const char *path, int flags, mode_t mode, int *fd, struct err *e);
 // Makes one directory; *there: something of that name was there already, which is no error.
 int root_mkdir(const char *root, const char *path, mode_t mode, bool *there, struct err *e);
-// The path as seen without a root ("/data/x"), for messages and to be given here again.
+// The path with its root in front ("/data/x"), for messages; the functions here take it too.
 int root_join(const char *root, const char *path, char *out, size_t size, struct err *e);

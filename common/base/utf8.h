@@ -9,7 +9,7 @@
 size_t utf8_length(const char *s, size_t left);
 // The character of a sequence of this length.
 uint32_t utf8_decode(const char *s, size_t length);
-// Control characters of ASCII (a tab and a newline are none) and of Latin-1 (C1), and Unicode's
+// Control characters of ASCII (tab and newline do not count) and of Latin-1 (C1), and Unicode's
 // marks of direction and separators of lines: they move a terminal's cursor, give it orders, or
 // turn the order of what a reader sees around.
 bool utf8_steers(uint32_t character);

@@ -42,7 +42,7 @@ enum commit_state {
     COMMIT_ABORTED,
     COMMIT_DELETING,
     COMMIT_GONE, // deleted; kept so that a late report still gets its answer
-    COMMIT_LOST, // somebody removed the folder that it was in; kept for the same
+    COMMIT_LOST, // somebody removed the folder that it was in; kept for the same reason
     COMMIT_STATES
 };
 const char *commit_state_name(enum commit_state s);

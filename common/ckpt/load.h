@@ -32,7 +32,7 @@ int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
                 struct err *e);
 
-// So many damaged checkpoints are remembered by whoever looks for a good one.
+// How many damaged checkpoints are remembered, at most, while a good one is looked for.
 enum { DAMAGED_MAX = 64 };
 // The newest checkpoint that opens and verifies. `refused` (may be null) is called for each one that
 // is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the

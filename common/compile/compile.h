@@ -40,13 +40,13 @@ int compiled_stage(const struct compiled *c, int rank);
 const struct program *compiled_program(const struct compiled *c, enum program_kind k, int stage);
 const struct memory *compiled_memory(const struct compiled *c, int stage);
 
-// What a step may be: its instructions are held at once.
+// How many instructions a step may have: all of them are in memory at once.
 enum { COMPILE_MOST_INSTRS = 1 << 20 };
 
 // What no job says: for measurements, to find a bug, and for callers that want errors alone.
 struct compile_options {
     bool as_read;  // collectives stay where their results are read: no overlap (order.h)
-    bool unhashed; // for who asks for memory alone: `hash` stays empty
+    bool unhashed; // for callers that ask for memory alone: `hash` stays empty
     bool hasty;    // explain_job() looks for no warning whose fix takes trials
 };
 

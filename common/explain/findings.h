@@ -70,5 +70,5 @@ void findings_init(struct findings *f, const struct job *job, struct arena *a);
 // The finding is copied. One of the same code, tensor and axes is kept once.
 void findings_add(struct findings *f, const struct finding *one);
 const struct finding *findings_first_error(const struct findings *f); // null: none
-// Axes that an error names: with it mended they will cut something. UNUSED_AXIS is none of these errors.
+// Axes that some error other than UNUSED_AXIS names: once that is mended they will cut something.
 axis_set findings_blamed_axes(const struct findings *f);

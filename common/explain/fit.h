@@ -4,9 +4,10 @@
 // What would help is not guessed: settings are put into the job, and each job so made is compiled.
 // First those that keep mesh, dtype and batch (optimiser state or weights cut on the batch axes,
 // remat, more microbatches), one at a time and then one on top of the other; what fits is told as a
-// fix, in the order of the table. Where none does: other meshes of the same devices (fit_mesh.h), then
-// bf16, then the largest smaller batch (fit_batch.h), and only then more devices. A job of many layers
-// is compiled with a few first: what is far beyond the device by that is not tried as a whole.
+// fix, in the order of the table. Where none does: other meshes of the same devices (fit_mesh.h),
+// then bf16, then the largest smaller batch (fit_batch.h), and only then more devices. A job of
+// many layers is first compiled with a few of them. Settings that are far beyond the device by that
+// estimate are not tried with all.
 #pragma once
 #include "common/compile/compile.h"
 #include "common/explain/device_models.h"

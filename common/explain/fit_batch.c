@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The largest batch that fits. See fit_batch.h. What a job needs grows about linearly with its batch:
-// between one that fits and one that does not, the line tells which to try next; halves do after that
-// has not ended soon.
+// The largest batch that fits. See fit_batch.h. What a job needs grows about linearly with its
+// batch. So the next batch to try lies where a line between one that fits and one that does not
+// meets the device's memory; after many tries it lies in the middle.
 #include "common/explain/fit_batch.h"
 
 enum { STRAIGHT = 6 };

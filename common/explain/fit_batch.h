@@ -3,8 +3,8 @@
 #pragma once
 #include "common/explain/fit_try.h"
 
-// Of the job with these settings, up to its own batch: the largest that fits, while the next one that
-// divides does not. 0: not even the smallest that divides fits.
+// Returns the largest batch with which the job and these settings fit, up to the job's own; the
+// next larger one that divides does not fit. 0: no batch that divides fits.
 int64_t fit_batch_largest(struct fitting *f, const struct settings *s);
 // "data.batch=N", behind these settings.
 void fit_batch_put(const struct fitting *f, struct settings *s, int64_t batch);

@@ -11,7 +11,7 @@ void picture_schedule(const struct compiled *c, int width, struct buf *out);
 void picture_memory(const struct compiled *c, int width, struct buf *out);
 
 void put_times(struct buf *out, const char *utf8, int times);
-// Blanks behind it, or its end left out.
+// Puts the text into so many columns: with blanks behind it, or without its end.
 void put_padded(struct buf *out, const char *utf8, int columns);
 
 // A table with frames. Texts are asked for when they are shown; they are arena-owned or literal.

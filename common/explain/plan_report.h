@@ -24,6 +24,6 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
 void report_text(const struct report *r, struct buf *out);
 void report_json(const struct report *r, struct json_out *w); // one object
 // Prints all errors that the compiler has found in the job of a file, a line each with its fixes;
-// where it came to no findings, the one failure.
+// or, if compiling failed before there were findings, that one failure.
 void report_errors(const char *file, const struct findings *found, const struct err *e,
                    struct buf *out);

@@ -5,6 +5,6 @@
 #include "common/compile/compile.h"
 #include "common/explain/findings.h"
 
-// Adds EXPERTS_ALONE, SIZE_UNRULED and REDUNDANT findings. The last has no word of axes that an error
+// Adds EXPERTS_ALONE, SIZE_UNRULED and REDUNDANT findings. REDUNDANT leaves out axes that an error
 // among the findings `f` names.
 void repeated_check(const struct compiled *c, const struct job *job, struct findings *f);

@@ -4,8 +4,8 @@
 #include "common/compile/shard/sharding.h"
 #include "common/model/language/model_program.h"
 
-// A size that is a multiple of one that has a rule, and says not that it is like it: a program is
-// right without, and its weights are whole where those beside them are cut.
+// A size that is a multiple of another, which has a rule, but does not say that it is like it. The
+// program computes the same, but its weights stay whole where those beside them are cut.
 struct unruled {
     const struct model_size *size, *base; // inner = 4 * mlp, mlp
 };
@@ -14,9 +14,9 @@ struct unruled {
 // global shapes. Returns their number; 0 too for a model without a text.
 int unruled_find(const struct job *job, const struct rules *rules, const struct graph *g,
                  struct arena *a, const struct unruled **out);
-// The size of the program that no rule names and that most elements are of, among the parameters of
-// which no rule cuts any dimension and no spec cuts one on the axes; null: there is none. `share`: of
-// all parameters.
+// Looks at the parameters that no rule cuts and no spec cuts on these axes. Returns the size, among
+// those that no rule names, that most of their elements have; null: there is none. `share`: how
+// much of all parameters that is.
 const struct model_size *unruled_find_largest(const struct job *job, const struct sharding *s,
                                               const struct mesh *m, const struct graph *g,
                                               axis_set axes, double *share);

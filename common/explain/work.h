@@ -9,7 +9,7 @@
 
 struct work {
     double utilisation; // FLOPs of the unpartitioned graph over those of all devices together
-    axis_set repeated;  // axes over which a share of the products worth a word is repeated
+    axis_set repeated;  // axes over which enough of the products is repeated to report it
     axis_set dense;     // over which most of the products that are not experts' are
 };
 // Of the train program's partitioned graph.
@@ -35,8 +35,9 @@ const char *rules_text(const struct compiled *c, const struct job *job,
 // warning.
 bool rules_try(const struct compiled *c, const struct job *job, const struct rules_change *r,
                struct work *out);
-// Rules that share the work out so well that no finding of it is left: true. Else false, and the change
-// is the best that was found, empty if none helps. It adds one rule after another, the one that helps
-// most, and cuts embed and seq, which costs collectives in each layer, only where nothing else does.
+// Searches for rules that share the work out so well that nothing of it is reported any more: true.
+// Else false, and `best` is the best change that was found, empty if none helps. The search adds
+// one rule after another, the one that helps most, and cuts embed and seq, which costs collectives
+// in each layer, only where nothing else does.
 bool rules_search(const struct compiled *c, const struct job *job, struct rules_change *best,
                   struct work *then);

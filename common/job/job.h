@@ -177,8 +177,8 @@ struct job_errors {          // zeroed: none
 int job_load(struct arena *a, const struct schema *schema, const char *path,
              const char *const *overrides, int n_overrides, struct job *out,
              struct job_errors *errs);
-// As job_load, but of a text in memory. Errors name `file`; null: the text is a resolved job, whose
-// lines nobody has seen, so errors name none. `base_dir` may be null (".").
+// As job_load, but of a text in memory. Errors name `file`; null: the text is a resolved job, and
+// errors name no lines, since its user never saw them. `base_dir` may be null (".").
 int job_parse(struct arena *a, const struct schema *schema, const char *file, const char *base_dir,
               const char *text, size_t len, const char *const *overrides, int n_overrides,
               struct job *out, struct job_errors *errs);

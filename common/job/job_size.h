@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How large a job may be that is to run. A plan may be of any size, and takes its time: whoever is
-// to run a job asks this before planning it.
+// The bound on jobs that run. A plan may be of any size, and then takes long, so whoever is about
+// to run a job checks this before planning it.
 #pragma once
 #include "common/job/job.h"
 

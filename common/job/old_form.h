@@ -5,8 +5,8 @@
 #include "common/job/reading.h"
 
 // A job that says `schema: 1` gets the keys that its model section has today, so that checkpoints
-// and coordinators of that time go on. Of these, and of resolved jobs of schema 2 without
-// the program's text, sizes that the program has got since are what they were.
+// and coordinators of that time go on. In these, and in resolved jobs of schema 2 that lack the
+// program's text, a size that the program has gained since gets the value that was built in then.
 void upgrade_tree(struct reading *r);
 // Whether it was a key of the model section and is none today.
 bool is_old_key(const char *key);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // resources.threads where a job file names none: 0 until the job first starts. Whoever starts it
 // then decides by the cores that are there and writes the number into the resolved job, since
-// another one may round products otherwise: the job keeps it wherever it goes on.
+// another number may round products otherwise. The job keeps it wherever it continues.
 #pragma once
 #include "common/base/arena.h"
 #include "common/job/job.h"
@@ -28,7 +28,7 @@ static inline const char *threads_print_why(struct arena *a, const char *host, i
     "decided when the job first starts: a host's cores divided by its devices, of the job's " \
     "poorest host"
 
-// A job file that names none goes on with those of the job as it was begun.
+// A job file that names no number continues with the one that the job began with.
 static inline void threads_keep(struct job *now, const struct job *before)
 {
     if (!now->resources.threads)

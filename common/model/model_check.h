@@ -5,7 +5,8 @@
 #include "common/explain/unruled.h"
 #include "common/job/job.h"
 
-// What the text gives a name: the dimensions that it has, once for each place.
+// A name that the text gives a value, with the value's dimensions: once for each line that gives it
+// one.
 struct model_named {
     int line;
     const char *name, *dims; // "[batch, seq, embed]"

@@ -4,7 +4,8 @@
 //
 // Every register but an input that is broadcast has the labels of the output. Registers are the
 // inputs in order (LINEAR: the product, then the operands from the third on), then what the steps
-// make. Numbers are f32 on the way, whatever the operands are: what is left out is their rounding.
+// make. Numbers are f32 between the steps, whatever the operands are, so they are not rounded
+// there.
 #pragma once
 #include "common/op/op.h"
 

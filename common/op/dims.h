@@ -21,9 +21,9 @@ void dims_init(struct dims *d, struct arena *a);
 enum dim dims_id(struct dims *d, const char *name);
 const char *dims_name(const struct dims *d, enum dim id); // "batch"; "-" for DIM_NONE
 
-// From now on `id` is cut by the rule of `like` where it has none of its own; a circle is left as
-// it was. Heads of keys are like heads from the start,
-// groups of samples like the batch, and places of an expert like the sequence.
+// From now on `id` is cut by the rule of `like` where it has none of its own; a call that would
+// close a circle changes nothing. Heads of keys are like heads from the start, groups of samples
+// like the batch, and places of an expert like the sequence.
 void dims_set_like(struct dims *d, enum dim id, enum dim like);
 // The dimension that an id is like; DIM_NONE: it is like none.
 enum dim dims_like(const struct dims *d, enum dim id);

@@ -124,8 +124,8 @@ uint64_t rpc_call(struct rpc_channel *c, const struct rpc_method *m,
 // For both ends of a call. Packs the message at once, so that it stays the caller's. Returns 0 for
 // an unknown call too.
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e);
-// Whether more than a sixteenth of what may wait does: time to leave out what can be. Unknown
-// calls: no.
+// Whether the call's queue is more than a sixteenth full, so that what can be left out should be.
+// False for an unknown call.
 bool rpc_lags(struct rpc *r, uint64_t call);
 // Read the stream's next message. The first is read unasked, at both ends.
 void rpc_more(struct rpc *r, uint64_t call);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: a program that no one gave a name, with what weft's own have no use for. As the job has it.
+// For tests: a program of a user's own that uses what weft's programs do not, as text within a job.
 #pragma once
 
 // A program of one's own: attention from products, a mask and a softmax, its heads' products in f32.

@@ -66,9 +66,9 @@ void agent_drain(struct agent *g, const char *reason, int64_t now, int64_t kill_
                  struct agent_out *out);
 void agent_kill_all(struct agent *g, struct agent_out *out);
 void agent_forget_all(struct agent *g); // nothing lives, and a new incarnation begins
-// What was sent up before `before_ns` and was not answered is to go up again.
+// Marks what was sent up before `before_ns` and was not answered, so that it goes up again.
 void agent_repeat(struct agent *g, int64_t before_ns);
-// Attached: what was left unsent while nobody was there is looked at.
+// Called when the agent has attached: looks at what was left unsent meanwhile.
 void agent_resume(struct agent *g);
 // Draws the consequences of what happened, sends what is unsent, frees what is over.
 void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out);

@@ -92,7 +92,8 @@ struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t
 void attempts_remove(struct local_attempt *at); // frees it; no process of it lives
 struct attempt_rank *attempts_find_rank(const struct local_attempt *at, int rank);
 
-// The greatest epoch of a job of which nothing lives here and nothing ever will; 0: none.
+// The greatest epoch of a job that was reaped here, so that no process of it will ever live again;
+// 0: none.
 uint64_t attempts_reaped_epoch(const struct attempts *t, const char *job);
 void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch);
 void attempts_forget_reaped(struct attempts *t); // of all jobs

@@ -110,8 +110,8 @@ struct collective_ticket {
 int collective_start(struct communicator *c, const struct collective_args *a,
                      struct collective_ticket *out, struct err *e);
 int collective_wait(struct communicator *c, const struct collective_ticket *t, struct err *e);
-// Works on what is open without waiting for anybody; moved (may be null): something went on. It has
-// no deadline, and sees only deaths that a wait has seen: who must have the result comes to
-// collective_wait in the end.
+// Moves open operations on without waiting for anybody; *moved (may be null) tells whether any did.
+// It has no deadline, and knows only of deaths that a wait has seen. So whoever needs the result
+// calls collective_wait in the end.
 int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,
                    bool *moved, struct err *e);

@@ -15,12 +15,12 @@
 //   open ──► memory ──► communicator… ──► prepare… ──┬──► start ──► wait ──┬──► close
 //                                                    └──────◄──────────────┘
 //
-// Before and after are as on the stream: `start` takes the operand as the work queued on q before it
-// leaves it, and what is queued on q after `wait` sees the result. Between the two the plan keeps operand and result in
-// place, and nothing queued touches them. Neither call needs to wait for the device, nor the device
-// for the host: a transport of the device's own queues its work behind events and returns. One that
-// needs the host (host_transport) blocks it in `wait`, and in `start` where the operand must be
-// there first.
+// The stream's order counts: `start` reads the operand as the work that was queued on q before it
+// leaves it, and work that is queued on q after `wait` sees the result. Between the two the plan
+// keeps operand and result in place, and nothing queued touches them. Neither call needs to wait
+// for the device, nor the device for the host: a transport of the device's own queues its work
+// behind events and returns. One that needs the host (host_transport) blocks it in `wait`, and in
+// `start` where the operand must be there first.
 //
 // All ranks start the collectives of one communicator in the same order. Starts and waits of
 // different communicators may come in different orders on different ranks, and none of that may

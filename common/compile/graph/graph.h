@@ -168,8 +168,8 @@ int64_t graph_part_slots(const struct graph *g); // of all parts
 //
 // In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's
 // is cast once a step (and stage), by the first microbatch, in the parameter's own cut, so that
-// what is gathered is the copy. (Beside a value made in f32 both stay.) Models name no dtype:
-// an output has its first float operand's.
+// what is gathered is the copy. (An op that also reads a value made in f32 reads the leaf as it
+// is.) Models name no dtype: an output has its first float operand's.
 struct op_output {
     int n;
     const enum dim *dims;

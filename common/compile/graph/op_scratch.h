@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of the op table (optable.h): how many bytes of scratch an op asks for, by the shapes of its
-// operands. What ends in _cuda is the GPU's, as are parts and what products ask for.
+// operands. Functions whose name ends in _cuda answer for the GPU alone, as do those of parts and
+// of products (gemm).
 // Inside common/compile/graph/ only.
 #pragma once
 #include "common/compile/graph/optable.h"

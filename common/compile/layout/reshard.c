@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reshards. See reshard.h.
 //
-// Best first over the specs that lie between: few, since a step only works on what differs from the
-// target. Each state knows the one before it, and so the path that leads to it; paths are compared
-// by (bytes, steps, kinds).
+// A best-first search over the specs that lie between. They are few, since a step only works on
+// what differs from the target. Each state knows the one before it, and so the path that leads to
+// it; paths are compared by (bytes, steps, kinds).
 #include "common/compile/layout/reshard.h"
 
 #include <string.h>

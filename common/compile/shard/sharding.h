@@ -57,8 +57,8 @@ struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, in
 
 // The spec that the rules give a value: an axis used by an earlier dimension is skipped.
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);
-// The dimension whose rule this one has: its own, or that of the next that it is like; DIM_NONE: it
-// has none.
+// The dimension whose rule cuts this one: itself, or the nearest one that it is like and that has a
+// rule; DIM_NONE: no rule cuts it.
 enum dim rules_dim(const struct rules *r, enum dim dim);
 const struct dim_cut *rules_axes(const struct rules *r, enum dim dim);
 // The spec a parameter, or a value at an activation point, is to have.

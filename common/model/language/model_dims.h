@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of a program's dimensions, for who speaks of them: rules of sharding.
+// The names of a program's dimensions: those that rules of sharding may use.
 #pragma once
 #include "common/model/language/model_program.h"
 

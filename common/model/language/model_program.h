@@ -48,8 +48,8 @@ struct model_program {
 int model_program_read(const char *name, const char *text, size_t len,
                        const struct model_program **out, struct model_errors *errs);
 
-// A text without its comments, empty lines and blanks at the ends of lines: what they differ in does
-// not make texts two models.
+// A text without its comments, empty lines and blanks at the ends of lines. Texts that differ only
+// in these are one model.
 void model_text_print_bare(const char *text, struct buf *to);
 
 // The first line of the heading: what the model is.

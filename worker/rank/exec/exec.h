@@ -43,16 +43,18 @@ int exec_tune(struct exec *x, bool time, struct err *e);
 // parameters are now: after they were drawn or restored, on the stream. Updates keep them.
 int exec_copies(struct exec *x, struct err *e);
 
-// The device memory taken, whoever took it, is what the plan said. Holds after the opening of all
-// that a rank opens, and after training.
+// Checks that the device memory that was taken, by whomever, is what the plan said. This must hold
+// once the rank has opened everything, and after training.
 int exec_check_memory(const struct exec *x, struct err *e);
 
 // Runs one program from start to end: a whole step. The metrics vector is then in its buffer, and
 // everything is queued on the stream (exec_stream).
 int exec_run(struct exec *x, enum program_kind kind, struct err *e);
-// What runs from here on is of this step: the page has it once the device comes here.
+// What runs from here on belongs to this step. The progress page shows it once the device has come
+// here.
 int exec_step(struct exec *x, int64_t step, struct err *e);
-// The page has all that the device has come to. It has so soon anyway; before it is read, at once.
+// Brings the progress page up to where the device is, at once, for whoever is about to read it. By
+// itself it follows a moment later.
 void exec_tell(struct exec *x);
 
 // A buffer of a program by name ("layers/0/weight", "images", "hyper"), null when it has none.
@@ -70,8 +72,9 @@ int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, st
 int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e);
 int exec_inputs_end(struct exec *x, struct err *e);
 struct lane *exec_inputs(struct exec *x);
-// What outlives a step, as it is now: copied by exec_save between begin and end, beside the next
-// step, which waits before it changes any of it. exec_saves tells when the copies have come.
+// A save of what outlives a step, as it is now: exec_save copies it, between begin and end. The
+// copies run beside the next step, which waits for them before it changes anything that is saved.
+// exec_saves tells when the copies have come.
 int exec_saves_begin(struct exec *x, struct err *e);
 int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
 int exec_saves_end(struct exec *x, struct err *e);

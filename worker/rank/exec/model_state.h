@@ -24,7 +24,7 @@ int state_open(struct state *s, struct arena *a, const struct compiled *c, struc
 // Parameters are drawn by global index, so every mesh begins with the same ones; optimiser state is
 // zero. As many threads draw as are said.
 int state_init(struct state *s, uint64_t seed, int threads, struct err *e);
-// Reads what was saved. Both leave the copies of parameters (as other types) equal to them.
+// Reads what was saved. Both also make the parameters' copies in the compute dtype anew.
 int state_restore(struct state *s, struct load *from, struct err *e);
 // Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);

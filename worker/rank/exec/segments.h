@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segments: a program cut where the host must act (at collectives, unless their transport is
-// captured too), and where the work of another stream has to do with it. What lies between is
-// queued without the host looking at it, so it is captured once and replayed as one graph.
+// captured too), and where its stream meets another: where its inputs have been read, and before it
+// changes what a save still copies. What lies between is queued without the host looking at it, so
+// it is captured once and replayed as one graph.
 // Inside worker/rank/exec/ only.
 //
 //   FRESH ── first run, op by op ──► WARM ── second run, captured ──► GRAPH ── replayed ──►

@@ -18,6 +18,7 @@ struct rank_cores {
 
 // Those of this process.
 void rank_cores_read(const char *host, struct rank_cores *out);
-// What a device has for its threads: the least that any of n ≥ 1 ranks has of its cores when it
-// shares them with those of its host that may run on one of them too. `why` says whose.
+// Returns how many threads a device may have. Each of the n ≥ 1 ranks shares its cores with the
+// ranks of its host that may run on any of them too; the smallest share counts, and `why` says
+// whose it is.
 int64_t rank_cores_share(const struct rank_cores *ranks, int n, char *why, size_t size);

@@ -48,6 +48,6 @@ struct metrics;
 int metrics_open(const char *path, const char *run_id, int64_t restored_step, struct metrics **out,
                  struct err *e);
 // Non-finite numbers are written as null and listed under "nonfinite". A row that cannot be written
-// whole is not there at all; the next one may be again.
+// whole is left out; a later one may be written again.
 int metrics_write(struct metrics *m, const struct step_row *row, struct err *e);
 void metrics_close(struct metrics *m); // null is fine

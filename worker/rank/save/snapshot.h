@@ -53,8 +53,8 @@ struct snapshot_config {
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank);
-// Succeeds without memory for staging too: `snapshot_can_stage` is false then, and a save that is
-// not skipped fails as a shard.
+// Succeeds even without memory for staging. Then `snapshot_can_stage` is false, and a save that is
+// begun all the same reports a failed shard.
 int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct err *e);
 // Abandons what is open (its directory stays for the next fence), joins the thread.
 void snapshot_free(struct snapshot *s);
