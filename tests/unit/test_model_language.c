@@ -255,7 +255,7 @@ static void layers_of_functions_are_the_models(void **state)
          "model\n  x = f(images) if sampling else g: f(images)\n  if training\n    k = 1\n"
          "  loss = x\n",
          3},
-        // Numbers hold no layers, whatever they are reckoned with.
+        // Numbers hold no layers, whatever they are made of.
         {"let f(x)\n  repeat n\n    y = x\n  return x * 8\n"
          "model\n  repeat f(0.125)\n    x = images\n  loss = x if f(1) > 2 else 1\n",
          1},

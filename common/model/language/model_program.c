@@ -7,7 +7,7 @@
 #include "common/base/json.h"
 #include "common/base/utf8.h"
 #include "common/model/language/model_sizes.h"
-#include "common/model/language/reckon.h"
+#include "common/model/language/size_expression.h"
 
 static const double LARGEST_WHOLE = 1 << 24, LARGEST_NUMBER = 1e300; // where a size says nothing
 
@@ -35,7 +35,7 @@ static const char *copy_slice(struct size_reader *r, int begin, int end)
     return s;
 }
 
-static bool read_range(struct size_reader *r, struct reckoning *by, struct model_size *s)
+static bool read_range(struct size_reader *r, struct size_scope *by, struct model_size *s)
 {
     struct number low, high;
     bool number = s->kind == MODEL_NUMBER;
@@ -43,7 +43,7 @@ static bool read_range(struct size_reader *r, struct reckoning *by, struct model
     s->max = number ? LARGEST_NUMBER : LARGEST_WHOLE;
     if (!s->line->low)
         return true;
-    if (!reckon(by, s->line->low, &low) || !reckon(by, s->line->high, &high))
+    if (!evaluate_size(by, s->line->low, &low) || !evaluate_size(by, s->line->high, &high))
         return false;
     s->min = low.value;
     s->max = high.value;
@@ -73,7 +73,7 @@ static bool read_size(struct size_reader *r, const struct written_size *line)
 {
     struct model_program *p = r->program;
     struct number v = {0};
-    struct reckoning by = {p, r->value, p->nsizes, -1, r->errs};
+    struct size_scope by = {p, r->value, p->nsizes, -1, r->errs};
     struct model_size s = {.name = line->name,
                            .comment = line->comment,
                            .written = copy_slice(r, line->begin, line->end),
@@ -81,7 +81,7 @@ static bool read_size(struct size_reader *r, const struct written_size *line)
                            .at = line->at,
                            .line = line};
     if (line->value) {
-        if (!reckon(&by, line->value, &v))
+        if (!evaluate_size(&by, line->value, &v))
             return false;
         s.kind = v.list ? MODEL_LIST : v.whole ? MODEL_WHOLE : MODEL_NUMBER;
         s.derived = reads_sizes(line->value);

@@ -8,7 +8,7 @@
 
 #include "common/base/json.h"
 #include "common/base/suggest.h"
-#include "common/model/language/reckon.h"
+#include "common/model/language/size_expression.h"
 
 struct resolving {
     const struct model_program *program;
@@ -156,7 +156,7 @@ static bool check_divides(struct resolving *r, const struct model_size *s, struc
 }
 
 // A default such as embed / heads that comes out as no whole number.
-static bool check_quotient(struct resolving *r, struct reckoning *by, const struct model_size *s,
+static bool check_quotient(struct resolving *r, struct size_scope *by, const struct model_size *s,
                            double v)
 {
     const struct expr *e = s->line->value, *under;
@@ -165,8 +165,9 @@ static bool check_quotient(struct resolving *r, struct reckoning *by, const stru
     struct number over, divisor = {0};
     const char *blamed = by->blamed < 0 ? s->name : r->program->sizes[by->blamed].name;
     bool quotient = e->kind == EXPR_OPERATOR && e->sign == SIGN_DIV &&
-                    reckon(by, e->arg[0], &over) && reckon(by, under = e->arg[1], &divisor) &&
-                    number_is_whole(over.value) && number_is_whole(divisor.value) && under->name;
+                    evaluate_size(by, e->arg[0], &over) &&
+                    evaluate_size(by, under = e->arg[1], &divisor) && number_is_whole(over.value) &&
+                    number_is_whole(divisor.value) && under->name;
     if (quotient)
         model_error_size(r->errs, s->at, blamed,
                          "%s = %s is %.0f / %.0f, no whole number: %s of %s, or a %s of its own "
@@ -192,14 +193,14 @@ static bool check_value(struct resolving *r, const struct model_size *s, struct 
     return fine;
 }
 
-static bool pad_size(struct resolving *r, struct reckoning *by, const struct model_size *s,
+static bool pad_size(struct resolving *r, struct size_scope *by, const struct model_size *s,
                      struct model_size_value *v)
 {
     struct number multiple = number_of(1, true);
     v->padded = s->kind == MODEL_WHOLE ? (int64_t)v->number.value : 0;
     if (!s->line->padded)
         return true;
-    if (!reckon(by, s->line->padded, &multiple))
+    if (!evaluate_size(by, s->line->padded, &multiple))
         return false;
     if (multiple.list || !number_is_whole(multiple.value) || multiple.value < 1 ||
         multiple.value > 1 << 24) {
@@ -218,11 +219,12 @@ static bool resolve_size(struct resolving *r, int i, const struct model_given *g
 {
     const struct model_size *s = &r->program->sizes[i];
     struct model_size_value *v = &r->value[i];
-    struct reckoning by = {r->program, r->value, i, -1, r->errs};
+    struct size_scope by = {r->program, r->value, i, -1, r->errs};
     v->given = given != NULL;
-    bool fine = given ? take_given(r, s, given, &v->number)
-                      : s->kind == MODEL_CHOICE || (reckon(&by, s->line->value, &v->number) &&
-                                                    check_quotient(r, &by, s, v->number.value));
+    bool fine = given
+                    ? take_given(r, s, given, &v->number)
+                    : s->kind == MODEL_CHOICE || (evaluate_size(&by, s->line->value, &v->number) &&
+                                                  check_quotient(r, &by, s, v->number.value));
     fine = fine && check_value(r, s, given ? nowhere : s->at, v->number);
     return fine && (!r->fine || pad_size(r, &by, s, v));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as programs reckon with them: whole ones, others, and lists of whole ones.
+// Numbers as programs compute with them: whole ones, others, and lists of whole ones.
 // Inside common/model/language/ only.
 #pragma once
 #include "common/model/language/syntax.h"

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions of sizes. See reckon.h.
-#include "common/model/language/reckon.h"
+// Expressions of sizes. See size_expression.h.
+#include "common/model/language/size_expression.h"
 
 #include <string.h>
 
 #include "common/base/suggest.h"
 
-static bool tell_fault(struct reckoning *r, const struct expr *e, const char *fault)
+static bool report_fault(struct size_scope *r, const struct expr *e, const char *fault)
 {
     if (fault)
         model_error_at(r->errs, e->at, "%s", fault);
     return !fault;
 }
 
-static bool read_size(struct reckoning *r, const struct expr *e, const char *name, int *size)
+static bool read_size(struct size_scope *r, const struct expr *e, const char *name, int *size)
 {
     *size = name ? model_size_find(r->program, name) : -1;
     if (*size >= 0 && *size < r->n) {
@@ -32,14 +32,14 @@ static bool read_size(struct reckoning *r, const struct expr *e, const char *nam
     return false;
 }
 
-static bool reckon_path(struct reckoning *r, const struct expr *e, struct number *out)
+static bool evaluate_path(struct size_scope *r, const struct expr *e, struct number *out)
 {
     int size;
     if (e->has_dims || e->init || !read_size(r, e, e->name, &size))
-        return e->has_dims || e->init ? tell_fault(r, e, "a parameter is no size") : false;
+        return e->has_dims || e->init ? report_fault(r, e, "a parameter is no size") : false;
     if (r->program->sizes[size].kind == MODEL_CHOICE)
-        return tell_fault(r, e,
-                          "a choice of words: compare it (== WORD), or pick a list's item (by)");
+        return report_fault(r, e,
+                            "a choice of words: compare it (== WORD), or pick a list's item (by)");
     *out = r->value[size].number;
     return true;
 }
@@ -53,7 +53,8 @@ static int find_word(const struct model_size *s, const char *word)
 }
 
 // activation == relu: a choice and a word of it. False: it is no such comparison.
-static bool reckon_word(struct reckoning *r, const struct expr *e, struct number *out, bool *fine)
+static bool evaluate_word(struct size_scope *r, const struct expr *e, struct number *out,
+                          bool *fine)
 {
     bool compares = e->sign == SIGN_EQ || e->sign == SIGN_NE;
     const struct expr *a = e->arg[0];
@@ -63,33 +64,33 @@ static bool reckon_word(struct reckoning *r, const struct expr *e, struct number
         return false;
     read_size(r, a, a->name, &size);
     int word = find_word(&r->program->sizes[size], e->arg[1]->name);
-    *fine = word >= 0 || tell_fault(r, e->arg[1], "none of the words of that choice");
+    *fine = word >= 0 || report_fault(r, e->arg[1], "none of the words of that choice");
     *out = number_of((r->value[size].number.value == word) == (e->sign == SIGN_EQ), true);
     return true;
 }
 
-static bool reckon_operator(struct reckoning *r, const struct expr *e, struct number *out)
+static bool evaluate_operator(struct size_scope *r, const struct expr *e, struct number *out)
 {
     struct number a, b = {0};
     const char *fault;
     bool fine;
-    if (reckon_word(r, e, out, &fine))
+    if (evaluate_word(r, e, out, &fine))
         return fine;
-    if (!reckon(r, e->arg[0], &a) || (e->n > 1 && !reckon(r, e->arg[1], &b)))
+    if (!evaluate_size(r, e->arg[0], &a) || (e->n > 1 && !evaluate_size(r, e->arg[1], &b)))
         return false;
     *out = number_apply(e->sign, a, b, &fault);
-    return tell_fault(r, e, fault);
+    return report_fault(r, e, fault);
 }
 
-static bool reckon_list(struct reckoning *r, const struct expr *e, struct number *out)
+static bool evaluate_list(struct size_scope *r, const struct expr *e, struct number *out)
 {
     int64_t *item = arena_array(r->errs->arena, int64_t, e->n);
     for (int i = 0; i < e->n; i++) {
         struct number one;
-        if (!reckon(r, e->arg[i], &one))
+        if (!evaluate_size(r, e->arg[i], &one))
             return false;
         if (one.list || !number_is_whole(one.value))
-            return tell_fault(r, e->arg[i], "a list holds whole numbers");
+            return report_fault(r, e->arg[i], "a list holds whole numbers");
         item[i] = (int64_t)one.value;
     }
     *out = (struct number){.list = true, .n = e->n, .item = item};
@@ -97,7 +98,7 @@ static bool reckon_list(struct reckoning *r, const struct expr *e, struct number
 }
 
 // [12, 24] by variant: the item of the choice's word.
-static bool reckon_by(struct reckoning *r, const struct expr *e, struct number *out)
+static bool evaluate_by(struct size_scope *r, const struct expr *e, struct number *out)
 {
     int size, words = 0;
     const struct expr *list = e->arg[0];
@@ -105,7 +106,8 @@ static bool reckon_by(struct reckoning *r, const struct expr *e, struct number *
         return false;
     const struct model_size *choice = &r->program->sizes[size];
     if (choice->kind != MODEL_CHOICE || list->kind != EXPR_LIST)
-        return tell_fault(r, e, "`by` takes a list and the name of a choice: [12, 24] by variant");
+        return report_fault(r, e,
+                            "`by` takes a list and the name of a choice: [12, 24] by variant");
     while (choice->words[words])
         words++;
     if (list->n != words) {
@@ -113,10 +115,10 @@ static bool reckon_by(struct reckoning *r, const struct expr *e, struct number *
                        words);
         return false;
     }
-    return reckon(r, list->arg[(int)r->value[size].number.value], out);
+    return evaluate_size(r, list->arg[(int)r->value[size].number.value], out);
 }
 
-static bool reckon_call(struct reckoning *r, const struct expr *e, struct number *out)
+static bool evaluate_call(struct size_scope *r, const struct expr *e, struct number *out)
 {
     const struct number_function *f = number_function(e->name);
     enum { MOST = 2 };
@@ -127,13 +129,13 @@ static bool reckon_call(struct reckoning *r, const struct expr *e, struct number
         return false;
     }
     for (int i = 0; i < e->n && i < MOST; i++)
-        if (!reckon(r, e->arg[i], &arg[i]))
+        if (!evaluate_size(r, e->arg[i], &arg[i]))
             return false;
     *out = number_call(r->errs->arena, f, arg, e->n, &fault);
-    return tell_fault(r, e, fault);
+    return report_fault(r, e, fault);
 }
 
-bool reckon(struct reckoning *r, const struct expr *e, struct number *out)
+bool evaluate_size(struct size_scope *r, const struct expr *e, struct number *out)
 {
     struct number condition;
     *out = number_of(0, true);
@@ -142,21 +144,21 @@ bool reckon(struct reckoning *r, const struct expr *e, struct number *out)
         *out = number_of(e->number, e->whole);
         return true;
     case EXPR_PATH:
-        return reckon_path(r, e, out);
+        return evaluate_path(r, e, out);
     case EXPR_CALL:
-        return reckon_call(r, e, out);
+        return evaluate_call(r, e, out);
     case EXPR_OPERATOR:
-        return reckon_operator(r, e, out);
+        return evaluate_operator(r, e, out);
     case EXPR_CHOOSE:
-        return reckon(r, e->arg[1], &condition) &&
-               reckon(r, e->arg[condition.value != 0 ? 0 : 2], out);
+        return evaluate_size(r, e->arg[1], &condition) &&
+               evaluate_size(r, e->arg[condition.value != 0 ? 0 : 2], out);
     case EXPR_LIST:
-        return reckon_list(r, e, out);
+        return evaluate_list(r, e, out);
     case EXPR_BY:
-        return reckon_by(r, e, out);
+        return evaluate_by(r, e, out);
     case EXPR_RENAME:
     case EXPR_SCOPE:
         break;
     }
-    return tell_fault(r, e, "this is for the model section: a size is made of numbers and sizes");
+    return report_fault(r, e, "this is for the model section: a size is made of numbers and sizes");
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include "common/model/language/model_sizes.h"
 
-struct reckoning {
+struct size_scope {
     const struct model_program *program;
     const struct model_size_value *value; // of the sizes before
     int n;                                // how many these are
@@ -13,4 +13,4 @@ struct reckoning {
 };
 
 // False: the expression has no value, which has been reported.
-bool reckon(struct reckoning *r, const struct expr *e, struct number *out);
+bool evaluate_size(struct size_scope *r, const struct expr *e, struct number *out);
