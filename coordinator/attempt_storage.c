@@ -84,7 +84,8 @@ static void tell_passed_over(struct passed_over *p, int64_t step, const char *na
     job_event(p->at->job, &n, "%s", text);
 }
 
-// A checkpoint that lies in the folder and is not gone on from would else be lost without a word.
+// Tells of each checkpoint in the folder that is damaged or cannot be one of weft's, so that it is
+// not passed over without a word.
 static void tell_unused(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct passed_over p = {.at = at, .host = host_name(at->hosts->host)};

@@ -14,7 +14,8 @@
 // How long a fenced incarnation is remembered. A process that comes back later is still stopped, by
 // the epochs of its jobs.
 enum { FENCED_DAYS = 30 };
-// Fences kept of each host, the newest: only who lies has more incarnations in so short a time.
+// How many fences are kept of each host, the newest ones: only a host that lies has more
+// incarnations in so short a time.
 enum { FENCED_MAX = 64 };
 // A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
 enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
@@ -294,7 +295,7 @@ static void mark_busy(struct host *h, const Weft__V1__AttemptHere *at)
     }
 }
 
-// Sentences for people, of a worker's choice.
+// Notes which kinds of devices the host lacks and why, in the worker's own sentences.
 static void take_lacks(struct arena *a, struct host *h, const Weft__V1__Register *r)
 {
     h->nlacks = 0;

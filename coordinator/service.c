@@ -417,7 +417,7 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
     s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
 }
 
-// Its question may have come in this very pass: that a call has closed is said only once.
+// Forgets what the call asked in this very pass, since its end is told only once.
 static void on_client_gone(struct service *s, uint64_t call)
 {
     for (int i = 0; i < s->n; i++) {

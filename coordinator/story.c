@@ -34,7 +34,8 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = r->eval_accuracy;
 }
 
-// Threads are a CPU device's. A job that began under an older coordinator has no word of its own.
+// Only CPU devices have threads. Who decided them is empty for a job that began under an older
+// coordinator.
 static void fill_threads(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
     if (j->kind != JOB_CPU)

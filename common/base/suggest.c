@@ -29,7 +29,7 @@ static int edit_distance(const char *a, int n, const char *b, int m)
     return d[n][m];
 }
 
-// What is a slip of the fingers: one edit, and one more for every three letters. A word of three
+// How many edits still count as a slip: one, and one more for every three letters. A word of three
 // letters with another first one is another word: tpu is no cpu.
 static bool is_slip(const char *word, const char *known, int shorter, int edits)
 {

@@ -126,7 +126,7 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
     return rc;
 }
 
-// What a step may be: its bytes are counted in 64 bits.
+// The most bytes of a step: they are counted in 64 bits.
 static const double MOST_BYTES = (double)((uint64_t)1 << 60); // of all buffers of a device
 
 // Refuses a program too long to be lowered.
@@ -144,7 +144,7 @@ static int check_length(struct pipeline *p, const struct graph *cut, int64_t mic
                    (long long)(COMPILE_MOST_INSTRS / each));
 }
 
-// Refuses buffers that no sum of bytes would be right of.
+// Refuses buffers so large that sums of their bytes would overflow.
 static int check_bytes(struct pipeline *p, struct program *const *programs)
 {
     double bytes = 0;

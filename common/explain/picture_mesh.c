@@ -271,7 +271,7 @@ static const char *print_numbers(struct arena *a, const struct seen *f, const ch
                : arena_printf(a, "%s%lld-%lld%s", f->before, f->first, f->last, end);
 }
 
-// The number of a layer where its family's name has its first "*", and one more member's.
+// Counts one more name of a family: its layer's number stands at the family's first "*".
 static void count_in(struct seen *f, const char *name, struct arena *a)
 {
     const char *star = strchr(f->name, '*');

@@ -49,7 +49,8 @@ static void add_row(struct plan_table *t, const struct plan_row *row, const char
         map_put(&t->known, key, (void *)(uintptr_t)t->n);
 }
 
-// A layer that says the same twice has two rows: each then stands for the layers' first, or second.
+// A layer that says the same twice has two rows: one stands for the first of each layer, one for
+// the second.
 static void add_layered_row(struct plan_table *t, struct plan_row *row)
 {
     int layer = atoi(row->cell[t->name] + row->begin);

@@ -139,7 +139,7 @@ static void check_multiples(struct repeat_checker *k)
     }
 }
 
-// That a dimension has no rule is worth a word where it holds most of the parameters.
+// A dimension without a rule is reported only where it holds most of the parameters.
 static void check_largest(struct repeat_checker *k)
 {
     axis_set axes = find_weight_axes(k);

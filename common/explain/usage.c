@@ -69,7 +69,7 @@ static void find_unused_axes(const struct compiled *c, const struct job *job, st
     }
 }
 
-// What the gathers of weights that should not be cut so would send.
+// Counts the bytes that are sent to gather weights that should not be cut so.
 static void count_gathers(const struct cost *cost, struct findings *f)
 {
     for (int i = 0; i < f->n; i++)

@@ -155,8 +155,8 @@ static bool batch_divides(const struct compiled *c, const struct job *job, const
     return job->data.batch / job->train.microbatches % mesh_product(&c->mesh, axes) == 0;
 }
 
-// What there is to say against a sharding: errors, and warnings that would take the place of one that is
-// to go.
+// Counts what speaks against a sharding: errors, and warnings that would replace the one that the
+// change removes.
 static int count_objections(const struct compiled *c, const struct job *job,
                             const struct sharding *s, struct arena *a)
 {
@@ -218,7 +218,7 @@ static enum dim find_ruled(const struct cut_search *s, enum dim d)
     return ruled == DIM_NONE ? d : ruled;
 }
 
-// Whether a job may have a rule of it.
+// Whether a job may give the dimension a rule.
 static bool may_have_rule(const struct cut_search *s, enum dim d)
 {
     const char *name = d == DIM_NONE ? "" : dims_name(s->c->dims, d);
@@ -241,7 +241,7 @@ static void note_dim(struct cut_search *s, enum dim d, double flops)
     s->ndims += at == s->ndims;
 }
 
-// Whether a collective for each product comes of its cut.
+// Whether cutting the dimension costs a collective for each product.
 static bool is_costly(enum dim d)
 {
     return d == DIM_EMBED || d == DIM_SEQ;

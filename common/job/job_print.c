@@ -72,8 +72,8 @@ static bool is_free_key(const char *path)
     return false;
 }
 
-// A setting in words that are equal where it means the same: of a program's text the comments say
-// nothing of what is learnt.
+// A setting as text that is equal where it means the same: the comments of a program, which change
+// nothing that is learnt, are left out.
 static void print_meaning(const struct schema_row *row, const void *field, struct buf *to)
 {
     if (row->type == SCHEMA_TEXT)

@@ -201,7 +201,7 @@ static bool is_scope(const struct graph *g, const char *name)
     return any;
 }
 
-// Layers of one path, which may have the same parameters, are layers apart.
+// Layers with one path may share parameters, but each is a layer of its own.
 static void set_layer_scope(struct builder *b)
 {
     if (!*b->prefix)

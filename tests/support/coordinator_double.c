@@ -5,17 +5,21 @@
 //
 //   coordinator-double ADDRESS LOG [WORD…]
 //
-// LOG gets a line for each mutating call. Words: "mute" takes a Submit and dies before it answers;
-// "plans" takes one and is not done with it;
-// "break" dies after three updates of a Watch; "apart" has a second host, and only that one an address;
-// "moves" has another attempt once logs are followed, and ends when that call was given up; "cuts"
-// cuts off who follows logs, three times, then ends the job, and LOG gets how many lines were asked for
-// each time; "pours" sends who follows logs a line every 10 ms, and goes on after the job's end, and
-// who watches more than states hears of 4,000 steps before that end;
-// "evals" sends who watches an evaluation with each update; "wordy" says 900 letters of each job, also
-// where it refuses;
-// "hostile" puts what steers a terminal, and a second line, into every text; STATE (FAILED, HELD, …) is how the job ends; a
-// watch does not end with QUEUED.
+// LOG gets a line for each mutating call. A watch does not end with QUEUED. The words:
+//
+//   mute     takes a Submit and dies before it answers
+//   plans    takes a Submit and never finishes planning it
+//   break    dies after three updates of a Watch
+//   apart    has a second host, and only that one has an address
+//   moves    has another attempt once logs are followed, and ends when that call was given up
+//   cuts     cuts followers of logs off three times, then ends the job; LOG gets how many lines were
+//            asked for each time
+//   pours    sends followers of logs a line every 10 ms, also after the job's end; a watcher of more
+//            than states gets 4,000 steps before that end
+//   evals    sends watchers an evaluation with each update
+//   wordy    says 900 letters of each job, also where it refuses
+//   hostile  puts a second line, and what steers a terminal, into every text
+//   STATE    FAILED, HELD, …: how the job ends
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -32,8 +32,8 @@ struct span operation_slice(const struct communicator *c, const struct operation
 static bool find_slot(struct communicator *c, int member)
 {
     const struct peer_page *p = c->members[member]->page;
-    // A slot without a key ends nothing: a remote peer tells us its keys only where we are a
-    // member, so its page has gaps.
+    // A slot without a key does not end the list: a remote peer tells us its keys only where we are
+    // a member, so its page has gaps.
     for (int i = 0; i < COMMUNICATORS; i++)
         if (atomic_load_explicit(&p->communicators[i].key, memory_order_acquire) == c->key) {
             c->slots[member] = i;

@@ -209,7 +209,7 @@ static int wait_for(const struct greet *g, int fd, short events)
     return ERR_TIMEOUT;
 }
 
-// Who reads that a host is not reached should know who said where it is.
+// An error that a host is not reached also says who told its address.
 #define WHOSE "; weft-worker --address (of a solo rank: --listen) says where its host is reached"
 
 static bool is_of_address(int error)

@@ -24,7 +24,8 @@ struct sockets {
 static void socket_wake(struct world *w, struct peer *p)
 {
     (void)w;
-    // A full socket means that it has wake-ups to read; a broken one is seen by the next nap.
+    // If its socket is full, the peer has wake-ups to read anyway. A broken socket is seen by the
+    // next nap.
     (void)!send(p->fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -180,8 +180,8 @@ bool world_step(struct world *w)
     return w->moved = pumped || stepped;
 }
 
-// Between a store and the look at what the other side stores: `sleeping` and the notes. gcc warns
-// that the thread sanitizer does not see it; all accesses around it are atomic anyway.
+// A fence between our store and our look at what the other side stores: `sleeping` and the notes.
+// gcc warns that the thread sanitizer does not see it; all accesses around it are atomic anyway.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"

@@ -88,8 +88,8 @@ static void copy_node(struct remat *r, int node)
     r->due[node] = false;
 }
 
-// Makes `value` again for `reader`, after what that takes: first what is missing is marked, from
-// there back, then it is copied in the forward's order.
+// Makes `value` again for `reader`, and before it what it is made from. First all that is missing
+// is marked, from `value` backwards; then it is copied in the forward's order.
 static int make_again(struct remat *r, int value, const struct node *reader)
 {
     struct graph *g = r->g;

@@ -141,8 +141,9 @@ static int get_buffer(struct lowering *l, int root, int m)
     return b < 0 ? make_buffer(l, root, m) : b;
 }
 
-// A copy is made of its parameter: that is there with it, though no instruction may read it (it is
-// frozen), and comes first: what is gathered of the copy bears the same name (program_find).
+// A copy is made from its parameter, so the parameter has a buffer too, even if no instruction
+// reads it (it is frozen). The parameter's comes first, since what is gathered of the copy has the
+// same name (program_find).
 static struct view make_view(struct lowering *l, int value, int m)
 {
     uint64_t offset;

@@ -321,9 +321,10 @@ static int find_slot_before(const struct schedule *s, int at, double time)
     return at;
 }
 
-// Starts each receive before its message is there, as it is if nobody waits for a receiver: then
-// nobody does. At the very moment would be too late: two stages that send to each other would both
-// wait for the other's next slot. Messages of one stream are received as they are sent.
+// Starts each receive before the time at which its message comes if no sender waits for a receiver;
+// then none has to. Starting it at that very time would be too late: two stages that send to each
+// other would both wait for the other's next slot. Messages of one stream are received as they are
+// sent.
 static void place_receives(struct schedule_run *r, int stage)
 {
     int first[PHASE_UPDATE];

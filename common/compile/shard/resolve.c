@@ -23,7 +23,7 @@ static bool holds_stages(const struct resolver *r, int axis)
     return axis >= 0 && r->mesh->stages >> axis & 1;
 }
 
-// A name that stands more than once in a list is one fact, however many do.
+// All names that stand more than once in a list are one fact together.
 static void report_repeated(struct resolver *r, const struct fact *at, const struct job_names *list)
 {
     struct fact f = *at;

@@ -589,7 +589,7 @@ int exec_check_memory(const struct exec *x, struct err *e)
     const struct memory *m = find_memory(x);
     struct device_info info;
     x->o.backend->device.info(x->o.device, &info);
-    // A window that is but the mirror of the device's memory is the host's staging.
+    // A window that only mirrors the device's memory counts as the host's staging memory.
     bool window = !x->separate && x->region[REGION_SHARED];
     uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
     if (have == m->arena)

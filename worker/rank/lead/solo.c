@@ -279,8 +279,8 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct assign
     return rc;
 }
 
-// The job has changed since DIR was written: it goes on so, unless it is to end before the step that
-// it has come to.
+// The job has changed since DIR was written. It continues as it is now, unless it would end before
+// the step that it has reached.
 static int settle_changes(struct solo *s, const struct assignment *a, struct err *e)
 {
     if (a->restore && a->restore_step > s->job.train.steps)

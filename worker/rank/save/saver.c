@@ -129,8 +129,8 @@ static void join_algorithms(struct saver *s)
                                  fused && *s->o.algorithms ? "\n" : "", s->o.algorithms);
 }
 
-// Memory that the device copies to at full speed. Without it a save holds up the computation, but
-// it is as good.
+// Memory that the device copies to at full speed. Without it a save delays the computation, and is
+// otherwise the same.
 static void take_staging(struct saver *s)
 {
     uint64_t bytes = snapshot_staging_bytes(&s->deal, s->o.assignment->rank);

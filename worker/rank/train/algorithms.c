@@ -86,7 +86,7 @@ static void add_to_record(struct buf *record, const char *section)
     buf_clear(&all);
 }
 
-// What is another device's is left alone. *own, may be null: what was taken.
+// Choices of another device are left alone. *own, may be null: what was taken.
 static int import_sections(const struct algorithms_options *o, const char *text, struct buf *own,
                            struct err *e)
 {

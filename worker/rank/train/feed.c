@@ -126,7 +126,8 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     pthread_mutex_lock(&f->lock);
     if (f->next > f->o.first)
         f->state[slot ^ 1] = SLOT_EMPTY;
-    // A thread that waits for an empty slot is told below: while this one is not full it does not.
+    // The thread is signalled below only. While this slot is not full it still reads into it, so it
+    // does not wait for an empty one.
     while (f->state[slot] != SLOT_FULL && !f->err.code)
         pthread_cond_wait(&f->changed, &f->lock);
     if (f->state[slot] == SLOT_FULL) {
