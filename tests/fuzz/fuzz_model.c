@@ -27,9 +27,10 @@ static void check_places(const struct model_errors *errs, const char *text, size
 }
 
 static int build(struct arena *a, const struct model_sizes *sizes, enum program_kind kind,
-                 struct graph *g, struct err *e)
+                 bool outside, struct graph *g, struct err *e)
 {
-    const struct model_run run = {.kind = kind, .batch = 2, .step_batch = 4, .seed = 1};
+    const struct model_run run = {
+        .kind = kind, .batch = 2, .step_batch = 4, .seed = 1, .outside = outside};
     struct dims *dims = arena_new(a, struct dims);
     dims_init(dims, a);
     graph_init(g, a, dims, e);
@@ -38,6 +39,21 @@ static int build(struct arena *a, const struct model_sizes *sizes, enum program_
     must(rc != ERR_INTERNAL);
     must(rc || (g->loss >= 0 && g->nnodes <= MODEL_MAX_NODES));
     return rc;
+}
+
+// Built twice it is the same, and has the layers that were counted: of functions too, or not.
+static void build_each(struct arena *a, const struct model_sizes *sizes, bool outside,
+                       const struct model_facts *facts)
+{
+    for (int k = 0; k < PROGRAM_KINDS; k++) {
+        struct graph g, again;
+        struct err e = {0};
+        int first = build(a, sizes, (enum program_kind)k, outside, &g, &e);
+        must(first || !facts || facts->unclear || g.nlayers == facts->layers ||
+             (k == PROGRAM_SAMPLE && g.nlayers < facts->layers));
+        must(build(a, sizes, (enum program_kind)k, outside, &again, &e) == first);
+        must(g.nnodes == again.nnodes && g.nvalues == again.nvalues);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
@@ -52,16 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     check_places(&errs, (const char *)bytes, len);
     if (!rc) {
         must(model_sizes_resolve(p, NULL, 0, &sizes, &errs) == 0);
-        bool counted = !model_facts_find(&sizes, false, &facts, &errs);
-        check_places(&errs, (const char *)bytes, len);
-        for (int k = 0; k < PROGRAM_KINDS; k++) {
-            struct graph g, again;
-            struct err e = {0};
-            int first = build(&a, &sizes, (enum program_kind)k, &g, &e);
-            must(first || !counted || facts.unclear || g.nlayers == facts.layers ||
-                 (k == PROGRAM_SAMPLE && g.nlayers < facts.layers));
-            must(build(&a, &sizes, (enum program_kind)k, &again, &e) == first);
-            must(g.nnodes == again.nnodes && g.nvalues == again.nvalues);
+        for (int outside = 0; outside < 2; outside++) {
+            bool counted = !model_facts_find(&sizes, outside, &facts, &errs);
+            check_places(&errs, (const char *)bytes, len);
+            build_each(&a, &sizes, outside, counted ? &facts : NULL);
         }
     }
     arena_clear(&a);
