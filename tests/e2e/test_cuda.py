@@ -102,6 +102,18 @@ def test_packed_heads_have_the_losses_of_the_cpu(place, cuda, layout):
     assert ways and all(" packed 3 " in x for x in ways), ways
 
 
+def test_latent_attention_has_the_losses_of_the_cpu(place, cuda):
+    """In bf16 its two pairs of scores, of 8 and 8 elements a head, are joined for the library on the GPU."""
+    meshes.put_text(place)
+    job = {**meshes.decoder("jaxformer"), "precision": {"compute": "bf16"}}
+    job["train"] = {**job["train"], "steps": 4}
+    far, near = pair(place, cuda, job, {"mesh": {"tp": 2}})
+    assert_losses_agree(far, near, LOSS["bf16"])
+    lines = far.checkpoints()[-1].manifest["numerics"]["algorithms"].splitlines()
+    ways = [x for x in lines if x.startswith("attention") and "x8+8:8 " in x]
+    assert len(ways) == 2 and all("= cudnn-" in x for x in ways), lines
+
+
 def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     job = on("cuda", model(place, toy, "mlp", "f32"))
     job["train"]["steps"] = 200
