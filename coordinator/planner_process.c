@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/child.h"
 #include "common/job/job_size.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
@@ -32,31 +32,13 @@ struct request_sizes {
 static int spawn_process(struct planner_process *p, const char *program, int socket, struct err *e)
 {
     char memory[32], *argv[] = {strdup(program), strdup("--planner"), memory, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
+    const struct child_file files[] = {{socket, SOCKET_FD}, {p->job, JOB_FD}, {-1, -1}};
     snprintf(memory, sizeof memory, "%lld", (long long)p->memory);
-    posix_spawn_file_actions_init(&files);
-    posix_spawnattr_init(&attributes);
-    posix_spawn_file_actions_adddup2(&files, socket, SOCKET_FD);
-    posix_spawn_file_actions_adddup2(&files, p->job, JOB_FD);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setpgroup(&attributes, 0); // so that Ctrl-C reaches the coordinator alone
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              POSIX_SPAWN_SETPGROUP);
-    int rc = posix_spawn(&p->pid, program, &files, &attributes, argv, environ);
-    posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attributes);
+    int rc = child_start(&(struct child_start){.program = program, .argv = argv, .files = files},
+                         &p->pid);
     free(argv[0]);
     free(argv[1]);
-    if (!rc)
-        return 0;
-    p->pid = 0;
-    errno = rc;
-    return err_errno(e, ERR_INTERNAL, "cannot start %s to plan the job", program);
+    return rc ? err_errno(e, ERR_INTERNAL, "cannot start %s to plan the job", program) : 0;
 }
 
 int planner_process_start(struct planner_process *p, const char *program, int64_t memory,

@@ -7,9 +7,6 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +19,6 @@
 #include "common/base/buf.h"
 #include "common/base/child.h"
 #include "common/base/clock.h"
-#include "common/base/deadline.h"
 #include "common/base/json.h"
 
 #define PROBE_NS (60 * CLOCK_S) // a driver may take its time
@@ -44,43 +40,13 @@ static int start_probe(const char *rank, const char *kind, int cpus, int out, pi
                     frame_text("--devices"),
                     count,
                     NULL};
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t at;
-    sigset_t none;
+    const struct child_file files[] = {{out, 1}, {out, 2}, {-1, -1}};
     snprintf(count, sizeof count, "%d", cpus);
     if (cpus <= 0)
         argv[4] = NULL;
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&fa);
-    posix_spawnattr_init(&at);
-    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&fa, out, 1);
-    posix_spawn_file_actions_adddup2(&fa, out, 2);
-    posix_spawnattr_setsigmask(&at, &none);
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK);
-    errno = posix_spawn(pid, rank, &fa, &at, argv, environ);
-    posix_spawnattr_destroy(&at);
-    posix_spawn_file_actions_destroy(&fa);
-    return errno ? err_errno(e, ERR_INVALID, "cannot start %s", rank) : 0;
-}
-
-static int read_answer(int fd, struct buf *b, struct err *e)
-{
-    int64_t until = clock_mono_ns() + PROBE_NS;
-    for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t now = clock_mono_ns();
-        if (now > until || b->len > ANSWER_MAX)
-            return err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
-        if (poll(&p, 1, deadline_wait_ms(until, now)) <= 0)
-            continue;
-        buf_reserve(b, 4096);
-        ssize_t n = read(fd, b->data + b->len, 4095);
-        if (n <= 0)
-            return 0;
-        b->len += (size_t)n;
-        b->data[b->len] = 0;
-    }
+    const struct child_start start = {
+        .program = rank, .argv = argv, .files = files, .our_group = true};
+    return child_start(&start, pid) ? err_errno(e, ERR_INVALID, "cannot start %s", rank) : 0;
 }
 
 // Tells why the probe failed. What it said itself is the cause; people read it far from here, so
@@ -106,8 +72,8 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     int rc = start_probe(rank, kind, cpus, p[1], &pid, e);
     close(p[1]);
     if (!rc) {
-        rc = read_answer(p[0], answer, e);
-        if (!child_end(pid, rc ? 0 : END_NS, &status) && !rc)
+        bool told = child_read(p[0], ANSWER_MAX, clock_mono_ns() + PROBE_NS, answer);
+        if (!child_end(pid, told ? END_NS : 0, &status) || !told)
             rc = err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
         if (!rc && status)
             rc = tell_refusal(rank, kind, buf_str(answer), e);

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -443,28 +442,15 @@ static int open_ends(struct proc *p, struct ends *theirs, struct err *e)
 static int start_process(struct proc *p, char *const *argv, const struct ends *theirs,
                          struct err *e)
 {
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t at;
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&fa);
-    posix_spawnattr_init(&at);
-    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&fa, theirs->text, 1);
-    posix_spawn_file_actions_adddup2(&fa, theirs->text, 2);
-    posix_spawn_file_actions_adddup2(&fa, theirs->socket, RANK_FD);
-    posix_spawn_file_actions_adddup2(&fa, theirs->lock, RANK_LOCK_FD);
-    posix_spawnattr_setsigmask(&at, &none);
-    posix_spawnattr_setsigdefault(&at, &all);
-    posix_spawnattr_setpgroup(&at, 0); // a terminal's Ctrl-C is the worker's, not the ranks'
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                      POSIX_SPAWN_SETPGROUP);
-    int failed = posix_spawn(&p->pid, p->s->c.rank, &fa, &at, argv, environ);
-    posix_spawnattr_destroy(&at);
-    posix_spawn_file_actions_destroy(&fa);
-    errno = failed;
-    return failed ? err_errno(e, ERR_INTERNAL, "cannot start %s", p->s->c.rank) : 0;
+    const struct child_file files[] = {{theirs->text, 1},
+                                       {theirs->text, 2},
+                                       {theirs->socket, RANK_FD},
+                                       {theirs->lock, RANK_LOCK_FD},
+                                       {-1, -1}};
+    const struct child_start start = {.program = p->s->c.rank, .argv = argv, .files = files};
+    if (child_start(&start, &p->pid))
+        return err_errno(e, ERR_INTERNAL, "cannot start %s", p->s->c.rank);
+    return 0;
 }
 
 static int watch_process(struct proc *p, struct err *e)

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/cli/programs.h"
@@ -86,15 +87,18 @@ static int open_log(const struct own_daemon *d, struct err *e)
 
 static int start_daemon(struct own_daemons *m, struct own_daemon *d, struct err *e)
 {
-    int pass[] = {m->lifeline[0], d == &m->daemon[OWN_WORKER] ? m->ready[1] : -1, -1};
     int log = open_log(d, e);
     if (log < 0)
         return ERR_IO;
-    int pid = start_program(d->argv, log, pass, e);
+    int life = m->lifeline[0], ready = d == &m->daemon[OWN_WORKER] ? m->ready[1] : -1;
+    const struct child_file files[] = {{log, 1}, {log, 2}, {life, life}, {ready, ready}, {-1, -1}};
+    const struct child_start start = {.program = d->argv[0], .argv = d->argv, .files = files};
+    int failed = child_start(&start, &d->pid);
+    if (failed)
+        err_errno(e, ERR_IO, "cannot start %s", d->argv[0]);
     close(log);
-    if (pid < 0)
+    if (failed)
         return ERR_IO;
-    d->pid = pid;
     d->begun_ns = clock_mono_ns();
     d->next_ns = 0;
     return 0;

@@ -10,6 +10,8 @@
 // groups of their own, so a Ctrl-C at the terminal is ours alone. Orphaned ranks come to us (a
 // subreaper), so that daemons_stop returns when no process is left.
 #pragma once
+#include <sys/types.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -21,7 +23,7 @@ struct own_daemon {
     const char *name; // of its program
     char program[4096], log[4200];
     char *argv[24];
-    int pid;          // 0 while it does not run
+    pid_t pid;        // 0 while it does not run
     int failures;     // in a row
     int64_t begun_ns; // when it was started last
     int64_t next_ns;  // when to start it again

@@ -3,7 +3,6 @@
 // could) or bad (something will fail), with what to do. Exit 1 when one is bad.
 #include <fcntl.h>
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,6 @@
 
 #include "common/base/child.h"
 #include "common/base/clock.h"
-#include "common/base/deadline.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -74,24 +72,20 @@ static void check_programs(struct check *c)
 static int read_program_output(char *const *argv, struct buf *out, struct err *e)
 {
     int p[2], status = 0;
-    char chunk[4096];
-    ssize_t n;
+    pid_t pid;
     int64_t end = clock_mono_ns() + HEAR_S * CLOCK_S;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_IO, "pipe"), -1;
-    int pid = start_program(argv, p[1], NULL, e);
+    const struct child_file files[] = {{p[1], 1}, {p[1], 2}, {-1, -1}};
+    const struct child_start start = {.program = argv[0], .argv = argv, .files = files};
+    int failed = child_start(&start, &pid);
+    if (failed)
+        err_errno(e, ERR_IO, "cannot start %s", argv[0]);
     close(p[1]);
-    struct pollfd pf = {.fd = p[0], .events = POLLIN};
-    while (pid > 0 && out->len < HEAR_BYTES && clock_mono_ns() < end &&
-           poll(&pf, 1, deadline_wait_ms(end, clock_mono_ns())) >= 0)
-        if (pf.revents) {
-            n = read(p[0], chunk, sizeof chunk);
-            if (n <= 0)
-                break;
-            buf_append(out, chunk, (size_t)n);
-        }
+    if (!failed)
+        (void)child_read(p[0], HEAR_BYTES, end, out);
     close(p[0]);
-    if (pid < 0)
+    if (failed)
         return -1;
     if (!child_end(pid, clock_mono_ns() < end ? END_S * CLOCK_S : 0, &status))
         return err_set(e, ERR_DEVICE, "it does not end"), -1;

@@ -11,7 +11,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/attempt/life.h"
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/rank/lead/rank_output.h"
@@ -68,9 +68,7 @@ static void kill_all(struct spawn *s, int sig)
 static int start_child(struct spawn *s, int rank, char *const *argv, struct err *e)
 {
     struct child *c = &s->children[rank];
-    posix_spawn_file_actions_t fa;
-    posix_spawnattr_t at;
-    sigset_t blocked, all;
+    sigset_t blocked;
     int p[2], rc = 0;
     if (pipe2(p, O_CLOEXEC))
         return err_errno(e, ERR_INTERNAL, "cannot make a pipe");
@@ -81,26 +79,13 @@ static int start_child(struct spawn *s, int rank, char *const *argv, struct err 
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);
     sigaddset(&blocked, SIGINT);
-    sigfillset(&all);
-    posix_spawn_file_actions_init(&fa);
-    posix_spawnattr_init(&at);
-    posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-    if (rank > 0)
-        posix_spawn_file_actions_adddup2(&fa, p[1], 1);
-    posix_spawn_file_actions_adddup2(&fa, p[1], 2);
-    posix_spawnattr_setsigmask(&at, &blocked);
-    posix_spawnattr_setsigdefault(&at, &all);
-    posix_spawnattr_setpgroup(&at, 0);
-    posix_spawnattr_setflags(&at, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                      POSIX_SPAWN_SETPGROUP);
-    if ((errno = posix_spawn(&c->pid, "/proc/self/exe", &fa, &at, argv, environ))) {
+    const struct child_file files[] = {{p[1], 2}, {rank > 0 ? p[1] : -1, 1}, {-1, -1}};
+    const struct child_start start = {
+        .program = "/proc/self/exe", .argv = argv, .files = files, .blocked = &blocked};
+    if (child_start(&start, &c->pid))
         rc = err_errno(e, ERR_INTERNAL, "cannot start rank %d", rank);
-        c->pid = 0;
-    } else {
+    else
         s->alive++;
-    }
-    posix_spawnattr_destroy(&at);
-    posix_spawn_file_actions_destroy(&fa);
     close(p[1]);
     return rc;
 }
