@@ -219,16 +219,16 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
 // The text of one program at a time, since those of all stages may be very long together.
 static void hash_programs(struct compiled *c)
 {
-    struct sha256 sum;
+    struct xxh3 *sum = xxh3_new();
     struct buf text = {0};
-    sha256_init(&sum);
     for (int i = 0; i < c->nprograms; i++)
         for (int k = 0; k < c->nstages; k++) {
             buf_reset(&text);
             dump_program(compiled_program(c, (enum program_kind)i, k), &text);
-            sha256_update(&sum, text.data, text.len);
+            xxh3_update(sum, text.data, text.len);
         }
-    sha256_final_hex(&sum, c->hash);
+    hash128_hex(xxh3_digest(sum), c->hash);
+    xxh3_free(sum);
     buf_clear(&text);
 }
 

@@ -28,8 +28,8 @@ struct lowering {
     struct arena maps; // what is needed while lowering
     int microbatches, stage, axis;
     struct sharing sharing;
-    int *buffer;                             // root · microbatches + m → buffer, −1
-    int workspace;                           // buffer, −1 before an op wants one
+    int **buffers; // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
+    int workspace; // buffer, −1 before an op wants one
     int pending[COLLECTIVES_OPEN], npending; // started and not waited for, in order
     int *open, nopen, open_cap;              // the same of sends and receives
     struct unpack *unpacks;                  // results of collectives that nobody read yet
@@ -114,7 +114,7 @@ static const char *name_buffer(const struct lowering *l, const struct value *v)
     return name;
 }
 
-static int make_buffer(struct lowering *l, int root, int m)
+static int make_buffer(struct lowering *l, int root)
 {
     struct program *p = l->p;
     const struct value *v = &l->g->values[root];
@@ -131,14 +131,17 @@ static int make_buffer(struct lowering *l, int root, int m)
                          .first = p->ninstrs,
                          .last = p->ninstrs};
     b->bytes = (uint64_t)shape_count(&b->shape) * dtype_size(b->dtype) * (uint64_t)b->copies;
-    l->buffer[root * l->microbatches + m] = at;
     return at;
 }
 
 static int get_buffer(struct lowering *l, int root, int m)
 {
-    int b = l->buffer[root * l->microbatches + m];
-    return b < 0 ? make_buffer(l, root, m) : b;
+    int **of = &l->buffers[root];
+    if (!*of)
+        *of = arena_array(&l->maps, int, l->microbatches);
+    if (!(*of)[m])
+        (*of)[m] = 1 + make_buffer(l, root);
+    return (*of)[m] - 1;
 }
 
 // A copy is made from its parameter, so the parameter has a buffer too, even if no instruction
@@ -583,11 +586,8 @@ static void list_receives(struct lowering *l)
 
 static void init_lowering(struct lowering *l)
 {
-    size_t n = (size_t)l->g->nvalues * (size_t)l->microbatches;
     l->workspace = l->scope = -1;
-    l->buffer = arena_array(&l->maps, int, n);
-    for (size_t i = 0; i < n; i++)
-        l->buffer[i] = -1;
+    l->buffers = arena_array(&l->maps, int *, l->g->nvalues);
     list_nodes(l);
     list_receives(l);
     sharing_find(&l->sharing, l->g, l->mesh, l->stage, &l->maps);

@@ -43,8 +43,8 @@ enum instr_kind { INSTR_OP, INSTR_START, INSTR_WAIT, INSTR_MARK, INSTR_SEND, INS
 
 struct view { // a buffer, or a part of it
     int buffer;
-    uint64_t offset;   // of a microbatch
     struct dim_cut by; // bound by the rank: `step` bytes further for each place on these axes
+    uint64_t offset;   // of a microbatch
     uint64_t step;
 };
 
