@@ -108,15 +108,26 @@ VFN vf v_gelu(vf x)
     return x * v_gate(x);
 }
 
+// σ(x) and σ(x)·(1 − σ(x)), from one exponential: e^−|x| loses neither of what is near 0.
+struct logistic {
+    vf value, slope;
+};
+
+VFN struct logistic v_logistic(vf x)
+{
+    vf t = v_exp((vf)((vi)x | INT32_MIN));
+    vf large = 1.0f / (1.0f + t), small = t * large;
+    return (struct logistic){v_select(x < 0.0f, small, large), large * small};
+}
+
 // Beyond ±10 the slope is 1 or 0 in f32; clamping keeps its parts finite.
 VFN vf v_gelu_slope(vf x)
 {
     vf c = v_clamp(x, -10, 10);
-    vf gate = v_gate(c);
-    vf du2 = 1.59576912f * v_fma(c * c, v_set(3 * 0.044715f), v_set(1));
     vf u2 = c * 1.59576912f * v_fma(c * c, v_set(0.044715f), v_set(1));
-    vf rest = 1.0f / (1.0f + v_exp(u2)); // 1 − gate
-    return v_fma(c * gate * rest, du2, gate);
+    vf du2 = 1.59576912f * v_fma(c * c, v_set(3 * 0.044715f), v_set(1));
+    struct logistic gate = v_logistic(u2);
+    return v_fma(c * gate.slope, du2, gate.value);
 }
 
 VFN vf v_sigmoid(vf x)
@@ -133,7 +144,6 @@ VFN vf v_silu(vf x)
 VFN vf v_silu_slope(vf x)
 {
     vf c = v_clamp(x, -80, 80); // beyond, the slope is 0 or 1 in f32; clamped, its parts are finite
-    vf gate = 1.0f / (1.0f + v_exp(-c));
-    vf rest = 1.0f / (1.0f + v_exp(c)); // 1 − gate
-    return v_fma(c * gate, rest, gate);
+    struct logistic gate = v_logistic(c);
+    return v_fma(c, gate.slope, gate.value);
 }
