@@ -40,6 +40,13 @@ void rig_find_backend(void)
     setenv("WEFT_BACKEND_DIR", path, 0);
 }
 
+int rig_set_up(void **state)
+{
+    (void)state;
+    rig_find_backend();
+    return 0;
+}
+
 void rig_open(struct rig *r, int threads, const char *isa)
 {
     struct err e = {0};

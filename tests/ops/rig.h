@@ -23,6 +23,7 @@ bool rig_is_cuda(void);
 // The folder of the libraries, for a test that is run by hand: two above the program, where the
 // CUDA backend's emulated twin lies in tests/cuda.
 void rig_find_backend(void);
+int rig_set_up(void **state); // the same, as the set-up of a group of tests
 // isa: WEFT_CPU_ISA; null: the machine's best. CUDA: neither counts, guard zones are on.
 void rig_open(struct rig *r, int threads, const char *isa);
 void rig_close(struct rig *r);

@@ -244,13 +244,6 @@ static void loops_are_whole_while_another_thread_copies(void **state)
     rig_close(&r);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,5 +259,5 @@ int main(void)
         cmocka_unit_test(events_and_streams_are_done_at_once),
         cmocka_unit_test(loops_are_whole_while_another_thread_copies),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

@@ -23,13 +23,6 @@ static struct err e;
             fail_msg("%s: %s", #call, e.text); \
     } while (0)
 
-static int setup(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    return 0;
-}
-
 static int open_rig(void **state)
 {
     (void)state;
@@ -510,5 +503,5 @@ int main(void)
         CASE(marks_of_new_memory_count_from_what_it_holds),
         CASE(a_captured_mark_marks_at_every_replay),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

@@ -133,18 +133,11 @@ static void an_element_has_one_value_wherever_it_lies(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(functions_are_as_exact_as_they_say),
         cmocka_unit_test(an_element_has_one_value_wherever_it_lies),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

@@ -3,6 +3,7 @@
 // tokens made by a formula, and a step of the f64 interpreter on it.
 #pragma once
 #include "common/compile/layout/zigzag.h"
+#include "tests/unit/compare_values.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 8, SEQ = 8, VOCAB = 21 }; // 21 ids in 24 rows
@@ -87,26 +88,21 @@ static inline void decoder_step(struct interp *x)
     decoder_step_in(x, &(struct zigzag){SEQ, 1});
 }
 
-// Every parameter of `whole` against `parts`; slack 0: to the bit.
-static inline void compare_to(const struct interp *whole, const struct interp *parts, double slack,
-                              const char *what)
+// Two forms of one model, `off` without what `on` is made with, make the same step.
+static inline void expect_equal_steps(const struct fixture *off, const struct fixture *on,
+                                      bool exact, const char *what)
 {
-    for (int v = 0; v < whole->g->nvalues; v++) {
-        const struct value *val = &whole->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
-        for (int64_t i = 0; i < shape_count(&val->shape); i++)
-            if (!(fabs(a[i] - b[i]) <= slack * (1 + fabs(a[i]))))
-                fail_msg("%s: %s[%lld]: %.15g, not %.15g", what, val->name, (long long)i, b[i],
-                         a[i]);
-        free(a);
-        free(b);
+    struct interp x[2];
+    const struct fixture *f[] = {off, on};
+    for (int i = 0; i < 2; i++) {
+        const struct program *p = f[i]->c.program[PROGRAM_TRAIN];
+        interp_init(&x[i], p->graph, &f[i]->c.mesh, 2);
+        x[i].exact = exact;
+        set_params(&x[i]);
+        decoder_step_in(&x[i], &(struct zigzag){SEQ, on->c.program[PROGRAM_TRAIN]->zigzag.parts});
     }
-}
-
-static inline void compare_params(const struct interp *whole, const struct interp *parts,
-                                  const char *what)
-{
-    compare_to(whole, parts, 1e-9, what);
+    compare_to(&x[0], &x[1], 1e-12, what);
+    compare(&x[0], &x[1], "metrics");
+    for (int i = 0; i < 2; i++)
+        interp_clear(&x[i]);
 }

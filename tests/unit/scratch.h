@@ -31,3 +31,14 @@ static inline const char *scratch_path(const struct scratch *s, const char *rest
     snprintf(out, sizeof path[0], "%s/%s", s->dir, rest);
     return out;
 }
+
+static inline int count_lines(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    int n = 0;
+    assert_non_null(f);
+    for (int c; (c = fgetc(f)) != EOF;)
+        n += c == '\n';
+    fclose(f);
+    return n;
+}

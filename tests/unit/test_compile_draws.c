@@ -2,6 +2,7 @@
 // Models that draw random numbers: their gradients are slopes of a loss whose draws stand still,
 // and no mesh, no cut of the batch and no number of microbatches changes what is drawn. A wrong
 // mask would show in every parameter: the specs and meshes are held against one device in f64.
+#include "tests/unit/compare_values.h"
 #include "tests/unit/compile_case.h"
 
 enum { BATCH = 12, SEQ = 6, VOCAB = 21, SMALL = 24, LARGE = BATCH * SMALL };
@@ -150,22 +151,6 @@ static void every_step_draws_anew_and_the_same_step_alike(void **state)
 }
 
 // ---- meshes ------------------------------------------------------------------------------------
-
-static void compare_params(const struct interp *whole, const struct interp *parts, const char *what)
-{
-    for (int v = 0; v < whole->g->nvalues; v++) {
-        const struct value *val = &whole->g->values[v];
-        if (val->kind != VALUE_PARAM || val->alias >= 0)
-            continue;
-        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
-        for (int64_t i = 0; i < shape_count(&val->shape); i++)
-            if (fabs(a[i] - b[i]) > 1e-9 * (1 + fabs(a[i])))
-                fail_msg("%s: %s[%lld]: %.15g on one device, %.15g partitioned", what, val->name,
-                         (long long)i, a[i], b[i]);
-        free(a);
-        free(b);
-    }
-}
 
 static void no_mesh_changes_what_is_drawn(void **state)
 {

@@ -4,6 +4,7 @@
 //
 // More than a third of all choices find no place. Whoever is dropped on one device and not on a mesh
 // would show in the loss.
+#include "tests/unit/compare_values.h"
 #include "tests/unit/moe_case.h"
 
 // ---- a step of one device ----------------------------------------------------------------------
@@ -58,15 +59,8 @@ static void compare_all(const struct interp *whole, const struct interp *parts, 
 {
     for (int v = 0; v < whole->g->nvalues; v++) {
         const struct value *val = &whole->g->values[v];
-        if ((val->kind != VALUE_PARAM && val->kind != VALUE_STATE) || val->alias >= 0)
-            continue;
-        double *a = interp_get(whole, val->name), *b = interp_get(parts, val->name);
-        for (int64_t i = 0; i < shape_count(&val->shape); i++)
-            if (!(fabs(a[i] - b[i]) <= 1e-9 * (1 + fabs(a[i]))))
-                fail_msg("%s: %s[%lld]: %.15g, not %.15g", what, val->name, (long long)i, b[i],
-                         a[i]);
-        free(a);
-        free(b);
+        if ((val->kind == VALUE_PARAM || val->kind == VALUE_STATE) && val->alias < 0)
+            compare_value(whole, parts, val, 1e-9, what);
     }
 }
 

@@ -149,22 +149,12 @@ enum { MESHES = sizeof meshes / sizeof *meshes, REMATS = 3 };
 static void expect_the_same_step(const char *model, const char *mesh, const char *more)
 {
     struct fixture on, off;
-    struct interp a, b;
     compile_fused(&on, model, mesh, more, true);
     compile_fused(&off, model, mesh, more, false);
     const struct program *fused = on.c.program[PROGRAM_TRAIN];
     assert_true(fused_nodes(fused->graph) > 0);
     assert_int_equal(fused_nodes(off.c.program[PROGRAM_TRAIN]->graph), 0);
-    interp_init(&a, off.c.program[PROGRAM_TRAIN]->graph, &off.c.mesh, 2);
-    interp_init(&b, fused->graph, &on.c.mesh, 2);
-    set_params(&a);
-    set_params(&b);
-    decoder_step_in(&a, &(struct zigzag){SEQ, fused->zigzag.parts});
-    decoder_step_in(&b, &(struct zigzag){SEQ, fused->zigzag.parts});
-    compare_to(&a, &b, 1e-12, mesh);
-    compare(&a, &b, "metrics");
-    interp_clear(&a);
-    interp_clear(&b);
+    expect_equal_steps(&off, &on, false, mesh);
     fixture_clear(&on);
     fixture_clear(&off);
 }

@@ -41,22 +41,10 @@ static void assert_packed(const struct fixture *f, bool turns)
 static void expect_the_same_step(const char *model, const char *mesh, const char *more)
 {
     struct fixture on, off;
-    struct interp a, b;
     compile_for_gpu(&on, model, mesh, more, true);
     compile_for_gpu(&off, model, mesh, more, false);
-    const struct program *packed = on.c.program[PROGRAM_TRAIN];
     assert_packed(&on, strstr(model, "llama"));
-    interp_init(&a, off.c.program[PROGRAM_TRAIN]->graph, &off.c.mesh, 2);
-    interp_init(&b, packed->graph, &on.c.mesh, 2);
-    a.exact = b.exact = true;
-    set_params(&a);
-    set_params(&b);
-    decoder_step(&a);
-    decoder_step(&b);
-    compare_to(&a, &b, 1e-12, mesh);
-    compare(&a, &b, "metrics");
-    interp_clear(&a);
-    interp_clear(&b);
+    expect_equal_steps(&off, &on, true, mesh);
     fixture_clear(&on);
     fixture_clear(&off);
 }

@@ -254,13 +254,6 @@ static void random_shardings_train_to_the_numbers_of_one_device(void **state)
     assert_true(maxima_run > 0 && copies_run > 0);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,5 +261,5 @@ int main(void)
         cmocka_unit_test(bf16_trains_to_the_numbers_of_one_device),
         cmocka_unit_test(random_shardings_train_to_the_numbers_of_one_device),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

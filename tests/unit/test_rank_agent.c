@@ -20,6 +20,7 @@
 #include "common/ckpt/store.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/datafile.h"
+#include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
 
 enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
@@ -277,17 +278,6 @@ static bool has_stepped(const struct agent *a)
     return a->stepped > 0;
 }
 
-static int count_rows(const char *path)
-{
-    FILE *f = fopen(path, "re");
-    int n = 0;
-    assert_non_null(f);
-    for (int c; (c = fgetc(f)) != EOF;)
-        n += c == '\n';
-    fclose(f);
-    return n;
-}
-
 static int64_t newest_step(struct agent *a)
 {
     struct arena arena;
@@ -326,7 +316,7 @@ static void two_ranks_train_to_the_end_under_an_agent(void **state)
     assert_int_equal(a.exit_code[1], RANK_EXIT_DONE);
     assert_int_equal(a.committed, 20);
     assert_int_equal(newest_step(&a), 20);
-    assert_int_equal(count_rows("rows.jsonl"), 20);
+    assert_int_equal(count_lines("rows.jsonl"), 20);
     assert_int_equal(access("attempt/page-0000", F_OK), 0);
     assert_int_equal(access("attempt/page-0001", F_OK), 0);
     // Nothing of a solo run is there.
@@ -450,7 +440,7 @@ static void a_probe_tells_the_devices_as_json(void **state)
     arena_init(&arena);
     snprintf(line, sizeof line, "%s --probe --kind cpu --devices 2 >probe 2>/dev/null", program);
     assert_int_equal(system(line), 0);
-    assert_int_equal(count_rows("probe"), 1);
+    assert_int_equal(count_lines("probe"), 1);
     FILE *f = fopen("probe", "re");
     assert_non_null(f);
     size_t n = fread(text, 1, sizeof text, f);

@@ -234,17 +234,6 @@ static void put_checkpoint(int64_t step)
     store_close(&store);
 }
 
-static int count_rows(void)
-{
-    FILE *f = fopen("run/metrics.jsonl", "re");
-    int n = 0;
-    assert_non_null(f);
-    for (int c; (c = fgetc(f)) != EOF;)
-        n += c == '\n';
-    fclose(f);
-    return n;
-}
-
 static void a_run_again_continues_from_its_newest_good_checkpoint(void **state)
 {
     (void)state;
@@ -258,7 +247,7 @@ static void a_run_again_continues_from_its_newest_good_checkpoint(void **state)
     assert_says("out", "checkpoint step-00000015.e1 is passed over");
     assert_says("run/state", "restore step-00000010.e1\n");
     assert_says("run/state", "epoch 2\n");
-    assert_int_equal(count_rows(), 20); // 10 kept, 10 new
+    assert_int_equal(count_lines("run/metrics.jsonl"), 20); // 10 kept, 10 new
 }
 
 static void a_checkpoint_that_is_not_used_is_told_and_a_forged_epoch_refused(void **state)
@@ -281,7 +270,7 @@ static void a_finished_job_says_so_and_trains_no_more(void **state)
     put_checkpoint(20);
     assert_int_equal(run("out", "data:0:1", short_run), 0);
     assert_says("out", "the job is finished: step 20");
-    assert_int_equal(count_rows(), 20);
+    assert_int_equal(count_lines("run/metrics.jsonl"), 20);
     // A rank that is started alone is told the same.
     const char *alone[] = {"-s", "train.steps=20", "--rank", "2", NULL};
     assert_int_equal(run("out", NULL, alone), 0);

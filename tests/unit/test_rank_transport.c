@@ -108,13 +108,6 @@ static void a_transport_is_told_when_its_world_is_aborted(void **state)
     assert_int_equal(run.counts.aborts, RANKS);
 }
 
-static int find_backend(void **state)
-{
-    (void)state;
-    rig_find_backend();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,5 +116,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_captured_is_started_each_time),
         cmocka_unit_test(a_transport_is_told_when_its_world_is_aborted),
     };
-    return cmocka_run_group_tests(tests, find_backend, NULL);
+    return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }
