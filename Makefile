@@ -103,7 +103,7 @@ CUDA_SRC    += cuda_stream
 CUDA_SRC    += cuda_attention attention_choice
 CUDA_SRC    += algos switches
 CUDA_SRC    += layout
-CUDA_SRC    += product
+CUDA_SRC    += product product_plan contest configs
 CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear matmul_sum
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c
@@ -130,7 +130,7 @@ FAKE_SRC    += fake_memory
 FAKE_SRC    += fake_queue
 FAKE_SRC    += fake_stream
 FAKE_SRC    += fake_graph
-FAKE_SRC    += fake_cublaslt fake_cublaslt_run
+FAKE_SRC    += fake_cublaslt fake_cublaslt_problem fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.

@@ -27,7 +27,7 @@ struct algo {
     double us; // 0: not timed
 };
 struct algos { // algos_init first
-    char owner[384];
+    char owner[448];
     struct algo *line; // sorted by key
     int n, cap;
 };

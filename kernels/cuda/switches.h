@@ -6,6 +6,8 @@
 //   EPILOGUES          0: what follows a product is a kernel of its own
 //   CANDIDATES         algorithms that cuBLASLt is asked for, for each product
 //   FINALISTS          of them those that are timed with care
+//   ENUMERATE          ms a product in which other configurations than those named are timed; 0: none
+//   ENUMERATE_ALL      ms of a device's products together in which they are
 //   SCRATCH            MiB, of what was planned, that an algorithm of a product may have at most
 //   ATTENTION_SCRATCH  the same of an engine of attention
 //   EARLY_LAUNCH       1: our kernels come to the device before those ahead of them have ended
@@ -21,12 +23,14 @@ enum cuda_switch {
     SWITCH_EPILOGUES,
     SWITCH_CANDIDATES,
     SWITCH_FINALISTS,
+    SWITCH_ENUMERATE,
+    SWITCH_ENUMERATE_ALL,
     SWITCH_SCRATCH,
     SWITCH_ATTENTION_SCRATCH,
     SWITCH_EARLY_LAUNCH,
     SWITCH_COUNT
 };
-enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 192 }; // the text of them all has room in it
+enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 272 }; // the text of them all has room in it
 
 // Fails where a variable is no number of its range.
 int switches_read(int value[SWITCH_COUNT], struct err *e);

@@ -16,7 +16,10 @@
 //
 // WEFT_FAKE_CUDA (fake_runtime.c) may say lt_without:N (algorithm N is not there any more), lt_bare
 // (no kernel for any epilogue), lt_refuses_ends (they are invalid), lt_slow_ends (those kernels are
-// slow), lt_slow:N (all take N times as long), lt_none (nothing proposed).
+// slow), lt_slow:N (all take N times as long), lt_none (nothing proposed), lt_tiles (one more
+// algorithm, which can be set to tiles, stages, clusters, parts and options: proposed last, with none
+// of them set well), lt_unfit (no configuration of it passes the check), lt_broken (none of it can be
+// started).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +27,7 @@
 #include "tests/cuda/fake.h"
 #include "tests/cuda/fake_cublaslt.h"
 
-enum {
-    VERSION = 130100,
-    HANDLE = 0x17ab,
-    LAYOUT = 0x1a70,
-    OPERATION = 0x09e1,
-    PREFERENCE = 0x9ef,
-    ALGO = 0xa190
-};
+enum { VERSION = 130100, HANDLE = 0x17ab, PREFERENCE = 0x9ef, ALGO = 0xa190 };
 
 // ---- what the opaque ones hold -----------------------------------------------------------------
 
@@ -47,6 +43,7 @@ struct preference {
 
 struct algo {
     int32_t magic, id, types[3]; // compute, of A, of D
+    struct config config;
 };
 
 _Static_assert(sizeof(struct layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "a layout");
@@ -54,18 +51,6 @@ _Static_assert(sizeof(struct operation) <= sizeof(cublasLtMatmulDescOpaque_t), "
 _Static_assert(sizeof(struct preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t),
                "preferences");
 _Static_assert(sizeof(struct algo) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm");
-
-static struct layout *layout_of(cublasLtMatrixLayout_t l)
-{
-    struct layout *x = (struct layout *)(void *)l;
-    return x && x->magic == LAYOUT ? x : NULL;
-}
-
-static struct operation *operation_of(cublasLtMatmulDesc_t d)
-{
-    struct operation *x = (struct operation *)(void *)d;
-    return x && x->magic == OPERATION ? x : NULL;
-}
 
 static struct preference *preference_of(cublasLtMatmulPreference_t p)
 {
@@ -149,7 +134,7 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t l, size_
     if (!l || size < sizeof *l)
         return CUBLAS_STATUS_ALLOC_FAILED;
     memset(l, 0, sizeof *l);
-    *(struct layout *)(void *)l = (struct layout){.magic = LAYOUT,
+    *(struct layout *)(void *)l = (struct layout){.magic = LT_LAYOUT,
                                                   .type = (int32_t)type,
                                                   .order = CUBLASLT_ORDER_COL,
                                                   .batch = 1,
@@ -168,8 +153,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
         FIELD(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, struct layout, batch),
         FIELD(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, struct layout, stride),
     };
-    return layout_of(l) ? attribute_set(l, table, COUNT(table), (int)id, value, bytes)
-                        : CUBLAS_STATUS_INVALID_VALUE;
+    return lt_layout_of(l) ? attribute_set(l, table, COUNT(table), (int)id, value, bytes)
+                           : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t size,
@@ -178,7 +163,7 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t d, size_t si
     if (!d || size < sizeof *d)
         return CUBLAS_STATUS_ALLOC_FAILED;
     memset(d, 0, sizeof *d);
-    *(struct operation *)(void *)d = (struct operation){.magic = OPERATION,
+    *(struct operation *)(void *)d = (struct operation){.magic = LT_OPERATION,
                                                         .compute = (int32_t)compute,
                                                         .scale = (int32_t)scale,
                                                         .pointer_mode = CUBLASLT_POINTER_MODE_HOST,
@@ -207,8 +192,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
         FIELD(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE, struct operation, aux_stride),
         FIELD(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, struct operation, aux_type),
     };
-    return operation_of(d) ? attribute_set(d, table, COUNT(table), (int)id, value, bytes)
-                           : CUBLAS_STATUS_INVALID_VALUE;
+    return lt_operation_of(d) ? attribute_set(d, table, COUNT(table), (int)id, value, bytes)
+                              : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t p, size_t size)
@@ -239,99 +224,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                             : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// ---- a problem, and whether the documentation allows it ----------------------------------------
-
-static size_t size_of(int32_t type)
-{
-    return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 0;
-}
-
-// The rows of cublasLtMatmul()'s table of types that are in the fake: compute, A and B, C and D.
-static bool types_known(const struct problem *p)
-{
-    static const int32_t rows[][3] = {
-        {CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F},
-        {CUBLAS_COMPUTE_32F_PEDANTIC, CUDA_R_32F, CUDA_R_32F},
-        {CUBLAS_COMPUTE_32F_FAST_TF32, CUDA_R_32F, CUDA_R_32F},
-        {CUBLAS_COMPUTE_32F, CUDA_R_16BF, CUDA_R_16BF},
-        {CUBLAS_COMPUTE_32F, CUDA_R_16BF, CUDA_R_32F},
-    };
-    for (size_t i = 0; i < COUNT(rows); i++)
-        if (rows[i][0] == p->op.compute && rows[i][1] == p->a.type && rows[i][1] == p->b.type &&
-            rows[i][2] == p->c.type && rows[i][2] == p->d.type && p->op.scale == CUDA_R_32F)
-            return true;
-    return false;
-}
-
-static bool layout_right(const struct layout *l, int32_t batch)
-{
-    return l->order == CUBLASLT_ORDER_COL && l->rows > 0 && l->columns > 0 &&
-           l->rows <= INT32_MAX && l->columns <= INT32_MAX && l->ld >= (int64_t)l->rows &&
-           l->batch == batch && l->stride >= 0;
-}
-
-static bool sides_agree(struct problem *p)
-{
-    bool ta = p->op.a != CUBLAS_OP_N, tb = p->op.b != CUBLAS_OP_N;
-    p->m = (int64_t)p->d.rows;
-    p->n = (int64_t)p->d.columns;
-    p->k = (int64_t)(ta ? p->a.rows : p->a.columns);
-    return (int64_t)(ta ? p->a.columns : p->a.rows) == p->m &&
-           (int64_t)(tb ? p->b.columns : p->b.rows) == p->k &&
-           (int64_t)(tb ? p->b.rows : p->b.columns) == p->n && (int64_t)p->c.rows == p->m &&
-           (int64_t)p->c.columns == p->n;
-}
-
-// AUX_LD: "must be divisible by 8 and be no less than the number of rows in the output matrix";
-// AUX_BATCH_STRIDE: "must be divisible by 8". Types default to the result's and must be it here.
-static bool aux_right(const struct problem *p)
-{
-    const struct operation *o = &p->op;
-    return o->aux && o->aux_ld % 8 == 0 && o->aux_ld >= p->m && o->aux_stride % 8 == 0 &&
-           (p->d.batch == 1 || o->aux_stride >= o->aux_ld * p->n) &&
-           (o->aux_type == -1 || o->aux_type == p->d.type) && (uintptr_t)o->aux % 16 == 0;
-}
-
-static bool bias_right(const struct problem *p)
-{
-    const struct operation *o = &p->op;
-    return o->bias && (uintptr_t)o->bias % size_of(p->d.type) == 0 &&
-           (o->bias_type == -1 || o->bias_type == p->d.type);
-}
-
-static bool end_known(uint32_t end)
-{
-    static const uint32_t known[] = {
-        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_RELU,          CUBLASLT_EPILOGUE_BIAS,
-        CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_GELU,          CUBLASLT_EPILOGUE_GELU_AUX,
-        CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
-        CUBLASLT_EPILOGUE_BGRADA,    CUBLASLT_EPILOGUE_BGRADB,
-    };
-    for (size_t i = 0; i < COUNT(known); i++)
-        if (known[i] == end)
-            return true;
-    return false;
-}
-
-static cublasStatus_t problem_of(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
-                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                 cublasLtMatrixLayout_t d, struct problem *p)
-{
-    if (!operation_of(op) || !layout_of(a) || !layout_of(b) || !layout_of(c) || !layout_of(d))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    *p = (struct problem){
-        *operation_of(op), *layout_of(a), *layout_of(b), *layout_of(c), *layout_of(d), 0, 0, 0};
-    int32_t batch = p->d.batch;
-    if (batch < 1 || !layout_right(&p->a, batch) || !layout_right(&p->b, batch) ||
-        !layout_right(&p->c, batch) || !layout_right(&p->d, batch) || !sides_agree(p))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (p->op.pointer_mode != CUBLASLT_POINTER_MODE_HOST || !end_known(p->op.end) ||
-        ((has(p, CUBLASLT_EPILOGUE_BIAS) || has(p, SUMS)) && !bias_right(p)) ||
-        (has(p, 128) && !aux_right(p)))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    return types_known(p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
 // ---- the algorithms ----------------------------------------------------------------------------
 
 // In the order in which they are proposed.
@@ -344,7 +236,11 @@ static const struct row rows[] = {
     {44, 0, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 30, CUBLAS_STATUS_SUCCESS, false, false},
     {45, 0, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 20, CUBLAS_STATUS_SUCCESS, false, false},
     {46, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 10, CUBLAS_STATUS_SUCCESS, false, false},
+    {LT_TILED, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 2, CUBLAS_STATUS_SUCCESS, false, false},
 };
+static const uint32_t tiles[] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_128x64,
+                                 CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_256x128};
+static const uint32_t stages[] = {CUBLASLT_MATMUL_STAGES_64x3, CUBLASLT_MATMUL_STAGES_64x4};
 
 static const struct row *row_of(const cublasLtMatmulAlgo_t *algo)
 {
@@ -353,22 +249,28 @@ static const struct row *row_of(const cublasLtMatmulAlgo_t *algo)
     if (!a || a->magic != ALGO)
         return NULL;
     for (size_t i = 0; i < COUNT(rows); i++)
-        if (rows[i].id == a->id && !(fake_scene("lt_without", &without) && without == a->id))
+        if (rows[i].id == a->id && (a->id != LT_TILED || fake_scene("lt_tiles", NULL)) &&
+            !(fake_scene("lt_without", &without) && without == a->id))
             return &rows[i];
     return NULL;
 }
 
-static size_t scratch_of(const struct problem *p, const struct row *r)
+static const struct config *config_of(const cublasLtMatmulAlgo_t *algo)
+{
+    return &((const struct algo *)(const void *)algo)->config;
+}
+
+static size_t scratch_of(const struct problem *p, const struct config *c)
 {
     size_t sums = (size_t)(p->m * p->n) * (size_t)p->d.batch * sizeof(float);
-    return r->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? sums * (size_t)r->splits
-           : r->scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE    ? 4096
+    return c->scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ? sums * (size_t)c->splits
+           : c->scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE    ? 4096
                                                                : 0;
 }
 
 static bool layout_aligned(const struct layout *l, unsigned align)
 {
-    size_t size = size_of(l->type);
+    size_t size = lt_size_of(l->type);
     return !align || ((size_t)l->ld * size % align == 0 && (size_t)l->stride * size % align == 0);
 }
 
@@ -384,8 +286,27 @@ static cublasLtMatmulAlgo_t algo_of(const struct problem *p, const struct row *r
 {
     cublasLtMatmulAlgo_t out = {{0}};
     *(struct algo *)(void *)&out =
-        (struct algo){ALGO, r->id, {p->op.compute, p->a.type, p->d.type}};
+        (struct algo){ALGO,
+                      r->id,
+                      {p->op.compute, p->a.type, p->d.type},
+                      {.splits = (uint32_t)r->splits,
+                       .scheme = r->scheme,
+                       .tile = r->id == LT_TILED ? tiles[0] : CUBLASLT_MATMUL_TILE_UNDEFINED,
+                       .stages = r->id == LT_TILED ? stages[0] : CUBLASLT_MATMUL_STAGES_UNDEFINED}};
     return out;
+}
+
+// Those that are not the tiled one's have one configuration each: the proposed one.
+static bool config_right(const struct row *r, const struct config *c)
+{
+    bool split = c->splits > 1;
+    if (split != (c->scheme != CUBLASLT_REDUCTION_SCHEME_NONE))
+        return false;
+    if (r->id != LT_TILED)
+        return !c->tile && !c->stages && !c->swizzle && !c->option && c->cluster < 2 &&
+               c->splits == (uint32_t)r->splits && c->scheme == r->scheme;
+    return !fake_scene("lt_unfit", NULL) && c->tile != CUBLASLT_MATMUL_TILE_256x128 &&
+           c->cluster <= CUBLASLT_CLUSTER_SHAPE_2x1x1 && c->splits <= 4;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t op,
@@ -399,24 +320,25 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     *n = 0;
     if (!h || h->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t rc = problem_of(op, a, b, c, d, &p);
+    cublasStatus_t rc = lt_problem(op, a, b, c, d, &p);
     bool refused = fake_scene("lt_refuses_ends", NULL) && p.op.end != CUBLASLT_EPILOGUE_DEFAULT;
     if (rc || !f || most < 1 || refused)
         return rc ? rc : CUBLAS_STATUS_INVALID_VALUE;
     for (size_t i = 0; i < COUNT(rows) && *n < most && !fake_scene("lt_none", NULL); i++) {
         const struct row *r = &rows[i];
         cublasLtMatmulAlgo_t algo = algo_of(&p, r);
-        bool allowed = row_of(&algo) && row_fits(&p, r) && scratch_of(&p, r) <= f->scratch &&
+        bool allowed = row_of(&algo) && row_fits(&p, r) &&
+                       scratch_of(&p, config_of(&algo)) <= f->scratch &&
                        (!r->scheme || f->schemes & r->scheme);
         for (int k = 0; k < 4; k++)
             allowed = allowed && f->align[k] >= r->align;
         if (!allowed)
             continue;
-        out[*n] = (cublasLtMatmulHeuristicResult_t){.algo = algo,
-                                                    .workspaceSize = scratch_of(&p, r),
-                                                    .state = r->failed ? CUBLAS_STATUS_NOT_SUPPORTED
-                                                                       : CUBLAS_STATUS_SUCCESS,
-                                                    .wavesCount = 1};
+        out[*n] = (cublasLtMatmulHeuristicResult_t){
+            .algo = algo,
+            .workspaceSize = scratch_of(&p, config_of(&algo)),
+            .state = r->failed ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
+            .wavesCount = 1};
         ++*n;
     }
     return *n ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
@@ -428,7 +350,7 @@ static cublasStatus_t algo_check(const struct problem *p, const cublasLtMatmulAl
     const struct algo *a = (const struct algo *)(const void *)algo;
     const struct row *r = row_of(algo);
     *out = r;
-    if (!r || !row_fits(p, r))
+    if (!r || r->failed || !row_fits(p, r) || !config_right(r, &a->config))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     if (a->types[0] != p->op.compute || a->types[1] != p->a.type || a->types[2] != p->d.type)
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -445,25 +367,114 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t h, cublasLtMatmulDesc_t 
     const struct row *r;
     if (!h || h->magic != HANDLE)
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    cublasStatus_t rc = problem_of(op, a, b, c, d, &p);
+    cublasStatus_t rc = lt_problem(op, a, b, c, d, &p);
     rc = rc ? rc : algo_check(&p, algo, &r);
     out->state = rc;
-    out->workspaceSize = rc ? 0 : scratch_of(&p, r);
+    out->workspaceSize = rc ? 0 : scratch_of(&p, config_of(algo));
     out->wavesCount = 1;
     return rc;
 }
 
-// All are alike in what else they are made of.
+// ---- configurations ----------------------------------------------------------------------------
+
+cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t h, cublasComputeType_t compute,
+                                        cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                        cudaDataType_t c, cudaDataType_t d, int most, int id[],
+                                        int *n)
+{
+    *n = 0;
+    if (!h || h->magic != HANDLE)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    for (size_t i = 0; i < COUNT(rows) && *n < most; i++) {
+        cublasLtMatmulAlgo_t algo;
+        if (!cublasLtMatmulAlgoInit(h, compute, scale, a, b, c, d, rows[i].id, &algo))
+            id[(*n)++] = rows[i].id;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t h, cublasComputeType_t compute,
+                                      cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
+                                      cudaDataType_t c, cudaDataType_t d, int id,
+                                      cublasLtMatmulAlgo_t *out)
+{
+    struct problem p = {.op = {.compute = (int32_t)compute, .scale = (int32_t)scale},
+                        .a = {.type = (int32_t)a},
+                        .b = {.type = (int32_t)b},
+                        .c = {.type = (int32_t)c},
+                        .d = {.type = (int32_t)d}};
+    if (!h || h->magic != HANDLE)
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    memset(out, 0, sizeof *out);
+    *(struct algo *)(void *)out = (struct algo){
+        ALGO, id, {p.op.compute, p.a.type, p.d.type}, {.splits = 1, .tile = 0, .stages = 0}};
+    return row_of(out) && lt_types_known(&p) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static const struct attribute configs[] = {
+    FIELD(CUBLASLT_ALGO_CONFIG_TILE_ID, struct config, tile),
+    FIELD(CUBLASLT_ALGO_CONFIG_STAGES_ID, struct config, stages),
+    FIELD(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, struct config, splits),
+    FIELD(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, struct config, scheme),
+    FIELD(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, struct config, swizzle),
+    FIELD(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, struct config, option),
+    FIELD(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, struct config, cluster),
+};
+
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t id,
+                                                    const void *value, size_t bytes)
+{
+    struct algo *a = (struct algo *)(void *)algo;
+    return row_of(algo) ? attribute_set(&a->config, configs, COUNT(configs), (int)id, value, bytes)
+                        : CUBLAS_STATUS_INVALID_VALUE;
+}
+
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t id,
                                                     void *out, size_t bytes, size_t *written)
 {
     const struct row *r = row_of(algo);
-    int32_t value = id == CUBLASLT_ALGO_CONFIG_ID && r ? r->id : 1;
-    size_t size = id == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? sizeof(uint16_t) : sizeof value;
-    if (!r || !out || bytes != size)
+    const uint16_t shape = 0;
+    const void *from = NULL;
+    size_t size = sizeof(int32_t);
+    for (size_t i = 0; i < COUNT(configs) && r; i++)
+        if (configs[i].id == (int)id) {
+            from = (const char *)config_of(algo) + configs[i].at;
+            size = configs[i].bytes;
+        }
+    if (r && id == CUBLASLT_ALGO_CONFIG_ID)
+        from = &r->id;
+    if (id == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID) {
+        from = &shape;
+        size = sizeof shape;
+    }
+    if (!r || !from || !out || bytes != size)
         return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(out, &value, size);
+    memcpy(out, from, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static uint64_t flags_of(const struct algo *a, const struct row *r)
+{
+    bool half = a->types[1] == CUDA_R_16BF || r->halves;
+    uint64_t flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
+    return flags |
+           (half ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF
+            : a->types[0] == CUBLAS_COMPUTE_32F_FAST_TF32
+                ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32
+                : CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
+}
+
+// A list's length is asked for with no room for it.
+static cublasStatus_t copy_cap(const void *from, size_t size, void *out, size_t bytes,
+                               size_t *written)
+{
+    if (bytes && (bytes != size || !out))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (bytes)
+        memcpy(out, from, size);
     *written = size;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -473,19 +484,32 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *alg
                                                  size_t bytes, size_t *written)
 {
     const struct row *r = row_of(algo);
-    uint64_t flags;
-    if (!r || id != CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS || !out || bytes != sizeof flags)
+    if (!r)
         return CUBLAS_STATUS_INVALID_VALUE;
-    const struct algo *a = (const struct algo *)(const void *)algo;
-    bool half = a->types[1] == CUDA_R_16BF || r->halves;
-    flags = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_32F;
-    flags |= half ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF
-             : a->types[0] == CUBLAS_COMPUTE_32F_FAST_TF32
-                 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32
-                 : CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F;
-    memcpy(out, &flags, sizeof flags);
-    *written = sizeof flags;
-    return CUBLAS_STATUS_SUCCESS;
+    const bool tiled = r->id == LT_TILED;
+    const uint64_t flags = flags_of((const struct algo *)(const void *)algo, r);
+    const uint32_t yes = tiled, schemes = tiled ? CUBLASLT_REDUCTION_SCHEME_MASK : 0;
+    switch (id) {
+    case CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS:
+        return copy_cap(&flags, sizeof flags, out, bytes, written);
+    case CUBLASLT_ALGO_CAP_TILE_IDS:
+        return copy_cap(tiles, tiled ? sizeof tiles : 0, out, bytes, written);
+    case CUBLASLT_ALGO_CAP_STAGES_IDS:
+        return copy_cap(stages, tiled ? sizeof stages : 0, out, bytes, written);
+    case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
+    case CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT:
+    case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX:
+        return copy_cap(&yes, sizeof yes, out, bytes, written);
+    case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
+        return copy_cap(&schemes, sizeof schemes, out, bytes, written);
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES:
+        return copy_cap(&r->align, sizeof r->align, out, bytes, written);
+    default:
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
 }
 
 // ---- the call ----------------------------------------------------------------------------------
@@ -504,7 +528,7 @@ static struct span span_of(const void *p, const struct layout *l)
 {
     int64_t last =
         (l->batch - 1) * l->stride + ((int64_t)l->columns - 1) * l->ld + (int64_t)l->rows;
-    return (struct span){p, (const char *)p + (size_t)last * size_of(l->type)};
+    return (struct span){p, (const char *)p + (size_t)last * lt_size_of(l->type)};
 }
 
 static bool meet(struct span a, struct span b)
@@ -564,7 +588,7 @@ static bool pointers_aligned(const struct job *j)
 {
     const void *all[] = {j->a, j->b, j->c, j->d};
     for (int i = 0; i < 4; i++) {
-        size_t size = size_of(i < 2 ? j->p.a.type : j->p.d.type);
+        size_t size = lt_size_of(i < 2 ? j->p.a.type : j->p.d.type);
         if ((uintptr_t)all[i] % (j->row.align ? j->row.align : size))
             return false;
     }
@@ -587,19 +611,22 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
         return CUBLAS_STATUS_INVALID_VALUE;
     j.alpha = *(const float *)alpha;
     j.beta = *(const float *)beta;
-    cublasStatus_t rc = problem_of(op, at, bt, ct, dt, &j.p);
+    cublasStatus_t rc = lt_problem(op, at, bt, ct, dt, &j.p);
     rc = rc ? rc : algo_check(&j.p, algo, &r);
     if (rc)
         return rc;
     j.row = *r;
-    if (bytes < scratch_of(&j.p, r) || (bytes && (!scratch || (uintptr_t)scratch % 256)) ||
+    j.config = *config_of(algo);
+    if (bytes < scratch_of(&j.p, &j.config) || (bytes && (!scratch || (uintptr_t)scratch % 256)) ||
         !pointers_aligned(&j))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (bytes && (!fake_memory_where(scratch, bytes, &where) || where != FAKE_DEVICE))
         undefined("the workspace is not memory of the device");
-    if (r->says != CUBLAS_STATUS_SUCCESS) {
+    bool broken = r->id == LT_TILED &&
+                  (j.config.tile == CUBLASLT_MATMUL_TILE_128x64 || fake_scene("lt_broken", NULL));
+    if (r->says != CUBLAS_STATUS_SUCCESS || broken) {
         fake_error(cudaErrorInvalidConfiguration); // of a launch, which the runtime remembers
-        return r->says;
+        return broken ? CUBLAS_STATUS_EXECUTION_FAILED : r->says;
     }
     check_memory(&j);
     return fake_enqueue(stream, lt_run, &j, sizeof j, "cublasLtMatmul") == cudaSuccess

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two files of the fake cuBLASLt share: fake_cublaslt.c checks a call, fake_cublaslt_run.c
-// computes it. Theirs alone.
+// What the files of the fake cuBLASLt share: fake_cublaslt_problem.c checks what is asked for,
+// fake_cublaslt.c which algorithm may do it, fake_cublaslt_run.c computes it. Theirs alone.
 #pragma once
 #include <cublasLt.h>
 #include <stdbool.h>
@@ -28,7 +28,13 @@ struct problem {
     int64_t m, n, k; // D is m × n
 };
 
-// An algorithm.
+// What an algorithm is set to.
+struct config {
+    uint32_t tile, stages, splits, scheme, swizzle, option;
+    uint16_t cluster;
+};
+
+// An algorithm, as the heuristic proposes it.
 struct row {
     int id;
     unsigned align; // of pointers, leading dimensions and strides, in bytes; 0: an element's
@@ -44,6 +50,7 @@ struct row {
 struct job {
     struct problem p;
     struct row row;
+    struct config config;
     const void *a, *b, *c;
     void *d;
     float alpha, beta;
@@ -57,6 +64,19 @@ static inline bool has(const struct problem *p, uint32_t bit)
 {
     return p->op.end != CUBLASLT_EPILOGUE_DEFAULT && p->op.end & bit;
 }
+
+enum { LT_TILED = 48 }; // the algorithm that has tiles, stages and clusters, in lt_tiles
+
+enum { LT_LAYOUT = 0x1a70, LT_OPERATION = 0x09e1 }; // the magic of each
+
+// What the library's own hold; null: they hold something else.
+struct layout *lt_layout_of(cublasLtMatrixLayout_t l);
+struct operation *lt_operation_of(cublasLtMatmulDesc_t d);
+size_t lt_size_of(int32_t type);
+bool lt_types_known(const struct problem *p);
+cublasStatus_t lt_problem(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
+                          cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                          cublasLtMatrixLayout_t d, struct problem *p);
 
 // Runs a job, in stream order.
 void lt_run(const void *args);

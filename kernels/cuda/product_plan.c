@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms that may run one product. See product_plan.h.
+#include "kernels/cuda/product_plan.h"
+
+// Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
+// tf32.
+static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
+{
+    const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
+                           CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF |
+                           (p->tf32 ? 0 : CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32);
+    uint64_t flags = 0;
+    size_t n = 0;
+    cublasStatus_t rc = cublasLtMatmulAlgoCapGetAttribute(
+        algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags, sizeof flags, &n);
+    if (rc != CUBLAS_STATUS_SUCCESS || flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F)
+        return false;
+    return p->in != DT_F32 || !(flags & fewer);
+}
+
+bool plan_takes(struct plan *plan, const struct product *p, const cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t r;
+    struct layout *l = &plan->layout;
+    cublasStatus_t rc =
+        cublasLtMatmulAlgoCheck(plan->lt, &l->op, &l->a, &l->b, &l->d, &l->d, algo, &r);
+    return rc == CUBLAS_STATUS_SUCCESS && r.workspaceSize <= layout_scratch(p) && is_exact(p, algo);
+}
+
+// Whether the status means that the library has no kernel for the product, here or on any device.
+static bool is_unsuited(cublasStatus_t rc)
+{
+    return rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE ||
+           rc == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+int plan_propose(struct plan *plan, struct device *d, const struct product *p, struct err *e)
+{
+    cublasLtMatmulHeuristicResult_t r[PLAN_ALGOS];
+    struct layout *l = &plan->layout;
+    struct preference f;
+    int n = 0, rc = layout_preference(p, d->deterministic, &f, e);
+    plan->n = plan->at = 0;
+    if (rc)
+        return rc;
+    cublasStatus_t said = cublasLtMatmulAlgoGetHeuristic(
+        plan->lt, &l->op, &l->a, &l->b, &l->d, &l->d, &f.p, d->switches[SWITCH_CANDIDATES], r, &n);
+    if (said != CUBLAS_STATUS_SUCCESS && !is_unsuited(said))
+        return layout_check("cublasLtMatmulAlgoGetHeuristic", said, e);
+    for (int i = 0; i < n && said == CUBLAS_STATUS_SUCCESS; i++)
+        if (r[i].state == CUBLAS_STATUS_SUCCESS && r[i].workspaceSize <= layout_scratch(p) &&
+            is_exact(p, &r[i].algo))
+            plan->algo[plan->n++] = r[i].algo;
+    return 0;
+}
+
+cublasStatus_t plan_launch(struct plan *plan, struct stream_q *q, const struct product *p,
+                           const cublasLtMatmulAlgo_t *algo)
+{
+    const float one = 1, beta = p->c ? 1 : 0;
+    struct layout *l = &plan->layout;
+    size_t scratch = layout_scratch(p);
+    return cublasLtMatmul(plan->lt, &l->op, &one, p->b, &l->a, p->a, &l->b, &beta,
+                          p->c ? p->c : p->out, &l->d, p->out, &l->d, algo,
+                          scratch ? p->workspace : NULL, scratch, q->stream);
+}
+
+// Waits for the stream and returns the device's error, or 0 if all is well. While a capture is
+// under way this returns 0 unasked, because asking would end the capture.
+static int device_asked(struct stream_q *q, struct err *e)
+{
+    return q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+}
+
+// Whether another algorithm may succeed where this one failed: the library has no kernel for it, or
+// could not start it although the device is well.
+bool plan_declined(struct stream_q *q, cublasStatus_t rc)
+{
+    bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
+    bool declined = is_unsuited(rc) || (broke && !device_asked(q, NULL));
+    if (declined)
+        (void)cudaGetLastError(); // what its start left behind is not the next launch's error
+    return declined;
+}
+
+// Turns a failed launch into an error. If the device has failed its own error is reported, since it
+// names the cause; the library's status then says nothing.
+int plan_ran(struct stream_q *q, cublasStatus_t rc, struct err *e)
+{
+    int device = rc == CUBLAS_STATUS_SUCCESS ? 0 : device_asked(q, e);
+    return device ? device : layout_check("cublasLtMatmul", rc, e);
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The algorithms that may run one product, for a key of its: what the library names, whether one can
+// run, and its launch. Which of them does is for product.c and contest.c. Inside kernels/cuda/ only.
+#pragma once
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/switches.h"
+
+enum { PLAN_KEY = 320, PLAN_ALGOS = SWITCH_CANDIDATES_MOST };
+
+// They are tried in order, from `at` on, until the plan is settled.
+struct plan {
+    cublasLtHandle_t lt;
+    char key[PLAN_KEY];
+    struct layout layout;
+    cublasLtMatmulAlgo_t algo[PLAN_ALGOS];
+    int n, at;
+    bool settled;
+};
+
+// Asks the library for algorithms; they come best first. Finding none is no error: n is 0 then.
+int plan_propose(struct plan *plan, struct device *d, const struct product *p, struct err *e);
+// Whether the algorithm can run the product on this device, with the numbers that it asks for.
+bool plan_takes(struct plan *plan, const struct product *p, const cublasLtMatmulAlgo_t *algo);
+
+cublasStatus_t plan_launch(struct plan *plan, struct stream_q *q, const struct product *p,
+                           const cublasLtMatmulAlgo_t *algo);
+// Of what a launch said: whether another algorithm may succeed where this one failed.
+bool plan_declined(struct stream_q *q, cublasStatus_t rc);
+// The error of a launch, the device's own where it has one; 0 if all is well.
+int plan_ran(struct stream_q *q, cublasStatus_t rc, struct err *e);
