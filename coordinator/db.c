@@ -28,7 +28,7 @@ enum { ROOM_BYTES = 512 << 10 };
 
 enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 64 };
 
-struct child { // a repeated field
+struct child_table { // a repeated field
     const char *field, *table;
     sqlite3_stmt *insert, *remove, *read;
 };
@@ -39,7 +39,7 @@ struct db_table {
     const char *skip;  // a field of the message that is not stored
     const char *order; // SQL: in which db_load hands its rows out; null: any
     bool loaded;
-    struct child child[CHILDREN_MAX];
+    struct child_table child[CHILDREN_MAX];
     // made at open
     int ncolumns;
     const ProtobufCFieldDescriptor *column[COLUMNS_MAX];
@@ -123,7 +123,8 @@ static void print_columns(const struct db_table *t, struct buf *to, const char *
         buf_printf(to, "%s%s", i ? ", " : "", each ? each : t->column[i]->name);
 }
 
-static int prepare_child(struct db *s, struct child *c, const struct db_table *t, struct err *e)
+static int prepare_child(struct db *s, struct child_table *c, const struct db_table *t,
+                         struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
@@ -280,7 +281,7 @@ static size_t element_size(const ProtobufCFieldDescriptor *f)
     return f->type == PROTOBUF_C_TYPE_MESSAGE ? sizeof(void *) : sizeof(int64_t);
 }
 
-static int put_children(struct db *s, const struct child *c, const struct db_table *t,
+static int put_children(struct db *s, const struct child_table *c, const struct db_table *t,
                         const void *row, const char *key, struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
@@ -306,8 +307,8 @@ static int put_children(struct db *s, const struct child *c, const struct db_tab
     return rc;
 }
 
-static int read_children(struct db *s, const struct child *c, const struct db_table *t, void *row,
-                         const char *key, struct arena *a, struct err *e)
+static int read_children(struct db *s, const struct child_table *c, const struct db_table *t,
+                         void *row, const char *key, struct arena *a, struct err *e)
 {
     const ProtobufCFieldDescriptor *f =
         protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);

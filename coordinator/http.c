@@ -64,7 +64,7 @@ struct http {
     int nvisits;
 };
 
-struct visit { // a connection
+struct http_visit { // a connection
     struct list link;
     struct http *http;
     int fd; // the library's, open until it says that the connection is closed
@@ -74,7 +74,7 @@ struct visit { // a connection
 
 // ---- open connections ----
 
-static void visit_shut(struct visit *v)
+static void visit_shut(struct http_visit *v)
 {
     shutdown(v->fd, SHUT_RDWR);
     v->shut = true;
@@ -82,18 +82,18 @@ static void visit_shut(struct visit *v)
     list_remove(&v->link);
 }
 
-static struct visit *find_oldest(const struct http *h)
+static struct http_visit *find_oldest(const struct http *h)
 {
-    return list_empty(&h->visits) ? NULL : list_entry(h->visits.next, struct visit, link);
+    return list_empty(&h->visits) ? NULL : list_entry(h->visits.next, struct http_visit, link);
 }
 
 static void visit_begin(struct http *h, struct MHD_Connection *conn, void **context)
 {
     const union MHD_ConnectionInfo *i =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct visit *v = calloc(1, sizeof *v);
+    struct http_visit *v = calloc(1, sizeof *v);
     PRE(v != NULL && i != NULL);
-    *v = (struct visit){
+    *v = (struct http_visit){
         .http = h, .fd = i->connect_fd, .until_ns = clock_mono_ns() + VISIT_S * CLOCK_S};
     if (h->nvisits >= CROWD)
         visit_shut(find_oldest(h));
@@ -105,7 +105,7 @@ static void visit_begin(struct http *h, struct MHD_Connection *conn, void **cont
 static void on_connection(void *ctx, struct MHD_Connection *conn, void **context,
                           enum MHD_ConnectionNotificationCode what)
 {
-    struct visit *v = *context;
+    struct http_visit *v = *context;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         visit_begin(ctx, conn, context);
         return;
@@ -538,7 +538,7 @@ int http_fd(const struct http *h)
 
 int64_t http_due_ns(const struct http *h, int64_t now_ns)
 {
-    const struct visit *v = find_oldest(h);
+    const struct http_visit *v = find_oldest(h);
     MHD_UNSIGNED_LONG_LONG ms = 0;
     int64_t due = v ? v->until_ns : 0;
     if (MHD_get_timeout(h->daemon, &ms) == MHD_YES &&
@@ -552,7 +552,7 @@ void http_serve(struct http *h)
     int64_t now = clock_mono_ns();
     MHD_UNSIGNED_LONG_LONG ms = 0;
     look_for_new_files(h, now);
-    for (struct visit *v; (v = find_oldest(h)) && v->until_ns <= now;)
+    for (struct http_visit *v; (v = find_oldest(h)) && v->until_ns <= now;)
         visit_shut(v);
     for (int i = 0; i < ROUNDS; i++) {
         MHD_run(h->daemon);

@@ -33,7 +33,7 @@ struct allowance { // what may still be sent of a rank: newer attempts have take
     int rank, lines;
     size_t bytes;
 };
-struct reading { // of what is kept, for one ask: a log at a time, when there is room
+struct log_reading { // of what is kept, for one ask: a log at a time, when there is room
     struct list link;
     struct arena arena;
     uint64_t ask;
@@ -279,7 +279,7 @@ static void free_follower(struct follower *f)
     free(f);
 }
 
-static void reading_free(struct reading *r)
+static void reading_free(struct log_reading *r)
 {
     list_remove(&r->link);
     arena_clear(&r->arena);
@@ -291,7 +291,7 @@ void logs_drop_all(struct logs *l)
     list_for_each (it, &l->followers)
         free_follower(list_entry(it, struct follower, link));
     list_for_each (it, &l->readings)
-        reading_free(list_entry(it, struct reading, link));
+        reading_free(list_entry(it, struct log_reading, link));
 }
 
 void logs_free(struct logs *l)
@@ -303,13 +303,14 @@ void logs_free(struct logs *l)
     free(l);
 }
 
-struct source { // of lines, and who asked for them
+struct log_tail_source { // of lines, and who asked for them
     uint64_t ask, epoch;
     int rank;
     int64_t end; // position behind the last of them
 };
 
-static void send_text(struct logs *l, const struct source *from, char *text, size_t len, bool whole)
+static void send_text(struct logs *l, const struct log_tail_source *from, char *text, size_t len,
+                      bool whole)
 {
     while (len > 0) {
         size_t n = len;
@@ -332,7 +333,7 @@ static void send_text(struct logs *l, const struct source *from, char *text, siz
     }
 }
 
-static struct allowance *find_allowance(struct reading *r, int rank)
+static struct allowance *find_allowance(struct log_reading *r, int rank)
 {
     for (int i = 0; i < r->nranks; i++)
         if (r->ranks[i].rank == rank)
@@ -351,10 +352,10 @@ static int count_lines(const struct buf *b)
 }
 
 // Sends the end of one log, as much as may still be sent of its rank; returns how many bytes.
-static size_t send_tail(struct logs *l, struct reading *r, const struct rank_log *k)
+static size_t send_tail(struct logs *l, struct log_reading *r, const struct rank_log *k)
 {
     struct allowance *a = find_allowance(r, k->rank);
-    struct source from = {r->ask, k->epoch, k->rank, 0};
+    struct log_tail_source from = {r->ask, k->epoch, k->rank, 0};
     struct buf b = {0};
     char path[5000];
     if (a->bytes == 0 || (r->lines > 0 && a->lines <= 0))
@@ -370,7 +371,7 @@ static size_t send_tail(struct logs *l, struct reading *r, const struct rank_log
     return sent;
 }
 
-static void list_logs_of(const struct logs *l, struct reading *r, int rank, uint64_t epoch)
+static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, uint64_t epoch)
 {
     char dir[4300];
     struct dirent **names;
@@ -394,7 +395,7 @@ static void list_logs_of(const struct logs *l, struct reading *r, int rank, uint
 static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
 {
     uint64_t epochs[LOG_JOBS_KEPT];
-    struct reading *r = calloc(1, sizeof *r);
+    struct log_reading *r = calloc(1, sizeof *r);
     PRE(r != NULL);
     arena_init(&r->arena);
     r->ask = ask->ask;
@@ -409,7 +410,7 @@ static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
     list_append(&l->readings, &r->link);
 }
 
-static void end_reading(struct logs *l, struct reading *r)
+static void end_reading(struct logs *l, struct log_reading *r)
 {
     Weft__V1__LogChunk last;
     weft__v1__log_chunk__init(&last);
@@ -429,7 +430,7 @@ void logs_go_on(struct logs *l)
 {
     size_t sent = 0;
     while (logs_waiting(l) && sent < TURN_BYTES && !l->ops.lags(l->ops.ctx)) {
-        struct reading *r = list_entry(l->readings.next, struct reading, link);
+        struct log_reading *r = list_entry(l->readings.next, struct log_reading, link);
         if (r->at < r->n)
             sent += send_tail(l, r, &r->logs[r->at++]);
         list_remove(&r->link); // readers take turns
@@ -445,8 +446,8 @@ static void forget_ask(struct logs *l, uint64_t ask)
         if (list_entry(it, struct follower, link)->ask == ask)
             free_follower(list_entry(it, struct follower, link));
     list_for_each (it, &l->readings)
-        if (list_entry(it, struct reading, link)->ask == ask)
-            reading_free(list_entry(it, struct reading, link));
+        if (list_entry(it, struct log_reading, link)->ask == ask)
+            reading_free(list_entry(it, struct log_reading, link));
 }
 
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
@@ -471,7 +472,7 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 static bool is_still_read(const struct logs *l, uint64_t ask, int rank, uint64_t epoch)
 {
     for (struct list *it = l->readings.next; it != &l->readings; it = it->next) {
-        const struct reading *r = list_entry(it, struct reading, link);
+        const struct log_reading *r = list_entry(it, struct log_reading, link);
         for (int i = r->at; r->ask == ask && i < r->n; i++)
             if (r->logs[i].rank == rank && r->logs[i].epoch == epoch)
                 return true;
@@ -486,7 +487,7 @@ static void send_to_followers(struct logs *l, const char *job, int rank, struct 
     const int64_t end = f->full * LOG_FILE_MAX + f->size - (int64_t)(f->line.len - len);
     list_for_each (it, &l->followers) {
         struct follower *to = list_entry(it, struct follower, link);
-        const struct source from = {to->ask, f->epoch, rank, end};
+        const struct log_tail_source from = {to->ask, f->epoch, rank, end};
         if (!strcmp(to->job, job) && (to->rank < 0 || to->rank == rank) &&
             (!to->epoch || to->epoch == f->epoch) && !is_still_read(l, to->ask, rank, f->epoch))
             send_text(l, &from, f->line.data, len, false);

@@ -51,7 +51,7 @@ static bool is_current(int fd, const char *path)
            a.st_dev == b.st_dev;
 }
 
-static bool read_old(struct request *r)
+static bool read_old(struct kept_request *r)
 {
     char text[ID_LEN];
     struct stat st;
@@ -64,7 +64,7 @@ static bool read_old(struct request *r)
     return true;
 }
 
-static int write_new(struct request *r, struct err *e)
+static int write_new(struct kept_request *r, struct err *e)
 {
     char text[ID_LEN + 1];
     snprintf(text, sizeof text, "%s\n", r->id);
@@ -75,7 +75,7 @@ static int write_new(struct request *r, struct err *e)
 
 // Opens and locks the file. False: another submit of the same job holds it (EWOULDBLOCK), or an
 // error.
-static bool lock_file(struct request *r)
+static bool lock_file(struct kept_request *r)
 {
     for (;;) {
         r->fd = open(r->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -91,11 +91,11 @@ static bool lock_file(struct request *r)
     }
 }
 
-int request_begin(struct request *r, const char *address, const char *text, struct err *e)
+int request_begin(struct kept_request *r, const char *address, const char *text, struct err *e)
 {
     struct buf deed = {0};
     char name[65];
-    *r = (struct request){.fd = -1};
+    *r = (struct kept_request){.fd = -1};
     request_random(r->id);
     buf_printf(&deed, "%s\n%s", address, text);
     sha256_hex(deed.data, deed.len, name);
@@ -118,7 +118,7 @@ int request_begin(struct request *r, const char *address, const char *text, stru
     return err_set(e, ERR_LIMIT, "%d submits of this job at once", AT_ONCE);
 }
 
-void request_end(struct request *r)
+void request_end(struct kept_request *r)
 {
     if (r->fd < 0)
         return;

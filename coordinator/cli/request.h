@@ -16,7 +16,7 @@
 #include "common/base/err.h"
 #include "common/base/id.h"
 
-struct request {
+struct kept_request {
     char id[ID_LEN];
     bool again; // an earlier process began it and did not hear the answer
     int fd;     // of the file; -1 if the id is not kept
@@ -26,5 +26,5 @@ struct request {
 void request_random(char id[ID_LEN]);
 bool request_valid(const char *id);
 // Finds or makes the id of this request. After an error the id is good, but not kept in a file.
-int request_begin(struct request *r, const char *address, const char *text, struct err *e);
-void request_end(struct request *r); // the answer was printed: removes the file
+int request_begin(struct kept_request *r, const char *address, const char *text, struct err *e);
+void request_end(struct kept_request *r); // the answer was printed: removes the file

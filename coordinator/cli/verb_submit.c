@@ -11,7 +11,7 @@
 #include "coordinator/cli/request.h"
 #include "coordinator/cli/resolved_job.h"
 
-static void print_reply(const Weft__V1__SubmitReply *reply, const struct request *r, bool json)
+static void print_reply(const Weft__V1__SubmitReply *reply, const struct kept_request *r, bool json)
 {
     struct buf out = {0};
     struct json_out w;
@@ -33,12 +33,12 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct request
 }
 
 // Chooses the request id, and tells a person at a terminal how to repeat the request.
-static int choose_request(struct request *r, const struct verb *v, const struct args *a,
+static int choose_request(struct kept_request *r, const struct verb *v, const struct args *a,
                           const char *address, const char *resolved)
 {
     struct err e = {0};
     if (a->request) {
-        *r = (struct request){.fd = -1};
+        *r = (struct kept_request){.fd = -1};
         if (!request_valid(a->request))
             return usage(v, "--request takes 32 hex digits, 0-9 a-f");
         memcpy(r->id, a->request, ID_LEN);
@@ -61,7 +61,7 @@ static int choose_request(struct request *r, const struct verb *v, const struct 
 
 // A job file submitted as a new job, and the same one submitted to continue another, are two
 // requests.
-static int remember_request(struct request *r, const struct verb *v, const struct args *a,
+static int remember_request(struct kept_request *r, const struct verb *v, const struct args *a,
                             const char *address, const char *resolved)
 {
     struct buf text = {0};
@@ -72,7 +72,7 @@ static int remember_request(struct request *r, const struct verb *v, const struc
     return rc;
 }
 
-static int send_submit(struct cli_link *l, const char *resolved, struct request *r,
+static int send_submit(struct cli_link *l, const char *resolved, struct kept_request *r,
                        const struct args *a)
 {
     Weft__V1__SubmitRequest req;
@@ -103,7 +103,7 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct arena arena = {0};
     struct buf resolved = {0};
     struct cli_link l = {0};
-    struct request r = {.fd = -1};
+    struct kept_request r = {.fd = -1};
     struct job job;
     int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)

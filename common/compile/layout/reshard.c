@@ -27,7 +27,7 @@ uint64_t reshard_ring_bytes(enum reshard_kind kind, uint64_t s, int n)
     return s / parts * each + (s % parts * each + parts - 1) / parts; // s · each may be too large
 }
 
-struct state { // a spec, and the path that leads to it
+struct search_state { // a spec, and the path that leads to it
     struct spec spec;
     struct reshard_step step; // the last one
     int from;                 // the state before it, −1 at the start
@@ -42,7 +42,7 @@ struct path_search {
     size_t elem;
     const struct spec *to;
     struct arena *arena;
-    struct state *states;
+    struct search_state *states;
     int n, cap;
 };
 
@@ -60,7 +60,7 @@ static int list_kinds(const struct path_search *s, int at, uint8_t out[RESHARD_S
 static bool is_better(const struct path_search *s, int from, const struct reshard_step *step,
                       int has)
 {
-    const struct state *f = &s->states[from], *h = &s->states[has];
+    const struct search_state *f = &s->states[from], *h = &s->states[has];
     uint64_t bytes = f->bytes + step->bytes;
     if (bytes != h->bytes)
         return bytes < h->bytes;
@@ -75,7 +75,7 @@ static bool is_better(const struct path_search *s, int from, const struct reshar
 
 static bool comes_before(const struct path_search *s, int a, int b)
 {
-    const struct state *x = &s->states[a], *y = &s->states[b];
+    const struct search_state *x = &s->states[a], *y = &s->states[b];
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes;
     if (x->steps != y->steps)
@@ -99,11 +99,11 @@ static void offer_step(struct path_search *s, int from, struct reshard_step *ste
         s->states = arena_grow(s->arena, s->states, sizeof *s->states, s->n, &s->cap);
         s->n++;
     }
-    s->states[at] = (struct state){.spec = step->after,
-                                   .step = *step,
-                                   .from = from,
-                                   .steps = s->states[from].steps + 1,
-                                   .bytes = s->states[from].bytes + step->bytes};
+    s->states[at] = (struct search_state){.spec = step->after,
+                                          .step = *step,
+                                          .from = from,
+                                          .steps = s->states[from].steps + 1,
+                                          .bytes = s->states[from].bytes + step->bytes};
 }
 
 // ---- the steps that lead out of a state ----
@@ -255,7 +255,7 @@ int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_by
         return err_set(e, ERR_INVALID, "dimension %d of size %lld does not divide by %d", bad,
                        (long long)shape->dim[bad], dim_parts(m, &to->dim[bad]));
     s.states = arena_grow(a, s.states, sizeof *s.states, s.n, &s.cap);
-    s.states[s.n++] = (struct state){.spec = *from, .from = -1};
+    s.states[s.n++] = (struct search_state){.spec = *from, .from = -1};
     for (int at; (at = find_cheapest_open(&s)) >= 0;) {
         if (spec_equal(&s.states[at].spec, to)) {
             write_steps(&s, at, out);

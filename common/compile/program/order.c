@@ -104,13 +104,13 @@ static void find_places(struct node_order *o)
     }
 }
 
-struct placed {
+struct node_place {
     int phase, place, node;
 };
 
 static int compare_places(const void *x, const void *y)
 {
-    const struct placed *a = x, *b = y;
+    const struct node_place *a = x, *b = y;
     if (a->phase != b->phase)
         return a->phase < b->phase ? -1 : 1;
     if (a->place != b->place)
@@ -124,12 +124,12 @@ void order_nodes(struct graph *g)
                            .place = arena_array(g->arena, int, g->nnodes),
                            .before = arena_array(g->arena, int, g->nvalues),
                            .early = arena_array(g->arena, bool, g->nvalues)};
-    struct placed *placed = arena_array(g->arena, struct placed, g->nnodes);
+    struct node_place *placed = arena_array(g->arena, struct node_place, g->nnodes);
     struct node *nodes = arena_array(g->arena, struct node, g->nnodes);
     memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
     find_places(&o);
     for (int i = 0; i < g->nnodes; i++)
-        placed[i] = (struct placed){(int)g->nodes[i].phase, o.place[i], i};
+        placed[i] = (struct node_place){(int)g->nodes[i].phase, o.place[i], i};
     qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
     memcpy(nodes, g->nodes, sizeof *nodes * (size_t)g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
