@@ -259,7 +259,7 @@ def test_llama_trains_as_the_formula_counts_it(place):
 @pytest.mark.parametrize("stage, args, why", [
     ("2", ["--llmc", "folder", "--form", "test_linears"], "unrecognized arguments: --form test_linears"),
     ("1", ["--from", "test_linears"], "--from is of stage 2"), ("2", ["--from"], "--from wants a name"),
-    ("2,5", [], "no stage is called 5")])
+    ("2", ["--parts", "ops-124m"], "--parts is of the other stages"), ("2,5", [], "no stage is called 5")])
 def test_what_is_no_argument_is_refused_before_anything_runs(place, stage, args, why):
     end = Ended(place, stage, *args)
     assert end.code == 2 and why in end.said and "stage " + stage[0] + ":" not in end.said, end.said

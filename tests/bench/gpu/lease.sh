@@ -61,6 +61,7 @@ done
 # Whatever the stages are: else a slip of the pen is told of only when its stage begins.
 benched=$(echo "$stages" | tr , '\n' | grep -vx 2 | paste -sd, -)
 "$PYTHON" "$here/bench.py" "$bundle" "$out" --check ${benched:+--stage "$benched"} "$@" || exit 2
+case "${benched:-none} $*" in "none "*--parts*) refuse "--parts is of the other stages; stage 2 takes --from" ;; esac
 
 tested() {
     export GPU_TEST_SECONDS="${GPU_TEST_SECONDS:-560}" GPU_TEST_LOG="$out/gpu-test-log.txt" GPU_TEST_STOP=1 GPU_TEST_RESUME="--from "
