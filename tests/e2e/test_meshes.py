@@ -99,7 +99,7 @@ def test_killed_it_resumes_to_the_same_bits(place, data, which):
     kind, layout = RESUMED[which]
     calm = meshes.trained(place, long_job(data, kind), layout, "calm")
     run = meshes.run_in(place, long_job(data, kind), layout, "killed")
-    parent = run.start_held(15)
+    parent = run.start_held(16)  # no save is near, so the ranks stay in a step until the kill
     victim = run.ranks - 1
     assert run.wait_until(run.saved(victim, 10), parent), "it ended before it could be killed"
     solo.kill_pid(run.pids()[victim])

@@ -53,7 +53,8 @@ MESHES = {  # what a program must have for it, and the layout
 }
 
 
-STEPS, EVERY, HELD = 12, 3, 9  # the run is killed while row 9 waits to be written
+# The run is killed while row 10 waits to be written: no save is near, so the ranks stay in a step until then.
+STEPS, EVERY, HELD = 15, 3, 10
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,7 @@ def job(program, data):
         "schedule": {"kind": "constant", "value": 0.003},
         "train": {"steps": STEPS, "seed": 3},
         "checkpoint": {"dir": "ckpt", "every": EVERY, "keep": 9, "async": False},
+        "restart": {"hang_after": "60s"},  # however long a busy machine takes to kill what is held
     }
 
 
