@@ -110,7 +110,7 @@ static const struct flag_row rows[] = {
     {"san", FLAG_LIST, AT(san), 0, TLS_SANS_MAX, AT(nsans)},
     {"role", FLAG_TEXT, AT(role), 0, 0, 0},
     {"out", FLAG_TEXT, AT(out), 0, 0, 0},
-    {"ttl", FLAG_DURATION, AT(ttl_ns), 1000, 0, 0},
+    {"ttl", FLAG_SECONDS, AT(ttl_ns), 1000, 0, 0},
     {"days", FLAG_NUMBER, AT(days), 1, INT_MAX, 0},
     {"hosts", FLAG_NUMBER, AT(hosts), 1, INT_MAX, 0},
 };

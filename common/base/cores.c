@@ -90,10 +90,36 @@ int cores_within_quota(const char *root, int cores)
     return cores;
 }
 
+// The kernel refuses a mask shorter than its own, and a cpu_set_t has 1,024 bits alone.
+static cpu_set_t *read_affinity(size_t *bytes)
+{
+    *bytes = CPU_ALLOC_SIZE(CORES_MASK_BYTES * 8);
+    cpu_set_t *set = CPU_ALLOC(CORES_MASK_BYTES * 8);
+    if (!set)
+        return NULL;
+    CPU_ZERO_S(*bytes, set);
+    if (!sched_getaffinity(0, *bytes, set))
+        return set;
+    CPU_FREE(set);
+    return NULL;
+}
+
+void cores_mask(unsigned char mask[CORES_MASK_BYTES])
+{
+    size_t bytes;
+    cpu_set_t *set = read_affinity(&bytes);
+    memset(mask, set ? 0 : 0xff, CORES_MASK_BYTES);
+    for (size_t i = 0; set && i < (size_t)CORES_MASK_BYTES * 8; i++)
+        if (CPU_ISSET_S(i, bytes, set))
+            mask[i / 8] |= (unsigned char)(1 << i % 8);
+    CPU_FREE(set);
+}
+
 int cores_usable(void)
 {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    int n = sched_getaffinity(0, sizeof set, &set) ? 0 : CPU_COUNT(&set);
+    size_t bytes;
+    cpu_set_t *set = read_affinity(&bytes);
+    int n = set ? CPU_COUNT_S(bytes, set) : 0;
+    CPU_FREE(set);
     return cores_within_quota("", n > 0 ? n : 1);
 }

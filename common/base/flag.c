@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,6 +68,16 @@ static int read_duration(const char *text, int64_t min_ns, int64_t *out_ns, stru
     return err_set(e, ERR_INVALID, "'%s' is not a time such as 90s, 500ms or 2m", text);
 }
 
+// Reads a time whose unit may be missing: seconds then.
+static int read_seconds(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e)
+{
+    char with_unit[24];
+    bool bare = *text && strspn(text, "0123456789") == strlen(text);
+    int n = snprintf(with_unit, sizeof with_unit, "%ss", text);
+    bool fits = n > 0 && (size_t)n < sizeof with_unit;
+    return read_duration(bare && fits ? with_unit : text, min_ns, out_ns, e);
+}
+
 static int add_to_list(const struct flag_row *row, const char *text, void *to, struct err *e)
 {
     const char **list = (const char **)(void *)((char *)to + row->at);
@@ -96,6 +107,9 @@ static int set_flag(const struct flag_row *row, const char *text, void *to, stru
         break;
     case FLAG_DURATION:
         rc = read_duration(text, row->min * CLOCK_MS, at, e);
+        break;
+    case FLAG_SECONDS:
+        rc = read_seconds(text, row->min * CLOCK_MS, at, e);
         break;
     case FLAG_LIST:
         rc = add_to_list(row, text, to, e);

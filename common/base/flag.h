@@ -16,6 +16,7 @@ enum flag_kind {
     FLAG_NUMBER,     // int, from min to max
     FLAG_DESCRIPTOR, // int: the number of a file that this process has open
     FLAG_DURATION, // int64_t of nanoseconds, at least min milliseconds: "500ms", "10s", "2m", "1h"
+    FLAG_SECONDS,  // the same, and a bare number is seconds: "3600"
     FLAG_SWITCH,   // bool: no value follows
     FLAG_LIST,     // const char *[max]; their count, an int, lies at `count`
 };

@@ -11,7 +11,7 @@
 struct flags {
     const char *text, *names[2];
     int number, descriptor, nnames;
-    int64_t time_ns;
+    int64_t time_ns, seconds_ns;
     bool on;
 };
 #define AT(member) offsetof(struct flags, member)
@@ -20,6 +20,7 @@ static const struct flag_row rows[] = {
     {"number", FLAG_NUMBER, AT(number), 1, 20, 0},
     {"fd", FLAG_DESCRIPTOR, AT(descriptor), 0, 0, 0},
     {"time", FLAG_DURATION, AT(time_ns), 100, 0, 0},
+    {"seconds", FLAG_SECONDS, AT(seconds_ns), 1000, 0, 0},
     {"on", FLAG_SWITCH, AT(on), 0, 0, 0},
     {"s", FLAG_LIST, AT(names), 0, 2, AT(nnames)},
 };
@@ -50,6 +51,34 @@ static void each_kind_of_flag_is_read_into_its_member(void **state)
     assert_int_equal(f.nnames, 2);
     assert_string_equal(f.names[0], "a");
     assert_string_equal(f.names[1], "b");
+}
+
+static void a_time_that_was_in_seconds_may_lack_its_unit(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t ns; // 0: refused
+    } cases[] = {{"3600", 3600 * CLOCK_S},
+                 {"90s", 90 * CLOCK_S},
+                 {"24h", 24 * 3600 * CLOCK_S},
+                 {"0", 0},
+                 {"1.5", 0},
+                 {"-5", 0},
+                 {"1d", 0},
+                 {"00000000000000000000000000000001", 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[80];
+        struct flags f;
+        struct err e = {0};
+        snprintf(line, sizeof line, "--seconds %s", cases[i].text);
+        assert_int_equal(read_line(&f, line, &e), cases[i].ns ? 0 : ERR_INVALID);
+        assert_true(f.seconds_ns == cases[i].ns);
+    }
+    char line[] = "--time 3600"; // others never had it
+    struct flags f;
+    struct err e = {0};
+    assert_int_equal(read_line(&f, line, &e), ERR_INVALID);
 }
 
 static void a_flag_that_is_not_given_leaves_its_member_alone(void **state)
@@ -122,6 +151,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_kind_of_flag_is_read_into_its_member),
+        cmocka_unit_test(a_time_that_was_in_seconds_may_lack_its_unit),
         cmocka_unit_test(a_flag_that_is_not_given_leaves_its_member_alone),
         cmocka_unit_test(times_have_a_unit),
         cmocka_unit_test(what_is_wrong_with_a_flag_is_told_with_what_would_do),

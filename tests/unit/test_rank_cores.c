@@ -33,6 +33,8 @@ static void ranks_share_the_cores_of_their_own_host_only(void **state)
                  "8 cores of host a, divided by 1 rank");
     expect_share((struct rank_cores[]){on("a", 0, 8), on("a", 0, 8)}, 2, 4,
                  "8 cores of host a, divided by 2 ranks");
+    expect_share((struct rank_cores[]){on("a", 1200, 8), on("a", 1204, 8)}, 2, 4,
+                 "8 cores of host a, divided by 2 ranks"); // a large machine's
 }
 
 static void the_poorest_rank_decides_for_all(void **state)

@@ -3,26 +3,17 @@
 // none with their neighbours.
 #include "worker/rank/lead/rank_cores.h"
 
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/cores.h"
 #include "common/job/threads.h"
 
 void rank_cores_read(const char *host, struct rank_cores *out)
 {
-    cpu_set_t set;
     *out = (struct rank_cores){.cores = cores_usable()};
     snprintf(out->host, sizeof out->host, "%s", host);
-    if (sched_getaffinity(0, sizeof set, &set)) { // more CPUs than the set holds
-        memset(out->cpus, 0xff, sizeof out->cpus);
-        return;
-    }
-    for (int i = 0; i < RANK_CPUS_BYTES * 8; i++)
-        if (CPU_ISSET(i, &set))
-            out->cpus[i / 8] |= (unsigned char)(1 << i % 8);
+    cores_mask(out->cpus);
 }
 
 static bool share_cores(const struct rank_cores *a, const struct rank_cores *b)

@@ -6,9 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/base/cores.h"
 #include "worker/rank/link/assignment.h"
 
-enum { RANK_CPUS_BYTES = 128 }; // as many as a cpu_set_t has
+enum { RANK_CPUS_BYTES = CORES_MASK_BYTES };
 
 struct rank_cores {
     char host[RANK_HOST_MAX];

@@ -161,8 +161,8 @@ static void on_hello(struct solo_conns *c, struct solo_conn *k, const Weft__Rank
     k->pid = h->pid;
     snprintf(k->cores.host, sizeof k->cores.host, "%s", h->host);
     k->cores.cores = h->cores;
-    if (h->cpus.len == RANK_CPUS_BYTES)
-        memcpy(k->cores.cpus, h->cpus.data, RANK_CPUS_BYTES);
+    if (h->cpus.len && h->cpus.len <= RANK_CPUS_BYTES)
+        memcpy(k->cores.cpus, h->cpus.data, h->cpus.len);
     memcpy(k->a, h->nonce.data, JOIN_NONCE);
     if (entropy_bytes(k->b, JOIN_NONCE, NULL))
         drop_conn(c, k);
