@@ -28,7 +28,7 @@ COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layo
 COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies program/pack
-COMPILE_SRC += program/order program/weights program/schedule program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump
+COMPILE_SRC += program/order program/weights program/schedule program/part program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
 COMPILE_SRC += compile
 COMPILE_SRC := $(COMPILE_SRC:%=common/compile/%.c)
 
@@ -163,7 +163,7 @@ SIM_TESTS    := sim
 FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
-SERVICE_BENCHES := hosts placement restart
+SERVICE_BENCHES := hosts placement restart cancel
 GPU_BENCH    := ops ends
 GPU_BENCH    := $(GPU_BENCH:%=$(BUILD)/tests/bench/gpu/bench_%)
 

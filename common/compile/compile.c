@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/hash.h"
 #include "common/compile/graph/grad.h"
 #include "common/compile/graph/optimiser.h"
 #include "common/compile/graph/remat.h"
@@ -16,6 +15,7 @@
 #include "common/compile/program/lower.h"
 #include "common/compile/program/order.h"
 #include "common/compile/program/pack.h"
+#include "common/compile/program/plan_hash.h"
 #include "common/compile/program/verify.h"
 #include "common/compile/program/weights.h"
 #include "common/compile/shard/partition.h"
@@ -167,13 +167,16 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
     rc = rc ? rc : schedule_program(p, kind);
     if (rc)
         return rc;
+    struct arena scratch = {0};
+    const struct stage_part *parts = parts_find(cut, c->nstages, &scratch);
     for (int i = 0; i < c->nstages; i++) {
         struct program *to = &c->program[kind][i];
-        lower_stage(cut, &c->mesh, &c->schedule[kind][i], i, kind, p->arena, to);
+        lower_stage(cut, &c->mesh, &parts[i], &c->schedule[kind][i], i, kind, p->arena, to);
         if (p->job->train.fuse)
             fuse_updates(to);
         to->zigzag = sharding_zigzag(c->sharding, &c->mesh, p->job->model.facts->seq);
     }
+    arena_clear(&scratch);
     return verify_stages(c->program[kind], c->nstages, p->err);
 }
 
@@ -216,20 +219,14 @@ static int compile_program(struct pipeline *p, enum program_kind kind)
     return lower_program(p, kind, cut);
 }
 
-// The text of one program at a time, since those of all stages may be very long together.
 static void hash_programs(struct compiled *c)
 {
-    struct xxh3 *sum = xxh3_new();
-    struct buf text = {0};
+    struct plan_hash d;
+    plan_hash_init(&d);
     for (int i = 0; i < c->nprograms; i++)
-        for (int k = 0; k < c->nstages; k++) {
-            buf_reset(&text);
-            dump_program(compiled_program(c, (enum program_kind)i, k), &text);
-            xxh3_update(sum, text.data, text.len);
-        }
-    hash128_hex(xxh3_digest(sum), c->hash);
-    xxh3_free(sum);
-    buf_clear(&text);
+        for (int k = 0; k < c->nstages; k++)
+            plan_hash_add(&d, compiled_program(c, (enum program_kind)i, k));
+    plan_hash_end(&d, c->hash);
 }
 
 // Gives the values of one stage's programs their places in one arena.
@@ -237,12 +234,15 @@ static int plan_stage(struct pipeline *p, int stage)
 {
     struct compiled *c = p->out;
     struct memory *m = &c->by_stage[stage];
-    struct program *all[PROGRAM_KINDS];
-    for (int k = 0; k < c->nprograms; k++)
+    struct program *all[PROGRAM_KINDS], *before[PROGRAM_KINDS];
+    const struct planned like = {before, &c->by_stage[stage ? stage - 1 : 0]};
+    for (int k = 0; k < c->nprograms; k++) {
         all[k] = &c->program[k][stage];
+        before[k] = &c->program[k][stage ? stage - 1 : 0];
+    }
     int rc = check_bytes(p, all);
     rc = rc ? rc : group_check(all, c->nprograms, p->err);
-    rc = rc ? rc : plan_memory(all, c->nprograms, p->arena, m, p->err);
+    rc = rc ? rc : plan_memory(all, c->nprograms, stage ? &like : NULL, p->arena, m, p->err);
     for (int k = 0; k < c->nprograms && !rc; k++) {
         rc = verify_program(all[k], m, p->err);
         if (rc && p->dump)

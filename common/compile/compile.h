@@ -32,7 +32,7 @@ struct compiled {
     bool whole; // the programs and their memory are made, though what is wrong may be an error
     struct memory memory;    // of the stage that needs the most
     struct memory *by_stage; // compiled_memory()
-    char hash[33];           // xxh3-128 of the programs as text: the plan hash all ranks agree on
+    char hash[33];           // of all programs (plan_hash.h): the plan hash all ranks agree on
 };
 
 // A rank runs the programs of its stage, which is its coordinate on the pipeline's axis.

@@ -50,6 +50,12 @@ static const struct {
      "data: {format: tokens, train: {tokens: t}, batch: 4096}\n"
      "train: {steps: 1, microbatches: 8}\n",
      PLAN},
+    {"plan: 1,024 layers, {dp: 4, pp: 64, tp: 16}, 29 microbatches",
+     "name: b\nmodel: {program: gpt2, layers: 1024, embed: 256, heads: 16, seq: 128, vocab: 256}\n"
+     "mesh: {dp: 4, pp: 64, tp: 16}\n"
+     "data: {format: tokens, train: {tokens: t}, batch: 464}\n"
+     "train: {steps: 1, microbatches: 29}\n",
+     PLAN},
     {"compile: gpt2 124M, {dp: 2}",
      "name: b\nmodel: {program: gpt2}\nmesh: {dp: 2}\n"
      "data: {format: tokens, train: {tokens: t}, batch: 8}\ntrain: {steps: 1}\n",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/compile/program/dump.h"
+#include "common/compile/program/plan_hash.h"
 #include "common/compile/program/verify.h"
 #include "common/compile/shard/partition.h"
 #include "common/explain/cost.h"
@@ -300,6 +301,52 @@ static void more_microbatches_take_less_memory(void **state)
     fixture_clear(&four);
 }
 
+static void hash_one(const struct program *p, char out[33])
+{
+    struct plan_hash hash;
+    plan_hash_init(&hash);
+    plan_hash_add(&hash, p);
+    plan_hash_end(&hash, out);
+}
+
+// Changes one number at a time; the hash must be another one then, and the old one afterwards.
+static void the_plan_hash_covers_what_a_rank_does(void **state)
+{
+    struct fixture f;
+    char before[33], now[33];
+    (void)state;
+    compile_text(&f, job_text(&f, "relu", 2, 1, "kind: momentum"), 0);
+    struct program *p = f.c.program[PROGRAM_TRAIN];
+    int op = 0;
+    while (p->instrs[op].kind != INSTR_OP || p->instrs[op].phase != PHASE_UPDATE)
+        op++;
+    struct instr *i = &p->instrs[op];
+    struct view *out = (struct view *)(uintptr_t)i->out;
+    struct op_attr *attr = (struct op_attr *)(uintptr_t)program_attr(p, i);
+    int *const numbers[] = {&i->microbatch, &i->workspace, &i->with, &i->nin, &out->buffer};
+    uint64_t *const sizes[] = {&p->buffers[0].offset, &p->buffers[0].bytes, &out->offset};
+    hash_one(p, before);
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        (*numbers[k])--;
+        hash_one(p, now);
+        assert_string_not_equal(now, before);
+        (*numbers[k])++;
+    }
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        *sizes[k] += PLAN_ALIGN;
+        hash_one(p, now);
+        assert_string_not_equal(now, before);
+        *sizes[k] -= PLAN_ALIGN;
+    }
+    attr->scale += 1;
+    hash_one(p, now);
+    assert_string_not_equal(now, before);
+    attr->scale -= 1;
+    hash_one(p, now);
+    assert_string_equal(now, before);
+    fixture_clear(&f);
+}
+
 static void the_plan_hash_is_of_the_job_alone(void **state)
 {
     (void)state;
@@ -391,6 +438,7 @@ int main(void)
         cmocka_unit_test(one_device_communicates_nothing),
         cmocka_unit_test(memory_is_the_sum_of_its_parts),
         cmocka_unit_test(more_microbatches_take_less_memory),
+        cmocka_unit_test(the_plan_hash_covers_what_a_rank_does),
         cmocka_unit_test(the_plan_hash_is_of_the_job_alone),
         cmocka_unit_test(a_damaged_program_is_refused),
         cmocka_unit_test(a_damaged_graph_is_refused),

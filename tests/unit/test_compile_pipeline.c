@@ -429,6 +429,36 @@ static void a_stage_holds_its_own_layers(void **state)
     fixture_clear(&f);
 }
 
+// A stage that is like the one before it takes its places. A plan of each alone must give the same.
+static void stages_that_are_alike_lie_as_in_plans_of_their_own(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_text(
+        &f,
+        "name: t\n"
+        "model: {program: mlp, inputs: 8, hidden: [16, 16, 16, 16, 16, 16, 16], classes: 4}\n"
+        "mesh: {pp: 4}\n"
+        "data: {train: {images: i, labels: l}, batch: 16}\n"
+        "train: {steps: 3, microbatches: 4}\npipeline: {schedule: gpipe}\n",
+        0);
+    const struct program *second = compiled_program(&f.c, PROGRAM_TRAIN, 1), *third = second + 1;
+    assert_int_equal(second->nbuffers, third->nbuffers); // alike, else this shows nothing
+    assert_int_equal(second->ninstrs, third->ninstrs);
+    for (int s = 0; s < 4; s++) {
+        const struct program *there = compiled_program(&f.c, PROGRAM_TRAIN, s);
+        struct program alone = *there, *all[] = {&alone};
+        struct memory m;
+        alone.buffers =
+            arena_dup(&f.a, there->buffers, sizeof *there->buffers * (size_t)there->nbuffers);
+        assert_int_equal(plan_memory(all, 1, NULL, &f.a, &m, &f.e), 0);
+        assert_memory_equal(&m, compiled_memory(&f.c, s), sizeof m);
+        for (int b = 0; b < alone.nbuffers; b++)
+            assert_int_equal(alone.buffers[b].offset, there->buffers[b].offset);
+    }
+    fixture_clear(&f);
+}
+
 static uint64_t first_stash(const char *schedule, int microbatches)
 {
     struct fixture f;
@@ -462,6 +492,7 @@ int main(void)
         cmocka_unit_test(an_untied_decoder_sends_its_boundary_alone),
         cmocka_unit_test(each_stage_casts_its_own_copy_of_a_tied_embedding),
         cmocka_unit_test(a_stage_holds_its_own_layers),
+        cmocka_unit_test(stages_that_are_alike_lie_as_in_plans_of_their_own),
         cmocka_unit_test(one_forward_one_backward_keeps_fewer_microbatches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

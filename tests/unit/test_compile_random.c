@@ -351,17 +351,18 @@ static int check_programs(struct random_case *c, struct graph *cut, struct err *
                                    .stages = c->nstages,
                                    .chunks = c->nchunks,
                                    .layers = c->layers};
+    const struct stage_part *parts = parts_find(cut, c->nstages, &c->a);
     int rc = schedule_build(s, &c->a, &of, e);
     for (int k = 0; k < c->nstages && !rc; k++) {
         rc = schedule_verify(&s[k], &of, e);
-        lower_stage(cut, &c->mesh, &s[k], k, PROGRAM_TRAIN, &c->a, &p[k]);
+        lower_stage(cut, &c->mesh, &parts[k], &s[k], k, PROGRAM_TRAIN, &c->a, &p[k]);
         fuse_updates(&p[k]);
     }
     rc = rc ? rc : schedule_simulate(s, &of, &cost, e);
     rc = rc ? rc : verify_stages(p, c->nstages, e);
     for (int k = 0; k < c->nstages && !rc; k++) {
         struct program *all[] = {&p[k]};
-        rc = plan_memory(all, 1, &c->a, &c->memory[k], e);
+        rc = plan_memory(all, 1, NULL, &c->a, &c->memory[k], e);
         rc = rc ? rc : verify_program(&p[k], &c->memory[k], e);
     }
     return rc;

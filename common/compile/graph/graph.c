@@ -23,6 +23,23 @@ void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err 
     }
 }
 
+static void *reserve_array(struct graph *g, void *array, size_t elem, int n, int most, int *cap)
+{
+    if (most <= *cap)
+        return array;
+    void *more = arena_alloc(g->arena, elem * (size_t)most);
+    if (n)
+        memcpy(more, array, elem * (size_t)n);
+    *cap = most;
+    return more;
+}
+
+void graph_reserve(struct graph *g, int nodes, int values)
+{
+    g->nodes = reserve_array(g, g->nodes, sizeof *g->nodes, g->nnodes, nodes, &g->nodes_cap);
+    g->values = reserve_array(g, g->values, sizeof *g->values, g->nvalues, values, &g->values_cap);
+}
+
 void graph_scope(struct graph *g, const char *fmt, ...)
 {
     struct buf name = {0};
@@ -105,17 +122,26 @@ int graph_sum(struct graph *g, const char *name, int of, int like)
     return id;
 }
 
+// A sum's value is made with it, so that sums lie in the order of their values.
+static struct sum *find_sum(struct graph *g, int value)
+{
+    int low = 0, high = g->nsums;
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (g->sums[mid].value < value)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    PRE(low < g->nsums && g->sums[low].value == value);
+    return &g->sums[low];
+}
+
 void graph_contribute(struct graph *g, int sum, int value)
 {
-    for (int i = 0; i < g->nsums; i++) {
-        struct sum *s = &g->sums[i];
-        if (s->value != sum)
-            continue;
-        s->contrib = arena_grow(g->arena, s->contrib, sizeof *s->contrib, s->n, &s->cap);
-        s->contrib[s->n++] = value;
-        return;
-    }
-    PRE(!"a contribution to a sum that is none");
+    struct sum *s = find_sum(g, sum);
+    s->contrib = arena_grow(g->arena, s->contrib, sizeof *s->contrib, s->n, &s->cap);
+    s->contrib[s->n++] = value;
 }
 
 int graph_report(struct graph *g, const char *name, int value)

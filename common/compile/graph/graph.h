@@ -138,6 +138,9 @@ struct graph {
 // Where `dims` is null, the graph has a list of names of its own.
 void graph_init(struct graph *g, struct arena *a, struct dims *dims, struct err *e);
 
+// Makes room for so many nodes and values in all, so that few arrays are outgrown and left behind.
+void graph_reserve(struct graph *g, int nodes, int values);
+
 // Names the scope of the nodes that follow.
 void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // What lies between two points takes the next point's spec: a model calls this before the ops that

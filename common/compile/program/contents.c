@@ -11,12 +11,21 @@ struct contents {
     struct content *all;
     int n, cap;
 };
+struct contents_checker {
+    const struct program *p;
+    struct contents *all; // a buffer's each
+    int64_t *bytes;       // of each value's shard, as far as asked for; 0: not yet
+    struct arena scratch;
+};
 
-static int64_t count_bytes(const struct program *p, int value)
+static int64_t count_bytes(const struct contents_checker *c, int value)
 {
+    const struct program *p = c->p;
     const struct value *v = &p->graph->values[value];
+    if (c->bytes[value])
+        return c->bytes[value];
     struct shape local = spec_local(&v->spec, &p->mesh, &v->shape);
-    return shape_count(&local) * (int64_t)dtype_size(v->dtype);
+    return c->bytes[value] = shape_count(&local) * (int64_t)dtype_size(v->dtype);
 }
 
 static void add_content(struct contents *c, struct content h, struct arena *a)
@@ -48,9 +57,10 @@ static void put_content(struct contents *c, struct content h, struct arena *a)
 
 // Whether all bytes of `h` are there: as the value's own, as those of the whole that a SPLIT takes it
 // from, or of the pieces that a STACK makes it of.
-static bool holds_bytes(const struct program *p, const struct contents *c, struct content h)
+static bool holds_bytes(const struct contents_checker *k, const struct contents *c,
+                        struct content h)
 {
-    const struct graph *g = p->graph;
+    const struct graph *g = k->p->graph;
     int64_t found = 0;
     for (int i = 0; i < c->n; i++) {
         const struct content *x = &c->all[i];
@@ -65,76 +75,79 @@ static bool holds_bytes(const struct program *p, const struct contents *c, struc
     if (!n || n->kind != NODE_OP)
         return false;
     int64_t origin = h.origin;
-    for (int k = 0; k < n->nout && n->op == OP_SPLIT; k++, origin -= count_bytes(p, h.value))
-        if (n->out[k] == h.value)
-            return holds_bytes(p, c, (struct content){h.from, h.to, origin, n->in[0]});
+    for (int o = 0; o < n->nout && n->op == OP_SPLIT; o++, origin -= count_bytes(k, h.value))
+        if (n->out[o] == h.value)
+            return holds_bytes(k, c, (struct content){h.from, h.to, origin, n->in[0]});
     bool all = n->op == OP_STACK;
-    for (int k = 0; k < n->nin && all; k++) {
-        int64_t end = origin + count_bytes(p, n->in[k]);
+    for (int i = 0; i < n->nin && all; i++) {
+        int64_t end = origin + count_bytes(k, n->in[i]);
         struct content piece = {h.from > origin ? h.from : origin, h.to < end ? h.to : end, origin,
-                                n->in[k]};
-        all = piece.from >= piece.to || holds_bytes(p, c, piece);
+                                n->in[i]};
+        all = piece.from >= piece.to || holds_bytes(k, c, piece);
         origin = end;
     }
     return all;
 }
 
-static struct content locate_value(const struct program *p, struct view v, int value)
+static struct content locate_value(const struct contents_checker *c, struct view v, int value)
 {
     int64_t at = (int64_t)v.offset;
-    return (struct content){at, at + count_bytes(p, value), at, value};
+    return (struct content){at, at + count_bytes(c, value), at, value};
 }
 
-static int check_op(const struct program *p, int at, struct contents *all, struct arena *a,
-                    struct err *e)
+static int check_op(struct contents_checker *c, int at, struct err *e)
 {
+    const struct program *p = c->p;
+    struct contents *all = c->all;
     const struct instr *i = &p->instrs[at];
     const struct node *n = &p->graph->nodes[i->node];
     for (int k = 0; k < i->nin; k++) {
         const struct buffer *b = &p->buffers[i->in[k].buffer];
         if (!b->persistent &&
-            !holds_bytes(p, &all[i->in[k].buffer], locate_value(p, i->in[k], n->in[k])))
+            !holds_bytes(c, &all[i->in[k].buffer], locate_value(c, i->in[k], n->in[k])))
             return err_set(e, ERR_INTERNAL, "%s: instruction %d reads something else than value %d",
                            program_name(p->kind), at, n->in[k]);
     }
     for (int k = 0; k < i->nout; k++) {
         const struct buffer *b = &p->buffers[i->out[k].buffer];
-        struct content h = locate_value(p, i->out[k], n->out[k]);
+        struct content h = locate_value(c, i->out[k], n->out[k]);
         if (b->persistent)
             continue;
         if ((uint64_t)h.to > b->bytes)
             return err_set(e, ERR_INTERNAL, "%s: instruction %d writes beyond its buffer",
                            program_name(p->kind), at);
-        put_content(&all[i->out[k].buffer], h, a);
+        put_content(&all[i->out[k].buffer], h, &c->scratch);
     }
     return 0;
 }
 
 // Notes what a collective or a send brings: the whole of a value.
-static void put_brought(const struct program *p, const struct instr *i, struct contents *all,
-                        struct arena *a)
+static void put_brought(struct contents_checker *c, const struct instr *i)
 {
+    const struct program *p = c->p;
     const struct node *n = &p->graph->nodes[i->node];
     const struct buffer *b = &p->buffers[i->out[0].buffer];
     int value = n->kind == NODE_SEND ? n->in[0] : n->out[0];
     if (!b->persistent)
-        put_content(&all[i->out[0].buffer], (struct content){0, (int64_t)b->bytes, 0, value}, a);
+        put_content(&c->all[i->out[0].buffer], (struct content){0, (int64_t)b->bytes, 0, value},
+                    &c->scratch);
 }
 
 int contents_check(const struct program *p, struct err *e)
 {
-    struct arena scratch = {0};
-    struct contents *all = arena_array(&scratch, struct contents, p->nbuffers);
+    struct contents_checker c = {.p = p};
+    c.all = arena_array(&c.scratch, struct contents, p->nbuffers);
+    c.bytes = arena_array(&c.scratch, int64_t, p->graph->nvalues);
     int rc = 0;
     for (int k = 0; k < p->ninstrs && !rc; k++) {
         const struct instr *i = &p->instrs[k];
         if (i->kind == INSTR_WAIT || i->kind == INSTR_MARK || !i->nout)
             continue;
         if (i->kind != INSTR_OP || p->graph->nodes[i->node].kind != NODE_OP)
-            put_brought(p, i, all, &scratch);
+            put_brought(&c, i);
         else
-            rc = check_op(p, k, all, &scratch, e);
+            rc = check_op(&c, k, e);
     }
-    arena_clear(&scratch);
+    arena_clear(&c.scratch);
     return rc;
 }

@@ -80,23 +80,6 @@ void dump_graph(const struct graph *g, const struct mesh *m, struct buf *out)
     }
 }
 
-// A printf for each number was most of the time that a plan's hash took.
-static void put_number(struct buf *out, uint64_t number)
-{
-    char digits[20];
-    size_t at = sizeof digits;
-    do
-        digits[--at] = (char)('0' + number % 10);
-    while (number /= 10);
-    buf_append(out, digits + at, sizeof digits - at);
-}
-
-static void put_both(struct buf *out, const char *first, const char *second)
-{
-    buf_puts(out, first);
-    buf_puts(out, second);
-}
-
 static void put_hex(struct buf *out, unsigned byte)
 {
     static const char digits[] = "0123456789abcdef";
@@ -117,10 +100,10 @@ static void put_rotary(const struct op_rotary *r, struct buf *out)
                r->sweep ? " sweep" : "");
 }
 
-static void put_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
+void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
 {
     buf_puts(out, " labels=");
-    for (int k = 0; k < i->nin + i->nout; k++) // the most of the text
+    for (int k = 0; k < i->nin + i->nout; k++) // the most of the text: a printf each was too slow
         for (int d = 0; d < MAX_DIMS; d++)
             put_hex(out, (unsigned)a->label[k][d] & 0xff);
     put_float(out, "scale", a->scale);
@@ -153,10 +136,7 @@ static void put_attr(const struct op_attr *a, const struct instr *i, struct buf 
 static void put_views(const struct program *p, const struct view *v, int n, struct buf *out)
 {
     for (int k = 0; k < n; k++) {
-        buf_puts(out, " b");
-        put_number(out, (uint64_t)v[k].buffer);
-        buf_putc(out, '+');
-        put_number(out, v[k].offset);
+        buf_printf(out, " b%d+%llu", v[k].buffer, (unsigned long long)v[k].offset);
         if (!v[k].step)
             continue;
         buf_printf(out, "+%llu·", (unsigned long long)v[k].step);
@@ -164,41 +144,13 @@ static void put_views(const struct program *p, const struct view *v, int n, stru
     }
 }
 
-// The attributes of nodes that have been printed, by their place in the text.
-struct printed {
-    size_t at, len;
-};
-
-// A node's attributes are the same in every microbatch: they are printed once, then copied.
-static void put_attr_again(const struct program *p, const struct instr *i, struct printed *printed,
-                           struct buf *out)
-{
-    struct printed one = {.at = out->len};
-    if (i->attr) {
-        put_attr(i->attr, i, out);
-    } else if (printed[i->node].len) {
-        one = printed[i->node];
-        buf_reserve(out, one.len);
-        buf_append(out, out->data + one.at, one.len);
-    } else {
-        put_attr(program_attr(p, i), i, out);
-        one.len = out->len - one.at;
-        printed[i->node] = one;
-    }
-}
-
-static void put_instr(const struct program *p, const struct instr *i, struct printed *printed,
-                      struct buf *out)
+static void put_instr(const struct program *p, const struct instr *i, struct buf *out)
 {
     static const char *const kinds[] = {"op", "start", "wait", "mark", "send", "recv"};
-    put_both(out, kinds[i->kind], " ");
-    put_both(out, phase_name(i->phase), " m");
-    put_number(out, (uint64_t)i->microbatch);
+    buf_printf(out, "%s %s m%d", kinds[i->kind], phase_name(i->phase), i->microbatch);
     if (i->kind == INSTR_OP) {
-        put_both(out, " ", op_name(i->op));
-        put_both(out, i->accumulate ? "+" : "", " owner=");
-        put_number(out, i->owner);
-        put_attr_again(p, i, printed, out);
+        buf_printf(out, " %s%s owner=%x", op_name(i->op), i->accumulate ? "+" : "", i->owner);
+        dump_attr(program_attr(p, i), i, out);
         if (i->with)
             buf_printf(out, " with %d", i->with);
     }
@@ -214,10 +166,8 @@ static void put_instr(const struct program *p, const struct instr *i, struct pri
     put_views(p, i->in, i->nin, out);
     buf_puts(out, " ->");
     put_views(p, i->out, i->nout, out);
-    if (i->workspace >= 0) {
-        buf_puts(out, " using b");
-        put_number(out, (uint64_t)i->workspace);
-    }
+    if (i->workspace >= 0)
+        buf_printf(out, " using b%d", i->workspace);
     buf_putc(out, '\n');
 }
 
@@ -237,9 +187,6 @@ void dump_program(const struct program *p, struct buf *out)
             buf_printf(out, " %lld", (long long)buf->shape.dim[d]);
         buf_putc(out, '\n');
     }
-    struct arena scratch = {0};
-    struct printed *printed = arena_array(&scratch, struct printed, p->graph->nnodes);
     for (int i = 0; i < p->ninstrs; i++)
-        put_instr(p, &p->instrs[i], printed, out);
-    arena_clear(&scratch);
+        put_instr(p, &p->instrs[i], out);
 }

@@ -16,10 +16,6 @@ struct unpack {
     struct op_block block;
 };
 
-struct nodes {
-    int n, cap, *at;
-};
-
 struct lowering {
     const struct graph *g;
     const struct mesh *mesh;
@@ -28,15 +24,17 @@ struct lowering {
     struct arena maps; // what is needed while lowering
     int microbatches, stage, axis;
     struct sharing sharing;
-    int **buffers; // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
-    int workspace; // buffer, −1 before an op wants one
+    const struct stage_part *part;
+    int **buffers;     // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
+    int workspace;     // buffer, −1 before an op wants one
+    uint64_t *scratch; // node → 1 + the bytes that it wants in any microbatch; 0: not asked yet
     int pending[COLLECTIVES_OPEN], npending; // started and not waited for, in order
     int *open, nopen, open_cap;              // the same of sends and receives
     struct unpack *unpacks;                  // results of collectives that nobody read yet
     int nunpacks, unpacks_cap;
     int scope, nscopes; // of the last op; how often that has changed
     const struct schedule *schedule;
-    struct nodes *runs,
+    struct id_list *runs,
         *receives;             // of a phase and chunk, in the graph's order: nodes of this stage,
                                // and sends to it
     int *receiving, nreceived; // slots by when their receives start; how many have been started
@@ -260,8 +258,8 @@ static void start_sendrecv(struct lowering *l, const struct node *n, int m, enum
     emit_instr(l, &i);
 }
 
-static struct nodes *find_nodes(const struct lowering *l, struct nodes *of, enum phase phase,
-                                int chunk)
+static struct id_list *find_nodes(const struct lowering *l, struct id_list *of, enum phase phase,
+                                  int chunk)
 {
     return &of[(int)phase * l->schedule->chunks + chunk];
 }
@@ -274,7 +272,7 @@ static void start_receives(struct lowering *l, int at)
     const struct schedule *s = l->schedule;
     for (; l->nreceived < s->n; l->nreceived++) {
         const struct slot *t = &s->slots[l->receiving[l->nreceived]];
-        const struct nodes *sends = find_nodes(l, l->receives, t->phase, t->chunk);
+        const struct id_list *sends = find_nodes(l, l->receives, t->phase, t->chunk);
         if (t->receive > at)
             return;
         for (int k = 0; k < sends->n; k++)
@@ -456,9 +454,7 @@ static struct tensor make_operand(const struct lowering *l, int value)
                            .shape = sharing_shape(&l->sharing, value)};
 }
 
-// Makes room in the one buffer that serves all ops of a program, one after the other: it is as
-// large as the largest needs.
-static int reserve_workspace(struct lowering *l, const struct node *n)
+static uint64_t find_scratch(const struct lowering *l, const struct node *n)
 {
     struct op_attr attr = n->attr;
     struct op_call c = {.op = n->op, .attr = &attr, .nin = n->nin, .nout = n->nout};
@@ -467,8 +463,17 @@ static int reserve_workspace(struct lowering *l, const struct node *n)
         c.in[k] = make_operand(l, n->in[k]);
     for (int k = 0; k < n->nout; k++)
         c.out[k] = make_operand(l, n->out[k]);
+    return op_workspace(&c, l->g->backend);
+}
+
+// Makes room in the one buffer that serves all ops of a program, one after the other: it is as
+// large as the largest needs.
+static int reserve_workspace(struct lowering *l, const struct node *n)
+{
     struct program *p = l->p;
-    uint64_t bytes = op_workspace(&c, l->g->backend);
+    uint64_t *known = &l->scratch[n - l->g->nodes];
+    *known = *known ? *known : 1 + find_scratch(l, n);
+    uint64_t bytes = *known - 1;
     if (!bytes)
         return -1;
     int b = l->workspace;
@@ -549,7 +554,7 @@ static void mark_stash(struct program *p)
     }
 }
 
-static void add_node(struct lowering *l, struct nodes *to, int node)
+static void add_node(struct lowering *l, struct id_list *to, int node)
 {
     to->at = arena_grow(&l->maps, to->at, sizeof *to->at, to->n, &to->cap);
     to->at[to->n++] = node;
@@ -559,15 +564,16 @@ static void add_node(struct lowering *l, struct nodes *to, int node)
 static void list_nodes(struct lowering *l)
 {
     const struct graph *g = l->g;
-    l->runs = arena_array(&l->maps, struct nodes, PHASE_COUNT * l->schedule->chunks);
-    l->receives = arena_array(&l->maps, struct nodes, PHASE_COUNT * l->schedule->chunks);
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
+    l->runs = arena_array(&l->maps, struct id_list, PHASE_COUNT * l->schedule->chunks);
+    l->receives = arena_array(&l->maps, struct id_list, PHASE_COUNT * l->schedule->chunks);
+    for (int i = 0; i < l->part->nodes.n; i++) {
+        int at = l->part->nodes.at[i];
+        const struct node *n = &g->nodes[at];
         bool sends = n->kind == NODE_SEND;
         if (sends && n->peer == l->stage)
-            add_node(l, find_nodes(l, l->receives, n->phase, n->peer_chunk), i);
-        if (sends ? n->stage == l->stage : n->stages >> l->stage & 1)
-            add_node(l, find_nodes(l, l->runs, n->phase, n->chunk), i);
+            add_node(l, find_nodes(l, l->receives, n->phase, n->peer_chunk), at);
+        if (!sends || n->stage == l->stage)
+            add_node(l, find_nodes(l, l->runs, n->phase, n->chunk), at);
     }
 }
 
@@ -587,14 +593,16 @@ static void list_receives(struct lowering *l)
 static void init_lowering(struct lowering *l)
 {
     l->workspace = l->scope = -1;
+    l->scratch = arena_array(&l->maps, uint64_t, l->g->nnodes);
     l->buffers = arena_array(&l->maps, int *, l->g->nvalues);
     list_nodes(l);
     list_receives(l);
-    sharing_find(&l->sharing, l->g, l->mesh, l->stage, &l->maps);
+    sharing_find(&l->sharing, l->g, l->mesh, l->part, l->stage, &l->maps);
 }
 
-void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
-                 enum program_kind kind, struct arena *a, struct program *out)
+void lower_stage(const struct graph *g, const struct mesh *m, const struct stage_part *part,
+                 const struct schedule *s, int stage, enum program_kind kind, struct arena *a,
+                 struct program *out)
 {
     *out = (struct program){
         .kind = kind, .mesh = *m, .stage = stage, .graph = g, .microbatches = s->microbatches};
@@ -602,6 +610,7 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                          .mesh = m,
                          .p = out,
                          .arena = a,
+                         .part = part,
                          .microbatches = s->microbatches,
                          .schedule = s,
                          .stage = stage,
@@ -617,7 +626,7 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct sched
                                        .microbatch = slot.microbatch});
         start_receives(&l, i);
         end_sends(&l, &slot);
-        const struct nodes *runs = find_nodes(&l, l.runs, slot.phase, slot.chunk);
+        const struct id_list *runs = find_nodes(&l, l.runs, slot.phase, slot.chunk);
         for (int k = 0; k < runs->n; k++)
             emit_node(&l, runs->at[k], slot.microbatch);
         unpack_old(&l, 0);

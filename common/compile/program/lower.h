@@ -9,9 +9,11 @@
 // and receives between stages, but a receive starts slots early. Where nodes stand is order.h's
 // business.
 #pragma once
+#include "common/compile/program/part.h"
 #include "common/compile/program/program.h"
 #include "common/compile/program/schedule.h"
 
-// `s`: of the stage whose program is made.
-void lower_stage(const struct graph *g, const struct mesh *m, const struct schedule *s, int stage,
-                 enum program_kind kind, struct arena *a, struct program *out);
+// `part` and `s`: of the stage whose program is made.
+void lower_stage(const struct graph *g, const struct mesh *m, const struct stage_part *part,
+                 const struct schedule *s, int stage, enum program_kind kind, struct arena *a,
+                 struct program *out);

@@ -115,6 +115,32 @@ static void place_temporaries(struct program *p, const uint64_t base[REGION_COUN
     arena_clear(&scratch);
 }
 
+// Whether a program's temporaries need the same places as those of another, which have theirs: all
+// that places depend on is alike, as it is on stages of equal layers under one schedule.
+static bool is_alike(const struct program *p, const struct program *other)
+{
+    if (p->nbuffers != other->nbuffers || p->ninstrs != other->ninstrs)
+        return false;
+    for (int b = 0; b < p->nbuffers; b++) {
+        const struct buffer *x = &p->buffers[b], *y = &other->buffers[b];
+        if (x->persistent != y->persistent || x->region != y->region || x->bytes != y->bytes ||
+            (x->persistent ? x->offset != y->offset : x->first != y->first || x->last != y->last))
+            return false;
+    }
+    return true;
+}
+
+static void copy_places(struct program *p, const struct program *other, uint64_t end[REGION_COUNT])
+{
+    for (int b = 0; b < p->nbuffers; b++) {
+        struct buffer *buf = &p->buffers[b];
+        uint64_t last = other->buffers[b].offset + align_up(buf->bytes);
+        buf->offset = other->buffers[b].offset;
+        if (!buf->persistent && last > end[buf->region])
+            end[buf->region] = last;
+    }
+}
+
 // The most bytes of stash alive at one instruction.
 static uint64_t find_stash_peak(const struct program *p, struct arena *scratch)
 {
@@ -136,8 +162,8 @@ static uint64_t find_stash_peak(const struct program *p, struct arena *scratch)
     return peak;
 }
 
-int plan_memory(struct program *const *programs, int n, struct arena *scratch, struct memory *out,
-                struct err *e)
+int plan_memory(struct program *const *programs, int n, const struct planned *like,
+                struct arena *scratch, struct memory *out, struct err *e)
 {
     struct map by_name = {0};
     uint64_t base[REGION_COUNT] = {0};
@@ -145,9 +171,15 @@ int plan_memory(struct program *const *programs, int n, struct arena *scratch, s
     int rc = join_persistent(programs, n, &by_name, e);
     if (!rc) {
         place_persistent(programs, n, &by_name, base, out);
+        memcpy(out->lasting, base, sizeof base);
         memcpy(out->region, base, sizeof base);
         for (int i = 0; i < n; i++) {
-            place_temporaries(programs[i], base, out->region);
+            bool alike = like && memcmp(like->memory->lasting, base, sizeof base) == 0 &&
+                         is_alike(programs[i], like->programs[i]);
+            if (alike)
+                copy_places(programs[i], like->programs[i], out->region);
+            else
+                place_temporaries(programs[i], base, out->region);
             uint64_t peak = find_stash_peak(programs[i], scratch);
             out->stash = peak > out->stash ? peak : out->stash;
         }

@@ -16,8 +16,14 @@ struct memory {
     uint64_t params, grads, optimizer, copies, stash, transient, workspace;
     uint64_t arena; // = the sum of the above = private + shared
     uint64_t region[REGION_COUNT];
+    uint64_t lasting[REGION_COUNT]; // of these: what lasts, below all temporaries
+};
+struct planned { // the programs of another stage, which have their places, and their memory
+    struct program *const *programs;
+    const struct memory *memory;
 };
 
-// `programs` are the programs of one device, one of each kind.
-int plan_memory(struct program *const *programs, int n, struct arena *scratch, struct memory *out,
-                struct err *e);
+// `programs` are the programs of one device, one of each kind. `like`, which may be null: as many of
+// another stage; programs that are like its own get the same places without a search.
+int plan_memory(struct program *const *programs, int n, const struct planned *like,
+                struct arena *scratch, struct memory *out, struct err *e);

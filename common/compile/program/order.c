@@ -84,11 +84,11 @@ static void order_contributions(struct node_order *o, const int *sum_of, int nod
     }
 }
 
-static void find_places(struct node_order *o)
+static void find_places(struct node_order *o, struct arena *scratch)
 {
     struct graph *g = o->g;
     int run[PHASE_COUNT] = {0}, scope[PHASE_COUNT];
-    int *sum_of = arena_array(g->arena, int, g->nvalues);
+    int *sum_of = arena_array(scratch, int, g->nvalues);
     memset(sum_of, -1, sizeof *sum_of * (size_t)g->nvalues);
     memset(scope, -1, sizeof scope);
     for (int s = 0; s < g->nsums; s++)
@@ -120,14 +120,15 @@ static int compare_places(const void *x, const void *y)
 
 void order_nodes(struct graph *g)
 {
+    struct arena scratch = {0};
     struct node_order o = {.g = g,
-                           .place = arena_array(g->arena, int, g->nnodes),
-                           .before = arena_array(g->arena, int, g->nvalues),
-                           .early = arena_array(g->arena, bool, g->nvalues)};
-    struct node_place *placed = arena_array(g->arena, struct node_place, g->nnodes);
-    struct node *nodes = arena_array(g->arena, struct node, g->nnodes);
+                           .place = arena_array(&scratch, int, g->nnodes),
+                           .before = arena_array(&scratch, int, g->nvalues),
+                           .early = arena_array(&scratch, bool, g->nvalues)};
+    struct node_place *placed = arena_array(&scratch, struct node_place, g->nnodes);
+    struct node *nodes = arena_array(&scratch, struct node, g->nnodes);
     memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
-    find_places(&o);
+    find_places(&o, &scratch);
     for (int i = 0; i < g->nnodes; i++)
         placed[i] = (struct node_place){(int)g->nodes[i].phase, o.place[i], i};
     qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
@@ -137,4 +138,5 @@ void order_nodes(struct graph *g)
         for (int k = 0; k < g->nodes[i].nout; k++)
             g->values[g->nodes[i].out[k]].producer = i;
     }
+    arena_clear(&scratch);
 }

@@ -16,18 +16,21 @@ static bool runs_here(const struct sharing *s, const struct node *n)
 static void find_roots(struct sharing *s)
 {
     const struct graph *g = s->g;
-    for (int v = 0; v < g->nvalues; v++)
-        s->root[v] = v;
-    for (int i = 0; i < g->nsums; i++)
-        for (int c = 0, first = 1; c < g->sums[i].n; c++) {
-            int v = g->sums[i].contrib[c];
-            s->root[v] = g->sums[i].value;
+    const struct id_list *values = &s->part->values;
+    for (int i = 0; i < values->n; i++)
+        s->root[values->at[i]] = values->at[i];
+    for (int i = 0; i < s->part->sums.n; i++) {
+        const struct sum *sum = &g->sums[s->part->sums.at[i]];
+        for (int c = 0, first = 1; c < sum->n; c++) {
+            int v = sum->contrib[c];
+            s->root[v] = sum->value;
             s->first_of[v] = first ? 1 : 2;
             first &= !runs_here(s, &g->nodes[g->values[v].producer]);
         }
+    }
     // Aliases point at what was there before them; follow each to its end.
-    for (int v = 0; v < g->nvalues; v++) {
-        int r = v;
+    for (int i = 0; i < values->n; i++) {
+        int v = values->at[i], r = v;
         while (g->values[r].alias >= 0 || s->root[r] != r)
             r = g->values[r].alias >= 0 ? g->values[r].alias : s->root[r];
         s->root[v] = r;
@@ -36,11 +39,13 @@ static void find_roots(struct sharing *s)
 
 static void find_last_reads(struct sharing *s)
 {
-    for (int v = 0; v < s->g->nvalues; v++)
-        s->last_read[v] = -1;
-    for (int n = 0; n < s->g->nnodes; n++)
-        for (int k = 0; k < s->g->nodes[n].nin && runs_here(s, &s->g->nodes[n]); k++)
-            s->last_read[s->root[s->g->nodes[n].in[k]]] = n;
+    for (int i = 0; i < s->part->values.n; i++)
+        s->last_read[s->part->values.at[i]] = -1;
+    for (int i = 0; i < s->part->nodes.n; i++) {
+        const struct node *n = &s->g->nodes[s->part->nodes.at[i]];
+        for (int k = 0; k < n->nin; k++)
+            s->last_read[s->root[n->in[k]]] = s->part->nodes.at[i];
+    }
 }
 
 struct shape sharing_shape(const struct sharing *s, int value)
@@ -110,30 +115,6 @@ bool sharing_in_pieces(const struct sharing *s, const struct node *n)
         return false;
     int piece = s->root[split ? n->out[0] : n->in[0]], whole = split ? n->in[0] : n->out[0];
     return s->within[piece] >= 0 && s->root[s->within[piece]] == s->root[whole];
-}
-
-// What is known of a value's readers, on all stages.
-struct readers {
-    int n;
-    bool others; // some are no ops, or it is made by none: a collective or a message touches it
-    bool ops;    // some are other ops
-};
-
-static const struct readers *find_readers(const struct graph *g, struct arena *a)
-{
-    struct readers *of = arena_array(a, struct readers, g->nvalues);
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        for (int k = 0; k < n->nin; k++) {
-            struct readers *r = &of[n->in[k]];
-            r->n++;
-            r->others |= n->kind != NODE_OP;
-            r->ops |= n->kind == NODE_OP && n->op != OP_SPLIT;
-        }
-        for (int k = 0; k < n->nout; k++)
-            of[n->out[k]].others |= n->kind != NODE_OP;
-    }
-    return of;
 }
 
 // Whether a value is a temporary that is made anew in each microbatch and has a place of its own.
@@ -293,11 +274,11 @@ static void share_stack(struct sharing *s, const struct node *n, const struct re
 
 static void find_pieces(struct sharing *s, struct arena *a)
 {
-    const struct readers *of = find_readers(s->g, a);
+    const struct readers *of = s->part->readers;
     const struct node **split = arena_array(a, const struct node *, s->g->nvalues);
-    for (int i = 0; i < s->g->nnodes; i++) {
-        const struct node *n = &s->g->nodes[i];
-        if (!runs_here(s, n) || n->kind != NODE_OP || n->when != EVERY_MICROBATCH)
+    for (int i = 0; i < s->part->nodes.n; i++) {
+        const struct node *n = &s->g->nodes[s->part->nodes.at[i]];
+        if (n->kind != NODE_OP || n->when != EVERY_MICROBATCH)
             continue;
         if (n->op == OP_SPLIT)
             share_split(s, n, of, split);
@@ -316,16 +297,16 @@ static void find_pieces(struct sharing *s, struct arena *a)
 static void find_in_place(struct sharing *s)
 {
     const struct graph *g = s->g;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
+    const struct id_list *nodes = &s->part->nodes, *values = &s->part->values;
+    for (int i = 0; i < nodes->n; i++) {
+        const struct node *n = &g->nodes[nodes->at[i]];
         int inputs = count_covered(n);
-        if (!runs_here(s, n) || op_is(n->op, OP_OVER_ANY) ||
-            (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
+        if (op_is(n->op, OP_OVER_ANY) || (n->nout != 1 && !op_is(n->op, OP_IS_FUSED)))
             continue;
         int end = op_is(n->op, OP_ACCUMULATES) ? op_first_sum(n->op) : n->nout;
         for (int o = 0; o < end; o++)
             for (int k = 0; k < inputs; k++) {
-                if (!may_cover(s, i, k, o))
+                if (!may_cover(s, nodes->at[i], k, o))
                     continue;
                 int in = find_root(s, n->in[k]);
                 s->root[n->out[o]] = in;
@@ -333,23 +314,24 @@ static void find_in_place(struct sharing *s)
                 break;
             }
     }
-    for (int v = 0; v < g->nvalues; v++)
-        s->root[v] = find_root(s, v);
+    for (int i = 0; i < values->n; i++)
+        s->root[values->at[i]] = find_root(s, values->at[i]);
 }
 
-void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m, int stage,
-                  struct arena *a)
+void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m,
+                  const struct stage_part *part, int stage, struct arena *a)
 {
     *s = (struct sharing){.g = g,
                           .mesh = m,
+                          .part = part,
                           .stage = stage,
                           .root = arena_array(a, int, g->nvalues),
                           .last_read = arena_array(a, int, g->nvalues),
                           .first_of = arena_array(a, int, g->nvalues),
                           .within = arena_array(a, int, g->nvalues),
                           .at = arena_array(a, uint64_t, g->nvalues)};
-    for (int v = 0; v < g->nvalues; v++)
-        s->within[v] = -1;
+    for (int i = 0; i < part->values.n; i++)
+        s->within[part->values.at[i]] = -1;
     find_roots(s);
     find_last_reads(s);
     find_pieces(s, a);

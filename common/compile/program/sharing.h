@@ -5,11 +5,12 @@
 // right, and so does what is made over a piece: keys that ROTARY turns. Found on the graph, so that it
 // holds for every microbatch. Inside common/compile/program/ only.
 #pragma once
-#include "common/compile/graph/graph.h"
+#include "common/compile/program/part.h"
 
 struct sharing {
     const struct graph *g; // borrowed, as is the mesh
     const struct mesh *mesh;
+    const struct stage_part *part; // the stage's: of other values nothing is known
     int stage;
     int *root;      // value → the value whose buffer it shares
     int *last_read; // root → the last node of a microbatch that reads it
@@ -20,8 +21,8 @@ struct sharing {
     uint64_t *at;
 };
 
-void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m, int stage,
-                  struct arena *a);
+void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m,
+                  const struct stage_part *part, int stage, struct arena *a);
 // Whether all microbatches share the value's buffer.
 bool sharing_all_microbatches(const struct sharing *s, int root);
 struct shape sharing_shape(const struct sharing *s, int value); // local

@@ -378,8 +378,9 @@ static bool stays_zero(const struct program *p, int buffer)
 static int check_order(const struct program *p, struct err *e)
 {
     int nopen = 0, rc = 0;
-    int *open = arena_array(p->graph->arena, int, p->ninstrs);
-    bool *written = arena_array(p->graph->arena, bool, p->nbuffers);
+    struct arena scratch = {0};
+    int *open = arena_array(&scratch, int, p->ninstrs);
+    bool *written = arena_array(&scratch, bool, p->nbuffers);
     for (int i = 0; i < p->ninstrs && !rc; i++) {
         const struct instr *in = &p->instrs[i];
         if (in->kind == INSTR_WAIT) {
@@ -405,6 +406,7 @@ static int check_order(const struct program *p, struct err *e)
     }
     if (!rc && nopen)
         rc = BAD("%s: %d collectives are never waited for", program_name(p->kind), nopen);
+    arena_clear(&scratch);
     return rc;
 }
 

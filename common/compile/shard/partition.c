@@ -37,6 +37,15 @@ struct pass {
     int nshared, shared_cap;
     int *first_shared; // value of `to` → its newest, −1
     int nfirst, first_cap;
+    struct
+        known_way { // layers that are alike move alike: a way from spec to spec is looked for once
+        size_t elem;
+        struct shape shape;
+        struct spec from, to;
+        int n;
+        const struct reshard_step *step;
+    } * ways;
+    int nways, ways_cap;
     const char *what; // the tensor at hand, for the reshards that it causes
     struct err *err;
 };
@@ -144,13 +153,36 @@ static int find_newest_shared(struct pass *p, int id)
     return p->first_shared[id];
 }
 
+// Finds the steps from a value's spec to another, null with `err` set: there are none.
+static const struct known_way *find_way(struct pass *p, const struct value *v,
+                                        const struct spec *to)
+{
+    struct arena scratch = {0}, *a = p->to->arena;
+    size_t elem = dtype_size(v->dtype);
+    struct reshard path;
+    for (int i = p->nways - 1; i >= 0; i--) {
+        const struct known_way *w = &p->ways[i];
+        if (w->elem == elem && shape_equal(&w->shape, &v->shape) && spec_equal(&w->to, to) &&
+            spec_equal(&w->from, &v->spec))
+            return w;
+    }
+    int rc = reshard_find(p->mesh, &v->shape, elem, &v->spec, to, &scratch, &path, p->err);
+    arena_clear(&scratch);
+    if (rc)
+        return NULL;
+    p->ways = arena_grow(a, p->ways, sizeof *p->ways, p->nways, &p->ways_cap);
+    p->ways[p->nways] = (struct known_way){
+        elem, v->shape, v->spec,
+        *to,  path.n,   arena_dup(a, path.step, sizeof *path.step * (size_t)path.n)};
+    return &p->ways[p->nways++];
+}
+
 // Brings a value to a spec. Within a scope and phase the same reshard happens once.
 static int reshard_to(struct pass *p, int id, const struct spec *need, enum node_when when,
                       int *out)
 {
     struct graph *g = p->to;
     const struct value *v = &g->values[id];
-    struct reshard path;
     *out = id;
     if (spec_equal(&v->spec, need))
         return 0;
@@ -161,11 +193,11 @@ static int reshard_to(struct pass *p, int id, const struct spec *need, enum node
         *out = s->to;
         return 0;
     }
-    if (reshard_find(p->mesh, &v->shape, dtype_size(v->dtype), &v->spec, need, g->arena, &path,
-                     p->err))
+    const struct known_way *way = find_way(p, v, need);
+    if (!way)
         return report_no_path(p, id, need);
-    for (int i = 0; i < path.n; i++)
-        *out = emit_step(p, *out, &path.step[i], when);
+    for (int i = 0; i < way->n; i++)
+        *out = emit_step(p, *out, &way->step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
     p->shared[p->nshared] =
         (struct shared){*out, g->scope, g->phase, *need, find_newest_shared(p, id)};
@@ -513,9 +545,6 @@ static int emit_node(struct pass *p, const struct node *n)
 static int begin_walk(struct pass *p)
 {
     const struct graph *from = p->from;
-    p->map = arena_array(p->to->arena, int, from->nvalues);
-    p->sum_of = arena_array(p->to->arena, int, from->nvalues);
-    p->left = arena_array(p->to->arena, int, from->nvalues);
     p->nshared = p->nfirst = 0;
     p->again = false;
     for (int i = 0; i < from->nvalues; i++)
@@ -537,6 +566,26 @@ static int begin_walk(struct pass *p)
     return 0;
 }
 
+// Empties the graph that is made, for a first walk or another. The memory of its nodes and values is
+// kept for the next walk; at first there is room for some more than the old graph has.
+static void empty_graph(struct pass *p)
+{
+    const struct graph *from = p->from;
+    struct graph *to = p->to, before = *to;
+    graph_init(to, before.arena, from->dims, p->err);
+    to->reduce = from->reduce;
+    to->backend = from->backend;
+    to->scratch = from->scratch;
+    if (!before.nodes) {
+        graph_reserve(to, 2 * from->nnodes, 2 * from->nvalues);
+        return;
+    }
+    to->nodes = before.nodes;
+    to->nodes_cap = before.nodes_cap;
+    to->values = before.values;
+    to->values_cap = before.values_cap;
+}
+
 static int walk_graph(struct pass *p)
 {
     int rc = begin_walk(p);
@@ -556,12 +605,11 @@ int partition(const struct graph *g, const struct mesh *m, const struct sharding
     p.common = arena_array(out->arena, axis_set, g->nvalues);
     for (int i = 0; i < g->nvalues; i++)
         p.common[i] = mesh_cuts(m);
+    p.map = arena_array(out->arena, int, g->nvalues);
+    p.sum_of = arena_array(out->arena, int, g->nvalues);
+    p.left = arena_array(out->arena, int, g->nvalues);
     do {
-        struct arena *arena = out->arena;
-        graph_init(out, arena, g->dims, e);
-        out->reduce = g->reduce;
-        out->backend = g->backend;
-        out->scratch = g->scratch;
+        empty_graph(&p);
         rc = walk_graph(&p);
     } while (!rc && p.again); // each walk takes axes away: there is an end
     if (rc)

@@ -245,7 +245,8 @@ static void find_parts(struct cut *c)
 static void rebuild_nodes(struct cut *c)
 {
     struct graph *g = c->g;
-    c->old = arena_dup(g->arena, g->nodes, sizeof *g->nodes * (size_t)g->nnodes);
+    struct arena scratch = {0};
+    c->old = arena_dup(&scratch, g->nodes, sizeof *g->nodes * (size_t)g->nnodes);
     c->nold = g->nnodes;
     g->nnodes = 0;
     find_parts(c);
@@ -256,6 +257,7 @@ static void rebuild_nodes(struct cut *c)
         for (int k = 0; k < n.nout; k++)
             add_sends(c, &n, n.out[k]);
     }
+    arena_clear(&scratch);
 }
 
 int stages_cut(struct graph *g, int nstages, struct err *e)
