@@ -14,10 +14,10 @@ static const char *find_words(const struct verb *v)
         return "compgen -f -- \"$cur\"";
     if (strstr(v->args, "DIR"))
         return "compgen -W 'ls verify' -- \"$cur\"; compgen -d -- \"$cur\"";
-    if (strcmp(v->args, "JOB") == 0)
+    if (strncmp(v->args, "JOB", 3) == 0)
         return "compgen -W \"$(timeout 1 weft jobs --all 2>/dev/null | awk 'NR>1{print $1, $2}')\" "
                "-- \"$cur\"";
-    if (strcmp(v->args, "HOST") == 0)
+    if (strncmp(v->args, "HOST", 4) == 0)
         return "compgen -W \"$(timeout 1 weft workers 2>/dev/null | awk 'NR>1{print $2}')\" -- "
                "\"$cur\"";
     return strcmp(v->args, "bash") == 0 ? "echo bash" : NULL;

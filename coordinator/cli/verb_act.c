@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: one call, which the verb's row tells
-// apart.
+// cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: a call for each target, over one
+// connection. The verb's row tells them apart.
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
 
-static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, bool json)
+static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, const struct args *a)
 {
     struct buf out = {0};
     struct json_out w;
-    if (json) {
-        json_print_start(&w, &out, true);
+    if (a->json) {
+        json_print_start(&w, &out, a->npos == 1); // of several a line each
         json_str(&w, "verb", v->name);
         json_str(&w, "target", reply->target);
         json_text(&w, "text", reply->text);
@@ -24,26 +24,38 @@ static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, b
     put_out(&out);
 }
 
-int verb_act(const struct verb *v, const struct args *a)
+static int act_on(const struct verb *v, const struct args *a, struct cli_link *l,
+                  const char *target)
 {
     Weft__V1__ActRequest req;
     char id[ID_LEN];
-    struct cli_link l = {0};
     ProtobufCMessage *reply;
     weft__v1__act_request__init(&req);
-    int rc = cli_link_open(&l, v, a);
-    if (rc)
-        return rc;
     request_random(id); // such a verb may be repeated by hand without harm, so its id is not kept
     req.request_id = id;
     req.verb = (Weft__V1__Verb)v->act;
-    req.target = arena_strdup(&l.arena, a->pos[0]);
-    req.why = arena_strdup(&l.arena, a->why ? a->why : "");
-    rc = cli_link_ask(&l, LINK_ACT, &req.base, &reply);
-    if (!rc) {
-        print_reply(v, (const Weft__V1__ActReply *)(const void *)reply, a->json);
-        cli_link_free(reply);
+    req.target = arena_strdup(&l->arena, target);
+    req.why = arena_strdup(&l->arena, a->why ? a->why : "");
+    int rc = cli_link_ask(l, LINK_ACT, &req.base, &reply);
+    if (rc)
+        return rc;
+    print_reply(v, (const Weft__V1__ActReply *)(const void *)reply, a);
+    cli_link_free(reply);
+    return CLIENT_OK;
+}
+
+// What is refused for one does not keep it from the others. The code is that of the first refusal.
+int verb_act(const struct verb *v, const struct args *a)
+{
+    struct cli_link l = {0};
+    int rc = cli_link_open(&l, v, a), first = CLIENT_OK;
+    if (rc)
+        return rc;
+    for (int i = 0; i < a->npos && !rc; i++) {
+        rc = act_on(v, a, &l, a->pos[i]);
+        first = first ? first : rc;
+        rc = rc == CLIENT_AWAY ? rc : CLIENT_OK;
     }
     cli_link_close(&l);
-    return rc;
+    return first;
 }

@@ -6,9 +6,9 @@ daemon on the same database, asked over gRPC.
     restart.py BUILD [JOBS]
 
 The daemon's restart is the time from exec until a client that waits has its first answer, and until `weft jobs` has
-printed all of them. A cancel is the time of a whole `weft cancel`, with the start of its process and its connection;
-what a client costs that changes nothing is told beside it (`weft status` of the same jobs, in turns), and the median
-of the differences is the cancel itself: the decision, its transaction on this disk, the answer.
+printed all of them. What a cancel takes of the daemon is measured over a connection that is open (bench_cancel): the
+request, the decision, its transaction on this disk, the answer. Beside it: a whole `weft cancel`, with the start of
+its process and its connection; `weft --version`, which starts alike and asks nobody; and one `weft cancel` of many jobs.
 """
 import os
 import pathlib
@@ -19,7 +19,9 @@ import sys
 import tempfile
 import time
 
-TURNS = 100
+TURNS = 100  # whole clients
+OPEN = 500  # cancels over one connection
+MANY = 500  # in one `weft cancel`
 
 
 def ask(weft, env, *args):
@@ -46,19 +48,25 @@ def measure_daemon(build, state, address):
         took, end = ask(weft, env, "jobs")
         jobs = [line.split()[0] for line in end.stdout.splitlines()[1:] if "QUEUED" in line]
         print(f"`weft jobs` of {len(jobs):6d} that wait           {took:9.2f} s")
-        if len(jobs) < 2 * TURNS:
+        if len(jobs) < TURNS + OPEN + MANY:
             fail(f"{len(jobs)} jobs wait: {end}")
-        status, cancel = [], []
-        for job in jobs[::len(jobs) // TURNS][:TURNS]:
-            status.append(ask(weft, env, "status", job)[0])
+        one, over, many = jobs[:TURNS], jobs[TURNS:TURNS + OPEN], jobs[TURNS + OPEN:TURNS + OPEN + MANY]
+        sys.stdout.flush()
+        subprocess.run([build / "tests/bench/bench_cancel", address, state], input="".join(f"{j}\n" for j in over),
+                       text=True, check=True)
+        start, cancel = [], []
+        for job in one:
+            start.append(ask(weft, env, "--version")[0])
             took, end = ask(weft, env, "cancel", job)
             cancel.append(took)
             if end.returncode:
                 fail(end)
-        own = statistics.median(c - s for c, s in zip(cancel, status, strict=True))
+        took, end = ask(weft, env, "cancel", *many)
+        if end.returncode:
+            fail(end)
         print(f"`weft cancel` of one                    {1e3 * statistics.median(cancel):9.2f} ms")
-        print(f"`weft status` of the same               {1e3 * statistics.median(status):9.2f} ms")
-        print(f"so that a cancel over gRPC takes        {1e3 * own:9.2f} ms")
+        print(f"`weft --version`                        {1e3 * statistics.median(start):9.2f} ms")
+        print(f"one `weft cancel` of {MANY:4d}, a job        {1e3 * took / MANY:9.2f} ms")
     finally:
         daemon.terminate()
         daemon.wait()

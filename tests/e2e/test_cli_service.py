@@ -160,6 +160,16 @@ def test_each_act_says_its_verb_and_its_reason(desk):
     assert desk.told() == [f"act {n} because small" for n in range(1, 9)]
 
 
+def test_an_act_of_several_goes_on_after_a_refusal_and_ends_as_that_says(desk):
+    desk.start()
+    end = desk.weft("cancel", "small", "nosuch", "small", "--why", "because")
+    assert end.code == 4 and len(end.err.splitlines()) == 3, end
+    assert [line.split(": ")[1] for line in end.out.splitlines()] == 2 * ["words of the coordinator"], end
+    end = desk.weft("hold", "small", "small", "--json")
+    assert end.code == 0 and [json.loads(line)["verb"] for line in end.out.splitlines()] == 2 * ["hold"], end
+    assert desk.told() == 2 * ["act 1 because small"] + 2 * ["act 2  small"]
+
+
 def test_refusals_end_with_4_and_three_lines(desk):
     desk.start()
     for args in (["status", "nosuchjob"], ["cancel", "nosuch"], ["cancel", "ended"], ["logs", "nosuch"],
