@@ -128,6 +128,29 @@ def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     assert first.final() == killed.final()
 
 
+def test_packed_heads_train_alike_with_ops_apart_and_go_on_to_the_same_bits(place, cuda):
+    """Their products in configurations that the library did not name: the resumed rank finds them in its checkpoint alone."""
+    meshes.put_text(place)
+    cuda.setenv("WEFT_CUDA_ENUMERATE", "60000")
+    if not REAL:
+        cuda.setenv("WEFT_FAKE_CUDA", "lt_tiles")
+    job = on("cuda", {**meshes.decoder("gpt2"), "mesh": {"dp": 1}, "precision": {"compute": "bf16"}, "restart": {"hang_after": "120s"}})
+    job["train"] = {**job["train"], "steps": 8}
+    whole = meshes.trained(place, job, {}, "whole")
+    chosen = whole.checkpoints()[-1].manifest["numerics"]["algorithms"]
+    assert ", WEFT_CUDA_ENUMERATE=60000" in chosen and " packed 3 " in chosen
+    killed = meshes.run_in(place, {**job, "checkpoint": {"every": 3}}, {}, "killed")
+    parent = killed.start_held(5)
+    assert killed.wait_until(killed.saved(0, 3), parent), "it ended before it could be killed"
+    solo.kill_pid(killed.pids()[0])
+    parent.wait()
+    cuda.setenv("XDG_CACHE_HOME", str(place / "no-cache"))
+    killed.finish()
+    before, after = (killed.checkpoints()[i].manifest["numerics"]["algorithms"] for i in (0, -1))
+    assert whole.final() == killed.final() and before == after and ", WEFT_CUDA_ENUMERATE=60000" in after
+    assert_losses_agree(meshes.trained(place, {**job, "train": {**job["train"], "fuse": False}}, {}, "apart"), whole, LOSS["bf16"])
+
+
 def test_a_job_may_allow_what_gives_other_bits_the_next_time(place, cuda):
     """The promise is given up, the numbers are not: what CUDA's libraries then may do is in the record."""
     meshes.put_text(place)
