@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/op/gemm.h"
+#include "common/op/rotary.h"
 #include "common/op/slots.h"
 
 extern const struct backend weft_backend; // the one that this is linked into
@@ -50,13 +51,195 @@ int op_want_update(const struct op_call *c, struct err *e)
     return 0;
 }
 
-bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
-                      const struct tensor *places)
+static int want_all(const struct op_call *c, enum dtype want, struct err *e)
 {
-    const struct shape *x = &tokens->shape, *y = &places->shape, *slots = &c->in[1].shape;
+    int rc = 0;
+    for (int k = 0; k < c->nin + c->nout && !rc; k++)
+        rc = op_want(c, k < c->nin ? &c->in[k] : &c->out[k - c->nin], want, e);
+    return rc;
+}
+
+int op_want_metrics(const struct op_call *c, struct err *e)
+{
+    int64_t left = shape_count(&c->out[0].shape);
+    int rc = want_all(c, DT_F32, e);
+    for (int k = 0; k < c->nin; k++)
+        left -= shape_count(&c->in[k].shape);
+    if (rc || !left)
+        return rc;
+    return op_refuse(c, e,
+                     left < 0 ? "more metrics than the output holds"
+                              : "fewer metrics than the output holds");
+}
+
+int op_want_clip(const struct op_call *c, struct err *e)
+{
+    int rc = want_all(c, DT_F32, e);
+    if (rc)
+        return rc;
+    if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
+        return op_refuse(c, e, "operands are no metrics and clip vectors");
+    return 0;
+}
+
+int op_want_balance(const struct op_call *c, struct err *e)
+{
+    int rc = want_all(c, DT_F32, e);
+    if (!rc && c->attr->start + shape_count(&c->in[0].shape) > shape_count(&c->in[1].shape))
+        return op_refuse(c, e, "the metrics hold no such loads");
+    return rc;
+}
+
+int op_want_embed(const struct op_call *c, struct err *e)
+{
+    const bool grad = c->op == OP_EMBED_GRAD;
+    const struct tensor *table = grad ? &c->out[0] : &c->in[1];
+    const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
+    int rc = op_want(c, &c->in[0], DT_I32, e);
+    rc = rc ? rc : op_want_float(c, &c->in[1], e);
+    if (!rc)
+        rc = grad ? op_want_float(c, &c->out[0], e) : op_want(c, &c->out[0], c->in[1].dtype, e);
+    if (rc)
+        return rc;
+    if (table->shape.n != 2 ||
+        shape_count(&rows->shape) != shape_count(&c->in[0].shape) * table->shape.dim[1])
+        return op_refuse(c, e, "operands disagree about an extent");
+    return 0;
+}
+
+int op_want_rotary(const struct op_call *c, struct err *e)
+{
+    const struct shape *x = &c->in[0].shape;
+    int rc = op_want_float(c, &c->in[0], e);
+    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
+    rc = rc ? rc : op_want_float(c, &c->out[0], e);
+    if (rc)
+        return rc;
+    if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > ROTARY_PAIRS_MAX)
+        return op_refuse(c, e, "a head has an even number of elements, at most 1024");
+    if (!rotary_row_of(c).heads || !shape_equal(x, &c->out[0].shape))
+        return op_refuse(c, e, "operands disagree about an extent");
+    return 0;
+}
+
+int op_want_pieces(const struct op_call *c, struct err *e)
+{
+    const bool split = c->op == OP_SPLIT;
+    const struct tensor *whole = split ? &c->in[0] : &c->out[0], *piece = split ? c->out : c->in;
+    int pieces = split ? c->nout : c->nin;
+    for (int k = 0; k < pieces; k++) {
+        int rc = op_want(c, &piece[k], whole->dtype, e);
+        if (rc)
+            return rc;
+        if (shape_count(&piece[k].shape) * pieces != shape_count(&whole->shape))
+            return op_refuse(c, e, "operands disagree about an extent");
+    }
+    return 0;
+}
+
+int op_want_draw(const struct op_call *c, int step, struct err *e)
+{
+    const struct shape *s = &c->out[0].shape;
+    int rc = op_want(c, &c->in[step], DT_I32, e);
+    if (!rc && (s->n < 1 || s->n != c->attr->draw.n))
+        return op_refuse(c, e, "a shape that nobody placed");
+    return rc;
+}
+
+int op_want_dropout(const struct op_call *c, struct err *e)
+{
+    const struct shape *s = &c->out[0].shape;
+    int rc = op_want_float(c, &c->in[0], e);
+    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
+    rc = rc ? rc : op_want_draw(c, 1, e);
+    if (!rc && c->nin > 2)
+        rc = op_want(c, &c->in[2], DT_I32, e);
+    if (rc)
+        return rc;
+    if (!shape_equal(&c->in[0].shape, s) ||
+        memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
+        return op_refuse(c, e, "the operand is not laid out as the output");
+    if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
+        return op_refuse(c, e, "positions are of a batch and a sequence");
+    return 0;
+}
+
+int op_want_step(const struct op_call *c, const struct tensor *t, struct err *e)
+{
+    if (c->op == OP_EQUAL)
+        return op_want(c, t, DT_I32, e);
+    if (c->op == OP_CAST && (t->dtype == DT_U8 || t->dtype == DT_I32))
+        return 0;
+    return op_want_float(c, t, e);
+}
+
+int op_want_attention(const struct op_call *c, struct attention_operands *o, struct err *e)
+{
+    enum dtype t = c->in[0].dtype;
+    if (attention_operands(c->op, c->nin, o))
+        return op_refuse(c, e, "another number of operands");
+    int rc = op_want_float(c, &c->in[0], e);
+    if (!rc && c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
+        return op_refuse(c, e, "another number of outputs");
+    for (int i = 0; i < c->nin && !rc; i++)
+        rc = op_want(c, &c->in[i], i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32, e);
+    for (int i = 0; i < c->nout && !rc; i++)
+        rc = op_want(c, &c->out[i], o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t, e);
+    if (rc)
+        return rc;
+    if (!attention_fits(c, o))
+        return op_refuse(c, e, "operands disagree about an extent");
+    int64_t heads = attention_place(c, o, ATTENTION_Q).heads, group = c->attr->group;
+    if (group < 1 || c->attr->start < 0 ||
+        (c->attr->start + heads - 1) / group >= attention_place(c, o, ATTENTION_K).heads)
+        return op_refuse(c, e, "query heads without a key head");
+    return 0;
+}
+
+int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e)
+{
+    const bool grad = c->op == OP_TOPK_GRAD;
+    const struct shape *wide = grad ? &c->out[0].shape : &c->in[0].shape;
+    const struct shape *narrow = grad ? &c->in[1].shape : &c->out[0].shape;
+    t->grad = grad;
+    t->x = grad ? &c->in[1] : &c->in[0];
+    t->ids = grad ? &c->in[0] : &c->out[1];
+    int rc = op_want(c, t->x, DT_F32, e);
+    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    rc = rc ? rc : op_want(c, t->ids, DT_I32, e);
+    if (rc)
+        return rc;
+    t->n = wide->dim[wide->n - 1];
+    t->k = narrow->dim[narrow->n - 1];
+    t->rows = shape_count(wide) / t->n;
+    if (t->k > t->n || t->rows * t->k != shape_count(narrow) ||
+        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
+        return op_refuse(c, e, "operands disagree about an extent");
+    return 0;
+}
+
+static bool fits_dispatch(const struct op_call *c, const struct dispatch_call *d)
+{
+    const struct shape *x = &d->tokens->shape, *y = &d->places->shape, *slots = &c->in[1].shape;
     return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
            c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
            x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3];
+}
+
+int op_want_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e)
+{
+    const bool dot = c->op == OP_SLOT_DOT, fill = c->op == OP_DISPATCH;
+    d->tokens = fill ? &c->in[0] : dot ? &c->in[2] : &c->out[0];
+    d->places = fill ? &c->out[0] : &c->in[0];
+    d->weights = !dot && c->nin > 2 ? &c->in[2] : NULL;
+    int rc = op_want_float(c, d->tokens, e);
+    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
+    rc = rc ? rc : op_want(c, d->places, d->tokens->dtype, e);
+    if (!rc && (d->weights || dot))
+        rc = op_want(c, dot ? &c->out[0] : d->weights, DT_F32, e);
+    if (rc)
+        return rc;
+    return fits_dispatch(c, d) ? 0 : op_refuse(c, e, "operands disagree about an extent");
 }
 
 int64_t op_unpadded(const struct op_call *c, int64_t n)

@@ -17,10 +17,34 @@ int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, st
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 // Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
 int op_want_update(const struct op_call *c, struct err *e);
-// Whether the extents of a dispatch's operands and results go together: what is read or written a token,
-// and a place of an expert.
-bool op_dispatch_fits(const struct op_call *c, const struct tensor *tokens,
-                      const struct tensor *places);
+// The same of the calls of other ops: dtypes and extents must be as their rows in ops.def say.
+int op_want_metrics(const struct op_call *c, struct err *e);
+int op_want_clip(const struct op_call *c, struct err *e);
+int op_want_balance(const struct op_call *c, struct err *e);
+int op_want_embed(const struct op_call *c, struct err *e);
+int op_want_rotary(const struct op_call *c, struct err *e);
+int op_want_pieces(const struct op_call *c, struct err *e);
+int op_want_dropout(const struct op_call *c, struct err *e);
+// Of an op that draws numbers: `step` is the input that says of which step.
+int op_want_draw(const struct op_call *c, int step, struct err *e);
+// Of input t of an elementwise op.
+int op_want_step(const struct op_call *c, const struct tensor *t, struct err *e);
+// Says which operand is where.
+int op_want_attention(const struct op_call *c, struct attention_operands *o, struct err *e);
+
+// TOPK or its gradient: [rows, n] the wide operand, [rows, k] the others.
+struct topk_call {
+    bool grad;
+    const struct tensor *x, *ids; // what is chosen of, or its cotangent; the places, i32
+    int64_t rows, n, k;
+};
+int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e);
+
+// DISPATCH, COMBINE or SLOT_DOT: what is read or written a token, and a place of an expert.
+struct dispatch_call {
+    const struct tensor *tokens, *places, *weights; // weights: null without
+};
+int op_want_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e);
 // Returns how many of a row's n elements are not padding: they count from attr.start and end before
 // attr.limit.
 int64_t op_unpadded(const struct op_call *c, int64_t n);

@@ -329,19 +329,6 @@ static void add_parts(void *arg, int64_t begin, int64_t end)
 
 // ---- the call ----------------------------------------------------------------------------------
 
-static int check_call(const struct op_call *c, const struct attention_operands *o, struct err *e)
-{
-    const struct tensor *in = c->in;
-    int rc = 0;
-    for (int i = 0; i < c->nin && !rc; i++)
-        rc = op_want(c, &in[i], i < o->at_q ? DT_F32 : DT_I32, e);
-    if (rc)
-        return rc;
-    if (c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
-        return op_refuse(c, e, "another number of outputs");
-    return attention_fits(c, o) ? 0 : op_refuse(c, e, "operands disagree about an extent");
-}
-
 // Output k of a gradient is that of input k.
 static struct side make_side(const struct op_call *c, const struct attention_operands *o,
                              enum attention_side side)
@@ -410,13 +397,10 @@ int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
     if (widen_wanted(c))
         return widen_run(q, c, op_attention, 0, e);
     struct attention_operands o;
-    int rc = attention_operands(c->op, c->nin, &o);
-    rc = rc ? op_refuse(c, e, "another number of operands") : check_call(c, &o, e);
+    int rc = op_want_attention(c, &o, e);
     if (rc)
         return rc;
     struct attention_work w = read_call(q, c, &o);
-    if (c->attr->group < 1 || key_head(&w, w.heads - 1) >= w.kv_heads)
-        return op_refuse(c, e, "query heads without a key head");
     PRE((size_t)w.room.floats * sizeof(float) <= c->workspace_bytes);
     pool_for(q->device->pool, w.room.slots, 1, run_slots, &w);
     if (w.room.kr)

@@ -132,16 +132,11 @@ void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end)
 static int check_operands(const struct chain_walk *w, struct err *e)
 {
     const struct op_call *c = w->call;
-    enum dtype want = c->op == OP_EQUAL ? DT_I32 : DT_F32;
     int rc = 0;
-    for (int k = 0; k < w->chain->inputs && !rc; k++) {
-        enum dtype t = w->in[k]->dtype;
-        bool cast = c->op == OP_CAST && (t == DT_U8 || t == DT_I32);
-        bool bf16 = c->op != OP_EQUAL && t == DT_BF16;
-        rc = cast || bf16 ? 0 : op_want(c, w->in[k], want, e);
-    }
+    for (int k = 0; k < w->chain->inputs && !rc; k++)
+        rc = op_want_step(c, w->in[k], e);
     for (int k = 0; k < c->nout && !rc; k++)
-        rc = c->out[k].dtype == DT_BF16 ? 0 : op_want(c, &c->out[k], DT_F32, e);
+        rc = op_want_float(c, &c->out[k], e);
     return rc;
 }
 

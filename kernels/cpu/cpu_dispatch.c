@@ -120,52 +120,25 @@ static void dot_slice(void *arg, int64_t begin, int64_t end)
     }
 }
 
-// Which operands are what: −1 is an output, −2 none.
-enum { OUTPUT = -1, NONE = -2 };
-static const struct roles {
-    int tokens, places, weights;
-    pool_fn slice;
-} roles_of[OP_COUNT] = {
-    [OP_DISPATCH] = {0, OUTPUT, 2, dispatch_slice},
-    [OP_COMBINE] = {OUTPUT, 0, 2, combine_slice},
-    [OP_SLOT_DOT] = {2, 0, NONE, dot_slice},
+static const pool_fn slice_of[OP_COUNT] = {
+    [OP_DISPATCH] = dispatch_slice,
+    [OP_COMBINE] = combine_slice,
+    [OP_SLOT_DOT] = dot_slice,
 };
-
-static const struct tensor *get_operand(const struct op_call *c, int k)
-{
-    return k == OUTPUT ? &c->out[0] : &c->in[k];
-}
-
-static int want_operands(const struct op_call *c, const struct tensor *tokens,
-                         const struct tensor *places, const struct tensor *weights, struct err *e)
-{
-    enum dtype rows = tokens->dtype == DT_BF16 ? DT_BF16 : DT_F32;
-    int rc = op_want(c, &c->in[1], DT_I32, e);
-    rc = rc ? rc : op_want(c, tokens, rows, e);
-    rc = rc ? rc : op_want(c, places, rows, e);
-    if (!rc && weights)
-        rc = op_want(c, weights, DT_F32, e);
-    if (!rc && c->op == OP_SLOT_DOT)
-        rc = op_want(c, &c->out[0], DT_F32, e);
-    return rc;
-}
 
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct roles *r = &roles_of[c->op];
-    const struct tensor *tokens = get_operand(c, r->tokens), *places = get_operand(c, r->places);
-    bool weighted = c->nin > r->weights && r->weights != NONE;
-    int rc = want_operands(c, tokens, places, weighted ? &c->in[r->weights] : NULL, e);
+    struct dispatch_call call;
+    int rc = op_want_dispatch(c, &call, e);
     if (rc)
         return rc;
-    if (!op_dispatch_fits(c, tokens, places))
-        return op_refuse(c, e, "operands disagree about an extent");
+    const struct tensor *tokens = call.tokens, *places = call.places;
     struct dispatch_work w = {.vec = q->device->vec,
                               .attr = &c->attr->slots,
                               .dtype = tokens->dtype,
                               .size = dtype_size(tokens->dtype),
                               .slots = c->in[1].data,
-                              .weights = weighted ? c->in[r->weights].data : NULL,
+                              .weights = call.weights ? call.weights->data : NULL,
                               .x = tokens->data,
                               .y = places->data,
                               .to = c->out[0].data,
@@ -178,6 +151,6 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t count = tokens->shape.dim[0] * w.seq, grain = GRAIN / w.width + 1;
     if (c->op == OP_DISPATCH)
         pool_for(q->device->pool, shape_count(&places->shape) / w.width, grain, clear_slice, &w);
-    pool_for(q->device->pool, count, grain, r->slice, &w);
+    pool_for(q->device->pool, count, grain, slice_of[c->op], &w);
     return 0;
 }

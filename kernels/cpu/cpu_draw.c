@@ -80,14 +80,9 @@ static void draw_rows(void *arg, int64_t begin, int64_t end)
 }
 
 // Draws all rows of the output; `step` is the operand that tells the step.
-static int draw_output(struct stream_q *q, const struct op_call *c, int step, struct err *e)
+static void draw_output(struct stream_q *q, const struct op_call *c, int step)
 {
     const struct shape *s = &c->out[0].shape;
-    int rc = op_want(c, &c->in[step], DT_I32, e);
-    if (rc)
-        return rc;
-    if (s->n < 1 || s->n != c->attr->draw.n)
-        return op_refuse(c, e, "a shape that nobody placed");
     struct draw_work w = {.draw = &c->attr->draw,
                           .vec = q->device->vec,
                           .site = draw_site(c, &c->in[step]),
@@ -97,26 +92,21 @@ static int draw_output(struct stream_q *q, const struct op_call *c, int step, st
                           .x = step > 0 ? &c->in[0] : NULL,
                           .out = &c->out[0]};
     pool_for(q->device->pool, shape_count(s) / w.row, GRAIN / w.row + 1, draw_rows, &w);
-    return 0;
 }
 
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct shape *s = &c->out[0].shape;
-    int rc = c->in[0].dtype == DT_BF16 ? 0 : op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
-    if (rc)
-        return rc;
-    if (!shape_equal(&c->in[0].shape, s) ||
-        memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
-        return op_refuse(c, e, "the operand is not laid out as the output");
-    if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
-        return op_refuse(c, e, "positions are of a batch and a sequence");
-    return draw_output(q, c, 1, e);
+    int rc = op_want_dropout(c, e);
+    if (!rc)
+        draw_output(q, c, 1);
+    return rc;
 }
 
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     int rc = op_want(c, &c->out[0], DT_F32, e);
-    return rc ? rc : draw_output(q, c, 0, e);
+    rc = rc ? rc : op_want_draw(c, 0, e);
+    if (!rc)
+        draw_output(q, c, 0);
+    return rc;
 }

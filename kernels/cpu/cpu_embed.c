@@ -58,9 +58,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     if (grad && widen_wanted(c))
         return widen_run(q, c, op_embed, 0, e);
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
-    const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
-    int rc = op_want(c, &c->in[0], DT_I32, e);
-    rc = rc ? rc : op_want(c, &c->in[1], grad ? DT_F32 : c->out[0].dtype, e);
+    int rc = op_want_embed(c, e);
     if (rc)
         return rc;
     struct embed_work w = {.call = c,
@@ -72,8 +70,6 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
                            .rows = table->shape.dim[0],
                            .width = table->shape.dim[1]};
     w.bytes = (size_t)w.width * dtype_size(c->in[1].dtype);
-    if (table->shape.n != 2 || shape_count(&rows->shape) != w.n * w.width)
-        return op_refuse(c, e, "operands disagree about an extent");
     if (grad)
         pool_for(q->device->pool, w.width, 16, embed_grad_slice, &w);
     else

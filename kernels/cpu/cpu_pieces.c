@@ -33,14 +33,9 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     int pieces = c->op == OP_SPLIT ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);
     struct pieces_work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
-    for (int k = 0; k < pieces; k++) {
-        const struct tensor *t = c->op == OP_SPLIT ? &c->out[k] : &c->in[k];
-        int rc = op_want(c, t, whole->dtype, e);
-        if (rc)
-            return rc;
-        if (shape_count(&t->shape) * pieces != count)
-            return op_refuse(c, e, "operands disagree about an extent");
-    }
+    int rc = op_want_pieces(c, e);
+    if (rc)
+        return rc;
     pool_for(q->device->pool, count, GRAIN, copy_slice, &w);
     return 0;
 }

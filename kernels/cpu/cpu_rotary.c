@@ -77,19 +77,14 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
         return widen_run(q, c, op_rotary, 0, e);
     const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
     struct rotary_work w = {.call = c, .vec = q->device->vec};
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
+    int rc = op_want_rotary(c, e);
     if (rc)
         return rc;
-    if (x->n < 2 || x->dim[x->n - 1] % 2 || x->dim[x->n - 1] / 2 > ROTARY_PAIRS_MAX)
-        return op_refuse(c, e, "a head has an even number of elements, at most 1024");
     w.n = x->dim[x->n - 1];
     const struct rotary_row row = rotary_row_of(c);
     int64_t count = shape_count(positions);
     w.heads = row.heads;
     w.pitch = row.pitch;
-    if (!w.heads || !shape_equal(x, &c->out[0].shape))
-        return op_refuse(c, e, "operands disagree about an extent");
     w.series = rotary_series_of(&c->attr->rotary, w.n);
     fill_speeds(&w, 0, w.speed);
     pool_for(q->device->pool, count, GRAIN / w.pitch + 1, rotate_rows, &w);

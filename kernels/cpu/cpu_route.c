@@ -50,26 +50,18 @@ static void topk_grad_slice(void *arg, int64_t begin, int64_t end)
 
 int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    bool grad = c->op == OP_TOPK_GRAD;
-    const struct shape *wide = grad ? &c->out[0].shape : &c->in[0].shape;
-    const struct shape *narrow = grad ? &c->in[1].shape : &c->out[0].shape;
-    int rc = op_want(c, grad ? &c->in[1] : &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, grad ? &c->in[0] : &c->out[1], DT_I32, e);
+    struct topk_call t;
+    int rc = op_want_topk(c, &t, e);
     if (rc)
         return rc;
-    struct topk_rows w = {.x = grad ? c->in[1].data : c->in[0].data,
+    struct topk_rows w = {.x = t.x->data,
                           .by = c->in[c->nin > 1].data,
-                          .ids = grad ? c->in[0].data : NULL,
+                          .ids = t.ids->data,
                           .out = c->out[0].data,
-                          .places = grad ? NULL : c->out[1].data,
-                          .n = wide->dim[wide->n - 1],
-                          .k = narrow->dim[narrow->n - 1]};
-    int64_t rows = shape_count(wide) / w.n;
-    if (w.k > w.n || rows * w.k != shape_count(narrow) ||
-        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
-        return op_refuse(c, e, "operands disagree about an extent");
-    pool_for(q->device->pool, rows, GRAIN / w.n + 1, grad ? topk_grad_slice : topk_slice, &w);
+                          .places = t.ids->data,
+                          .n = t.n,
+                          .k = t.k};
+    pool_for(q->device->pool, t.rows, GRAIN / t.n + 1, t.grad ? topk_grad_slice : topk_slice, &w);
     return 0;
 }
 
@@ -82,13 +74,9 @@ int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
     float *out = c->out[0].data;
     int64_t n = shape_count(&c->in[0].shape);
     double mean = 0;
-    int rc = op_want(c, &c->out[0], DT_F32, e);
-    for (int k = 0; k < c->nin && !rc; k++)
-        rc = op_want(c, &c->in[k], DT_F32, e);
+    int rc = op_want_balance(c, e);
     if (rc)
         return rc;
-    if (c->attr->start + n > shape_count(&c->in[1].shape))
-        return op_refuse(c, e, "the metrics hold no such loads");
     (void)q;
     for (int64_t i = 0; i < n; i++)
         mean += (double)load[i] / (double)n;

@@ -13,30 +13,21 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     (void)q;
     float *to = c->out[0].data;
-    int64_t left = shape_count(&c->out[0].shape);
-    int rc = op_want(c, &c->out[0], DT_F32, e);
+    int rc = op_want_metrics(c, e);
     for (int k = 0; k < c->nin && !rc; k++) {
         int64_t n = shape_count(&c->in[k].shape);
-        rc = op_want(c, &c->in[k], DT_F32, e);
-        if (!rc && n > left)
-            return op_refuse(c, e, "more metrics than the output holds");
-        if (rc)
-            return rc;
         memmove(to, c->in[k].data, (size_t)n * sizeof *to);
         to += n;
-        left -= n;
     }
-    return rc ? rc : left ? op_refuse(c, e, "fewer metrics than the output holds") : 0;
+    return rc;
 }
 
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     (void)q;
-    int rc = op_want(c, &c->in[0], DT_F32, e);
+    int rc = op_want_clip(c, e);
     if (rc)
         return rc;
-    if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
-        return op_refuse(c, e, "operands are no metrics and clip vectors");
     const float *metrics = c->in[0].data;
     float *clip = c->out[0].data, loss = metrics[METRIC_LOSS], sqnorm = metrics[METRIC_SQNORM];
     double norm = sqrt((double)sqnorm), limit = (double)c->attr->clip_norm;

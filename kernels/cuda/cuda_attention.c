@@ -12,28 +12,15 @@
 
 static int check_call(const struct op_call *c, struct attention_operands *o, struct err *e)
 {
-    enum dtype t = c->in[0].dtype;
-    if (attention_operands(c->op, c->nin, o))
-        return op_refuse(c, e, "another number of operands");
-    int rc = op_want_float(c, &c->in[0], e);
-    if (!rc && c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
-        return op_refuse(c, e, "another number of outputs");
-    for (int i = 0; i < c->nin && !rc; i++)
-        rc = op_want(c, &c->in[i], i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32, e);
-    for (int i = 0; i < c->nout && !rc; i++)
-        rc = op_want(c, &c->out[i], o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t, e);
+    int rc = op_want_attention(c, o, e);
     if (rc)
         return rc;
-    if (!attention_fits(c, o))
-        return op_refuse(c, e, "operands disagree about an extent");
-    const struct attention_place q = attention_place(c, o, ATTENTION_Q);
+    int64_t q = attention_place(c, o, ATTENTION_Q).width,
+            v = attention_place(c, o, ATTENTION_V).width;
     int64_t r = o->qr < 0 ? 0 : c->in[o->qr].shape.dim[3];
-    if (q.width + r > ATTENTION_HEAD || attention_place(c, o, ATTENTION_V).width > ATTENTION_HEAD)
-        return op_refuse(c, e, "heads of more than 256 elements");
-    if (c->attr->group < 1 || c->attr->start < 0 ||
-        (c->attr->start + q.heads - 1) / c->attr->group >= attention_place(c, o, ATTENTION_K).heads)
-        return op_refuse(c, e, "query heads without a key head");
-    return 0;
+    return q + r > ATTENTION_HEAD || v > ATTENTION_HEAD
+               ? op_refuse(c, e, "heads of more than 256 elements")
+               : 0;
 }
 
 // The site that the weights' numbers come from; the step is read on the device.

@@ -134,27 +134,17 @@ static void launch_dealt(const struct stream_q *q, enum op op, int wide, const s
 
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const bool dot = c->op == OP_SLOT_DOT, fill = c->op == OP_DISPATCH;
-    const struct tensor *tokens = fill ? &c->in[0] : dot ? &c->in[2] : &c->out[0];
-    const struct tensor *places = fill ? &c->out[0] : &c->in[0];
-    const bool weighted = !dot && c->nin > 2;
+    struct dispatch_call call;
     struct dealt d;
-    int rc = op_want_float(c, tokens, e);
-    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
-    rc = rc ? rc : op_want(c, places, tokens->dtype, e);
-    if (!rc && weighted)
-        rc = op_want(c, &c->in[2], DT_F32, e);
-    if (!rc && dot)
-        rc = op_want(c, &c->out[0], DT_F32, e);
+    int rc = op_want_dispatch(c, &call, e);
     if (rc)
         return rc;
-    if (!op_dispatch_fits(c, tokens, places))
-        return op_refuse(c, e, "operands disagree about an extent");
+    const struct tensor *tokens = call.tokens, *places = call.places;
     memset(&d, 0, sizeof d);
     d.attr = c->attr->slots;
     d.type = tokens->dtype;
     d.slots = (const int32_t *)c->in[1].data;
-    d.weights = weighted ? (const float *)c->in[2].data : NULL;
+    d.weights = call.weights ? (const float *)call.weights->data : NULL;
     d.tokens = tokens->data;
     d.places = places->data;
     d.out = c->out[0].data;

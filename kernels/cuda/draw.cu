@@ -115,16 +115,11 @@ KERNEL(THREADS) normal_kernel(struct site s, float *y)
 // ---- the ops ------------------------------------------------------------------------------------
 
 // `step` is the operand that tells the step.
-static int plan_site(const struct op_call *c, int step, struct site *s, struct err *e)
+static void plan_site(const struct op_call *c, int step, struct site *s)
 {
     const struct op_draw *d = &c->attr->draw;
     const struct shape *shape = &c->out[0].shape;
     double rate = (double)d->rate;
-    int rc = op_want(c, &c->in[step], DT_I32, e);
-    if (rc)
-        return rc;
-    if (shape->n < 1 || shape->n != d->n)
-        return op_refuse(c, e, "a shape that nobody placed");
     memset(s, 0, sizeof *s);
     s->seed = d->seed;
     s->stream = d->stream;
@@ -138,7 +133,6 @@ static int plan_site(const struct op_call *c, int step, struct site *s, struct e
     }
     s->step = (const unsigned *)c->in[step].data;
     s->row = shape->dim[shape->n - 1];
-    return 0;
 }
 
 static unsigned count_blocks(const struct stream_q *q, int64_t n)
@@ -151,24 +145,16 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
     struct site s;
     const struct shape *shape = &c->out[0].shape;
     bool bf16 = c->in[0].dtype == DT_BF16;
-    int rc = op_want_float(c, &c->in[0], e);
-    rc = rc ? rc : op_want(c, &c->out[0], c->in[0].dtype, e);
-    rc = rc ? rc : plan_site(c, 1, &s, e);
+    int rc = op_want_dropout(c, e);
     if (rc)
         return rc;
-    if (!shape_equal(&c->in[0].shape, shape) ||
-        memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
-        return op_refuse(c, e, "the operand is not laid out as the output");
-    if (c->nin > 2) {
-        if (shape->n < 3 || shape_count(&c->in[2].shape) != shape->dim[0] * shape->dim[1])
-            return op_refuse(c, e, "positions are of a batch and a sequence");
-        rc = op_want(c, &c->in[2], DT_I32, e);
+    plan_site(c, 1, &s);
+    if (c->nin > 2)
         s.position = (const int32_t *)c->in[2].data;
-    }
     s.groups = lanes_groups(s.row, bf16 ? 8 : 4);
     s.all = shape_count(shape) / (s.row ? s.row : 1) * s.groups;
-    if (rc || !s.all)
-        return rc;
+    if (!s.all)
+        return 0;
     unsigned blocks = count_blocks(q, s.all);
     if (bf16)
         LAUNCH(dropout_bf16_kernel, blocks, THREADS, 0, q, s, (uint16_t *)c->in[0].data,
@@ -183,10 +169,13 @@ int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct site s;
     int rc = op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : plan_site(c, 0, &s, e);
-    s.all = rc ? 0 : shape_count(&c->out[0].shape);
-    if (!s.all)
+    rc = rc ? rc : op_want_draw(c, 0, e);
+    if (rc)
         return rc;
+    plan_site(c, 0, &s);
+    s.all = shape_count(&c->out[0].shape);
+    if (!s.all)
+        return 0;
     LAUNCH(normal_kernel, count_blocks(q, s.all), THREADS, 0, q, s, (float *)c->out[0].data);
     return op_launched(q, c, e);
 }

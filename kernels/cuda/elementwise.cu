@@ -302,11 +302,7 @@ static int check_inputs(const struct op_call *call, const struct tensor *in[CHAI
                         struct err *e)
 {
     for (int k = 0; k < n; k++) {
-        enum dtype t = in[k]->dtype;
-        bool whole = call->op == OP_CAST && (t == DT_U8 || t == DT_I32);
-        int rc = call->op == OP_EQUAL ? op_want(call, in[k], DT_I32, e)
-                 : whole              ? 0
-                                      : op_want_float(call, in[k], e);
+        int rc = op_want_step(call, in[k], e);
         if (rc)
             return rc;
     }

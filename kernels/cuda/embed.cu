@@ -483,15 +483,9 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
     const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
     struct embed m;
-    int rc = op_want(c, &c->in[0], DT_I32, e);
-    rc = rc ? rc : op_want_float(c, &c->in[1], e);
-    if (!rc)
-        rc = grad ? op_want_float(c, &c->out[0], e) : op_want(c, &c->out[0], c->in[1].dtype, e);
+    int rc = op_want_embed(c, e);
     if (rc)
         return rc;
-    if (table->shape.n != 2 ||
-        shape_count(&rows->shape) != shape_count(&c->in[0].shape) * table->shape.dim[1])
-        return op_refuse(c, e, "operands disagree about an extent");
     m.ids = (const int32_t *)c->in[0].data;
     m.table = table->data;
     m.out = rows->data;

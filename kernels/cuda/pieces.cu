@@ -36,14 +36,12 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t bytes = count / pieces * (int64_t)dtype_size(whole->dtype);
     uint64_t bits = (uint64_t)bytes;
     struct pieces p;
+    int rc = op_want_pieces(c, e);
+    if (rc)
+        return rc;
     memset(&p, 0, sizeof p);
     for (int k = 0; k < pieces; k++) {
         const struct tensor *t = split ? &c->out[k] : &c->in[k];
-        int rc = op_want(c, t, whole->dtype, e);
-        if (rc)
-            return rc;
-        if (shape_count(&t->shape) * pieces != count)
-            return op_refuse(c, e, "operands disagree about an extent");
         char *part = (char *)whole->data + k * bytes;
         p.to[k] = split ? t->data : part;
         p.from[k] = split ? part : (char *)t->data;

@@ -160,22 +160,16 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct shape *x = &c->in[0].shape;
     struct rotary r;
-    int rc = op_want_float(c, &c->in[0], e);
-    rc = rc ? rc : op_want(c, &c->in[1], DT_I32, e);
-    rc = rc ? rc : op_want_float(c, &c->out[0], e);
+    int rc = op_want_rotary(c, e);
     if (rc)
         return rc;
     const struct shape *positions = &c->in[1].shape;
-    const int64_t n = x->n ? x->dim[x->n - 1] : 0;
-    if (x->n < 2 || n % 2 || n / 2 > ROTARY_PAIRS_MAX)
-        return op_refuse(c, e, "a head has an even number of elements, at most 1024");
+    const int64_t n = x->dim[x->n - 1];
     memset(&r, 0, sizeof r);
     r.rows = shape_count(positions);
     const struct rotary_row row = rotary_row_of(c);
     r.heads = (int)row.heads;
     r.half = (int)(n / 2);
-    if (!row.heads || !shape_equal(x, &c->out[0].shape))
-        return op_refuse(c, e, "operands disagree about an extent");
     r.pitch = row.pitch;
     r.turned = row.heads * n;
     if (c->attr->rotary.sweep) {

@@ -81,29 +81,21 @@ KERNEL(THREADS) topk_grad_kernel(struct top_rows c)
 
 int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const bool grad = c->op == OP_TOPK_GRAD;
-    const struct tensor *x = grad ? &c->in[1] : &c->in[0], *ids = grad ? &c->in[0] : &c->out[1];
-    const struct shape *wide = grad ? &c->out[0].shape : &c->in[0].shape;
-    const struct shape *narrow = grad ? &c->in[1].shape : &c->out[0].shape;
+    struct topk_call t;
     struct top_rows r;
-    int rc = op_want(c, x, DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, ids, DT_I32, e);
+    int rc = op_want_topk(c, &t, e);
     if (rc)
         return rc;
     memset(&r, 0, sizeof r);
-    r.x = (const float *)x->data;
+    r.x = (const float *)t.x->data;
     r.by = (const float *)c->in[c->nin > 1].data;
-    r.ids = (const int32_t *)ids->data;
+    r.ids = (const int32_t *)t.ids->data;
     r.out = (float *)c->out[0].data;
-    r.places = (int32_t *)ids->data;
-    r.n = wide->dim[wide->n - 1];
-    r.k = narrow->dim[narrow->n - 1];
-    r.rows = shape_count(wide) / r.n;
-    if (r.k > r.n || r.rows * r.k != shape_count(narrow) ||
-        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
-        return op_refuse(c, e, "operands disagree about an extent");
-    if (grad)
+    r.places = (int32_t *)t.ids->data;
+    r.n = t.n;
+    r.k = t.k;
+    r.rows = t.rows;
+    if (t.grad)
         LAUNCH(topk_grad_kernel, launch_blocks(r.rows * r.n, THREADS, MOST_BLOCKS), THREADS, 0, q,
                r);
     else
@@ -132,13 +124,9 @@ balance_kernel(const float *p, const float *load, const float *clip, float *out,
 int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const int64_t n = shape_count(&c->in[0].shape);
-    int rc = op_want(c, &c->out[0], DT_F32, e);
-    for (int k = 0; k < c->nin && !rc; k++)
-        rc = op_want(c, &c->in[k], DT_F32, e);
+    int rc = op_want_balance(c, e);
     if (rc)
         return rc;
-    if (c->attr->start + n > shape_count(&c->in[1].shape))
-        return op_refuse(c, e, "the metrics hold no such loads");
     LAUNCH(balance_kernel, 1, 1, 0, q, (const float *)c->in[0].data,
            (const float *)c->in[1].data + c->attr->start, (const float *)c->in[2].data,
            (float *)c->out[0].data, n, c->attr->scale);

@@ -39,22 +39,15 @@ KERNEL(THREADS) metrics_kernel(struct parts p, float *to)
 int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct parts p;
-    int64_t left = shape_count(&c->out[0].shape);
-    int rc = op_want(c, &c->out[0], DT_F32, e);
-    memset(&p, 0, sizeof p);
-    p.parts = c->nin;
-    for (int k = 0; k < c->nin && !rc; k++) {
-        p.from[k] = (const float *)c->in[k].data;
-        p.n[k] = shape_count(&c->in[k].shape);
-        left -= p.n[k];
-        rc = op_want(c, &c->in[k], DT_F32, e);
-    }
+    int rc = op_want_metrics(c, e);
     if (rc)
         return rc;
-    if (left)
-        return op_refuse(c, e,
-                         left < 0 ? "more metrics than the output holds"
-                                  : "fewer metrics than the output holds");
+    memset(&p, 0, sizeof p);
+    p.parts = c->nin;
+    for (int k = 0; k < c->nin; k++) {
+        p.from[k] = (const float *)c->in[k].data;
+        p.n[k] = shape_count(&c->in[k].shape);
+    }
     LAUNCH(metrics_kernel, 1, THREADS, 0, q, p, (float *)c->out[0].data);
     return op_launched(q, c, e);
 }
@@ -72,12 +65,9 @@ KERNEL(1) clip_kernel(const float *metrics, float *clip, double limit)
 
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
+    int rc = op_want_clip(c, e);
     if (rc)
         return rc;
-    if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
-        return op_refuse(c, e, "operands are no metrics and clip vectors");
     LAUNCH(clip_kernel, 1, 1, 0, q, (const float *)c->in[0].data, (float *)c->out[0].data,
            (double)c->attr->clip_norm);
     return op_launched(q, c, e);
