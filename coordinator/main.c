@@ -60,17 +60,9 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static int find_state(struct coordinator_flags *f, struct err *e)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (geteuid() == 0)
-        snprintf(f->state, sizeof f->state, "/var/lib/weft/coordinator");
-    else if (state && *state)
-        snprintf(f->state, sizeof f->state, "%s/weft/coordinator", state);
-    else if (home && *home)
-        snprintf(f->state, sizeof f->state, "%s/.local/state/weft/coordinator", home);
-    else
-        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
+    int rc = folder_find_state("coordinator", f->state, sizeof f->state, e);
     f->c.state = f->state;
-    return folder_make(f->state, e);
+    return rc ? rc : folder_make(f->state, e);
 }
 
 // Listens at the address that a client tries last, after all that its environment may say.

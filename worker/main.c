@@ -17,6 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/cores.h"
 #include "common/base/flag.h"
+#include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
@@ -101,18 +102,9 @@ static int parse_flags(int argc, char **argv, struct worker_flags *f, struct err
 
 static int find_state_dir(const struct worker_flags *f, char *out, size_t size, struct err *e)
 {
-    const char *base = getenv("XDG_STATE_HOME"), *user = getenv("HOME");
-    int n;
-    if (f->state)
-        n = snprintf(out, size, "%s", f->state);
-    else if (geteuid() == 0)
-        n = snprintf(out, size, "/var/lib/weft/worker");
-    else if (base && *base)
-        n = snprintf(out, size, "%s/weft/worker", base);
-    else if (user && *user)
-        n = snprintf(out, size, "%s/.local/state/weft/worker", user);
-    else
-        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
+    if (!f->state)
+        return folder_find_state("worker", out, size, e);
+    int n = snprintf(out, size, "%s", f->state);
     return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
 }
 

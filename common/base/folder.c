@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -19,6 +20,21 @@ bool folder_name_ok(const char *name)
     static const char set[] = "abcdefghijklmnopqrstuvwxyz0123456789._-";
     size_t n = strlen(name);
     return n >= 1 && n <= 63 && strspn(name, set) == n && !strchr("._-", *name);
+}
+
+int folder_find_state(const char *name, char *out, size_t size, struct err *e)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    int n;
+    if (geteuid() == 0)
+        n = snprintf(out, size, "/var/lib/weft/%s", name);
+    else if (state && *state)
+        n = snprintf(out, size, "%s/weft/%s", state, name);
+    else if (home && *home)
+        n = snprintf(out, size, "%s/.local/state/weft/%s", home, name);
+    else
+        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
+    return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
 }
 
 int folder_make(const char *path, struct err *e)

@@ -10,6 +10,10 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 
+// Finds where a daemon (`coordinator`, `worker`) that is not told keeps its state: /var/lib/weft/NAME
+// for root, else weft/NAME in XDG_STATE_HOME or in ~/.local/state. Makes nothing.
+int folder_find_state(const char *name, char *out, size_t size, struct err *e);
+
 // Removes the files in the folder, as many as it can, and then the folder. If other folders are in
 // it, they and it stay.
 void folder_remove(const char *path);

@@ -146,12 +146,6 @@ const char *fix_without_entry(const struct fixer *f, enum fact_list list, int at
     return fix_list(f, of.key, left, rest);
 }
 
-const char *fix_param(const struct fixer *f, const struct value *v, const struct spec *spec)
-{
-    struct job_spec entry = spec_in_names(f, v->shape.n, spec);
-    return fix_entry(f, FACT_PARAMS, 0, v->name, true, &entry);
-}
-
 const char *layers_glob(struct arena *a, const char *name)
 {
     char *out = arena_strdup(a, name), *to = out;

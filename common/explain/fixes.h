@@ -37,8 +37,6 @@ const char *fix_refine(const struct fixer *f, enum fact_list list, const struct 
 const char *fix_entry(const struct fixer *f, enum fact_list list, int at, const char *match,
                       bool insert, const struct job_spec *spec);
 const char *fix_without_entry(const struct fixer *f, enum fact_list list, int at);
-// Gives one parameter a spec of its own.
-const char *fix_param(const struct fixer *f, const struct value *v, const struct spec *spec);
 
 // "layers/*/attn/out/weight" of one layer's: the same parameter of all layers.
 const char *layers_glob(struct arena *a, const char *name);

@@ -122,6 +122,31 @@ static void an_id_is_32_hex_digits_and_not_the_one_before(void **state)
     assert_string_not_equal(a, b);
 }
 
+static void state_lies_where_the_user_keeps_it(void **state)
+{
+    struct err e = {0};
+    char out[64];
+    (void)state;
+    if (geteuid() == 0) {
+        assert_int_equal(folder_find_state("worker", out, sizeof out, &e), 0);
+        assert_string_equal(out, "/var/lib/weft/worker");
+        assert_int_equal(seteuid(65534), 0);
+    }
+    setenv("HOME", "/home/ada", 1);
+    setenv("XDG_STATE_HOME", "/state", 1);
+    assert_int_equal(folder_find_state("worker", out, sizeof out, &e), 0);
+    assert_string_equal(out, "/state/weft/worker");
+    assert_int_equal(folder_find_state("worker", out, sizeof "/state/weft/worker" - 1, &e),
+                     ERR_INVALID);
+    setenv("XDG_STATE_HOME", "", 1);
+    assert_int_equal(folder_find_state("coordinator", out, sizeof out, &e), 0);
+    assert_string_equal(out, "/home/ada/.local/state/weft/coordinator");
+    unsetenv("HOME");
+    assert_int_equal(folder_find_state("worker", out, sizeof out, &e), ERR_INVALID);
+    if (getuid() == 0)
+        assert_int_equal(seteuid(0), 0);
+}
+
 static void names_of_jobs_are_names_of_folders(void **state)
 {
     (void)state;
@@ -145,6 +170,7 @@ int main(void)
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
+        cmocka_unit_test(state_lies_where_the_user_keeps_it),
         cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
