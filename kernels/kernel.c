@@ -124,7 +124,7 @@ int op_want_rotary(const struct op_call *c, struct err *e)
 
 int op_want_pieces(const struct op_call *c, struct err *e)
 {
-    const bool split = c->op == OP_SPLIT;
+    const bool split = op_is(c->op, OP_MAKES_PIECES);
     const struct tensor *whole = split ? &c->in[0] : &c->out[0], *piece = split ? c->out : c->in;
     int pieces = split ? c->nout : c->nin;
     for (int k = 0; k < pieces; k++) {
@@ -166,9 +166,9 @@ int op_want_dropout(const struct op_call *c, struct err *e)
 
 int op_want_step(const struct op_call *c, const struct tensor *t, struct err *e)
 {
-    if (c->op == OP_EQUAL)
+    if (op_is(c->op, OP_ON_IDS))
         return op_want(c, t, DT_I32, e);
-    if (c->op == OP_CAST && (t->dtype == DT_U8 || t->dtype == DT_I32))
+    if (op_is(c->op, OP_FROM_INTS) && (t->dtype == DT_U8 || t->dtype == DT_I32))
         return 0;
     return op_want_float(c, t, e);
 }

@@ -4,16 +4,6 @@
 
 #include "common/base/err.h"
 
-bool attention_is_packed(enum op op)
-{
-    return op == OP_ATTENTION_PACKED || op == OP_ATTENTION_PACKED_GRAD;
-}
-
-bool attention_is(enum op op)
-{
-    return op == OP_ATTENTION || op == OP_ATTENTION_GRAD || attention_is_packed(op);
-}
-
 bool attention_is_grad(enum op op)
 {
     return op == OP_ATTENTION_GRAD || op == OP_ATTENTION_PACKED_GRAD;
@@ -21,7 +11,7 @@ bool attention_is_grad(enum op op)
 
 int attention_operands(enum op op, int nin, struct attention_operands *out)
 {
-    bool grad = attention_is_grad(op), packed = attention_is_packed(op);
+    bool grad = attention_is_grad(op), packed = op_is(op, OP_IS_PACKED);
     // A pair and a step are what a call may have or lack, a packed one a q of its own.
     int least = (packed ? 3 : 5) + (grad ? 3 : 0), more = nin - least;
     if (more < 0 || more > (packed ? 1 : 3))

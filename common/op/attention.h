@@ -19,9 +19,7 @@ struct attention_operands {
 };
 // ERR_INTERNAL: no call has so many inputs.
 int attention_operands(enum op op, int nin, struct attention_operands *out);
-bool attention_is(enum op op); // ATTENTION or its gradient, packed or not
 bool attention_is_grad(enum op op);
-bool attention_is_packed(enum op op);
 
 // How q, k or v lies in its operand: head h of row `row` of sample b begins at element
 // (b · rows + row) · pitch + from + h · width. Packed ones share their rows.

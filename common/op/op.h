@@ -84,6 +84,18 @@ enum op_trait {
     OP_OWN_LOOPS = 1 << 10,  // goes over its operands in a way that labels do not show: attention
                              // over the keys of each query, SLOTS and what reads slots over groups
     OP_OVER_ANY = 1 << 11,   // with OP_IN_PLACE: over any input that it reads in the same order
+    OP_RUNS_MANY = 1 << 12,  // calls of it that follow each other may run in one (backend.h)
+    OP_IS_ATTENTION = 1 << 13,
+    OP_IS_PACKED = 1 << 14,     // takes operands of another op as one
+    OP_HAS_ROTARY = 1 << 15,    // attr.rotary says what it does
+    OP_HAS_BLOCK = 1 << 16,     // attr.block says what it does
+    OP_MAKES_PIECES = 1 << 17,  // its outputs are its input, one piece after the other
+    OP_TAKES_PIECES = 1 << 18,  // its output is its inputs, one piece after the other
+    OP_DECIDES = 1 << 19,       // is not made again for the backward: it decides once
+    OP_KEEPS_LAST = 1 << 20,    // its last output, for its gradient alone, is kept with its first
+    OP_READS_PARTIAL = 1 << 21, // may read a sum whose parts lie on several devices
+    OP_ON_IDS = 1 << 22,        // an elementwise op that reads i32 alone
+    OP_FROM_INTS = 1 << 23,     // an elementwise op that also reads u8 and i32
 };
 const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN

@@ -15,7 +15,7 @@ static double find_pair(const struct op_rotary *r, double width, double times)
 struct rotary_row rotary_row_of(const struct op_call *c)
 {
     const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
-    const int more = c->op == OP_ROTARY_PACKED ? 3 : x->n > positions->n + 1 ? 2 : 1;
+    const int more = op_is(c->op, OP_IS_PACKED) ? 3 : x->n > positions->n + 1 ? 2 : 1;
     struct rotary_row r = {1, 1};
     if (x->n < more)
         return (struct rotary_row){0};

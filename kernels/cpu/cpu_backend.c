@@ -229,8 +229,10 @@ static const backend_op ops[OP_COUNT] = {
 };
 
 static const backend_many many[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) \
-    [OP_##id] = (OP_IS_UPDATE & (traits)) ? op_updates : OP_##id == OP_SQNORM ? op_sqnorms : NULL,
+#define OP(id, name, nin, nout, kernel, whole, traits)   \
+    [OP_##id] = !(OP_RUNS_MANY & (traits))  ? NULL       \
+                : (OP_IS_UPDATE & (traits)) ? op_updates \
+                                            : op_sqnorms,
 #include "common/op/ops.def"
 };
 

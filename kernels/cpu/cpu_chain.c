@@ -34,7 +34,7 @@ static void gather_input(const struct chain_walk *w, int k, int64_t offset, int6
     else if (t->dtype == DT_BF16)
         for (int64_t i = 0; i < n; i += stride == 1 ? n : 1)
             w->vec->widen(to + i, bf16 + i * stride, stride == 1 ? n : 1);
-    else if (t->dtype == DT_I32 && w->call->op == OP_CAST)
+    else if (t->dtype == DT_I32 && op_is(w->call->op, OP_FROM_INTS))
         for (int64_t i = 0; i < n; i++)
             to[i] = (float)i32[i * stride];
     else
@@ -182,7 +182,7 @@ int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op
             return op_refuse(c, e, "an operand has a dimension that the output lacks");
         int64_t stride = w->loops.n ? w->loops.stride[k][w->loops.n - 1] : 0;
         w->gather[k] = stride > 1 || w->in[k]->dtype == DT_BF16 ||
-                       (c->op == OP_CAST && w->in[k]->dtype != DT_F32);
+                       (op_is(c->op, OP_FROM_INTS) && w->in[k]->dtype != DT_F32);
         w->whole = w->whole && !w->gather[k];
     }
     return 0;

@@ -15,13 +15,14 @@ static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct pieces_work *w = arg;
     const struct op_call *c = w->call;
+    const bool split = op_is(c->op, OP_MAKES_PIECES);
     while (begin < end) {
         int64_t piece = begin / w->n, at = begin % w->n;
         int64_t n = w->n - at < end - begin ? w->n - at : end - begin;
-        const char *from = c->op == OP_SPLIT ? c->in[0].data : c->in[piece].data;
-        char *to = c->op == OP_SPLIT ? c->out[piece].data : c->out[0].data;
-        from += (size_t)(c->op == OP_SPLIT ? begin : at) * w->elem;
-        to += (size_t)(c->op == OP_SPLIT ? at : begin) * w->elem;
+        const char *from = split ? c->in[0].data : c->in[piece].data;
+        char *to = split ? c->out[piece].data : c->out[0].data;
+        from += (size_t)(split ? begin : at) * w->elem;
+        to += (size_t)(split ? at : begin) * w->elem;
         memcpy(to, from, (size_t)n * w->elem);
         begin += n;
     }
@@ -29,8 +30,9 @@ static void copy_slice(void *arg, int64_t begin, int64_t end)
 
 int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    const struct tensor *whole = c->op == OP_SPLIT ? &c->in[0] : &c->out[0];
-    int pieces = c->op == OP_SPLIT ? c->nout : c->nin;
+    const bool split = op_is(c->op, OP_MAKES_PIECES);
+    const struct tensor *whole = split ? &c->in[0] : &c->out[0];
+    int pieces = split ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);
     struct pieces_work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
     int rc = op_want_pieces(c, e);

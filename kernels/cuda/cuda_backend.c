@@ -32,12 +32,12 @@ static int run_many(struct stream_q *q, const struct op_call *calls, int n, stru
     q->any = true;
     if (rc)
         return rc;
-    return calls->op == OP_SQNORM ? op_sqnorms(q, calls, n, e) : op_updates(q, calls, n, e);
+    return op_is(calls->op, OP_IS_UPDATE) ? op_updates(q, calls, n, e) : op_sqnorms(q, calls, n, e);
 }
 
 static const backend_many many[OP_COUNT] = {
 #define OP(id, name, nin, nout, kernel, whole, traits) \
-    [OP_##id] = (OP_IS_UPDATE & (traits)) || OP_##id == OP_SQNORM ? run_many : NULL,
+    [OP_##id] = (OP_RUNS_MANY & (traits)) ? run_many : NULL,
 #include "common/op/ops.def"
 };
 
@@ -47,7 +47,7 @@ static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struc
     int rc = device_bind(q->device, e);
     if (rc)
         return rc;
-    if (attention_is(c->op))
+    if (op_is(c->op, OP_IS_ATTENTION))
         return attention_tune(q, c, e);
     if (!op_is(c->op, OP_IS_PRODUCT))
         return 0;

@@ -335,7 +335,7 @@ static int plan_inputs(const struct op_call *call, const struct tensor *product,
         if (p->loops.covered[k] != shape_count(&in[k]->shape))
             return op_refuse(call, e, "an operand has a dimension that the output lacks");
         p->in[k] = in[k]->data;
-        p->dtype[k] = call->op == OP_EQUAL ? DT_F32 : in[k]->dtype; // EQUAL wants the bits
+        p->dtype[k] = op_is(call->op, OP_ON_IDS) ? DT_F32 : in[k]->dtype; // ids: the bits
     }
     return 0;
 }

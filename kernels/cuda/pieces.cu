@@ -29,7 +29,7 @@ KERNEL_BESIDE(THREADS, 4) pieces_kernel(struct pieces p)
 
 int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    bool split = c->op == OP_SPLIT;
+    bool split = op_is(c->op, OP_MAKES_PIECES);
     const struct tensor *whole = split ? &c->in[0] : &c->out[0];
     int pieces = split ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);

@@ -467,7 +467,7 @@ static void heads(const struct call *c)
         ref_rotary(c->attr, c->in, c->out);
     else if (c->op == OP_ROTARY_PACKED)
         ref_rotary_packed(c->attr, c->in, c->out);
-    else if (attention_is_packed(c->op))
+    else if (op_is(c->op, OP_IS_PACKED))
         ref_attention_packed(attention_is_grad(c->op), c->attr, c->in, c->nin, c->out);
     else
         ref_attention(c->op, c->attr, c->in, c->nin, c->out, c->nout);

@@ -125,7 +125,7 @@ static enum dtype dtype_out(enum op op, int k)
 static void mark_positions(struct rig_case *c)
 {
     struct attention_operands o;
-    if (!attention_is(c->op))
+    if (!op_is(c->op, OP_IS_ATTENTION))
         return;
     assert_int_equal(attention_operands(c->op, c->nin, &o), 0);
     for (int k = o.at_q; k < c->nin; k++)
@@ -158,7 +158,7 @@ void rig_case(struct rig_case *c, struct arena *a, enum op op, const char *einsu
 {
     *c = (struct rig_case){.op = op, .attr = {.scale = 1, .lr_scale = 1}, .nout = op_outputs(op)};
     if (c->nout < 0)
-        c->nout = count_outputs(einsum, attention_is_packed(op) ? 1 : 3);
+        c->nout = count_outputs(einsum, op_is(op, OP_IS_PACKED) ? 1 : 3);
     for (const char *at = einsum;; at++) {
         c->in[c->nin].dtype = dtype_in(op, c->nin);
         at = operand(&c->in[c->nin], c->attr.label[c->nin], at, ext, a);
@@ -208,7 +208,7 @@ void rig_attend(struct rig_case *c)
         if (k < o.dy || k >= o.at_q)
             in[n++] = c->in[k];
     out = &c->in[o.y];
-    if (attention_is_packed(c->op))
+    if (op_is(c->op, OP_IS_PACKED))
         ref_attention_packed(false, &c->attr, in, n, out);
     else
         ref_attention(OP_ATTENTION, &c->attr, in, n, out, ATTENTION_OUTPUTS);

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "common/op/attention.h"
-
 struct remat {
     struct graph *g;
     enum job_remat mode;
@@ -16,14 +14,14 @@ struct remat {
     bool *due;     // node → its copy is about to be made
 };
 
-// The log-sum-exp of attention, which the forward does not read, stays where its output does: else
-// the attention would be made again for it alone.
+// What an op makes for its gradient alone, which the forward does not read, stays where its output
+// does: else the op would run again for it.
 static void keep_statistics(struct remat *r, const struct node *n)
 {
-    if (n->op != OP_ATTENTION)
+    if (!op_is(n->op, OP_KEEPS_LAST))
         return;
-    r->outside[n->out[ATTENTION_LSE]] = r->outside[n->out[ATTENTION_Y]];
-    r->at_head[n->out[ATTENTION_LSE]] = r->at_head[n->out[ATTENTION_Y]];
+    r->outside[n->out[n->nout - 1]] = r->outside[n->out[0]];
+    r->at_head[n->out[n->nout - 1]] = r->at_head[n->out[0]];
 }
 
 static void find_readers(struct remat *r, int nforward)
@@ -45,7 +43,8 @@ static void find_readers(struct remat *r, int nforward)
 // kept, so that it is decided once.
 static bool is_decision(const struct graph *g, int value)
 {
-    return g->values[value].dtype == DT_I32 || g->nodes[g->values[value].producer].op == OP_SLOTS;
+    return g->values[value].dtype == DT_I32 ||
+           op_is(g->nodes[g->values[value].producer].op, OP_DECIDES);
 }
 
 static bool is_kept_for(const struct remat *r, int value, const struct node *reader)

@@ -75,10 +75,10 @@ static bool holds_bytes(const struct contents_checker *k, const struct contents 
     if (!n || n->kind != NODE_OP)
         return false;
     int64_t origin = h.origin;
-    for (int o = 0; o < n->nout && n->op == OP_SPLIT; o++, origin -= count_bytes(k, h.value))
+    bool split = op_is(n->op, OP_MAKES_PIECES), all = op_is(n->op, OP_TAKES_PIECES);
+    for (int o = 0; o < n->nout && split; o++, origin -= count_bytes(k, h.value))
         if (n->out[o] == h.value)
             return holds_bytes(k, c, (struct content){h.from, h.to, origin, n->in[0]});
-    bool all = n->op == OP_STACK;
     for (int i = 0; i < n->nin && all; i++) {
         int64_t end = origin + count_bytes(k, n->in[i]);
         struct content piece = {h.from > origin ? h.from : origin, h.to < end ? h.to : end, origin,

@@ -115,9 +115,9 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
-    if (i->op == OP_ROTARY || i->op == OP_ROTARY_PACKED)
+    if (op_is(i->op, OP_HAS_ROTARY))
         put_rotary(&a->rotary, out);
-    if (attention_is(i->op)) {
+    if (op_is(i->op, OP_IS_ATTENTION)) {
         buf_printf(out, " group=%lld window=%lld%s", (long long)a->group, (long long)a->window,
                    a->ahead ? " ahead" : "");
         put_float(out, "cap", a->cap);
@@ -128,7 +128,7 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     }
     if (a->chain)
         put_chain(a->chain, i->nout, out);
-    for (int k = 0; k < 3 && i->op == OP_COPY; k++)
+    for (int k = 0; k < 3 && op_is(i->op, OP_HAS_BLOCK); k++)
         buf_printf(out, " %lld:%lld:%lld", (long long)a->block.extent[k],
                    (long long)a->block.from[k], (long long)a->block.to[k]);
 }

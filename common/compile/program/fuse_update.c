@@ -11,8 +11,7 @@
 
 static bool is_of_row(const struct instr *i)
 {
-    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE &&
-           (op_is(i->op, OP_IS_UPDATE) || i->op == OP_SQNORM);
+    return i->kind == INSTR_OP && i->phase == PHASE_UPDATE && op_is(i->op, OP_RUNS_MANY);
 }
 
 // Whether `next` may run in the call that began with `first`.
@@ -20,7 +19,7 @@ static bool may_join(const struct instr *first, const struct instr *next)
 {
     if (!is_of_row(next) || next->op != first->op)
         return false;
-    return first->op != OP_SQNORM ||
+    return !op_is(first->op, OP_ACCUMULATES) ||
            (next->accumulate && next->out[0].buffer == first->out[0].buffer);
 }
 

@@ -62,7 +62,7 @@ static const struct readers *find_readers(const struct graph *g, struct arena *a
             struct readers *r = &of[n->in[k]];
             r->n++;
             r->others |= n->kind != NODE_OP;
-            r->ops |= n->kind == NODE_OP && n->op != OP_SPLIT;
+            r->ops |= n->kind == NODE_OP && !op_is(n->op, OP_MAKES_PIECES);
         }
         for (int k = 0; k < n->nout; k++)
             of[n->out[k]].others |= n->kind != NODE_OP;

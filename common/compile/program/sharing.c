@@ -110,8 +110,8 @@ int sharing_place(const struct sharing *s, int value, uint64_t *offset)
 
 bool sharing_in_pieces(const struct sharing *s, const struct node *n)
 {
-    bool split = n->op == OP_SPLIT;
-    if (n->kind != NODE_OP || (!split && n->op != OP_STACK))
+    bool split = op_is(n->op, OP_MAKES_PIECES);
+    if (n->kind != NODE_OP || (!split && !op_is(n->op, OP_TAKES_PIECES)))
         return false;
     int piece = s->root[split ? n->out[0] : n->in[0]], whole = split ? n->in[0] : n->out[0];
     return s->within[piece] >= 0 && s->root[s->within[piece]] == s->root[whole];
@@ -280,9 +280,9 @@ static void find_pieces(struct sharing *s, struct arena *a)
         const struct node *n = &s->g->nodes[s->part->nodes.at[i]];
         if (n->kind != NODE_OP || n->when != EVERY_MICROBATCH)
             continue;
-        if (n->op == OP_SPLIT)
+        if (op_is(n->op, OP_MAKES_PIECES))
             share_split(s, n, of, split);
-        if (n->op == OP_STACK)
+        if (op_is(n->op, OP_TAKES_PIECES))
             share_stack(s, n, of);
     }
 }

@@ -116,7 +116,7 @@ static bool reads_partial(const struct graph *g, const struct node *n, axis_set 
     bool alike = n->op == OP_ADD;
     for (int k = 0; k < n->nin; k++)
         alike = alike && spec_equal(&g->values[n->in[k]].spec, made);
-    return n->op == OP_METRICS || alike ||
+    return op_is(n->op, OP_READS_PARTIAL) || alike ||
            ((n->op == OP_SUM || rounded) && (partial & ~made->partial_sum) == 0);
 }
 
