@@ -17,7 +17,8 @@ enum { FENCED_DAYS = 30 };
 // How many fences are kept of each host, the newest ones: only a host that lies has more
 // incarnations in so short a time.
 enum { FENCED_MAX = 64 };
-// A host is avoided for so long after a trouble, twice as long after each further one, at most an hour.
+// A host is avoided for so long after a trouble, twice as long after each further one, at most an
+// hour.
 enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
 
 enum { LACK_TEXT = 600 }; // bytes of a worker's sentence that are kept

@@ -310,9 +310,9 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
-// Opens what a rank would open: of a pattern the first file, which must be a regular one. A pipe is not
-// waited for. Without a data root relative paths start where this process does, and so do those of
-// its ranks. *forbidden: this user may not open it.
+// Opens what a rank would open: of a pattern the first file, which must be a regular one. A pipe is
+// not waited for. Without a data root relative paths start where this process does, and so do those
+// of its ranks. *forbidden: this user may not open it.
 static int open_data(struct act *t, const char *path, bool *forbidden, struct err *e)
 {
     const char *root = t->s->data_root, **files = &path;

@@ -171,7 +171,8 @@ static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *
         (void)name_rank(l, CULPRIT_STOPPED, rank, "was asked to stop before the first step", out);
 }
 
-// The last step of a rank that has ended. One that failed at once may have shown only its start before.
+// The last step of a rank that has ended. One that failed at once may have shown only its start
+// before.
 static void take_last_step(struct leader *l, struct page_view *v, int64_t step)
 {
     if (l->c.steps && step > l->c.steps)

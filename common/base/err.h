@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error values: a code from one table and a message that grows context on its way up.
 //
-// A function that can fail returns an int: 0 or one of ERR_*. When it takes a `struct err *` it also fills in the message. Every caller that knows more puts that in
-// front with err_wrap(), so that main() logs once, and logs the whole:
+// A function that can fail returns an int: 0 or one of ERR_*. When it takes a `struct err *` it
+// also fills in the message. Every caller that knows more puts that in front with err_wrap(), so
+// that main() logs once, and logs the whole:
 //
 //   cannot load checkpoint: shard-00003: tensor 'w': digest differs
 //

@@ -4,7 +4,8 @@
 // Writer: commas and nesting are kept for you. Doubles print with the fewest digits that read back
 // to the same value; NaN and infinities print null and their paths are collected, so that
 // json_nonfinite() can list them: `"nonfinite": ["loss", "groups[1].lr"]`. Bytes that are not UTF-8
-// print as U+FFFD, and characters that steer a terminal (plain.h) as escapes. Misnesting and a missing or superfluous key are bugs of the caller.
+// print as U+FFFD, and characters that steer a terminal (plain.h) as escapes. Misnesting and a
+// missing or superfluous key are bugs of the caller.
 // Reader: strict RFC 8259 (no trailing text, no duplicate keys, valid UTF-8 and escapes), depth and
 // size limited; errors say the byte offset. ERR_DATA: not such JSON; ERR_LIMIT: past a bound.
 // Both expect the process to stay in the C locale, where the decimal point is a point.

@@ -19,11 +19,11 @@
 //   6  a shard failed, the deadline passed, or the epoch ended
 //   7  the writer failed
 //
-// LOST is a COMMITTED or DELETING one whose folder somebody removed, as a report of a later save says. Should
-// the next fence list it after all, it is COMMITTED.
+// LOST is a COMMITTED or DELETING one whose folder somebody removed, as a report of a later save
+// says. Should the next fence list it after all, it is COMMITTED.
 //
-// The last save of a job is tried again until its saves have failed for `patience_ns`: with a report of
-// a greater try an ABORTED one is PREPARING again. An answer to an older try says so.
+// The last save of a job is tried again until its saves have failed for `patience_ns`: with a
+// report of a greater try an ABORTED one is PREPARING again. An answer to an older try says so.
 //
 // ORDERED is left only by the writer's answer or by what the next fence lists, because the
 // directory is the truth. The first answer for a step is final; a repeated report gets that answer

@@ -8,8 +8,8 @@
 #include "common/explain/fit_mesh.h"
 #include "common/explain/picture.h"
 
-// MOST_WORK, of nodes and instructions, is about fifteen seconds of a processor. It is no time, so that
-// the same job gets the same advice everywhere.
+// MOST_WORK, of nodes and instructions, is about fifteen seconds of a processor. It is no time, so
+// that the same job gets the same advice everywhere.
 enum { FIXES_MAX = 3, MOST_WORK = 3000000 };
 
 bool fit_fits(const struct compiled *c, const struct device_model *d)

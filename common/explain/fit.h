@@ -18,7 +18,8 @@ bool fit_fits(const struct compiled *c, const struct device_model *d);
 // given back.
 void fit_check(const struct job *job, build_fn build, const struct device_model *d,
                const struct compiled *c, struct findings *found, struct arena *a);
-// The same, but looking ends once so many nodes and instructions were compiled, and the finding says so.
+// The same, but looking ends once so many nodes and instructions were compiled, and the finding
+// says so.
 void fit_check_within(const struct job *job, build_fn build, const struct device_model *d,
                       const struct compiled *c, struct findings *found, struct arena *a,
                       int64_t work);

@@ -255,7 +255,8 @@ static int compare_dims(const void *x, const void *y)
     return one != other ? (one < other ? 1 : -1) : (int)a->dim - (int)b->dim;
 }
 
-// The dimensions of products that are repeated over the axes: the batch, then those with the most work.
+// The dimensions of products that are repeated over the axes: the batch, then those with the most
+// work.
 static void find_dims(struct cut_search *s, axis_set axes)
 {
     const struct graph *g = compiled_program(s->c, PROGRAM_TRAIN, 0)->graph;

@@ -2,8 +2,8 @@
 // How devices share the products of a training step, now and under other rules.
 // Inside common/explain/ only.
 //
-// Other rules are tried on the graph that is there: it is partitioned once more, and nothing is lowered.
-// So a fix that rules_search() gives has been seen to help.
+// Other rules are tried on the graph that is there: it is partitioned once more, and nothing is
+// lowered. So a fix that rules_search() gives has been seen to help.
 #pragma once
 #include "common/compile/compile.h"
 

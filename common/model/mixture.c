@@ -46,8 +46,8 @@ struct term call_top(struct builder *b, const struct term *arg)
     return w;
 }
 
-// The scores that a node of `top` has chosen by, as each token's shares, whose sum is 1. Scores that may be
-// below 0 have their softmax's.
+// The scores that a node of `top` has chosen by, as each token's shares, whose sum is 1. Scores
+// that may be below 0 have their softmax's.
 static int make_shares(struct graph *g, int ids)
 {
     int s = g->nodes[g->values[ids].producer].in[0], by = g->values[s].producer;

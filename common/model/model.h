@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's model, compiled: its program (language/model_program.h) and sizes become the graph that the
-// compiler cuts (builder.h).
+// The job's model, compiled: its program (language/model_program.h) and sizes become the graph that
+// the compiler cuts (builder.h).
 #pragma once
 #include "common/explain/device_models.h"
 #include "common/explain/explain.h"

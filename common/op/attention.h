@@ -79,8 +79,9 @@ size_t attention_own_bytes(const struct op_call *c);
 // Forward needs but a few bytes. For each head that a gradient works on at a time it keeps a float
 // for each row, either a bf16 score for each pair or dq in f32, and dk and dv if query heads share
 // them. A second pair of scores is joined with the first one in rows of both widths, queries, keys and
-// their gradients, and what some heads add to the gradient of kr is a float for each of its elements. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES (where the
-// job names none: op_attr.scratch) or what one head needs, whichever is larger.
+// their gradients, and what some heads add to the gradient of kr is a float for each of its
+// elements. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES (where
+// the job names none: op_attr.scratch) or what one head needs, whichever is larger.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);
 

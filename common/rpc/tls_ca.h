@@ -7,9 +7,10 @@
 //   DIR/tokens/<sha256 of secret>   a join token: role, expiry; unlinked when it is used
 //
 // Certificates carry their role as a URI SAN "weft:role:client|worker|admin|coordinator", a fleet's
-// the number of its hosts as "weft:hosts:N", and their name as common name. A join token is one line of text to carry by hand: the CA's SHA-256, which
-// the joiner checks before it trusts anything, and a secret. Keys are EC P-256, files 0600, each
-// pair replaced together (the certificate last). OpenSSL lives here and in tls.c only.
+// the number of its hosts as "weft:hosts:N", and their name as common name. A join token is one
+// line of text to carry by hand: the CA's SHA-256, which the joiner checks before it trusts
+// anything, and a secret. Keys are EC P-256, files 0600, each pair replaced together (the
+// certificate last). OpenSSL lives here and in tls.c only.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

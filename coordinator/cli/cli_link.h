@@ -3,9 +3,9 @@
 // was tried and where it came from, what is wrong there, what to do, and the exit code.
 // Inside coordinator/cli/ only.
 //
-// A verb that asks once calls cli_link_open, cli_link_ask, cli_link_close. One that follows a stream calls
-// cli_link_open, cli_link_stream_open, and cli_link_stream_next for each event; the stream connects again by
-// itself.
+// A verb that asks once calls cli_link_open, cli_link_ask, cli_link_close. One that follows a
+// stream calls cli_link_open, cli_link_stream_open, and cli_link_stream_next for each event; the
+// stream connects again by itself.
 #pragma once
 #include "common/base/arena.h"
 #include "common/rpc/rpc.h"

@@ -6,7 +6,8 @@
 #include "common/op/mask.h"
 #include "kernels/cpu/cpu_device.h"
 
-// An operand that lies as [batch, rows, heads, width], or beside others in their rows, and its gradient.
+// An operand that lies as [batch, rows, heads, width], or beside others in their rows, and its
+// gradient.
 struct side {
     const float *data;
     float *grad;

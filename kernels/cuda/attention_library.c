@@ -2,9 +2,10 @@
 // Attention by cuDNN (sdpa.h), for the calls that attention_choice.c allows: keeps which engine
 // each shape got, and runs a call on it, portion by portion.
 //
-// cuDNN knows one product of queries and keys. Where a call has a second pair (latent attention: 128 + 64
-// elements a head, or 64 + 128), a portion's q|qr and k|kr are joined in the scratch, its engine is one of
-// heads of d + r, and a gradient is taken apart again (attention_pair.cu). The scratch is then
+// cuDNN knows one product of queries and keys. Where a call has a second pair (latent attention:
+// 128 + 64 elements a head, or 64 + 128), a portion's q|qr and k|kr are joined in the scratch, its
+// engine is one of heads of d + r, and a gradient is taken apart again (attention_pair.cu). The
+// scratch is then
 //   q|qr | k|kr | dq|dqr | dk|dkr | what portions of heads add to dkr, f32 | the engine's
 #include "kernels/cuda/cuda_attention.h"
 
@@ -43,7 +44,8 @@ static char version[24] = "none";
 
 // ---- a second pair -----------------------------------------------------------------------------
 
-// Where a portion's joined rows and their gradients lie in its scratch. Without a second pair: nothing.
+// Where a portion's joined rows and their gradients lie in its scratch. Without a second pair:
+// nothing.
 struct joined {
     char *q, *k, *dq, *dk;
     float *sums;

@@ -66,8 +66,8 @@ KERNEL_BESIDE(THREADS, 4) attention_pair_part(struct pair_rows p, struct steps s
     }
 }
 
-// Head after head, whatever portion they come in: a thread adds up one element. Only of some heads, what
-// came before is in `sums`, and what comes out is kept there.
+// Head after head, whatever portion they come in: a thread adds up one element. Only of some heads,
+// what came before is in `sums`, and what comes out is kept there.
 KERNEL(THREADS)
 attention_pair_sum(struct pair_rows p, float *sums, const bool begins, const bool ends)
 {

@@ -52,8 +52,8 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
                       bool *served, struct err *e);
 
 // Whether cuDNN is asked for this call: bf16, positions in order, no dropout, heads of a multiple of 8
-// elements (of a second pair: both together), key heads that are shared evenly from the first on, operands aligned
-// to 16 bytes, and no window that reaches ahead.
+// elements (of a second pair: both together), key heads that are shared evenly from the first on,
+// operands aligned to 16 bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);
 // How many samples and heads of the call one run of cuDNN serves: choice n, where choice 0 is the
 // whole call and the last is those heads of one sample that share a key head. False: there is no

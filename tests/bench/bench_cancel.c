@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cancel takes of a coordinator: from the request on an open connection until its answer, which
 // comes when the cancel is durable. The jobs are read from standard input, one a line. Beside it, in
-// turns: a status of the same job, which changes nothing, and what the disk takes for as many bytes as a
-// cancel's transaction writes, written and synced in a file of the coordinator's folder.
+// turns: a status of the same job, which changes nothing, and what the disk takes for as many bytes
+// as a cancel's transaction writes, written and synced in a file of the coordinator's folder.
 //
 //   bench_cancel ADDRESS FOLDER <JOBS
 #include <fcntl.h>

@@ -7,10 +7,11 @@
 // come with the same mask, a read from a lane that is not there, a write outside dynamic shared
 // memory, an access of four elements at an address for one; so does a kernel of the backend that does
 // not wait for those before it, and one that was launched early and touches device memory before it
-// has (of its first block the threads run to their wait with that memory closed). Shared memory holds NaNs when a block
-// begins. Threads take turns in another order in the next block, blocks in the next launches, so a
-// missing barrier, or a block that reads what another writes, shows in one of them; in the scene
-// `orders` (fake_runtime.c) in each. A launch is queued on the fake runtime's stream (fake.h).
+// has (of its first block the threads run to their wait with that memory closed). Shared memory
+// holds NaNs when a block begins. Threads take turns in another order in the next block, blocks in
+// the next launches, so a missing barrier, or a block that reads what another writes, shows in one
+// of them; in the scene `orders` (fake_runtime.c) in each. A launch is queued on the fake runtime's
+// stream (fake.h).
 #pragma once
 #include <cuda_runtime_api.h>
 #include <math.h>

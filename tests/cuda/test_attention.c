@@ -91,8 +91,9 @@ static void two_runs_give_the_same_bits_unless_the_job_allows_others(void **stat
     }
 }
 
-// Windows, caps, the keys ahead, values of another width and second pairs, with widths that units of 16, 8 and 4 bytes divide, are in
-// the graphs that cuDNN gets. Its name in the choices shows that it served the call.
+// Windows, caps, the keys ahead, values of another width and second pairs, with widths that units
+// of 16, 8 and 4 bytes divide, are in the graphs that cuDNN gets. Its name in the choices shows
+// that it served the call.
 static void cudnn_serves_windows_caps_other_widths_second_pairs_and_encoders(void **state)
 {
     static const struct {
@@ -302,9 +303,10 @@ static void little_scratch_is_served_part_by_part(void **state)
     arena_clear(&a);
 }
 
-// Joined rows of 16 + 8 elements: of a head 1,920 bytes of queries and as many of gradients, of a key head
-// the same, and behind them 40 · 8 floats of what two heads at a time add to the shared key's gradient.
-// Enough for all samples, for two, for one, for two heads of one: whoever adds, the bits are the same.
+// Joined rows of 16 + 8 elements: of a head 1,920 bytes of queries and as many of gradients, of a
+// key head the same, and behind them 40 · 8 floats of what two heads at a time add to the shared
+// key's gradient. Enough for all samples, for two, for one, for two heads of one: whoever adds, the
+// bits are the same.
 static void a_second_pair_is_served_part_by_part(void **state)
 {
     enum { HEAD = 160 + 16384 + 2 * 2 * 40 * (24 + 16) + 2 * 1920 + 1920 + 64, SLACK = 8192 };

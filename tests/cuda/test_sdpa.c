@@ -151,8 +151,9 @@ static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
     assert_int_equal(attention_library_bytes(&c), 0);
 }
 
-// 2 samples of 100 positions of 3 heads of 8 + 4 elements. Rows of 12 in bf16 of queries and of keys, 4,800
-// bytes a head; of a gradient as much again, a number a row and scores; a float for each of kr's.
+// 2 samples of 100 positions of 3 heads of 8 + 4 elements. Rows of 12 in bf16 of queries and of
+// keys, 4,800 bytes a head; of a gradient as much again, a number a row and scores; a float for
+// each of kr's.
 static void scratch_of_a_second_pair_holds_joined_rows(void **state)
 {
     struct op_attr in_order = {.in_order = true};
@@ -232,8 +233,8 @@ static int close_library(void **state)
 }
 
 // Head sizes, odd lengths, one position, shared key heads, a part of a larger call's heads; values of
-// another width (DeepSeek's, JAXformer's, with their second pairs joined), windows (Mistral's), an encoder,
-// caps (Gemma 2's), q, k and v packed (GPT-2's) and k and v (Llama's).
+// another width (DeepSeek's, JAXformer's, with their second pairs joined), windows (Mistral's), an
+// encoder, caps (Gemma 2's), q, k and v packed (GPT-2's) and k and v (Llama's).
 static const struct sdpa_shape shapes[] = {
     {.batch = 4, .seq = 1024, .heads = 12, .kv_heads = 12, .d = 64, .e = 64},
     {.batch = 4,

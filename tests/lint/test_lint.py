@@ -80,6 +80,9 @@ PLANTED = {
         {"worker/long.c": SPDX + "int x;\n" * 700}, "worker/long.c: 701 lines; over 700 a noun is hiding [lengths]"),
     "a header that is too long": (
         {"worker/long.h": SPDX + "\n" * 220}, "worker/long.h: 221 lines; over 220 a noun is hiding [lengths]"),
+    "a comment that runs out of the window": (
+        {"worker/a.c": SPDX + "// " + "word " * 22 + "\nint x;\n"},
+        "worker/a.c: a comment of 113 columns: wrap it at 100 [lengths]"),
     "a function that is too long": (
         {"worker/a.c": SPDX + "int g(void)\n{\n    return 0;\n}\n\nstatic int f(int a,\n             int b)\n{\n" + "    g();\n" * 57 + "}\n"},
         "worker/a.c: f has 61 lines; over 60 several functions are hiding [lengths]"),

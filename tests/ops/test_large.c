@@ -376,7 +376,8 @@ static void compare(const char *what, double *a, double *b, int64_t count)
     free(b);
 }
 
-// The library serves it, where the backend was built with one; on a large device in several turns over its scratch.
+// The library serves it, where the backend was built with one; on a large device in several turns
+// over its scratch.
 static void check_served(bool grad)
 {
     struct buf text = {0};

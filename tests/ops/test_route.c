@@ -133,8 +133,9 @@ static void places_go_by_choice_then_weight_then_position(void **state)
     }
 }
 
-// What a router of NaNs gives: all rows, or some. Experts and places are still ones that there are, the
-// bytes around each operand stay, and the rows that come back are NaN for who was weighed by one.
+// What a router of NaNs gives: all rows, or some. Experts and places are still ones that there are,
+// the bytes around each operand stay, and the rows that come back are NaN for who was weighed by
+// one.
 static void a_router_of_nans_writes_where_any_other_does(void **state)
 {
     static const struct dealt d = {4, 33, 5, 2, 2, 9, 3};

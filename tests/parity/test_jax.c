@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parity with JAX: weft's models on one device against goldens that JAX and optax wrote
-// (jax_mlp.py, jax_decoder.py, jax_vae.py and jax_jaxformer.py say how), and that transformers wrote of published
-// models (transformers_models.py). Everything from the job's text to the
+// (jax_mlp.py, jax_decoder.py, jax_vae.py and jax_jaxformer.py say how), and that transformers
+// wrote of published models (transformers_models.py). Everything from the job's text to the
 // updated parameters is weft's own path: job, compiler, exec, CPU backend. Only the step loop is
 // the test's.
 //

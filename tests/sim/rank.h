@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of a simulated rank: rank.c (its life and its steps), save.c (checkpoints), sim_attempt.c (what
-// the ranks of one attempt do together, without any daemon).
+// Inside of a simulated rank: rank.c (its life and its steps), save.c (checkpoints), sim_attempt.c
+// (what the ranks of one attempt do together, without any daemon).
 #pragma once
 #include "tests/sim/sim_world.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated rank's saver: what worker/rank/save/snapshot.c does, on a fiber instead of a thread, with
-// the real store. One order at a time, in order.
+// A simulated rank's saver: what worker/rank/save/snapshot.c does, on a fiber instead of a thread,
+// with the real store. One order at a time, in order.
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>

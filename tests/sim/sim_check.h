@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The invariants of checkpoints (I1 to I6, common/ckpt/README.md) and of attempts, checked as history is made. Each function is called where
-// the act happens; a broken one ends the schedule with sim_fail.
+// The invariants of checkpoints (I1 to I6, common/ckpt/README.md) and of attempts, checked as
+// history is made. Each function is called where the act happens; a broken one ends the schedule
+// with sim_fail.
 #pragma once
 #include "common/ckpt/commit.h"
 #include "tests/sim/rank.h"

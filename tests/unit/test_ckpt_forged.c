@@ -343,7 +343,8 @@ static void print_head(const struct forger *f, int file, struct buf *out)
 
 // ---- sealing ----
 
-// The head before `len` bytes of data, the file's or fewer or more, and what the manifest says of both.
+// The head before `len` bytes of data, the file's or fewer or more, and what the manifest says of
+// both.
 static void seal_shard(struct forger *f, int file, uint64_t claimed, size_t len)
 {
     struct buf *head = &f->forged_head, *to = &f->shard[file];

@@ -297,7 +297,8 @@ static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
     assert_true(fx_exists(f, "OWNER"));
 }
 
-// For each byte: sweeps a few times, as fast as it can, and answers. A writer tries more often than that.
+// For each byte: sweeps a few times, as fast as it can, and answers. A writer tries more often than
+// that.
 static void sweep_when_told(struct store *s, int fd)
 {
     enum { SWEEPS = 40 };

@@ -219,8 +219,8 @@ static void activations_move_as_worked_out_by_hand(void **state)
          "AG X, X, X, J; RS X; AR S, 2 L; A2A 2 S"},
         {&twelve, "ep: 2, tp: 2", SP, "AG 2L, 2 J, X; RS X, X, X; A2A 2 S/2",
          "AG X, X, X, J; RS X, J; AR 2 L; A2A 2 S/2"},
-        // Without shared experts: a sum less forward; one less backward too, but where experts are dealt
-        // to tp, whose tokens' cotangents are parts of a sum anyway.
+        // Without shared experts: a sum less forward; one less backward too, but where experts are
+        // dealt to tp, whose tokens' cotangents are parts of a sum anyway.
         {&no_shared, "tp: 2", BY_EP, "AR X, S", "AR S, 2 L"},
         {&no_shared, "ep: 2, tp: 2", BY_EP, "AR X, S; A2A 2 S", "AR S, 2 L; A2A 2 S"},
         {&no_shared, "ep: 2, tp: 2", "", "A2A 2 S/2; AR X, X", "A2A 2 S/2; AR X, J, 2 L"},
@@ -314,11 +314,12 @@ static int64_t count_sent(const struct layer *l)
     return (int64_t)sent;
 }
 
-// The rotary query and key may be made by products that read both latents as one value, as the system that
-// was published does: what it is owed is then summed beside what each latent is, 4 L in place of 2 L. The
-// latents read each by itself give the same numbers and send less: 17 MB of 189 on {tp: 2}; with sequence
-// parallel, where the whole rotary key is gathered again backward, 15 of 224. X = 50,331,648,
-// L = 8,388,608, R = 4,194,304; over two devices an all-reduce sends all of it, the others half.
+// The rotary query and key may be made by products that read both latents as one value, as the
+// system that was published does: what it is owed is then summed beside what each latent is, 4 L in
+// place of 2 L. The latents read each by itself give the same numbers and send less: 17 MB of 189
+// on {tp: 2}; with sequence parallel, where the whole rotary key is gathered again backward, 15 of
+// 224. X = 50,331,648, L = 8,388,608, R = 4,194,304; over two devices an all-reduce sends all of
+// it, the others half.
 static void a_dense_layer_sends_less_than_with_latents_read_as_one(void **state)
 {
     enum { X = 50331648, L = 8388608, R = 4194304 };
@@ -417,7 +418,8 @@ experts_stay_and_their_gradients_are_summed_over_what_cuts_the_batch_beside(void
         enum reshard_kind kind; // of the experts' gradient
         const char *axes;
         int64_t elements;
-        // Axes of an all-reduce of these; "": nothing is moved; null: not looked at, as they move twice
+        // Axes of an all-reduce of these; "": nothing is moved; null: not looked at, as they move
+        // twice
         const char *router, *dense;
         int64_t dense_elements; // of a device
     } rows[] = {

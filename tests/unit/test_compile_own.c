@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models of one's own, tests/unit/programs, none of which is like a program that comes with weft; and of
-// these the decoders that test_compile_meshes has not. Each on every mesh of the table, in f32 and in
-// bf16, is the model of one device (mesh_case.h says in what).
+// Models of one's own, tests/unit/programs, none of which is like a program that comes with weft;
+// and of these the decoders that test_compile_meshes has not. Each on every mesh of the table, in
+// f32 and in bf16, is the model of one device (mesh_case.h says in what).
 //
 //   test_compile_own                    a fixed part; WEFT_LONG=1 all of it
 //   test_compile_own MODEL [SETTING]    those whose words are in the model's name and the mesh
@@ -55,8 +55,8 @@
             TOKENS, "", NULL                                                                       \
     }
 
-// Decoders that come with weft, each with what it has and others have not: windows, caps, biases, norms
-// of queries and keys, blocks side by side.
+// Decoders that come with weft, each with what it has and others have not: windows, caps, biases,
+// norms of queries and keys, blocks side by side.
 #define COMES_WITH_WEFT(name, sizes)                                                      \
     {                                                                                     \
 #name,                                                                            \
@@ -182,9 +182,9 @@ static bool may_run(const struct own *own, const struct setting *on)
            (!only_mesh || strstr(on->mesh, only_mesh));
 }
 
-// Decoders take long: without WEFT_LONG each has every other mesh of its own, which are 8 at least; one
-// that comes with weft every fourth, and so has each under a sanitizer, which looks at memory and not at
-// numbers.
+// Decoders take long: without WEFT_LONG each has every other mesh of its own, which are 8 at least;
+// one that comes with weft every fourth, and so has each under a sanitizer, which looks at memory
+// and not at numbers.
 #ifdef __SANITIZE_ADDRESS__
 enum { SANITIZED = true };
 #else

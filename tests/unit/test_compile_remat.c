@@ -116,8 +116,8 @@ static void a_classifier_trains_to_the_same_bits_on_any_mesh(void **state)
 // ---- what is kept ------------------------------------------------------------------------------
 
 // A sample keeps, in floats: the cast image 8, before and after each activation 2·16 and 2·8, the
-// logits' gradient 4, which the loss makes. `block` makes again what stays inside the first two layers,
-// which leaves what they hand on, 16 and 8; `full` only what the last layer reads.
+// logits' gradient 4, which the loss makes. `block` makes again what stays inside the first two
+// layers, which leaves what they hand on, 16 and 8; `full` only what the last layer reads.
 static void a_classifier_keeps_what_it_should(void **state)
 {
     static const uint64_t floats[] = {8 + 32 + 16 + 4, 16 + 8 + 4, 8 + 4};
@@ -146,8 +146,8 @@ static const char *deep_text(const char *mesh, int mode)
 
 // A token keeps, in floats (32 wide, mlp 64, 64 rows of the vocabulary). Of a layer: what comes in,
 // its norm, q, k and v, what attention makes, the sum with the residual, its norm: 8·32; before and
-// after the GELU: 2·64; a number of each head that attends: 4. Of the head: what comes in and its norm,
-// the logits' gradient.
+// after the GELU: 2·64; a number of each head that attends: 4. Of the head: what comes in and its
+// norm, the logits' gradient.
 // `block` keeps of each layer what comes in; `full` of the head alone.
 static void a_decoder_keeps_what_it_should(void **state)
 {

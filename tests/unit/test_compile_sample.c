@@ -174,7 +174,8 @@ static void every_device_of_any_mesh_has_the_same_logits(void **state)
     }
 }
 
-// Its logits come after two of four layers: a sample is drawn without the others, whatever stages hold them.
+// Its logits come after two of four layers: a sample is drawn without the others, whatever stages
+// hold them.
 #define EARLY                                                                             \
     "program: ./early.model, text: \"sizes\\n  layers = 2\\n  embed = 24\\n  seq = 8\\n"  \
     "  vocab_multiple = 24\\n  vocab = 21 padded vocab_multiple\\nlet body(x)\\n"         \

@@ -253,8 +253,9 @@ static void four_stages_hold_a_layer_each_and_send_its_output(void **state)
     fixture_clear(&f);
 }
 
-// Forty layers of latent attention with rotary keys and a hidden layer, eight without and with experts, each with a
-// bias wherever there is a weight; one table for embedding and head. A token passes two experts of a layer's 16.
+// Forty layers of latent attention with rotary keys and a hidden layer, eight without and with
+// experts, each with a bias wherever there is a weight; one table for embedding and head. A token
+// passes two experts of a layer's 16.
 static void
 jaxformer_has_the_parameters_that_are_published_and_sends_a_residual_between_stages(void **state)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan says of experts: sizes that do not fit the mesh, an order of axes that costs gathers, and
-// what a router's choices and places mean.
+// What a plan says of experts: sizes that do not fit the mesh, an order of axes that costs gathers,
+// and what a router's choices and places mean.
 #include "common/explain/cost.h"
 #include "tests/unit/moe_case.h"
 
@@ -107,8 +107,8 @@ static void the_axis_of_experts_comes_last(void **state)
     assert_false(has_finding(&usual, "tp: 2", "rules: {batch: [ep, dp]}", FINDING_EXPERT_ORDER));
 }
 
-// Experts dealt over an axis that the batch is not cut on: the rest is computed on all of it alike, and
-// on its own samples once the batch has the axis too.
+// Experts dealt over an axis that the batch is not cut on: the rest is computed on all of it alike,
+// and on its own samples once the batch has the axis too.
 static void an_axis_of_experts_alone_repeats_the_rest(void **state)
 {
     char fix[200], text[400];

@@ -213,8 +213,8 @@ static void a_mesh_of_the_users_own_axes_is_dealt_out_by_its_rules(void **state)
     }
 }
 
-// Eight layers, all of them whole on each device: 12 · 32² weights a layer, 16 bytes each, are 1.5 MiB.
-// One head cannot be cut.
+// Eight layers, all of them whole on each device: 12 · 32² weights a layer, 16 bytes each, are 1.5
+// MiB. One head cannot be cut.
 #define WHOLE_LAYERS                                                                       \
     "name: t\nmodel: {program: gpt2, layers: 8, embed: 32, heads: 1, seq: 4, vocab: 16}\n" \
     "data: {format: tokens, train: {tokens: t}, batch: 4}\n"                               \
@@ -239,8 +239,8 @@ static void weights_and_batch_are_cut_with_fewer_microbatches(void **state)
     }
 }
 
-// No rule names y, but a spec does: over four devices a table of 8192 · 16 floats, its gradient and two
-// moments are 512 KiB of each instead of 1 MiB.
+// No rule names y, but a spec does: over four devices a table of 8192 · 16 floats, its gradient and
+// two moments are 512 KiB of each instead of 1 MiB.
 static void an_axis_that_only_a_spec_names_is_dealt_out_too(void **state)
 {
     static const char text[] =
@@ -252,9 +252,9 @@ static void an_axis_that_only_a_spec_names_is_dealt_out_too(void **state)
     expect_mesh(text, need_with_fix(text, "mesh={y: 4}"), "mesh={y: 4}");
 }
 
-// A layer for each of sixteen devices, which hold the others' too while only the vocabulary is cut. The
-// batch is cut by no rule, so nothing but stages is left; with sixteen samples they have a microbatch
-// each under way.
+// A layer for each of sixteen devices, which hold the others' too while only the vocabulary is cut.
+// The batch is cut by no rule, so nothing but stages is left; with sixteen samples they have a
+// microbatch each under way.
 static void as_many_stages_as_a_model_has_layers_are_looked_at(void **state)
 {
     static const struct {

@@ -420,8 +420,8 @@ static const struct {
      "  dropout_attention: 0\n  dropout_residual: 0.1\n  dropout_embedding: 0\n"},
 };
 
-// Before resolved jobs had the program's text, llama had no tied head: what such a job's 1b was it stays.
-// A job file of today that says its schema is a job of today.
+// Before resolved jobs had the program's text, llama had no tied head: what such a job's 1b was it
+// stays. A job file of today that says its schema is a job of today.
 static void a_resolved_job_without_a_text_keeps_its_head(void **state)
 {
     static const char text[] = "schema: 2\nname: t\ntrain: {steps: 1}\n"

@@ -300,7 +300,8 @@ static void a_repeat_in_a_function_is_one_in_the_model(void **state)
     model_case_clear(&d);
 }
 
-// Two towers have layers of two paths, and one body walked twice is as many layers of the same weights.
+// Two towers have layers of two paths, and one body walked twice is as many layers of the same
+// weights.
 static void each_call_of_a_function_has_its_own_layers(void **state)
 {
     static const struct {

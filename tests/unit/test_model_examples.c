@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples by which the language was specified, as they were written: tests/unit/programs/example_*.
-// What were whole programs there are whole files; of the others the lines stand in a frame.
+// The examples by which the language was specified, as they were written:
+// tests/unit/programs/example_*. What were whole programs there are whole files; of the others the
+// lines stand in a frame.
 #include <stdio.h>
 
 #include "common/base/hash.h"
@@ -102,8 +103,8 @@ static void gpt2_is_node_for_node_the_one_that_comes_with_weft(void **state)
     model_case_clear(&d);
 }
 
-// Two scoped calls are dropped in a layer: the second is named by its scope, since the layer's own name
-// is taken; what is read by experts is named by its weight.
+// Two scoped calls are dropped in a layer: the second is named by its scope, since the layer's own
+// name is taken; what is read by experts is named by its weight.
 static void jaxformers_draws_have_a_path_each(void **state)
 {
     static const char *const paths[] = {

@@ -218,7 +218,8 @@ static void layers_are_counted_without_a_graph(void **state)
 
 #define LAYERED "sizes\n  n = 3\n  hidden = [8, 8]\n  kind = a | b\n"
 
-// As a repeat's turns count where they are not in another's: in the functions that the model calls too.
+// As a repeat's turns count where they are not in another's: in the functions that the model calls
+// too.
 static void layers_of_functions_are_the_models(void **state)
 {
     static const struct {
@@ -304,7 +305,8 @@ static void layers_of_no_number_are_refused(void **state)
     }
 }
 
-// No number of layers follows, and only a pipeline would want one; in the model section alone there may be.
+// No number of layers follows, and only a pipeline would want one; in the model section alone there
+// may be.
 static void layers_that_sizes_do_not_tell_are_unclear(void **state)
 {
     static const struct {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes of published models have the numbers of parameters that were published with them.
 //
-// To the element where weights were published: half the bytes that the index of their files gives, or the
-// number that the files' heads add up to. What a paper alone says is held to its last digit. The rows that
-// pad a vocabulary are left out.
+// To the element where weights were published: half the bytes that the index of their files gives,
+// or the number that the files' heads add up to. What a paper alone says is held to its last digit.
+// The rows that pad a vocabulary are left out.
 #include <stdlib.h>
 
 #include "common/model/language/model_sizes.h"
@@ -58,7 +58,8 @@ static const struct published {
     {"palm", "540b", 540350000000, 10000000},
     {"nanochat", NULL, 561000000, 1000000},
     {"jaxformer", NULL, 949000000, 1000000},
-    // 2 · 256 · 512 + 128 · 512 + 4 · (4 · 512 · 1024 + 2 · 512 · 2048): a recipe, not a published model
+    // 2 · 256 · 512 + 128 · 512 + 4 · (4 · 512 · 1024 + 2 · 512 · 2048): a recipe, not a published
+    // model
     {"cookbook", NULL, 17104896, 1},
 };
 enum { PUBLISHED = sizeof published / sizeof *published };
@@ -129,8 +130,8 @@ static void another_width_leaves_the_head_untied(void **state)
     (void)state;
     assert_int_equal(model_look("llama", sizes, 3, &a, &checked, &why), 0);
     assert_int_equal(model_sizes_whole(checked.job.model.sizes, "tied", -1), 0);
-    // 2 · 1024 · 1024 of the vocabulary, q and out 1024², k and v a quarter of it each, three of the MLP
-    // 1024 · 4096, three norms
+    // 2 · 1024 · 1024 of the vocabulary, q and out 1024², k and v a quarter of it each, three of
+    // the MLP 1024 · 4096, three norms
     assert_int_equal(checked.params, 2 * 1048576 + 2 * 1048576 + 524288 + 3 * 4194304 + 3 * 1024);
     arena_clear(&a);
 }

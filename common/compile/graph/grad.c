@@ -5,8 +5,8 @@
 #include "common/compile/graph/tape.h"
 #include "common/compile/graph/vjp.h"
 
-// A value needs a cotangent when it is a parameter that is trained, or its copy, or made from one by an
-// op that has a vjp.
+// A value needs a cotangent when it is a parameter that is trained, or its copy, or made from one
+// by an op that has a vjp.
 static void mark_needs(struct tape *t)
 {
     struct graph *g = t->g;

@@ -2,8 +2,8 @@
 // The graph: one microbatch's computation on global shapes, in an order that can be run.
 //
 // A model builds the forward part with graph_op and friends; grad.c adds the backward part, the
-// optimiser (optimiser.c) the update; partition.c makes a second graph from it in which every value has
-// a spec and collectives are nodes of their own. Everything lives in the graph's arena.
+// optimiser (optimiser.c) the update; partition.c makes a second graph from it in which every value
+// has a spec and collectives are nodes of their own. Everything lives in the graph's arena.
 //
 // Values have at most one producer. Three kinds outlive a microbatch: parameters and optimiser
 // state, which the update changes in place (its outputs are new values with `alias`), and *sums*,
@@ -146,8 +146,8 @@ void graph_scope(struct graph *g, const char *fmt, ...) __attribute__((format(pr
 // What lies between two points takes the next point's spec: a model calls this before the ops that
 // lead there.
 void graph_at(struct graph *g, enum point p);
-// The model's layer n begins, counted from 0 over the whole of it: a pipeline may be cut here, and only
-// where a layer begins. What comes before the first is with it.
+// The model's layer n begins, counted from 0 over the whole of it: a pipeline may be cut here, and
+// only where a layer begins. What comes before the first is with it.
 void graph_layer(struct graph *g, int64_t n);
 
 // Leaves. Dimensions come as arrays of n names and sizes.

@@ -17,8 +17,8 @@
 // there (exec_copies). That of a parameter that is frozen stays as it was made.
 //
 // The cast stays where it turns the dimensions (pack.h), and where the update does not see the whole
-// local parameter: where the optimiser is cut further (ZeRO-1 and -2), the update writes a part and the
-// rest is gathered in f32.
+// local parameter: where the optimiser is cut further (ZeRO-1 and -2), the update writes a part and
+// the rest is gathered in f32.
 #pragma once
 #include "common/compile/graph/graph.h"
 

@@ -23,7 +23,8 @@ bool group_equal(const struct group *a, const struct group *b);
 int group_size(const struct group *g, const struct mesh *m);
 // Lists the ranks of the one group that has `rank`, by their coordinates in it; returns how many.
 int group_ranks(const struct group *g, const struct mesh *m, int rank, int *out);
-// "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1", "pp 3>0 closing". Groups of one rank that differ have different names.
+// "[dp, tp]"; "pp 0,3"; "pp 1>2", "pp 2>1", "pp 3>0 closing". Groups of one rank that differ have
+// different names.
 void group_print(const struct group *g, const struct mesh *m, struct buf *out);
 // ERR_LIMIT: the programs of a rank, one of each kind, use more than COMMUNICATORS groups.
 int group_check(struct program *const *programs, int n, struct err *e);

@@ -16,8 +16,8 @@ static void add_id(struct finding_parts *f, struct id_list *to, int id)
     to->at[to->n++] = id;
 }
 
-// Lists a value for these stages, and the values in whose buffers it may lie: what it is an alias of, its
-// sum, and the parameter that a copy is made of, which is there with it.
+// Lists a value for these stages, and the values in whose buffers it may lie: what it is an alias
+// of, its sum, and the parameter that a copy is made of, which is there with it.
 static void add_value(struct finding_parts *f, int value, uint64_t stages)
 {
     for (int next; value >= 0 && stages & ~f->has[value]; value = next) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each stage has of a graph: found once for all stages, so that lowering one stage takes the time of
-// its own nodes and not of the whole model's. Inside common/compile/program/ only.
+// What each stage has of a graph: found once for all stages, so that lowering one stage takes the
+// time of its own nodes and not of the whole model's. Inside common/compile/program/ only.
 #pragma once
 #include "common/compile/graph/graph.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The hash of a plan: of its programs, by which ranks find that theirs are the same. It covers what
-// dump_program() prints: numbers as they are, since printing those of a million instructions took longer
-// than all else that the compiler does; attributes as the text of dump.h, made once for all nodes that
-// have the same.
+// dump_program() prints: numbers as they are, since printing those of a million instructions took
+// longer than all else that the compiler does; attributes as the text of dump.h, made once for all
+// nodes that have the same.
 //
 // It is for comparing processes of one version: no file keeps it, and another may have another form.
 #pragma once

@@ -3,7 +3,8 @@
 // instructions over planned buffers. It is the same on every rank of a stage; what depends on the
 // coordinate (whose part counts) is bound when a rank loads it.
 //
-// lower.c makes it from a partitioned graph and a schedule; memory_plan.c gives every buffer its offset.
+// lower.c makes it from a partitioned graph and a schedule; memory_plan.c gives every buffer its
+// offset.
 #pragma once
 #include "common/compile/graph/graph.h"
 #include "common/compile/layout/zigzag.h"

@@ -55,8 +55,8 @@ static bool is_bound(const struct counter *c, const char *name)
     return any;
 }
 
-// Layers depend on what sizes do not tell: on a fault or a misspelt size, which is told, or on what the
-// builder alone may know, which is wrong only where a pipeline is cut.
+// Layers depend on what sizes do not tell: on a fault or a misspelt size, which is told, or on what
+// the builder alone may know, which is wrong only where a pipeline is cut.
 static void note_unknown(struct counter *c, const struct expr *e, const char *fault)
 {
     const char *near = e->kind == EXPR_PATH && !e->has_dims && e->name && !is_bound(c, e->name)

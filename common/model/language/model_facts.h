@@ -21,6 +21,7 @@ struct model_facts {
     int64_t features, classes; // of images: size `inputs`, else `embed`; of labels: `classes`
 };
 
-// 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or sizes that make no number of them).
+// 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or sizes that make no number of
+// them).
 int model_facts_find(const struct model_sizes *s, bool outside, struct model_facts *out,
                      struct model_errors *errs);

@@ -8,7 +8,8 @@
 //   DIR/metrics.jsonl, DIR/logs/
 //   DIR/epoch-E/     key (0600), address (appears whole, last), sock, page-RRRR
 //
-// Rank 0: solo_lead → solo_leader_start → solo_publish → … → solo_close. Others: solo_find until it works.
+// Rank 0: solo_lead → solo_leader_start → solo_publish → … → solo_close. Others: solo_find until it
+// works.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
