@@ -275,7 +275,8 @@ $(BUILD)/gen/model_texts.c: $(MODEL_TEXTS) Makefile
 	    sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' common/model/programs/$$p.model; echo '},'; done; \
 	  echo '{0, 0}};'; } > $@
 
-# Whoever includes a generated header waits for it.
+# Whoever includes a generated header waits for it; one includes others.
+$(PROTO_O) $(SERVICE_O): | $(PROTO_C) $(SERVICE_C)
 $(call obj,$(RANK_SRC) $(ATTEMPT_SRC)): | $(PROTO_C)
 $(UNIT_RANK:%=$(BUILD)/obj/tests/unit/test_%.o): | $(PROTO_C)
 $(call obj,$(RPC_SRC) $(COORD_SRC) coordinator/main.c $(AGENT_SRC) worker/main.c $(CLI_SRC)): | $(PROTO_C) $(SERVICE_C)
