@@ -393,7 +393,7 @@ static void a_drain_without_an_answer_times_out(void **state)
     close_bus(&b);
 }
 
-static int count_lines(const char *path, const char *needle)
+static int count_lines_with(const char *path, const char *needle)
 {
     char line[2000];
     int n = 0;
@@ -430,9 +430,9 @@ static void expect_one_lost(struct bus *b, void (*break_it)(struct bus *),
     b->why[0] = 0;
     save_all(b, 30);
     lead_back(own);
-    assert_int_equal(count_lines(log, "checkpoint of step 20 aborted"), 1);
-    assert_int_equal(count_lines(log, " warn "), 1);
-    assert_int_equal(count_lines(log, " error "), 0);
+    assert_int_equal(count_lines_with(log, "checkpoint of step 20 aborted"), 1);
+    assert_int_equal(count_lines_with(log, " warn "), 1);
+    assert_int_equal(count_lines_with(log, " error "), 0);
     close(fd);
     unlink(log);
     expect_loads(b, 30);
