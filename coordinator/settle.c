@@ -114,7 +114,7 @@ static void take_impatience(struct attempt *at)
     snprintf(text, sizeof text,
              "%d saves in a row failed and its patience is over; resume it when there is room: %s",
              j->unsaved, j->unsaved_why);
-    text_set(&j->goal_why, text);
+    text_set(&j->diagnosis, text); // nobody holds it
     attempt_drain(at, JOB_HELD, &n, text);
 }
 

@@ -101,10 +101,11 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     return arena_strdup(a, "");
 }
 
-// Whether its attempts have led nowhere more than once.
+// Whether its attempts have led nowhere more than once, and none runs now.
 static bool is_barren(const struct job_record *j)
 {
-    return j->barren >= 2;
+    return j->barren >= 2 && (j->state == JOB_QUEUED || j->state == JOB_STARTING ||
+                              (j->state == JOB_RECOVERING && j->goal == JOB_STARTING));
 }
 
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
@@ -114,6 +115,8 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         return arena_strdup(a, j->coord->read_only);
     switch (j->state) {
     case JOB_QUEUED:
+        if (is_barren(j) && j->wait != WAIT_BACKOFF)
+            return arena_printf(a, "%s; %s", explain_wait(j, a), explain_barren(j, a));
         return explain_wait(j, a);
     case JOB_HELD:
         return arena_strdup(a, j->goal_why[0] ? j->goal_why : j->diagnosis);
@@ -125,6 +128,8 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         break;
     case JOB_DRAINING:
     case JOB_RECOVERING:
+        if (is_barren(j))
+            return explain_barren(j, a);
         return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
                             j->goal_why[0] ? ": " : "", j->goal_why);
     default:
@@ -136,17 +141,12 @@ static char *explain_state(const struct job_record *j, struct arena *a)
 // Whether it needs a person, as far as can be known: explain_state says what for.
 static bool is_in_trouble(const struct job_record *j)
 {
-    switch (j->state) {
-    case JOB_QUEUED:
-        return j->wait == WAIT_NEVER || j->wait == WAIT_BACKOFF;
-    case JOB_HELD:
-        return !j->goal_why[0]; // nobody held it
-    case JOB_STARTING:
-    case JOB_RUNNING:
-        return j->unsaved || j->removed[0] || (j->state == JOB_STARTING && is_barren(j));
-    default:
+    if (job_state_ended(j->state))
         return false;
-    }
+    if (j->state == JOB_HELD)
+        return !j->goal_why[0] || j->found[0]; // no person held it
+    return j->coord->read_only[0] || j->unsaved || is_barren(j) ||
+           (j->state == JOB_QUEUED && j->wait == WAIT_NEVER);
 }
 
 Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)

@@ -16,15 +16,18 @@
 enum { DEATH_S = 2 }; // what SIGKILL may take
 enum { PIECE = 4096 };
 
-static void add_files(posix_spawn_file_actions_t *to, const struct child_file *file)
+// 0, or an errno.
+static int add_files(posix_spawn_file_actions_t *to, const struct child_file *file)
 {
     bool input = false;
-    for (; file && file->ours >= 0; file++) { // one that keeps its number stops being close-on-exec
-        posix_spawn_file_actions_adddup2(to, file->ours, file->its);
+    int failed = 0;
+    for (; file && file->ours >= 0 && !failed; file++) { // one that keeps its number stops being
+        failed = posix_spawn_file_actions_adddup2(to, file->ours, file->its); // close-on-exec
         input |= file->its == 0;
     }
-    if (!input)
-        posix_spawn_file_actions_addopen(to, 0, "/dev/null", O_RDONLY, 0);
+    if (!input && !failed)
+        failed = posix_spawn_file_actions_addopen(to, 0, "/dev/null", O_RDONLY, 0);
+    return failed;
 }
 
 int child_start(const struct child_start *c, pid_t *pid)
@@ -37,13 +40,14 @@ int child_start(const struct child_start *c, pid_t *pid)
     sigfillset(&all);
     posix_spawn_file_actions_init(&files);
     posix_spawnattr_init(&attributes);
-    add_files(&files, c->files);
+    int failed = add_files(&files, c->files);
     posix_spawnattr_setsigmask(&attributes, c->blocked ? c->blocked : &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes,
                              (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
-    int failed = posix_spawn(pid, c->program, &files, &attributes, c->argv, environ);
+    if (!failed)
+        failed = posix_spawn(pid, c->program, &files, &attributes, c->argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     if (!failed)
@@ -64,6 +68,8 @@ bool child_read(int fd, size_t most, int64_t until_ns, struct buf *out)
             continue;
         buf_reserve(out, PIECE);
         ssize_t n = read(fd, out->data + out->len, PIECE - 1);
+        if (n < 0 && errno == EINTR)
+            continue;
         if (n <= 0)
             return true;
         out->len += (size_t)n;

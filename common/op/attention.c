@@ -199,7 +199,8 @@ size_t attention_library_bytes(const struct op_call *c)
                   (attention_is_grad(c->op) ? grad_bytes(&q, k.heads < q.heads, d, e) : 0);
     if (head > ATTENTION_HEAD_BYTES)
         return 0;
-    size_t all = heads * head, beside = seq * r * sizeof(float);
+    size_t all = heads * head;
+    size_t beside = attention_is_grad(c->op) ? seq * r * sizeof(float) : 0; // sums of kr's
     size_t most = c->attr->scratch ? (size_t)c->attr->scratch : ATTENTION_LIBRARY_BYTES;
     most = head > most ? head : most;
     return (all < most ? all : most) + beside + SLACK;

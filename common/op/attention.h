@@ -74,14 +74,16 @@ struct attention_room attention_room(const struct op_call *c);
 size_t attention_own_bytes(const struct op_call *c);
 
 // The scratch of a library's kernels. 0: the library does not serve the call, because its positions
-// are not in order, it has dropout, or one head needs more than ATTENTION_HEAD_BYTES.
+// are not in order, it has dropout, queries and keys differ in number, or one head needs more than
+// ATTENTION_HEAD_BYTES. (The library serves bf16 alone; dtypes are not looked at here.)
 //
-// Forward needs but a few bytes. For each head that a gradient works on at a time it keeps a float
-// for each row, either a bf16 score for each pair or dq in f32, and dk and dv if query heads share
-// them. A second pair of scores is joined with the first one in rows of both widths, queries, keys and
-// their gradients, and what some heads add to the gradient of kr is a float for each of its
-// elements. It gets what all heads need together, but no more than ATTENTION_LIBRARY_BYTES (where
-// the job names none: op_attr.scratch) or what one head needs, whichever is larger.
+// Forward with one pair of scores needs but a few bytes. For each head that a gradient works on at
+// a time it keeps a float for each row, either a bf16 score for each pair or dq in f32, and dk and
+// dv if query heads share them. A second pair of scores is joined with the first one in rows of
+// both widths, queries, keys and their gradients, and what some heads add to the gradient of kr is
+// a float for each of its elements. It gets what all heads need together, but no more than
+// ATTENTION_LIBRARY_BYTES (where the job names none: op_attr.scratch) or what one head needs,
+// whichever is larger.
 enum { ATTENTION_LIBRARY_BYTES = 256 << 20, ATTENTION_HEAD_BYTES = 1 << 30 };
 size_t attention_library_bytes(const struct op_call *c);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: a call for each target, over one
 // connection. The verb's row tells them apart.
+#include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/request.h"
@@ -44,7 +45,8 @@ static int act_on(const struct verb *v, const struct args *a, struct cli_link *l
     return CLIENT_OK;
 }
 
-// What is refused for one does not keep it from the others. The code is that of the first refusal.
+// What is refused for one does not keep it from the others. The code is that of the first refusal,
+// or tells that the coordinator went away: then the rest was not asked.
 int verb_act(const struct verb *v, const struct args *a)
 {
     struct cli_link l = {0};
@@ -53,8 +55,11 @@ int verb_act(const struct verb *v, const struct args *a)
         return rc;
     for (int i = 0; i < a->npos && !rc; i++) {
         rc = act_on(v, a, &l, a->pos[i]);
-        first = first ? first : rc;
+        first = first && rc != CLIENT_AWAY ? first : rc;
         rc = rc == CLIENT_AWAY ? rc : CLIENT_OK;
+        if (rc && i + 1 < a->npos)
+            plain_error("weft %s: not asked: %s%s", v->name, a->pos[i + 1],
+                        i + 2 < a->npos ? " and those after it" : "");
     }
     cli_link_close(&l);
     return first;

@@ -16,6 +16,7 @@
 
 #include "common/base/child.h"
 #include "common/base/clock.h"
+#include "common/base/plain.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -465,7 +466,7 @@ static void check_jobs(struct check *c)
     else if (t.jobs)
         set_result(c, WARN, "`weft why` says since when", "%s", t.first);
     else
-        set_result(c, OK, NULL, "%zu wait or run, none in trouble", t.known);
+        set_result(c, OK, NULL, "of %zu that have not ended none is in trouble", t.known);
     cli_link_close(&l);
 }
 
@@ -485,9 +486,9 @@ static void print_check(const char *name, const struct check *c, struct json_out
 {
     bool todo = c->health != OK;
     if (!json) {
-        buf_printf(w->buf, "%-4s  %-12s %s\n", health_names[c->health], name, c->text);
+        plain_line(w->buf, "%-4s  %-12s %s", health_names[c->health], name, c->text);
         if (todo)
-            buf_printf(w->buf, "      %-12s to do: %s\n", "", c->todo);
+            plain_line(w->buf, "      %-12s to do: %s", "", c->todo);
         return;
     }
     json_object(w, NULL);

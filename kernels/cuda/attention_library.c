@@ -54,11 +54,12 @@ struct joined {
 
 static char *take(struct joined *j, void *scratch, int64_t bytes)
 {
-    char *at = (char *)scratch + j->bytes;
+    char *at = scratch ? (char *)scratch + j->bytes : NULL;
     j->bytes += (size_t)((bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN);
     return at;
 }
 
+// Without scratch: how much it takes.
 static struct joined lay_joined(const struct attention *a, const struct attention_portion *p,
                                 void *scratch)
 {
@@ -101,7 +102,9 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                                          .cap = k->key.cap,
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
-        if (beside <= k->key.room)
+        if (beside > k->key.room)
+            snprintf(why, room, "its joined rows take %zu bytes of scratch", beside);
+        else
             k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room - beside, why, room);
     }
 }

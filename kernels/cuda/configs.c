@@ -34,19 +34,26 @@ struct configs {
 
 // ---- one configuration -------------------------------------------------------------------------
 
-static uint32_t read_config(const cublasLtMatmulAlgo_t *a, cublasLtMatmulAlgoConfigAttributes_t of)
+static size_t config_width(cublasLtMatmulAlgoConfigAttributes_t of)
+{
+    return of == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID || of == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID
+               ? sizeof(uint16_t)
+               : sizeof(uint32_t);
+}
+
+uint32_t config_read(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t of)
 {
     uint32_t value = 0;
-    size_t n = 0, bytes = of == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : sizeof value;
-    (void)cublasLtMatmulAlgoConfigGetAttribute(a, of, &value, bytes, &n);
+    size_t n = 0;
+    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, of, &value, config_width(of), &n);
     return value;
 }
 
 static bool set_config(cublasLtMatmulAlgo_t *a, cublasLtMatmulAlgoConfigAttributes_t of,
                        uint32_t value)
 {
-    size_t bytes = of == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID ? 2 : sizeof value;
-    return cublasLtMatmulAlgoConfigSetAttribute(a, of, &value, bytes) == CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatmulAlgoConfigSetAttribute(a, of, &value, config_width(of)) ==
+           CUBLAS_STATUS_SUCCESS;
 }
 
 static const cublasLtMatmulAlgoConfigAttributes_t config_of[ATTRIBUTES] = {
@@ -60,10 +67,10 @@ static const cublasLtMatmulAlgoConfigAttributes_t config_of[ATTRIBUTES] = {
 
 static uint32_t get_attribute(const cublasLtMatmulAlgo_t *a, int of)
 {
-    uint32_t value = read_config(a, config_of[of]);
+    uint32_t value = config_read(a, config_of[of]);
     if (of != PARTS)
         return value;
-    return value | read_config(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) << SCHEME_SHIFT;
+    return value | config_read(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) << SCHEME_SHIFT;
 }
 
 static bool set_attribute(cublasLtMatmulAlgo_t *a, int of, uint32_t value)
@@ -76,8 +83,8 @@ static bool set_attribute(cublasLtMatmulAlgo_t *a, int of, uint32_t value)
 
 static void print_name(const cublasLtMatmulAlgo_t *a, char name[NAME_SIZE])
 {
-    int n = snprintf(name, NAME_SIZE, "%u.%u", read_config(a, CUBLASLT_ALGO_CONFIG_ID),
-                     read_config(a, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
+    int n = snprintf(name, NAME_SIZE, "%u.%u", config_read(a, CUBLASLT_ALGO_CONFIG_ID),
+                     config_read(a, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID));
     for (int i = 0; i < ATTRIBUTES; i++)
         n += snprintf(name + n, (size_t)(NAME_SIZE - n), ".%x", get_attribute(a, i));
 }
@@ -238,9 +245,9 @@ void configs_close(struct configs *c)
 
 static const struct space *find_space(const struct configs *c, const cublasLtMatmulAlgo_t *of)
 {
-    const uint32_t id = read_config(of, CUBLASLT_ALGO_CONFIG_ID);
+    const uint32_t id = config_read(of, CUBLASLT_ALGO_CONFIG_ID);
     for (int i = 0; i < c->spaces; i++)
-        if (read_config(&c->space[i].algo, CUBLASLT_ALGO_CONFIG_ID) == id)
+        if (config_read(&c->space[i].algo, CUBLASLT_ALGO_CONFIG_ID) == id)
             return &c->space[i];
     return NULL;
 }

@@ -16,6 +16,9 @@ int configs_open(cublasLtHandle_t lt, const struct product *p, bool reproducible
                  struct configs **out, struct err *e);
 void configs_close(struct configs *c);
 
+// An attribute of one, as a number, whatever its width.
+uint32_t config_read(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t of);
+
 // Neither call below names this one from now on.
 void configs_note(struct configs *c, const cublasLtMatmulAlgo_t *algo);
 // The next one that differs from `of` in one thing alone; with another `of` than before it begins

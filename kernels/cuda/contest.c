@@ -270,15 +270,6 @@ static int keep_finalists(struct plan *plan, struct timed *t, int most)
     return last;
 }
 
-static unsigned read_config(const cublasLtMatmulAlgo_t *algo,
-                            cublasLtMatmulAlgoConfigAttributes_t of, size_t bytes)
-{
-    unsigned value = 0;
-    size_t n = 0;
-    (void)cublasLtMatmulAlgoConfigGetAttribute(algo, of, &value, bytes, &n);
-    return value;
-}
-
 // The place of the fastest is its own among those that the library named, or "enumerated".
 static void log_choice(const struct plan *plan, const struct timed *t, int fastest, double us,
                        double first_us)
@@ -292,13 +283,13 @@ static void log_choice(const struct plan *plan, const struct timed *t, int faste
     log_info("cuda",
              "%s: chosen %s of %d (id %u, tile %u, stages %u, split %u, cluster %u, swizzle %u, "
              "option %u): %.1f us, %s",
-             plan->key, place, t->named + t->enumerated, read_config(a, CUBLASLT_ALGO_CONFIG_ID, 4),
-             read_config(a, CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
-             read_config(a, CUBLASLT_ALGO_CONFIG_STAGES_ID, 4),
-             read_config(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
-             read_config(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2),
-             read_config(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4),
-             read_config(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4), us, first);
+             plan->key, place, t->named + t->enumerated, config_read(a, CUBLASLT_ALGO_CONFIG_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), us, first);
 }
 
 // Times the finalists again, with more runs. They take turns: a device that grows warm under the

@@ -189,8 +189,7 @@ static bool match_epilogue(const struct op_call *c, struct product *p)
     return product_end_fits(p);
 }
 
-// ---- fused, or in two kernels
-// ---------------------------------------------------------------------------------
+// ---- fused, or in two kernels ------------------------------------------------------------------
 
 // Returns where the product without its chain is written: to the output that wants it, if one does;
 // else to the first output, where the chain's result then replaces it.

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -39,7 +40,8 @@ class Bin:
         for name, text in (("weft-coordinator", COORDINATOR), ("weft-worker", WORKER)):
             (self.folder / name).write_text(text)
             (self.folder / name).chmod(0o755)
-        self.env = {**os.environ, "BIN": str(self.folder)}
+        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="weft-test-"))  # a socket's path is short
+        self.env = {**os.environ, "BIN": str(self.folder), "XDG_RUNTIME_DIR": str(self.sockets)}
         self.job = place / "small.yaml"
         self.write_job(30)
 
@@ -74,19 +76,15 @@ class Bin:
 
 @pytest.fixture
 def bin(place):
-    before = socket_folders()
     b = Bin(place)
     yield b
     left = doubles(b)
     for pid in left:
         solo.kill_pid(pid)
     assert not left, "processes left behind"
-    assert socket_folders() <= before, "sockets left behind"
-
-
-def socket_folders():
-    bases = [pathlib.Path("/tmp"), pathlib.Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp")]
-    return {f for b in bases for f in b.glob("weft-run-*") if f.owner() == pathlib.Path("/proc/self").owner()}
+    behind = list(b.sockets.iterdir())
+    shutil.rmtree(b.sockets)
+    assert not behind, "sockets left behind"
 
 
 def doubles(b):

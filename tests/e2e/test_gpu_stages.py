@@ -6,6 +6,8 @@ import pytest
 import solo
 
 sys.path.append(str(solo.REPO / "tests/bench/gpu"))
+import result  # noqa: E402
+import runner  # noqa: E402
 import stages  # noqa: E402
 from stages import AGAIN, BUDGETS, IN_ORDER, STAGES, SWIFT, Cost, Took, cost_of, expected_s, second_turns  # noqa: E402
 
@@ -74,3 +76,11 @@ def test_stages_begin_with_weft_and_end_with_what_tells_least():
     for stage in STAGES.values():
         for part, what in stage:
             assert what == AGAIN or cost_of(part, what) in stages.COSTS.values()
+
+
+def test_a_choice_tells_its_place_and_what_the_librarys_first_costs_if_it_names_one():
+    log = ("2026-11-25T21:25:37.002Z info cuda 16x24x32: chosen 5 of 5 (id 46, tile 0): 10.0 us, the library's first 15.0 us\n"
+           "2026-11-25T21:25:37.002Z info cuda 32x24x32: chosen enumerated of 7 (id 48, tile 3): 9.5 us, the library names none\n")
+    rows = [line.split() for line in result.Result.choice_lines("weft", "124m", runner.chosen(log))][3:]
+    assert rows == [["5", "5", "10.0", "15.0", "50.0%", "16x24x32:", "id", "46,", "tile", "0"],
+                    ["enumerated", "7", "9.5", "-", "-", "32x24x32:", "id", "48,", "tile", "3"]]  # fmt: skip

@@ -81,6 +81,7 @@ static void test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters(vo
         arena_init(&a);
         char *text = coord_status(w->c, job, &a, NULL)->text, *plain = arena_strdup(&a, text);
         assert_true(i == 0 || strstr(text, "attempts led nowhere; the newest: "));
+        assert_int_equal(coord_status(w->c, job, &a, NULL)->in_trouble, i > 0);
         plain_mask(plain);
         assert_string_equal(text, plain);
         arena_clear(&a);
@@ -451,6 +452,12 @@ static void test_training_stops_when_saves_fail_for_longer_than_the_job_has_pati
     assert_state(w, job, HELD);
     assert_non_null(strstr(world_told(w, job, "held"), "3 saves in a row failed"));
     assert_int_equal(world_living(w, job), 0);
+    struct arena a;
+    arena_init(&a);
+    const Weft__V1__JobStatus *s = coord_status(w->c, job, &a, NULL);
+    assert_true(s->in_trouble); // no person held it
+    assert_non_null(strstr(s->text, "resume it when there is room"));
+    arena_clear(&a);
 }
 
 static void test_a_job_that_starts_on_a_full_disk_waits_for_room(void **state)

@@ -182,6 +182,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_int_equal(s->state, WEFT__ROWS__JOB_STATE__HELD);
     assert_non_null(strstr(s->text, "`weft adopt` takes it"));
     assert_string_equal(s->found, "alpha");
+    assert_true(s->in_trouble); // it waits for `weft adopt`
     assert_int_equal(s->epoch, 4);
     assert_int_equal(s->checkpoint_step, 60);
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);

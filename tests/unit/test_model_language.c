@@ -327,6 +327,10 @@ static void layers_that_sizes_do_not_tell_are_unclear(void **state)
         {"model\n  x = images\n  if evaluating\n    repeat n\n      x = x\n  loss = x\n", 7, 7, 0},
         {"model\n  n = 2 if training else 3\n  x = images\n  repeat n\n    x = x\n  loss = x\n", 8,
          8, 0},
+        // What an unknown number of turns may have set is unknown behind them.
+        {"let f(x)\n  k = 0 - 1\n  repeat samples\n    k = 2\n    if k == 3\n      return x\n"
+         "  repeat k\n    x = x\n  return x\nmodel\n  loss = f(images)\n",
+         7, 0, 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {

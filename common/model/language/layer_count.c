@@ -349,15 +349,16 @@ static void count_repeat(struct counter *c, const struct stmt *s)
 {
     struct known k = evaluate_number(c, s->value[0]);
     double n = k.number.list ? k.number.n : k.number.value;
-    bool returns = block_returns(c, s->body);
-    if (!returns) {
+    bool returns = block_returns(c, s->body), known = k.kind == KNOWN_NUMBER;
+    c->doubts += returns && !known; // it may or may not return
+    if (!returns || !known) {
         forget_block(c, s->body);
         for (int i = 0; i < s->nnames; i++)
             bind_name(c, s->name[i], (struct known){0});
     }
     if (c->failed || (c->in_layer && !returns))
         return;
-    if (k.kind != KNOWN_NUMBER) {
+    if (!known) {
         note_unknown(c, s->value[0], k.fault);
     } else if (!number_is_whole(n) || n < 0) {
         model_error_at(c->errs, s->at, "repeat takes a whole number from 0, not %.6g", n);

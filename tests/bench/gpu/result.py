@@ -118,10 +118,10 @@ class Result:
         yield ""
         yield (f"Choices of algorithms made by {part} {what}: the place among those that the library named, best first as it "
                "thinks, us a call, and us of the first of them that runs")
-        yield f"{'place':>5} {'of':>3} {'us':>10} {'first':>10} {'gain':>6}  what and how"
+        yield f"{'place':>10} {'of':>3} {'us':>10} {'first':>10} {'gain':>6}  what and how"
         for key, place, of, us, first, algorithm in rows:
-            gain = f"{100 * (float(first) / float(us) - 1):5.1f}%" if us not in ("-", "0.0") else f"{'-':>6}"
-            yield f"{place:>5} {of:>3} {us:>10} {first:>10} {gain}  {key}: {algorithm}"
+            gain = f"{100 * (float(first) / float(us) - 1):5.1f}%" if us not in ("-", "0.0") and first != "-" else f"{'-':>6}"
+            yield f"{place:>10} {of:>3} {us:>10} {first:>10} {gain}  {key}: {algorithm}"
 
     def write(self):
         lines = self.head()

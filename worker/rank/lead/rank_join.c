@@ -192,6 +192,15 @@ static int explain_refusal(const Weft__Rank__Refuse *r, struct err *e)
     return err_set(e, r->retry ? ERR_PEER : ERR_INVALID, "rank 0 refuses: %s", r->why);
 }
 
+// The length of a mask of CPUs as it is sent: a rank 0 of the version before knows 128 bytes alone.
+static size_t mask_length(const unsigned char *cpus)
+{
+    size_t n = RANK_CPUS_BYTES;
+    while (n > 128 && !cpus[n - 1])
+        n--;
+    return n;
+}
+
 // Hello and Challenge: is it the leader?
 static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned char *a,
                      unsigned char *b, int64_t deadline_ns, struct err *e)
@@ -208,7 +217,7 @@ static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned ch
     if (w->cores) {
         hello.cores = w->cores->cores;
         hello.cpus.data = frame_borrow(w->cores->cpus);
-        hello.cpus.len = RANK_CPUS_BYTES;
+        hello.cpus.len = mask_length(w->cores->cpus);
     }
     FRAME(f, HELLO, hello, &hello);
     Weft__Rank__Frame *in = NULL;
