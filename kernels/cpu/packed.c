@@ -11,9 +11,10 @@
 //      if all rows of a are one block, panels are not needed again, and GROUP of them stay in L2
 //   a: PACKED_HEIGHT rows × PACKED_DEPTH, in L2; every panel of b passes over it from L1
 //
-// There, if b's rows lie across its panels, a panel is packed by the first tile that it is multiplied
-// with, whose multiply-adds hide that, and the tiles after it fetch what the next panel is made of:
-// with 128 rows packing takes a tenth of the time else. With more blocks of a it is no gain.
+// Where all rows of a are one block and b's rows lie across its panels, a panel is packed by the
+// first tile that it is multiplied with, whose multiply-adds hide that, and the tiles after it fetch
+// what the next panel is made of: with 128 rows packing takes a tenth of the time else. With more
+// blocks of a it is no gain.
 #include "kernels/cpu/packed.h"
 
 #include "kernels/cpu/simd.h"

@@ -18,6 +18,16 @@
 #include "common/compile/shard/op_rules.h"
 #include "common/compile/shard/refine.h"
 
+// The steps that bring a value from a spec to another: layers that are alike move alike, so each
+// path is looked for once.
+struct known_path {
+    size_t elem;
+    struct shape shape;
+    struct spec from, to;
+    int n;
+    const struct reshard_step *step;
+};
+
 struct pass {
     const struct graph *from;
     struct graph *to;
@@ -37,15 +47,8 @@ struct pass {
     int nshared, shared_cap;
     int *first_shared; // value of `to` → its newest, −1
     int nfirst, first_cap;
-    struct
-        known_way { // layers that are alike move alike: a way from spec to spec is looked for once
-        size_t elem;
-        struct shape shape;
-        struct spec from, to;
-        int n;
-        const struct reshard_step *step;
-    } * ways;
-    int nways, ways_cap;
+    struct known_path *paths;
+    int npaths, paths_cap;
     const char *what; // the tensor at hand, for the reshards that it causes
     struct err *err;
 };
@@ -154,14 +157,14 @@ static int find_newest_shared(struct pass *p, int id)
 }
 
 // Finds the steps from a value's spec to another, null with `err` set: there are none.
-static const struct known_way *find_way(struct pass *p, const struct value *v,
-                                        const struct spec *to)
+static const struct known_path *find_path(struct pass *p, const struct value *v,
+                                          const struct spec *to)
 {
     struct arena scratch = {0}, *a = p->to->arena;
     size_t elem = dtype_size(v->dtype);
     struct reshard path;
-    for (int i = p->nways - 1; i >= 0; i--) {
-        const struct known_way *w = &p->ways[i];
+    for (int i = p->npaths - 1; i >= 0; i--) {
+        const struct known_path *w = &p->paths[i];
         if (w->elem == elem && shape_equal(&w->shape, &v->shape) && spec_equal(&w->to, to) &&
             spec_equal(&w->from, &v->spec))
             return w;
@@ -170,11 +173,11 @@ static const struct known_way *find_way(struct pass *p, const struct value *v,
     arena_clear(&scratch);
     if (rc)
         return NULL;
-    p->ways = arena_grow(a, p->ways, sizeof *p->ways, p->nways, &p->ways_cap);
-    p->ways[p->nways] = (struct known_way){
+    p->paths = arena_grow(a, p->paths, sizeof *p->paths, p->npaths, &p->paths_cap);
+    p->paths[p->npaths] = (struct known_path){
         elem, v->shape, v->spec,
         *to,  path.n,   arena_dup(a, path.step, sizeof *path.step * (size_t)path.n)};
-    return &p->ways[p->nways++];
+    return &p->paths[p->npaths++];
 }
 
 // Brings a value to a spec. Within a scope and phase the same reshard happens once.
@@ -193,11 +196,11 @@ static int reshard_to(struct pass *p, int id, const struct spec *need, enum node
         *out = s->to;
         return 0;
     }
-    const struct known_way *way = find_way(p, v, need);
-    if (!way)
+    const struct known_path *path = find_path(p, v, need);
+    if (!path)
         return report_no_path(p, id, need);
-    for (int i = 0; i < way->n; i++)
-        *out = emit_step(p, *out, &way->step[i], when);
+    for (int i = 0; i < path->n; i++)
+        *out = emit_step(p, *out, &path->step[i], when);
     p->shared = arena_grow(g->arena, p->shared, sizeof *p->shared, p->nshared, &p->shared_cap);
     p->shared[p->nshared] =
         (struct shared){*out, g->scope, g->phase, *need, find_newest_shared(p, id)};
