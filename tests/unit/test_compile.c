@@ -342,6 +342,17 @@ static void the_plan_hash_covers_what_a_rank_does(void **state)
     hash_one(p, now);
     assert_string_not_equal(now, before);
     attr->scale -= 1;
+    attr->center = !attr->center;
+    hash_one(p, now);
+    assert_string_not_equal(now, before);
+    attr->center = !attr->center;
+    int64_t *const attributes[] = {&attr->limit, &attr->slots.experts};
+    for (size_t k = 0; k < sizeof attributes / sizeof *attributes; k++) {
+        (*attributes[k])++;
+        hash_one(p, now);
+        assert_string_not_equal(now, before);
+        (*attributes[k])--;
+    }
     hash_one(p, now);
     assert_string_equal(now, before);
     fixture_clear(&f);

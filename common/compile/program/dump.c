@@ -115,6 +115,13 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     put_float(out, "lr", a->lr_scale);
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
+    if (a->limit)
+        buf_printf(out, " limit=%lld", (long long)a->limit);
+    if (a->center)
+        buf_puts(out, " center");
+    if (a->slots.experts)
+        buf_printf(out, " slots=%lld:%lld:%lld", (long long)a->slots.group,
+                   (long long)a->slots.experts, (long long)a->slots.capacity);
     if (op_is(i->op, OP_HAS_ROTARY))
         put_rotary(&a->rotary, out);
     if (op_is(i->op, OP_IS_ATTENTION)) {
