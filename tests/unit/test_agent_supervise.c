@@ -409,9 +409,16 @@ static void a_rank_ends_though_nobody_reads_what_it_prints(void **state)
 {
     struct rig *r = *state;
     siginfo_t info = {0};
+    struct stat st = {0};
+    char path[140];
+    int64_t watchdog = clock_mono_ns() + 60 * CLOCK_S;
     start(r, 0, "flood 4 exit 0");
-    for (int i = 0; i < 50 && !r->ended[0]; i++) // the assignment leaves, then we stand still
+    snprintf(path, sizeof path, "%s/jobs/job1.e2/rank-0000.log", r->dir);
+    while (!r->ended[0] &&
+           (stat(path, &st) || !st.st_size)) { // until it prints; then we stand still
+        assert_true(clock_mono_ns() < watchdog);
         poll_loop_run_once(r->loop, CLOCK_MS);
+    }
     if (!r->ended[0]) {
         assert_int_equal(waitid(P_PID, (id_t)r->pid[0], &info, WEXITED | WNOWAIT), 0);
         assert_int_equal(info.si_status, 0);
