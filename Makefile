@@ -103,7 +103,7 @@ CUDA_SRC    += cuda_stream
 CUDA_SRC    += cuda_attention attention_choice
 CUDA_SRC    += algos switches
 CUDA_SRC    += layout
-CUDA_SRC    += product product_plan contest configs
+CUDA_SRC    += product product_plan contest configs witness suspects
 CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear matmul_sum
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c
@@ -158,7 +158,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products choices faults
+CUDA_RIGS   := products choices configs faults
 SIM_TESTS    := sim
 FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step

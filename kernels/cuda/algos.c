@@ -3,7 +3,6 @@
 #include "kernels/cuda/algos.h"
 
 #include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,8 +150,7 @@ int algos_read(struct algos *a, const char *text, struct err *e)
 
 // ---- the folder --------------------------------------------------------------------------------
 
-// FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
-static uint64_t compute_digest(const char *text, size_t n)
+uint64_t algos_digest(const char *text, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++)
@@ -163,13 +161,13 @@ static uint64_t compute_digest(const char *text, size_t n)
 static void file_name(const struct algos *a, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "algorithms-%016llx",
-             (unsigned long long)compute_digest(a->owner, strlen(a->owner)));
+             (unsigned long long)algos_digest(a->owner, strlen(a->owner)));
 }
 
 // The last line: "end DIGEST\n".
 static void print_end(const char *text, size_t n, char end[END_SIZE + 1])
 {
-    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)compute_digest(text, n));
+    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)algos_digest(text, n));
 }
 
 // Takes the last line off and holds the rest against it.

@@ -18,6 +18,7 @@
 // Keys hold no '=' and no line break, choices no space.
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
@@ -43,6 +44,9 @@ void algos_print(const struct algos *a, bool times, struct buf *out);
 // Adds what a text of algos_print() says, in place of what was there. ERR_UNSUPPORTED: it is
 // another owner's; ERR_INVALID: it is no such text. Nothing is added then.
 int algos_read(struct algos *a, const char *text, struct err *e);
+
+// FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
+uint64_t algos_digest(const char *text, size_t n);
 
 // What the folder remembers. A file that is damaged or another owner's is as none, with a warning.
 void algos_load(struct algos *a, const char *folder);

@@ -2,11 +2,13 @@
 // The contest among a product's algorithms. See contest.h.
 #include "kernels/cuda/contest.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "kernels/cuda/configs.h"
+#include "kernels/cuda/witness.h"
 
 int contest_open(struct contest *c, struct device *d, struct err *e)
 {
@@ -30,6 +32,7 @@ void contest_close(struct contest *c)
 // by the device's clock or the host's, and no more runs than WARM_RUNS.
 enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000, MOST_US = 500000 };
 enum { WARM_US = 500000, WARM_RUNS = 512, WARM_ROUND = 64 };
+enum { CONFIG_TEXT = 160 };
 
 // How often a round runs what takes so long once.
 static int count_runs(double us)
@@ -79,6 +82,7 @@ struct trial {
     const struct product *p;
     struct plan *plan;
     cublasLtMatmulAlgo_t algo;
+    struct witness *witness; // of the first algorithm that the library named and that runs
 };
 
 static int run_trial(void *ctx, struct err *e)
@@ -195,38 +199,156 @@ static bool is_spent(const struct budget *b)
     return get_spent(b) >= b->most_us;
 }
 
-static int try_config(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
-                      struct err *e)
+// What an algorithm is set to, for people.
+static void print_config(const cublasLtMatmulAlgo_t *a, char text[CONFIG_TEXT])
 {
-    double us = 0;
-    bool ran;
-    if (!plan_takes(t->plan, t->p, &t->algo))
+    snprintf(text, CONFIG_TEXT,
+             "id %u, tile %u, stages %u, split %u, cluster %u, swizzle %u, option %u",
+             config_read(a, CUBLASLT_ALGO_CONFIG_ID), config_read(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+             config_read(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+}
+
+// Says of a device that a configuration has left useless which one it was, and how to go on.
+static int blame_config(const struct trial *t, struct err *e)
+{
+    struct device *d = t->q->device;
+    const char *folder = t->c->suspects.folder;
+    const struct err said = d->failed;
+    char config[CONFIG_TEXT];
+    print_config(&t->algo, config);
+    (void)err_set(
+        &d->failed, said.code,
+        "%.240s; that was a configuration which cublaslt did not name (%s) of the product "
+        "%.120s, and this process can do nothing more with the device. %s%.160s%s; "
+        "WEFT_CUDA_ENUMERATE=0 tries none",
+        said.text, config, t->plan->key,
+        folder ? "Run again it is left out, as " : "It is tried again by the next, as no ",
+        folder ? folder : "folder", folder ? " says" : " of choices is known");
+    return err_set(e, d->failed.code, "%s", d->failed.text);
+}
+
+// Does `act` with the trial's algorithm, which the library did not name. *ran false: it cannot be
+// done, or another process did not survive it.
+static int try_suspect(struct trial *t, int (*act)(struct trial *t, void *ctx, struct err *e),
+                       void *ctx, bool *ran, struct err *e)
+{
+    const struct suspects *s = &t->c->suspects;
+    struct err why = {0};
+    char choice[CHOICE_SIZE];
+    choice_print(&t->algo, choice);
+    *ran = false;
+    if (suspects_know(s, t->plan->key, choice)) {
+        log_warn("cuda", "%s: a configuration that ended a process is left out: %s/suspect-*",
+                 t->plan->key, s->folder);
         return 0;
-    configs_note(all, &t->algo);
-    int rc = time_once(t, &us, &ran, e);
-    if (rc || !ran)
+    }
+    int rc = suspects_put(s, t->plan->key, choice, e);
+    if (rc)
         return rc;
-    insert_algo(t->plan, to, t, us, to->named + to->enumerated++);
-    b->device_us += 2 * us;
+    rc = act(t, ctx, &why);
+    if (t->q->device->failed.code)
+        return blame_config(t, e);
+    suspects_clear(s, t->plan->key, choice);
+    *ran = !rc;
+    if (rc)
+        log_warn("cuda", "%s: a configuration is left out: %s", t->plan->key, why.text);
     return 0;
 }
 
-// Those beside the fastest so far, while that finds faster ones, then a sample of all.
-static int try_configs(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
-                       struct err *e)
+struct once {
+    double us;
+    bool ran;
+};
+
+static int act_once(struct trial *t, void *ctx, struct err *e)
 {
-    double before = 0;
+    struct once *once = ctx;
+    return time_once(t, &once->us, &once->ran, e);
+}
+
+static int act_compare(struct trial *t, void *ctx, struct err *e)
+{
+    return witness_compare(t->witness, t->q, run_trial, t, ctx, e);
+}
+
+// Whether what takes so long may be one of the few fastest.
+static bool may_be_finalist(const struct trial *t, const struct timed *to, double us)
+{
+    const int most = t->q->device->switches[SWITCH_FINALISTS];
+    return t->plan->n < most || us < to->us[most - 1];
+}
+
+// Compares the numbers of the trial's algorithm with those of the first that the library named.
+// *good false: they are others, or it did not run.
+static int judge_config(struct trial *t, bool *good, struct err *e)
+{
+    char config[CONFIG_TEXT];
+    double off = 0;
+    int rc = try_suspect(t, act_compare, &off, good, e);
+    if (rc || !*good || off <= 1)
+        return rc;
+    *good = false;
+    t->c->wrong++;
+    print_config(&t->algo, config);
+    log_warn("cuda",
+             "%s: wrong numbers of a configuration that cublaslt did not name (%s): off by %.3g "
+             "times what may be; it is dropped, number %d of this device",
+             t->plan->key, config, off, t->c->wrong);
+    return 0;
+}
+
+static int try_config(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
+                      struct err *e)
+{
+    struct once once = {0};
+    bool good;
+    if (!plan_takes(t->plan, t->p, &t->algo))
+        return 0;
+    configs_note(all, &t->algo);
+    int rc = try_suspect(t, act_once, &once, &good, e);
+    if (rc || !good || !once.ran)
+        return rc;
+    b->device_us += 2 * once.us;
+    if (may_be_finalist(t, to, once.us)) // who is not now will not be later
+        rc = judge_config(t, &good, e);
+    if (!rc && good)
+        insert_algo(t->plan, to, t, once.us, to->named + to->enumerated);
+    to->enumerated++;
+    return rc;
+}
+
+// Those beside the fastest so far, while that finds faster ones.
+static int climb(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
+                 struct err *e)
+{
+    double before = INFINITY;
     int rc = 0;
-    for (int i = 0; i < t->plan->n; i++)
-        configs_note(all, &t->plan->algo[i]);
-    while (!rc && t->plan->n && (before == 0 || to->us[0] < before)) {
+    while (!rc && !is_spent(b) && to->us[0] < before) {
         const cublasLtMatmulAlgo_t middle = t->plan->algo[0];
         before = to->us[0];
         while (!rc && !is_spent(b) && configs_near(all, &middle, &t->algo))
             rc = try_config(t, to, all, b, e);
     }
-    while (!rc && !is_spent(b) && configs_draw(all, &t->algo))
+    return rc;
+}
+
+// From the fastest of those named, then from each of a sample of all that is the fastest so far.
+static int try_configs(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
+                       struct err *e)
+{
+    for (int i = 0; i < t->plan->n; i++)
+        configs_note(all, &t->plan->algo[i]);
+    int rc = climb(t, to, all, b, e);
+    while (!rc && !is_spent(b) && configs_draw(all, &t->algo)) {
+        const double before = to->us[0];
         rc = try_config(t, to, all, b, e);
+        if (!rc && to->us[0] < before)
+            rc = climb(t, to, all, b, e);
+    }
     return rc;
 }
 
@@ -239,11 +361,14 @@ static int enumerate(struct trial *t, struct timed *to, struct err *e)
                        .most_us = d->switches[SWITCH_ENUMERATE] * 1000.0};
     struct configs *all = NULL;
     b.most_us = b.most_us < left ? b.most_us : left;
-    if (!(b.most_us > 0))
+    if (!(b.most_us > 0) || to->first_place == to->named)
         return 0;
-    int rc = configs_open(t->plan->lt, t->p, d->deterministic, d->major >= 9, &all, e);
+    t->algo = to->first;
+    int rc = witness_open(t->q, t->p, run_trial, t, &t->witness, e);
+    rc = rc ? rc : configs_open(t->plan->lt, t->p, d->deterministic, d->major >= 9, &all, e);
     rc = rc ? rc : try_configs(t, to, all, &b, e);
     configs_close(all);
+    witness_close(t->witness);
     t->c->enumerated_us += get_spent(&b);
     if (!rc)
         log_info("cuda", "%s: %d configurations timed beside the library's %d%s", t->plan->key,
@@ -274,22 +399,25 @@ static int keep_finalists(struct plan *plan, struct timed *t, int most)
 static void log_choice(const struct plan *plan, const struct timed *t, int fastest, double us,
                        double first_us)
 {
-    const cublasLtMatmulAlgo_t *a = &plan->algo[0];
-    char place[16] = "enumerated", first[64] = "the library names none";
+    char place[16] = "enumerated", first[64] = "the library names none", config[CONFIG_TEXT];
     if (t->place[fastest] < t->named)
         snprintf(place, sizeof place, "%d", t->place[fastest] + 1);
     if (first_us > 0)
         snprintf(first, sizeof first, "the library's first %.1f us", first_us);
-    log_info("cuda",
-             "%s: chosen %s of %d (id %u, tile %u, stages %u, split %u, cluster %u, swizzle %u, "
-             "option %u): %.1f us, %s",
-             plan->key, place, t->named + t->enumerated, config_read(a, CUBLASLT_ALGO_CONFIG_ID),
-             config_read(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
-             config_read(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-             config_read(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-             config_read(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID),
-             config_read(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
-             config_read(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION), us, first);
+    print_config(&plan->algo[fastest], config);
+    log_info("cuda", "%s: chosen %s of %d (%s): %.1f us, %s", plan->key, place,
+             t->named + t->enumerated, config, us, first);
+}
+
+struct round {
+    int runs;
+    double us;
+};
+
+static int act_round(struct trial *t, void *ctx, struct err *e)
+{
+    struct round *r = ctx;
+    return time_round(t->c, t->q, r->runs, run_trial, t, &r->us, e);
 }
 
 // Times the finalists again, with more runs. They take turns: a device that grows warm under the
@@ -300,11 +428,15 @@ static int time_finalists(struct trial *t, const struct timed *timed, double *be
     int rc = 0;
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < plan->n && !rc; i++) {
-            double now = 0;
+            struct round r = {.runs = count_runs(timed->us[i])};
+            bool ran = true;
             t->algo = plan->algo[i];
-            rc = time_round(t->c, t->q, count_runs(timed->us[i]), run_trial, t, &now, e);
-            if (round == 0 || now < best[i])
-                best[i] = now;
+            rc = timed->place[i] < timed->named ? act_round(t, &r, e)
+                                                : try_suspect(t, act_round, &r, &ran, e);
+            if (!ran)
+                r.us = INFINITY;
+            if (round == 0 || r.us < best[i] || !ran)
+                best[i] = r.us;
         }
     return rc;
 }
@@ -326,10 +458,10 @@ int contest_hold(struct contest *c, struct stream_q *q, const struct product *p,
     }
     for (int i = 1; i < plan->n && !rc; i++)
         fastest = best[i] < best[fastest] ? i : fastest;
-    plan->algo[0] = plan->algo[fastest];
     if (plan->n && !rc) {
         *us = best[fastest];
         log_choice(plan, &timed, fastest, *us, first < 0 ? 0 : best[first]);
+        plan->algo[0] = plan->algo[fastest];
     }
     plan->n = plan->n > 0;
     plan->at = 0;

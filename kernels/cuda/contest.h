@@ -3,15 +3,23 @@
 //
 // Those that the library's heuristic names come first. With WEFT_CUDA_ENUMERATE other configurations
 // (configs.h) follow: those that differ in one thing from the fastest so far, again and again while
-// that finds a faster one, then an even sample of all, until the time for it is over. The fastest of
-// one run each are then timed with care. Inside kernels/cuda/ only.
+// that finds a faster one, then an even sample of all, and from one of these that is the fastest the
+// same again, until the time for it is over. The fastest of one run each are then timed with care.
+//
+// A configuration that the library did not name is not trusted. It is chosen only if its numbers are
+// those of the first that the library named and that runs (witness.h); if there is none, nothing else
+// is tried. One that leaves the device useless ends the process, with an error that says which it was,
+// and no later one tries it (suspects.h). Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/suspects.h"
 
 struct contest {            // of a device
     cudaEvent_t begin, end; // of the stopwatch
     bool warm;              // the device has been under load since it was opened
     double enumerated_us;   // spent on what the library did not name
+    int wrong;              // of that, those whose numbers were
+    struct suspects suspects;
 };
 
 int contest_open(struct contest *c, struct device *d, struct err *e);

@@ -20,7 +20,6 @@
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/contest.h"
 
-enum { WORDS = 8, CHOICE_SIZE = WORDS * 16 + 1 };
 static const char NONE[] = "none"; // the choice that there is none
 
 struct gemm_state {
@@ -56,6 +55,7 @@ int gemm_open(struct device *d, struct err *e)
     algos_init(&s->imported, owner);
     algos_init(&s->settled, owner);
     algos_init(&s->disk, owner);
+    s->contest.suspects.owner = s->disk.owner;
     int rc = LT(e, cublasLtCreate(&s->lt));
     return rc ? rc : contest_open(&s->contest, d, e);
 }
@@ -86,6 +86,7 @@ void gemm_cache(struct device *d, const char *folder)
     free(s->folder);
     s->folder = strdup(folder);
     PRE(s->folder);
+    s->contest.suspects.folder = s->folder;
     algos_load(&s->disk, folder);
 }
 
@@ -149,26 +150,6 @@ static void print_key(const struct product *p, char key[PLAN_KEY])
         snprintf(key + n, PLAN_KEY - (size_t)n, " %zu", layout_scratch(p));
 }
 
-static void print_choice(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
-{
-    for (int i = 0; i < WORDS; i++)
-        snprintf(choice + i * 16, 17, "%016llx", (unsigned long long)algo->data[i]);
-}
-
-static bool read_choice(const char *choice, cublasLtMatmulAlgo_t *algo)
-{
-    char word[17] = "", *end;
-    if (strlen(choice) != CHOICE_SIZE - 1)
-        return false;
-    for (int i = 0; i < WORDS; i++) {
-        memcpy(word, choice + i * 16, 16);
-        algo->data[i] = strtoull(word, &end, 16);
-        if (*end)
-            return false;
-    }
-    return true;
-}
-
 // Whether the caller can do without this product, by a plain one and a kernel behind it. "None" is
 // a valid choice then.
 static bool is_optional(const struct product *p)
@@ -187,7 +168,7 @@ static bool take_choice(const struct product *p, struct plan *plan, const struct
         return false;
     if (is_optional(p) && strcmp(choice, NONE) == 0)
         return true;
-    if (!read_choice(choice, &plan->algo[0]) || !plan_takes(plan, p, &plan->algo[0]))
+    if (!choice_read(choice, &plan->algo[0]) || !plan_takes(plan, p, &plan->algo[0]))
         return false;
     plan->n = 1;
     return true;
@@ -232,7 +213,7 @@ static void settle_plan(struct gemm_state *s, struct plan *plan)
     char choice[CHOICE_SIZE] = "";
     bool any = plan->at < plan->n;
     if (any)
-        print_choice(&plan->algo[plan->at], choice);
+        choice_print(&plan->algo[plan->at], choice);
     plan->settled = true;
     algos_put(&s->settled, plan->key, any ? choice : NONE, 0);
 }
@@ -301,7 +282,7 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
         log_warn("cuda", "%s: the library declined what follows the product", plan->key);
     if (rc || !ran || !time)
         return rc;
-    print_choice(&plan->algo[plan->at], choice);
+    choice_print(&plan->algo[plan->at], choice);
     algos_put(&s->disk, plan->key, choice, us);
     s->unsaved = true;
     return 0;

@@ -2,6 +2,30 @@
 // The algorithms that may run one product. See product_plan.h.
 #include "kernels/cuda/product_plan.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE])
+{
+    for (int i = 0; i < CHOICE_WORDS; i++)
+        snprintf(choice + i * 16, 17, "%016llx", (unsigned long long)algo->data[i]);
+}
+
+bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
+{
+    char word[17] = "", *end;
+    if (strlen(choice) != CHOICE_SIZE - 1)
+        return false;
+    for (int i = 0; i < CHOICE_WORDS; i++) {
+        memcpy(word, choice + i * 16, 16);
+        algo->data[i] = strtoull(word, &end, 16);
+        if (*end)
+            return false;
+    }
+    return true;
+}
+
 // Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
 // tf32.
 static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)

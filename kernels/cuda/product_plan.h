@@ -6,6 +6,11 @@
 #include "kernels/cuda/switches.h"
 
 enum { PLAN_KEY = 320, PLAN_ALGOS = SWITCH_CANDIDATES_MOST };
+enum { CHOICE_WORDS = 8, CHOICE_SIZE = CHOICE_WORDS * 16 + 1 }; // an algorithm as text
+
+// What a choice is as text, and whether a text is one.
+void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE]);
+bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo);
 
 // They are tried in order, from `at` on, until the plan is settled.
 struct plan {

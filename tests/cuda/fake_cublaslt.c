@@ -19,7 +19,8 @@
 // slow), lt_slow:N (all take N times as long), lt_none (nothing proposed), lt_tiles (one more
 // algorithm, which can be set to tiles, stages, clusters, parts and options: proposed last, with none
 // of them set well), lt_unfit (no configuration of it passes the check), lt_broken (none of it can be
-// started).
+// started), lt_wrong (those of it with tiles of 128 x 128 leave the last summand out), lt_breaks (one
+// of it fails the device), lt_cold:N (the first N products of a handle take ten times as long).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
     if (!*out)
         return CUBLAS_STATUS_ALLOC_FAILED;
     (*out)->magic = HANDLE;
+    lt_run_cold();
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -595,6 +597,15 @@ static bool pointers_aligned(const struct job *j)
     return true;
 }
 
+// One configuration, which differs from the proposed one in its cluster alone.
+static bool is_breaking(const struct job *j)
+{
+    const struct config *c = &j->config;
+    return j->row.id == LT_TILED && c->tile == tiles[0] && c->stages == stages[0] &&
+           c->cluster == CUBLASLT_CLUSTER_SHAPE_1x1x1 && c->splits == 1 && !c->swizzle &&
+           !c->option;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t at, const void *b,
                               cublasLtMatrixLayout_t bt, const void *beta, const void *c,
@@ -629,6 +640,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t op, const
         return broken ? CUBLAS_STATUS_EXECUTION_FAILED : r->says;
     }
     check_memory(&j);
+    j.breaks = fake_scene("lt_breaks", NULL) && is_breaking(&j);
     return fake_enqueue(stream, lt_run, &j, sizeof j, "cublasLtMatmul") == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;

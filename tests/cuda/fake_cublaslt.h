@@ -54,6 +54,7 @@ struct job {
     const void *a, *b, *c;
     void *d;
     float alpha, beta;
+    bool breaks; // the device fails at it
 };
 
 // Those that sum A or B over k, into what the bias's pointer says.
@@ -80,3 +81,5 @@ cublasStatus_t lt_problem(cublasLtMatmulDesc_t op, cublasLtMatrixLayout_t a,
 
 // Runs a job, in stream order.
 void lt_run(const void *args);
+// From now on lt_cold's products are counted.
+void lt_run_cold(void);

@@ -301,6 +301,17 @@ cudaError_t cudaMemsetAsync(void *to, int with, size_t bytes, cudaStream_t strea
     return fake_error(rc);
 }
 
+cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int with, size_t width, size_t height,
+                              cudaStream_t stream)
+{
+    cudaError_t rc = width > pitch ? cudaErrorInvalidValue : cudaSuccess;
+    fake_lock();
+    for (size_t row = 0; row < height && !rc; row++)
+        rc = fill_async((char *)to + row * pitch, with, width, fake_stream(stream));
+    fake_unlock();
+    return fake_error(rc);
+}
+
 // The legacy stream's: all that other streams have stays where it is, for ours never wait for it.
 cudaError_t cudaMemset(void *to, int with, size_t bytes)
 {

@@ -2,62 +2,7 @@
 // Which of cuBLASLt's algorithms a product gets on the emulated CUDA device: the fastest of those
 // that may be used, what is remembered and agreed on, and that what one device may use never
 // becomes another's.
-#include "tests/cuda/products.h"
-#include "tests/support/temp_folder.h"
-
-static char folder[TEMP_FOLDER_MAX];
-
-static int with_folder(void **state)
-{
-    (void)state;
-    scene("");
-    return temp_folder_make(folder, "choices");
-}
-
-static int without_folder(void **state)
-{
-    (void)state;
-    scene("");
-    return temp_folder_remove(folder);
-}
-
-struct choosing {
-    const char *cache, *scene, *import;
-    bool whatever, time; // whatever: not deterministic
-    size_t scratch;
-    int offset;
-    enum dtype dtype;
-};
-
-// What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
-static int choice(const struct choosing *h, struct buf *text)
-{
-    const int offset[OP_MAX_IN + OP_MAX_OUT] = {h->offset, h->offset, h->offset};
-    enum dtype t = h->dtype ? h->dtype : DT_F32;
-    struct arena a = {0};
-    struct rig_case c;
-    struct rig r;
-    struct placed p;
-    struct err e = {0};
-    double *want[OP_MAX_OUT];
-    scene(h->scene ? h->scene : "");
-    device_open(&r, h->cache, !h->whatever);
-    product_case(&c, &a, "ik,kj->ij", even, t, t);
-    rig_reference(&c, &a, want);
-    place_case(&r, &p, &c, offset, h->scratch);
-    if (h->import && r.backend->choice->read(r.device, h->import, &e))
-        fail_msg("%s", e.text);
-    tune(&r, &p, h->time);
-    run(&r, &p);
-    rig_compare("tuned", result(&r, &p.call.out[0], &a), want[0], 16 * 24,
-                t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
-    exported(&r, text);
-    release(&r, &p);
-    r.backend->device.close(r.device);
-    arena_clear(&a);
-    scene("");
-    return chosen(buf_str(text), "16x24x32");
-}
+#include "tests/cuda/choosing.h"
 
 static void the_clock_decides_among_what_may_be_used(void **state)
 {
@@ -89,45 +34,6 @@ static void the_clock_decides_among_what_may_be_used(void **state)
             fail_msg("case %zu chose %d, not %d", i, got, cases[i].want);
     }
     buf_clear(&text);
-}
-
-// What choice() says on standard error, for free().
-static char *said_by(const struct choosing *how)
-{
-    struct buf text = {0};
-    char *said = calloc(1, 1 << 16);
-    FILE *to = tmpfile();
-    int kept = dup(STDERR_FILENO);
-    assert_true(said && to && kept >= 0 && dup2(fileno(to), STDERR_FILENO) >= 0);
-    choice(how, &text);
-    assert_true(dup2(kept, STDERR_FILENO) >= 0);
-    close(kept);
-    rewind(to);
-    size_t n = fread(said, 1, (1 << 16) - 1, to);
-    assert_true(n > 0);
-    fclose(to);
-    buf_clear(&text);
-    return said;
-}
-
-struct told { // of a choice
-    char place[16];
-    int of, id, tile, stages, split, cluster, swizzle, option;
-    double us, first; // first 0: the library named none
-};
-
-static struct told find_choice(const char *said)
-{
-    struct told t = {.first = 0};
-    const char *at = strstr(said, ": chosen ");
-    if (!at || sscanf(at,
-                      ": chosen %15s of %d (id %d, tile %d, stages %d, split %d, cluster %d, "
-                      "swizzle %d, option %d): %lf us, the library's first %lf us",
-                      t.place, &t.of, &t.id, &t.tile, &t.stages, &t.split, &t.cluster, &t.swizzle,
-                      &t.option, &t.us, &t.first) < 10)
-        fail_msg("it said: %s", said);
-    assert_null(strstr(at + 1, ": chosen "));
-    return t;
 }
 
 // Where the choice is among those that the library named and that may be used, and what it and the
@@ -396,139 +302,6 @@ static void choices_that_make_no_sense_here_are_settled_anew(void **state)
     buf_clear(&back);
 }
 
-// ---- beyond what the library names -------------------------------------------------------------
-
-// As cublasLt.h numbers them.
-enum { TILED = 48, TILE_64X64 = 15, TILE_128X128 = 20, STAGES_4 = 16, PAIRS = 3 };
-
-// The fake's tiled algorithm is fastest with 128 x 128 tiles of 4 stages, in clusters of 2, swizzled:
-// 2 units and a tenth for its one part; with parts added in place half of that, and with option 1 0.7
-// of it. Tiles of 128 x 64 would beat them all and cannot be started.
-static void configurations_that_the_library_did_not_name_are_found(void **state)
-{
-    static const struct {
-        struct choosing how;
-        int split, option;
-        double us;
-    } cases[] = {
-        {{.time = true, .scratch = SCRATCH, .scene = "lt_tiles"}, 1, 0, 2.2},
-        {{.time = true, .scratch = SCRATCH, .scene = "lt_tiles", .dtype = DT_BF16}, 1, 0, 2.2},
-        // Parts that are added in an order of their own, and options that nobody documents, are for
-        // a device that need not be deterministic; bf16 results may not be added in place anywhere.
-        {{.time = true, .scratch = SCRATCH, .scene = "lt_tiles", .whatever = true}, 2, 1, 0.7},
-        {{.time = true,
-          .scratch = SCRATCH,
-          .scene = "lt_tiles",
-          .whatever = true,
-          .dtype = DT_BF16},
-         1,
-         1,
-         1.54},
-        // The library names nothing at all.
-        {{.time = true, .scratch = SCRATCH, .scene = "lt_tiles,lt_none"}, 1, 0, 2.2},
-    };
-    (void)state;
-    setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char *said = said_by(&cases[i].how), *again = said_by(&cases[i].how);
-        struct told t = find_choice(said), second = find_choice(again);
-        assert_string_equal(t.place, "enumerated");
-        assert_int_equal(t.id, TILED);
-        assert_int_equal(t.tile, TILE_128X128);
-        assert_int_equal(t.stages, STAGES_4);
-        assert_int_equal(t.split, cases[i].split);
-        assert_int_equal(t.cluster, PAIRS);
-        assert_int_equal(t.swizzle, 1);
-        assert_int_equal(t.option, cases[i].option);
-        assert_true(t.us > cases[i].us && t.us < cases[i].us * 1.1 + 1);
-        assert_true((t.first > 0) == (strstr(cases[i].how.scene, "lt_none") == NULL));
-        assert_memory_equal(&t, &second, sizeof t);
-        free(said);
-        free(again);
-    }
-    unsetenv("WEFT_CUDA_ENUMERATE");
-}
-
-// Time for about a third of the configurations: going from the fastest to those beside it gets there.
-// Time for one: the best of those named, or that one. No time, of a product or of all: none. The
-// host's time counts too, so the fake device's is long beside it, and one may become none.
-static void configurations_are_timed_until_the_time_is_over(void **state)
-{
-    static const struct {
-        const char *ms, *all;
-        int most, tile; // configurations; -1: any number, any tile
-    } cases[] = {
-        {"1400", "60000", -1, TILE_128X128}, {"3", "60000", 1, -1},         {"60000", "3", 1, -1},
-        {"60000", "0", 0, TILE_64X64},       {"0", "60000", 0, TILE_64X64},
-    };
-    const struct choosing how = {
-        .time = true, .scratch = SCRATCH, .scene = "lt_tiles,lt_slow:2000"};
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        setenv("WEFT_CUDA_ENUMERATE", cases[i].ms, 1);
-        setenv("WEFT_CUDA_ENUMERATE_ALL", cases[i].all, 1);
-        char *said = said_by(&how);
-        struct told t = find_choice(said);
-        if (!cases[i].most == (strstr(said, "library's 6, until the time was over") != NULL))
-            fail_msg("case %zu said: %s", i, said);
-        if (cases[i].most == 1 && !strstr(said, ": 0 configurations"))
-            assert_non_null(strstr(said, ": 1 configurations"));
-        if (cases[i].tile >= 0)
-            assert_int_equal(t.tile, cases[i].tile);
-        if (i == 0) // all of it, not the tile alone
-            assert_true(t.stages == STAGES_4 && t.cluster == PAIRS && t.swizzle == 1);
-        free(said);
-    }
-    unsetenv("WEFT_CUDA_ENUMERATE");
-    unsetenv("WEFT_CUDA_ENUMERATE_ALL");
-}
-
-// None of them passes the library's check, or none can be started: the best of those named stays.
-static void configurations_that_do_not_run_leave_what_the_library_named(void **state)
-{
-    static const char *const scenes[] = {"lt_tiles,lt_unfit", "lt_tiles,lt_broken"};
-    (void)state;
-    setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
-    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
-        struct choosing how = {.time = true, .scratch = SCRATCH, .scene = scenes[i]};
-        char *said = said_by(&how);
-        assert_int_equal(find_choice(said).id, ALIGNED);
-        assert_non_null(strstr(said, ": 0 configurations timed"));
-        free(said);
-    }
-    unsetenv("WEFT_CUDA_ENUMERATE");
-}
-
-// As a training that is resumed takes it from its checkpoint, and a later one from the disk: neither
-// times anything. A device that enumerates is another owner.
-static void an_enumerated_choice_stands_when_a_training_goes_on(void **state)
-{
-    struct choosing first = {
-        .cache = folder, .time = true, .scratch = SCRATCH, .scene = "lt_tiles"};
-    struct choosing later = first;
-    struct buf text = {0}, back = {0};
-    struct rig r;
-    struct err e = {0};
-    (void)state;
-    setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
-    assert_int_equal(choice(&first, &text), TILED);
-    assert_non_null(strstr(buf_str(&text), ", WEFT_CUDA_ENUMERATE=60000\n"));
-    later.scene = "lt_tiles,lt_none"; // nothing is asked for either
-    assert_int_equal(choice(&later, &back), TILED);
-    assert_string_equal(buf_str(&text), buf_str(&back));
-    later.cache = NULL;
-    later.time = false;
-    later.import = buf_str(&text);
-    assert_int_equal(choice(&later, &back), TILED);
-    assert_string_equal(buf_str(&text), buf_str(&back));
-    unsetenv("WEFT_CUDA_ENUMERATE");
-    device_open(&r, NULL, true);
-    assert_int_equal(r.backend->choice->read(r.device, buf_str(&text), &e), ERR_UNSUPPORTED);
-    r.backend->device.close(r.device);
-    buf_clear(&text);
-    buf_clear(&back);
-}
-
 int main(void)
 {
     if (!find_twin())
@@ -538,10 +311,6 @@ int main(void)
         CASE(the_clock_decides_among_what_may_be_used),
         CASE(a_candidate_that_declined_fails_nobody_else),
         CASE(the_log_tells_what_the_librarys_order_is_worth),
-        CASE(configurations_that_the_library_did_not_name_are_found),
-        CASE(configurations_are_timed_until_the_time_is_over),
-        CASE(configurations_that_do_not_run_leave_what_the_library_named),
-        CASE(an_enumerated_choice_stands_when_a_training_goes_on),
         CASE(what_was_timed_is_remembered_on_disk),
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
