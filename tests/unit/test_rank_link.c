@@ -12,130 +12,7 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
-#include "common/attempt/page.h"
-#include "common/base/clock.h"
-#include "tests/support/temp_folder.h"
-#include "tests/unit/unit.h"
-#include "worker/rank/lead/rank_join.h"
-#include "worker/rank/lead/solo_leader.h"
-#include "worker/rank/link/rank_link.h"
-
-enum { RANKS_MAX = 4 };
-
-struct team {
-    char dir[64], addr[100];
-    int n;
-    struct assignment plan;
-    struct solo_leader *lead;
-    struct link *link[RANKS_MAX]; // null: not joined, or gone
-    struct progress_page *page[RANKS_MAX];
-    struct assignment got[RANKS_MAX];
-};
-
-static int64_t soon(void)
-{
-    return clock_mono_ns() + 60 * CLOCK_S; // a watchdog: nothing here takes that long
-}
-
-static struct join_who who(struct team *t, int rank)
-{
-    return (struct join_who){rank, t->n, t->plan.epoch, "here", t->plan.key, NULL};
-}
-
-typedef int complete_fn(void *, const struct rank_cores *, struct err *);
-
-// on_met: null where the assignment is complete.
-static void team_lead_by(struct team *t, int n, int64_t join_ns, int64_t hang_ns,
-                         complete_fn *on_met, void *ctx)
-{
-    char path[90];
-    int fd, unix_fd;
-    memset(t, 0, sizeof *t);
-    assert_int_equal(temp_folder_make(t->dir, "link"), 0);
-    t->n = n;
-    t->plan.ranks = n;
-    t->plan.epoch = 3;
-    t->plan.host = "here";
-    t->plan.job_text = "name: x\n";
-    t->plan.base_dir = "/";
-    t->plan.job_hash = "h";
-    t->plan.store = "/ckpt";
-    t->plan.restore = "step-00000004.e2";
-    t->plan.restore_step = 4;
-    t->plan.hang_after_ns = hang_ns;
-    memset(t->plan.key, 7, sizeof t->plan.key);
-    snprintf(path, sizeof path, "%s/sock", t->dir);
-    snprintf(t->addr, sizeof t->addr, "unix:%s", path);
-    assert_int_equal(join_listen_unix(path, &unix_fd, NULL), 0);
-    struct solo_leader_config c = {.assignment = &t->plan,
-                                   .unix_fd = unix_fd,
-                                   .tcp_fd = -1,
-                                   .dir = t->dir,
-                                   .page_dir = t->dir,
-                                   .keep = 2,
-                                   .join_ns = join_ns,
-                                   .on_met = on_met,
-                                   .met_ctx = ctx};
-    assert_int_equal(solo_leader_start(&c, &t->lead, &fd, NULL), 0);
-    struct link_options o = {.fd = fd, .host = "here"};
-    assert_int_equal(link_open(&o, &t->link[0], NULL), 0);
-}
-
-static void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
-{
-    team_lead_by(t, n, join_ns, hang_ns, NULL, NULL);
-}
-
-static void team_join_with(struct team *t, int rank, int cores)
-{
-    int fd;
-    struct rank_cores own = {.cores = cores};
-    struct join_who w = who(t, rank);
-    w.cores = &own;
-    assert_int_equal(join_connect(t->addr, &w, soon(), &fd, NULL), 0);
-    struct link_options o = {.fd = fd, .host = "here"};
-    assert_int_equal(link_open(&o, &t->link[rank], NULL), 0);
-}
-
-static void team_join(struct team *t, int rank)
-{
-    team_join_with(t, rank, 1);
-}
-
-static void team_assign(struct team *t, int rank)
-{
-    char path[100];
-    assert_int_equal(link_assign(t->link[rank], &t->got[rank], soon(), NULL), 0);
-    page_path(t->dir, rank, path, sizeof path);
-    assert_int_equal(page_create(path, rank, &t->page[rank], NULL), 0);
-    link_set_page(t->link[rank], t->page[rank]);
-}
-
-static void team_start(struct team *t, int n, int64_t hang_ns)
-{
-    team_lead(t, n, 60 * CLOCK_S, hang_ns);
-    for (int r = 1; r < n; r++)
-        team_join(t, r);
-    for (int r = 0; r < n; r++)
-        team_assign(t, r);
-}
-
-static void team_end(struct team *t, int code)
-{
-    char path[100];
-    for (int r = t->n - 1; r >= 0; r--)
-        link_close(t->link[r], code, "");
-    solo_leader_stop(t->lead, 10 * CLOCK_S);
-    for (int r = 0; r < t->n; r++) {
-        page_close(t->page[r]);
-        arena_clear(&t->got[r].arena);
-        page_path(t->dir, r, path, sizeof path);
-        unlink(path);
-    }
-    snprintf(path, sizeof path, "%s/sock", t->dir);
-    unlink(path);
-    assert_int_equal(rmdir(t->dir), 0);
-}
+#include "tests/unit/rank_team.h"
 
 static void every_rank_gets_its_assignment(void **state)
 {
@@ -318,6 +195,50 @@ static void a_key_has_one_writer_and_wakes_who_waits(void **state)
     assert_int_equal(link_kv_get(t.link[1], "nobody", g.value, sizeof g.value,
                                  clock_mono_ns() + 50 * CLOCK_MS, NULL),
                      ERR_TIMEOUT);
+    team_end(&t, 0);
+}
+
+struct waiter {
+    struct link *link;
+    struct progress_page *page;
+    char value[32];
+    int rc;
+};
+
+static void *await_key(void *arg)
+{
+    struct waiter *w = arg;
+    w->rc = link_kv_await(w->link, "slow/0", w->value, sizeof w->value, w->page, NULL);
+    return NULL;
+}
+
+// However long another rank takes: the one that waits asks once, and its page goes on.
+static void who_waits_for_a_key_without_an_end_shows_that_it_lives(void **state)
+{
+    (void)state;
+    struct team t;
+    struct page_view before, now;
+    team_start(&t, 2, 0);
+    struct waiter w = {.link = t.link[1], .page = t.page[1]};
+    pthread_t thread;
+    page_read(w.page, &before);
+    assert_int_equal(pthread_create(&thread, NULL, await_key, &w), 0);
+    for (int64_t end = soon(); clock_mono_ns() < end;) {
+        page_read(w.page, &now);
+        if (now.ops >= before.ops + 2)
+            break;
+        clock_sleep_ms(10);
+    }
+    assert_true(now.ops >= before.ops + 2);
+    assert_false(page_view_equal(&before, &now));
+    assert_int_equal(link_kv_put(t.link[0], "slow/0", "measured", NULL), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.rc, 0);
+    assert_string_equal(w.value, "measured");
+    assert_int_equal(pthread_create(&thread, NULL, await_key, &w),
+                     0); // what is there is had at once
+    pthread_join(thread, NULL);
+    assert_int_equal(w.rc, 0);
     team_end(&t, 0);
 }
 
@@ -678,6 +599,7 @@ int main(void)
         cmocka_unit_test(garbage_from_a_stranger_disturbs_nobody),
         cmocka_unit_test(a_second_rank_1_and_another_epoch_are_refused),
         cmocka_unit_test(a_key_has_one_writer_and_wakes_who_waits),
+        cmocka_unit_test(who_waits_for_a_key_without_an_end_shows_that_it_lives),
         cmocka_unit_test(a_barrier_opens_when_all_came_and_names_who_is_missing),
         cmocka_unit_test(differing_plans_stop_the_attempt_before_its_first_step),
         cmocka_unit_test(a_failed_rank_is_named_to_all_with_its_reason),

@@ -555,6 +555,8 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
 
 // ---- bootstrap ----
 
+#define ALIVE_NS CLOCK_S // between two signs of life of one that waits without a deadline
+
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e)
 {
     const struct answer_key about = {ANSWER_PUT, key, 0};
@@ -566,15 +568,37 @@ int link_kv_put(struct link *l, const char *key, const char *value, struct err *
     return wait_answer(l, &about, ERR_EXISTS, NULL, 0, 0, e);
 }
 
-int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
-                struct err *e)
+static void ask_for_key(struct link *l, const char *key)
 {
-    const struct answer_key about = {ANSWER_VALUE, key, 0};
     FRAME_BODY(body, KvGet, kv_get);
     body.key = frame_text(key);
     FRAME(f, KV_GET, kv_get, &body);
     send_frame(l, &f);
+}
+
+int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
+                struct err *e)
+{
+    const struct answer_key about = {ANSWER_VALUE, key, 0};
+    ask_for_key(l, key);
     return wait_answer(l, &about, ERR_NOTFOUND, value, size, deadline_ns, e);
+}
+
+int link_kv_await(struct link *l, const char *key, char *value, size_t size,
+                  struct progress_page *page, struct err *e)
+{
+    const struct answer_key about = {ANSWER_VALUE, key, 0};
+    int rc = ERR_TIMEOUT;
+    ask_for_key(l, key);
+    while (rc == ERR_TIMEOUT) {
+        struct err late = {0};
+        rc = wait_answer(l, &about, ERR_NOTFOUND, value, size, clock_mono_ns() + ALIVE_NS, &late);
+        if (rc && rc != ERR_TIMEOUT)
+            return err_set(e, rc, "%s", late.text);
+        if (page)
+            page_alive(page);
+    }
+    return 0;
 }
 
 int link_world_put(void *ctx, const char *key, const char *value, struct err *e)

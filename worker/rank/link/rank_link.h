@@ -59,6 +59,11 @@ bool link_stop_requested(const struct link *l);
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e);
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e);
+// link_kv_get for what may take any time, as long as whoever is to put it lives: no deadline, and the
+// page (null: none) says meanwhile that this rank is alive, so that a rank which waits is not taken
+// for the one that hangs.
+int link_kv_await(struct link *l, const char *key, char *value, size_t size,
+                  struct progress_page *page, struct err *e);
 // link_kv_put and link_kv_get in the shape of world_options.put and .get; ctx is the link.
 int link_world_put(void *ctx, const char *key, const char *value, struct err *e);
 int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,

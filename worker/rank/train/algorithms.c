@@ -7,13 +7,8 @@
 #include <string.h>
 
 #include "common/attempt/board.h"
-#include "common/attempt/leader.h"
-#include "common/base/clock.h"
 #include "common/base/log.h"
 
-// Measuring takes as long as the driver and the products need; meanwhile the measuring rank's page
-// stands still.
-#define WAIT_NS (LEADER_STILL_S * CLOCK_S)
 enum { KEY = 64, CHUNK = 3000 };
 _Static_assert(1 + CHUNK < BOARD_VALUE_MAX, "a piece fits a value of the board");
 static const char HEADER[] = "algorithms ";
@@ -37,13 +32,16 @@ static int put_text(struct link *l, const char *name, int i, const char *text, s
     return rc;
 }
 
-static int get_text(struct link *l, const char *name, int i, struct buf *to, struct err *e)
+// Waits as long as the rank that is to put the text lives: measuring takes its time, the more where
+// a switch asks for other algorithms than the library names. Should that rank hang, its page stands
+// still and its leader ends the attempt.
+static int get_text(const struct algorithms_options *o, const char *name, int i, struct buf *to,
+                    struct err *e)
 {
     char key[KEY], value[BOARD_VALUE_MAX];
-    int64_t deadline = clock_mono_ns() + WAIT_NS;
     for (int piece = 0;; piece++) {
         snprintf(key, sizeof key, "algorithms/%s/%d/%d", name, i, piece);
-        int rc = link_kv_get(l, key, value, sizeof value, deadline, e);
+        int rc = link_kv_await(o->link, key, value, sizeof value, o->page, e);
         if (rc)
             return rc;
         buf_puts(to, value[0] ? value + 1 : "");
@@ -120,7 +118,7 @@ static int make_plan(const struct algorithms_options *o, struct buf *plan, struc
     int rc = owners ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
     for (int r = 0; r < o->ranks && !rc; r++) {
         struct buf text = {0};
-        rc = get_text(o->link, "device", r, &text, e);
+        rc = get_text(o, "device", r, &text, e);
         owners[r] = strdup(buf_str(&text));
         PRE(owners[r]);
         buf_clear(&text);
@@ -146,7 +144,7 @@ static int get_plan(const struct algorithms_options *o, struct buf *plan, struct
     int rc = put_text(o->link, "device", o->rank, owner, e);
     if (rc)
         return rc;
-    return o->rank == 0 ? make_plan(o, plan, e) : get_text(o->link, "plan", 0, plan, e);
+    return o->rank == 0 ? make_plan(o, plan, e) : get_text(o, "plan", 0, plan, e);
 }
 
 // ---- agreeing ----------------------------------------------------------------------------------
@@ -170,7 +168,7 @@ static int agree_with_ranks(const struct algorithms_options *o, struct buf *reco
             if (!rc)
                 rc = put_text(o->link, "text", i, buf_str(&text), e);
         } else {
-            rc = get_text(o->link, "text", i, &text, e);
+            rc = get_text(o, "text", i, &text, e);
             if (!rc)
                 rc = import_sections(o, buf_str(&text), NULL, e);
         }

@@ -12,6 +12,9 @@
 //
 // A rank that measures knows what was chosen before it, so a product that two stages have is
 // computed by one algorithm. A text of another device model is not used, but goes into the record.
+// A rank that waits for one that measures does so without an end, and its page goes on; the page of
+// one that measures goes on from product to product.
+//
 // The record of a checkpoint comes first; what of it is not available any more is logged as a
 // change of numerics.
 #pragma once
@@ -25,6 +28,7 @@ struct algorithms_options {
     struct exec *exec; // before anything of value lies in its memory
     const struct compiled *compiled;
     struct link *link;
+    struct progress_page *page; // says that a rank which waits lives; may be null
     int rank, ranks;
     const char *before; // the record of the checkpoint that is restored; null: none
 };

@@ -306,6 +306,7 @@ static int open_algorithms(struct trainer *t, struct err *e)
                                    .exec = t->exec,
                                    .compiled = &t->compiled,
                                    .link = t->link,
+                                   .page = a->page,
                                    .rank = a->rank,
                                    .ranks = a->ranks};
     if (!o.backend->choice)
