@@ -100,13 +100,13 @@ class Result:
             yield f"all calls of a step, one after the other: {step / 1000:.3f} ms"
 
     def sweep_lines(self, part, kind, columns):
-        """An op a line; its time with so many MiB a column."""
+        """An op a line; its time under a value of the switch a column."""
         order = "in order" if SWEPT[kind].fixed == "true" else "any order"
         most = sorted(columns, key=lambda c: int(c.split()[0]))
         rows = {r["name"]: r["calls"] for mib in most for r in columns[mib]}
         us = {(mib, r["name"]): r["p50"] for mib in most for r in columns[mib]}
         yield ""
-        yield (f"Scratch of {kind} of {SIZES[part[6:]].name} {part[6:]}, sums {order}: us a call where so many MiB are offered; "
+        yield (f"{SWEPT[kind].switch} of {kind} of {SIZES[part[6:]].name} {part[6:]}, sums {order}: us a call {SWEPT[kind].told}; "
                "own: no library served it")
         yield f"{'op':58} {'calls':>5}" + "".join(f" {mib:>10}" for mib in most)
         for name, calls in rows.items():

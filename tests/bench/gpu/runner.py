@@ -15,6 +15,9 @@ APART = re.compile(r" cuda (?:\S+=\S+ )*(.*): a kernel of its own behind the pro
 # What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
 FELL_BACK = re.compile(r"(our own kernels serve it|the library declined)(?!.*WEFT_CUDA_)")
 
+# What it logs of a configuration whose numbers were wrong, or that ended a process: it was not chosen.
+DROPPED = re.compile(r"(wrong numbers of a configuration|a configuration that ended a process|a configuration is left out)")
+
 
 class Failed(Exception):
     """Why, and what was said to stdout before."""
@@ -37,9 +40,9 @@ def reason(text):
     return ("out of memory: " if memory else "") + said[:200]
 
 
-def fallen(text):
-    """The lines that tell of a call that the libraries did not serve."""
-    return list(dict.fromkeys(line.strip() for line in text.splitlines() if FELL_BACK.search(line)))
+def fallen(text, of=FELL_BACK):
+    """The lines that tell of a call that the libraries did not serve; or of something else."""
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if of.search(line)))
 
 
 def chosen(text):
@@ -64,7 +67,7 @@ class Runner:
         ours = os.environ.get("WEFT_LIBRARIES")
         self.weft_env = {"WEFT_BACKEND_DIR": str(o.bundle), **self.env, **({"LD_LIBRARY_PATH": ours} if ours else {})}
         self.arch = None  # of the device, "90"
-        self.fell_back, self.chosen = [], []  # by the program that ran last
+        self.fell_back, self.dropped, self.chosen = [], [], []  # by the program that ran last
         cache.mkdir()
 
     def keep(self, command, text):
@@ -92,7 +95,7 @@ class Runner:
                 p.wait()
         out, err = (f.read_text(errors="replace") for f in said)
         self.keep(command, out + err)
-        self.fell_back, self.chosen = fallen(err), chosen(err)
+        self.fell_back, self.dropped, self.chosen = fallen(err), fallen(err, DROPPED), chosen(err)
         if late and p.returncode:
             raise Failed(f"not done after {limit:.0f} s", out)
         if p.returncode:
