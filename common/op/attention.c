@@ -190,7 +190,7 @@ size_t attention_library_bytes(const struct op_call *c)
     PRE(!attention_operands(c->op, c->nin, &o));
     struct attention_place q = attention_place(c, &o, ATTENTION_Q);
     struct attention_place k = attention_place(c, &o, ATTENTION_K);
-    if (!c->attr->in_order || o.step >= 0 || q.rows != k.rows)
+    if (c->in[0].dtype != DT_BF16 || !c->attr->in_order || o.step >= 0 || q.rows != k.rows)
         return 0;
     size_t heads = (size_t)(q.batch * q.heads), seq = (size_t)q.rows;
     size_t r = o.kr < 0 ? 0 : (size_t)c->in[o.kr].shape.dim[2], d = (size_t)q.width + r;

@@ -66,16 +66,16 @@ struct attention_room {
 };
 struct attention_room attention_room(const struct op_call *c);
 
-// ---- scratch on CUDA: by shapes alone, since which kernel serves a call is decided there ----
+// ---- scratch on CUDA: by shapes and dtype: which kernel serves a call is decided there ----
 
 // The scratch of our own kernels. Forward needs none. A gradient keeps a float for each row of
 // queries: Σ y·dy. Behind them lie, where there is a kr, its gradients by the key heads,
 // [b, t, g, r].
 size_t attention_own_bytes(const struct op_call *c);
 
-// The scratch of a library's kernels. 0: the library does not serve the call, because its positions
-// are not in order, it has dropout, queries and keys differ in number, or one head needs more than
-// ATTENTION_HEAD_BYTES. (The library serves bf16 alone; dtypes are not looked at here.)
+// The scratch of a library's kernels. 0: the library does not serve the call, because it is not in
+// bf16, its positions are not in order, it has dropout, queries and keys differ in number, or one
+// head needs more than ATTENTION_HEAD_BYTES.
 //
 // Forward with one pair of scores needs but a few bytes. For each head that a gradient works on at
 // a time it keeps a float for each row, either a bf16 score for each pair or dq in f32, and dk and

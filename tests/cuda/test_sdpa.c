@@ -114,6 +114,7 @@ static struct op_call call_of(enum op op, const struct op_attr *attr, int64_t ba
 {
     struct op_call c = {.op = op, .attr = attr, .nin = op == OP_ATTENTION ? 5 : 8};
     c.in[0].shape = c.in[1].shape = c.in[2].shape = (struct shape){4, {batch, seq, heads, d}};
+    c.in[0].dtype = c.in[1].dtype = c.in[2].dtype = DT_BF16;
     return c;
 }
 
@@ -128,6 +129,8 @@ static void scratch_is_a_few_numbers_a_row_and_some_heads_squares(void **state)
     assert_int_equal(attention_own_bytes(&c), 0);
     c = call_of(OP_ATTENTION, &in_order, 2, 100, 3, 8);
     assert_int_equal(attention_library_bytes(&c), 16384);
+    c.in[0].dtype = c.in[1].dtype = c.in[2].dtype = DT_F32; // none serves it
+    assert_int_equal(attention_library_bytes(&c), 0);
     // A head: a number a row, 128 · 128 scores in bf16.
     c = call_of(OP_ATTENTION_GRAD, &in_order, 2, 100, 3, 8);
     assert_int_equal(attention_library_bytes(&c), 6 * (100 * 4 + 32768) + 16384);

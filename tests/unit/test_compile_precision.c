@@ -343,6 +343,29 @@ static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
     }
 }
 
+// A library serves attention in bf16 alone. Here 64 heads' gradients would have 256 + 16,384 bytes
+// each and get the 1 MiB that the job lets a library have, and 16 KiB beside it; in f32 that is for
+// products, and our own kernels' numbers, a float a row, have room in it.
+static void room_for_a_librarys_attention_is_only_planned_where_it_serves(void **state)
+{
+    static const struct {
+        const char *precision;
+        uint64_t scratch;
+    } cases[] = {{"compute: f32", 1 << 20}, {"compute: bf16", (1 << 20) + (16 << 10)}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fixture f;
+        const char *job = decoder_long("program: gpt2, embed: 64, heads: 8, head_dim: 8, mlp: 64",
+                                       64, "dp: 1", 1, "", "");
+        compile_text(&f, with(job, cases[i].precision), 0);
+        f.job.resources.kind = JOB_CUDA;
+        f.job.resources.scratch = 1; // MiB
+        assert_int_equal(compile_again(&f), 0);
+        assert_int_equal(f.c.memory.workspace, cases[i].scratch);
+        fixture_clear(&f);
+    }
+}
+
 // The CPU widens bf16 for its products, CUDA keeps room for a library's algorithm; and a plan says
 // by its hash what it is for.
 static void scratch_is_that_of_the_backend(void **state)
@@ -460,6 +483,7 @@ int main(void)
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
         cmocka_unit_test(tf32_marks_products_alone_and_changes_no_dtype),
         cmocka_unit_test(a_plan_tells_what_a_step_run_twice_may_come_to),
+        cmocka_unit_test(room_for_a_librarys_attention_is_only_planned_where_it_serves),
         cmocka_unit_test(scratch_is_that_of_the_backend),
         cmocka_unit_test(every_model_builds_whatever_its_data_are),
         cmocka_unit_test(operands_of_two_dtypes_do_not_pass),

@@ -67,28 +67,20 @@ int experts_infer_slots(const struct graph *g, const struct node *n, struct err 
     return want_dtypes(g, n, want, 5, e);
 }
 
-static size_t count_workspace_slots(const struct node *n, const struct shape *in,
-                                    const struct shape *out, size_t (*each)(const struct route *r))
+static size_t count_workspace_slots(const struct op_call *c, size_t (*each)(const struct route *r))
 {
-    struct op_call c = {.attr = &n->attr};
     struct route route;
-    for (int k = 0; k < n->nin; k++)
-        c.in[k].shape = in[k];
-    for (int k = 0; k < n->nout; k++)
-        c.out[k].shape = out[k];
-    return route_of(&c, &route) ? (size_t)route.groups * each(&route) : 0;
+    return route_of(c, &route) ? (size_t)route.groups * each(&route) : 0;
 }
 
-size_t experts_workspace_slots_cpu(const struct node *n, const struct shape *in,
-                                   const struct shape *out)
+size_t experts_workspace_slots_cpu(const struct op_call *c)
 {
-    return count_workspace_slots(n, in, out, route_scratch_cpu);
+    return count_workspace_slots(c, route_scratch_cpu);
 }
 
-size_t experts_workspace_slots_cuda(const struct node *n, const struct shape *in,
-                                    const struct shape *out)
+size_t experts_workspace_slots_cuda(const struct op_call *c)
 {
-    return count_workspace_slots(n, in, out, route_scratch_cuda);
+    return count_workspace_slots(c, route_scratch_cuda);
 }
 
 // The operand, inputs first, that lies by places.

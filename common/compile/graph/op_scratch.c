@@ -8,111 +8,102 @@
 #include "common/op/gemm.h"
 #include "common/op/parts.h"
 
-size_t scratch_gemm(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_gemm(const struct op_call *c)
 {
-    (void)in;
-    (void)out;
-    return n->attr.scratch ? (size_t)n->attr.scratch : GEMM_WORKSPACE;
+    return c->attr->scratch ? (size_t)c->attr->scratch : GEMM_WORKSPACE;
 }
 
-size_t scratch_chunks(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_chunks(const struct op_call *c)
 {
-    (void)n;
-    (void)out;
-    int64_t count = shape_count(&in[0]);
+    int64_t count = shape_count(&c->in[0].shape);
     return sizeof(double) * (size_t)(count < OP_CHUNKS ? count : OP_CHUNKS);
 }
 
 // Scratch for sums of columns, which an accelerator makes in parts too.
-size_t scratch_columns(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_columns(const struct op_call *c)
 {
     int64_t rows = 1;
-    for (int d = 0; d < in[0].n; d++) {
+    for (int d = 0; d < c->in[0].shape.n; d++) {
         bool kept = false;
-        for (int k = 0; k < out[0].n; k++)
-            kept = kept || n->attr.label[1][k] == n->attr.label[0][d];
-        rows *= kept ? 1 : in[0].dim[d];
+        for (int k = 0; k < c->out[0].shape.n; k++)
+            kept = kept || c->attr->label[1][k] == c->attr->label[0][d];
+        rows *= kept ? 1 : c->in[0].shape.dim[d];
     }
-    size_t chunks = scratch_chunks(n, in, out), parts = parts_bytes(rows, shape_count(&out[0]));
+    size_t chunks = scratch_chunks(c), parts = parts_bytes(rows, shape_count(&c->out[0].shape));
     return parts > chunks ? parts : chunks;
 }
 
 // What its SUM asks for alone; the product comes before it and has the same scratch.
-size_t scratch_matmul_sum(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_matmul_sum(const struct op_call *c)
 {
-    return scratch_chunks(n, &in[gemm_summed(&n->attr, &in[0])], out);
+    const struct op_call sum = {.in = {c->in[gemm_summed(c->attr, &c->in[0].shape)]}};
+    return scratch_chunks(&sum);
 }
 
-size_t scratch_matmul_sum_cuda(const struct node *n, const struct shape *in,
-                               const struct shape *out)
+size_t scratch_matmul_sum_cuda(const struct op_call *c)
 {
-    int of = gemm_summed(&n->attr, &in[0]);
-    struct node sum = {.attr = n->attr};
-    memcpy(sum.attr.label[0], n->attr.label[of], sizeof sum.attr.label[0]);
-    memcpy(sum.attr.label[1], n->attr.label[3], sizeof sum.attr.label[1]);
-    size_t columns = scratch_columns(&sum, &in[of], &out[1]), product = scratch_gemm(n, in, out);
+    int of = gemm_summed(c->attr, &c->in[0].shape);
+    struct op_attr attr = *c->attr;
+    struct op_call sum = {.attr = &attr, .in = {c->in[of]}, .out = {c->out[1]}};
+    memcpy(attr.label[0], c->attr->label[of], sizeof attr.label[0]);
+    memcpy(attr.label[1], c->attr->label[3], sizeof attr.label[1]);
+    size_t columns = scratch_columns(&sum), product = scratch_gemm(c);
     return columns > product ? columns : product;
 }
 
-struct op_call attention_call(const struct node *n, const struct shape *in)
+size_t scratch_attention(const struct op_call *c)
 {
-    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
-    for (int k = 0; k < n->nin; k++)
-        c.in[k].shape = in[k];
-    return c;
+    return sizeof(float) * (size_t)attention_room(c).floats;
 }
 
-size_t scratch_attention(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_attention_cuda(const struct op_call *c)
 {
-    struct op_call c = attention_call(n, in);
-    (void)out;
-    return sizeof(float) * (size_t)attention_room(&c).floats;
-}
-
-size_t scratch_attention_cuda(const struct node *n, const struct shape *in, const struct shape *out)
-{
-    struct op_call c = attention_call(n, in);
-    (void)out;
-    size_t own = attention_own_bytes(&c), library = attention_library_bytes(&c);
+    size_t own = attention_own_bytes(c), library = attention_library_bytes(c);
     return own > library ? own : library;
 }
 
-// A mean and a scale for each row.
-size_t scratch_norm(const struct node *n, const struct shape *in, const struct shape *out)
+static int64_t count_columns(const struct op_call *c)
 {
-    (void)n;
-    (void)out;
-    return 2 * sizeof(float) * (size_t)(shape_count(&in[0]) / in[0].dim[in[0].n - 1]);
+    return c->in[0].shape.dim[c->in[0].shape.n - 1];
+}
+
+static int64_t count_rows(const struct op_call *c)
+{
+    return shape_count(&c->in[0].shape) / count_columns(c);
+}
+
+// A mean and a scale for each row.
+size_t scratch_norm(const struct op_call *c)
+{
+    return 2 * sizeof(float) * (size_t)count_rows(c);
 }
 
 // Partial sums of parts of the rows.
-size_t scratch_norm_parts(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_norm_parts(const struct op_call *c)
 {
-    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
-    (void)n;
-    (void)out;
+    int64_t cols = count_columns(c), rows = count_rows(c);
     return sizeof(float) * (size_t)(parts_of_rows(rows, cols) * cols);
 }
 
 // A mean and a scale for each row, or the chunks of a sum.
-size_t scratch_norm_grads(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_norm_grads(const struct op_call *c)
 {
-    size_t stats = scratch_norm(n, in, out), chunks = scratch_chunks(n, in, out);
+    size_t stats = scratch_norm(c), chunks = scratch_chunks(c);
     return stats > chunks ? stats : chunks;
 }
 
 // Partial sums of parts of the rows, all at once or one sum after the other.
-size_t scratch_norm_grads_cuda(const struct node *n, const struct shape *in,
-                               const struct shape *out)
+size_t scratch_norm_grads_cuda(const struct op_call *c)
 {
-    int64_t cols = in[0].dim[in[0].n - 1], rows = shape_count(&in[0]) / cols;
-    size_t sums = (size_t)n->nout - 1, one = scratch_norm_parts(n, in, out);
+    int64_t cols = count_columns(c), rows = count_rows(c);
+    size_t sums = (size_t)c->nout - 1, one = scratch_norm_parts(c);
     size_t all = sizeof(float) * sums * (size_t)(parts_of_norm(rows, cols) * cols);
     return all > one ? all : one;
 }
 
-size_t scratch_embed_grad(const struct node *n, const struct shape *in, const struct shape *out)
+size_t scratch_embed_grad(const struct op_call *c)
 {
-    (void)n;
-    return embed_parts_of(shape_count(&in[0]), out[0].dim[0], out[0].dim[1]).bytes;
+    return embed_parts_of(shape_count(&c->in[0].shape), c->out[0].shape.dim[0],
+                          c->out[0].shape.dim[1])
+        .bytes;
 }

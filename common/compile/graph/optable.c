@@ -323,6 +323,14 @@ static int infer_norm(const struct graph *g, const struct node *n, struct err *e
     return infer_float(g, n, e);
 }
 
+static struct op_call attention_call(const struct node *n, const struct shape *in)
+{
+    struct op_call c = {.op = n->op, .attr = &n->attr, .nin = n->nin};
+    for (int k = 0; k < n->nin; k++)
+        c.in[k].shape = in[k];
+    return c;
+}
+
 // Products of each query with the keys that it sees, for the scores and of the weights with the
 // values; a gradient has two for each of them.
 static double flops_attention(const struct node *n, const struct shape *in, const struct shape *out)
@@ -629,17 +637,11 @@ struct op_attr op_attr_on(const struct graph *g, const struct node *n, const str
 
 size_t op_workspace(const struct op_call *c, enum backend_kind b)
 {
-    struct node n = {.op = c->op, .attr = *c->attr, .nin = c->nin, .nout = c->nout};
-    struct shape in[OP_MAX_IN], out[OP_MAX_OUT];
     struct widen w = {0};
     if (b == BACKEND_CPU)
         widen_of(c, &w);
-    for (int k = 0; k < c->nin; k++)
-        in[k] = c->in[k].shape;
-    for (int k = 0; k < c->nout; k++)
-        out[k] = c->out[k].shape;
     const struct op_row *row = op_row(c->op);
-    return w.bytes + (row->workspace[b] ? row->workspace[b](&n, in, out) : 0);
+    return w.bytes + (row->workspace[b] ? row->workspace[b](c) : 0);
 }
 
 int op_infer(const struct graph *g, const struct node *n, struct err *e)

@@ -21,8 +21,7 @@ struct op_at {
 struct op_row {
     int (*infer)(const struct graph *g, const struct node *n, struct err *e);
     double (*flops)(const struct node *n, const struct shape *in, const struct shape *out);
-    size_t (*workspace[BACKEND_KINDS])(const struct node *n, const struct shape *in,
-                                       const struct shape *out);
+    size_t (*workspace[BACKEND_KINDS])(const struct op_call *c);
     int rows;
     void (*place)(const struct graph *g, const struct node *n, const struct op_at *at,
                   struct op_attr *attr);
