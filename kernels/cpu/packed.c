@@ -20,7 +20,7 @@
 #include "kernels/cpu/simd.h"
 
 _Static_assert(VL == 8 && PACKED_COLUMNS == 2 * VL, "made for AVX2");
-enum { GROUP = 4 }; // panels that are packed together, so that whole cache lines of a row are read
+enum { GROUP = 4 };   // panels of b that are packed together, so that whole lines of a row are read
 enum { FETCHED = 8 }; // rows ahead
 
 static int64_t min_i64(int64_t a, int64_t b)
@@ -112,13 +112,15 @@ VFN void pack_along(const struct packing *p, int width, bool half)
     }
 }
 
-// From rows across the panels: x[i · ld + j].
+// From rows across the panels: x[i · ld + j]. A panel of a is narrower than a cache line: all are made
+// at once, so that a line is read once.
 VFN void pack_across(const struct packing *p, int width, bool half)
 {
     int64_t whole = p->count / width * width, rows = p->depth;
     rows -= width % VL != 0; // of the last row 8 lanes may not be there
-    for (int64_t j0 = 0; j0 < whole; j0 += (int64_t)GROUP * width) {
-        int64_t end = min_i64(j0 + (int64_t)GROUP * width, whole);
+    const int64_t group = width % VL ? whole : (int64_t)GROUP * width;
+    for (int64_t j0 = 0; j0 < whole; j0 += group) {
+        int64_t end = min_i64(j0 + group, whole);
         for (int64_t i = 0; i < rows; i++) {
             for (int64_t j = j0; j < end; j += width) {
                 float *out = p->out + j / width * p->stride + i * width;
