@@ -6,8 +6,8 @@
 #   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what else bench.py takes]
 #
 #   1   150 s  the device; GPT-2 124M with any order of sums, then in order, each with its choices of
-#              algorithms; each op of its step in bf16; what the library makes of what follows a
-#              product; attention's gradient in order; 124M in any order with kernels launched early
+#              algorithms; what the library makes of what follows a product; each op of the step in
+#              bf16; attention's gradient in order; 124M in any order with kernels launched early
 #   2   560 s  the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
 #              order and not; trainings, resume, faults. --from NAME goes on at a program, or at
 #              "real", "models" or "faults"
