@@ -92,7 +92,7 @@ CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce c
 CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c
-# kernels/cpu/vec.c and vec_product.c are compiled once for each, packed.c for AVX2 alone.
+# kernels/cpu/vec.c and vec_product.c are compiled once for each, packed.c for all but the baseline.
 CPU_ISAS    := baseline avx2 avx512
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
@@ -338,10 +338,9 @@ $(call per_isa,$(1)): $(BUILD)/obj/$(1)-%.o: $(1).c
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(VEC_FLAGS) $$(VEC_$$*) -DVEC_ISA=$$* -c $$< -o $$@
 endef
-$(foreach source,kernels/cpu/vec kernels/cpu/vec_product tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source))))
+$(foreach source,kernels/cpu/vec kernels/cpu/vec_product kernels/cpu/packed tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source))))
 
-CPU_VEC_OBJ  += $(BUILD)/obj/kernels/cpu/packed.o
-$(BUILD)/obj/kernels/cpu/packed.o: override CFLAGS += $(VEC_FLAGS) $(VEC_avx2)
+CPU_VEC_OBJ  += $(filter-out %-baseline.o,$(call per_isa,kernels/cpu/packed))
 
 $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommon.a kernels/cpu/export.map
 	$(call say,LD,$@)

@@ -51,7 +51,7 @@ int64_t op_unpadded(const struct op_call *c, int64_t n);
 
 // Which order weft's own kernels add in. It is one more with each release in which some op gives other
 // bits than before, and goes into the numerics record with the libraries' versions.
-enum { KERNELS_VERSION = 5 };
+enum { KERNELS_VERSION = 6 };
 
 // NORM_GRADS as the ops that it is made of, one after the other, with the same scratch.
 int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e);

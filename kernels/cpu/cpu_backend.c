@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/packed.h"
 
 // ---- the device --------------------------------------------------------------------------------
 
@@ -39,9 +38,10 @@ static const struct {
     const struct vec *vec;
     bool (*runs)(void);
     dnnl_cpu_isa_t onednn;
-} sets[] = {{&vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core},
-            {&vec_avx2, has_avx2, dnnl_cpu_isa_avx2},
-            {&vec_baseline, has_baseline, dnnl_cpu_isa_sse41}};
+    packed_multiply multiply;
+} sets[] = {{&vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core, packed_multiply_avx512},
+            {&vec_avx2, has_avx2, dnnl_cpu_isa_avx2, packed_multiply_avx2},
+            {&vec_baseline, has_baseline, dnnl_cpu_isa_sse41, NULL}};
 
 // oneDNN's limit is the process's and must come before its first use: of several devices the first
 // one sets it.
@@ -54,8 +54,10 @@ static int choose_isa(struct device *d, struct err *e)
         allowed |= named;
         if (named)
             dnnl_set_max_cpu_isa(sets[i].onednn);
-        if (!d->vec && allowed && sets[i].runs())
+        if (!d->vec && allowed && sets[i].runs()) {
             d->vec = sets[i].vec;
+            d->multiply = sets[i].multiply;
+        }
     }
     if (d->vec)
         return 0;
@@ -69,16 +71,18 @@ static int device_count(struct err *e)
     return 1;
 }
 
-// WEFT_CPU_PRODUCTS=onednn leaves all products to oneDNN, to compare the two.
+// WEFT_CPU_PRODUCTS=onednn leaves all products to oneDNN, packed takes on AVX-512 all that AVX2
+// takes: to compare them.
 static int open_packed(struct device *d, int threads, struct err *e)
 {
     const char *set = getenv("WEFT_CPU_PRODUCTS");
-    bool onednn = set && strcmp(set, "onednn") == 0;
+    bool onednn = set && strcmp(set, "onednn") == 0, packed = set && strcmp(set, "packed") == 0;
     void *room = NULL;
-    if (set && set[0] && !onednn && strcmp(set, "packed") != 0)
+    if (set && set[0] && !onednn && !packed)
         return err_set(e, ERR_INVALID, "WEFT_CPU_PRODUCTS is '%s': not packed or onednn", set);
-    if (d->vec != &vec_avx2 || onednn)
+    if (!d->multiply || onednn)
         return 0;
+    d->packs_few = d->vec == &vec_avx512 && !packed;
     int rc = memory_host_alloc(d, (size_t)threads * PACKED_FLOATS * sizeof(float), &room, e);
     d->packed = room;
     return rc;
@@ -143,7 +147,10 @@ static void device_info(const struct device *d, struct device_info *out)
     snprintf(out->model, sizeof out->model, "cpu");
     snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
     snprintf(out->libraries, sizeof out->libraries, "kernels %d onednn %d.%d.%d%s", KERNELS_VERSION,
-             v->major, v->minor, v->patch, d->packed ? ", packed products" : "");
+             v->major, v->minor, v->patch,
+             !d->packed     ? ""
+             : d->packs_few ? ", packed products of few rows or in bf16"
+                            : ", packed products");
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     out->memory = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "common/base/list.h"
 #include "common/op/gemm.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/vec.h"
 #include "kernels/kernel.h"
@@ -13,7 +14,9 @@ enum { GRAIN = 4096 };
 struct device {
     struct pool *pool;
     const struct vec *vec;
-    float *packed;                        // PACKED_FLOATS a thread; null: products are oneDNN's
+    packed_multiply multiply; // of packed operands; null: there is none
+    float *packed;            // PACKED_FLOATS a thread; null: products are oneDNN's
+    bool packs_few;           // in f32, only products of few rows; else all that packing pays for
     struct list regions, streams, events; // what device_close frees
     uint64_t allocated;                   // bytes of device memory asked for and not freed
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MATMUL, cut between our threads: packed.c's products where AVX2 is the best there is, else
-// oneDNN's sgemm, called serially in each thread.
+// MATMUL, cut between our threads: packed.c's products or oneDNN's sgemm, called serially in each
+// thread.
 //
 // oneDNN's own threading is slow for small products, so its OpenMP is held to one thread and the
 // product is cut here: over batches if there are as many as threads, else over the longer side of
@@ -9,7 +9,8 @@
 //
 // Without AVX-512 oneDNN often reads b where it lies and runs at half its rate where b's rows are
 // a multiple of 2 KB apart or a is stored [k][m]; packed products do not care. With few rows or
-// columns packing does not pay. Which of the two is taken follows from the whole product's shape
+// columns packing does not pay. With AVX-512 oneDNN is as fast or a little faster, but with few rows of
+// a and much of b, which it reads where it lies too; and it knows no bf16. Which of the two is taken follows from the whole product's shape
 // alone, never from a clock or the number of threads: so ranks agree, and so does a second run.
 //
 // LINEAR is made in pieces that fit into the last-level cache. The chain's steps run over each
@@ -17,7 +18,6 @@
 // would fit into L2, cost more than they save (7 % of a llama's step), because oneDNN packs an
 // operand again for each.
 #include "kernels/cpu/cpu_chain.h"
-#include "kernels/cpu/packed.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
@@ -27,6 +27,7 @@ extern void omp_set_num_threads(int n);
 
 enum { COLUMN_GRAIN = 16, ROW_GRAIN = 8 };
 enum { PACKED_LEAST = 64 };                    // rows and columns of a product that is packed
+enum { MUCH = 1 << 20 };                       // elements of b that no L2 holds
 enum { PIECE = 2048 };                         // rows and columns of a piece, at most
 static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: some µs
 
@@ -35,7 +36,8 @@ struct gemm_work {
     const void *a, *b;
     bool half_a, half_b; // are in bf16
     float *c, beta;
-    float *room;                   // for packed products, PACKED_FLOATS a slice; null: oneDNN's
+    float *room; // for packed products, PACKED_FLOATS a slice; null: oneDNN's
+    packed_multiply multiply;
     _Atomic int taken;             // of room
     int64_t batch;                 // the one in work, when rows or columns are cut
     bool adds;                     // the output lacks the batch: later ones add to the first
@@ -64,21 +66,21 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
     piece.m = m;
     piece.n = n;
     if (room) {
-        packed_multiply(&(struct packed_product){.m = m,
-                                                 .n = n,
-                                                 .k = g->k,
-                                                 .a = a,
-                                                 .b = b,
-                                                 .c = c,
-                                                 .lda = g->lda,
-                                                 .ldb = g->ldb,
-                                                 .ldc = g->ldc,
-                                                 .trans_a = g->trans_a,
-                                                 .trans_b = g->trans_b,
-                                                 .half_a = w->half_a,
-                                                 .half_b = w->half_b,
-                                                 .add = w->beta != 0,
-                                                 .room = room});
+        w->multiply(&(struct packed_product){.m = m,
+                                             .n = n,
+                                             .k = g->k,
+                                             .a = a,
+                                             .b = b,
+                                             .c = c,
+                                             .lda = g->lda,
+                                             .ldb = g->ldb,
+                                             .ldc = g->ldc,
+                                             .trans_a = g->trans_a,
+                                             .trans_b = g->trans_b,
+                                             .half_a = w->half_a,
+                                             .half_b = w->half_b,
+                                             .add = w->beta != 0,
+                                             .room = room});
         return;
     }
     int rc = gemm_serial(g->trans_a, g->trans_b, &piece, 1.0f, a, b, w->beta, c);
@@ -166,9 +168,12 @@ static void run_work(struct pool *p, struct gemm_work *w)
 
 // Whether a product is made from packed operands: with few rows or columns packing costs more than
 // it saves.
-static bool is_packed(const struct stream_q *q, const struct gemm *g)
+static bool is_packed(const struct stream_q *q, const struct gemm *g, bool half)
 {
-    return q->device->packed && g->m >= PACKED_LEAST && g->n >= PACKED_LEAST;
+    const struct device *d = q->device;
+    if (!d->packed || g->m < PACKED_LEAST || g->n < PACKED_LEAST)
+        return false;
+    return half || !d->packs_few || (g->m <= PACKED_HEIGHT && g->n * g->k >= MUCH);
 }
 
 static int read_labels(const struct op_call *c, const struct op_attr *labels,
@@ -190,7 +195,8 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                           .half_b = c->in[1].dtype == DT_BF16,
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
-                          .then = then};
+                          .then = then,
+                          .multiply = q->device->multiply};
     bool half = (w.half_a || w.half_b) && q->device->packed;
     int rc = op_want(c, &c->in[0], half && w.half_a ? DT_BF16 : DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], half && w.half_b ? DT_BF16 : DT_F32, e);
@@ -199,7 +205,7 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
     if (rc)
         return rc;
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    w.room = half || is_packed(q, &w.g) ? q->device->packed : NULL;
+    w.room = half || is_packed(q, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;
@@ -216,7 +222,7 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
     if (!widen_wanted(c))
         return run_matmul(q, c, e);
     int rc = read_labels(c, c->attr, &c->out[0], &g, e);
-    return rc ? rc : widen_run(q, c, run_matmul, is_packed(q, &g) ? 3 : 0, e);
+    return rc ? rc : widen_run(q, c, run_matmul, is_packed(q, &g, true) ? 3 : 0, e);
 }
 
 int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products from packed operands. See packed.h.
+// Products from packed operands. See packed.h. Compiled with -DVEC_ISA=avx2|avx512.
 //
-// A tile of 6 × 16 results stays in registers while a block of k passes: 12 independent sums for
-// two units of four cycles, and a broadcast of a and two vectors of b beside them. For that a is
-// packed in panels of 6 rows and b in panels of 16 columns, k by k, from whichever way each is
-// stored; so all four kinds of product run alike, and rows that are a multiple of 2 KB apart
-// conflict in the caches only while they are packed.
+// A tile of results stays in registers while a block of k passes: 6 × 16 of them on AVX2, which are
+// 12 independent sums for two units of four cycles, 12 × 32 on AVX-512, which has twice the
+// registers; a broadcast of a and two vectors of b beside them. For that a is packed in panels of
+// a tile's rows and b in panels of its columns, k by k, from whichever way each is stored; so all
+// four kinds of product run alike, and rows that are a multiple of 2 KB apart conflict in the caches
+// only while they are packed.
 //
 //   b: PACKED_WIDTH columns × PACKED_DEPTH, packed as they are first used, then read from L2 or L3;
 //      if all rows of a are one block, panels are not needed again, and GROUP of them stay in L2
@@ -19,9 +20,18 @@
 
 #include "kernels/cpu/simd.h"
 
-_Static_assert(VL == 8 && PACKED_COLUMNS == 2 * VL, "made for AVX2");
-enum { GROUP = 4 };   // panels of b that are packed together, so that whole lines of a row are read
-enum { FETCHED = 8 }; // rows ahead
+_Static_assert(VL == 8 || VL == 16, "made for AVX2 and AVX-512");
+enum {
+    ROWS = VL == 8 ? 6 : 12, // of a tile
+    COLUMNS = 2 * VL,
+    LINE = 16,            // floats of a cache line
+    GROUP = 64 / COLUMNS, // panels of b that are packed together, so that whole lines are read
+    FETCHED = 8,          // rows ahead
+    AHEAD = 4 * VL        // elements along a row
+};
+
+#define PASTE_(a, b) a##b
+#define PASTE(a, b)  PASTE_(a, b)
 
 static int64_t min_i64(int64_t a, int64_t b)
 {
@@ -31,8 +41,8 @@ static int64_t min_i64(int64_t a, int64_t b)
 // ---- packing -----------------------------------------------------------------------------------
 
 // Element (i, j), i of k and j across the panels, goes to out[j / width · stride + i · width
-// + j % width]; what lacks of the last panel is 0. A row of a panel of 6 is written as 8 lanes, the
-// next one over the last two; so rows are written in order, and behind a panel there is a gap.
+// + j % width]; what lacks of the last panel is 0. A row of a panel of a is written as VL lanes, the
+// next one over the last of them; so rows are written in order, and behind a panel there is a gap.
 struct packing {
     float *out;
     int64_t stride; // of panels
@@ -56,30 +66,61 @@ VFN vf load_lanes(const void *x, int64_t i, bool half)
 {
     if (!half)
         return v_load((const float *)x + i);
+#if defined(__AVX512F__)
+    __m256i bits;
+    memcpy(&bits, (const uint16_t *)x + i, sizeof bits);
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
+#else
     __m128i bits;
     memcpy(&bits, (const uint16_t *)x + i, sizeof bits);
     return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
+#endif
 }
 
+#if defined(__AVX512F__)
+#define LOW(a, b)         (vf) _mm512_unpacklo_ps((__m512)(a), (__m512)(b))
+#define HIGH(a, b)        (vf) _mm512_unpackhi_ps((__m512)(a), (__m512)(b))
+#define PAIRS(a, b, k)    (vf) _mm512_shuffle_ps((__m512)(a), (__m512)(b), k)
+#define QUARTERS(a, b, k) (vf) _mm512_shuffle_f32x4((__m512)(a), (__m512)(b), k)
+#else
+#define LOW(a, b)       (vf) _mm256_unpacklo_ps((__m256)(a), (__m256)(b))
+#define HIGH(a, b)      (vf) _mm256_unpackhi_ps((__m256)(a), (__m256)(b))
+#define PAIRS(a, b, k)  (vf) _mm256_shuffle_ps((__m256)(a), (__m256)(b), k)
+#define HALVES(a, b, k) (vf) _mm256_permute2f128_ps((__m256)(a), (__m256)(b), k)
+#endif
+
+// First the squares of 4 × 4 in each quarter (half) of the vectors, then these.
 VFN void transpose(vf r[VL])
 {
     vf s[VL], t[VL];
     for (int i = 0; i < VL; i += 2) {
-        s[i] = (vf)_mm256_unpacklo_ps((__m256)r[i], (__m256)r[i + 1]);
-        s[i + 1] = (vf)_mm256_unpackhi_ps((__m256)r[i], (__m256)r[i + 1]);
+        s[i] = LOW(r[i], r[i + 1]);
+        s[i + 1] = HIGH(r[i], r[i + 1]);
     }
     for (int i = 0; i < VL; i += 4)
         for (int j = 0; j < 2; j++) {
-            t[i + 2 * j] = (vf)_mm256_shuffle_ps((__m256)s[i + j], (__m256)s[i + j + 2], 0x44);
-            t[i + 2 * j + 1] = (vf)_mm256_shuffle_ps((__m256)s[i + j], (__m256)s[i + j + 2], 0xee);
+            t[i + 2 * j] = PAIRS(s[i + j], s[i + j + 2], 0x44);
+            t[i + 2 * j + 1] = PAIRS(s[i + j], s[i + j + 2], 0xee);
         }
-    for (int i = 0; i < VL / 2; i++) {
-        r[i] = (vf)_mm256_permute2f128_ps((__m256)t[i], (__m256)t[i + 4], 0x20);
-        r[i + 4] = (vf)_mm256_permute2f128_ps((__m256)t[i], (__m256)t[i + 4], 0x31);
+    for (int i = 0; i < 4; i++) {
+#if defined(__AVX512F__)
+        vf even[2], odd[2]; // quarters of rows i, i + 4; i + 8, i + 12
+        for (int j = 0; j < 2; j++) {
+            even[j] = QUARTERS(t[i + 8 * j], t[i + 8 * j + 4], 0x88);
+            odd[j] = QUARTERS(t[i + 8 * j], t[i + 8 * j + 4], 0xdd);
+        }
+        r[i] = QUARTERS(even[0], even[1], 0x88);
+        r[i + 4] = QUARTERS(odd[0], odd[1], 0x88);
+        r[i + 8] = QUARTERS(even[0], even[1], 0xdd);
+        r[i + 12] = QUARTERS(odd[0], odd[1], 0xdd);
+#else
+        r[i] = HALVES(t[i], t[i + 4], 0x20);
+        r[i + 4] = HALVES(t[i], t[i + 4], 0x31);
+#endif
     }
 }
 
-// A panel that lacks some of its width, or the last rows of one.
+// Rows of k from `i0` on of a panel, an element at a time; what lacks of its width is 0.
 VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along,
                      bool half)
 {
@@ -92,32 +133,63 @@ VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0,
                     : load_one(p->x, along ? (j0 + j) * p->ld + i : i * p->ld + j0 + j, half);
 }
 
+// A panel from rows along k, of which it has `count`.
+VFN void pack_panel_along(const struct packing *p, int width, int64_t j, int64_t count, bool half)
+{
+    float *out = p->out + j / width * p->stride;
+    int64_t i = 0;
+    for (; i + VL <= p->depth; i += VL) {
+        for (int side = 0; side < width; side += VL) {
+            vf r[VL];
+#pragma GCC unroll 16
+            for (int l = 0; l < VL; l++) {
+                r[l] = (vf){0};
+                if (side + l >= width || side + l >= count)
+                    continue;
+                int64_t at = (j + side + l) * p->ld + i;
+                __builtin_prefetch((const char *)p->x + (at + AHEAD) * (half ? 2 : 4), 0, 2);
+                r[l] = load_lanes(p->x, at, half);
+            }
+            transpose(r);
+#pragma GCC unroll 16
+            for (int l = 0; l < VL; l++)
+                v_store(out + (i + l) * width + side, r[l]);
+        }
+    }
+    pack_slowly(p, width, j, i, true, half);
+}
+
 // From rows along k: x[j · ld + i].
 VFN void pack_along(const struct packing *p, int width, bool half)
 {
-    for (int64_t j = 0; j < p->count; j += width) {
-        float *out = p->out + j / width * p->stride;
-        int64_t i = 0;
-        for (; j + width <= p->count && i + VL <= p->depth; i += VL)
-            for (int side = 0; side < width; side += VL) {
-                vf r[VL];
-                for (int l = 0; l < VL; l++)
-                    r[l] = side + l < width ? load_lanes(p->x, (j + side + l) * p->ld + i, half)
-                                            : (vf){0};
-                transpose(r);
-                for (int l = 0; l < VL; l++)
-                    v_store(out + (i + l) * width + side, r[l]);
-            }
-        pack_slowly(p, width, j, i, true, half);
-    }
+    int64_t j = 0;
+    for (; j + width <= p->count; j += width)
+        pack_panel_along(p, width, j, width, half);
+    if (j < p->count)
+        pack_panel_along(p, width, j, p->count - j, half);
 }
 
-// From rows across the panels: x[i · ld + j]. A panel of a is narrower than a cache line: all are made
-// at once, so that a line is read once.
+// The last panel, if it lacks some of its width, from rows across the panels: its whole vectors.
+VFN void pack_rest_across(const struct packing *p, int width, int64_t j0, bool half)
+{
+    int64_t whole = (p->count - j0) / VL * VL;
+    if (width % VL || !whole || j0 + whole < p->count) {
+        pack_slowly(p, width, j0, 0, false, half);
+        return;
+    }
+    float *out = p->out + j0 / width * p->stride;
+    for (int64_t i = 0; i < p->depth; i++)
+        for (int side = 0; side < width; side += VL)
+            v_store(out + i * width + side,
+                    side < whole ? load_lanes(p->x, i * p->ld + j0 + side, half) : (vf){0});
+}
+
+// From rows across the panels: x[i · ld + j]. A panel of a is no whole number of cache lines: all are
+// made at once, so that a line is read once.
 VFN void pack_across(const struct packing *p, int width, bool half)
 {
     int64_t whole = p->count / width * width, rows = p->depth;
-    rows -= width % VL != 0; // of the last row 8 lanes may not be there
+    rows -= width % VL != 0; // of the last row VL lanes may not be there
     const int64_t group = width % VL ? whole : (int64_t)GROUP * width;
     for (int64_t j0 = 0; j0 < whole; j0 += group) {
         int64_t end = min_i64(j0 + group, whole);
@@ -125,8 +197,9 @@ VFN void pack_across(const struct packing *p, int width, bool half)
             for (int64_t j = j0; j < end; j += width) {
                 float *out = p->out + j / width * p->stride + i * width;
                 if (i + FETCHED < p->depth)
-                    __builtin_prefetch((const char *)p->x +
-                                       ((i + FETCHED) * p->ld + j) * (half ? 2 : 4));
+                    for (int line = 0; line < width; line += LINE)
+                        __builtin_prefetch((const char *)p->x +
+                                           ((i + FETCHED) * p->ld + j + line) * (half ? 2 : 4));
                 for (int side = 0; side < width; side += VL)
                     v_store(out + side, load_lanes(p->x, i * p->ld + j + side, half));
             }
@@ -135,32 +208,32 @@ VFN void pack_across(const struct packing *p, int width, bool half)
             pack_slowly(p, width, j, rows, false, half);
     }
     if (whole < p->count)
-        pack_slowly(p, width, whole, 0, false, half);
+        pack_rest_across(p, width, whole, half);
 }
 
 // A panel's width and the dtype are constants in each of these.
 static void pack_rows_of_a(const struct packing *p, bool across)
 {
     if (across && p->half)
-        pack_across(p, PACKED_ROWS, true);
+        pack_across(p, ROWS, true);
     else if (across)
-        pack_across(p, PACKED_ROWS, false);
+        pack_across(p, ROWS, false);
     else if (p->half)
-        pack_along(p, PACKED_ROWS, true);
+        pack_along(p, ROWS, true);
     else
-        pack_along(p, PACKED_ROWS, false);
+        pack_along(p, ROWS, false);
 }
 
 static void pack_columns_of_b(const struct packing *p, bool across)
 {
     if (across && p->half)
-        pack_across(p, PACKED_COLUMNS, true);
+        pack_across(p, COLUMNS, true);
     else if (across)
-        pack_across(p, PACKED_COLUMNS, false);
+        pack_across(p, COLUMNS, false);
     else if (p->half)
-        pack_along(p, PACKED_COLUMNS, true);
+        pack_along(p, COLUMNS, true);
     else
-        pack_along(p, PACKED_COLUMNS, false);
+        pack_along(p, COLUMNS, false);
 }
 
 // ---- tiles -------------------------------------------------------------------------------------
@@ -172,50 +245,58 @@ struct source {
     bool half;
 };
 
-// c (+)= the first `rows` of a panel of a · a panel of b; with `packs`, the panel of b is first made
-// `from`. What is known where this is called: rows, packs, half.
-VFN void multiply(int rows, bool packs, bool half, const struct source *from, int64_t depth,
-                  const float *a, float *b, float *c, int64_t ldc, bool add)
+VFN vf load_everywhere(const float *x)
 {
-    vf sum[PACKED_ROWS][2] = {{{0}}};
-#pragma GCC unroll 6
+#if defined(__AVX512F__)
+    return (vf)_mm512_set1_ps(*x);
+#else
+    return (vf)_mm256_broadcast_ss(x);
+#endif
+}
+
+// c (+)= the first `rows` of a panel of a · the first `vectors` of a panel of b; with `packs`, the
+// panel of b is first made `from`. What is known where this is called: rows, vectors, packs, half.
+VFN void multiply(int rows, int vectors, bool packs, bool half, const struct source *from,
+                  int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add)
+{
+    vf sum[ROWS][2] = {{{0}}};
+#pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        __builtin_prefetch(c + i * ldc, 1);
-        __builtin_prefetch(c + i * ldc + PACKED_COLUMNS - 1, 1);
+        for (int line = 0; line < vectors * VL; line += LINE)
+            __builtin_prefetch(c + i * ldc + line, 1);
+        __builtin_prefetch(c + i * ldc + vectors * VL - 1, 1);
     }
     const char *x = packs ? from->x : NULL;
     const int64_t step = packs ? from->ld * (half ? 2 : 4) : 0;
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; p++) {
-        float *row = b + p * PACKED_COLUMNS;
-        vf b0, b1;
-        if (packs) {
-            __builtin_prefetch(x + FETCHED * step);
-            v_store(row, b0 = load_lanes(x, 0, half));
-            v_store(row + VL, b1 = load_lanes(x, VL, half));
-            x += step;
-        } else {
-            b0 = v_load(row);
-            b1 = v_load(row + VL);
+        float *row = b + p * COLUMNS;
+        vf y[2] = {{0}};
+        if (packs)
+            for (int line = 0; line < COLUMNS; line += half ? 2 * LINE : LINE)
+                __builtin_prefetch(x + FETCHED * step + line * (half ? 2 : 4));
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            y[j] = packs ? load_lanes(x, j * VL, half) : v_load(row + j * VL);
+            if (packs)
+                v_store(row + j * VL, y[j]);
         }
-#pragma GCC unroll 6
+        x += packs ? step : 0;
+#pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
-            vf y = (vf)_mm256_broadcast_ss(a + p * PACKED_ROWS + i);
-            sum[i][0] = v_fma(y, b0, sum[i][0]);
-            sum[i][1] = v_fma(y, b1, sum[i][1]);
+            vf z = load_everywhere(a + p * ROWS + i);
+#pragma GCC unroll 2
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] = v_fma(z, y[j], sum[i][j]);
         }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 12
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < 2; j++) {
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
             float *to = c + i * ldc + j * VL;
             v_store(to, add ? v_load(to) + sum[i][j] : sum[i][j]);
         }
-}
-
-VFN void multiply_tile(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add)
-{
-    multiply(PACKED_ROWS, false, false, NULL, depth, a, b, c, ldc, add);
 }
 
 // Multiplies a tile and packs its panel of b.
@@ -223,39 +304,50 @@ static void multiply_and_pack(const struct source *from, int64_t depth, const fl
                               float *c, int64_t ldc, bool add)
 {
     if (from->half)
-        multiply(PACKED_ROWS, true, true, from, depth, a, b, c, ldc, add);
+        multiply(ROWS, 2, true, true, from, depth, a, b, c, ldc, add);
     else
-        multiply(PACKED_ROWS, true, false, from, depth, a, b, c, ldc, add);
+        multiply(ROWS, 2, true, false, from, depth, a, b, c, ldc, add);
 }
 
 // Multiplies a tile of rows × columns at the lower or the right end.
 static void multiply_edge(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
                           int64_t rows, int64_t columns)
 {
-    float tile[PACKED_ROWS * PACKED_COLUMNS];
-    multiply_tile(depth, a, b, tile, PACKED_COLUMNS, false);
+    float tile[ROWS * COLUMNS];
+    if (columns <= VL)
+        multiply(ROWS, 1, false, false, NULL, depth, a, b, tile, COLUMNS, false);
+    else
+        multiply(ROWS, 2, false, false, NULL, depth, a, b, tile, COLUMNS, false);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
-            float *to = c + i * ldc + j, x = tile[i * PACKED_COLUMNS + j];
+            float *to = c + i * ldc + j, x = tile[i * COLUMNS + j];
             *to = add ? *to + x : x;
         }
 }
 
-// Multiplies a tile of rows × columns. An even number of rows that is cut evenly for two threads
-// mostly ends in 2 or 4.
+// Multiplies a tile of rows × columns. An even number of rows that is cut evenly mostly ends in an
+// even number.
 static void multiply_any(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
                          int64_t rows, int64_t columns)
 {
-    if (columns < PACKED_COLUMNS)
+#define WHOLE(rows, vectors)                                                   \
+    case (rows)*COLUMNS + (vectors)*VL:                                        \
+        multiply(rows, vectors, false, false, NULL, depth, a, b, c, ldc, add); \
+        return;
+    switch (rows * COLUMNS + columns) {
+        WHOLE(ROWS, 2)
+        WHOLE(ROWS, 1)
+        WHOLE(4, 2)
+        WHOLE(2, 2)
+#if defined(__AVX512F__)
+        WHOLE(10, 2)
+        WHOLE(8, 2)
+        WHOLE(6, 2)
+#endif
+    default:
         multiply_edge(depth, a, b, c, ldc, add, rows, columns);
-    else if (rows == PACKED_ROWS)
-        multiply_tile(depth, a, b, c, ldc, add);
-    else if (rows == 4)
-        multiply(4, false, false, NULL, depth, a, b, c, ldc, add);
-    else if (rows == 2)
-        multiply(2, false, false, NULL, depth, a, b, c, ldc, add);
-    else
-        multiply_edge(depth, a, b, c, ldc, add, rows, columns);
+    }
+#undef WHOLE
 }
 
 // ---- blocks ------------------------------------------------------------------------------------
@@ -285,7 +377,7 @@ static void pack_a(const struct block *w)
 // The panel of b at column j of the block.
 static float *find_panel(const struct block *w, int64_t j)
 {
-    int64_t panel = j / PACKED_COLUMNS;
+    int64_t panel = j / COLUMNS;
     return w->b + (w->once ? panel % GROUP : panel) * w->stride_b;
 }
 
@@ -312,11 +404,12 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
 // Fetches into L2 those rows of the panel behind `from` that are the share of tile i.
 VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
 {
-    int64_t tiles = w->rows / PACKED_ROWS, each = (w->depth + tiles - 1) / tiles;
+    int64_t tiles = w->rows / ROWS, each = (w->depth + tiles - 1) / tiles;
     int64_t size = from->half ? 2 : 4, end = min_i64((i + 1) * each, w->depth);
-    const char *next = (const char *)from->x + PACKED_COLUMNS * size;
+    const char *next = (const char *)from->x + COLUMNS * size;
     for (int64_t row = i * each; row < end; row++)
-        __builtin_prefetch(next + row * from->ld * size, 0, 2);
+        for (int64_t at = 0; at < COLUMNS * size; at += LINE * 4)
+            __builtin_prefetch(next + row * from->ld * size + at, 0, 2);
 }
 
 // A panel of b from column j of the block on, with all of a's; `from`: it is packed on the way.
@@ -324,18 +417,17 @@ static void multiply_panel(const struct block *w, int64_t j, const struct source
 {
     const struct packed_product *p = w->p;
     float *b = find_panel(w, j);
-    int64_t columns = min_i64(w->columns - j, PACKED_COLUMNS);
+    int64_t columns = min_i64(w->columns - j, COLUMNS);
     bool add = p->add || w->at;
-    for (int64_t i = 0; i < w->rows; i += PACKED_ROWS) {
-        const float *a = w->a + i / PACKED_ROWS * w->stride_a;
+    for (int64_t i = 0; i < w->rows; i += ROWS) {
+        const float *a = w->a + i / ROWS * w->stride_a;
         float *c = p->c + (w->i + i) * p->ldc + w->j + j;
         if (from)
-            fetch_next(w, from, i / PACKED_ROWS);
+            fetch_next(w, from, i / ROWS);
         if (from && i == 0)
             multiply_and_pack(from, w->depth, a, b, c, p->ldc, add);
         else
-            multiply_any(w->depth, a, b, c, p->ldc, add, min_i64(w->rows - i, PACKED_ROWS),
-                         columns);
+            multiply_any(w->depth, a, b, c, p->ldc, add, min_i64(w->rows - i, ROWS), columns);
     }
 }
 
@@ -343,12 +435,11 @@ static void multiply_panel(const struct block *w, int64_t j, const struct source
 static void multiply_group(const struct block *w, int64_t first)
 {
     const struct packed_product *p = w->p;
-    int64_t columns = min_i64(w->columns - first, GROUP * PACKED_COLUMNS);
-    bool on_the_way =
-        w->once && !p->trans_b && columns % PACKED_COLUMNS == 0 && w->rows >= PACKED_ROWS;
+    int64_t columns = min_i64(w->columns - first, GROUP * COLUMNS);
+    bool on_the_way = w->once && !p->trans_b && columns % COLUMNS == 0 && w->rows >= ROWS;
     if (w->i == 0 && !on_the_way)
         pack_b(w, first, columns);
-    for (int64_t j = first; j < first + columns; j += PACKED_COLUMNS) {
+    for (int64_t j = first; j < first + columns; j += COLUMNS) {
         struct source from = {find_source(w, j), p->ldb, p->half_b};
         multiply_panel(w, j, on_the_way ? &from : NULL);
     }
@@ -357,14 +448,14 @@ static void multiply_group(const struct block *w, int64_t first)
 static void multiply_block(const struct block *w)
 {
     pack_a(w);
-    for (int64_t first = 0; first < w->columns; first += (int64_t)GROUP * PACKED_COLUMNS)
+    for (int64_t first = 0; first < w->columns; first += (int64_t)GROUP * COLUMNS)
         multiply_group(w, first);
 }
 
-void packed_multiply(const struct packed_product *p)
+void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
 {
-    int64_t height = cut_evenly(p->m, PACKED_HEIGHT, PACKED_ROWS);
-    int64_t width = cut_evenly(p->n, PACKED_WIDTH, PACKED_COLUMNS);
+    int64_t height = cut_evenly(p->m, PACKED_HEIGHT, ROWS);
+    int64_t width = cut_evenly(p->n, PACKED_WIDTH, COLUMNS);
     struct block w = {.p = p, .b = p->room, .once = p->m <= height};
     for (w.j = 0; w.j < p->n; w.j += width)
         for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)
@@ -372,10 +463,9 @@ void packed_multiply(const struct packed_product *p)
                 w.columns = min_i64(p->n - w.j, width);
                 w.depth = min_i64(p->k - w.at, PACKED_DEPTH);
                 w.rows = min_i64(p->m - w.i, height);
-                w.stride_a = w.depth * PACKED_ROWS + PACKED_GAP;
-                w.stride_b = w.depth * PACKED_COLUMNS + PACKED_GAP;
-                w.a = p->room + (PACKED_WIDTH / PACKED_COLUMNS) *
-                                    (PACKED_DEPTH * PACKED_COLUMNS + PACKED_GAP);
+                w.stride_a = w.depth * ROWS + PACKED_GAP;
+                w.stride_b = w.depth * COLUMNS + PACKED_GAP;
+                w.a = p->room + (PACKED_WIDTH / COLUMNS) * (PACKED_DEPTH * COLUMNS + PACKED_GAP);
                 multiply_block(&w);
             }
 }

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // One product of matrices in f32 or bf16, summed in f32, in the calling thread, from packed
-// operands; for AVX2 with FMA. Inside kernels/cpu/ only.
+// operands; for AVX2 with FMA and for AVX-512. Inside kernels/cpu/ only.
 //
 // An element is the sum over blocks of PACKED_DEPTH of k, the blocks in order and each in order
 // from its first; so its bits depend on k alone: not on where in a matrix or a slice it lies, nor
-// on how the operands are stored.
+// on how the operands are stored or which of the two makes it.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    PACKED_ROWS = 6,     // of a tile: what the registers hold of the result
-    PACKED_COLUMNS = 16, // of a tile
     PACKED_DEPTH = 512,
     PACKED_HEIGHT = 132, // rows of a that are packed at a time, at most
     PACKED_WIDTH = 1024, // columns of b
     PACKED_GAP = 16,     // between panels
-    PACKED_FLOATS = (PACKED_HEIGHT / PACKED_ROWS) * (PACKED_DEPTH * PACKED_ROWS + PACKED_GAP) +
-                    (PACKED_WIDTH / PACKED_COLUMNS) * (PACKED_DEPTH * PACKED_COLUMNS + PACKED_GAP)
+    // With the panels of AVX2, 6 rows or 16 columns: there are fewer of AVX-512's.
+    PACKED_FLOATS = PACKED_HEIGHT / 6 * (PACKED_DEPTH * 6 + PACKED_GAP) +
+                    PACKED_WIDTH / 16 * (PACKED_DEPTH * 16 + PACKED_GAP)
 };
 
 // c (+)= a · b, all row-major.
@@ -32,7 +31,9 @@ struct packed_product {
     float *room; // PACKED_FLOATS, at a multiple of 64 bytes; no other thread's
 };
 
-void packed_multiply(const struct packed_product *p);
+typedef void (*packed_multiply)(const struct packed_product *p);
+void packed_multiply_avx2(const struct packed_product *p);
+void packed_multiply_avx512(const struct packed_product *p);
 
 // Element i of an operand.
 static inline const void *find_element(const void *x, bool half, int64_t i)
