@@ -9,9 +9,10 @@
 //
 // Without AVX-512 oneDNN often reads b where it lies and runs at half its rate where b's rows are
 // a multiple of 2 KB apart or a is stored [k][m]; packed products do not care. With few rows or
-// columns packing does not pay. With AVX-512 oneDNN is as fast or a little faster, but with few rows of
-// a and much of b, which it reads where it lies too; and it knows no bf16. Which of the two is taken follows from the whole product's shape
-// alone, never from a clock or the number of threads: so ranks agree, and so does a second run.
+// columns packing does not pay. With AVX-512 oneDNN is as fast or a little faster, but with few
+// rows of a and much of b; and it knows no bf16. Which of the two is taken follows from the whole
+// product's shape and dtypes alone, never from a clock or the number of threads: so ranks agree, and
+// so does a second run.
 //
 // LINEAR is made in pieces that fit into the last-level cache. The chain's steps run over each
 // piece right after its product, so they need no trip to memory of their own. Smaller pieces, which
