@@ -22,19 +22,32 @@ bool folder_name_ok(const char *name)
     return n >= 1 && n <= 63 && strspn(name, set) == n && !strchr("._-", *name);
 }
 
+int folder_find_home(const char *variable, const char *usual, const char *name, char *out,
+                     size_t size, struct err *e)
+{
+    const char *given = getenv(variable), *home = getenv("HOME");
+    int n;
+    if (given && *given == '/')
+        n = snprintf(out, size, "%s/%s", given, name);
+    else if (home && *home)
+        n = snprintf(out, size, "%s/%s/%s", home, usual, name);
+    else
+        return err_set(e, ERR_NOTFOUND, "there is no HOME");
+    return n < (int)size ? 0 : err_set(e, ERR_INVALID, "the path %s is too long", out);
+}
+
 int folder_find_state(const char *name, char *out, size_t size, struct err *e)
 {
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    int n;
-    if (geteuid() == 0)
-        n = snprintf(out, size, "/var/lib/weft/%s", name);
-    else if (state && *state)
-        n = snprintf(out, size, "%s/weft/%s", state, name);
-    else if (home && *home)
-        n = snprintf(out, size, "%s/.local/state/weft/%s", home, name);
-    else
-        return err_set(e, ERR_INVALID, "--state is needed: there is no HOME");
-    return n < (int)size ? 0 : err_set(e, ERR_INVALID, "--state is too long");
+    char ours[64];
+    snprintf(ours, sizeof ours, "weft/%s", name);
+    if (geteuid() == 0) {
+        snprintf(out, size, "/var/lib/%s", ours);
+        return 0;
+    }
+    if (folder_find_home("XDG_STATE_HOME", ".local/state", ours, out, size, e) == 0)
+        return 0;
+    err_wrap(e, "--state is needed");
+    return ERR_INVALID;
 }
 
 int folder_make(const char *path, struct err *e)

@@ -10,8 +10,13 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 
+// Finds where a user keeps NAME ("weft/submit"): in the folder that a variable of XDG names
+// ("XDG_STATE_HOME"), which counts only with an absolute path, else in HOME's `usual` one
+// (".local/state"). ERR_NOTFOUND: there is neither; ERR_INVALID: too long. Makes nothing.
+int folder_find_home(const char *variable, const char *usual, const char *name, char *out,
+                     size_t size, struct err *e);
 // Finds where a daemon (`coordinator`, `worker`) that is not told keeps its state: /var/lib/weft/NAME
-// for root, else weft/NAME in XDG_STATE_HOME or in ~/.local/state. Makes nothing.
+// for root, else weft/NAME in XDG_STATE_HOME or in ~/.local/state. ERR_INVALID: nowhere.
 int folder_find_state(const char *name, char *out, size_t size, struct err *e);
 
 // Removes the files in the folder, as many as it can, and then the folder. If other folders are in

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -28,18 +27,6 @@ void request_random(char id[ID_LEN])
 bool request_valid(const char *id)
 {
     return strlen(id) == ID_LEN - 1 && strspn(id, "0123456789abcdef") == ID_LEN - 1;
-}
-
-static int find_folder(char *out, size_t size, struct err *e)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    if (state && *state == '/')
-        snprintf(out, size, "%s/weft/submit", state);
-    else if (home && *home == '/')
-        snprintf(out, size, "%s/.local/state/weft/submit", home);
-    else
-        return err_set(e, ERR_NOTFOUND, "neither XDG_STATE_HOME nor HOME is set");
-    return folder_make(out, e);
 }
 
 // Whether the file that we locked is still the one of that name: its owner may just have removed
@@ -101,7 +88,8 @@ int request_begin(struct kept_request *r, const char *address, const char *text,
     sha256_hex(deed.data, deed.len, name);
     buf_clear(&deed);
     char dir[400];
-    int rc = find_folder(dir, sizeof dir, e);
+    int rc = folder_find_home("XDG_STATE_HOME", ".local/state", "weft/submit", dir, sizeof dir, e);
+    rc = rc ? rc : folder_make(dir, e);
     if (rc)
         return rc;
     for (int i = 0; i < AT_ONCE; i++) {
