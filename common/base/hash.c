@@ -191,19 +191,11 @@ static void digest_sha256(const void *data, size_t len, unsigned char out[32])
     sha256_final(&s, out);
 }
 
-void sha256_final_hex(struct sha256 *s, char out[65])
-{
-    unsigned char digest[32];
-    sha256_final(s, digest);
-    put_hex(digest, sizeof digest, out);
-}
-
 void sha256_hex(const void *data, size_t len, char out[65])
 {
-    struct sha256 s;
-    sha256_init(&s);
-    sha256_update(&s, data, len);
-    sha256_final_hex(&s, out);
+    unsigned char digest[32];
+    digest_sha256(data, len, digest);
+    put_hex(digest, sizeof digest, out);
 }
 
 // ---- HMAC (RFC 2104) and FNV-1a ----------------------------------------------------------------

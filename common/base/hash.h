@@ -27,7 +27,6 @@ struct sha256 {
 void sha256_init(struct sha256 *s);
 void sha256_update(struct sha256 *s, const void *data, size_t len);
 void sha256_final(struct sha256 *s, unsigned char out[32]);
-void sha256_final_hex(struct sha256 *s, char out[65]);
 void sha256_hex(const void *data, size_t len, char out[65]);
 void hmac_sha256(const void *key, size_t keylen, const void *data, size_t len,
                  unsigned char out[32]);
