@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_size job_sharding job_model old_form pipeline param_groups setting_types schema schema_print job_schema reading parse check job_print lr tokenizer sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model old_form pipeline param_groups schema schema_print job_schema reading parse check job_print lr tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.
@@ -62,7 +62,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 DECIDER_SRC := words kept_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db db_schema binding client_error host_stream service streams data_looks planner_process planner coord_daemon certs http prometheus
+COORD_SRC   := db db_schema binding service streams data_looks planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
@@ -79,7 +79,7 @@ RANK_SRC    := main process probe warm
 RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
-RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms giveup pace)
+RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms pace)
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo status rank_output spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 

@@ -10,7 +10,6 @@
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/plain.h"
-#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "coordinator/attempt_leader.h"

@@ -305,15 +305,16 @@ static void take_from_host(struct coord *c, struct host *host, const Weft__V1__U
     }
 }
 
-void attach_up(struct coord *c, uint64_t number, const char *who, const Weft__V1__Up *up)
+void attach_up(struct coord *c, const struct coord_event *ev)
 {
-    struct conn *k = find_conn(c, number);
+    const Weft__V1__Up *up = ev->up;
+    struct conn *k = find_conn(c, ev->conn);
     if (up->body_case == WEFT__V1__UP__BODY_HELLO)
-        on_hello(c, number, up->hello);
+        on_hello(c, ev->conn, up->hello);
     else if (up->body_case == WEFT__V1__UP__BODY_REGISTER)
-        on_register(c, number, who, up->register_);
-    else if (k && k->host && k->host->conn == number)
+        on_register(c, ev->conn, ev->who, up->register_);
+    else if (k && k->host && k->host->conn == ev->conn)
         take_from_host(c, k->host, up);
     else
-        drop_conn(c, number, CODE_DENIED, "not registered");
+        drop_conn(c, ev->conn, CODE_DENIED, "not registered");
 }

@@ -10,8 +10,7 @@
 #pragma once
 #include "coordinator/coord_state.h"
 
-// who: whose certificate the stream has; null or "": none.
-void attach_up(struct coord *c, uint64_t conn, const char *who, const Weft__V1__Up *up);
-void attach_gone(struct coord *c, uint64_t conn); // the stream has ended
-void attach_tick(struct coord *c);                // leases
+void attach_up(struct coord *c, const struct coord_event *ev); // of kind COORD_EV_UP
+void attach_gone(struct coord *c, uint64_t conn);              // the stream has ended
+void attach_tick(struct coord *c);                             // leases
 void attach_free(struct coord *c);

@@ -328,11 +328,6 @@ static void wake_backoff(struct coord *c)
     c->round_due = c->round_due || (c->wake_ns && c->now_ns >= c->wake_ns);
 }
 
-static void on_up(struct coord *c, const struct coord_event *ev)
-{
-    attach_up(c, ev->conn, ev->who, ev->up);
-}
-
 static void on_replaced(struct coord *c, const struct coord_event *ev)
 {
     host_forget(c, ev->target);
@@ -355,12 +350,9 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
-        [COORD_EV_UP] = on_up,
-        [COORD_EV_GONE] = on_gone,
-        [COORD_EV_SUBMIT] = acts_submit,
-        [COORD_EV_ACT] = acts_act,
-        [COORD_EV_TICK] = on_tick,
-        [COORD_EV_AUDIT] = acts_audit,
+        [COORD_EV_UP] = attach_up,         [COORD_EV_GONE] = on_gone,
+        [COORD_EV_SUBMIT] = acts_submit,   [COORD_EV_ACT] = acts_act,
+        [COORD_EV_TICK] = on_tick,         [COORD_EV_AUDIT] = acts_audit,
         [COORD_EV_REPLACED] = on_replaced,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);

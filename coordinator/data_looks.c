@@ -12,8 +12,8 @@
 #include "common/base/plain.h"
 #include "common/data/pattern.h"
 #include "common/model/schema_list.h"
-#include "coordinator/host_stream.h"
 #include "coordinator/job_paths.h"
+#include "coordinator/streams.h"
 
 enum { LOOKS_MAX = 64, NAMED_MAX = 8, WHY_MAX = 300 };
 enum { UNKNOWN = 1u << DATA_PATHS };

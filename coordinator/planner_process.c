@@ -16,7 +16,6 @@
 
 #include "common/base/buf.h"
 #include "common/base/child.h"
-#include "common/job/job_size.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 

@@ -11,9 +11,7 @@
 #include "common/base/log.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/binding.h"
-#include "coordinator/client_error.h"
 #include "coordinator/data_looks.h"
-#include "coordinator/host_stream.h"
 #include "coordinator/ids.h"
 #include "coordinator/streams.h"
 

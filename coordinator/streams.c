@@ -8,8 +8,6 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/log.h"
-#include "coordinator/client_error.h"
-#include "coordinator/host_stream.h"
 
 enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
@@ -30,6 +28,27 @@ struct tail {
     int n, cap;     // hosts asked that have not ended
     uint64_t *conns;
 };
+
+void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down)
+{
+    struct err e = {0};
+    if (!rpc_send(r, conn, &down->base, &e))
+        return;
+    log_warn("service", "a worker reads too slowly: %s", e.text);
+    rpc_cancel(r, conn);
+}
+
+enum rpc_code client_error_code(const struct err *e)
+{
+    static const enum rpc_code codes[ERR_COUNT] = {
+        [ERR_INVALID] = RPC_INVALID_ARGUMENT,        [ERR_NOTFOUND] = RPC_NOT_FOUND,
+        [ERR_REFUSED] = RPC_UNAUTHENTICATED,         [ERR_EXISTS] = RPC_FAILED_PRECONDITION,
+        [ERR_LIMIT] = RPC_RESOURCE_EXHAUSTED,        [ERR_FENCED] = RPC_PERMISSION_DENIED,
+        [ERR_UNSUPPORTED] = RPC_FAILED_PRECONDITION,
+    };
+    PRE(e->code > 0 && e->code < ERR_COUNT);
+    return codes[e->code] ? codes[e->code] : RPC_INTERNAL;
+}
 
 void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clients that follow: watchers of a job's state, and readers of logs that hosts send. A client
-// that does not read loses its stream with RESOURCE_EXHAUSTED; the coordinator never waits for it.
-// Inside coordinator/ only.
+// What goes down streams. Clients that follow are watchers of a job's state and readers of logs that
+// hosts send; the other streams are workers'. Who does not read loses its stream, a client with
+// RESOURCE_EXHAUSTED: the coordinator never waits. Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "common/rpc/rpc.h"
@@ -28,3 +28,9 @@ void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUp
 void streams_chunk(struct streams *s, uint64_t conn, const char *host, const Weft__V1__LogChunk *c);
 void streams_host_gone(struct streams *s, uint64_t conn);
 void streams_host_here(struct streams *s); // one has registered: who follows may have waited for it
+
+// A worker that does not read loses its stream, so that nobody waits for its answer. When it comes
+// back it is told everything anew. What is sent to a stream that has ended is dropped.
+void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down);
+// Which code of gRPC a client gets for an error of ours.
+enum rpc_code client_error_code(const struct err *e);

@@ -9,7 +9,6 @@
 #include "common/explain/routing.h"
 #include "common/explain/sharding_findings.h"
 #include "common/explain/usage.h"
-#include "common/job/job_size.h"
 
 static const char *fix_without_group(const struct job_optimizer *o, int drop, struct arena *a)
 {

@@ -8,7 +8,6 @@
 #include "common/explain/fit.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_table.h"
-#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/language/model_facts.h"
 

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "common/base/rank_max.h"
 #include "common/job/setting.h"
 
 // The usual axes, each with its other names. A rule may use any of them for the one in the mesh.
@@ -76,6 +77,14 @@ static bool read_axis_size(const struct setting *axis, int64_t *size)
     return setting_error(axis,
                          "%lld will not do: an axis has 1 to %d devices, or -1 for what is left",
                          (long long)*size, JOB_MAX_DEVICES);
+}
+
+int job_check_devices(const struct job *job, struct err *e)
+{
+    if (job->resources.devices <= RANK_MAX)
+        return 0;
+    return err_set(e, ERR_INVALID, "resources.devices: is %lld: a job runs on at most %d devices",
+                   (long long)job->resources.devices, RANK_MAX);
 }
 
 bool setting_read_mesh(const struct setting *s, void *field)

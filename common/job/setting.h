@@ -6,7 +6,7 @@
 //   job_mesh.c        mesh
 //   job_sharding.c    rules, specs of parameters and of activation points, axes
 //   param_groups.c    optimizer.groups
-//   setting_types.c   the table of all types; the only file here that knows every reader
+//   job_schema.c      the table of all types, which alone knows every reader
 #pragma once
 #include "common/job/job_tree.h"
 

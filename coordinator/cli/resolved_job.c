@@ -6,7 +6,6 @@
 
 #include "common/base/plain.h"
 #include "common/explain/plan_report.h"
-#include "common/job/job_size.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
 

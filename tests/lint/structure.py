@@ -18,7 +18,7 @@ from source import Tree, without_comments
 # One follows a call where it leads; helpers of common/base that a name explains are not counted.
 PATHS = {
     "a `mesh` key to a collective": [
-        "common/job/job_schema.c", "common/job/parse.c", "common/job/setting_types.c", "common/job/job_mesh.c",
+        "common/job/job_schema.c", "common/job/parse.c", "common/job/job_mesh.c",
         "common/job/job_sharding.c", "common/job/check.c", "common/model/model.c", "common/compile/compile.c",
         "common/compile/layout/mesh.c", "common/compile/layout/spec.c", "common/compile/layout/reshard.c",
         "common/compile/shard/sharding.c", "common/compile/shard/resolve.c", "common/compile/shard/refine.c",

@@ -21,7 +21,6 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
-#include "common/job/job_size.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"

@@ -2,18 +2,20 @@
 // Opening and closing what a rank trains with. See trainer.h.
 #include "worker/rank/train/trainer.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
 #include "common/job/threads.h"
 #include "worker/rank/train/algorithms.h"
-#include "worker/rank/train/giveup.h"
 
 // The leader names a hang after hang_after. A collective gives up by itself after this many times
 // as long, and no sooner than COLLECTIVE_NS: that is for a leader that hangs. A peer may be at work
@@ -75,30 +77,18 @@ static int choose_device(struct trainer *t, struct err *e)
     return 0;
 }
 
-// For what may be thrown away: measurements that can be made again.
-static const char *cache_folder(char *out, size_t size)
-{
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (base && *base == '/')
-        snprintf(out, size, "%s/weft", base);
-    else if (home && *home == '/')
-        snprintf(out, size, "%s/.cache/weft", home);
-    else
-        return NULL;
-    return out;
-}
-
 static int open_device(struct trainer *t, struct err *e)
 {
     int rc = backend_load(job_device_kind(t->job->resources.kind), &t->exec_options.backend, e);
     rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
-    char cache[4200];
+    char cache[4200]; // for what may be thrown away: measurements that can be made again
+    bool cached = !folder_find_home("XDG_CACHE_HOME", ".cache", "weft", cache, sizeof cache, NULL);
     struct device_options o = {.ordinal = t->ordinal,
                                .threads = threads_of(t->job),
                                .deterministic = t->job->precision.deterministic,
-                               .cache = cache_folder(cache, sizeof cache)};
+                               .cache = cached ? cache : NULL};
     rc = t->exec_options.backend->device.open(&o, &t->device, e);
     t->exec_options.device = t->device;
     if (rc)
@@ -107,6 +97,33 @@ static int open_device(struct trainer *t, struct err *e)
     t->exec_options.backend->device.info(t->device, &info);
     t->runs_alone = !info.shares_host;
     return check_fits(t, e);
+}
+
+// ---- the end of the attempt ----
+
+// The process must end, but its main thread waits for a device that has stopped. No call of the
+// driver returns then, and nothing wakes that thread. Nothing is cleared: that would wait for the
+// device as well.
+static void *end_without_device(void *why)
+{
+    clock_sleep_ms(LOST_NS / CLOCK_MS);
+    log_error("rank",
+              "the device does not answer and cannot be closed, the process ends all the same: %s",
+              (char *)why);
+    _exit(RANK_EXIT_LOST);
+}
+
+// Ends the process, saying why, unless it has ended by itself by then. The first call counts.
+static void give_up_later(const char *why)
+{
+    static atomic_flag begun = ATOMIC_FLAG_INIT;
+    static char kept[400];
+    pthread_t thread;
+    if (atomic_flag_test_and_set(&begun))
+        return;
+    snprintf(kept, sizeof kept, "%s", why);
+    if (!pthread_create(&thread, NULL, end_without_device, kept))
+        pthread_detach(thread);
 }
 
 // Any thread: the attempt is over, so nothing may wait on it any more.
@@ -119,7 +136,7 @@ static void on_lost(void *ctx, const char *why)
     if (saver)
         saver_lost(saver, why);
     if (t->runs_alone) // nothing wakes a thread that waits for a stopped device
-        give_up_after(LOST_NS, RANK_EXIT_LOST, why);
+        give_up_later(why);
 }
 
 // A rank that was asked to stop before may never come, so it is not waited for.
