@@ -93,7 +93,7 @@ int finder_list(const char *root, const char *cluster, struct arena *a, Weft__V1
 {
     struct finder f = {.cluster = cluster, .arena = a, .out = out};
     if (!root)
-        return err_set(e, ERR_INVALID, "this worker has no checkpoint root");
+        return err_set(e, ERR_INVALID, "this worker was started without --checkpoint-root");
     walk_folders(&f, root, DEPTH);
     return 0;
 }

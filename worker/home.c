@@ -63,7 +63,8 @@ void home_close(struct home *h)
 int home_remember(struct home *h, const char *cluster, struct err *e)
 {
     if (snprintf(h->cluster, sizeof h->cluster, "%s", cluster) >= (int)sizeof h->cluster)
-        return err_set(e, ERR_DATA, "a cluster's id of %zu characters", strlen(cluster));
+        return err_set(e, ERR_DATA, "the cluster's id has %zu characters, which is too long",
+                       strlen(cluster));
     return folder_write(h->dir, "cluster", cluster, FOLDER_DURABLE, e);
 }
 

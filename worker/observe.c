@@ -74,7 +74,7 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     if (!rc) {
         bool told = child_read(p[0], ANSWER_MAX, clock_mono_ns() + PROBE_NS, answer);
         if (!child_end(pid, told ? END_NS : 0, &status) || !told)
-            rc = err_set(e, ERR_TIMEOUT, "the probe of devices does not end");
+            rc = err_set(e, ERR_TIMEOUT, "the program that looks for devices does not end");
         if (!rc && status)
             rc = tell_refusal(rank, kind, buf_str(answer), e);
     }
@@ -124,7 +124,7 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
     // A driver may have said something first.
     const char *line = rc ? NULL : strchr(buf_str(&answer), '{');
     if (!rc && !line)
-        rc = err_set(e, ERR_DEVICE, "%s --probe says no JSON", rank);
+        rc = err_set(e, ERR_DEVICE, "%s --probe printed no JSON", rank);
     if (!rc) {
         rc = json_parse(a, line, strlen(line), &top, e);
         rc = rc ? rc : read_devices(top, kind, a, &d, n, e);

@@ -119,8 +119,8 @@ int rankslock_prove(const char *path, int64_t wait_ns, struct err *e)
         buf_reset(&seen);
         kill_recorded(fd, &seen);
         if (clock_mono_ns() > until) {
-            rc = err_set(e, ERR_TIMEOUT, "%s is held by ranks that do not die:%s", path,
-                         *buf_str(&seen) ? buf_str(&seen) : " of unknown pids");
+            rc = err_set(e, ERR_TIMEOUT, "%s is held by ranks that were killed and do not end:%s",
+                         path, *buf_str(&seen) ? buf_str(&seen) : " of unknown pids");
             break;
         }
         clock_sleep_ms(RETRY_MS);

@@ -40,7 +40,7 @@ enum { NONCE_MAX = 256, PROBE_NAME_MAX = 120 };
 
 struct storage {
     char *root, *data_root, *host, *name;
-    int event, running, looks; // looks: so many of the running ones
+    int event, running, looks; // acts that run, and how many of them are a LOOK
     pthread_mutex_t mutex;
     pthread_cond_t idle; // running is 0
     struct list done;    // answer
@@ -90,7 +90,7 @@ static void mount_point(const char *path, char *out, size_t size)
 
 // ---- the folder ----
 
-// A job that has ended is given no folder again.
+// TIDY makes no folder: a job that has ended needs none.
 static int open_store(struct act *t, struct store *s, struct err *e)
 {
     bool tidies = t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY;
@@ -100,12 +100,15 @@ static int open_store(struct act *t, struct store *s, struct err *e)
     struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved};
     *s = (struct store){.fd = -1};
     if (!*ask->dir || !is_plain_id(ask->attempt))
-        return err_set(e, ERR_INVALID, "a storage act without a folder or an attempt");
+        return err_set(e, ERR_INVALID,
+                       "the coordinator asked for work on a checkpoint folder without naming the "
+                       "folder or the attempt");
     snprintf(dir, sizeof dir, "%s", ask->dir);
     if (!root && ask->dir[0] != '/') {
         if (!*ask->base_dir)
             return err_set(e, ERR_INVALID,
-                           "checkpoint.dir '%s' is relative and this worker has no checkpoint root",
+                           "checkpoint.dir '%s' is relative and this worker was started without "
+                           "--checkpoint-root",
                            ask->dir);
         if (snprintf(dir, sizeof dir, "%s/%s", ask->base_dir, ask->dir) >= (int)sizeof dir)
             return err_set(e, ERR_INVALID, "the path of checkpoint.dir is too long");
@@ -166,16 +169,17 @@ static int check_nonce(struct store *s, const char *dir, const char *pair, struc
     const char *nonce = strchr(pair, '=');
     struct buf b = {0};
     if (!nonce || nonce - pair > 64)
-        return err_set(e, ERR_INVALID, "a nonce without a host");
+        return err_set(e, ERR_INVALID, "the probe of the checkpoint folder names no host");
     snprintf(host, sizeof host, "%.*s", (int)(nonce - pair), pair);
     if (!is_plain_id(host))
-        return err_set(e, ERR_INVALID, "a nonce without a host");
+        return err_set(e, ERR_INVALID, "the probe of the checkpoint folder names no host");
     snprintf(path, sizeof path, "%s/%s", dir, host);
     int rc = durable_read_file(s->fd, path, NONCE_MAX, &b, e);
     if (rc)
-        err_wrap(e, "the file of host %s is not to be seen", host);
+        err_wrap(e, "the test file that host %s wrote cannot be read here", host);
     else if (strcmp(buf_str(&b), nonce + 1))
-        rc = err_set(e, ERR_DATA, "the file of host %s holds something else", host);
+        rc = err_set(e, ERR_DATA, "the test file of host %s holds something else than it wrote",
+                     host);
     buf_clear(&b);
     return rc;
 }
@@ -291,7 +295,9 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
     if (s->fd < 0)
         return 0;
     if (t->ask->epoch > EPOCH_MAX || !epoch)
-        return err_set(e, ERR_INVALID, "a storage act of no epoch");
+        return err_set(
+            e, ERR_INVALID,
+            "the coordinator asked to fence a checkpoint folder without naming an epoch");
     int rc = store_fence(s, epoch, t->ask->attempt, &greatest, e);
     if (rc)
         return rc == ERR_FENCED ? 0 : rc;
@@ -303,7 +309,7 @@ static int tidy_folder(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
-// Lists the jobs beneath the root, so no job's folder has been opened.
+// Lists the jobs beneath the root. Unlike the other acts it is about no single job's folder.
 static int find_jobs(struct act *t, struct store *s, struct err *e)
 {
     (void)s;
@@ -503,8 +509,9 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
     pthread_attr_destroy(&at);
     if (!t)
         return;
-    t->answer.why = frame_text(known ? "the worker has too many storage acts in hand"
-                                     : "a storage act this worker does not know");
+    t->answer.why = frame_text(known ? "the worker has too many acts in checkpoint folders to do"
+                                     : "the coordinator asked for work on a checkpoint folder that "
+                                       "this worker does not know");
     push_answer(s, &t->answer);
     act_free(t);
 }

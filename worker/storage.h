@@ -24,7 +24,7 @@ int storage_open(const struct storage_config *c, struct storage **out, struct er
 // to the end of the process. Null is fine.
 void storage_close(struct storage *s);
 int storage_fd(const struct storage *s);
-// cluster: for OWNER. A failure to begin is an answer too.
+// cluster: for OWNER. If it cannot be begun, its answer says so.
 void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cluster);
 // The next answer (weft__v1__storage_done__free_unpacked), or null.
 Weft__V1__StorageDone *storage_next(struct storage *s);

@@ -91,7 +91,7 @@ static void do_connect(struct worker_daemon *d, const struct agent_action *a)
 
 static void do_disconnect(struct worker_daemon *d, const struct agent_action *a)
 {
-    log_warn("worker", "leaves the coordinator: %s", a->text);
+    log_warn("worker", "ends the stream to the coordinator: %s", a->text);
     rpc_cancel(d->rpc, d->call);
 }
 
@@ -338,7 +338,7 @@ static void on_parent(void *ctx, uint32_t events)
     if ((events & EPOLLIN) && read(d->c->parent_fd, rest, sizeof rest) > 0)
         return;
     poll_loop_drop(d->on_parent);
-    log_warn("worker", "its parent is gone");
+    log_warn("worker", "the process that started this worker is gone");
     feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
     feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
 }

@@ -37,7 +37,7 @@ enum collective_op {
     COLLECTIVE_RECV,
     COLLECTIVE_BARRIER
 };
-enum collective_reduce { COLLECTIVE_SUM, COLLECTIVE_MAX }; // a maximum passes NaN over
+enum collective_reduce { COLLECTIVE_SUM, COLLECTIVE_MAX }; // a maximum ignores NaN
 const char *collective_op_name(enum collective_op op);     // "all_reduce"
 
 struct world;

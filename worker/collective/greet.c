@@ -299,7 +299,7 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     compute_proof(g, "caller", &h, c.nonce, mac);
     rc = send_whole(p->fd, mac, sizeof mac) ? read_all(g, p->fd, &welcome, 1) : ERR_PEER;
     if (rc || welcome != WELCOME)
-        return err_set(e, rc ? rc : ERR_PEER, "rank %d did not welcome us", rank);
+        return err_set(e, rc ? rc : ERR_PEER, "rank %d did not answer the greeting", rank);
     return 0;
 }
 

@@ -366,7 +366,7 @@ static int check_args(const struct communicator *c, const struct collective_args
         return err_set(e, ERR_INVALID, "%lld elements do not divide over %d ranks",
                        (long long)a->count, c->n);
     if (a->op == COLLECTIVE_BROADCAST && (a->root < 0 || a->root >= c->n))
-        return err_set(e, ERR_INVALID, "there is no coordinate %d", a->root);
+        return err_set(e, ERR_INVALID, "the root is member %d of %d", a->root, c->n);
     if (!is_in_window(w, a->buf, esize, a->count) ||
         (a->op == COLLECTIVE_ALL_TO_ALL && !is_in_window(w, a->from, esize, a->count)))
         return err_set(e, ERR_INVALID, "the buffer lies outside this rank's window");

@@ -13,7 +13,7 @@
 #include "common/base/deadline.h"
 #include "worker/collective/world.h"
 
-enum { SPIN_YIELD = 20, SPIN_REMOTE = 50 }; // turns before a nap, where SPIN are too many
+enum { SPIN_YIELD = 20, SPIN_REMOTE = 50 }; // looks before a nap, where SPIN would be too many
 
 struct sockets {
     int page_fd, window_fd, poke_fd;
@@ -94,7 +94,7 @@ static int socket_window(struct world *w, size_t bytes, struct err *e)
         int i = 0;
         while (i < w->ranks - 1 && (!w->peers[i].local || w->peers[i].window))
             i++;
-        err_set(e, rc, "rank %d has not opened its window", i);
+        err_set(e, rc, "rank %d has not made its memory for collectives ready", i);
         world_break(w, e);
     }
     return rc;

@@ -82,7 +82,8 @@ int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*ste
     int error = pthread_create(&t->id, NULL, move_data, w);
     if (!error)
         return 0;
-    log_warn("collective", "collectives move only while they are waited for: no thread: %s",
+    log_warn("collective",
+             "no progress thread, so that collectives move only while a rank waits for them: %s",
              strerror(error));
     w->thread = NULL;
     free(t);

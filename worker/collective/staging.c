@@ -105,7 +105,9 @@ int staging_mirror(struct staging *s, void *window, uint64_t bytes, void **regio
     // Unless it is pinned the driver copies through buffers of its own, and the host waits for
     // each.
     if (b->memory.adopt && b->memory.adopt(s->o.device, window, bytes, &why))
-        log_warn("staging", "the collectives' window cannot be pinned, copies are slower: %s",
+        log_warn("staging",
+                 "the memory for collectives cannot be pinned, copies between it and the device "
+                 "are slower: %s",
                  why.text);
     int rc = b->memory.alloc(s->o.device, bytes, region, e);
     s->region = *region;

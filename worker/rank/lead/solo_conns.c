@@ -208,7 +208,8 @@ static void on_proof(struct solo_conns *c, struct solo_conn *k, const Weft__Rank
     struct join_who who = {k->rank, c->at->ranks, c->at->epoch, k->cores.host, c->at->key, NULL};
     join_mac(&who, "rank", k->b, k->a, mac);
     if (proof->mac.len != JOIN_MAC || !join_mac_equal(mac, proof->mac.data)) {
-        log_warn("lead", "somebody who calls itself rank %d does not know the key", k->rank);
+        log_warn("lead", "a process that says it is rank %d does not know the key of this run",
+                 k->rank);
         refuse_conn(c, k, false, "the key is wrong");
     } else if (c->seats[k->rank].taken) {
         refuse_conn(c, k, false, "the rank is here already");

@@ -8,7 +8,7 @@
 //               ▼  closed, refused, too late, nonsense, its queue is full
 //             GONE, and forgotten by the next solo_conns_poll
 //
-// Connections are forgotten only between turns, so that a loop over them never loses its footing.
+// Connections are forgotten only between turns, so that none is freed under a loop over them.
 // Sending never drops anybody: a connection whose queue is full gets nothing more and goes with the
 // next poll, so that no end begins within a list of actions that is being carried out.
 //

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The leader of a solo attempt: a thread of rank 0's process with a poll loop and no other work.
 //
-// What it decides is common/attempt/leader.h's; here are the eyes and hands of it: connections
-// (solo_conns.h), the progress pages of the ranks of this host, the state of their processes, and
-// Lost to all ranks when the leader names a culprit, so that the others end with 69. Where that was
-// only asked to stop before the first step, Stop precedes it, and those that have not begun end with
-// 75. Rank 0's own link is one of its connections, a socketpair made by solo_leader_start.
+// It decides nothing: that is common/attempt/leader.h's. It holds the connections (solo_conns.h),
+// looks at the progress pages and processes of the ranks of this host, and carries the decisions
+// out. When the leader names a culprit it sends Lost to all ranks, so that the others end with 69. If
+// the culprit was only asked to stop before the first step, Stop goes first, and ranks that have not
+// begun end with 75. Rank 0's own link is one of its connections, a socketpair made by solo_leader_start.
 #pragma once
 #include <stdint.h>
 

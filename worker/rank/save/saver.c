@@ -138,7 +138,9 @@ static void take_staging(struct saver *s)
     if (!s->device.shares_host && bytes &&
         s->o.backend->memory.host_alloc(s->o.device, bytes, &s->staging, &e)) {
         s->staging = NULL;
-        log_warn("ckpt", "checkpoints are staged in common memory: %s", e.text);
+        log_warn("ckpt",
+                 "checkpoints are copied through memory that is not pinned, which is slower: %s",
+                 e.text);
     }
 }
 

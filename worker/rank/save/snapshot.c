@@ -565,7 +565,8 @@ static int wait_until(struct snapshot *s, bool (*done)(const struct snapshot *),
         waited = timeout_ns ? pthread_cond_timedwait(&s->settled, &s->lock, &at)
                             : pthread_cond_wait(&s->settled, &s->lock);
     if (!done(s))
-        rc = err_set(e, ERR_TIMEOUT, "the checkpoint of step %" PRId64 " is not decided in time",
+        rc = err_set(e, ERR_TIMEOUT,
+                     "the checkpoint of step %" PRId64 " was neither committed nor aborted in time",
                      s->open_step);
     if (last_ok)
         *last_ok = s->last_ok;

@@ -105,7 +105,7 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
     if (rc)
         return rc;
     if (in->n == INPUTS_MAX)
-        return err_set(e, ERR_LIMIT, "the %s program reads data in over %d cuts",
+        return err_set(e, ERR_LIMIT, "the %s program cuts its input data in more than %d ways",
                        program_name(p->kind), INPUTS_MAX);
     spec_start(&v->spec, &p->mesh, &v->shape, o->rank, start);
     struct input *i = &in->input[in->n++];
