@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rates of the CPU backend on 1 and 2 threads: products (GF/s), passes over memory (GB/s).
+//
+//   bench_kernels [--ways]
+//
+// --ways instead compares, for the products of the models that peers.py trains, the ways there are
+// on one thread with the one that the backend takes: packed, oneDNN's; and what a piece makes of it
+// if two threads cut rows or columns. All in turns, as shares of the peak; last, how far the way that
+// is taken is behind the best. The peak is measured once for a round of all.
+//
 // The median of several runs of some 20 ms each; only ratios within one run hold on a shared
 // machine.
 //
@@ -46,6 +54,41 @@ static const struct product {
     {"mlp 2048", 1024, 2048, 2048, {0, 2}, {2, 1}},
     {"mlp 2048, dw", 2048, 2048, 128, {2, 0}, {2, 1}},
     {"mlp 2048, dw", 2048, 2048, 1024, {2, 0}, {2, 1}},
+};
+
+// What peers.py's models multiply, the least products left out.
+static const struct product model_products[] = {
+    {"gpt up", 2048, 1536, 384, {0, 2}, {2, 1}},
+    {"gpt up, dx", 2048, 384, 1536, {0, 2}, {1, 2}},
+    {"gpt up, dw", 384, 1536, 2048, {2, 0}, {2, 1}},
+    {"gpt down", 2048, 384, 1536, {0, 2}, {2, 1}},
+    {"gpt down, dx", 2048, 1536, 384, {0, 2}, {1, 2}},
+    {"gpt down, dw", 1536, 384, 2048, {2, 0}, {2, 1}},
+    {"gpt q", 2048, 384, 384, {0, 2}, {2, 1}},
+    {"gpt q, dx", 2048, 384, 384, {0, 2}, {1, 2}},
+    {"gpt q, dw", 384, 384, 2048, {2, 0}, {2, 1}},
+    {"mlp 512", 128, 512, 784, {0, 2}, {2, 1}},
+    {"mlp 512, dw", 784, 512, 128, {2, 0}, {2, 1}},
+    {"mlp 512", 1024, 512, 784, {0, 2}, {2, 1}},
+    {"mlp 512, dw", 784, 512, 1024, {2, 0}, {2, 1}},
+    {"mlp 512, dx", 1024, 512, 256, {0, 2}, {1, 2}},
+    {"mlp 512, dw", 512, 256, 1024, {2, 0}, {2, 1}},
+    {"mlp 2048", 128, 2048, 784, {0, 2}, {2, 1}},
+    {"mlp 2048", 128, 2048, 2048, {0, 2}, {2, 1}},
+    {"mlp 2048, dx", 128, 2048, 2048, {0, 2}, {1, 2}},
+    {"mlp 2048, dw", 2048, 2048, 128, {2, 0}, {2, 1}},
+    {"mlp 2048, dw", 784, 2048, 128, {2, 0}, {2, 1}},
+    {"mlp 2048", 1024, 2048, 2048, {0, 2}, {2, 1}},
+    {"mlp 2048, dx", 1024, 2048, 2048, {0, 2}, {1, 2}},
+    {"mlp 2048, dw", 2048, 2048, 1024, {2, 0}, {2, 1}},
+    {"vae", 128, 400, 784, {0, 2}, {2, 1}},
+    {"vae out", 128, 784, 400, {0, 2}, {2, 1}},
+    {"vae out, dx", 128, 400, 784, {0, 2}, {1, 2}},
+    {"vae, dw", 784, 400, 128, {2, 0}, {2, 1}},
+    {"gpt2 up", 256, 3072, 768, {0, 2}, {2, 1}},
+    {"gpt2 up, dx", 256, 768, 3072, {0, 2}, {1, 2}},
+    {"gpt2 up, dw", 768, 3072, 256, {2, 0}, {2, 1}},
+    {"gpt2 q", 256, 768, 768, {0, 2}, {2, 1}},
 };
 
 // A pass over `rows` × `cols`; `moved` counts the arrays of that size read and written.
@@ -200,20 +243,38 @@ struct rate {
     double gflops, share; // share: of the peak
 };
 
-static struct rate product_rate(struct bench *x, const struct product *p)
+static struct op_call product_call(const struct bench *x, const struct product *p,
+                                   struct op_attr *attr)
 {
-    const double flops = 2.0 * (double)p->m * (double)p->n * (double)p->k;
-    struct rate rate;
     const int64_t extent[3] = {p->m, p->n, p->k};
-    struct op_attr attr = {.label = {{p->a[0], p->a[1]}, {p->b[0], p->b[1]}, {0, 1}}};
-    struct op_call c = {.op = OP_MATMUL, .attr = &attr, .nin = 2, .nout = 1};
+    struct op_call c = {.op = OP_MATMUL, .attr = attr, .nin = 2, .nout = 1};
+    *attr = (struct op_attr){.label = {{p->a[0], p->a[1]}, {p->b[0], p->b[1]}, {0, 1}}};
     c.in[0] = tensor(x, 2, (int64_t[]){extent[p->a[0]], extent[p->a[1]]});
     c.in[1] = tensor(x, 2, (int64_t[]){extent[p->b[0]], extent[p->b[1]]});
     c.out[0] = tensor(x, 2, extent);
+    return c;
+}
+
+static void free_product(const struct bench *x, struct op_call *c)
+{
+    x->b->memory.free(x->d, c->in[0].data);
+    x->b->memory.free(x->d, c->in[1].data);
+    x->b->memory.free(x->d, c->out[0].data);
+}
+
+static double count_flops(const struct product *p)
+{
+    return 2.0 * (double)p->m * (double)p->n * (double)p->k;
+}
+
+static struct rate product_rate(struct bench *x, const struct product *p)
+{
+    const double flops = count_flops(p);
+    struct rate rate;
+    struct op_attr attr;
+    struct op_call c = product_call(x, p, &attr);
     rate.gflops = 1e-9 * flops / seconds(x, &c, flops, &rate.share);
-    x->b->memory.free(x->d, c.in[0].data);
-    x->b->memory.free(x->d, c.in[1].data);
-    x->b->memory.free(x->d, c.out[0].data);
+    free_product(x, &c);
     return rate;
 }
 
@@ -272,20 +333,100 @@ static void print_product(struct bench *x, const struct product *p)
            100 * one.share, 100 * two.share);
 }
 
-int main(void)
+static void open_bench(struct bench *x, int threads)
 {
     struct err e = {0};
-    struct bench x[MAX_THREADS] = {{0}};
-    for (int t = 0; t < MAX_THREADS; t++) {
-        x[t].threads = t + 1;
-        must(backend_load("cpu", &x[t].b, &e), &e);
-        must(x[t].b->device.open(&(struct device_options){.threads = t + 1}, &x[t].d, &e), &e);
-        must(x[t].b->stream.create(x[t].d, &x[t].q, &e), &e);
-        choose_peak(&x[t]);
-    }
+    x->threads = threads;
+    must(backend_load("cpu", &x->b, &e), &e);
+    must(x->b->device.open(&(struct device_options){.threads = threads}, &x->d, &e), &e);
+    must(x->b->stream.create(x->d, &x->q, &e), &e);
+    choose_peak(x);
+}
+
+static void print_machine(const struct bench *x, const char *what)
+{
     struct device_info info;
-    x[0].b->device.info(x[0].d, &info);
-    printf("%s, %s, %s: 1 thread, 2 threads\n", info.model, info.isa, info.libraries);
+    x->b->device.info(x->d, &info);
+    printf("%s, %s, %s: %s\n", info.model, info.isa, info.libraries, what);
+}
+
+// ---- ways --------------------------------------------------------------------------------------
+
+enum { TAKEN, PACKED, ONEDNN, BY_ROWS, BY_COLUMNS, WAYS };
+
+// The product as the way makes it, or the piece of a thread of two.
+static struct product find_piece(const struct product *p, int way)
+{
+    struct product piece = *p;
+    piece.m /= way == BY_ROWS ? 2 : 1;
+    piece.n /= way == BY_COLUMNS ? 2 : 1;
+    return piece;
+}
+
+// Fills in the share of the peak that each way makes of a product.
+static void compare_ways(struct bench *x, const struct product *p, double *share)
+{
+    struct op_attr attr[WAYS];
+    struct op_call call[WAYS];
+    double runs[WAYS][RUNS];
+    int64_t times[WAYS];
+    for (int w = 0; w < WAYS; w++) {
+        struct product piece = find_piece(p, w);
+        call[w] = product_call(&x[w], &piece, &attr[w]);
+        run_calls(&x[w], &call[w], 1);
+        times[w] = (int64_t)(RUN_S / 4 / run_calls(&x[w], &call[w], 1).processor) + 1;
+    }
+    for (int r = 0; r < RUNS; r++) {
+        double peak = measure_peak(x);
+        for (int w = 0; w < WAYS; w++) {
+            struct product piece = find_piece(p, w);
+            double s = run_calls(&x[w], &call[w], times[w]).processor;
+            runs[w][r] = count_flops(&piece) / s / peak;
+        }
+    }
+    for (int w = 0; w < WAYS; w++) {
+        share[w] = median(runs[w]);
+        free_product(&x[w], &call[w]);
+    }
+}
+
+static void print_ways(void)
+{
+    struct bench x[WAYS] = {{0}};
+    static const char *const settings[WAYS] = {
+        [TAKEN] = "", [PACKED] = "packed", [ONEDNN] = "onednn", [BY_ROWS] = "", [BY_COLUMNS] = ""};
+    for (int w = 0; w < WAYS; w++) {
+        setenv("WEFT_CPU_PRODUCTS", settings[w], 1);
+        open_bench(&x[w], 1);
+    }
+    print_machine(&x[TAKEN], "% of the peak on one thread");
+    printf("%-39s   taken  packed  onednn  by rows columns  behind\n", "");
+    for (size_t i = 0; i < sizeof model_products / sizeof *model_products; i++) {
+        const struct product *p = &model_products[i];
+        double share[WAYS];
+        compare_ways(x, p, share);
+        double best = share[PACKED] > share[ONEDNN] ? share[PACKED] : share[ONEDNN];
+        printf("%-13s m %4lld n %4lld k %4lld %c%c ", p->what, (long long)p->m, (long long)p->n,
+               (long long)p->k, p->a[0] ? 'T' : 'N', p->b[0] == 1 ? 'T' : 'N');
+        for (int w = 0; w < WAYS; w++)
+            printf(" %7.1f", 100 * share[w]);
+        printf(" %6.1f %%\n", 100 * (1 - share[TAKEN] / best));
+        fflush(stdout);
+    }
+    for (int w = 0; w < WAYS; w++)
+        x[w].b->device.close(x[w].d);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench x[MAX_THREADS] = {{0}};
+    if (argc == 2 && strcmp(argv[1], "--ways") == 0) {
+        print_ways();
+        return 0;
+    }
+    for (int t = 0; t < MAX_THREADS; t++)
+        open_bench(&x[t], t + 1);
+    print_machine(x, "1 thread, 2 threads");
     print_peak(x);
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         print_product(x, &products[i]);

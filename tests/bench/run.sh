@@ -5,7 +5,7 @@
 #
 #   run.sh BUILD [NAME...]
 #
-# NAME: start steps ckpt kernels compile service hosts placement restart allreduce peers order fuse progress pipelines
+# NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
 # experts; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
 # peers and experts) is left out, and that is said.
 set -u
@@ -48,13 +48,14 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels compile service hosts placement restart allreduce peers order fuse progress pipelines experts
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
     steps) keep steps /usr/bin/python3 tests/bench/steps.py "$build" ;;
     ckpt) keep ckpt sh tests/bench/ckpt_write.sh "$build" ;;
     kernels) keep kernels "$build/tests/bench/bench_kernels" ;;
+    choices) keep choices "$build/tests/bench/bench_kernels" --ways ;;
     compile) keep compile "$build/tests/bench/bench_compile" ;;
     service) keep service /usr/bin/python3 tests/bench/service.py "$build" ;;
     hosts) keep hosts /usr/bin/python3 tests/bench/hosts.py "$build" ;;
