@@ -237,6 +237,14 @@ enum host_state host_state(const struct host *h)
     return h->cordoned ? HOST_CORDONED : HOST_READY;
 }
 
+int host_count_devices(const struct host *h, int kind)
+{
+    int n = 0;
+    for (int i = 0; i < h->ndevices; i++)
+        n += h->devices[i].kind == kind;
+    return n;
+}
+
 bool host_takes_work(const struct host *h)
 {
     return h->conn && !h->fenced && !h->leaving && !h->cordoned && !h->draining;

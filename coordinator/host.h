@@ -84,6 +84,7 @@ void host_call(struct coord *c, struct host *h, const char *name, bool vouched);
 void host_forget(struct coord *c, const char *id); // if coord_host_gives_way
 enum host_state host_state(const struct host *h);
 bool host_takes_work(const struct host *h);
+int host_count_devices(const struct host *h, int kind);
 bool host_is(const struct host *h, const char *incarnation);       // lives as this one, not fenced
 bool host_silent(const struct coord *c, const struct host *h);     // for more than a heartbeat
 void host_take_about(struct host *h, const Weft__V1__Register *r); // what it registers with

@@ -23,14 +23,6 @@ static const char *end_plural(int n)
     return n == 1 ? "" : "s";
 }
 
-static int count_devices(const struct host *h, int kind)
-{
-    int n = 0;
-    for (int i = 0; i < h->ndevices; i++)
-        n += h->devices[i].kind == kind;
-    return n;
-}
-
 static const char *add_word(struct arena *a, const char *list, const char *word)
 {
     return list ? arena_printf(a, "%s, %s", list, word) : word;
@@ -71,7 +63,7 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
     int *open = arena_array(a, int, known + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
-        int n = count_devices(h, j->kind);
+        int n = host_count_devices(h, j->kind);
         if (!n)
             continue;
         s->hosts++;

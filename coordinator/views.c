@@ -216,14 +216,6 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
     return n;
 }
 
-static int count_devices(const struct host *h, int kind)
-{
-    int n = 0;
-    for (int i = 0; i < h->ndevices; i++)
-        n += h->devices[i].kind == kind;
-    return n;
-}
-
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
 {
     int n = 0, cap = 0;
@@ -232,7 +224,7 @@ int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord
     *out = arena_array(a, struct coord_stream, cap + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
-        int devices = count_devices(h, kind);
+        int devices = host_count_devices(h, kind);
         if (h->conn && devices)
             (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h)), devices};
     }

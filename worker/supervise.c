@@ -291,8 +291,10 @@ static void take_hello(struct proc *p, const Weft__Rank__Hello *h)
     if (!p->assign)
         return;
     if (h->version != FRAME_VERSION) {
-        err_set(&e, ERR_UNSUPPORTED, "weft-rank speaks version %u of the frames, this worker %d",
-                h->version, FRAME_VERSION);
+        err_set(
+            &e, ERR_UNSUPPORTED,
+            "weft-rank speaks version %u of the protocol between rank and worker, this worker %d",
+            h->version, FRAME_VERSION);
         kill_broken(p, &e);
         return;
     }
@@ -364,7 +366,8 @@ static void look_at_page(struct proc *p)
         run_dir(p->s->c.runs, p->job, p->epoch, dir, sizeof dir);
         page_name(p->rank, page);
         snprintf(path, sizeof path, "%s/%s", dir, page);
-        if (page_open(path, &p->page, NULL))
+        p->page = page_open(path);
+        if (!p->page)
             return; // not made yet
     }
     page_read(p->page, &v);

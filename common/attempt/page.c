@@ -57,25 +57,23 @@ int page_create(const char *path, int rank, struct progress_page **out, struct e
     return 0;
 }
 
-int page_open(const char *path, const struct progress_page **out, struct err *e)
+const struct progress_page *page_open(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return err_errno(e, ERR_NOTFOUND, "cannot open the progress page %s", path);
+        return NULL;
     struct stat st;
     void *p = MAP_FAILED;
     if (!fstat(fd, &st) && st.st_size >= (off_t)sizeof(struct progress_page))
         p = mmap(NULL, sizeof(struct progress_page), PROT_READ, MAP_SHARED, fd, 0);
     close(fd);
     if (p == MAP_FAILED)
-        return err_set(e, ERR_DATA, "%s is not a progress page yet", path);
+        return NULL;
     const struct progress_page *page = p;
-    if (page->magic != PROGRESS_MAGIC || page->version != 1) {
-        munmap(p, sizeof(struct progress_page));
-        return err_set(e, ERR_DATA, "%s is not a progress page", path);
-    }
-    *out = page;
-    return 0;
+    if (page->magic == PROGRESS_MAGIC && page->version == 1)
+        return page;
+    munmap(p, sizeof(struct progress_page));
+    return NULL;
 }
 
 void page_close(const struct progress_page *p)

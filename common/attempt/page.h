@@ -38,8 +38,8 @@ bool page_is_name(const char *name);               // whether it is one that pag
 void page_path(const char *dir, int rank, char *out, size_t size);
 
 int page_create(const char *path, int rank, struct progress_page **out, struct err *e); // O_EXCL
-int page_open(const char *path, const struct progress_page **out, struct err *e);       // read-only
-void page_close(const struct progress_page *p); // unmaps; null is fine
+const struct progress_page *page_open(const char *path); // read-only; null: there is none (yet)
+void page_close(const struct progress_page *p);          // unmaps; null is fine
 
 // Owner's side; each also moves the heartbeat.
 void page_state(struct progress_page *p, enum rank_state state);

@@ -144,7 +144,8 @@ static void look_at_page(struct solo_leader *l, int rank)
     if (!m->page) {
         char path[4096];
         page_path(l->c.page_dir, rank, path, sizeof path);
-        if (page_open(path, &m->page, NULL))
+        m->page = page_open(path);
+        if (!m->page)
             return; // not there yet: its Progress frames tell
     }
     page_read(m->page, &v);

@@ -91,7 +91,7 @@ static void lose_leader(struct link *l, const char *how)
         return;
     }
     bool same_host = l->leader_page[0] && !strcmp(l->leader_host, l->host);
-    if (same_host && !page_open(l->leader_page, &page, NULL)) { // a page outlives its process
+    if (same_host && (page = page_open(l->leader_page))) { // a page outlives its process
         page_read(page, &l->leader);
         page_close(page);
     }
