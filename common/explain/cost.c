@@ -14,6 +14,7 @@ const char *collective_row_name(const struct collective_row *r)
     return r->send ? "send" : reshard_kind_name(r->op);
 }
 
+// A row of what an instruction is, with nothing counted in it.
 static struct collective_row make_row(const struct program *p, const struct instr *in)
 {
     bool send = in->kind == INSTR_SEND, stages = in->stages != 0;
@@ -27,9 +28,7 @@ static struct collective_row make_row(const struct program *p, const struct inst
                                    .stages = (uint64_t)1 << p->stage,
                                    .phase = in->phase,
                                    .tensor = p->graph->nodes[in->node].what,
-                                   .dtype = p->buffers[v->buffer].dtype,
-                                   .count = 1,
-                                   .tensor_bytes = p->buffers[v->buffer].bytes};
+                                   .dtype = p->buffers[v->buffer].dtype};
 }
 
 static void print_key(const struct collective_row *r, char text[300])
@@ -38,8 +37,15 @@ static void print_key(const struct collective_row *r, char text[300])
              r->dtype, r->tensor);
 }
 
+// The row that a node's instructions are counted in: they are alike in all microbatches.
+struct counted_in {
+    int stage; // 1 + the stage whose row it is
+    int row;
+};
+
 // The rows of one stage, from `rows` on; there is room for all. Returns their number.
-static int count_stage_rows(const struct program *p, struct collective_row *rows)
+static int count_stage_rows(const struct program *p, struct counted_in *of,
+                            struct collective_row *rows)
 {
     struct map known = {0};
     int n = 0;
@@ -48,15 +54,19 @@ static int count_stage_rows(const struct program *p, struct collective_row *rows
         char key[300];
         if (in->kind != INSTR_START && in->kind != INSTR_SEND)
             continue;
-        struct collective_row one = make_row(p, in), *r;
-        print_key(&one, key);
-        if ((r = map_get(&known, key))) {
-            r->count++;
-            r->tensor_bytes += one.tensor_bytes;
-            continue;
+        struct counted_in *to = &of[in->node];
+        const struct view *v = in->kind == INSTR_SEND ? in->in : in->out;
+        if (to->stage != 1 + p->stage) {
+            struct collective_row one = make_row(p, in), *r;
+            print_key(&one, key);
+            if (!(r = map_get(&known, key))) {
+                rows[n] = one;
+                map_put(&known, key, r = &rows[n++]);
+            }
+            *to = (struct counted_in){1 + p->stage, (int)(r - rows)};
         }
-        rows[n] = one;
-        map_put(&known, key, &rows[n++]);
+        rows[to->row].count++;
+        rows[to->row].tensor_bytes += p->buffers[v->buffer].bytes;
     }
     map_clear(&known);
     return n;
@@ -85,13 +95,16 @@ static int join_rows(struct map *known, struct collective_row *rows, int n)
 static void count_collectives(const struct compiled *c, struct arena *a, struct cost *cost)
 {
     struct map known = {0};
+    struct arena scratch = {0};
     int most = 0;
     for (int s = 0; s < c->nstages; s++)
         most += compiled_program(c, PROGRAM_TRAIN, s)->ninstrs;
+    struct counted_in *of = arena_array(&scratch, struct counted_in,
+                                        compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
     cost->collectives = arena_array(a, struct collective_row, most);
     for (int s = 0; s < c->nstages; s++) {
         struct collective_row *rows = cost->collectives + cost->ncollectives;
-        int n = count_stage_rows(compiled_program(c, PROGRAM_TRAIN, s), rows);
+        int n = count_stage_rows(compiled_program(c, PROGRAM_TRAIN, s), of, rows);
         cost->ncollectives += join_rows(&known, rows, n);
     }
     for (int i = 0; i < cost->ncollectives; i++) {
@@ -99,6 +112,7 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
         r->bytes = r->send ? r->tensor_bytes : reshard_ring_bytes(r->op, r->tensor_bytes, r->group);
     }
     map_clear(&known);
+    arena_clear(&scratch);
 }
 
 // The router that deals tokens to experts, null: there is none. The layers are alike.
@@ -157,13 +171,33 @@ static double count_flops(const struct graph *g, const struct mesh *m, bool forw
     return total;
 }
 
-static double count_traffic(const struct program *p)
+// The bytes that the ops of a stage read and write. `of` holds those of each node, as far as they were
+// asked for: 0 is asked for again.
+static double count_stage_traffic(const struct program *p, double *of)
 {
     double bytes = 0;
-    for (int i = 0; i < p->ninstrs; i++)
-        if (p->instrs[i].kind == INSTR_OP)
-            bytes += node_bytes(p->graph, &p->mesh, &p->graph->nodes[p->instrs[i].node]);
+    for (int i = 0; i < p->ninstrs; i++) {
+        int node = p->instrs[i].node;
+        if (p->instrs[i].kind != INSTR_OP)
+            continue;
+        if (of[node] == 0)
+            of[node] = node_bytes(p->graph, &p->mesh, &p->graph->nodes[node]);
+        bytes += of[node];
+    }
     return bytes;
+}
+
+static double find_most_traffic(const struct compiled *c)
+{
+    struct arena scratch = {0};
+    double most = 0, *of = arena_array(&scratch, double,
+                                       compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
+    for (int s = 0; s < c->nstages; s++) {
+        double bytes = count_stage_traffic(compiled_program(c, PROGRAM_TRAIN, s), of);
+        most = bytes > most ? bytes : most;
+    }
+    arena_clear(&scratch);
+    return most;
 }
 
 // Counts each input once, even where the program reads it in several cuts.
@@ -210,8 +244,5 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     count_params(whole, out);
     double all = count_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? count_flops(whole, NULL, false) / all : 1;
-    for (int s = 0; s < c->nstages; s++) {
-        double bytes = count_traffic(compiled_program(c, PROGRAM_TRAIN, s));
-        out->traffic = bytes > out->traffic ? bytes : out->traffic;
-    }
+    out->traffic = find_most_traffic(c);
 }
