@@ -71,6 +71,14 @@ static const enum dtype dtype_of[] = {
     [JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16, [JOB_TF32] = DT_F32};
 static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUDA] = BACKEND_CUDA};
 
+// Makes room for the graph of as many layers as the job has: what is not used is never touched.
+static void reserve_graph(const struct job *job, struct graph *g)
+{
+    enum { NODES = 64, VALUES = 144, LAYERS = 4096 }; // of a layer with its backward and update
+    int64_t layers = job_layers(job) < LAYERS ? job_layers(job) : LAYERS;
+    graph_reserve(g, (int)(layers + 1) * NODES, (int)(layers + 1) * VALUES);
+}
+
 static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
 {
     const struct job *job = p->job;
@@ -80,6 +88,8 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
     g->tf32 = job->precision.compute == JOB_TF32;
     g->backend = backend_of[job->resources.kind];
     g->scratch = job->resources.scratch << 20;
+    if (kind == PROGRAM_TRAIN)
+        reserve_graph(job, g);
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);

@@ -65,7 +65,7 @@ int grad_build(struct graph *g)
     if (g->failed)
         return g->failed;
     int nodes = g->nnodes;
-    graph_reserve(g, 4 * nodes, 4 * g->nvalues); // with a backward and an update
+    graph_reserve(g, 5 * nodes, 5 * g->nvalues); // with a backward and an update
     struct tape t = {.g = g, .n = g->nvalues};
     t.cot = arena_array(g->arena, int, t.n);
     t.terms = arena_array(g->arena, struct terms, t.n);

@@ -163,13 +163,18 @@ static struct view make_view(struct lowering *l, int value, int m)
 
 // ---- instructions ------------------------------------------------------------------------------
 
-// Keeps a copy of the views, which may be the caller's own.
-static void emit_instr(struct lowering *l, const struct instr *i)
+static struct instr *add_instr(struct lowering *l, const struct instr *i)
 {
     struct program *p = l->p;
     p->instrs = arena_grow(&l->maps, p->instrs, sizeof *p->instrs, p->ninstrs, &p->instrs_cap);
-    struct instr *at = &p->instrs[p->ninstrs++];
-    *at = *i;
+    p->instrs[p->ninstrs] = *i;
+    return &p->instrs[p->ninstrs++];
+}
+
+// Keeps a copy of the views, which may be the caller's own.
+static void emit_instr(struct lowering *l, const struct instr *i)
+{
+    struct instr *at = add_instr(l, i);
     at->in = arena_dup(l->arena, i->in, sizeof *i->in * (size_t)i->nin);
     at->out = arena_dup(l->arena, i->out, sizeof *i->out * (size_t)i->nout);
 }
@@ -181,7 +186,7 @@ static void wait_oldest(struct lowering *l)
     w.start = l->pending[0];
     l->p->buffers[w.in[0].buffer].last = l->p->ninstrs;
     l->p->buffers[w.out[0].buffer].last = l->p->ninstrs;
-    emit_instr(l, &w);
+    add_instr(l, &w); // its views are those of the start
     l->npending--;
     memmove(l->pending, l->pending + 1, sizeof *l->pending * (size_t)l->npending);
 }
@@ -210,7 +215,7 @@ static void wait_sendrecv(struct lowering *l, int at)
         p->buffers[touched[0].buffer].last = p->ninstrs;
         w.kind = INSTR_WAIT;
         w.start = l->open[i];
-        emit_instr(l, &w);
+        add_instr(l, &w); // its view is that of the start
         memmove(l->open + i, l->open + i + 1, sizeof *l->open * (size_t)(--l->nopen - i));
         if (last)
             return;

@@ -118,6 +118,26 @@ static int compare_places(const void *x, const void *y)
     return a->node < b->node ? -1 : a->node > b->node;
 }
 
+// Brings the nodes to their places, cycle by cycle, and ends with each place having its own node.
+static void move_nodes(struct graph *g, struct node_place *placed)
+{
+    for (int i = 0; i < g->nnodes; i++) {
+        struct node first = g->nodes[i];
+        int at = i;
+        for (int from = placed[at].node; from != i && from != at; from = placed[at].node) {
+            g->nodes[at] = g->nodes[from];
+            placed[at].node = at;
+            at = from;
+        }
+        if (at != i)
+            g->nodes[at] = first;
+        placed[at].node = at;
+    }
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i].nout; k++)
+            g->values[g->nodes[i].out[k]].producer = i;
+}
+
 void order_nodes(struct graph *g)
 {
     struct arena scratch = {0};
@@ -126,17 +146,11 @@ void order_nodes(struct graph *g)
                            .before = arena_array(&scratch, int, g->nvalues),
                            .early = arena_array(&scratch, bool, g->nvalues)};
     struct node_place *placed = arena_array(&scratch, struct node_place, g->nnodes);
-    struct node *nodes = arena_array(&scratch, struct node, g->nnodes);
     memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
     find_places(&o, &scratch);
     for (int i = 0; i < g->nnodes; i++)
         placed[i] = (struct node_place){(int)g->nodes[i].phase, o.place[i], i};
     qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
-    memcpy(nodes, g->nodes, sizeof *nodes * (size_t)g->nnodes);
-    for (int i = 0; i < g->nnodes; i++) {
-        g->nodes[i] = nodes[placed[i].node];
-        for (int k = 0; k < g->nodes[i].nout; k++)
-            g->values[g->nodes[i].out[k]].producer = i;
-    }
+    move_nodes(g, placed);
     arena_clear(&scratch);
 }
