@@ -84,10 +84,15 @@ int op_want_clip(const struct op_call *c, struct err *e)
 
 int op_want_balance(const struct op_call *c, struct err *e)
 {
+    int64_t n = shape_count(&c->in[0].shape);
     int rc = want_all(c, DT_F32, e);
-    if (!rc && c->attr->start + shape_count(&c->in[0].shape) > shape_count(&c->in[1].shape))
+    if (rc)
+        return rc;
+    if (c->attr->start < 0 || c->attr->start + n > shape_count(&c->in[1].shape))
         return op_refuse(c, e, "the metrics hold no such loads");
-    return rc;
+    if (shape_count(&c->in[2].shape) < CLIP_SLOTS)
+        return op_refuse(c, e, "the clip vector is too short");
+    return shape_count(&c->out[0].shape) == n ? 0 : op_refuse(c, e, "results differ in size");
 }
 
 int op_want_embed(const struct op_call *c, struct err *e)
@@ -196,6 +201,16 @@ int op_want_attention(const struct op_call *c, struct attention_operands *o, str
     return 0;
 }
 
+// The k of each row of `narrow` are places among the n of one of `wide`.
+static bool fits_topk(const struct op_call *c, const struct topk_call *t, const struct shape *wide,
+                      const struct shape *narrow)
+{
+    return wide->n > 0 && narrow->n > 0 && t->n > 0 && t->k > 0 && t->k <= t->n &&
+           shape_count(wide) / t->n * t->k == shape_count(narrow) &&
+           shape_count(&t->ids->shape) == shape_count(narrow) &&
+           (t->grad || c->nin < 2 || shape_equal(&c->in[1].shape, wide));
+}
+
 int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e)
 {
     const bool grad = c->op == OP_TOPK_GRAD;
@@ -207,23 +222,26 @@ int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e)
     int rc = op_want(c, t->x, DT_F32, e);
     rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
     rc = rc ? rc : op_want(c, t->ids, DT_I32, e);
+    if (!rc && !grad && c->nin > 1)
+        rc = op_want(c, &c->in[1], DT_F32, e);
     if (rc)
         return rc;
-    t->n = wide->dim[wide->n - 1];
-    t->k = narrow->dim[narrow->n - 1];
-    t->rows = shape_count(wide) / t->n;
-    if (t->k > t->n || t->rows * t->k != shape_count(narrow) ||
-        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
+    t->n = wide->n ? wide->dim[wide->n - 1] : 0;
+    t->k = narrow->n ? narrow->dim[narrow->n - 1] : 0;
+    if (!fits_topk(c, t, wide, narrow))
         return op_refuse(c, e, "operands disagree about an extent");
+    t->rows = shape_count(wide) / t->n;
     return 0;
 }
 
 static bool fits_dispatch(const struct op_call *c, const struct dispatch_call *d)
 {
     const struct shape *x = &d->tokens->shape, *y = &d->places->shape, *slots = &c->in[1].shape;
+    const struct tensor *each = c->op == OP_SLOT_DOT ? &c->out[0] : d->weights; // choice's number
     return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
            c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
-           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3];
+           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3] &&
+           (!each || shape_equal(&each->shape, slots));
 }
 
 int op_want_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e)

@@ -319,6 +319,125 @@ static void what_goes_back_is_the_slope_of_what_came(void **state)
     arena_clear(&a);
 }
 
+// ---- refusals ----------------------------------------------------------------------------------
+
+static const struct served { // a call that is served, operands as dtype and shape
+    enum op op;
+    int nin, nout;
+    struct tensor operand[5];
+} served[] = {
+    {OP_TOPK,
+     1,
+     2,
+     {{NULL, DT_F32, {2, {3, 4}}}, {NULL, DT_F32, {2, {3, 2}}}, {NULL, DT_I32, {2, {3, 2}}}}},
+    {OP_TOPK,
+     2,
+     2,
+     {{NULL, DT_F32, {2, {3, 4}}},
+      {NULL, DT_F32, {2, {3, 4}}},
+      {NULL, DT_F32, {2, {3, 2}}},
+      {NULL, DT_I32, {2, {3, 2}}}}},
+    {OP_TOPK_GRAD,
+     2,
+     1,
+     {{NULL, DT_I32, {2, {3, 2}}}, {NULL, DT_F32, {2, {3, 2}}}, {NULL, DT_F32, {2, {3, 4}}}}},
+    {OP_SLOT_DOT,
+     3,
+     1,
+     {{NULL, DT_F32, {4, {1, 2, 2, 4}}},
+      {NULL, DT_I32, {3, {2, 3, 2}}},
+      {NULL, DT_F32, {3, {2, 3, 4}}},
+      {NULL, DT_F32, {3, {2, 3, 2}}}}},
+    {OP_COMBINE,
+     3,
+     1,
+     {{NULL, DT_F32, {4, {1, 2, 2, 4}}},
+      {NULL, DT_I32, {3, {2, 3, 2}}},
+      {NULL, DT_F32, {3, {2, 3, 2}}},
+      {NULL, DT_F32, {3, {2, 3, 4}}}}},
+    {OP_BALANCE,
+     3,
+     1,
+     {{NULL, DT_F32, {1, {4}}},
+      {NULL, DT_F32, {1, {7}}},
+      {NULL, DT_F32, {1, {CLIP_SLOTS}}},
+      {NULL, DT_F32, {1, {4}}}}},
+};
+
+// One operand as no kernel reads it: `dtype` where that is not DT_NONE, else dimension `dim`.
+static const struct unserved {
+    int call, operand, dim;
+    int64_t size;
+    enum dtype dtype;
+    const char *why;
+} unserved[] = {
+    {0, 0, 1, 1, DT_NONE, "operands disagree about an extent"}, // of one, the two greatest
+    {0, 1, 0, 2, DT_NONE, "operands disagree about an extent"},
+    {0, 2, 0, 2, DT_NONE, "operands disagree about an extent"},
+    {0, 2, 1, 1, DT_NONE, "operands disagree about an extent"},
+    {0, 2, 0, 0, DT_F32, "an operand is f32, not i32"},
+    {1, 1, 0, 2, DT_NONE, "operands disagree about an extent"},
+    {1, 1, 0, 0, DT_I32, "an operand is i32, not f32"},
+    {1, 1, 0, 0, DT_BF16, "an operand is bf16, not f32"},
+    {2, 0, 0, 2, DT_NONE, "operands disagree about an extent"},
+    {2, 1, 1, 1, DT_NONE, "operands disagree about an extent"},
+    {2, 2, 1, 1, DT_NONE, "operands disagree about an extent"},
+    {3, 1, 2, 3, DT_NONE, "operands disagree about an extent"},
+    {3, 2, 1, 4, DT_NONE, "operands disagree about an extent"},
+    {3, 3, 1, 2, DT_NONE, "operands disagree about an extent"},
+    {3, 3, 2, 1, DT_NONE, "operands disagree about an extent"},
+    {3, 3, 0, 0, DT_BF16, "an operand is bf16, not f32"},
+    {4, 2, 2, 1, DT_NONE, "operands disagree about an extent"},
+    {5, 1, 0, 5, DT_NONE, "the metrics hold no such loads"},
+    {5, 2, 0, CLIP_SLOTS - 1, DT_NONE, "the clip vector is too short"},
+    {5, 2, 0, 0, DT_I32, "an operand is i32, not f32"},
+    {5, 3, 0, 3, DT_NONE, "results differ in size"},
+};
+
+static int call_served(const struct rig *r, const struct served *s, const struct tensor *operand,
+                       int64_t start, struct err *e)
+{
+    struct op_attr attr = {.scale = 1, .start = start, .slots = {2, 2, 2, {0, 0}}};
+    struct op_call c = {.op = s->op, .attr = &attr, .nin = s->nin, .nout = s->nout};
+    char zeros[256] = {0};
+    void *memory[5];
+    for (int k = 0; k < s->nin + s->nout; k++) {
+        struct tensor *to = k < s->nin ? &c.in[k] : &c.out[k - s->nin];
+        *to = operand[k];
+        to->data = memory[k] = rig_memory(r, zeros, sizeof zeros);
+    }
+    int rc = r->backend->op.run[s->op](r->q, &c, e);
+    rig_read(r, zeros, memory[s->nin], sizeof zeros);
+    for (int k = 0; k < s->nin + s->nout; k++)
+        rig_free(r, memory[k]);
+    return rc;
+}
+
+static void every_operand_is_looked_at_before_it_is_read(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)(sizeof served / sizeof *served); i++) {
+        struct err e = {0};
+        assert_int_equal(call_served(&rigs[0], &served[i], served[i].operand, 2, &e), 0);
+    }
+    for (int i = 0; i < (int)(sizeof unserved / sizeof *unserved); i++) {
+        const struct unserved *u = &unserved[i];
+        const struct served *s = &served[u->call];
+        struct tensor operand[5];
+        struct err e = {0};
+        memcpy(operand, s->operand, sizeof operand);
+        if (u->dtype == DT_NONE)
+            operand[u->operand].shape.dim[u->dim] = u->size;
+        else
+            operand[u->operand].dtype = u->dtype;
+        assert_int_equal(call_served(&rigs[0], s, operand, 2, &e), ERR_UNSUPPORTED);
+        assert_non_null(strstr(e.text, op_name(s->op)));
+        assert_non_null(strstr(e.text, u->why));
+    }
+    struct err e = {0};
+    assert_int_equal(call_served(&rigs[0], &served[5], served[5].operand, -1, &e), ERR_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +450,7 @@ int main(void)
         cmocka_unit_test(rows_go_to_their_places_and_back),
         cmocka_unit_test(a_part_of_the_experts_and_places_leaves_the_rest_to_others),
         cmocka_unit_test(what_goes_back_is_the_slope_of_what_came),
+        cmocka_unit_test(every_operand_is_looked_at_before_it_is_read),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
