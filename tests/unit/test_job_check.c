@@ -357,6 +357,22 @@ static void test_a_resolved_job_keeps_the_layers_that_its_stages_held(void **sta
         "5: [3, 2] would do\n");
 }
 
+// A person's job has no text of its own, so that no earlier count of its layers serves its stages.
+static void test_a_new_job_has_the_layers_of_its_functions(void **state)
+{
+    static const char head[] = "name: t\nmodel: {program: ./tests/unit/programs/both.model}\n"
+                               "data: {train: {images: i}, batch: 12}\n"
+                               "train: {steps: 2, microbatches: 4}\n";
+    char text[500];
+    (void)state;
+    snprintf(text, sizeof text, "%smesh: {pp: 2}\npipeline: {stages: [1, 1]}\n", head);
+    expect_errors(text, "job.yaml:6:20: pipeline.stages: the stages have 2 layers together, the "
+                        "model has 5: [3, 2] would do\n");
+    snprintf(text, sizeof text, "%spipeline: {stages: [2]}\n", head);
+    expect_errors(text, "job.yaml:5:20: pipeline.stages: the stages have 2 layers together, the "
+                        "model has 5: [5] would do\n");
+}
+
 static void test_stages_want_a_number_of_layers_that_sizes_tell(void **state)
 {
     static const char helped[] =
@@ -580,6 +596,7 @@ int main(void)
         cmocka_unit_test(test_every_program_has_stages),
         cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
         cmocka_unit_test(test_a_resolved_job_keeps_the_layers_that_its_stages_held),
+        cmocka_unit_test(test_a_new_job_has_the_layers_of_its_functions),
         cmocka_unit_test(test_stages_want_a_number_of_layers_that_sizes_tell),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
