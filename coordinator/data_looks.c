@@ -85,7 +85,7 @@ static void ask_host(struct rpc *rpc, const struct look *k, uint64_t conn)
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = &s;
-    host_stream_send(rpc, conn, &down); // data_looks_host_gone() ends what a lost host was asked
+    streams_send_down(rpc, conn, &down); // data_looks_host_gone() ends what a lost host was asked
 }
 
 static int compare_conns(const void *a, const void *b)

@@ -291,7 +291,7 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
                               rc ? e.text : "ok"};
     log_info("join", "%s: %s", ev->peer->address, v.result);
     if (rc) { // in the log only: strangers write no rows
-        rpc_finish(s->o.rpc, ev->call, client_error_code(&e), e.text);
+        rpc_finish(s->o.rpc, ev->call, streams_error_code(&e), e.text);
         return;
     }
     add_action(out, COORD_REPLY, ev->call)->reply = &reply->base;
@@ -377,7 +377,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     struct newcomer n = {s, out};
     if (look_at_up(&n, c, x.up, &e)) {
         log_warn("service", "a worker with the certificate '%s': %s", c->cert, e.text);
-        rpc_finish(s->o.rpc, ev->call, client_error_code(&e), e.text);
+        rpc_finish(s->o.rpc, ev->call, streams_error_code(&e), e.text);
         return;
     }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
@@ -582,7 +582,7 @@ static void answer_one(struct service *s, const struct question *q)
     if (reply)
         rpc_reply(s->o.rpc, q->call, reply);
     else
-        rpc_finish(s->o.rpc, q->call, client_error_code(&e), e.text);
+        rpc_finish(s->o.rpc, q->call, streams_error_code(&e), e.text);
     arena_clear(&a);
 }
 
@@ -590,7 +590,7 @@ static void carry_out(struct service *s, const struct coord_action *x)
 {
     switch (x->kind) {
     case COORD_SEND:
-        host_stream_send(s->o.rpc, x->conn, x->down);
+        streams_send_down(s->o.rpc, x->conn, x->down);
         return;
     case COORD_DROP:
         rpc_finish(s->o.rpc, x->conn, (enum rpc_code)x->code, x->text);

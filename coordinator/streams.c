@@ -29,7 +29,7 @@ struct tail {
     uint64_t *conns;
 };
 
-void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down)
+void streams_send_down(struct rpc *r, uint64_t conn, const Weft__V1__Down *down)
 {
     struct err e = {0};
     if (!rpc_send(r, conn, &down->base, &e))
@@ -38,7 +38,7 @@ void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down)
     rpc_cancel(r, conn);
 }
 
-enum rpc_code client_error_code(const struct err *e)
+enum rpc_code streams_error_code(const struct err *e)
 {
     static const enum rpc_code codes[ERR_COUNT] = {
         [ERR_INVALID] = RPC_INVALID_ARGUMENT,        [ERR_NOTFOUND] = RPC_NOT_FOUND,
@@ -129,7 +129,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     weft__v1__watch_update__init(&first);
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
-        rpc_finish(s->rpc, call, client_error_code(&e), e.text);
+        rpc_finish(s->rpc, call, streams_error_code(&e), e.text);
     } else if (!refuse_when_full(s, call) && send_update(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
@@ -164,7 +164,7 @@ static void ask_host(struct streams *s, struct tail *t, uint64_t conn, int lines
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_LOG;
     down.log = &ask;
-    host_stream_send(s->rpc, conn, &down); // a host that is gone ends by streams_host_gone
+    streams_send_down(s->rpc, conn, &down); // a host that is gone ends by streams_host_gone
 }
 
 static bool was_asked(const struct tail *t, uint64_t conn)
@@ -229,7 +229,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
     s->ntails++;
     int n = ask_hosts(s, t, q->job, q->lines, &e);
     if (n < 0)
-        rpc_finish(s->rpc, call, client_error_code(&e), e.text);
+        rpc_finish(s->rpc, call, streams_error_code(&e), e.text);
     else if (n == 0 && !t->follow)
         rpc_finish(s->rpc, call, RPC_FAILED_PRECONDITION, "no host that has its logs is here");
     else

@@ -31,6 +31,6 @@ void streams_host_here(struct streams *s); // one has registered: who follows ma
 
 // A worker that does not read loses its stream, so that nobody waits for its answer. When it comes
 // back it is told everything anew. What is sent to a stream that has ended is dropped.
-void host_stream_send(struct rpc *r, uint64_t conn, const Weft__V1__Down *down);
+void streams_send_down(struct rpc *r, uint64_t conn, const Weft__V1__Down *down);
 // Which code of gRPC a client gets for an error of ours.
-enum rpc_code client_error_code(const struct err *e);
+enum rpc_code streams_error_code(const struct err *e);

@@ -29,25 +29,25 @@ int folder_find_home(const char *variable, const char *usual, const char *name, 
     int n;
     if (given && *given == '/')
         n = snprintf(out, size, "%s/%s", given, name);
-    else if (home && *home)
+    else if (home && *home == '/')
         n = snprintf(out, size, "%s/%s/%s", home, usual, name);
     else
-        return err_set(e, ERR_NOTFOUND, "there is no HOME");
+        return err_set(e, ERR_NOTFOUND, "there is no HOME with an absolute path");
     return n < (int)size ? 0 : err_set(e, ERR_INVALID, "the path %s is too long", out);
 }
 
 int folder_find_state(const char *name, char *out, size_t size, struct err *e)
 {
     char ours[64];
+    struct err why = {0};
     snprintf(ours, sizeof ours, "weft/%s", name);
     if (geteuid() == 0) {
-        snprintf(out, size, "/var/lib/%s", ours);
-        return 0;
+        int n = snprintf(out, size, "/var/lib/%s", ours);
+        return n < (int)size ? 0 : err_set(e, ERR_INVALID, "the path %s is too long", out);
     }
-    if (folder_find_home("XDG_STATE_HOME", ".local/state", ours, out, size, e) == 0)
-        return 0;
-    err_wrap(e, "--state is needed");
-    return ERR_INVALID;
+    if (folder_find_home("XDG_STATE_HOME", ".local/state", ours, out, size, &why))
+        return err_set(e, ERR_INVALID, "--state is needed: %s", why.text);
+    return 0;
 }
 
 int folder_make(const char *path, struct err *e)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schema rows of the sections that job/ itself owns. See base/schema.h for what a row means.
+// Schema rows of the sections that job/ itself owns, and how each type of setting is read and
+// printed. See base/schema.h for what a row means.
 #include "common/job/job_schema.h"
 
 #include <string.h>

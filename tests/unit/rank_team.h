@@ -3,7 +3,6 @@
 //
 //   team_start → the links of t.link[] do what the test is about → team_end
 #pragma once
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

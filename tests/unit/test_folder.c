@@ -141,8 +141,11 @@ static void state_lies_where_the_user_keeps_it(void **state)
     setenv("XDG_STATE_HOME", "state", 1); // not absolute: as if it were not there
     assert_int_equal(folder_find_state("coordinator", out, sizeof out, &e), 0);
     assert_string_equal(out, "/home/ada/.local/state/weft/coordinator");
+    setenv("HOME", "ada", 1);
+    assert_int_equal(folder_find_state("worker", out, sizeof out, &e), ERR_INVALID);
     unsetenv("HOME");
     assert_int_equal(folder_find_state("worker", out, sizeof out, &e), ERR_INVALID);
+    assert_int_equal(e.code, ERR_INVALID);
     if (getuid() == 0)
         assert_int_equal(seteuid(0), 0);
 }

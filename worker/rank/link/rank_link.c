@@ -596,7 +596,7 @@ int link_kv_await(struct link *l, const char *key, char *value, size_t size,
         if (rc && rc != ERR_TIMEOUT)
             return err_set(e, rc, "%s", late.text);
         if (page)
-            page_alive(page);
+            page_beat(page);
     }
     return 0;
 }
