@@ -22,6 +22,7 @@ void contest_close(struct contest *c)
         cudaEventDestroy(c->begin);
     if (c->end)
         cudaEventDestroy(c->end);
+    suspects_close(&c->suspects);
 }
 
 // ---- the stopwatch -----------------------------------------------------------------------------
@@ -216,7 +217,7 @@ static void print_config(const cublasLtMatmulAlgo_t *a, char text[CONFIG_TEXT])
 static int blame_config(const struct trial *t, struct err *e)
 {
     struct device *d = t->q->device;
-    const char *folder = t->c->suspects.folder;
+    const struct suspects *s = &t->c->suspects;
     const struct err said = d->failed;
     char config[CONFIG_TEXT];
     print_config(&t->algo, config);
@@ -226,8 +227,8 @@ static int blame_config(const struct trial *t, struct err *e)
         "%.120s, and this process can do nothing more with the device. %s%.160s%s; "
         "WEFT_CUDA_ENUMERATE=0 tries none",
         said.text, config, t->plan->key,
-        folder ? "Run again it is left out, as " : "It is tried again by the next, as no ",
-        folder ? folder : "folder", folder ? " says" : " of choices is known");
+        s->trial ? "Run again it is left out, as " : "It is tried again by the next, as no ",
+        s->trial ? s->folder : "file", s->trial ? " says" : " could say so");
     return err_set(e, d->failed.code, "%s", d->failed.text);
 }
 
@@ -236,23 +237,20 @@ static int blame_config(const struct trial *t, struct err *e)
 static int try_suspect(struct trial *t, int (*act)(struct trial *t, void *ctx, struct err *e),
                        void *ctx, bool *ran, struct err *e)
 {
-    const struct suspects *s = &t->c->suspects;
+    struct suspects *s = &t->c->suspects;
     struct err why = {0};
     char choice[CHOICE_SIZE];
     choice_print(&t->algo, choice);
     *ran = false;
-    if (suspects_know(s, t->plan->key, choice)) {
+    if (!suspects_begin(s, t->plan->key, choice)) {
         log_warn("cuda", "%s: a configuration that ended a process is left out: %s/suspect-*",
                  t->plan->key, s->folder);
         return 0;
     }
-    int rc = suspects_put(s, t->plan->key, choice, e);
-    if (rc)
-        return rc;
-    rc = act(t, ctx, &why);
+    int rc = act(t, ctx, &why);
     if (t->q->device->failed.code)
         return blame_config(t, e);
-    suspects_clear(s, t->plan->key, choice);
+    suspects_end(s);
     *ran = !rc;
     if (rc)
         log_warn("cuda", "%s: a configuration is left out: %s", t->plan->key, why.text);
@@ -428,6 +426,8 @@ static int time_finalists(struct trial *t, const struct timed *timed, double *be
     int rc = 0;
     for (int round = 0; round < ROUNDS; round++)
         for (int i = 0; i < plan->n && !rc; i++) {
+            if (round && isinf(best[i]))
+                continue; // it did not run
             struct round r = {.runs = count_runs(timed->us[i])};
             bool ran = true;
             t->algo = plan->algo[i];
@@ -435,7 +435,7 @@ static int time_finalists(struct trial *t, const struct timed *timed, double *be
                                                 : try_suspect(t, act_round, &r, &ran, e);
             if (!ran)
                 r.us = INFINITY;
-            if (round == 0 || r.us < best[i] || !ran)
+            if (round == 0 || r.us < best[i] || isinf(r.us))
                 best[i] = r.us;
         }
     return rc;

@@ -6,9 +6,9 @@
 // that finds a faster one, then an even sample of all, and from one of these that is the fastest the
 // same again, until the time for it is over. The fastest of one run each are then timed with care.
 //
-// A configuration that the library did not name is not trusted. It is chosen only if its numbers are
-// those of the first that the library named and that runs (witness.h); if there is none, nothing else
-// is tried. One that leaves the device useless ends the process, with an error that says which it was,
+// A configuration that the library did not name is not trusted. It is chosen only if its numbers are,
+// where they are compared (witness.h), those of the first that the library named and that runs; if
+// there is none, nothing else is tried. One that leaves the device useless ends the process, with an error that says which it was,
 // and no later one tries it (suspects.h). Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/product_plan.h"

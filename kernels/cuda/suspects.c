@@ -2,65 +2,105 @@
 // Configurations under trial, by the files that say so. See suspects.h.
 #include "kernels/cuda/suspects.h"
 
-#include <limits.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/folder.h"
+#include "common/base/log.h"
 #include "kernels/cuda/algos.h"
 
-enum { NAME_SIZE = 32 };
-
-static void print_lines(const struct suspects *s, const char *key, const char *choice,
-                        struct buf *text)
+static void print_trial(struct suspects *s, const char *key, const char *choice, struct buf *text)
 {
     buf_printf(text, "%s = %s\n%s\n", key, choice, s->owner);
+    snprintf(s->path, sizeof s->path, "%s/suspect-%016llx", s->folder,
+             (unsigned long long)algos_digest(text->data, text->len));
 }
 
-static void print_name(const char *text, size_t n, char name[NAME_SIZE])
+// Opens the trial's file and locks it. *tried by another process, which has it locked.
+static int open_locked(const char *path, bool *tried)
 {
-    snprintf(name, NAME_SIZE, "suspect-%016llx", (unsigned long long)algos_digest(text, n));
+    struct stat st = {0};
+    int fd = -1;
+    while (st.st_nlink == 0) { // the one that had it locked has taken it away
+        if (fd >= 0)
+            close(fd);
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        if (fd < 0)
+            return -1;
+        if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st)) {
+            *tried = errno == EWOULDBLOCK;
+            close(fd);
+            return -1;
+        }
+    }
+    return fd;
 }
 
-static void find_file(const struct suspects *s, const char *key, const char *choice,
-                      char path[PATH_MAX])
+static void warn_once(struct suspects *s, const char *why)
 {
-    struct buf text = {0};
-    char name[NAME_SIZE];
-    print_lines(s, key, choice, &text);
-    print_name(text.data, text.len, name);
-    snprintf(path, PATH_MAX, "%s/%s", s->folder, name);
-    buf_clear(&text);
+    if (!s->warned)
+        log_warn("cuda",
+                 "%s: %s: configurations are tried and nothing remembers one that ends the process",
+                 s->folder, why);
+    s->warned = true;
 }
 
-bool suspects_know(const struct suspects *s, const char *key, const char *choice)
+// Whether the locked file was left by a process that it ended; else it is written and kept.
+static bool is_left(struct suspects *s, int fd, const struct buf *text)
 {
-    char path[PATH_MAX];
-    if (!s->folder)
+    struct stat st;
+    if (fstat(fd, &st) == 0 && st.st_size > 0) {
+        close(fd);
+        return true;
+    }
+    if (write(fd, text->data, text->len) != (ssize_t)text->len) {
+        warn_once(s, strerror(errno));
+        (void)unlink(s->path);
+        close(fd);
         return false;
-    find_file(s, key, choice, path);
-    return access(path, F_OK) == 0;
+    }
+    s->trial = fdopen(fd, "r");
+    PRE(s->trial);
+    return false;
 }
 
-int suspects_put(const struct suspects *s, const char *key, const char *choice, struct err *e)
+bool suspects_begin(struct suspects *s, const char *key, const char *choice)
 {
     struct buf text = {0};
-    char name[NAME_SIZE];
+    struct err why = {0};
+    bool tried = false, left = false;
+    PRE(!s->trial);
     if (!s->folder)
-        return 0;
-    print_lines(s, key, choice, &text);
-    print_name(text.data, text.len, name);
-    int rc = folder_make(s->folder, e);
-    rc = rc ? rc : folder_write(s->folder, name, buf_str(&text), FOLDER_LOOSE, e);
+        return true;
+    if (folder_make(s->folder, &why)) {
+        warn_once(s, why.text);
+        return true;
+    }
+    print_trial(s, key, choice, &text);
+    int fd = open_locked(s->path, &tried);
+    if (fd >= 0)
+        left = is_left(s, fd, &text);
+    else if (!tried)
+        warn_once(s, strerror(errno));
     buf_clear(&text);
-    return rc;
+    return !left;
 }
 
-void suspects_clear(const struct suspects *s, const char *key, const char *choice)
+void suspects_end(struct suspects *s)
 {
-    char path[PATH_MAX];
-    if (!s->folder)
-        return;
-    find_file(s, key, choice, path);
-    (void)unlink(path);
+    if (s->trial)
+        (void)unlink(s->path);
+    suspects_close(s);
+}
+
+void suspects_close(struct suspects *s)
+{
+    if (s->trial)
+        fclose(s->trial);
+    s->trial = NULL;
 }

@@ -2,6 +2,8 @@
 // Configurations that cuBLASLt does not name, on the emulated CUDA device: they are found within the
 // time for them, and none with wrong numbers, nor one that broke a device, is ever chosen.
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 
 #include "tests/cuda/choosing.h"
@@ -227,8 +229,7 @@ static void a_configuration_that_breaks_the_device_is_named_and_never_tried_agai
     setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
     scene("lt_tiles,lt_breaks");
     told_of_a_broken_device(NULL, said);
-    assert_non_null(
-        strstr(said, "It is tried again by the next, as no folder of choices is known"));
+    assert_non_null(strstr(said, "It is tried again by the next, as no file could say so"));
     told_of_a_broken_device(folder, said);
     assert_non_null(strstr(said, "illegal memory access"));
     assert_non_null(strstr(said, "which cublaslt did not name (id 48, tile 15, stages 15, split 1, "
@@ -243,6 +244,61 @@ static void a_configuration_that_breaks_the_device_is_named_and_never_tried_agai
     assert_non_null(strstr(log, "a configuration that ended a process is left out"));
     assert_true(t.tile == TILE_128X128 && t.stages == STAGES_4 && t.cluster == PAIRS);
     assert_int_equal(count_suspects(), 1); // those that are over are not remembered
+    free(log);
+    unsetenv("WEFT_CUDA_ENUMERATE");
+}
+
+// The file of a suspect, opened.
+static int open_suspect(void)
+{
+    char path[600] = "";
+    struct dirent *f;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    while ((f = readdir(d)))
+        if (strncmp(f->d_name, "suspect-", 8) == 0)
+            snprintf(path, sizeof path, "%s/%s", folder, f->d_name);
+    closedir(d);
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+// Two trainings of one user share the folder: what the other has under trial has ended nobody.
+static void a_configuration_that_another_process_tries_is_no_suspect(void **state)
+{
+    const struct choosing how = {
+        .cache = folder, .time = true, .scratch = SCRATCH, .scene = "lt_tiles"};
+    char said[1000];
+    (void)state;
+    setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
+    scene("lt_tiles,lt_breaks");
+    told_of_a_broken_device(folder, said);
+    int fd = open_suspect();
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0); // whoever left it has let it go
+    char *log = said_by(&how);
+    assert_null(strstr(log, "is left out"));
+    assert_int_equal(count_suspects(), 1); // it is the other's to take away
+    free(log);
+    close(fd);
+    unsetenv("WEFT_CUDA_ENUMERATE");
+}
+
+static void who_cannot_write_a_suspect_down_tries_it_all_the_same(void **state)
+{
+    char beneath[600];
+    struct choosing how = {.cache = beneath, .time = true, .scratch = SCRATCH, .scene = "lt_tiles"};
+    (void)state;
+    snprintf(beneath, sizeof beneath, "%s/file", folder);
+    int fd = open(beneath, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(beneath, sizeof beneath, "%s/file/cache", folder);
+    setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
+    char *log = said_by(&how), *warned = strstr(log, "nothing remembers one that ends the process");
+    assert_int_equal(find_choice(log).id, TILED);
+    assert_non_null(warned);
+    assert_null(strstr(warned + 1, "nothing remembers"));
     free(log);
     unsetenv("WEFT_CUDA_ENUMERATE");
 }
@@ -302,6 +358,8 @@ int main(void)
         CASE(configurations_with_wrong_numbers_are_dropped_told_and_counted),
         CASE(without_a_named_algorithm_nothing_else_is_trusted),
         CASE(a_configuration_that_breaks_the_device_is_named_and_never_tried_again),
+        CASE(a_configuration_that_another_process_tries_is_no_suspect),
+        CASE(who_cannot_write_a_suspect_down_tries_it_all_the_same),
         CASE(no_product_is_timed_by_cold_clocks),
         CASE(an_enumerated_choice_stands_when_a_training_goes_on),
     };
