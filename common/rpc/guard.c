@@ -28,8 +28,9 @@
 #include "common/base/map.h"
 
 enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, PEER_MAX = 80, LISTENERS_MAX = 16 };
-// Memory goes back once it has been quiet for longer than a handshake may take.
-enum { QUIET_MS = HANDSHAKE_MS + 1000 };
+// Memory goes back once it has been quiet for longer than a handshake may take; and so often again,
+// each so much later, since grpc frees what a handshake had when it comes to it.
+enum { QUIET_MS = HANDSHAKE_MS + 1000, TRIMS = 10 };
 
 struct guard {
     int port;
@@ -40,7 +41,8 @@ struct guard {
     struct map calling; // addresses of peers with an open call → the guard
     bool shut;          // nobody new comes in
     bool told;          // that some are shut down
-    int64_t crowded_ns; // when there were last many; 0: memory has gone back since
+    int64_t crowded_ns; // when there were last many, or memory last went back since
+    int trims;          // how often it still goes back
 };
 
 struct stranger { // a connection without an open call
@@ -224,10 +226,13 @@ static int look_at_strangers(struct guard *g)
     if (all.n > GUARD_MOST)
         turn_away(g, &all);
     bool calm = all.n <= GUARD_MOST / 4;
-    if (!calm)
+    if (!calm) {
         g->crowded_ns = clock_mono_ns();
-    if (g->crowded_ns && clock_mono_ns() - g->crowded_ns > QUIET_MS * CLOCK_MS) {
-        g->crowded_ns = 0;
+        g->trims = TRIMS;
+    }
+    if (g->trims && clock_mono_ns() - g->crowded_ns > QUIET_MS * CLOCK_MS) {
+        g->crowded_ns = clock_mono_ns();
+        g->trims--;
         g->told = false;
         (void)malloc_trim(0);
     }
