@@ -281,7 +281,8 @@ VFN void multiply(int rows, int vectors, bool packs, bool half, const struct sou
             if (packs)
                 v_store(row + j * VL, y[j]);
         }
-        x += packs ? step : 0;
+        if (packs)
+            x += step;
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             vf z = load_everywhere(a + p * ROWS + i);

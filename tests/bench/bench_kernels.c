@@ -354,7 +354,8 @@ static void print_machine(const struct bench *x, const char *what)
 
 enum { TAKEN, PACKED, ONEDNN, BY_ROWS, BY_COLUMNS, WAYS };
 
-// The product as the way makes it, or the piece of a thread of two.
+// The product as the way makes it, or the piece of a thread of two. A piece chooses between packed and
+// oneDNN by its own shape, where a thread's piece goes the way of the whole.
 static struct product find_piece(const struct product *p, int way)
 {
     struct product piece = *p;
