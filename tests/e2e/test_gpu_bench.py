@@ -166,7 +166,7 @@ def test_ops_have_the_flops_and_bytes_of_their_shapes(place):
     # In order attention's gradient alone, behind it; each product's choice, and what the library's own first takes.
     assert re.search(r"^Ops of GPT-2 tiny's step, bf16, in order, batch 2", end.text, re.M)
     assert len(re.findall(r"^attention_packed_grad 2x16x3x2x16 +bf16 +2 ", end.text, re.M)) == 2, end.text
-    made = end.text[end.text.index("Choices of algorithms made by ops-tiny bf16:") :]
+    made = end.text[end.text.index("Choices of algorithms made by tiny weft, any order:") :]
     place_, of, us_, first, gain = re.search(r"^ +(\d) +(\d) +([0-9.]+) +([0-9.]+) +([0-9.]+)%  32x128x32\*1 nn .*: id \d+,", made, re.M).groups()
     assert 1 <= int(place_) <= int(of) and float(first) >= float(us_)
     assert float(gain) == pytest.approx(100 * (float(first) / float(us_) - 1), abs=1 / float(us_) * 10 + 0.1)
