@@ -155,9 +155,6 @@ int job_stages(const struct job *job);
 int job_chunks(const struct job *job);       // of each stage, pipeline.chunks; 1 without a pipeline
 int job_layers(const struct job *job);       // of the model: where it may be cut into stages
 bool job_has_insides(const struct job *job); // of layers or blocks: what train.remat acts on
-// ERR_INVALID: it asks for more devices than a job runs on (RANK_MAX). A plan may be of any size, and
-// then takes long, so whoever is about to run a job checks this before planning it.
-int job_check_devices(const struct job *job, struct err *e);
 extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
 // Returns how many layers the place c · stages + s has, chunk c of stage s: as pipeline.stages
 // says, else equally, with what is left over at the earliest places.

@@ -65,6 +65,10 @@ struct job_sharding {
 // The mesh axis that a name stands for; dp and data, for instance, are two names of one axis. −1:
 // the name is a usual one but the mesh has no such axis; −2: the name is unknown.
 int job_axis_find(const struct job_mesh *mesh, const char *name);
+struct job;
+// ERR_INVALID: it asks for more devices than a job runs on (RANK_MAX). A plan may be of any size, and
+// then takes long, so whoever is about to run a job checks this before planning it.
+int job_check_devices(const struct job *job, struct err *e);
 // The rule of a dimension, or null.
 const struct job_rule *job_rule_find(const struct job_sharding *s, const char *dim);
 void job_spec_print(const struct job_spec *s, struct buf *to);   // "[batch, [seq, tp], null]"

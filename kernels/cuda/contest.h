@@ -8,8 +8,8 @@
 //
 // A configuration that the library did not name is not trusted. It is chosen only if its numbers are,
 // where they are compared (witness.h), those of the first that the library named and that runs; if
-// there is none, nothing else is tried. One that leaves the device useless ends the process, with an error that says which it was,
-// and no later one tries it (suspects.h). Inside kernels/cuda/ only.
+// there is none, nothing else is tried. One that leaves the device useless ends the process, with an
+// error that says which it was, and no later one tries it (suspects.h). Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/suspects.h"
