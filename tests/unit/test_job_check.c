@@ -360,7 +360,7 @@ static void test_a_resolved_job_keeps_the_layers_that_its_stages_held(void **sta
 // A person's job has no text of its own, so that no earlier count of its layers serves its stages.
 static void test_a_new_job_has_the_layers_of_its_functions(void **state)
 {
-    static const char head[] = "name: t\nmodel: {program: ./tests/unit/programs/both.model}\n"
+    static const char head[] = "name: t\nmodel: {program: ./tests/unit/both.model}\n"
                                "data: {train: {images: i}, batch: 12}\n"
                                "train: {steps: 2, microbatches: 4}\n";
     char text[500];
