@@ -339,7 +339,8 @@ class Run:
 
     # -- what it left
     def metrics(self):
-        return [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
+        lines = (self.dir / "metrics.jsonl").read_text().split("\n")[:-1]  # the last one may be in the writing
+        return [json.loads(line) for line in lines]
 
     def losses(self):
         return [(r["step"], r["loss"], r["grad_norm"]) for r in self.metrics()]
