@@ -126,7 +126,7 @@ static float row_sum_exp_unbounded(const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++)
         if (!(x[i] > -INFINITY))
             return NAN;
-    return INFINITY;
+    return n ? INFINITY : 0;
 }
 
 static double sum_exp(const float *x, int64_t n, float m)

@@ -338,6 +338,23 @@ static void padding_takes_no_part_in_a_row(void **state)
     }
 }
 
+// A rank whose part of the vocabulary is all padding adds nothing, even where the maximum is −∞.
+static void a_row_of_padding_alone_sums_up_to_nothing(void **state)
+{
+    (void)state;
+    struct arena a = {0};
+    struct rig_case c;
+    int64_t ext[26];
+    letters(ext, (struct extents){20, 11, 1, 1});
+    rig_case(&c, &a, OP_ROW_SUM_EXP, "ij,i->i", ext);
+    rig_fill(&c.in[0], 1, -2, 2);
+    for (int64_t i = 0; i < 20; i++)
+        c.in[1].v[i] = -INFINITY;
+    c.attr.start = c.attr.limit = 22;
+    run_everywhere(&c, "of padding alone", 0, 0);
+    arena_clear(&a);
+}
+
 static void embeddings_of_a_part_of_the_table_leave_the_rest_to_others(void **state)
 {
     (void)state;
@@ -541,6 +558,7 @@ int main(void)
         cmocka_unit_test(packed_rotary_leaves_the_values_as_they_are),
         cmocka_unit_test(rotary_turns_as_its_scaling_says),
         cmocka_unit_test(padding_takes_no_part_in_a_row),
+        cmocka_unit_test(a_row_of_padding_alone_sums_up_to_nothing),
         cmocka_unit_test(embeddings_of_a_part_of_the_table_leave_the_rest_to_others),
         cmocka_unit_test(attentions_gradients_are_slopes),
         cmocka_unit_test(every_variants_gradients_are_slopes),
