@@ -27,21 +27,21 @@ void contest_close(struct contest *c)
 
 // ---- the stopwatch -----------------------------------------------------------------------------
 
-// MOST_US: of a product's first runs, by the device's clock. Candidates come best first: what is
-// not reached by then is slower, or too slow to be tried for all of a program's products.
-// WARM_US: of load ahead of a device's first contest, so that its clocks are those of a training;
-// by the device's clock or the host's, and no more runs than WARM_RUNS.
+// MOST_US: what the first runs of a product's candidates may take together, by the device's clock.
+// They come best first, so one that is not reached is hardly the fastest. WARM_US: how long a
+// device is put under load before its first contest, so that its clocks are those of a training; by
+// the device's clock or the host's, and by no more than WARM_RUNS runs.
 enum { ROUNDS = 3, MOST_RUNS = 10, ROUND_US = 2000, MOST_US = 500000 };
 enum { WARM_US = 500000, WARM_RUNS = 512, WARM_ROUND = 64 };
 enum { CONFIG_TEXT = 160 };
 
-// How often a round runs what takes so long once.
+// Returns how many runs of `us` µs make a round.
 static int count_runs(double us)
 {
     return us > 0 && us * MOST_RUNS > ROUND_US ? (int)(ROUND_US / us) + 1 : MOST_RUNS;
 }
 
-// Notes the end of what is timed, waits for it and tells how long it took.
+// Records the end of what is timed, waits for it and returns how long it took.
 static int stop_watch(struct contest *c, struct stream_q *q, float *ms, struct err *e)
 {
     int rc = CUDA(q->device, q, e, cudaEventRecord(c->end, q->stream));
@@ -83,7 +83,7 @@ struct trial {
     const struct product *p;
     struct plan *plan;
     cublasLtMatmulAlgo_t algo;
-    struct witness *witness; // of the first algorithm that the library named and that runs
+    struct witness *witness; // results of the first algorithm that the library named and that runs
 };
 
 static int run_trial(void *ctx, struct err *e)
@@ -116,18 +116,17 @@ static int warm_up(struct trial *t, struct err *e)
 
 // ---- one run of each ---------------------------------------------------------------------------
 
-// Beside a plan's algorithms, in their order: the fastest first.
+// What is known of a plan's algorithms, in the plan's order: the fastest comes first.
 struct timed {
-    double us[PLAN_ALGOS]; // one run
-    int place[PLAN_ALGOS]; // among those that the library named and that may be used, from 0; from
-                           // `named` on it is one that was not named
-    int named, enumerated; // how many were
-    cublasLtMatmulAlgo_t first; // of those named that ran
+    double us[PLAN_ALGOS];      // of one run
+    int place[PLAN_ALGOS];      // which of those that the library named; from `named` on: of others
+    int named, enumerated;      // how many the library named, and how many others were timed
+    cublasLtMatmulAlgo_t first; // the first of those named that ran
     double first_us;
-    int first_place; // named: none ran
+    int first_place; // `named` if none ran
 };
 
-// Puts the trial's algorithm where its time says. Of a full plan the slowest leaves.
+// Inserts the trial's algorithm by its time. A full plan loses its slowest.
 static void insert_algo(struct plan *plan, struct timed *to, const struct trial *t, double us,
                         int place)
 {
@@ -154,15 +153,15 @@ static int time_once(struct trial *t, double *us, bool *ran, struct err *e)
     return rc || !*ran ? rc : time_round(t->c, t->q, 1, run_trial, t, us, e);
 }
 
-// Times one run of each candidate, and sorts them by it. Those that decline are left out, and those
-// behind the budget.
+// Times one run of each candidate and sorts them by it. Leaves out those that decline, and those
+// that are not reached within MOST_US.
 static int sort_named(struct trial *t, struct timed *to, struct err *e)
 {
     struct plan *plan = t->plan;
     const int n = to->named = to->first_place = plan->n;
     double now = 0, spent = 0;
     bool ran;
-    plan->n = 0; // never more than what was looked at
+    plan->n = 0; // it is filled again from its begin, which never overtakes the reading
     for (int i = 0; i < n && spent < MOST_US; i++) {
         t->algo = plan->algo[i];
         int rc = time_once(t, &now, &ran, e);
@@ -183,10 +182,10 @@ static int sort_named(struct trial *t, struct timed *to, struct err *e)
 
 // ---- beyond what the library names -------------------------------------------------------------
 
+// Time that may be spent, by the host's clock or the device's, whichever went on further.
 struct budget {
     int64_t began_ns;
-    double most_us,
-        device_us; // the host's clock counts, or the device's, whichever went on further
+    double most_us, device_us;
 };
 
 static double get_spent(const struct budget *b)
@@ -200,7 +199,7 @@ static bool is_spent(const struct budget *b)
     return get_spent(b) >= b->most_us;
 }
 
-// What an algorithm is set to, for people.
+// Prints an algorithm's settings for people.
 static void print_config(const cublasLtMatmulAlgo_t *a, char text[CONFIG_TEXT])
 {
     snprintf(text, CONFIG_TEXT,
@@ -213,7 +212,8 @@ static void print_config(const cublasLtMatmulAlgo_t *a, char text[CONFIG_TEXT])
              config_read(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
 }
 
-// Says of a device that a configuration has left useless which one it was, and how to go on.
+// Adds to the error of a device that a configuration has left useless which one it was, and how to
+// go on.
 static int blame_config(const struct trial *t, struct err *e)
 {
     struct device *d = t->q->device;
@@ -224,16 +224,17 @@ static int blame_config(const struct trial *t, struct err *e)
     (void)err_set(
         &d->failed, said.code,
         "%.240s; that was a configuration which cublaslt did not name (%s) of the product "
-        "%.120s, and this process can do nothing more with the device. %s%.160s%s; "
+        "%.120s, and this process can do nothing more with the device. %s%.160s; "
         "WEFT_CUDA_ENUMERATE=0 tries none",
         said.text, config, t->plan->key,
-        s->trial ? "Run again it is left out, as " : "It is tried again by the next, as no ",
-        s->trial ? s->folder : "file", s->trial ? " says" : " could say so");
+        s->trial ? "The next run leaves it out, because a file names it in "
+                 : "The next run may try it again, because no file names it",
+        s->trial ? s->folder : "");
     return err_set(e, d->failed.code, "%s", d->failed.text);
 }
 
-// Does `act` with the trial's algorithm, which the library did not name. *ran false: it cannot be
-// done, or another process did not survive it.
+// Calls `act` for the trial's algorithm, which the library did not name. *ran false: it failed, or
+// was left out because an earlier process did not survive it.
 static int try_suspect(struct trial *t, int (*act)(struct trial *t, void *ctx, struct err *e),
                        void *ctx, bool *ran, struct err *e)
 {
@@ -243,8 +244,10 @@ static int try_suspect(struct trial *t, int (*act)(struct trial *t, void *ctx, s
     choice_print(&t->algo, choice);
     *ran = false;
     if (!suspects_begin(s, t->plan->key, choice)) {
-        log_warn("cuda", "%s: a configuration that ended a process is left out: %s/suspect-*",
-                 t->plan->key, s->folder);
+        log_warn("cuda",
+                 "%s: a configuration that ended a process is left out, as %s says; remove that "
+                 "file to try it again",
+                 t->plan->key, s->path);
         return 0;
     }
     int rc = act(t, ctx, &why);
@@ -273,15 +276,15 @@ static int act_compare(struct trial *t, void *ctx, struct err *e)
     return witness_compare(t->witness, t->q, run_trial, t, ctx, e);
 }
 
-// Whether what takes so long may be one of the few fastest.
+// Whether an algorithm that takes `us` µs may become a finalist.
 static bool may_be_finalist(const struct trial *t, const struct timed *to, double us)
 {
     const int most = t->q->device->switches[SWITCH_FINALISTS];
     return t->plan->n < most || us < to->us[most - 1];
 }
 
-// Compares the numbers of the trial's algorithm with those of the first that the library named.
-// *good false: they are others, or it did not run.
+// Compares the results of the trial's algorithm with those of the first that the library named.
+// *good false: they differ, or it did not run.
 static int judge_config(struct trial *t, bool *good, struct err *e)
 {
     char config[CONFIG_TEXT];
@@ -294,7 +297,7 @@ static int judge_config(struct trial *t, bool *good, struct err *e)
     print_config(&t->algo, config);
     log_warn("cuda",
              "%s: wrong numbers of a configuration that cublaslt did not name (%s): off by %.3g "
-             "times what may be; it is dropped, number %d of this device",
+             "times what is allowed; it is dropped, number %d of this device",
              t->plan->key, config, off, t->c->wrong);
     return 0;
 }
@@ -311,7 +314,7 @@ static int try_config(struct trial *t, struct timed *to, struct configs *all, st
     if (rc || !good || !once.ran)
         return rc;
     b->device_us += 2 * once.us;
-    if (may_be_finalist(t, to, once.us)) // who is not now will not be later
+    if (may_be_finalist(t, to, once.us)) // one that is too slow now stays so
         rc = judge_config(t, &good, e);
     if (!rc && good)
         insert_algo(t->plan, to, t, once.us, to->named + to->enumerated);
@@ -319,7 +322,7 @@ static int try_config(struct trial *t, struct timed *to, struct configs *all, st
     return rc;
 }
 
-// Those beside the fastest so far, while that finds faster ones.
+// Tries the neighbours of the fastest so far, again and again while one of them is faster.
 static int climb(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
                  struct err *e)
 {
@@ -334,7 +337,8 @@ static int climb(struct trial *t, struct timed *to, struct configs *all, struct 
     return rc;
 }
 
-// From the fastest of those named, then from each of a sample of all that is the fastest so far.
+// Climbs from the fastest of those named, then from each of a sample of all that is the fastest so
+// far.
 static int try_configs(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
                        struct err *e)
 {
@@ -376,13 +380,11 @@ static int enumerate(struct trial *t, struct timed *to, struct err *e)
 
 // ---- the few fastest, in turns -----------------------------------------------------------------
 
-// Leaves the fastest of one run, and behind them the one that the library named first, which tells
-// what its order is worth. Returns where that one is; −1: none that it named ran.
+// Keeps those that were fastest in one run, and behind them the first that the library named, which
+// shows what the library's order is worth. Returns where that one is. The plan is not empty.
 static int keep_finalists(struct plan *plan, struct timed *t, int most)
 {
     plan->n = plan->n < most ? plan->n : most;
-    if (t->first_place == t->named)
-        return -1;
     for (int i = 0; i < plan->n; i++)
         if (t->place[i] == t->first_place)
             return i;
@@ -393,18 +395,16 @@ static int keep_finalists(struct plan *plan, struct timed *t, int most)
     return last;
 }
 
-// The place of the fastest is its own among those that the library named, or "enumerated".
+// The place is the fastest's number among those that the library named, or "enumerated".
 static void log_choice(const struct plan *plan, const struct timed *t, int fastest, double us,
                        double first_us)
 {
-    char place[16] = "enumerated", first[64] = "the library names none", config[CONFIG_TEXT];
+    char place[16] = "enumerated", config[CONFIG_TEXT];
     if (t->place[fastest] < t->named)
         snprintf(place, sizeof place, "%d", t->place[fastest] + 1);
-    if (first_us > 0)
-        snprintf(first, sizeof first, "the library's first %.1f us", first_us);
     print_config(&plan->algo[fastest], config);
-    log_info("cuda", "%s: chosen %s of %d (%s): %.1f us, %s", plan->key, place,
-             t->named + t->enumerated, config, us, first);
+    log_info("cuda", "%s: chosen %s of %d (%s): %.1f us, the library's first %.1f us", plan->key,
+             place, t->named + t->enumerated, config, us, first_us);
 }
 
 struct round {
@@ -441,26 +441,26 @@ static int time_finalists(struct trial *t, const struct timed *timed, double *be
     return rc;
 }
 
-// Among so many the clock's luck would decide, so the few that were fastest in one run are timed
-// with care.
+// One run each does not decide among so many, since the fastest would be the luckiest: so the few
+// that were fastest are timed with care.
 int contest_hold(struct contest *c, struct stream_q *q, const struct product *p, struct plan *plan,
                  double *us, struct err *e)
 {
     struct trial t = {.c = c, .q = q, .p = p, .plan = plan};
     struct timed timed = {0};
     double best[PLAN_ALGOS] = {0};
-    int fastest = 0, first = -1, rc = warm_up(&t, e);
+    int fastest = 0, first = 0, rc = warm_up(&t, e);
     rc = rc ? rc : sort_named(&t, &timed, e);
     rc = rc ? rc : enumerate(&t, &timed, e);
-    if (!rc) {
+    if (!rc && plan->n) {
         first = keep_finalists(plan, &timed, q->device->switches[SWITCH_FINALISTS]);
         rc = time_finalists(&t, &timed, best, e);
     }
     for (int i = 1; i < plan->n && !rc; i++)
         fastest = best[i] < best[fastest] ? i : fastest;
-    if (plan->n && !rc) {
+    if (!rc && plan->n) {
         *us = best[fastest];
-        log_choice(plan, &timed, fastest, *us, first < 0 ? 0 : best[first]);
+        log_choice(plan, &timed, fastest, *us, best[first]);
         plan->algo[0] = plan->algo[fastest];
     }
     plan->n = plan->n > 0;

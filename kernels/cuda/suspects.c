@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations under trial, by the files that say so. See suspects.h.
+// Files that remember the configurations under trial. See suspects.h.
 #include "kernels/cuda/suspects.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "kernels/cuda/algos.h"
 
+// Prints the two lines of a trial's file, and to s->path where it lies.
 static void print_trial(struct suspects *s, const char *key, const char *choice, struct buf *text)
 {
     buf_printf(text, "%s = %s\n%s\n", key, choice, s->owner);
@@ -21,12 +22,13 @@ static void print_trial(struct suspects *s, const char *key, const char *choice,
              (unsigned long long)algos_digest(text->data, text->len));
 }
 
-// Opens the trial's file and locks it. *tried by another process, which has it locked.
+// Opens the trial's file and locks it. −1: it could not. *tried: since another process, which tries
+// the same now, has it locked.
 static int open_locked(const char *path, bool *tried)
 {
     struct stat st = {0};
     int fd = -1;
-    while (st.st_nlink == 0) { // the one that had it locked has taken it away
+    while (st.st_nlink == 0) { // whoever had it locked has removed it: it must be made anew
         if (fd >= 0)
             close(fd);
         fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -45,12 +47,13 @@ static void warn_once(struct suspects *s, const char *why)
 {
     if (!s->warned)
         log_warn("cuda",
-                 "%s: %s: configurations are tried and nothing remembers one that ends the process",
+                 "%s: %s: configurations are tried although nothing remembers one that ends "
+                 "the process",
                  s->folder, why);
     s->warned = true;
 }
 
-// Whether the locked file was left by a process that it ended; else it is written and kept.
+// Whether an earlier process left the locked file behind. If not, it is written and kept open.
 static bool is_left(struct suspects *s, int fd, const struct buf *text)
 {
     struct stat st;

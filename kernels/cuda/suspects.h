@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations that cuBLASLt did not name and that may end the process: each is written down, in
-// the folder of choices, before it is tried, and taken away behind it. Who tries one holds its file
-// locked, so that several processes may share the folder. A file that nobody has locked was left by
-// a process that the configuration made useless, or that was killed before it returned: it is not
-// tried again. (So it is with one that was tried while another thing ended the process: of thousands
-// of configurations that is one less.) Inside kernels/cuda/ only.
+// Remembers which configurations that cuBLASLt did not name have ended a process. Before one is
+// tried it is written to a file in the folder of choices, and the file is removed after the trial.
+// Whoever tries it holds the file locked, so several processes may share the folder. A file that
+// nobody has locked was left by a process that ended in the trial, so its configuration is not
+// tried again. (If something else ended the process, a good configuration is lost: one of
+// thousands.) Inside kernels/cuda/ only.
 //
-//   FOLDER/suspect-HASH    a line, "KEY = CHOICE", and one with whose it is (algos.h)
+//   FOLDER/suspect-HASH    two lines: "KEY = CHOICE", and the owner (algos.h)
 //
-// HASH is of both lines. What is there stays until a person removes it. Where it cannot be written
-// that is warned of once, and configurations are tried all the same.
+// HASH is the digest of both lines. Such a file stays until a person removes it. Where files cannot
+// be written there is one warning, and configurations are tried all the same.
 #pragma once
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 
 struct suspects {
-    const char *folder, *owner; // borrowed; no folder: nothing is known, nothing is kept
-    FILE *trial;                // of the one under trial, locked; null: none, or it is not written
-    char path[PATH_MAX];        // of that
+    const char *folder, *owner; // borrowed; folder null: nothing is remembered
+    FILE *trial;                // the trial's file, locked; null: no trial, or no file of it
+    char path[PATH_MAX];        // of that file
     bool warned;
 };
 
 // Begins a trial. False: an earlier process did not survive it, so it is not to be tried.
 bool suspects_begin(struct suspects *s, const char *key, const char *choice);
-void suspects_end(struct suspects *s);   // it is over, and the process as well as before
-void suspects_close(struct suspects *s); // leaves what is written
+void suspects_end(struct suspects *s);   // the process survived the trial: removes its file
+void suspects_close(struct suspects *s); // closes the trial's file, which stays in the folder

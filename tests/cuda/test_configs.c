@@ -229,14 +229,14 @@ static void a_configuration_that_breaks_the_device_is_named_and_never_tried_agai
     setenv("WEFT_CUDA_ENUMERATE", "60000", 1);
     scene("lt_tiles,lt_breaks");
     told_of_a_broken_device(NULL, said);
-    assert_non_null(strstr(said, "It is tried again by the next, as no file could say so"));
+    assert_non_null(strstr(said, "The next run may try it again, because no file names it"));
     told_of_a_broken_device(folder, said);
     assert_non_null(strstr(said, "illegal memory access"));
     assert_non_null(strstr(said, "which cublaslt did not name (id 48, tile 15, stages 15, split 1, "
                                  "cluster 2, swizzle 0, option 0) of the product 16x24x32"));
     assert_non_null(strstr(said,
-                           "this process can do nothing more with the device. Run again it is "
-                           "left out, as "));
+                           "this process can do nothing more with the device. The next run leaves "
+                           "it out, because a file names it in "));
     assert_non_null(strstr(said, folder));
     assert_non_null(strstr(said, "WEFT_CUDA_ENUMERATE=0 tries none"));
     char *log = said_by(&how);

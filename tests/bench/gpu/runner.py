@@ -9,7 +9,7 @@ import time
 # What kernels/cuda logs of a choice of its own making: key, place among what the library named, of how many, algorithm,
 # us, us of the first of them; of attention the engine alone; of a product and what follows us of two kernels and of one.
 CHOSE = re.compile(r" cuda (?:\S+=\S+ )*(.*): chosen (\d+|enumerated) of (\d+) \((.*)\): ([0-9.]+) us, "
-                   r"(?:the library's first ([0-9.]+) us|the library names none)$", re.M)
+                   r"the library's first ([0-9.]+) us$", re.M)
 ENGINE = re.compile(r" cuda (?:\S+=\S+ )*(.*): chosen (cudnn-\S+)$", re.M)
 APART = re.compile(r" cuda (?:\S+=\S+ )*(.*): a kernel of its own behind the product is faster: ([0-9.]+), not ([0-9.]+) us$", re.M)
 # What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
@@ -48,7 +48,7 @@ def fallen(text, of=FELL_BACK):
 def chosen(text):
     """The choices that a log tells of, each a row: key, place, of, us, us of the library's first, algorithm. The place is "enumerated"
     of one that the library did not name."""
-    return [*((key, place, of, us, first or "-", algorithm) for key, place, of, algorithm, us, first in CHOSE.findall(text)),
+    return [*((key, place, of, us, first, algorithm) for key, place, of, algorithm, us, first in CHOSE.findall(text)),
             *((key, "-", "-", two, one, "two kernels; the last time is of one") for key, two, one in APART.findall(text)),
             *((key, "-", "-", "-", "-", engine) for key, engine in ENGINE.findall(text))]
 
