@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding, loading and checking a backend library. See backend.h.
 //
-// A library is used only if it speaks this ABI, says the name it was asked for by, and fills every
-// slot that is not optional: a stale or foreign file ends here, not in the middle of a step.
+// A library is used only if it has this program's ABI, names itself as the backend that was asked
+// for, and fills every slot that is not optional. So a stale or foreign file is refused at start,
+// not in the middle of a step.
 #include "kernels/backend.h"
 
 #include <dlfcn.h>
@@ -75,14 +76,15 @@ static int open_library(const char *path, const char *name, const struct backend
     const struct backend *b = dlsym(lib, "weft_backend");
     int rc = ERR_OK;
     if (!b)
-        rc = err_set(e, ERR_UNSUPPORTED, "'%s' is no backend: it lacks weft_backend", path);
+        rc = err_set(e, ERR_UNSUPPORTED, "'%s' is no backend: it exports no weft_backend", path);
     else if (b->abi != BACKEND_ABI)
-        rc = err_set(e, ERR_UNSUPPORTED, "'%s' speaks backend ABI %u, this program %u", path,
-                     b->abi, (unsigned)BACKEND_ABI);
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "'%s' has backend ABI %u, this program has %u: install both from one build",
+                     path, b->abi, (unsigned)BACKEND_ABI);
     else if (!b->name || strcmp(b->name, name) != 0)
         rc = err_set(e, ERR_UNSUPPORTED, "'%s' is not the backend '%s'", path, name);
     else if (!fills_slots(b))
-        rc = err_set(e, ERR_INTERNAL, "'%s' leaves required functions empty", path);
+        rc = err_set(e, ERR_INTERNAL, "'%s' lacks functions that every backend must have", path);
     if (rc)
         dlclose(lib);
     else
@@ -93,7 +95,9 @@ static int open_library(const char *path, const char *name, const struct backend
 int backend_load(const char *name, const struct backend **out, struct err *e)
 {
     if (!is_name(name))
-        return err_set(e, ERR_INVALID, "'%s' is no name of a backend", name);
+        return err_set(
+            e, ERR_INVALID,
+            "'%s' cannot be a backend's name: that has 1 to 31 letters a to z, digits and _", name);
     char self[PATH_MAX], beside[PATH_MAX + 16], path[PATH_MAX + 64];
     find_program_dir(self);
     snprintf(beside, sizeof beside, "%s/../lib/weft", self);

@@ -3,15 +3,16 @@
 // behind a C ABI, a table of functions for each of these nouns. README.md explains the whole.
 //
 // A backend is a shared library, `libweft_NAME.so`, loaded by weft-rank alone (backend_load); it
-// exports one symbol, `weft_backend`, of type `const struct backend`. No line above this header
-// knows which backend runs, and none reads a device pointer.
+// exports one symbol, `weft_backend`, of type `const struct backend`. No code above this header
+// knows which backend runs, and none follows a device pointer.
 //
 // Order of calls: device.open → memory, streams, events → ops → … → device.close, which frees what
 // is left. One host thread drives a device; `stream.copy` alone may be called from a second one on
 // a stream of its own. Work on one stream runs in order; streams are joined by events. A CPU
 // backend may finish everything inside the call: then `event.query` is always true and waits are
 // free.
-// Errors of a device are sticky: ERR_DEVICE names op and device, and the rank ends with 71.
+// Once a device has failed, every call repeats its first error: ERR_DEVICE, with op and device. The
+// rank then ends with 71.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,7 +31,7 @@ struct event;
 struct device_options {
     int ordinal;        // which accelerator; CPU: ignored
     int threads;        // CPU: compute threads of this device, ≥ 1
-    bool deterministic; // only what gives the same bits twice; false: the rest is allowed too
+    bool deterministic; // use only algorithms that give the same bits twice
     const char *cache;  // folder for timings that outlive the process; null: none are kept
 };
 
@@ -39,11 +40,11 @@ struct device_info {
     char isa[32];        // "avx512", "sm_90"
     char libraries[128]; // "kernels 2 onednn 2.6.3": goes into the numerics record
     uint64_t memory;     // bytes
-    uint64_t allocated;  // of it handed out by alloc and not freed: the plan is held against it
+    uint64_t allocated;  // bytes that alloc handed out and nobody freed
     int threads;
     bool deterministic; // a step run twice gives the same bits: it was opened so, or always does
     bool shares_host;   // memory is the host's, shared with the host's other devices
-    // By these people find an accelerator; empty where it does not say.
+    // What identifies an accelerator to people; empty where the backend does not know.
     char uuid[48];   // "GPU-5b3f…"
     char pci[24];    // "0000:1b:00.0"
     char driver[32]; // "13.0": the newest CUDA that the driver serves
@@ -59,12 +60,13 @@ struct backend_device {
     int (*open)(const struct device_options *o, struct device **out, struct err *e);
     void (*close)(struct device *d);
     void (*info)(const struct device *d, struct device_info *out);
-    // Optional: makes what the libraries would make at their first use (generated code), so that it
-    // can be done while something else is waited for. Any thread, at any time, no device needed.
+    // Optional: generates the code that libraries would generate at their first use, so that it can
+    // be done while something else is waited for. Any thread may call it at any time, without a
+    // device.
     void (*warm_up)(void);
 };
 
-// ---- memory: the device's own, and what of the host's a device reads well ----
+// ---- memory: the device's own, and memory of the host that the device reads fast ----
 struct backend_memory {
     // A private region of the device, as the arena is (CPU: huge pages, touched by the threads that
     // compute on it).
@@ -86,12 +88,13 @@ struct backend_stream {
     // Bytes between host and device or within the device.
     int (*copy)(struct stream_q *q, void *to, const void *from, size_t bytes, struct err *e);
     int (*fill_zero)(struct stream_q *q, void *to, size_t bytes, struct err *e);
-    // Optional: when q comes to it, words[0] becomes `value` and then words[1] grows by `add`,
-    // where the host sees both while later work of q still runs. `words` lie in memory of
-    // host_alloc; only marks of one stream write a pair, the host none but before the first. Captured
-    // like an op: each replay marks again, so that the second word (add > 0) tells it from the one
-    // before. A host that reads words[1] and then words[0] finds a value at least as new. Without
-    // the slot a host knows no more of a device than its events say.
+    // Optional: queues a mark. When q comes to it, words[0] becomes `value` and then words[1] grows
+    // by `add`, and the host sees both while later work of q still runs. `words` lie in memory of
+    // host_alloc. Only marks of one stream write a pair of words; the host may write them before
+    // the first mark. A mark is captured like an op, and each replay marks again: if `add` is not
+    // 0, words[1] tells one replay from the next. A host that reads words[1] and then words[0]
+    // finds a value at least as new as the count. Without this slot the host knows only what events
+    // say.
     int (*mark)(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
 };
 
@@ -107,7 +110,8 @@ struct backend_event {
 };
 
 // ---- graphs: a stream's work recorded once and launched again and again ----
-// Between begin and end nothing of q runs; it is written down. A capture is of the calling thread.
+// Between begin and end what is queued on q is recorded and does not run. A capture concerns only
+// the calling thread.
 struct backend_graph {
     int (*begin)(struct stream_q *q, struct err *e);
     int (*end)(struct stream_q *q, void **graph, struct err *e);
@@ -118,23 +122,24 @@ struct backend_graph {
 // ---- choices of algorithms ----
 // A library may compute one product in several ways, which differ in speed and rounding.
 struct backend_choice {
-    // Before step 0 `tune` is shown every bound call, once: it settles the choice for the call's
-    // key (shape, dtypes, layout, alignment). One that was read stands if it still runs here; else,
-    // with `time`, it is the disk's (a cache of earlier timings) or the fastest of a few, timed
-    // now; without `time`, what the library names first. Of a deterministic device only algorithms
-    // that give the same bits twice are looked at. The call's inputs are read, its outputs and
-    // workspace written: nothing of value may lie there. Ops without a choice do nothing. Waits for
-    // the device; never while capturing. An op whose call was not shown takes what the library
-    // names first.
+    // Called once for each bound call before step 0: settles the choice for the call's key (shape,
+    // dtypes, layout, alignment). A choice that was read stands if it runs here. Else, with `time`,
+    // it comes from the cache of earlier timings on disk, or is the fastest of a few that are timed
+    // now; without `time` it is what the library names first. A deterministic device looks only at
+    // algorithms that give the same bits twice. Reads the call's inputs and writes its outputs and
+    // workspace: nothing of value may lie there. Does nothing for ops that have no choice. Waits
+    // for the device; must not be called while capturing. A call that was not tuned takes what the
+    // library names first.
     int (*tune)(struct stream_q *q, const struct op_call *call, bool time, struct err *e);
-    // Takes choices that `write` wrote, here or elsewhere. Several texts add up; of two lines with
-    // one key the later one counts, and neither touches what is settled already. ERR_UNSUPPORTED:
-    // the header is another device's or library's; ERR_INVALID: no such text; nothing is taken
-    // then. A line that was read and is not in what is written after tuning is a change of numerics
-    // (backend_choices_changed).
+    // Takes choices that `write` wrote, here or elsewhere. Several texts add up: of two lines with
+    // one key the later one counts. What is settled already stays. ERR_UNSUPPORTED: the choices are
+    // another device's or library's; ERR_INVALID: the text is malformed; in both cases nothing is
+    // taken. If a line that was read is not among those that `write` gives after tuning, numerics
+    // have changed (backend_choices_changed).
     int (*read)(struct device *d, const char *text, struct err *e);
     // Appends all choices, read and settled: a header line (device model, library, whether it is
-    // deterministic), then a line each, sorted: what ranks agree on and the numerics record keeps.
+    // deterministic), then a line for each, sorted. Ranks agree on this text, and the numerics
+    // record keeps it.
     int (*write)(struct device *d, struct buf *out, struct err *e);
 };
 
@@ -143,8 +148,9 @@ struct backend_ops {
     // A hole is found by backend_check() at start. Scratch lies in call->workspace, within the cap
     // that the compiler's op table declares.
     const backend_op *run; // [OP_COUNT]
-    // Optional, and so is each: n calls of one op in one go, with the bits of one after the other.
-    // None writes what another reads, but SQNORMs, which add to one scalar. Their scratch is one.
+    // Optional, and so is every entry: runs n calls of one op in one go, with the bits of one after
+    // the other. No call may write what another reads, except that SQNORMs add to one scalar. All
+    // have the same scratch.
     const backend_many *run_many; // [OP_COUNT]
 };
 
@@ -167,5 +173,5 @@ struct backend {
 int backend_load(const char *name, const struct backend **out, struct err *e);
 // Fails with the names of the ops in `needed` (bool[OP_COUNT]) for which the table has a hole.
 int backend_check(const struct backend *b, const bool *needed, struct err *e);
-// How many lines of the text `before` are not in `after`: what choice->write wrote.
+// Returns how many lines of `before` are not in `after`; both are texts of choice->write.
 int backend_choices_changed(const char *before, const char *after);

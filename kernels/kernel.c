@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels refuse what they do not serve, and an op that is made of others. See kernel.h.
+// The checks that refuse calls which no kernel serves, and fused ops run as the ops that they fuse.
+// See kernel.h.
 #include "kernels/kernel.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "common/op/rotary.h"
 #include "common/op/slots.h"
 
-extern const struct backend weft_backend; // the one that this is linked into
+extern const struct backend weft_backend; // of the library that this file is linked into
 
 int op_refuse(const struct op_call *c, struct err *e, const char *what)
 {
@@ -78,7 +79,7 @@ int op_want_clip(const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     if (shape_count(&c->in[0].shape) < METRIC_PARTS || shape_count(&c->out[0].shape) != CLIP_SLOTS)
-        return op_refuse(c, e, "operands are no metrics and clip vectors");
+        return op_refuse(c, e, "the metrics are too few, or the output is no clip vector");
     return 0;
 }
 
@@ -89,7 +90,7 @@ int op_want_balance(const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     if (c->attr->start < 0 || c->attr->start + n > shape_count(&c->in[1].shape))
-        return op_refuse(c, e, "the metrics hold no such loads");
+        return op_refuse(c, e, "the experts' loads lie outside the metrics");
     if (shape_count(&c->in[2].shape) < CLIP_SLOTS)
         return op_refuse(c, e, "the clip vector is too short");
     return shape_count(&c->out[0].shape) == n ? 0 : op_refuse(c, e, "results differ in size");
@@ -147,7 +148,7 @@ int op_want_draw(const struct op_call *c, int step, struct err *e)
     const struct shape *s = &c->out[0].shape;
     int rc = op_want(c, &c->in[step], DT_I32, e);
     if (!rc && (s->n < 1 || s->n != c->attr->draw.n))
-        return op_refuse(c, e, "a shape that nobody placed");
+        return op_refuse(c, e, "attr.draw has other dimensions than the output");
     return rc;
 }
 
@@ -165,7 +166,8 @@ int op_want_dropout(const struct op_call *c, struct err *e)
         memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
         return op_refuse(c, e, "the operand is not laid out as the output");
     if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
-        return op_refuse(c, e, "positions are of a batch and a sequence");
+        return op_refuse(c, e,
+                         "the positions are not one for each sample and place of the sequence");
     return 0;
 }
 
@@ -182,10 +184,10 @@ int op_want_attention(const struct op_call *c, struct attention_operands *o, str
 {
     enum dtype t = c->in[0].dtype;
     if (attention_operands(c->op, c->nin, o))
-        return op_refuse(c, e, "another number of operands");
+        return op_refuse(c, e, "has a number of inputs that the op does not have");
     int rc = op_want_float(c, &c->in[0], e);
     if (!rc && c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
-        return op_refuse(c, e, "another number of outputs");
+        return op_refuse(c, e, "has a number of outputs that the op does not have");
     for (int i = 0; i < c->nin && !rc; i++)
         rc = op_want(c, &c->in[i], i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32, e);
     for (int i = 0; i < c->nout && !rc; i++)
@@ -201,7 +203,7 @@ int op_want_attention(const struct op_call *c, struct attention_operands *o, str
     return 0;
 }
 
-// The k of each row of `narrow` are places among the n of one of `wide`.
+// Whether each row of `narrow` can hold k of the n elements of a row of `wide`.
 static bool fits_topk(const struct op_call *c, const struct topk_call *t, const struct shape *wide,
                       const struct shape *narrow)
 {
@@ -237,7 +239,7 @@ int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e)
 static bool fits_dispatch(const struct op_call *c, const struct dispatch_call *d)
 {
     const struct shape *x = &d->tokens->shape, *y = &d->places->shape, *slots = &c->in[1].shape;
-    const struct tensor *each = c->op == OP_SLOT_DOT ? &c->out[0] : d->weights; // choice's number
+    const struct tensor *each = c->op == OP_SLOT_DOT ? &c->out[0] : d->weights; // one a choice
     return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
            c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
            x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3] &&
@@ -268,15 +270,16 @@ int64_t op_unpadded(const struct op_call *c, int64_t n)
     return left > 0 ? left : 0;
 }
 
-// A part of an op that is made of others: which operands it has, inputs and then outputs as
-// attr.label counts them; the last is the part's output.
+// One of the ops that a fused op is run as. operand[] says which of the fused op's operands it has,
+// numbered as in attr.label (inputs, then outputs); the last one is its output.
 struct op_part {
     enum op op;
     backend_op kernel;
     int nin, operand[5];
 };
 
-// Those of NORM_GRADS. The gradient may lie over what the first two sum: they come before it.
+// The parts of NORM_GRADS. The gradient may be written over dy, which the first two read: so these
+// come before it.
 enum { NORM_PARTS = 4 };
 static const struct op_part norm_grads[NORM_PARTS] = {
     {OP_NORM_WEIGHT_GRAD, op_norm, 2, {0, 1, 4}},
@@ -284,7 +287,7 @@ static const struct op_part norm_grads[NORM_PARTS] = {
     {OP_NORM_GRAD, op_norm, 3, {0, 1, 2, 3}},
     {OP_SUM, op_sum, 1, {3, 6}},
 };
-// The same where something is added to the gradient.
+// The same parts where another gradient is added: it is operand 0.
 static const struct op_part norm_grads_added[NORM_PARTS] = {
     {OP_NORM_WEIGHT_GRAD, op_norm, 2, {1, 2, 5}},
     {OP_SUM, op_sum, 1, {2, 6}},
@@ -312,7 +315,7 @@ static int run_part(struct stream_q *q, const struct op_call *c, const struct op
     return p->kernel(q, &part, e);
 }
 
-int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e)
+int op_norm_grads_unfused(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct op_part *part = c->nin == 4 ? norm_grads_added : norm_grads;
     int rc = 0;
@@ -322,7 +325,7 @@ int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err 
     return rc;
 }
 
-int op_matmul_sum_apart(struct stream_q *q, const struct op_call *c, struct err *e)
+int op_matmul_sum_unfused(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct op_part product = {OP_MATMUL, op_matmul, 2, {0, 1, 2}};
     const struct op_part sum = {OP_SUM, op_sum, 1, {gemm_summed(c->attr, &c->in[0].shape), 3}};

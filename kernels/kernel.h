@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of every backend share: the functions that serve the ops, each in a backend of its
-// own, and how a call is refused that they do not serve. Inside kernels/ only.
+// What the kernels of every backend share: the names of the functions that serve the ops, which
+// each backend defines for itself, and the checks that refuse a call which no kernel serves. Inside
+// kernels/ only.
 #pragma once
 #include "common/op/attention.h"
 #include "kernels/backend.h"
@@ -17,7 +18,7 @@ int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, st
 int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
 // Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
 int op_want_update(const struct op_call *c, struct err *e);
-// The same of the calls of other ops: dtypes and extents must be as their rows in ops.def say.
+// The same for other ops: dtypes and extents must be as their rows in ops.def say.
 int op_want_metrics(const struct op_call *c, struct err *e);
 int op_want_clip(const struct op_call *c, struct err *e);
 int op_want_balance(const struct op_call *c, struct err *e);
@@ -25,38 +26,39 @@ int op_want_embed(const struct op_call *c, struct err *e);
 int op_want_rotary(const struct op_call *c, struct err *e);
 int op_want_pieces(const struct op_call *c, struct err *e);
 int op_want_dropout(const struct op_call *c, struct err *e);
-// Of an op that draws numbers: `step` is the input that says of which step.
+// For an op that draws random numbers. Input `step` holds the number of the training step.
 int op_want_draw(const struct op_call *c, int step, struct err *e);
-// Of input t of an elementwise op.
+// Refuses a dtype of t, an input of an elementwise op, that the op does not take.
 int op_want_step(const struct op_call *c, const struct tensor *t, struct err *e);
-// Says which operand is where.
+// Fills `o` with which operand is where.
 int op_want_attention(const struct op_call *c, struct attention_operands *o, struct err *e);
 
-// TOPK or its gradient: [rows, n] the wide operand, [rows, k] the others.
+// TOPK or its gradient: the wide operand is [rows, n], the others are [rows, k].
 struct topk_call {
     bool grad;
-    const struct tensor *x, *ids; // what is chosen of, or its cotangent; the places, i32
+    const struct tensor *x, *ids; // input, or cotangent of what was chosen; the chosen indices, i32
     int64_t rows, n, k;
 };
 int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e);
 
-// DISPATCH, COMBINE or SLOT_DOT: what is read or written a token, and a place of an expert.
+// DISPATCH, COMBINE or SLOT_DOT: the operand with a row for each token, and the one with a row for
+// each place of an expert.
 struct dispatch_call {
-    const struct tensor *tokens, *places, *weights; // weights: null without
+    const struct tensor *tokens, *places, *weights; // weights: null if the call has none
 };
 int op_want_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e);
-// Returns how many of a row's n elements are not padding: they count from attr.start and end before
-// attr.limit.
+// Returns how many of a row's n elements are not padding: those whose numbers, counted from
+// attr.start, are below attr.limit (0: all).
 int64_t op_unpadded(const struct op_call *c, int64_t n);
 
-// Which order weft's own kernels add in. It is one more with each release in which some op gives other
-// bits than before, and goes into the numerics record with the libraries' versions.
+// The version of weft's own kernels: raised with each release in which some op gives other bits
+// than before. It goes into the numerics record beside the libraries' versions.
 enum { KERNELS_VERSION = 6 };
 
-// NORM_GRADS as the ops that it is made of, one after the other, with the same scratch.
-int op_norm_grads_apart(struct stream_q *q, const struct op_call *c, struct err *e);
-// MATMUL_SUM as a MATMUL and a SUM.
-int op_matmul_sum_apart(struct stream_q *q, const struct op_call *c, struct err *e);
+// Runs NORM_GRADS as the ops that it fuses, one after the other, with the same scratch.
+int op_norm_grads_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
+// Runs MATMUL_SUM as a MATMUL and a SUM.
+int op_matmul_sum_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
 
 // The ops. Each function serves those that the column `kernel` of ops.def names it for.
 int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e);

@@ -228,7 +228,7 @@ int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 
 int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    return widen_wanted(c) ? widen_run(q, c, op_matmul_sum, 0, e) : op_matmul_sum_apart(q, c, e);
+    return widen_wanted(c) ? widen_run(q, c, op_matmul_sum, 0, e) : op_matmul_sum_unfused(q, c, e);
 }
 
 // If the product is itself an output it is written there, else to the first output, where the

@@ -147,8 +147,8 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     if (c->nin < 3 || c->nin > 4 || c->nout < 2 || c->nout > 4)
-        return op_refuse(c, e, "another number of operands");
+        return op_refuse(c, e, "has a number of operands that the op does not have");
     if (widen_wanted(c))
         return widen_run(q, c, op_norm_grads, 0, e);
-    return op_norm_grads_apart(q, c, e);
+    return op_norm_grads_unfused(q, c, e);
 }

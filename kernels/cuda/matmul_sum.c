@@ -2,12 +2,14 @@
 // MATMUL_SUM: the gradient of a weight, x^T · dy, and of the bias beside it, the sum of dy's rows.
 //
 // There are two ways to compute it. Fused: cuBLASLt sums what it loads of dy for the product as well
-// (its epilogues BGRADA and BGRADB, by which operand that is), so that dy is read once. Apart: the
-// product, then a SUM, which reads dy again and takes two launches. Tuning times both on the device.
+// (its epilogues BGRADA and BGRADB, by which operand that is), so that dy is read once. Unfused:
+// the product, then a SUM, which reads dy again and takes two launches. Tuning times both on the
+// device.
 //
 // The library writes these sums and cannot add to what is there, as it can with the product. So the
-// microbatches behind the first of a step are computed apart, as are batches whose products are
-// added up, and sums at odd addresses. Each of other batches (q, k and v) has sums of its own.
+// microbatches behind the first of a step are computed unfused. So are batches whose products are
+// added up, and sums that are not aligned. Where batches are not added up (q, k and v), each has
+// sums of its own.
 #include "kernels/cuda/cuda_gemm.h"
 
 struct matmul_sum {
@@ -17,7 +19,7 @@ struct matmul_sum {
     bool has_epilogue;
 };
 
-// Whether the operand that is summed lies apart for each batch, and so do the products.
+// Whether each batch has its own product and its own operand to sum.
 static bool has_own_sums(const struct gemm *g, enum product_end end)
 {
     return g->batch == 1 || (g->stride_c && (end == END_BGRADA ? g->stride_b : g->stride_a));
@@ -28,7 +30,7 @@ static int plan_matmul_sum(struct stream_q *q, const struct op_call *c, struct m
 {
     *m = (struct matmul_sum){.q = q, .call = c};
     if (c->nin != 2 || c->nout != 2)
-        return op_refuse(c, e, "another number of operands");
+        return op_refuse(c, e, "has a number of operands that the op does not have");
     int rc = product_of(c, c->attr, &c->out[0], &m->bare, e);
     for (int k = 0; k < 2 && !rc; k++)
         rc = op_want(c, &c->out[k], DT_F32, e);
@@ -44,10 +46,10 @@ static int plan_matmul_sum(struct stream_q *q, const struct op_call *c, struct m
     return 0;
 }
 
-static int run_apart(void *ctx, struct err *e)
+static int run_unfused(void *ctx, struct err *e)
 {
     const struct matmul_sum *m = ctx;
-    return op_matmul_sum_apart(m->q, m->call, e);
+    return op_matmul_sum_unfused(m->q, m->call, e);
 }
 
 int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e)
@@ -58,7 +60,7 @@ int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e)
     if (!rc && m.has_epilogue)
         rc = product_run(q, &m.fused, &ran, e);
     if (!rc && !ran)
-        rc = run_apart(&m, e);
+        rc = run_unfused(&m, e);
     return rc ? rc : op_launched(q, c, e);
 }
 
@@ -72,5 +74,5 @@ int matmul_sum_tune(struct stream_q *q, const struct op_call *c, bool time, stru
     if (rc || how == PRODUCT_KNOWN)
         return rc;
     rc = gemm_tune(q, c, &m.bare, time, e);
-    return rc || how == PRODUCT_NONE ? rc : product_compare(q, &m.fused, run_apart, &m, e);
+    return rc || how == PRODUCT_NONE ? rc : product_compare(q, &m.fused, run_unfused, &m, e);
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // NORM_GRADS: the gradient of a norm's input, added to the residual's where there is one (behind the
-// last norm there is none), those of its weight and bias, and the sum of the new residual's gradient,
-// which is the gradient of the bias before it.
+// last norm there is none), the gradients of its weight and bias, and the sum of the new residual's
+// gradient, which is the gradient of the bias before it.
 //
 // One pass reads c, x and dy and writes the gradient: four tensors cross the memory bus. As ops of
 // their own, NORM_GRAD_ADD moves these four, NORM_WEIGHT_GRAD reads two of them again and each SUM
-// one, in seven launches; here there are two, whatever sums are wanted. Without c it is a tensor less,
-// there and here. For a dozen FLOPs more an
-// element the kernel stays bound by memory.
+// one, in seven launches; here there are two, whatever sums are wanted. Without c it is a tensor
+// less in both cases. With its dozen FLOPs more an element the kernel is still bound by memory.
 //
 // A team of threads works on a row, each on OWN elements of it, and these are the same columns in
 // every row: so a thread holds its columns' sums in registers from the first row to the last. It
@@ -39,7 +38,7 @@ struct norm_grads {
     enum dtype type, weight_type;
     int64_t rows;
     int n;    // elements of a row
-    int sums; // the first of SUMS, that are wanted
+    int sums; // how many of SUMS are wanted: the first ones
     int team; // threads that work on one row
     float eps;
     bool center;
@@ -88,9 +87,9 @@ DEVICE void load_own(const struct norm_grads *c, struct pack p, const struct mem
     }
 }
 
-// Adds up each of n numbers over the team, in the order of its warps. All threads of the block
-// come. `part` is n · WARPS floats, free again when all have come to the next call's barrier, which
-// must have a `part` of its own.
+// Adds up each of n numbers over the team, in the order of its warps. All threads of the block must
+// call. `part` is n · WARPS floats. It is free again only behind the next call's barrier, so two
+// calls in a row need different ones.
 DEVICE void sum_team(const struct member *m, float *v, int n, float *part)
 {
     UNROLL
@@ -196,7 +195,7 @@ DEVICE void finish_row(const struct norm_grads *c, struct pack p, const struct m
     }
 }
 
-// `rows` rows from `first` on, as far as they lie before `end`.
+// Works on `rows` rows from `first` on, as far as they lie before `end`.
 DEVICE void take_rows(const struct norm_grads *c, struct pack p, const struct member *m,
                       const float *weight, int64_t first, const int rows, int64_t end,
                       float sum[SUMS][OWN])
@@ -220,11 +219,11 @@ DEVICE void take_rows(const struct norm_grads *c, struct pack p, const struct me
                        (first + r) * c->n, sum);
 }
 
-// The rows of part blockIdx.x, from `first` on PORTION for each team. All threads of the block come.
-// Where each element is loaded alone, the addresses of two rows do not fit in a thread's registers:
+// Works on PORTION rows for each team, from `first` on. All threads of the block must call. Where
+// each element is loaded alone, the addresses of two rows do not fit into a thread's registers, so
 // there one row comes after the other.
-DEVICE void take_turn(const struct norm_grads *c, struct pack p, const struct member *m,
-                      const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
+DEVICE void take_portions(const struct norm_grads *c, struct pack p, const struct member *m,
+                          const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
 {
     const int rows = p.wide == 1 ? 1 : PORTION;
     first += m->group * PORTION;
@@ -262,7 +261,7 @@ DEVICE void norm_grads(const struct norm_grads *c, struct pack p)
     for (int k = 0; k < SUMS * OWN; k++)
         sum[k / OWN][k % OWN] = 0;
     for (int64_t first = begin; first < end; first += teams * PORTION)
-        take_turn(c, p, &m, weight, first, end, sum);
+        take_portions(c, p, &m, weight, first, end, sum);
     add_teams(c, &m, sum);
     UNROLL
     for (int k = 0; k < SUMS * (OWN / p.wide); k++) {
@@ -278,8 +277,8 @@ VARIANTS(THREADS, norm_grads, norm_grads)
 
 // ---- the op ------------------------------------------------------------------------------------
 
-// Refuses a call unless all but the last input and the first output are alike, and the others rows
-// of theirs. Finds how wide a pack can be for all of them.
+// Refuses a call unless all inputs but the last, and the first output, have the same shape, and the
+// others are one row of it. Finds how wide a pack can be for all of them.
 static int check_operands(const struct op_call *c, const struct norm_grads *g, int *wide,
                           struct err *e)
 {
@@ -320,11 +319,11 @@ int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
     const struct shape *x = &c->in[0].shape; // or of what is added to the gradient: they are alike
     struct norm_grads g;
     if (c->nin < 3 || c->nin > 4 || c->nout < 2 || c->nout > 1 + SUMS)
-        return op_refuse(c, e, "another number of operands");
+        return op_refuse(c, e, "has a number of operands that the op does not have");
     if (x->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     if (x->dim[x->n - 1] > OWN * THREADS)
-        return op_norm_grads_apart(q, c, e);
+        return op_norm_grads_unfused(q, c, e);
     memset(&g, 0, sizeof g);
     g.type = c->in[0].dtype;
     g.n = (int)x->dim[x->n - 1];

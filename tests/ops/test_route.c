@@ -388,7 +388,7 @@ static const struct unserved {
     {3, 3, 2, 1, DT_NONE, "operands disagree about an extent"},
     {3, 3, 0, 0, DT_BF16, "an operand is bf16, not f32"},
     {4, 2, 2, 1, DT_NONE, "operands disagree about an extent"},
-    {5, 1, 0, 5, DT_NONE, "the metrics hold no such loads"},
+    {5, 1, 0, 5, DT_NONE, "the experts' loads lie outside the metrics"},
     {5, 2, 0, CLIP_SLOTS - 1, DT_NONE, "the clip vector is too short"},
     {5, 2, 0, 0, DT_I32, "an operand is i32, not f32"},
     {5, 3, 0, 3, DT_NONE, "results differ in size"},
