@@ -112,8 +112,9 @@ static int64_t padded(int64_t n)
     return (n + 15) / 16 * 16 + ATTENTION_SMALL_PAD;
 }
 
-// What a slot of a small attention packs, in floats: a block's rows of q and y, the keys turned; of a
-// forward the values; of a gradient the values turned, the keys, and the gradients of both.
+// What a slot of a small attention packs, in floats: a block's rows of q and y, the keys
+// transposed; of a forward the values; of a gradient the values transposed, the keys, and the
+// gradients of both.
 static int64_t count_packed(const struct attention_room *r, bool grad, int64_t keys, int64_t width,
                             int64_t values)
 {

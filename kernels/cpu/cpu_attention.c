@@ -172,16 +172,15 @@ static void run_map(const struct attention_work *w, enum op op, float *p, const 
         .out = p, .a = from, .b = b, .a_step = 1, .b_step = 1, .n = n, .scale = scale});
 }
 
-// The scores of a block, capped; `turned` gets the tanh of them where they have a cap.
-static void cap_scores(struct attention_work *w, const struct query_rows *r, float *p,
-                       float *turned)
+// Makes the scores of a block, capped where the call has a cap; `tanhs` gets the tanh of these.
+static void cap_scores(struct attention_work *w, const struct query_rows *r, float *p, float *tanhs)
 {
     const struct op_attr *a = w->call->attr;
     const bool capped = a->cap != 0;
     w->products->make_scores(w, r, capped ? a->scale / a->cap : a->scale, p);
     if (capped) {
-        run_map(w, OP_TANH, turned, p, p, r->n * r->stride, 1);
-        run_map(w, OP_SCALE, p, turned, turned, r->n * r->stride, a->cap);
+        run_map(w, OP_TANH, tanhs, p, p, r->n * r->stride, 1);
+        run_map(w, OP_SCALE, p, tanhs, tanhs, r->n * r->stride, a->cap);
     }
 }
 
@@ -237,14 +236,14 @@ static void run_forward(struct attention_work *w, const struct query_rows *r, fl
 static void run_backward(struct attention_work *w, const struct query_rows *r, float *block)
 {
     const int64_t size = w->room.rows * (w->room.small ? w->room.keys : w->keys);
-    float *p = block, *ds = p + size, *turned = ds + size;
-    cap_scores(w, r, p, turned);
+    float *p = block, *ds = p + size, *tanhs = ds + size;
+    cap_scores(w, r, p, tanhs);
     weigh_scores(w, r, p);
     w->products->take_weights_grad(w, r, ds);
     drop_weights(w, r, ds);
     take_softmax_grad(w, r, p, ds);
     if (w->call->attr->cap != 0)
-        run_map(w, OP_TANH_GRAD, ds, turned, ds, r->n * r->stride, 1);
+        run_map(w, OP_TANH_GRAD, ds, tanhs, ds, r->n * r->stride, 1);
     drop_weights(w, r, p);
     w->products->add_values_grad(w, r, p);
     w->products->spread_scores_grad(w, r, ds);

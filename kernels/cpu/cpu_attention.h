@@ -88,12 +88,12 @@ struct attention_products {
 
 // What is packed of one part, behind the scores of its slot; see struct attention_room.
 struct small_part {
-    float *q, *y;           // a block's rows: both pairs of queries; y, or its gradient
-    float *keys_turned;     // [width][room.keys]
-    float *values_turned;   // of a gradient, [width][room.keys]
-    float *keys;            // of a gradient, [keys][room.wide]
-    float *values;          // of a forward, [keys][room.values]
-    float *dkeys, *dvalues; // of a gradient, as keys and values lie
+    float *q, *y;             // a block's rows: both pairs of queries; y, or its gradient
+    float *keys_transposed;   // [width][room.keys]
+    float *values_transposed; // of a gradient, [width][room.keys]
+    float *keys;              // of a gradient, [keys][room.wide]
+    float *values;            // of a forward, [keys][room.values]
+    float *dkeys, *dvalues;   // of a gradient, as keys and values lie
 };
 
 extern const struct attention_products attention_small;

@@ -3,11 +3,12 @@
 // fits into L2 and a block's scores into L1.
 //
 // Keys and values are packed once for all blocks of a part, in rows with a gap (heads lie a multiple
-// of 2 KB apart in memory, where they would take each other's place in the cache), and turned where
-// a product needs them so. Gradients of both are added up there too, and written once. A block is 16
-// rows, so that causal attention computes little that is hidden. The second pair of scores is packed
-// beside the first: one product makes the sum of both. What the gap of a row holds, whatever it is,
-// is multiplied with the rest of a tile, but ends in the gap of a row of the result.
+// of 2 KB apart in memory, where they would take each other's place in the cache), and transposed
+// where a product needs them so. Gradients of both are added up there too, and written once. A
+// block is 16 rows, so that causal attention computes little that is hidden. The second pair of
+// scores is packed beside the first: one product makes the sum of both. What the gap of a row
+// holds, whatever it is, is multiplied with the rest of a tile, but ends in the gap of a row of the
+// result.
 //
 // An element of a product is summed over k in order by one thread (vec_product.c): its bits depend
 // on the instruction set alone.
@@ -38,14 +39,14 @@ static void place_part(const struct attention_work *w, float *at, struct small_p
     const int64_t width = w->k.width + w->kr.width, keys = w->keys;
     *p = (struct small_part){.q = at + r->blocks * r->rows * r->keys};
     p->y = p->q + r->rows * r->wide;
-    p->keys_turned = p->y + r->rows * r->values;
+    p->keys_transposed = p->y + r->rows * r->values;
     if (w->grad) {
-        p->values_turned = p->keys_turned + width * r->keys;
-        p->keys = p->values_turned + w->v.width * r->keys;
+        p->values_transposed = p->keys_transposed + width * r->keys;
+        p->keys = p->values_transposed + w->v.width * r->keys;
         p->dkeys = p->keys + keys * r->wide;
         p->dvalues = p->dkeys + keys * r->wide;
     } else {
-        p->values = p->keys_turned + width * r->keys;
+        p->values = p->keys_transposed + width * r->keys;
     }
 }
 
@@ -56,17 +57,17 @@ void attention_small_begin(const struct attention_work *w, int64_t b, int64_t g,
     const float *k = w->k.data + offset_of(&w->k, b, 0, g), *kr = NULL;
     const float *v = w->v.data + offset_of(&w->v, b, 0, g);
     place_part(w, scores, part);
-    w->vec->turn(part->keys_turned, r->keys, k, stride_of(&w->k), w->keys, w->k.width);
+    w->vec->transpose(part->keys_transposed, r->keys, k, stride_of(&w->k), w->keys, w->k.width);
     if (w->kr.width) {
         kr = w->kr.data + offset_of(&w->kr, b, 0, g);
-        w->vec->turn(part->keys_turned + w->k.width * r->keys, r->keys, kr, stride_of(&w->kr),
-                     w->keys, w->kr.width);
+        w->vec->transpose(part->keys_transposed + w->k.width * r->keys, r->keys, kr,
+                          stride_of(&w->kr), w->keys, w->kr.width);
     }
     if (!w->grad) {
         pack_rows(part->values, r->values, v, &w->v, NULL, NULL, w->keys);
         return;
     }
-    w->vec->turn(part->values_turned, r->keys, v, stride_of(&w->v), w->keys, w->v.width);
+    w->vec->transpose(part->values_transposed, r->keys, v, stride_of(&w->v), w->keys, w->v.width);
     pack_rows(part->keys, r->wide, k, &w->k, kr, &w->kr, w->keys);
     memset(part->dkeys, 0, (size_t)(w->keys * r->wide) * sizeof *part->dkeys);
     memset(part->dvalues, 0, (size_t)(w->keys * r->values) * sizeof *part->dvalues);
@@ -95,10 +96,10 @@ void attention_small_end(const struct attention_work *w, int64_t b, int64_t g, f
 
 // ---- products ----------------------------------------------------------------------------------
 
-// c = scale · (rows of the block, `ld` apart, of `width`) · (what is turned of the keys it sees)
-static void multiply_by_turned(const struct attention_work *w, const struct query_rows *r,
-                               const float *rows, int64_t ld, int64_t width, const float *turned,
-                               float scale, float *c)
+// c = scale · (rows of the block, `ld` apart, of `width`) · (transposed rows of the keys it sees)
+static void multiply_by_transposed(const struct attention_work *w, const struct query_rows *r,
+                                   const float *rows, int64_t ld, int64_t width,
+                                   const float *transposed, float scale, float *c)
 {
     w->vec->multiply(&(struct vec_product){.m = r->n,
                                            .n = r->keys,
@@ -106,7 +107,7 @@ static void multiply_by_turned(const struct attention_work *w, const struct quer
                                            .a = rows,
                                            .a_row = ld,
                                            .a_k = 1,
-                                           .b = turned + r->mask.span[0].first,
+                                           .b = transposed + r->mask.span[0].first,
                                            .ldb = w->room.keys,
                                            .c = c,
                                            .ldc = r->stride,
@@ -152,8 +153,8 @@ static void add_to_packed(const struct attention_work *w, const struct query_row
 
 static void make_scores(struct attention_work *w, const struct query_rows *r, float scale, float *p)
 {
-    multiply_by_turned(w, r, r->part->q, w->room.wide, w->q.width + w->qr.width,
-                       r->part->keys_turned, scale, p);
+    multiply_by_transposed(w, r, r->part->q, w->room.wide, w->q.width + w->qr.width,
+                           r->part->keys_transposed, scale, p);
 }
 
 static void weigh_values(struct attention_work *w, const struct query_rows *r, const float *p)
@@ -165,7 +166,8 @@ static void weigh_values(struct attention_work *w, const struct query_rows *r, c
 
 static void take_weights_grad(struct attention_work *w, const struct query_rows *r, float *dp)
 {
-    multiply_by_turned(w, r, r->part->y, w->room.values, w->v.width, r->part->values_turned, 1, dp);
+    multiply_by_transposed(w, r, r->part->y, w->room.values, w->v.width, r->part->values_transposed,
+                           1, dp);
 }
 
 static void add_values_grad(struct attention_work *w, const struct query_rows *r, const float *p)

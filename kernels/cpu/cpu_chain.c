@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops, CAST to EQUAL in op.h's table, and CHAIN: any of them is a chain of steps, most
-// of a single one.
+// Elementwise ops, CAST to EQUAL in ops.def, and CHAIN: any of them is a chain of steps, most of a
+// single one.
 //
 // The output is walked in memory order, cut into slices of whole cache lines. In the innermost loop
 // an operand usually moves by one element (same labels, or a bias) or by none (one value a row):

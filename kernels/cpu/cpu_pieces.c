@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPLIT and STACK: a tensor as the list of what its first dimension counts, and back. Each piece is
+// SPLIT and STACK: a tensor cut along its first dimension into pieces, and back. Each piece is
 // contiguous on both sides; bytes are copied, of any dtype.
 #include "kernels/cpu/cpu_device.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ROTARY: positions as angles. The angles of a row are made once, in double, for all heads that
-// turn alike. The gradient is the same op with scale −1: it turns back.
+// ROTARY: rotates by angles that follow from positions. The angles of a row are made once, in
+// double, for all heads that turn alike. The gradient is the same op with scale −1: it turns back.
 #include "kernels/cpu/cpu_device.h"
 
 #include <math.h>

@@ -13,7 +13,7 @@
 struct rows_work {
     const struct op_call *call;
     const struct vec *vec;
-    struct loops rows; // operands: inputs, then the output
+    struct loops rows; // operands: inputs, then outputs
     int64_t n;         // of a row, padding left out
     int64_t whole;     // of a row
     void (*row)(const struct rows_work *w, int64_t r);

@@ -104,7 +104,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
     widen_of(c, &w);
     struct widen_chunk t = {.q = q, .call = c, .w = &w, .scratch = c->workspace, .taken = taken};
     struct op_call f = *c;
-    struct op_attr attr = *c->attr; // of a chunk: of what is drawn, attention alone, it is a batch
+    struct op_attr attr = *c->attr; // of a chunk: attr.draw.from[0] moves with the chunk's samples
     f.attr = &attr;
     int all = c->nin + c->nout, rc = 0;
     if (!w.bytes)

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products from packed operands. See packed.h. Compiled with -DVEC_ISA=avx2|avx512.
 //
-// A tile of results stays in registers while a block of k passes: 6 × 16 of them on AVX2, which are
-// 12 independent sums for two units of four cycles, 12 × 32 on AVX-512, which has twice the
-// registers; a broadcast of a and two vectors of b beside them. For that a is packed in panels of
-// a tile's rows and b in panels of its columns, k by k, from whichever way each is stored; so all
-// four kinds of product run alike, and rows that are a multiple of 2 KB apart conflict in the caches
-// only while they are packed.
+// A tile of results stays in registers, beside a broadcast of a and two vectors of b, while a block
+// of k passes. It has 6 × 16 results on AVX2: 12 independent sums, for two units that take four
+// cycles each. On AVX-512, with twice the registers, it has 12 × 32. For this a is packed into
+// panels of a tile's rows and b into panels of a tile's columns, in the order of k and however each
+// is stored. So all four kinds of product run alike, and rows that are a multiple of 2 KB apart
+// conflict in the caches only while they are packed.
 //
-//   b: PACKED_WIDTH columns × PACKED_DEPTH, packed as they are first used, then read from L2 or L3;
-//      if all rows of a are one block, panels are not needed again, and GROUP of them stay in L2
+//   b: PACKED_WIDTH columns × PACKED_DEPTH, packed at their first use, then read from L2 or L3; if
+//      all rows of a are one block, no panel is needed again: only GROUP of them are kept, in L2
 //   a: PACKED_HEIGHT rows × PACKED_DEPTH, in L2; every panel of b passes over it from L1
 //
-// Where all rows of a are one block and b's rows lie across its panels, a panel is packed by the
-// first tile that it is multiplied with, whose multiply-adds hide that, and the tiles after it fetch
-// what the next panel is made of: with 128 rows packing takes a tenth of the time else. With more
-// blocks of a it is no gain.
+// Where all rows of a are one block and b's rows lie across its panels, the first tile that needs a
+// panel packs it, and its multiply-adds hide that work. The tiles after it fetch what the next
+// panel is made of. Otherwise packing takes a tenth of the time with 128 rows. With more blocks of
+// a there is nothing to gain.
 #include "kernels/cpu/packed.h"
 
 #include "kernels/cpu/simd.h"
@@ -26,8 +26,8 @@ enum {
     COLUMNS = 2 * VL,
     LINE = 16,            // floats of a cache line
     GROUP = 64 / COLUMNS, // panels of b that are packed together, so that whole lines are read
-    FETCHED = 8,          // rows ahead
-    AHEAD = 4 * VL        // elements along a row
+    FETCHED = 8,          // how many rows ahead b is prefetched
+    AHEAD = 4 * VL        // how many elements ahead along a row
 };
 
 #define PASTE_(a, b) a##b
@@ -40,16 +40,17 @@ static int64_t min_i64(int64_t a, int64_t b)
 
 // ---- packing -----------------------------------------------------------------------------------
 
-// Element (i, j), i of k and j across the panels, goes to out[j / width · stride + i · width
-// + j % width]; what lacks of the last panel is 0. A row of a panel of a is written as VL lanes, the
-// next one over the last of them; so rows are written in order, and behind a panel there is a gap.
+// Element (i, j), where i counts k and j goes across the panels, is packed to out[j / width ·
+// stride + i · width + j % width]. Columns that the last panel lacks are 0. A row of a panel of a
+// is written as VL lanes, more than it has, and the next row overwrites the surplus; so rows are
+// written in order, and there is a gap behind each panel.
 struct packing {
     float *out;
-    int64_t stride; // of panels
+    int64_t stride; // from panel to panel
     const void *x;
     bool half; // x is in bf16
     int64_t ld;
-    int64_t count, depth; // elements across; of k
+    int64_t count, depth; // elements across the panels; elements of k
 };
 
 VFN float load_one(const void *x, int64_t i, bool half)
@@ -89,7 +90,7 @@ VFN vf load_lanes(const void *x, int64_t i, bool half)
 #define HALVES(a, b, k) (vf) _mm256_permute2f128_ps((__m256)(a), (__m256)(b), k)
 #endif
 
-// First the squares of 4 × 4 in each quarter (half) of the vectors, then these.
+// Transposes the 4 × 4 squares within each 128 bits of the vectors, then moves the squares.
 VFN void transpose(vf r[VL])
 {
     vf s[VL], t[VL];
@@ -120,7 +121,7 @@ VFN void transpose(vf r[VL])
     }
 }
 
-// Rows of k from `i0` on of a panel, an element at a time; what lacks of its width is 0.
+// Packs rows of a panel from `i0` on, an element at a time; columns that it lacks are 0.
 VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along,
                      bool half)
 {
@@ -133,7 +134,7 @@ VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0,
                     : load_one(p->x, along ? (j0 + j) * p->ld + i : i * p->ld + j0 + j, half);
 }
 
-// A panel from rows along k, of which it has `count`.
+// Packs a panel from `count` rows of x, which lie along k.
 VFN void pack_panel_along(const struct packing *p, int width, int64_t j, int64_t count, bool half)
 {
     float *out = p->out + j / width * p->stride;
@@ -159,7 +160,7 @@ VFN void pack_panel_along(const struct packing *p, int width, int64_t j, int64_t
     pack_slowly(p, width, j, i, true, half);
 }
 
-// From rows along k: x[j · ld + i].
+// Packs from rows that lie along k: x[j · ld + i].
 VFN void pack_along(const struct packing *p, int width, bool half)
 {
     int64_t j = 0;
@@ -169,7 +170,8 @@ VFN void pack_along(const struct packing *p, int width, bool half)
         pack_panel_along(p, width, j, p->count - j, half);
 }
 
-// The last panel, if it lacks some of its width, from rows across the panels: its whole vectors.
+// Packs the last panel, which lacks some of its width, from rows across the panels. By whole
+// vectors if it has only such.
 VFN void pack_rest_across(const struct packing *p, int width, int64_t j0, bool half)
 {
     int64_t whole = (p->count - j0) / VL * VL;
@@ -184,12 +186,12 @@ VFN void pack_rest_across(const struct packing *p, int width, int64_t j0, bool h
                     side < whole ? load_lanes(p->x, i * p->ld + j0 + side, half) : (vf){0});
 }
 
-// From rows across the panels: x[i · ld + j]. A panel of a is no whole number of cache lines: all are
-// made at once, so that a line is read once.
+// Packs from rows that lie across the panels: x[i · ld + j]. A row of a panel of a is no whole
+// number of cache lines, so all of a's panels are packed at once: then each line is read once.
 VFN void pack_across(const struct packing *p, int width, bool half)
 {
     int64_t whole = p->count / width * width, rows = p->depth;
-    rows -= width % VL != 0; // of the last row VL lanes may not be there
+    rows -= width % VL != 0; // behind the last row's end there may be no VL lanes to load
     const int64_t group = width % VL ? whole : (int64_t)GROUP * width;
     for (int64_t j0 = 0; j0 < whole; j0 += group) {
         int64_t end = min_i64(j0 + group, whole);
@@ -211,7 +213,7 @@ VFN void pack_across(const struct packing *p, int width, bool half)
         pack_rest_across(p, width, whole, half);
 }
 
-// A panel's width and the dtype are constants in each of these.
+// Width and dtype are constants in each call, so that each gets code of its own.
 static void pack_rows_of_a(const struct packing *p, bool across)
 {
     if (across && p->half)
@@ -238,7 +240,7 @@ static void pack_columns_of_b(const struct packing *p, bool across)
 
 // ---- tiles -------------------------------------------------------------------------------------
 
-// What a panel of b is packed from: its element (i, j) is at x[i · ld + j].
+// What a panel of b is packed from: element (i, j) is x[i · ld + j].
 struct source {
     const void *x;
     int64_t ld;
@@ -254,8 +256,9 @@ VFN vf load_everywhere(const float *x)
 #endif
 }
 
-// c (+)= the first `rows` of a panel of a · the first `vectors` of a panel of b; with `packs`, the
-// panel of b is first made `from`. What is known where this is called: rows, vectors, packs, half.
+// c (+)= the first `rows` rows of a panel of a · the first `vectors` vectors of a panel of b. With
+// `packs` it also packs the panel of b, from `from`. rows, vectors, packs and half are constants
+// wherever this is called.
 VFN void multiply(int rows, int vectors, bool packs, bool half, const struct source *from,
                   int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add)
 {
@@ -310,7 +313,7 @@ static void multiply_and_pack(const struct source *from, int64_t depth, const fl
         multiply(ROWS, 2, true, false, from, depth, a, b, c, ldc, add);
 }
 
-// Multiplies a tile of rows × columns at the lower or the right end.
+// Multiplies a tile of rows × columns at the lower or the right edge of the result.
 static void multiply_edge(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
                           int64_t rows, int64_t columns)
 {
@@ -326,8 +329,8 @@ static void multiply_edge(int64_t depth, const float *a, float *b, float *c, int
         }
 }
 
-// Multiplies a tile of rows × columns. An even number of rows that is cut evenly mostly ends in an
-// even number.
+// Multiplies a tile of rows × columns. The sizes listed need no detour through a buffer; when an
+// even number of rows is cut evenly, the last tile mostly has an even number too.
 static void multiply_any(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
                          int64_t rows, int64_t columns)
 {
@@ -357,8 +360,8 @@ struct block {
     const struct packed_product *p;
     int64_t i, rows, j, columns, at, depth;
     float *a, *b;
-    int64_t stride_a, stride_b; // of panels
-    bool once;                  // no other block of a reads the panels of b
+    int64_t stride_a, stride_b; // from panel to panel
+    bool once;                  // a has one block: no other one reads the panels of b
 };
 
 static void pack_a(const struct block *w)
@@ -375,7 +378,7 @@ static void pack_a(const struct block *w)
     pack_rows_of_a(&k, p->trans_a);
 }
 
-// The panel of b at column j of the block.
+// Returns the packed panel of b at column j of the block.
 static float *find_panel(const struct block *w, int64_t j)
 {
     int64_t panel = j / COLUMNS;
@@ -402,7 +405,7 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
     pack_columns_of_b(&k, !p->trans_b);
 }
 
-// Fetches into L2 those rows of the panel behind `from` that are the share of tile i.
+// Prefetches into L2 tile i's share of the rows from which the panel behind `from` will be packed.
 VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
 {
     int64_t tiles = w->rows / ROWS, each = (w->depth + tiles - 1) / tiles;
@@ -413,7 +416,8 @@ VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
             __builtin_prefetch(next + row * from->ld * size + at, 0, 2);
 }
 
-// A panel of b from column j of the block on, with all of a's; `from`: it is packed on the way.
+// Multiplies the panel of b at column j of the block with all panels of a. With `from` it also
+// packs the panel of b.
 static void multiply_panel(const struct block *w, int64_t j, const struct source *from)
 {
     const struct packed_product *p = w->p;
@@ -432,17 +436,17 @@ static void multiply_panel(const struct block *w, int64_t j, const struct source
     }
 }
 
-// GROUP panels of b from column `first` of the block on, or those that are left.
+// Multiplies GROUP panels of b from column `first` of the block on, or those that are left.
 static void multiply_group(const struct block *w, int64_t first)
 {
     const struct packed_product *p = w->p;
     int64_t columns = min_i64(w->columns - first, GROUP * COLUMNS);
-    bool on_the_way = w->once && !p->trans_b && columns % COLUMNS == 0 && w->rows >= ROWS;
-    if (w->i == 0 && !on_the_way)
+    bool packs_b = w->once && !p->trans_b && columns % COLUMNS == 0 && w->rows >= ROWS;
+    if (w->i == 0 && !packs_b)
         pack_b(w, first, columns);
     for (int64_t j = first; j < first + columns; j += COLUMNS) {
         struct source from = {find_source(w, j), p->ldb, p->half_b};
-        multiply_panel(w, j, on_the_way ? &from : NULL);
+        multiply_panel(w, j, packs_b ? &from : NULL);
     }
 }
 

@@ -2,9 +2,9 @@
 // One product of matrices in f32 or bf16, summed in f32, in the calling thread, from packed
 // operands; for AVX2 with FMA and for AVX-512. Inside kernels/cpu/ only.
 //
-// An element is the sum over blocks of PACKED_DEPTH of k, the blocks in order and each in order
-// from its first; so its bits depend on k alone: not on where in a matrix or a slice it lies, nor
-// on how the operands are stored or which of the two makes it.
+// k is cut into blocks of PACKED_DEPTH. An element is summed in order within each block, and the
+// blocks' sums are added in order. So its bits depend on k alone: not on where in a matrix or a
+// slice it lies, how the operands are stored, or which instruction set computes it.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@ enum {
     PACKED_DEPTH = 512,
     PACKED_HEIGHT = 132, // rows of a that are packed at a time, at most
     PACKED_WIDTH = 1024, // columns of b
-    PACKED_GAP = 16,     // between panels
-    // With the panels of AVX2, 6 rows or 16 columns: there are fewer of AVX-512's.
+    PACKED_GAP = 16,     // floats between panels
+    // Counted with AVX2's panels of 6 rows and 16 columns. AVX-512's are larger, so fewer gaps.
     PACKED_FLOATS = PACKED_HEIGHT / 6 * (PACKED_DEPTH * 6 + PACKED_GAP) +
                     PACKED_WIDTH / 16 * (PACKED_DEPTH * 16 + PACKED_GAP)
 };
@@ -26,16 +26,16 @@ struct packed_product {
     float *c;
     int64_t lda, ldb, ldc; // row strides in elements
     bool trans_a, trans_b; // a is stored [k][m]; b is stored [n][k]
-    bool half_a, half_b;   // is in bf16
+    bool half_a, half_b;   // a or b is in bf16
     bool add;
-    float *room; // PACKED_FLOATS, at a multiple of 64 bytes; no other thread's
+    float *room; // PACKED_FLOATS at a multiple of 64 bytes, which no other thread uses
 };
 
 typedef void (*packed_multiply)(const struct packed_product *p);
 void packed_multiply_avx2(const struct packed_product *p);
 void packed_multiply_avx512(const struct packed_product *p);
 
-// Element i of an operand.
+// Returns the address of element i of an operand.
 static inline const void *find_element(const void *x, bool half, int64_t i)
 {
     return (const char *)x + i * (half ? 2 : 4);

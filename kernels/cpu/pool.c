@@ -2,11 +2,11 @@
 // The compute threads. See pool.h.
 //
 // A loop is announced by raising `round`. Slice i is meant for thread i, whose caches and pages
-// have its data; but a thread that is late (asleep, or preempted on a shared machine) is not waited
-// for: the caller claims what nobody has begun. A slice is claimed by swapping its `open` word from
-// this round's number to 0, so only a thread that knows the round gets it, and the loop cannot end
-// while a claimed slice runs: what it reads of the loop is stable. Who runs a slice changes no
-// result.
+// have its data. But a thread that is late (asleep, or preempted on a shared machine) is not waited
+// for: the caller claims the slices that nobody has begun. A slice is claimed by swapping its
+// `open` word from this round's number to 0, so only a thread that knows the round gets it. The
+// loop cannot end while a claimed slice runs, so what the slice reads of the loop does not change.
+// Who runs a slice changes no result.
 //
 // `round` and `pending` are futex words, each with a word beside it that says whether anybody
 // sleeps there, so that the usual case makes no system call. The sleeper says so before it looks at
@@ -26,18 +26,18 @@
 enum { SPINS = 4000 }; // some tens of µs: longer than the gap between two ops of a step
 
 struct pool_thread {
-    _Alignas(64) _Atomic uint32_t open; // the round in which its slice waits; 0: none, or claimed
+    _Alignas(64) _Atomic uint32_t open; // the round whose slice waits for it; 0: none, or claimed
     struct pool *pool;
     pthread_t thread;
     int index;
 };
 
 struct pool {
-    int threads; // the caller counted
+    int threads; // with the caller
     struct pool_thread *workers;
     _Atomic bool stop;
 
-    // The loop at hand; written before slices are opened.
+    // The loop that runs; written before its slices are opened.
     pool_fn fn;
     void *arg;
     int64_t count, grain;
@@ -74,7 +74,7 @@ static void run_slice(const struct pool *p, int index)
     p->fn(p->arg, begin, end < p->count ? end : p->count);
 }
 
-// Runs the worker's slice of that round if nobody has it; says whether it was the last one to end.
+// Runs slice `index` of the round if nobody has claimed it. Returns whether it was the last to end.
 static bool claim_slice(struct pool *p, int index, uint32_t round)
 {
     if (!atomic_compare_exchange_strong(&p->workers[index].open, &round, 0))
@@ -111,8 +111,8 @@ static void *run_worker(void *arg)
     }
 }
 
-// Returns the number of the next round; 0 is left out, since it means that none is open.
-static uint32_t begin_round(const struct pool *p)
+// Returns the number of the next round; never 0, which means that no slice is open.
+static uint32_t next_round(const struct pool *p)
 {
     uint32_t next = atomic_load(&p->round) + 1;
     return next ? next : 1;
@@ -152,7 +152,7 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
     p->count = count;
     p->grain = grain;
     p->slices = slices < p->threads ? (int)slices : p->threads;
-    uint32_t round = begin_round(p);
+    uint32_t round = next_round(p);
     atomic_store(&p->pending, (uint32_t)p->slices - 1);
     for (int i = 1; i < p->slices; i++)
         atomic_store(&p->workers[i].open, round);
@@ -163,7 +163,7 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
     wait_for_pending(p);
 }
 
-// Signals are for the program's own threads.
+// A worker blocks all signals: they are for the program's other threads.
 static int start_worker(struct pool_thread *w)
 {
     sigset_t all, old;
@@ -179,7 +179,8 @@ static int start_worker(struct pool_thread *w)
 int pool_new(int threads, struct pool **out, struct err *e)
 {
     if (threads < 1 || threads > 1024)
-        return err_set(e, ERR_INVALID, "%d compute threads: not between 1 and 1024", threads);
+        return err_set(e, ERR_INVALID, "%d compute threads were asked for: 1 to 1024 are possible",
+                       threads);
     struct pool *p = aligned_alloc(64, sizeof *p);
     struct pool_thread *workers = aligned_alloc(64, (size_t)threads * sizeof *workers);
     if (!p || !workers) {
@@ -205,7 +206,7 @@ void pool_free(struct pool *p)
     if (!p)
         return;
     p->stop = true;
-    raise_round(p, begin_round(p));
+    raise_round(p, next_round(p));
     for (int i = 1; i < p->threads; i++)
         pthread_join(p->workers[i].thread, NULL);
     free(p->workers);

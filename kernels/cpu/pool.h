@@ -17,5 +17,6 @@ int pool_threads(const struct pool *p);
 typedef void (*pool_fn)(void *arg, int64_t begin, int64_t end);
 
 // Calls fn on disjoint slices that cover [0, count); returns when all are done. Slices begin at
-// multiples of `grain`, which is also the least worth a thread: what is smaller runs in the caller.
+// multiples of `grain`, which is also the least work for which a thread is worth its while: a loop
+// of less than two grains runs in the caller.
 void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *arg);

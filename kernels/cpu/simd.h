@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of one instruction set. Included by what is compiled once for each instruction set: VF
-// lanes are what its registers hold. Inside kernels/cpu/ only.
+// Vectors of one instruction set, as long as its registers: VL lanes of 32 bits. Included by files
+// that are compiled once for each instruction set. Inside kernels/cpu/ only.
 //
 // Contraction is off and fma is asked for by name, so a lane's result does not depend on where in
 // a vector, a tail or a slice its element lies.
@@ -43,7 +43,7 @@ VFN vf v_set(float x)
     return x - (vf){0}; // −0 stays −0
 }
 
-// The first n lanes; `rest` fills the others.
+// Loads the first n lanes; `rest` fills the others.
 VFN vf v_load_part(const float *p, int64_t n, float rest)
 {
     float lane[VL];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, ln, tanh and what is made of them, on vectors. Errors, over the whole range (tests/ops): exp
-// below 1.2 ulp, ln below 2 ulp, tanh below 2 ulp; denormals, infinities and NaN as libm has them.
-// Inside kernels/cpu/ only.
+// exp, ln, tanh and functions made of them, on vectors. Over the whole range errors stay below 1.2
+// ulp for exp and 2 ulp for ln and tanh (tests/ops); denormals, infinities and NaN come out as
+// libm's do. Inside kernels/cpu/ only.
 #pragma once
 #include <math.h>
 
@@ -13,8 +13,8 @@ VFN vf v_pow2(vi k)
     return (vf)(((vu)k + 127u) << 23);
 }
 
-// x = n·ln 2 + r with |r| ≤ ln 2 / 2; e^r by its Taylor series (x^8/8! is below 6e-9 there); then
-// times 2^n in two factors, so that results beyond either end of the exponent round once.
+// x = n·ln 2 + r with |r| ≤ ln 2 / 2. e^r is its Taylor series (r^8/8! is below 6e-9), multiplied
+// by 2^n in two factors, so that results beyond either end of the exponent are rounded once.
 VFN vf v_exp(vf x)
 {
     const float shift = 12582912.0f; // 1.5·2^23: adding it rounds to an integer in the low bits
@@ -71,7 +71,8 @@ VFN vf v_log(vf x)
     return v_select(x >= 0.0f, r, v_set(NAN)); // negative or NaN
 }
 
-// max(x, 0) + ln(1 + t) with t = e^−|x|; ln of (1 + t)/2 where that is nearer to one.
+// max(x, 0) + ln(1 + t) with t = e^−|x|. Where (1 + t)/2 is nearer to 1, its logarithm is taken and
+// ln 2 added.
 VFN vf v_softplus(vf x)
 {
     vf t = v_exp((vf)((vi)x | INT32_MIN));
@@ -81,7 +82,7 @@ VFN vf v_softplus(vf x)
     return v_select(x < 0.0f, v_set(0), x) + v_log_join(f, e);
 }
 
-// Below 0.625 a quotient from the continued fraction of tanh, with the leading x kept exact; above,
+// Below 0.625 a quotient from tanh's continued fraction, with the leading x kept exact; above it
 // 1 − 2/(e^2|x| + 1).
 VFN vf v_tanh(vf x)
 {
@@ -95,8 +96,8 @@ VFN vf v_tanh(vf x)
     return v_select(a < 0.625f, small, big);
 }
 
-// The logistic function of twice GELU's argument: x·v_gate(x) is GELU without the cancellation
-// that 1 + tanh has left of zero.
+// The logistic function of twice the argument of GELU's tanh. x·v_gate(x) is GELU, without the
+// cancellation of 1 + tanh where x is negative.
 VFN vf v_gate(vf x)
 {
     vf u2 = x * 1.59576912f * v_fma(x * x, v_set(0.044715f), v_set(1));
@@ -108,7 +109,8 @@ VFN vf v_gelu(vf x)
     return x * v_gate(x);
 }
 
-// σ(x) and σ(x)·(1 − σ(x)), from one exponential: e^−|x| loses neither of what is near 0.
+// σ(x) and σ(x)·(1 − σ(x)) from one exponential. Made of e^−|x|, both are accurate where they are
+// near 0.
 struct logistic {
     vf value, slope;
 };
@@ -120,7 +122,7 @@ VFN struct logistic v_logistic(vf x)
     return (struct logistic){v_select(x < 0.0f, small, large), large * small};
 }
 
-// Beyond ±10 the slope is 1 or 0 in f32; clamping keeps its parts finite.
+// Beyond ±10 the slope is 1 or 0 in f32; clamping keeps its terms finite.
 VFN vf v_gelu_slope(vf x)
 {
     vf c = v_clamp(x, -10, 10);
@@ -135,7 +137,7 @@ VFN vf v_sigmoid(vf x)
     return 1.0f / (1.0f + v_exp(-x));
 }
 
-// x·σ(x). σ is 0 below −88: what lies there is 0 but for denormals.
+// x·σ(x). Below −88.7 e^−x overflows and this gives −0; the true value lies above −3e-37.
 VFN vf v_silu(vf x)
 {
     return x / (1.0f + v_exp(-x));
@@ -143,7 +145,7 @@ VFN vf v_silu(vf x)
 
 VFN vf v_silu_slope(vf x)
 {
-    vf c = v_clamp(x, -80, 80); // beyond, the slope is 0 or 1 in f32; clamped, its parts are finite
+    vf c = v_clamp(x, -80, 80); // beyond it the slope is 0 or 1 in f32; this keeps its terms finite
     struct logistic gate = v_logistic(c);
     return v_fma(c, gate.slope, gate.value);
 }

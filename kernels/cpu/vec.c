@@ -119,8 +119,8 @@ static double sum(const float *x, int64_t n)
     return total;
 }
 
-// Makes the sum where m is −∞. sum_exp() cannot: it pads a tail with −∞, which adds 0 only if m is
-// larger.
+// Sums e^(x − m) where m is −∞. sum_exp() cannot: it pads the last vector with −∞, which adds 0
+// only if m is larger than that.
 static float row_sum_exp_unbounded(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -200,7 +200,7 @@ static float row_max(const float *x, int64_t n)
 }
 
 // Goes block by block. A block with a larger maximum than all before it scales down the sum so far.
-// While there is no maximum yet, only NaN could add to the sum.
+// As long as the maximum is −∞, only a NaN adds to the sum.
 static void row_max_sum_exp(const float *x, int64_t n, float *max, float *sum)
 {
     double total = 0;
@@ -249,11 +249,12 @@ VFN void row_store(float *x, vf v, int64_t i, int64_t left)
         v_store_part(x + i, v, left);
 }
 
-static float mask(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
+// Sets the scores of keys that are not seen to −∞, and returns the maximum of the others.
+static float mask_scores(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
 {
     vf max = v_set(-INFINITY);
     for (int64_t i = 0; i < n; i += VL) {
-        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // bits, no numbers
+        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // the bits of i32
         vf a = row_load(x, i, n - i, -INFINITY);
         a = v_select((k > last) | (k < first), v_set(-INFINITY), a);
         max = v_select(a > max, a, max);
@@ -267,10 +268,10 @@ static float mask(float *x, const int32_t *key, int32_t first, int32_t last, int
 
 static float softmax(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n)
 {
-    const float most = mask(x, key, first, last, n);
+    const float most = mask_scores(x, key, first, last, n);
     const vf max = v_set(most);
     double total = 0;
-    if (most == -INFINITY) { // no key at all, or no number
+    if (most == -INFINITY) { // no key is seen, or every score is −∞ or NaN
         for (int64_t j = 0; j < n; j++) {
             x[j] = x[j] == -INFINITY ? 0 : x[j];
             total += (double)x[j];
@@ -298,7 +299,7 @@ static void softmax_again(float *x, const int32_t *key, int32_t first, int32_t l
                           float lse)
 {
     for (int64_t i = 0; i < n; i += VL) {
-        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // bits, no numbers
+        vi k = (vi)row_load((const float *)(const void *)key, i, n - i, 0); // the bits of i32
         vf p = v_exp(row_load(x, i, n - i, 0) - lse);
         row_store(x, v_select((k > last) | (k < first), v_set(0), p), i, n - i);
     }
@@ -356,7 +357,7 @@ static void norm(float *out, const float *x, const float stats[2], const float *
     }
 }
 
-// With y the norm and g = dy · weight: dx = scale · (g − mean g − y · mean(g·y)).
+// With y the normed x and g = dy · weight: dx = scale · (g − mean g − y · mean(g·y)).
 static void norm_grad(float *dx, const float *x, const float *dy, const float stats[2],
                       const float *weight, const float *add, int64_t n, bool center)
 {
@@ -576,7 +577,7 @@ const struct vec PASTE(vec_, VEC_ISA) = {
     .row_exp_mul = row_exp_mul,
     .row_max_sum_exp = row_max_sum_exp,
     .multiply = PASTE(vec_multiply_, VEC_ISA),
-    .turn = PASTE(vec_turn_, VEC_ISA),
+    .transpose = PASTE(vec_transpose_, VEC_ISA),
     .dot = dot,
     .softmax = softmax,
     .softmax_again = softmax_again,

@@ -3,9 +3,9 @@
 // Inside kernels/cpu/ only.
 //
 // vec.c is compiled once for each instruction set into one table; the device picks the best table
-// the machine runs. (Not target_clones: its resolvers run before a sanitizer is up, and clang and
-// gcc disagree about them.) Every function gives the same bits for an element or a row however the
-// caller slices the work.
+// that the machine can run. (Not target_clones: its resolvers run before a sanitizer is up, and
+// clang and gcc disagree about them.) Every function gives the same bits for an element or a row
+// however the caller slices the work.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -79,8 +79,8 @@ struct vec {
 
     void (*multiply)(const struct vec_product *p); // vec_product.c
     // out[j·ld_out + i] = x[i·ld + j] for `rows` × `cols` elements of x.
-    void (*turn)(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows,
-                 int64_t cols);
+    void (*transpose)(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows,
+                      int64_t cols);
 
     float (*dot)(const float *a, const float *b, int64_t n);
     // Replaces x by its softmax over the keys from `first` to `last`, and by 0 at the others.
@@ -89,8 +89,8 @@ struct vec {
     // Makes the same softmax again from the ln Σ e^x that softmax returned.
     void (*softmax_again)(float *x, const int32_t *key, int32_t first, int32_t last, int64_t n,
                           float lse);
-    // Replaces the cotangent of a softmax p by that of what it was made from, times scale; mean is
-    // the dot product of p and its cotangent.
+    // Replaces the cotangent of a softmax p by the cotangent of the softmax's input, times scale;
+    // mean is the dot product of p and its cotangent.
     void (*softmax_grad)(float *dp, const float *p, float mean, int64_t n, float scale);
 
     // A row's mean (0 unless `center`) and 1/√(variance + eps).
@@ -98,20 +98,20 @@ struct vec {
     // weight and bias may be null.
     void (*norm)(float *out, const float *x, const float stats[2], const float *weight,
                  const float *bias, int64_t n);
-    // dx = the gradient, and `add` with it unless that is null; dx may be `add`.
+    // dx = the gradient, plus `add` unless that is null; dx may be `add`.
     void (*norm_grad)(float *dx, const float *x, const float *dy, const float stats[2],
                       const float *weight, const float *add, int64_t n, bool center);
     // out[c] (+)= Σ over `rows` of dy · the row's norm; stats has two numbers a row.
     void (*norm_columns)(float *out, const float *x, const float *dy, const float *stats,
                          int64_t rows, int64_t stride, int64_t cols, bool accumulate);
-    // Turns element i of a row with element n / 2 + i, by angles whose cosines and sines are given.
+    // Rotates element i of a row with element n / 2 + i, by angles given as cosines and sines.
     void (*rotate)(float *out, const float *x, const float *cosine, const float *sine, int64_t n);
-    // As rotate, but turns neighbours: element 2i with element 2i + 1.
+    // As rotate, but pairs neighbours: element 2i with element 2i + 1.
     void (*rotate_pairs)(float *out, const float *x, const float *cosine, const float *sine,
                          int64_t n);
     void (*add_to)(float *out, const float *x, int64_t n);
 
-    // Elements that the site draws at first, first + 1, …; `out` may be x.
+    // Draw for the n elements whose indices are first, first + 1, …; `out` may be x.
     void (*dropout)(float *out, const float *x, int64_t n, const struct vec_draw *d,
                     uint64_t first);
     void (*normals)(float *out, int64_t n, const struct vec_draw *d, uint64_t first);
@@ -119,11 +119,11 @@ struct vec {
 
 extern const struct vec vec_baseline, vec_avx2, vec_avx512;
 
-// vec_product.c, once for each instruction set; for the tables alone.
-#define VEC_PRODUCT(isa)                                                                      \
-    void vec_multiply_##isa(const struct vec_product *p);                                     \
-    void vec_turn_##isa(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows, \
-                        int64_t cols);
+// Functions of vec_product.c, compiled once for each instruction set; only the tables name them.
+#define VEC_PRODUCT(isa)                                                                           \
+    void vec_multiply_##isa(const struct vec_product *p);                                          \
+    void vec_transpose_##isa(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows, \
+                             int64_t cols);
 VEC_PRODUCT(baseline)
 VEC_PRODUCT(avx2)
 VEC_PRODUCT(avx512)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of small matrices in the calling thread. See vec.h. Compiled as vec.c is.
+// Products of small matrices, and transposing, in the calling thread. See vec.h. Compiled as vec.c
+// is.
 //
-// A tile of up to 6 rows and two vectors of the result stays in registers while all of k passes, as in
-// packed.c; but b's rows are read where they lie, which the caller makes few and near, and a's
-// elements wherever they are.
+// A tile of up to 6 rows and two vectors of the result stays in registers while all of k passes, as
+// in packed.c. But nothing is packed: a and b are read where they lie, and the caller sees to it
+// that b's rows are few and near each other.
 #include "kernels/cpu/vec.h"
 
 #include "kernels/cpu/simd.h"
@@ -68,14 +69,14 @@ void PASTE(vec_multiply_, VEC_ISA)(const struct vec_product *call)
     }
 }
 
-// ---- turning -----------------------------------------------------------------------------------
+// ---- transposing -------------------------------------------------------------------------------
 
 enum { SQUARE = 4 };
 typedef float quad __attribute__((vector_size(16)));
 typedef float quad_any __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t quad_i __attribute__((vector_size(16)));
 
-VFN void turn_square(float *out, int64_t ld_out, const float *x, int64_t ld)
+VFN void transpose_square(float *out, int64_t ld_out, const float *x, int64_t ld)
 {
     quad r[SQUARE], s[SQUARE];
     for (int i = 0; i < SQUARE; i++)
@@ -92,13 +93,13 @@ VFN void turn_square(float *out, int64_t ld_out, const float *x, int64_t ld)
     }
 }
 
-void PASTE(vec_turn_, VEC_ISA)(float *out, int64_t ld_out, const float *x, int64_t ld, int64_t rows,
-                               int64_t cols)
+void PASTE(vec_transpose_, VEC_ISA)(float *out, int64_t ld_out, const float *x, int64_t ld,
+                                    int64_t rows, int64_t cols)
 {
     int64_t down = rows / SQUARE * SQUARE, across = cols / SQUARE * SQUARE;
     for (int64_t i = 0; i < down; i += SQUARE)
         for (int64_t j = 0; j < across; j += SQUARE)
-            turn_square(out + j * ld_out + i, ld_out, x + i * ld + j, ld);
+            transpose_square(out + j * ld_out + i, ld_out, x + i * ld + j, ld);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = i < down ? across : 0; j < cols; j++)
             out[j * ld_out + i] = x[i * ld + j];
