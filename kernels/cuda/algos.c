@@ -125,9 +125,10 @@ static bool read_line(char *line, struct algos *into)
 static int read_header(const struct algos *a, const char *line, struct err *e)
 {
     if (strncmp(line, HEADER, sizeof HEADER - 1))
-        return err_set(e, ERR_INVALID, "no choices of algorithms: '%.40s'", line);
+        return err_set(e, ERR_INVALID, "choices of algorithms cannot begin with '%.40s'", line);
     if (strcmp(line + sizeof HEADER - 1, a->owner))
-        return err_set(e, ERR_UNSUPPORTED, "algorithms of '%s', this is '%s'",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "the choices of algorithms belong to '%s', this device is '%s'",
                        line + sizeof HEADER - 1, a->owner);
     return 0;
 }
@@ -140,7 +141,7 @@ int algos_read(struct algos *a, const char *text, struct err *e)
     int rc = read_header(a, line ? line : "", e);
     while (!rc && (line = strtok_r(NULL, "\n", &save)))
         if (!read_line(line, &got))
-            rc = err_set(e, ERR_INVALID, "no choice of an algorithm: '%.80s'", line);
+            rc = err_set(e, ERR_INVALID, "a line is no choice of an algorithm: '%.80s'", line);
     for (int i = 0; i < got.n && !rc; i++)
         algos_put(a, got.line[i].key, got.line[i].choice, got.line[i].us);
     algos_clear(&got);
@@ -158,19 +159,19 @@ uint64_t algos_digest(const char *text, size_t n)
     return h;
 }
 
-static void file_name(const struct algos *a, char name[NAME_SIZE])
+static void print_file_name(const struct algos *a, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "algorithms-%016llx",
              (unsigned long long)algos_digest(a->owner, strlen(a->owner)));
 }
 
-// The last line: "end DIGEST\n".
+// Prints the last line of a file: "end DIGEST\n".
 static void print_end(const char *text, size_t n, char end[END_SIZE + 1])
 {
     snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)algos_digest(text, n));
 }
 
-// Takes the last line off and holds the rest against it.
+// Cuts off the last line and checks its digest against the rest.
 static int check_digest(char *text, struct err *e)
 {
     char want[END_SIZE + 1];
@@ -190,7 +191,7 @@ void algos_load(struct algos *a, const char *folder)
     struct err e = {0};
     char *text = malloc(FILE_MOST + 1);
     PRE(text);
-    file_name(a, name);
+    print_file_name(a, name);
     int rc = folder_read(folder, name, text, FILE_MOST + 1, &e);
     bool here = rc != ERR_NOTFOUND;
     if (!rc)
@@ -221,11 +222,11 @@ static int merge_folder(const struct algos *a, const char *folder, struct err *e
     for (int i = 0; i < a->n; i++)
         algos_put(&all, a->line[i].key, a->line[i].choice, a->line[i].us);
     print_sealed(&all, &text);
-    if (text.len > FILE_MOST) { // what was there makes room
+    if (text.len > FILE_MOST) { // too long to be read again: keep only the new lines
         buf_reset(&text);
         print_sealed(a, &text);
     }
-    file_name(a, name);
+    print_file_name(a, name);
     int rc = folder_write(folder, name, buf_str(&text), FOLDER_LOOSE, e);
     buf_clear(&text);
     algos_clear(&all);

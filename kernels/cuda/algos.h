@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices of algorithms by key: what ranks agree on, what the numerics record keeps, and what a
-// folder remembers of earlier timings. What a key or a choice means is product.c's.
-// Inside kernels/cuda/ only.
+// Choices of algorithms by key: ranks agree on them, the numerics record keeps them, and a folder
+// keeps those of earlier timings. Only product.c and attention_library.c know what a key or a
+// choice means. Inside kernels/cuda/ only.
 //
-// As text a header names whose choices they are (no other device or library can use them), then
-// comes a line a key, sorted:
+// As text: a header that names their owner, since no other device or library can use them; then a
+// line for each key, sorted:
 //
 //   algorithms NVIDIA H200, sm_90, 132 processors, cublaslt 13.1.0
 //   KEY = CHOICE
 //
-// A device that need not be deterministic is another owner: ", not deterministic" follows.
+// A device that need not be deterministic is another owner: ", not deterministic" follows; then
+// come switches that have not their usual value (switches.h).
 //
-// In FOLDER/algorithms-HASH-OF-OWNER a line has its time behind it, "KEY = CHOICE 41.2" (µs), and
-// the file ends in "end DIGEST", the FNV-1a of all before. Such a file is read if and only if the
-// digest is right and the header is the reader's.
+// In FOLDER/algorithms-HASH-OF-OWNER each line ends in its time, "KEY = CHOICE 41.2" (µs), and the
+// last line is "end DIGEST", the FNV-1a of all before it. The file is read if and only if the
+// digest is right and the header names the reader.
 //
 // Keys hold no '=' and no line break, choices no space.
 #pragma once
@@ -41,15 +42,16 @@ const char *algos_get(const struct algos *a, const char *key); // the choice; nu
 void algos_put(struct algos *a, const char *key, const char *choice, double us);
 
 void algos_print(const struct algos *a, bool times, struct buf *out);
-// Adds what a text of algos_print() says, in place of what was there. ERR_UNSUPPORTED: it is
-// another owner's; ERR_INVALID: it is no such text. Nothing is added then.
+// Adds the lines of a text of algos_print(); they replace lines with the same keys.
+// ERR_UNSUPPORTED: the text is another owner's; ERR_INVALID: it is no such text; in both cases
+// nothing is added.
 int algos_read(struct algos *a, const char *text, struct err *e);
 
-// FNV-1a in 64 bits: against damage, not against malice; xxhash is not on every GPU machine.
+// FNV-1a in 64 bits. It shows damage, not malice; xxhash is not on every GPU machine.
 uint64_t algos_digest(const char *text, size_t n);
 
-// What the folder remembers. A file that is damaged or another owner's is as none, with a warning.
+// Adds what the folder's file holds. A damaged file or another owner's is ignored with a warning.
 void algos_load(struct algos *a, const char *folder);
-// Adds `a` to what the folder remembers; makes the folder where it is not there. Processes that do
-// so at the same time wait for each other.
+// Adds `a` to the folder's file, and makes the folder if there is none. Processes that do so at the
+// same time wait for each other.
 int algos_save(const struct algos *a, const char *folder, struct err *e);

@@ -9,7 +9,7 @@
 //             dK = dTᵀ·Q, dV = (P∘D)ᵀ·dO; L and O are the forward's
 //
 // The second pair is read as more elements of the same head: Q beside Qr, K beside Kr. All heads
-// share Kr, so the gradient leaves what each key head makes of dKr in the workspace, and a third
+// share Kr, so the gradient leaves what each key head adds to dKr in the workspace, and a third
 // kernel adds that up in the order of the heads.
 //
 // Forward, a block owns a tile of queries of one head and walks over the keys with an online
@@ -91,7 +91,7 @@ DEVICE void drop(float s[4][4], const struct room *room, const struct attention 
             drop_factor(a, at, step, room->own[4 * down() + i], room->other[across() + ACROSS * j]);
 }
 
-// Later tiles see more: they begin first.
+// Returns a block's place. Later tiles see more keys, so they begin first.
 DEVICE struct block_place query_place(const struct attention *a)
 {
     struct block_place at;
@@ -103,7 +103,7 @@ DEVICE struct block_place query_place(const struct attention *a)
     return at;
 }
 
-// Where a number of each row lies in [batch, heads, queries].
+// Returns where the number of a row lies in [batch, heads, queries].
 DEVICE int64_t row_of(const struct attention *a, const struct block_place *at, int64_t query)
 {
     return (at->b * a->heads + at->h) * a->queries + query;
@@ -212,7 +212,7 @@ DEVICE void grad_queries(const struct attention *a, const int panels, float *mea
 
 // ---- blocks that own keys ----------------------------------------------------------------------
 
-// Earlier tiles are seen by more queries: they begin first, as they are numbered.
+// Returns a block's place. Earlier tiles are seen by more queries, so they begin first.
 DEVICE struct block_place key_place(const struct attention *a)
 {
     struct block_place at;
@@ -290,7 +290,7 @@ DEVICE void add_queries(float dk[MOST_PANELS][4][4], float dv[MOST_PANELS][4][4]
     add_pairs(dk, panels, room, &q);
 }
 
-// dkr: for what each key head makes of the gradient of kr.
+// dkr gets what each key head adds to the gradient of kr.
 DEVICE void grad_keys(const struct attention *a, const int panels, const float *means, float *dkr,
                       struct room *room)
 {
@@ -316,7 +316,7 @@ DEVICE void grad_keys(const struct attention *a, const int panels, const float *
     panels_store(&to_v, dv, panels);
 }
 
-// dkr [b, t, g, r] → the gradient of kr [b, t, r]: a thread adds up one element over g.
+// Adds up dkr [b, t, g, r] over g to the gradient of kr [b, t, r]; a thread makes one element.
 KERNEL(THREADS) attention_grad_shared(struct attention a, const float *dkr)
 {
     kernel_begin();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A build without cuDNN: our own kernels serve every attention.
+// In place of attention_library.c in a build without cuDNN: our own kernels serve every attention.
 #include "kernels/cuda/cuda_attention.h"
 
 int attention_open(struct device *d, struct err *e)

@@ -14,7 +14,8 @@ bool attention_is_plain(const struct attention *a)
            a->e % 8 == 0 && seen;
 }
 
-// A row's number is an f32: the next portion's begin at a multiple of 16 bytes, too.
+// Whether the log-sum-exps of the next portion, an f32 for each row, begin at a multiple of 16
+// bytes.
 static bool is_aligned(const struct attention *a, const struct attention_portion *p)
 {
     return p->batch * p->heads * a->queries % 4 == 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN (sdpa.h), for the calls that attention_choice.c allows: keeps which engine
-// each shape got, and runs a call on it, portion by portion.
+// Attention by cuDNN (sdpa.h), for the calls that attention_choice.c allows: keeps the engine that
+// was chosen for each shape, and runs a call on it, portion by portion.
 //
 // cuDNN knows one product of queries and keys. Where a call has a second pair (latent attention:
 // 128 + 64 elements a head, or 64 + 128), a portion's q|qr and k|kr are joined in the scratch, its
-// engine is one of heads of d + r, and a gradient is taken apart again (attention_pair.cu). The
-// scratch is then
-//   q|qr | k|kr | dq|dqr | dk|dkr | what portions of heads add to dkr, f32 | the engine's
+// engine gets heads of d + r, and its gradients are split again (attention_pair.cu). The scratch is
+// then
+//   q|qr | k|kr | dq|dqr | dk|dkr | sums for dkr over portions of heads, f32 | the engine's own
 #include "kernels/cuda/cuda_attention.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@ struct tuned {
     struct tuned *next;
     struct key key;
     struct sdpa *sdpa; // null: no engine serves it, our own kernels do
-    bool tried;        // it was run once
+    bool tried;        // the engine was run once
     struct attention_portion portion;
 };
 
@@ -44,22 +44,22 @@ static char version[24] = "none";
 
 // ---- a second pair -----------------------------------------------------------------------------
 
-// Where a portion's joined rows and their gradients lie in its scratch. Without a second pair:
-// nothing.
+// Where a portion's joined rows and their gradients lie in its scratch; all 0 without a second
+// pair.
 struct joined {
     char *q, *k, *dq, *dk;
     float *sums;
     size_t bytes; // of all of it
 };
 
-static char *take(struct joined *j, void *scratch, int64_t bytes)
+static char *take_scratch(struct joined *j, void *scratch, int64_t bytes)
 {
     char *at = scratch ? (char *)scratch + j->bytes : NULL;
     j->bytes += (size_t)((bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN);
     return at;
 }
 
-// Without scratch: how much it takes.
+// Lays out a portion's joined rows. With a null scratch it only counts the bytes.
 static struct joined lay_joined(const struct attention *a, const struct attention_portion *p,
                                 void *scratch)
 {
@@ -67,14 +67,14 @@ static struct joined lay_joined(const struct attention *a, const struct attentio
     int64_t rows = p->batch * a->queries, q = 2 * rows * p->heads * (a->d + a->r);
     if (!a->qr)
         return j;
-    j.q = take(&j, scratch, q);
-    j.k = take(&j, scratch, q / a->group);
+    j.q = take_scratch(&j, scratch, q);
+    j.k = take_scratch(&j, scratch, q / a->group);
     if (!a->dy)
         return j;
-    j.dq = take(&j, scratch, q);
-    j.dk = take(&j, scratch, q / a->group);
+    j.dq = take_scratch(&j, scratch, q);
+    j.dk = take_scratch(&j, scratch, q / a->group);
     if (p->heads < a->heads)
-        j.sums = (float *)(void *)take(&j, scratch, (int64_t)sizeof(float) * rows * a->r);
+        j.sums = (float *)(void *)take_scratch(&j, scratch, (int64_t)sizeof(float) * rows * a->r);
     return j;
 }
 
@@ -103,17 +103,18 @@ static void settle_plan(struct attention_state *s, bool deterministic, const str
                                          .grad = a->dy != NULL,
                                          .deterministic = deterministic};
         if (beside > k->key.room)
-            snprintf(why, room, "its joined rows take %zu bytes of scratch", beside);
+            snprintf(why, room, "its joined rows take %zu bytes, more than the scratch", beside);
         else
             k->sdpa = sdpa_new(&on, &shape, (size_t)k->key.room - beside, why, room);
     }
 }
 
-// A line of the device's choices: "attention_grad 64x1024x12/12x64 in 268451840 bytes", and
-// "cudnn-9.19.0-8x12", samples and heads of a portion, or "own". "-varies" behind it: of an engine
-// whose bits may be others the next time. A head whose values have another width is written
-// 192:128, one of two pairs 128+64:128; "window 4096", "ahead" and "capped" follow where they hold,
-// "packed 3" where that many of q, k and v are one operand.
+// Logs what serves a shape and notes it among the device's choices. A key is "attention_grad
+// 64x1024x12/12x64 in 268451840 bytes". The width of a head is written 192:128 if its values have
+// another one than its keys, 128+64:128 if it has a second pair. "window 4096", "ahead" and
+// "capped" follow where they hold, and "packed 3" where that many of q, k and v are one operand. A
+// choice is "own" or "cudnn-9.19.0-8x12", with the samples and heads of a portion, and "-varies"
+// behind it if the engine's bits may be others the next time.
 static void log_plan(struct device *d, const struct tuned *k, const char *why)
 {
     char key[200], second[24] = "", values[24] = "", window[40] = "", packed[16] = "",
@@ -143,7 +144,7 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
     algorithms_note(d, key, choice);
 }
 
-// How many of q, k and v lie beside each other in one operand; 0: each is one by itself.
+// Returns how many of q, k and v lie side by side in one operand; 0: each is an operand of its own.
 static int64_t count_packed(const struct attention *a)
 {
     int64_t pieces = a->v_pitch / (a->kv_heads * a->e);
@@ -172,7 +173,7 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
     char why[256] = "";
     if (!s->lacking)
         settle_plan(s, d->deterministic, a, k, why, sizeof why);
-    (void)cudaGetLastError(); // what an engine that was not built left is not the next launch's
+    (void)cudaGetLastError(); // an error that building an engine left is not the next launch's
     log_plan(d, k, s->lacking ? s->lacking : why);
     return k;
 }
@@ -183,13 +184,14 @@ static void *part_of(const void *p, int64_t b, int64_t seq, int64_t pitch, int64
     return p ? (uint16_t *)(uintptr_t)p + b * seq * pitch + h * d : NULL;
 }
 
-// The heads of a portion lie side by side in [batch, heads, queries]: it has all, or one sample.
+// Returns where a portion's rows begin in [batch, heads, queries]. They lie in one piece, since a
+// portion has all heads or one sample.
 static float *lse_of(const struct attention *a, int64_t b, int64_t h)
 {
     return a->lse + (b * a->heads + h) * a->queries;
 }
 
-// What cuDNN reads and writes of the portion that begins at sample b and head h.
+// Returns what cuDNN reads and writes for the portion that begins at sample b and head h.
 static struct sdpa_operands operands_of(const struct attention *a, int64_t b, int64_t h)
 {
     int64_t s = a->queries, g = h / a->group, d = a->d, e = a->e, y = a->heads * e;
@@ -207,7 +209,7 @@ static struct sdpa_operands operands_of(const struct attention *a, int64_t b, in
                                   .cap = a->cap};
 }
 
-// Queries, or gradients of them, as two operands have them from sample b and head h on.
+// Describes queries, or their gradients, from sample b and head h on.
 static struct pair_rows query_rows(const struct attention *a, const struct attention_portion *p,
                                    void *joined, const void *first, const void *qr, int64_t b,
                                    int64_t h)
@@ -238,7 +240,7 @@ static struct pair_rows key_rows(const struct attention *a, const struct attenti
                               .second_pitch = a->r};
 }
 
-// A portion of a call with a second pair, in place of whose operands cuDNN gets joined ones.
+// Runs a portion of a call with a second pair: cuDNN gets joined operands instead of the call's.
 static cudnnStatus_t run_joined(struct stream_q *q, const struct attention *a,
                                 const struct tuned *k, int64_t b, int64_t h, char *scratch)
 {
@@ -258,9 +260,9 @@ static cudnnStatus_t run_joined(struct stream_q *q, const struct attention *a,
     if (!a->dy || status != CUDNN_STATUS_SUCCESS)
         return status;
     rows = query_rows(a, p, j.dq, each.dq, a->dqr, b, h);
-    pair_part(q, &rows, NULL, true, true);
+    pair_split(q, &rows, NULL, true, true);
     rows = key_rows(a, p, j.dk, each.dk, a->dkr, b);
-    pair_part(q, &rows, j.sums, h == 0, h + p->heads == a->heads);
+    pair_split(q, &rows, j.sums, h == 0, h + p->heads == a->heads);
     return status;
 }
 
@@ -292,7 +294,7 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
                         s->api.GetErrorString(status));
 }
 
-// Returns what was found for the call; null: the call has no scratch. *scratch: the aligned
+// Returns what was chosen for the call; null: the call has no scratch. *scratch: its aligned
 // scratch.
 static struct tuned *library_for(struct device *d, const struct op_call *c,
                                  const struct attention *a, void **scratch)
@@ -307,8 +309,8 @@ static struct tuned *library_for(struct device *d, const struct op_call *c,
     return find_tuned(d, a, room < most ? room : most);
 }
 
-// An engine that was built may still not start here. So it is run once; where that fails on a
-// device that is well, our own kernels serve the shape.
+// An engine that was built may still not start here. So it is run once; if that fails and the
+// device is well, our own kernels serve the shape.
 int attention_library_settle(struct stream_q *q, const struct op_call *c, const struct attention *a,
                              struct err *e)
 {

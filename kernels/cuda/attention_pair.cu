@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A second pair of scores for a library that knows one: q|qr and k|kr joined into rows of d + r, and
-// their gradients taken apart again. See cuda_attention.h.
+// A second pair of scores, for a library that knows only one: joins q|qr and k|kr into rows of d +
+// r, and splits their gradients again. See cuda_attention.h.
 //
 // Each element is read once and written once, in units of 16 bytes where addresses and widths allow;
 // no FLOPs but the sum of kr's gradient over the key heads, all of which read it.
@@ -32,7 +32,7 @@ static struct steps steps_of(const struct pair_rows *p)
     return s;
 }
 
-// Where unit i of the joined rows lies in the part that it belongs to. *of_second: which that is.
+// Returns where unit i of the joined rows lies in its own operand. *of_second: that is the second.
 DEVICE int64_t find_unit(const struct pair_rows *p, const struct steps *s, int64_t i,
                          bool *of_second)
 {
@@ -53,8 +53,8 @@ KERNEL_BESIDE(THREADS, 4) attention_pair_join(struct pair_rows p, struct steps s
     }
 }
 
-// A second part that all heads share is no copy: attention_pair_sum makes it.
-KERNEL_BESIDE(THREADS, 4) attention_pair_part(struct pair_rows p, struct steps s)
+// A second operand that all heads share is left to attention_pair_sum.
+KERNEL_BESIDE(THREADS, 4) attention_pair_split(struct pair_rows p, struct steps s)
 {
     kernel_begin();
     int64_t stride = (int64_t)gridDim.x * THREADS;
@@ -66,8 +66,8 @@ KERNEL_BESIDE(THREADS, 4) attention_pair_part(struct pair_rows p, struct steps s
     }
 }
 
-// Head after head, whatever portion they come in: a thread adds up one element. Only of some heads,
-// what came before is in `sums`, and what comes out is kept there.
+// A thread adds up one element, in the order of the heads, however they are cut into portions.
+// Between portions the sum so far is kept in `sums`.
 KERNEL(THREADS)
 attention_pair_sum(struct pair_rows p, float *sums, const bool begins, const bool ends)
 {
@@ -96,10 +96,10 @@ void pair_join(struct stream_q *q, const struct pair_rows *p)
     LAUNCH(attention_pair_join, blocks_for(q, s.units), THREADS, 0, q, *p, s);
 }
 
-void pair_part(struct stream_q *q, const struct pair_rows *p, float *sums, bool begins, bool ends)
+void pair_split(struct stream_q *q, const struct pair_rows *p, float *sums, bool begins, bool ends)
 {
     struct steps s = steps_of(p);
-    LAUNCH(attention_pair_part, blocks_for(q, s.units), THREADS, 0, q, *p, s);
+    LAUNCH(attention_pair_split, blocks_for(q, s.units), THREADS, 0, q, *p, s);
     if (!p->second_head)
         LAUNCH(attention_pair_sum, blocks_for(q, p->rows * p->r), THREADS, 0, q, *p, sums, begins,
                ends);

@@ -18,10 +18,10 @@ enum {
     // rows below each other meet different banks.
     SLICE_PITCH = SLICE + 4,
     PITCH = PANEL + 4,
-    ACROSS = 16, // threads side by side; as many below each other, each has 4 rows and 4 columns
+    ACROSS = 16, // threads side by side, and below each other; each has 4 rows and 4 columns
     THREADS = ACROSS * ACROSS,
     MOST_PANELS = 4,
-    BLOCKS = 2048, // of the kernel that adds up over heads, at most
+    BLOCKS = 2048, // at most, of the kernel that adds up over heads
 };
 
 // For each row its log-sum-exp, and the mean that the gradient of its softmax subtracts.
@@ -36,7 +36,7 @@ struct room {
     float pairs[TILE * PITCH];       // [own rows, others]
     int32_t own[TILE], other[TILE];  // positions
     float row[ROW_STATS][TILE];      // of the side that are queries
-    int64_t reach_first, reach_last; // positions of the other side that some own row may meet
+    int64_t reach_first, reach_last; // the other side's positions that any own row may meet
     unsigned seen[TILE / WARP];
 } __attribute__((aligned(16))); // four elements are read at a time
 
@@ -74,7 +74,7 @@ DEVICE int rows_left(int64_t n, int64_t first)
     return n - first < TILE ? (int)(n - first) : TILE;
 }
 
-// Of head h from row `first` on; `pitch`: elements from a row to the next.
+// Returns head h's elements from row `first` on; `pitch`: elements from a row to the next.
 DEVICE struct head_elements part_of(const void *data, enum dtype type, int64_t first, int64_t pitch,
                                     int64_t h, int64_t width)
 {
@@ -110,7 +110,7 @@ DEVICE struct head_rows key_rows(const struct attention *a, const struct block_p
     return r;
 }
 
-// Where the gradients of a tile of keys go; that of kr by key heads.
+// Returns where the gradients of a tile of keys go; kr's is kept for each key head.
 DEVICE struct head_rows key_grad_rows(const struct attention *a, float *dkr,
                                       const struct block_place *at)
 {
@@ -167,7 +167,7 @@ DEVICE void rows_store(const struct head_rows *x, int row, int64_t col, float v)
     store_f32(x->more.data, x->more.type, x->more.first + row * x->more.stride + col, v);
 }
 
-// Columns [from, from + wide) of the rows; zeros where there are none.
+// Loads columns [from, from + wide) of the rows; zeros where there are none.
 DEVICE void load_tile(float *to, int pitch, int wide, const struct head_rows *x, int64_t from)
 {
     int col = (int)threadIdx.x % wide;

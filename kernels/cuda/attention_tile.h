@@ -4,8 +4,8 @@
 #include "kernels/cuda/attention_rows.h"
 #include "kernels/cuda/philox.h"
 
-// What loads from shared memory is not unrolled: two rounds of it at once do not fit beside a
-// thread's results.
+// Loops that load from shared memory are not unrolled: two rounds at once would not fit into
+// registers beside a thread's results.
 #ifdef WEFT_EMULATE
 #define UNROLL_NOT
 #else
@@ -146,7 +146,7 @@ DEVICE float row_sum(float x)
     return x;
 }
 
-// ---- who sees whom -----------------------------------------------------------------------------
+// ---- which query sees which key ----------------------------------------------------------------
 
 DEVICE bool sees(const struct attention *a, int32_t query, int32_t key)
 {
@@ -190,7 +190,7 @@ DEVICE bool other_load(struct room *room, const int32_t *at, int64_t first, int 
     return (room->seen[0] | room->seen[1]) != 0;
 }
 
-// The score of a pair whose elements' product is s.
+// Returns the score of a query and a key whose product is s.
 DEVICE float score_of(const struct attention *a, float s)
 {
     float t = s * a->scale;

@@ -9,8 +9,8 @@
 #include "common/base/arena.h"
 #include "common/base/map.h"
 
-// What an algorithm can be set to. PARTS is two of the library's attributes, the parts of a split sum
-// and how they are added, in one number.
+// The attributes that are set. PARTS holds two of the library's in one number: into how many parts
+// a sum is split, and how these are added.
 enum attribute { TILE, CLUSTER, STAGES, PARTS, SWIZZLE, OPTION, ATTRIBUTES };
 enum { IDS = 256, OPTIONS = 32, NAME_SIZE = 128, SCHEME_SHIFT = 16 };
 
@@ -26,9 +26,10 @@ struct configs {
     struct map noted;
     struct space *space;
     int spaces;
-    uint64_t count, step, drawn, at; // of all, and the way over them
-    cublasLtMatmulAlgo_t middle;     // of configs_near
-    int attribute, value;            // that it looks at next
+    uint64_t count;              // how many configurations there are
+    uint64_t step, drawn, at;    // configs_draw's step, how many it has drawn, and where it is
+    cublasLtMatmulAlgo_t middle; // of configs_near
+    int attribute, value;        // which configs_near tries next
     bool begun;
 };
 
@@ -118,7 +119,7 @@ static void add_value(struct space *s, int of, uint32_t value)
     s->value[of][s->n[of]++] = value;
 }
 
-// The ids in a list of the library's; where it has none, what it calls undefined.
+// Lists the ids that the library knows for an attribute; where it knows none, 0 for "undefined".
 static void list_ids(struct arena *mem, struct space *s, int of,
                      cublasLtMatmulAlgoCapAttributes_t cap)
 {
@@ -132,7 +133,7 @@ static void list_ids(struct arena *mem, struct space *s, int of,
         add_value(s, of, 0);
 }
 
-// One part, or several of a sum, added in each of the ways that are allowed.
+// Lists one part, and several parts with each of the allowed schemes to add them.
 static void list_parts(struct arena *mem, struct space *s, uint32_t allowed)
 {
     static const uint32_t parts[] = {2, 3, 4, 5, 6, 8, 12, 16, 32};
@@ -150,7 +151,7 @@ static void list_parts(struct arena *mem, struct space *s, uint32_t allowed)
                 add_value(s, PARTS, parts[i] | schemes[k] << SCHEME_SHIFT);
 }
 
-// 0 to `most`.
+// Lists 0 to `most`.
 static void list_numbers(struct arena *mem, struct space *s, int of, uint32_t most)
 {
     s->value[of] = arena_array(mem, uint32_t, most + 1);
@@ -158,7 +159,8 @@ static void list_numbers(struct arena *mem, struct space *s, int of, uint32_t mo
         add_value(s, of, i);
 }
 
-// No attribute tells which clusters an algorithm has: the library's check of a configuration does.
+// Lists all clusters: only the library's check of a configuration tells which ones an algorithm
+// has.
 static void list_clusters(struct arena *mem, struct space *s, bool clusters)
 {
     s->value[CLUSTER] = arena_array(mem, uint32_t, CUBLASLT_CLUSTER_SHAPE_END);
@@ -193,18 +195,19 @@ static bool is_aligned(const cublasLtMatmulAlgo_t *a, const struct product *p)
            read_cap(a, CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES) <= layout_alignment(p->out);
 }
 
-static uint64_t divide_until_even(uint64_t a, uint64_t b) // the greatest common divisor
+static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
 {
-    return b ? divide_until_even(b, a % b) : a;
+    return b ? greatest_common_divisor(b, a % b) : a;
 }
 
-// A step of the golden section of all, that meets each of them once.
+// Chooses configs_draw's step: near the golden section of the count, and without a common divisor
+// with it, so that each configuration is met once.
 static void plan_draws(struct configs *c)
 {
     for (int i = 0; i < c->spaces; i++)
         c->count += c->space[i].count;
     c->step = (uint64_t)((double)c->count * 0.6180339887) + 1;
-    while (c->count && divide_until_even(c->count, c->step) != 1)
+    while (c->count && greatest_common_divisor(c->count, c->step) != 1)
         c->step++;
 }
 
@@ -270,7 +273,8 @@ bool configs_near(struct configs *c, const cublasLtMatmulAlgo_t *of, cublasLtMat
     return false;
 }
 
-// Configuration `at` of all: its digits say which value each attribute has.
+// Makes configuration number `at` of all. The digits of the number, each to the base of how many
+// values an attribute has, say which value it gets.
 static bool make_config(const struct configs *c, uint64_t at, cublasLtMatmulAlgo_t *to)
 {
     const struct space *s = c->space;

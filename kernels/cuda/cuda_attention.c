@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// ATTENTION and its gradient: a call is checked and read as sizes, and served by cuDNN or by our own
-// kernels. See cuda_attention.h.
+// ATTENTION and its gradient: checks a call, reads its sizes and addresses, and gives it to cuDNN
+// or to our own kernels. See cuda_attention.h.
 //
 // cuDNN serves bf16 where keys and queries are in their plain order and nothing is dropped; our own
-// kernels serve the rest, and what no engine of cuDNN's takes. Which of the two a shape gets is
-// decided when it is tuned, or at its first call, stays, and is among the device's choices. A build
-// without cuDNN's headers has attention_alone.c in attention_library.c's place.
+// kernels serve the rest, and what no engine of cuDNN's takes. Which of the two serves a shape is
+// decided when it is tuned, or at its first call; it stays so and is among the device's choices. A
+// build without cuDNN's headers has attention_alone.c in place of attention_library.c.
 #include "kernels/cuda/cuda_attention.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static int check_call(const struct op_call *c, struct attention_operands *o, str
                : 0;
 }
 
-// The site that the weights' numbers come from; the step is read on the device.
+// Reads from where dropout's random numbers are drawn; the step is read on the device.
 static void read_draw(struct attention *a, const struct op_draw *d, const void *step)
 {
     double rate = (double)d->rate;

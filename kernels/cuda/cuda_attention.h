@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's files share: a call as sizes, who serves it, and the two who do.
+// What attention's files share: a call as sizes and addresses, and what can serve it.
 // Inside kernels/cuda/ only.
 //
 // cuda_attention.c checks a call and gives it to cuDNN (attention_library.c) or to our own kernels
@@ -34,9 +34,9 @@ struct attention {
 
     const unsigned *step; // null: no dropout
     uint64_t seed;
-    unsigned stream, threshold; // a weight stays whose word's upper 24 bits are not below it,
+    unsigned stream, threshold; // a weight stays if its word's upper 24 bits are not below this,
     float drop_scale;           // and is multiplied by this
-    int64_t from[2], extent[DRAW_DIMS]; // batch and head here; of all the draws
+    int64_t from[2], extent[DRAW_DIMS]; // first sample and head here; extents of all that is drawn
 };
 
 // Our kernels, which serve every call.
@@ -55,9 +55,10 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
 // elements (of a second pair: both together), key heads that are shared evenly from the first on,
 // operands aligned to 16 bytes, and no window that reaches ahead.
 bool attention_is_plain(const struct attention *a);
-// How many samples and heads of the call one run of cuDNN serves: choice n, where choice 0 is the
-// whole call and the last is those heads of one sample that share a key head. False: there is no
-// choice n. Samples and heads divide the call's numbers of them.
+// Finds portion n of those in which cuDNN can serve the call, a run for each: how many samples and
+// heads a run has. Portion 0 is the whole call, later ones are smaller, and the last is the heads
+// of one sample that share a key head. The call's samples and heads are multiples of the portion's.
+// False: there is no portion n.
 struct attention_portion {
     int64_t batch, heads;
 };
@@ -65,19 +66,20 @@ bool attention_portion(const struct attention *a, int n, struct attention_portio
 
 // ---- attention_pair.cu: a second pair of scores, for a library that knows one ------------------
 
-// Rows of heads that lie together in scratch, and in two operands as a call has them; all bf16.
+// Rows of heads, all bf16: joined in scratch, and in two operands as a call has them.
 struct pair_rows {
     void *joined;         // [rows, heads, d + r]
-    void *first, *second; // elements of the two that a portion begins with
+    void *first, *second; // where a portion begins in each of the two operands
     int64_t rows, heads, d, r;
     int64_t first_pitch, second_pitch; // elements from a row to the next
     int64_t second_head;               // from a head to the next: r, or 0 where all heads share one
 };
-// Writes the joined rows. Neither call says what became of its launches: op_launched() does.
+// Writes the joined rows. Neither function checks its launches: call op_launched() behind them.
 void pair_join(struct stream_q *q, const struct pair_rows *p);
-// Writes the two parts of joined gradients. One that heads share is their sum, which portions of the
-// heads add up one after the other in `sums`, [rows, r]: `begins` and `ends` say which this one is.
-void pair_part(struct stream_q *q, const struct pair_rows *p, float *sums, bool begins, bool ends);
+// Splits joined gradients into the two operands'. A second operand that all heads share gets the
+// sum over the heads. Portions of the heads add it up one after the other in `sums`, [rows, r];
+// `begins` and `ends` mark the first and the last of them.
+void pair_split(struct stream_q *q, const struct pair_rows *p, float *sums, bool begins, bool ends);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend: the table that libweft_cuda.so exports.
 //
-// Every op goes through one door, run_op: it binds the device, refuses one that has failed, and
-// notes the op on its stream, so that a failure seen later is told with a name. Ops only queue
-// work: nothing here waits.
+// Every op is called through run_op, which binds the device, refuses one that has failed, and notes
+// the op on its stream, so that a failure that is seen later can name it. Ops only queue work:
+// nothing here waits.
 #include "common/op/attention.h"
 #include "kernels/cuda/cuda_gemm.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a CHAIN's steps where another op has computed register 0: LINEAR, after its product.
+// Runs the steps of a CHAIN, or those of a LINEAR, whose product is register 0.
 // Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/cuda_device.h"

@@ -30,8 +30,8 @@ struct device {
     int captures;     // streams that capture: nothing may be waited for
     uint64_t memory, allocated;
     struct list regions, streams, events, graphs; // what device_close frees
-    struct gemm_state *gemm;                      // cuda_gemm.c's: handles, chosen algorithms
-    struct attention_state *attention;            // cuda_attention.c's
+    struct gemm_state *gemm;                      // product.c's: handle, chosen algorithms
+    struct attention_state *attention;            // attention_library.c's
     struct err failed; // the first sticky error: all later calls repeat it
 };
 
@@ -39,8 +39,8 @@ struct stream_q {
     struct device *device;
     cudaStream_t stream;
     bool early;   // our kernels are launched before those ahead of them have ended
-    enum op last; // what was queued last: named when the device fails behind it
-    bool any;     // something was
+    enum op last; // the op that was queued last: named when the device fails behind it
+    bool any;     // an op was queued
     struct list link;
 };
 
@@ -95,8 +95,8 @@ int capture_end(struct stream_q *q, void **graph, struct err *e);
 int graph_launch(struct stream_q *q, void *graph, struct err *e);
 void graph_destroy(void *graph);
 void stream_clear(struct device *d);
-// mark.cu. Memory of the host's in which there may be marks' words is to be forgotten before it is
-// freed, when no mark is under way.
+// mark.cu. marks_forget must be called before host memory that may hold marks' words is freed,
+// while no mark is under way.
 int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);
 void marks_forget(const void *p, size_t bytes);
 
@@ -106,7 +106,7 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e);
 int memory_adopt(struct device *d, void *p, size_t bytes, struct err *e);
 void memory_free(struct device *d, void *p);
-int memory_check(struct device *d, struct err *e); // the guard zones; 0 when there are none
+int memory_check(struct device *d, struct err *e); // fails if a guard zone was written
 void memory_clear(struct device *d);
 
 // ---- libraries that are opened and closed with the device ---------------------------------------
@@ -114,7 +114,7 @@ void memory_clear(struct device *d);
 int gemm_open(struct device *d, struct err *e);
 void gemm_close(struct device *d);
 const char *gemm_version(void);                        // "13.0.2", for the numerics record
-void gemm_cache(struct device *d, const char *folder); // keeps timings there
+void gemm_cache(struct device *d, const char *folder); // reads timings there, and keeps them
 int attention_open(struct device *d, struct err *e);
 void attention_close(struct device *d);
 // Finds and compiles what serves a call, so that no captured step has to.

@@ -6,7 +6,7 @@
 // in f32 in scratch, some rows at a time, and rounded once.
 #include "kernels/cuda/cuda_gemm.h"
 
-enum { ROW_STEP = 64 }; // rows of a chunk, at least and in steps, so that alignment stays
+enum { ROW_STEP = 64 }; // chunks begin at multiples of so many rows, so that alignment stays
 
 // What to do with each product of a call: `product` either runs it or settles its algorithm.
 struct visit {
@@ -21,7 +21,7 @@ static const void *element_at(const void *p, enum dtype t, int64_t at)
     return (const char *)p + (size_t)at * dtype_size(t);
 }
 
-// The product of batch `at` alone, from row m0 on.
+// Returns the product of batch `at` alone, and of its m rows from row m0 on.
 static struct product cut_part(const struct product *all, int64_t at, int64_t m0, int64_t m)
 {
     struct product p = *all;

@@ -51,7 +51,7 @@ static int explain_no_memory(struct device *d, size_t bytes, struct err *e)
         (double)d->allocated / 0x1p20);
 }
 
-// Zeroes the region and draws its zones. Done when it returns: other streams may use it at once.
+// Zeroes the region and fills its zones. Waits, so that other streams may use the region at once.
 static int clean_region(struct device *d, const struct region *r, struct err *e)
 {
     int rc = CUDA(d, NULL, e, cudaMemset(r->base, 0, r->bytes));

@@ -28,7 +28,7 @@ int cuda_stream_create(struct device *d, struct stream_q **out, struct err *e)
         return rc;
     }
     q->device = d;
-    // Code for less waits for nothing (launch.h), even where a later device runs it.
+    // Kernels compiled for less do not wait for those ahead of them (launch.h), on any device.
     q->early = d->switches[SWITCH_EARLY_LAUNCH] && d->major >= 9 && d->compiled >= 90;
     list_append(&d->streams, &q->link);
     *out = q;

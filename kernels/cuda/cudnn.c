@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN, loaded. See cudnn.h.
+// Loads cuDNN. See cudnn.h.
 #include "kernels/cuda/cudnn.h"
 
 #include <dlfcn.h>

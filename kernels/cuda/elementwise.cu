@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise ops, CAST to EQUAL in op.h's table, CHAIN, and the steps behind a LINEAR's product:
-// each is a chain of steps on registers, most of a single one.
+// Elementwise ops, CAST to EQUAL in ops.def, CHAIN, and the steps behind a LINEAR's product: each
+// is a chain of steps on registers, most of a single one.
 //
 // Every operand is read once and every output written once: bytes moved are the sum of their
 // sizes (an input that two steps read comes from cache the second time); 1 to some 20 FLOPs an
@@ -67,13 +67,14 @@ DEVICE float logistic(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-// GELU is x·σ(2u), u its argument of tanh: without the cancellation that 1 + tanh has left of zero.
+// GELU is x·σ(2u), where u is the argument of its tanh: so the cancellation of 1 + tanh where x is
+// negative is avoided.
 DEVICE float gelu_twice_u(float x)
 {
     return x * 1.59576912f * (1.0f + 0.044715f * x * x);
 }
 
-// Beyond ±10 the slope is 1 or 0 in f32; clamped, its parts are finite.
+// Beyond ±10 the slope is 1 or 0 in f32; clamping keeps its terms finite.
 DEVICE float gelu_slope(float x)
 {
     float c = clamped(x, -10, 10), u2 = gelu_twice_u(c);
@@ -81,7 +82,7 @@ DEVICE float gelu_slope(float x)
     return gate + c * gate * rest * 1.59576912f * (1.0f + 3 * 0.044715f * c * c);
 }
 
-// Beyond ±80 likewise.
+// Beyond ±80 the slope is 1 or 0 in f32, as above.
 DEVICE float silu_slope(float x)
 {
     float c = clamped(x, -80, 80), gate = logistic(c);
@@ -340,7 +341,7 @@ static int plan_inputs(const struct op_call *call, const struct tensor *product,
     return 0;
 }
 
-// Eight lanes where all that is walked in order is bf16.
+// Chooses eight lanes if every operand that is walked in order is bf16, else four.
 static int choose_lanes(const struct op_call *call, const struct chain_plan *p, int inputs)
 {
     bool bf16 = true;

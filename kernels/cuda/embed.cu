@@ -28,8 +28,8 @@ enum {
     DIGITS = 1 << SORT_BITS,
     TILE_THREADS = 128, // packs of a row, in the sums
     BATCH = 128,        // pairs whose numbers lie in shared memory
-    AHEAD = 8,
-    WIDE = 4, // elements of a pack, where the alignment of rows allows packs
+    AHEAD = 8,          // pairs that are loaded at once
+    WIDE = 4,           // elements of a pack, where the alignment of rows allows packs
     MOST_BLOCKS = 0x7fffffff
 };
 
@@ -103,7 +103,7 @@ DEVICE unsigned key_of(const struct sort *c, int64_t i)
     return (unsigned)(row < 0 ? c->rows : row);
 }
 
-// The number of the id on which a thread works in a round.
+// Returns the number of the id on which a thread works in a round.
 DEVICE int64_t id_of(int round)
 {
     return (int64_t)blockIdx.x * SORT_CHUNK + threadIdx.x / WARP * (ROUNDS * WARP) + round * WARP +

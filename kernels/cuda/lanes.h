@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbours of an operand in one thread's registers: what kernels that are bound by memory load
-// and store at a time, `wide` of them: 4 where an operand is f32, 8 where all are bf16.
-// Inside kernels/cuda/ only.
+// Loads and stores neighbouring elements of an operand, `wide` at a time, for kernels that are
+// bound by memory: 4 where an operand is f32, 8 where all are bf16. Inside kernels/cuda/ only.
 //
 // That is one access of at most 16 bytes, and the threads of a warp leave no gaps, if all lanes are
 // there and the address allows it; else it goes element by element. The address is looked at, not
@@ -59,8 +58,8 @@ DEVICE void lanes_store_bf16(uint16_t *p, int wide, const float v[LANES])
         *(uint2 *)(void *)p = a;
 }
 
-// The first n lanes from elements i, i + stride, … as f32; the others are 0. A stride of 0 is one
-// element for all.
+// Loads the first n lanes from elements i, i + stride, … as f32; the others are 0. With a stride of
+// 0 all lanes are element i.
 DEVICE void lanes_load(const void *p, enum dtype t, int64_t i, int64_t stride, int n, int wide,
                        float v[LANES])
 {
@@ -79,7 +78,7 @@ DEVICE void lanes_load(const void *p, enum dtype t, int64_t i, int64_t stride, i
     }
 }
 
-// The first n lanes to elements i, i + 1, …, f32 or bf16.
+// Stores the first n lanes to elements i, i + 1, …, f32 or bf16.
 DEVICE void lanes_store(void *p, enum dtype t, int64_t i, int n, int wide, const float v[LANES])
 {
     if (n == wide && wide == 4 && t == DT_F32 && lanes_aligned((float *)p + i, 16))
@@ -92,13 +91,13 @@ DEVICE void lanes_store(void *p, enum dtype t, int64_t i, int n, int wide, const
                 store_f32(p, t, i + k, v[k]);
 }
 
-// A row cut into groups of `wide` neighbours, the last of them shorter: how many there are.
+// Returns into how many groups of `wide` neighbours a row is cut; the last may be shorter.
 HOST_DEVICE int64_t lanes_groups(int64_t row, int wide)
 {
     return (row + wide - 1) / wide;
 }
 
-// Lanes of the group that begins at element `at` of a row.
+// Returns the lanes of the group that begins at element `at` of a row.
 DEVICE int lanes_left(int64_t row, int64_t at, int wide)
 {
     return row - at < wide ? (int)(row - at) : wide;

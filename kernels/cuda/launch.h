@@ -48,7 +48,7 @@
 #define SHARED(type, name)                                               \
     extern __shared__ __align__(16) unsigned char launch_shared_bytes[]; \
     type *name = (type *)(void *)launch_shared_bytes
-// op_launched() asks what became of it.
+// op_launched() asks whether the launch was refused.
 #define LAUNCH(kernel, grid, block, shared_bytes, q, ...)                               \
     do {                                                                                \
         cudaLaunchAttribute early_;                                                     \
@@ -77,7 +77,8 @@ static inline cudaLaunchConfig_t launch_config(dim3 grid, dim3 block, size_t sha
 
 // The first statement of every kernel, for all its threads: waits until the kernel before it in the
 // stream has ended and what it wrote is seen; then lets the next kernel's blocks come, which wait
-// in turn. In this order: so when a kernel begins early, all but the last before it have ended.
+// in turn. The order matters: it makes sure that when a kernel begins early, all kernels ahead of
+// it but the last have ended.
 DEVICE void kernel_begin(void)
 {
 #if defined(WEFT_EMULATE) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)

@@ -35,7 +35,7 @@ cublasComputeType_t layout_compute(const struct product *p)
     return p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
-// A matrix of ours with `rows` rows of `columns`, as it is stored.
+// Describes a matrix of ours with `rows` rows of `columns`, as it is stored.
 static int describe_matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows, int64_t columns,
                            int64_t ld, int64_t batch, int64_t stride, struct err *e)
 {
@@ -68,8 +68,7 @@ int layout_end(const struct product *p, struct layout *l, struct err *e)
     int32_t type = (int32_t)layout_type(p->to);
     int64_t aux_stride = p->g.m * p->g.n;
     cublasLtMatmulDesc_t op = &l->op;
-    const void *bias =
-        p->sums ? p->sums : p->bias; // the library writes there, whatever it is called
+    const void *bias = p->sums ? p->sums : p->bias; // the sums go where a bias would lie
     int rc = DESCRIBE(op, EPILOGUE, ends[p->end]);
     if (!rc && bias) {
         rc = DESCRIBE(op, BIAS_POINTER, bias);
@@ -112,8 +111,9 @@ static int set_preference(struct preference *f, cublasLtMatmulPreferenceAttribut
     set_preference(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
 
 // How cuBLASLt may add the parts of a product whose sums it splits: in place, in the order in which
-// parts are done, or in a step of its own. Only COMPUTE_TYPE keeps the parts in f32, the others in
-// the output's dtype. So a bf16 output has no other: a fixed order may be given up, f32 sums may not.
+// parts are done, or in a step of its own. Only COMPUTE_TYPE keeps the parts in f32, the others
+// keep them in the output's dtype. So a bf16 output always takes it: a fixed order may be given up,
+// sums in f32 may not.
 uint32_t layout_split_sums(const struct product *p, bool reproducible)
 {
     return reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE

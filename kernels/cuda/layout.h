@@ -13,18 +13,18 @@
 
 struct layout {
     cublasLtMatmulDescOpaque_t op;
-    cublasLtMatrixLayoutOpaque_t a, b, d; // of C too
+    cublasLtMatrixLayoutOpaque_t a, b, d; // d: of C too
 };
 struct preference {
     cublasLtMatmulPreferenceOpaque_t p;
 };
 
-// 0, or ERR_DEVICE with the library's words for what `call` said.
+// Returns 0, or ERR_DEVICE with the library's text for the status that `call` returned.
 int layout_check(const char *call, cublasStatus_t rc, struct err *e);
 #define LT(e, call) layout_check(#call, call, e)
 
 int layout_make(const struct product *p, struct layout *l, struct err *e);
-// What follows the sums, and where bias and aux lie: these are each call's own.
+// Sets the epilogue, and where bias and aux lie, which differs from call to call.
 int layout_end(const struct product *p, struct layout *l, struct err *e);
 // What is asked of an algorithm. One that splits its sums must keep the parts in f32 and, if the
 // product is to be `reproducible`, add them so that its bits depend on nothing but the operands.
@@ -37,7 +37,7 @@ cudaDataType_t layout_type(enum dtype t);
 cublasComputeType_t layout_compute(const struct product *p);
 
 // The alignment of a pointer in bytes, at most that of one load: no kernel asks for more. A null
-// pointer has this most.
+// pointer counts as aligned so.
 unsigned layout_alignment(const void *p);
 // Scratch that an algorithm may have: the library wants it at a multiple of 256.
 size_t layout_scratch(const struct product *p);

@@ -9,9 +9,9 @@
 //
 // Each pair of words has a counter in the device's own memory, so that nothing is read over the bus,
 // which a stream would wait for. The counters are part of the kernels' image: the plan counts the
-// memory that is allocated, to the byte, and a capture allows no allocation. A counter runs on from
-// pair to pair; a mark subtracts what it stood at when its pair got it. The fences make the host see
-// the value before the count, and both before the stream goes on.
+// memory that is allocated, to the byte, and a capture allows no allocation. A counter is not reset
+// when another pair gets it: marks subtract what it stood at then. The fences make the host see the
+// value before the count, and both before the stream goes on.
 #include <pthread.h>
 
 #include "kernels/cuda/cuda_device.h"
@@ -21,11 +21,11 @@ enum { COUNTERS = 256 }; // pairs of words at a time, in a process
 
 static __device__ uint64_t counts[COUNTERS];
 
-// Whose a counter is. The devices of a process have counters of their own under the same numbers; a
-// number stays with the device that had it first.
+// Which pair of words has a counter. Each device of a process has counters of its own under the
+// same numbers; a number stays with the device that had it first.
 static struct counter {
     const uint64_t *words; // null: nobody's now
-    bool used;             // by the device
+    bool used;             // by the device `ordinal`
     int ordinal;
     uint64_t at;   // what it stands at between two pairs
     uint64_t base; // what a mark subtracts
@@ -75,7 +75,7 @@ void marks_forget(const void *p, size_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-// It does not become the stream's last op: no error is ever a mark's own.
+// A mark is not noted as the stream's last op, since it causes no errors.
 int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e)
 {
     int rc = device_bind(q->device, e);
@@ -83,7 +83,7 @@ int stream_mark(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t 
         return rc;
     const struct counter *k = find_counter(q->device->ordinal, words);
     if (!k)
-        return err_set(e, ERR_UNSUPPORTED, "more than %d places are marked at a time", COUNTERS);
+        return err_set(e, ERR_UNSUPPORTED, "more than %d pairs of words are marked", COUNTERS);
     LAUNCH(mark_kernel, 1, 1, 0, q, (volatile uint64_t *)words, value, add, k->base,
            (int)(k - counters));
     return cuda_check(q->device, q, "launch of a mark", cudaGetLastError(), e);

@@ -23,7 +23,7 @@ enum {
     THREADS = 512, // of a block for the longest rows
     MIDDLE = 128,  // of a block for rows of up to MIDDLE · HELD elements
     MOST_BLOCKS = 0x7fffffff,
-    MOST = 1 << 30 // elements of a row
+    MOST = 1 << 30 // elements of a row, at most
 };
 
 struct norm {

@@ -66,8 +66,8 @@ DEVICE void store_f32(void *p, enum dtype t, int64_t i, float x)
         ((uint16_t *)p)[i] = f32_to_bf16(x);
 }
 
-// a · b + c in one instruction, rounded once; nothing else is (NVCC_FLAGS). The emulator rounds
-// twice: a C library's fmaf takes ten times as long.
+// a · b + c in one instruction, rounded once; nvcc fuses nothing else (NVCC_FLAGS). The emulator
+// rounds twice: a C library's fmaf takes ten times as long.
 DEVICE float mad(float a, float b, float c)
 {
 #ifdef WEFT_EMULATE
@@ -106,7 +106,7 @@ DEVICE double warp_sum_f64(double x)
     return x;
 }
 
-// A NaN wins, as in the CPU's kernels: a maximum must not hide that a row is broken.
+// A NaN wins: a maximum must not hide that a row is broken.
 DEVICE float max_nan(float a, float b)
 {
     return a > b || isnan(a) ? a : b;
@@ -129,8 +129,8 @@ DEVICE unsigned block_warps(void)
     return blockDim.x * blockDim.y * blockDim.z / WARP;
 }
 
-// Over all threads of a block of whole warps. `part` is shared memory of 32 elements, free again
-// when the call returns: it begins and ends with a barrier.
+// Sums over all threads of a block of whole warps. `part` is shared memory of 32 elements, free
+// again when the call returns: it begins and ends with a barrier.
 DEVICE float block_sum(float x, float *part)
 {
     unsigned thread = block_thread();

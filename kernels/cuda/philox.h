@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers on the device: the very draws of common/base/rand.h, by the same counters.
+// Random numbers on the device: the same as common/base/rand.h draws, by the same counters.
 // Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/numbers.h"
 
-// The four words of a block of a site's numbers: those at indices 4·block to 4·block + 3.
+// Returns the random words with the indices 4·block to 4·block + 3.
 DEVICE uint4 draw_block(uint64_t seed, unsigned stream, unsigned step, uint64_t block)
 {
     unsigned k0 = (unsigned)seed, k1 = (unsigned)(seed >> 32);

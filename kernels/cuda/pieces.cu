@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPLIT and STACK: a tensor as the list of what its first dimension counts, and back.
+// SPLIT and STACK: a tensor cut along its first dimension into pieces, and back.
 //
 // Every piece is contiguous on both sides. Bytes moved: twice the tensor; no FLOPs. One launch for
 // all pieces, a row of blocks each, in units of 16 bytes where addresses and sizes allow.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this build has code that the device runs: asked when it is opened, so that a foreign
-// architecture ends there and not in the first op.
+// Whether this build has code that the device runs. It is asked when the device is opened, so that
+// one of another architecture is refused there and not in the first op.
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
 

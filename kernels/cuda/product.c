@@ -20,7 +20,7 @@
 #include "kernels/cuda/algos.h"
 #include "kernels/cuda/contest.h"
 
-static const char NONE[] = "none"; // the choice that there is none
+static const char NONE[] = "none"; // the choice to use no algorithm
 
 struct gemm_state {
     cublasLtHandle_t lt;
@@ -144,14 +144,14 @@ static void print_key(const struct product *p, char key[PLAN_KEY])
         n += snprintf(key + n, PLAN_KEY - (size_t)n, ",%lld", (long long)p->bias_stride);
     n += snprintf(key + n, PLAN_KEY - (size_t)n, " @%u,%u,%u,%u", layout_alignment(p->a),
                   layout_alignment(p->b), layout_alignment(p->out), layout_alignment(p->c));
-    // Nearly all calls have the usual scratch; of a call that has less only some algorithms can run.
-    // What was timed with the usual stands for one that has more.
+    // Nearly all calls have the usual scratch. With less only some algorithms can run, so the key
+    // says how much there is. A call with more takes what was timed with the usual scratch.
     if (layout_scratch(p) < GEMM_WORKSPACE)
         snprintf(key + n, PLAN_KEY - (size_t)n, " %zu", layout_scratch(p));
 }
 
-// Whether the caller can do without this product, by a plain one and a kernel behind it. "None" is
-// a valid choice then.
+// Whether the caller can run a plain product and a kernel behind it instead. "none" is a valid
+// choice then.
 static bool is_optional(const struct product *p)
 {
     return p->end != END_NONE || (p->c && p->c != p->out);
@@ -174,7 +174,7 @@ static bool take_choice(const struct product *p, struct plan *plan, const struct
     return true;
 }
 
-// A product as asked, with no more scratch than an algorithm may have here.
+// Returns the product with no more scratch than WEFT_CUDA_SCRATCH allows.
 static struct product limit_scratch(const struct device *d, const struct product *asked)
 {
     struct product p = *asked;
@@ -276,7 +276,7 @@ static int choose_algorithm(struct stream_q *q, const struct product *p, struct 
         rc = contest_hold(&s->contest, q, p, plan, &us, e);
     if (!rc)
         rc = run_plan(q, p, plan, &ran, e);
-    if (!rc && !ran && p->sums) // welcome where it exists, but nothing counts on it
+    if (!rc && !ran && p->sums) // no warning: nothing counts on such a kernel
         log_info("cuda", "%s: the library has no kernel with these sums", plan->key);
     else if (!rc && !ran)
         log_warn("cuda", "%s: the library declined what follows the product", plan->key);
@@ -313,7 +313,7 @@ int product_tune(struct stream_q *q, const struct product *asked, bool time,
     return rc ? rc : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
 }
 
-// ---- or two kernels ----------------------------------------------------------------------------
+// ---- one kernel or two -------------------------------------------------------------------------
 
 struct whole {
     struct stream_q *q;

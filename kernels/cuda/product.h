@@ -9,9 +9,9 @@
 #include "common/op/gemm.h"
 #include "kernels/cuda/cuda_device.h"
 
-// What the same kernel does to the sums before it stores them. AUX: what went into the gelu is
-// stored too. DGELU: they are multiplied by gelu's slope at aux. BGRADA, BGRADB, of the library's A
-// and B, which are our b and a: what b or a holds is summed over k as well, into `sums`.
+// What the kernel does to the product's sums before it stores them. AUX: it stores what goes into
+// the gelu, too. DGELU: it multiplies them by gelu's slope at aux. BGRADA and BGRADB: it also sums
+// over k what the library's A, which is our b, or its B, our a, holds, into `sums`.
 #define PRODUCT_ENDS(X)                            \
     X(NONE, none, DEFAULT)                         \
     X(BIAS, bias, BIAS)                            \
@@ -40,7 +40,7 @@ struct product {
     enum product_end end;
     int64_t bias_stride; // of bias or sums, elements a batch; 0: one for all
     const void *a, *b;
-    const void *c; // added; may be `out`; null: nothing is
+    const void *c; // added; may be `out`; null: nothing is added
     const void *bias;
     void *aux, *out;
     void *sums; // of n or m numbers; written over, never added to
@@ -49,17 +49,17 @@ struct product {
     size_t workspace_bytes;
 };
 
-// Whether cuBLASLt takes what follows here: the alignment of bias, aux and sums, and of aux's rows.
+// Whether bias, aux and sums, and aux's rows, are aligned as cuBLASLt's epilogues want them.
 bool product_end_fits(const struct product *p);
 
 enum product_choice {
-    PRODUCT_NONE,  // no algorithm: chosen so, or there is none
+    PRODUCT_NONE,  // no algorithm: none runs, or two kernels were found to be faster
     PRODUCT_KNOWN, // one that was settled before, imported, in the cache, or named first
     PRODUCT_TIMED  // the fastest, timed now
 };
-// Settles the choice for p's key, if it is not: what was imported, if it runs here; with `time`
-// what the cache on disk has, or the fastest of those the library proposes; else the first of them
-// that runs. Queues and waits; out, aux and scratch are written.
+// Settles the choice for p's key if it is not settled: what was imported, if it runs here; with
+// `time` what the cache on disk has, or the fastest of those that the library proposes; else the
+// first of them that runs. Queues and waits; writes out, aux, sums and scratch.
 int product_tune(struct stream_q *q, const struct product *p, bool time, enum product_choice *how,
                  struct err *e);
 // Times p, for which product_tune() found an algorithm, against the caller's own two kernels, which

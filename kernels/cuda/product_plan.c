@@ -26,8 +26,7 @@ bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo)
     return true;
 }
 
-// Whether an algorithm's numbers are those that the product asks for: f32 read whole, or as
-// tf32.
+// Whether an algorithm computes as the product asks: reads f32 whole, or as tf32, and adds in f32.
 static bool is_exact(const struct product *p, const cublasLtMatmulAlgo_t *algo)
 {
     const uint64_t fewer = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
@@ -91,7 +90,7 @@ cublasStatus_t plan_launch(struct plan *plan, struct stream_q *q, const struct p
 
 // Waits for the stream and returns the device's error, or 0 if all is well. While a capture is
 // under way this returns 0 unasked, because asking would end the capture.
-static int device_asked(struct stream_q *q, struct err *e)
+static int ask_device(struct stream_q *q, struct err *e)
 {
     return q->device->captures ? 0 : CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
 }
@@ -101,7 +100,7 @@ static int device_asked(struct stream_q *q, struct err *e)
 bool plan_declined(struct stream_q *q, cublasStatus_t rc)
 {
     bool broke = rc == CUBLAS_STATUS_EXECUTION_FAILED || rc == CUBLAS_STATUS_INTERNAL_ERROR;
-    bool declined = is_unsuited(rc) || (broke && !device_asked(q, NULL));
+    bool declined = is_unsuited(rc) || (broke && !ask_device(q, NULL));
     if (declined)
         (void)cudaGetLastError(); // what its start left behind is not the next launch's error
     return declined;
@@ -111,6 +110,6 @@ bool plan_declined(struct stream_q *q, cublasStatus_t rc)
 // names the cause; the library's status then says nothing.
 int plan_ran(struct stream_q *q, cublasStatus_t rc, struct err *e)
 {
-    int device = rc == CUBLAS_STATUS_SUCCESS ? 0 : device_asked(q, e);
+    int device = rc == CUBLAS_STATUS_SUCCESS ? 0 : ask_device(q, e);
     return device ? device : layout_check("cublasLtMatmul", rc, e);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms that may run one product, for a key of its: what the library names, whether one can
-// run, and its launch. Which of them does is for product.c and contest.c. Inside kernels/cuda/ only.
+// The algorithms that may run the products of one key: what the library names, whether one can run,
+// and its launch. product.c and contest.c choose among them. Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/switches.h"
@@ -8,11 +8,11 @@
 enum { PLAN_KEY = 320, PLAN_ALGOS = SWITCH_CANDIDATES_MOST };
 enum { CHOICE_WORDS = 8, CHOICE_SIZE = CHOICE_WORDS * 16 + 1 }; // an algorithm as text
 
-// What a choice is as text, and whether a text is one.
+// Prints an algorithm as text, and reads it. False: the text is no algorithm.
 void choice_print(const cublasLtMatmulAlgo_t *algo, char choice[CHOICE_SIZE]);
 bool choice_read(const char *choice, cublasLtMatmulAlgo_t *algo);
 
-// They are tried in order, from `at` on, until the plan is settled.
+// Algorithms are tried in order, from `at` on, until the plan is settled.
 struct plan {
     cublasLtHandle_t lt;
     char key[PLAN_KEY];
@@ -29,7 +29,7 @@ bool plan_takes(struct plan *plan, const struct product *p, const cublasLtMatmul
 
 cublasStatus_t plan_launch(struct plan *plan, struct stream_q *q, const struct product *p,
                            const cublasLtMatmulAlgo_t *algo);
-// Of what a launch said: whether another algorithm may succeed where this one failed.
+// Whether, by the status of a launch, another algorithm may succeed where this one failed.
 bool plan_declined(struct stream_q *q, cublasStatus_t rc);
 // The error of a launch, the device's own where it has one; 0 if all is well.
 int plan_ran(struct stream_q *q, cublasStatus_t rc, struct err *e);

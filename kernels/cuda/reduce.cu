@@ -75,7 +75,7 @@ struct columns {
     int log_wide;    // 2^log_wide threads of a block lie side by side
     bool fits;       // a thread's LANES columns are neighbours and loaded at once
     struct sink out[SINKS];
-    bool apart; // what each outer block sums goes to a sink of its own, else all to the first
+    bool own_sinks; // each outer index has a sink of its own; else all go to the first
 };
 
 // Returns the column that is number k of a thread's LANES columns: they are neighbours if packs
@@ -141,7 +141,7 @@ KERNEL_BESIDE(THREADS, 2) columns_kernel(struct columns c)
             sum += part[k * wide * LANES + i];
         if (first + i >= c.cols)
             continue;
-        if (c.apart)
+        if (c.own_sinks)
             store_sum(&c.out[outer], first + i, sum);
         else
             store_sum(&c.out[0], cut * c.results + outer * c.cols + first + i, sum);
@@ -214,7 +214,7 @@ static void set_parts(struct columns *c, const float *partial, int sinks, int64_
     c->reduced.extent[0] = c->rows = parts;
     c->reduced.stride[IN][0] = cols;
     c->parts = 1;
-    c->apart = true;
+    c->own_sinks = true;
 }
 
 int reduce_parts(struct stream_q *q, const struct op_call *call, int first, const float *partial,

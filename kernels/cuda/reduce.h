@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What other ops use of the sums: the last step of a reduction over rows that was made in parts.
+// The last step of a reduction over rows that was made in parts, for other ops than SUM.
 // Inside kernels/cuda/ only.
 #pragma once
 #include "kernels/cuda/cuda_device.h"

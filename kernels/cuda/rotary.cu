@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// ROTARY: positions as angles. The gradient is the same op with scale −1: it turns back.
+// ROTARY: rotates by angles that follow from positions. The gradient is the same op with scale −1:
+// it turns back.
 //
-// Every element is read and written once, 3 FLOPs: bound by memory. A block takes rows (positions)
-// whole: the angles' cosines and sines are made once for all heads that turn alike and lie in
-// shared memory. Angles are in double, as a position times a frequency is no f32; what is left of one
-// after quarter turns is small enough for a short polynomial.
+// Every element is read and written once, for 3 FLOPs, so the kernel is bound by memory. A block
+// works on whole rows (positions): cosines and sines are computed once for all heads that turn
+// alike, and lie in shared memory. Angles are in double, since f32 cannot hold a position times a
+// frequency; what is left of one after whole quarter turns is small enough for a short polynomial.
 #include <string.h>
 
 #include "common/op/rotary.h"
@@ -28,7 +29,7 @@ struct rotary {
     struct rotary_series series;
 };
 
-// Taylor's, on an eighth of a turn to both sides: the error is below 1e-10.
+// Taylor's series, for up to an eighth of a turn to both sides: the error is below 1e-10.
 DEVICE double sine(double x)
 {
     double y = x * x;
@@ -45,8 +46,8 @@ DEVICE double cosine(double x)
                                                                                  y / 479001600)))));
 }
 
-// Cosine and sine of any angle: a quarter of a turn is taken off in two parts, so that nothing of
-// what remains is lost.
+// Returns cosine and sine of any angle. Whole quarter turns are subtracted in two parts, so that
+// what remains keeps its digits.
 DEVICE float2 turn_of(double angle)
 {
     const double quarters = rint(angle * 0.63661977236758134308);
@@ -58,7 +59,7 @@ DEVICE float2 turn_of(double angle)
     return make_float2(quarter == 1 || quarter == 2 ? -across : across, quarter >= 2 ? -up : up);
 }
 
-// rotary_speed of common/op.
+// Computes what rotary_speed() of common/op does.
 DEVICE double speed_of(const struct rotary_series *s, int64_t pair)
 {
     const double f = exp2(-s->octaves * (double)pair);
@@ -77,7 +78,8 @@ DEVICE float2 angle_of(const struct rotary *c, int64_t row, int i, const double 
     return turn;
 }
 
-// A pack of one head's first half, from element `at` on, and their partners half a head further.
+// Rotates a pack of a head's first half, from element `at` on, with its partners half a head
+// further.
 DEVICE void rotate_halves(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
@@ -92,7 +94,7 @@ DEVICE void rotate_halves(const struct rotary *c, struct pack p, const float2 *t
     pack_store(c->out, to, at + c->half, p.wide, high);
 }
 
-// Two packs of neighbours, from element `at` on.
+// Rotates two packs of neighbouring pairs, from element `at` on.
 DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
@@ -108,7 +110,7 @@ DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *tu
     pack_store(c->out, to, at + p.wide, p.wide, x + p.wide);
 }
 
-// Of the rows from `first` on that a block takes: what lies behind the heads that turn stays as it is.
+// Copies, of the rows from `first` on that a block takes, what lies behind the heads that turn.
 DEVICE void copy_rest(const struct rotary *c, struct pack p, int64_t first)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
@@ -174,7 +176,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
     r.turned = row.heads * n;
     if (c->attr->rotary.sweep) {
         if (r.turned != r.pitch)
-            return op_refuse(c, e, "a sweep over packed heads");
+            return op_refuse(c, e, "a sweep over packed heads is not served");
         r.pitch = n;
         r.turned = n;
         r.sweep = r.heads;

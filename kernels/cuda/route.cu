@@ -143,7 +143,7 @@ struct dealing {
     float *chosen;
 };
 
-// Where each thread's tokens of each digit go: the counts become how many come before.
+// Turns the counts of each thread's tokens of each digit into how many tokens come before them.
 DEVICE void add_counts(unsigned count[DIGITS][THREADS], unsigned total[DIGITS])
 {
     const unsigned digit = threadIdx.x;
@@ -166,7 +166,7 @@ DEVICE void add_counts(unsigned count[DIGITS][THREADS], unsigned total[DIGITS])
     __syncthreads();
 }
 
-// One pass over the tokens of the group whose weights begin at `weights`.
+// Sorts the tokens of a group by DIGIT_BITS bits of their keys. `weights` are the group's.
 DEVICE void sort_pass(const struct route *r, const float *weights, const int32_t *from, int32_t *to,
                       int shift)
 {

@@ -23,8 +23,8 @@
 #include "kernels/cuda/walk.h"
 
 enum { THREADS = 256, WARP_ROWS = 1024, MOST_BLOCKS = 0x7fffffff, NOWHERE = 0x7fffffff };
-enum { MOST_WHOLE = 1 << 30 }; // elements of a row: a thread's next is an int, too
-enum { LOSS_THREADS = 512 };   // many for a row, so that few rows are under way at once
+enum { MOST_WHOLE = 1 << 30 }; // elements of a row, at most: a thread's next index is an int, too
+enum { LOSS_THREADS = 512 };   // for a row: many, so that few rows are under way at once
 
 struct rows {
     struct loops at; // where each row of each operand is: inputs, then outputs
@@ -155,7 +155,7 @@ DEVICE void row_sum_exp(const struct rows *c, struct pack p)
 
 DEVICE void pick(const struct rows *c, struct pack p)
 {
-    (void)p; // of a row one element is read
+    (void)p; // a single element of a row is read
     EACH_ROW(c, row)
     {
         put_value(c, 0, row, load_picked(c, row, find_row(c, 0, row)));
@@ -212,7 +212,7 @@ VARIANTS(THREADS, row_sum_exp, rows)
 VARIANTS(THREADS, pick, rows)
 VARIANTS(THREADS, row_argmax, rows)
 
-// ---- rows --------------------------------------------------------------------------------------
+// ---- a row of values ---------------------------------------------------------------------------
 
 DEVICE void row_exp_mul(const struct rows *c, struct pack p)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention by cuDNN: engines found, compiled and run. See sdpa.h.
+// Attention by cuDNN: finds, compiles and runs engines. See sdpa.h.
 //
 // The scratch has these parts, each aligned to 256 bytes. Forward has only the last:
 //   mean | dq in f32, unless deterministic | the engine's own
@@ -21,7 +21,7 @@ struct sdpa {
     struct sdpa_shape shape;
     struct sdpa_made made;
     cudnnBackendDescriptor_t plan;
-    bool varies;           // as the engine says
+    bool varies;           // the engine says that its bits may change from run to run
     size_t dq, own, bytes; // where the parts of the scratch begin; all of it
 };
 
@@ -102,7 +102,7 @@ static int64_t list_engines(const struct sdpa_on *on, struct sdpa_made *m,
     return n < MOST_ENGINES ? n : MOST_ENGINES;
 }
 
-// `most`: of the engine's own scratch.
+// Takes the first engine that serves the shape with at most `most` bytes of scratch of its own.
 static bool make_plan(struct sdpa *p, size_t most)
 {
     cudnnBackendDescriptor_t config[MOST_ENGINES];
@@ -112,7 +112,7 @@ static bool make_plan(struct sdpa *p, size_t most)
     cudnnBackendDescriptor_t graph = sdpa_graph(m, &p->on, &p->shape);
     int64_t n = graph ? list_engines(&p->on, m, graph, config) : 0;
     for (int64_t i = 0; i < n && !p->plan; i++) {
-        m->status = CUDNN_STATUS_SUCCESS; // what one engine refuses another may do
+        m->status = CUDNN_STATUS_SUCCESS; // another engine may do what the one before refused
         if (is_usable(&p->on, m, config[i], p->shape.deterministic, &p->varies))
             p->plan = plan_with(&p->on, m, config[i], most, &own);
     }
@@ -153,7 +153,7 @@ struct sdpa *sdpa_new(const struct sdpa_on *on, const struct sdpa_shape *s, size
     if (lay_out(p) + p->own <= most && make_plan(p, most - p->own))
         return p;
     const char *said = p->made.said;
-    snprintf(why, room, "%s", said[0] ? said : "no engine does with this scratch");
+    snprintf(why, room, "%s", said[0] ? said : "no engine runs within this scratch");
     sdpa_free(p);
     return NULL;
 }

@@ -4,14 +4,14 @@
 //
 //   forward   s = q·kᵀ; s = s·scale; s = row ≥ col ? s : hidden; m = max s; e = exp(s − m);
 //             l = Σ e; lse = m + ln l; p = e / l; y = p·v                          (14 operations)
-//   window    s = col + window > row ? s : hidden, behind the first                 (5 more)
+//   window    s = col + window > row ? s : hidden, after row ≥ col                  (5 more)
 //   cap       s = cap·tanh(s / cap) before it is hidden; ds·(1 − tanh²) before ·scale (3 or 4 more)
 //   backward  mean = (Σ dy∘y)·1; s as above, less the lse; p = exp(s); dv = pᵀ·dy;
 //             ds = (dy·vᵀ − mean)·p·scale; dk = dsᵀ·q; dq = ds·k                      (21 or 22)
 //
-// dq is made whole by one product where the bits must not change from run to run (cuDNN then keeps
-// ds, for as many heads as a run has), else summed in f32 in no order and rounded at the end. With
-// shared key heads dk and dv are made for every query head and then summed.
+// Where the bits must not change from run to run, one product makes dq (cuDNN then stores ds, for
+// as many heads as a run has). Else dq is summed in f32 in any order and rounded at the end. Where
+// heads share keys, dk and dv are made for every query head and then summed.
 #include "kernels/cuda/sdpa.h"
 
 #include <stdio.h>
@@ -81,7 +81,8 @@ struct sdpa_graph {
     int64_t inner; // the name of the next tensor between two operations
 };
 
-// Whether a tensor lies in the call's memory, only between two operations, or is a host's number.
+// A tensor lies in the call's memory, exists only between two operations, or is a number on the
+// host.
 enum storage { STORED, BETWEEN, NUMBER };
 
 static cudnnBackendDescriptor_t add_tensor(struct sdpa_graph *g, int64_t name, cudnnDataType_t type,
@@ -164,15 +165,15 @@ static cudnnBackendDescriptor_t add_pointwise(struct sdpa_graph *g, const struct
     return p->y;
 }
 
-static cudnnBackendDescriptor_t one_of(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
-                                       cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t add_unary(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
+                                          cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t y)
 {
     return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .y = y});
 }
 
-static cudnnBackendDescriptor_t two_of(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
-                                       cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
-                                       cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t add_binary(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
+                                           cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
+                                           cudnnBackendDescriptor_t y)
 {
     return add_pointwise(g, &(struct pointwise){.mode = mode, .in = F32, .x = x, .b = b, .y = y});
 }
@@ -246,7 +247,7 @@ static cudnnBackendDescriptor_t add_reshape(struct sdpa_graph *g, cudnnBackendDe
 
 // ---- how operands lie --------------------------------------------------------------------------
 
-static struct tensor_form turned_form(struct tensor_form f)
+static struct tensor_form transposed_form(struct tensor_form f)
 {
     int64_t dim = f.dim[2], stride = f.stride[2];
     f.dim[2] = f.dim[3];
@@ -287,7 +288,7 @@ static struct tensor_form y_form(const struct sdpa_graph *g) // and of dy
 
 // ---- the graphs --------------------------------------------------------------------------------
 
-// Where a query's position and a key's stand in relation `mode`, the score; elsewhere it is hidden.
+// Keeps a score where its positions x and b compare by `mode`, and hides it elsewhere.
 static cudnnBackendDescriptor_t select_where(struct sdpa_graph *g, cudnnPointwiseMode_t mode,
                                              cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                                              cudnnBackendDescriptor_t score)
@@ -315,7 +316,7 @@ static cudnnBackendDescriptor_t add_positions(struct sdpa_graph *g, cudnnBackend
                                                 .y = add_between(g, I32, &pairs)});
 }
 
-// Scores, hidden where the key comes after the query, and where it comes too long before it.
+// Hides scores of keys that come after the query, and of those that the window does not reach.
 static cudnnBackendDescriptor_t hide_scores(struct sdpa_graph *g, cudnnBackendDescriptor_t s)
 {
     struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq);
@@ -333,7 +334,7 @@ static cudnnBackendDescriptor_t hide_scores(struct sdpa_graph *g, cudnnBackendDe
     return select_where(g, CUDNN_POINTWISE_CMP_GT, key, query, s);
 }
 
-// cap · tanh(s / cap); *below: s / cap.
+// Returns cap · tanh(s / cap); *below: s / cap.
 static cudnnBackendDescriptor_t cap_scores(struct sdpa_graph *g, cudnnBackendDescriptor_t s,
                                            cudnnBackendDescriptor_t *below)
 {
@@ -341,37 +342,37 @@ static cudnnBackendDescriptor_t cap_scores(struct sdpa_graph *g, cudnnBackendDes
     if (!g->s.cap)
         return s;
     cudnnBackendDescriptor_t cap = add_number(g, SDPA_CAP, F32);
-    *below = two_of(g, CUDNN_POINTWISE_DIV, s, cap, add_between(g, F32, &pairs));
-    s = one_of(g, CUDNN_POINTWISE_TANH_FWD, *below, add_between(g, F32, &pairs));
-    return two_of(g, CUDNN_POINTWISE_MUL, s, cap, add_between(g, F32, &pairs));
+    *below = add_binary(g, CUDNN_POINTWISE_DIV, s, cap, add_between(g, F32, &pairs));
+    s = add_unary(g, CUDNN_POINTWISE_TANH_FWD, *below, add_between(g, F32, &pairs));
+    return add_binary(g, CUDNN_POINTWISE_MUL, s, cap, add_between(g, F32, &pairs));
 }
 
 static void build_forward(struct sdpa_graph *g)
 {
     struct tensor_form pairs = packed_form(g, g->s.seq, g->s.seq),
                        stat = packed_form(g, g->s.seq, 1);
-    struct tensor_form q = query_form(g), kt = turned_form(key_form(g)), v = value_form(g),
+    struct tensor_form q = query_form(g), kt = transposed_form(key_form(g)), v = value_form(g),
                        y = y_form(g);
     cudnnBackendDescriptor_t s, e, most, sum, below;
     s = add_product(g, add_tensor(g, SDPA_Q, BF16, &q, STORED),
                     add_tensor(g, SDPA_K, BF16, &kt, STORED), add_between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE, F32),
-               add_between(g, F32, &pairs));
+    s = add_binary(g, CUDNN_POINTWISE_MUL, s, add_number(g, SDPA_SCALE, F32),
+                   add_between(g, F32, &pairs));
     s = hide_scores(g, cap_scores(g, s, &below));
     most = add_reduction(g, CUDNN_REDUCE_TENSOR_MAX, s, add_between(g, F32, &stat));
-    e = two_of(g, CUDNN_POINTWISE_SUB, s, most, add_between(g, F32, &pairs));
-    e = one_of(g, CUDNN_POINTWISE_EXP, e, add_between(g, F32, &pairs));
+    e = add_binary(g, CUDNN_POINTWISE_SUB, s, most, add_between(g, F32, &pairs));
+    e = add_unary(g, CUDNN_POINTWISE_EXP, e, add_between(g, F32, &pairs));
     sum = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, add_between(g, F32, &stat));
-    two_of(g, CUDNN_POINTWISE_ADD, most,
-           one_of(g, CUDNN_POINTWISE_LOG, sum, add_between(g, F32, &stat)),
-           add_tensor(g, SDPA_LSE, F32, &stat, STORED));
-    add_product(g, two_of(g, CUDNN_POINTWISE_DIV, e, sum, add_between(g, BF16, &pairs)),
+    add_binary(g, CUDNN_POINTWISE_ADD, most,
+               add_unary(g, CUDNN_POINTWISE_LOG, sum, add_between(g, F32, &stat)),
+               add_tensor(g, SDPA_LSE, F32, &stat, STORED));
+    add_product(g, add_binary(g, CUDNN_POINTWISE_DIV, e, sum, add_between(g, BF16, &pairs)),
                 add_tensor(g, SDPA_V, BF16, &v, STORED), add_tensor(g, SDPA_Y, BF16, &y, STORED));
 }
 
-// What all query heads make of `pairs`ᵀ · rows, as the gradient of the key heads that they share.
-static void onto_keys(struct sdpa_graph *g, cudnnBackendDescriptor_t pairs_t,
-                      cudnnBackendDescriptor_t rows, struct tensor_form key, enum sdpa_name name)
+// Makes `pairs`ᵀ · rows of all query heads, and sums over those that share a key head.
+static void add_key_grad(struct sdpa_graph *g, cudnnBackendDescriptor_t pairs_t,
+                         cudnnBackendDescriptor_t rows, struct tensor_form key, enum sdpa_name name)
 {
     struct tensor_form all = packed_form(g, g->s.seq, key.dim[3]);
     cudnnBackendDescriptor_t to = add_tensor(g, name, BF16, &key, STORED);
@@ -388,7 +389,7 @@ static void build_backward(struct sdpa_graph *g)
     struct tensor_form stat = packed_form(g, g->s.seq, 1), whole = packed_form(g, g->s.seq, g->s.d);
     struct tensor_form values = packed_form(g, g->s.seq, g->s.e), row = query_form(g),
                        key = key_form(g);
-    struct tensor_form key_t = turned_form(key), value_t = turned_form(value_form(g));
+    struct tensor_form key_t = transposed_form(key), value_t = transposed_form(value_form(g));
     struct tensor_form y = y_form(g);
     pairs_t.stride[2] = 1;
     pairs_t.stride[3] = g->s.seq;
@@ -399,34 +400,34 @@ static void build_backward(struct sdpa_graph *g)
     cudnnBackendDescriptor_t dq = add_tensor(g, SDPA_DQ, BF16, &row, STORED);
     cudnnBackendDescriptor_t scale = add_number(g, SDPA_SCALE, F32), mean, s, p, ds, below;
 
-    mean = two_of(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, STORED),
-                  add_between(g, F32, &values));
+    mean = add_binary(g, CUDNN_POINTWISE_MUL, dy, add_tensor(g, SDPA_Y, BF16, &y, STORED),
+                      add_between(g, F32, &values));
     mean = add_reduction(g, CUDNN_REDUCE_TENSOR_ADD, mean, add_between(g, F32, &stat));
-    mean = two_of(g, CUDNN_POINTWISE_MUL, mean, add_number(g, SDPA_ONE, F32),
-                  add_tensor(g, SDPA_MEAN, F32, &stat, STORED));
+    mean = add_binary(g, CUDNN_POINTWISE_MUL, mean, add_number(g, SDPA_ONE, F32),
+                      add_tensor(g, SDPA_MEAN, F32, &stat, STORED));
 
     s = add_product(g, q, kt, add_between(g, F32, &pairs));
-    s = two_of(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
+    s = add_binary(g, CUDNN_POINTWISE_MUL, s, scale, add_between(g, F32, &pairs));
     s = cap_scores(g, s, &below);
-    s = two_of(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_LSE, F32, &stat, STORED),
-               add_between(g, F32, &pairs));
-    p = one_of(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
-    onto_keys(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, value_form(g), SDPA_DV);
+    s = add_binary(g, CUDNN_POINTWISE_SUB, s, add_tensor(g, SDPA_LSE, F32, &stat, STORED),
+                   add_between(g, F32, &pairs));
+    p = add_unary(g, CUDNN_POINTWISE_EXP, hide_scores(g, s), add_between(g, F32, &pairs));
+    add_key_grad(g, add_reshape(g, p, add_between(g, BF16, &pairs_t)), dy, value_form(g), SDPA_DV);
 
     ds = add_product(g, dy, vt, add_between(g, F32, &pairs));
-    ds = two_of(g, CUDNN_POINTWISE_SUB, ds, mean, add_between(g, F32, &pairs));
-    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, p, add_between(g, F32, &pairs));
+    ds = add_binary(g, CUDNN_POINTWISE_SUB, ds, mean, add_between(g, F32, &pairs));
+    ds = add_binary(g, CUDNN_POINTWISE_MUL, ds, p, add_between(g, F32, &pairs));
     if (g->s.cap)
         ds = add_slope(g, ds, below);
-    ds = two_of(g, CUDNN_POINTWISE_MUL, ds, scale, add_between(g, BF16, &pairs));
-    onto_keys(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, key, SDPA_DK);
+    ds = add_binary(g, CUDNN_POINTWISE_MUL, ds, scale, add_between(g, BF16, &pairs));
+    add_key_grad(g, add_reshape(g, ds, add_between(g, BF16, &pairs_t)), q, key, SDPA_DK);
 
     cudnnBackendDescriptor_t k = add_reshape(g, kt, add_between(g, BF16, &key));
     if (g->s.deterministic)
         add_product(g, ds, k, dq);
     else
-        one_of(g, CUDNN_POINTWISE_IDENTITY,
-               add_product(g, ds, k, add_tensor(g, SDPA_DQ_F32, F32, &whole, STORED)), dq);
+        add_unary(g, CUDNN_POINTWISE_IDENTITY,
+                  add_product(g, ds, k, add_tensor(g, SDPA_DQ_F32, F32, &whole, STORED)), dq);
 }
 
 cudnnBackendDescriptor_t sdpa_graph(struct sdpa_made *m, const struct sdpa_on *on,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The switches of a device, from the environment. See switches.h.
 #include "kernels/cuda/switches.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 static const struct {
     const char *name;
     int least, most, usual;
-    bool same_numbers; // whatever it is set to
+    bool same_numbers; // it changes no number
 } known[SWITCH_COUNT] = {
     [SWITCH_LIBRARY_ATTENTION] = {"WEFT_CUDA_LIBRARY_ATTENTION", 0, 1, 1},
     [SWITCH_EPILOGUES] = {"WEFT_CUDA_EPILOGUES", 0, 1, 1},

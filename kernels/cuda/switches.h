@@ -4,17 +4,17 @@
 //
 //   LIBRARY_ATTENTION  0: our own kernels serve every call of attention
 //   EPILOGUES          0: what follows a product is a kernel of its own
-//   CANDIDATES         algorithms that cuBLASLt is asked for, for each product
-//   FINALISTS          of them those that are timed with care
-//   ENUMERATE          ms a product in which other configurations than those named are timed; 0: none
-//   ENUMERATE_ALL      ms of a device's products together in which they are
-//   SCRATCH            MiB, of what was planned, that an algorithm of a product may have at most
-//   ATTENTION_SCRATCH  the same of an engine of attention
-//   EARLY_LAUNCH       1: our kernels come to the device before those ahead of them have ended
+//   CANDIDATES         how many algorithms cuBLASLt is asked for, for each product
+//   FINALISTS          how many of these are timed with care
+//   ENUMERATE          ms for each product to time configurations that cuBLASLt did not name
+//   ENUMERATE_ALL      ms for all products of a device together to do so
+//   SCRATCH            MiB of the planned scratch that a product's algorithm may use at most
+//   ATTENTION_SCRATCH  the same for an engine of attention
+//   EARLY_LAUNCH       1: our kernels are launched before those ahead of them have ended
 //
-// A trained number may depend on them, so they are part of the owner of choices (algos.h): what was
-// chosen under others is another device's. Not so EARLY_LAUNCH: it changes no number, and runs with
-// and without it are to be compared to the bit, with the same choices.
+// A trained number may depend on them, so they are part of the owner of choices (algos.h): choices
+// that were made under other switches are not used. EARLY_LAUNCH is not: it changes no number, and
+// runs with and without it are compared to the bit, with the same choices.
 #pragma once
 #include "common/base/err.h"
 
@@ -30,9 +30,9 @@ enum cuda_switch {
     SWITCH_EARLY_LAUNCH,
     SWITCH_COUNT
 };
-enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 272 }; // the text of them all has room in it
+enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 272 }; // size: of the text of them all, at most
 
-// Fails where a variable is no number of its range.
+// Fails if a variable is not a number in its range.
 int switches_read(int value[SWITCH_COUNT], struct err *e);
-// ", WEFT_CUDA_NAME=N" of each that is not as usual and may change a number.
+// Prints ", WEFT_CUDA_NAME=N" for each that has not its usual value and may change a number.
 void switches_print(const int value[SWITCH_COUNT], char to[SWITCHES_SIZE]);

@@ -3,15 +3,15 @@
 //
 // A pack is what one access of 16 bytes moves of a row: 8 bf16 or 4 f32, or, where a row's length
 // or place allows no such access, one element. Whatever it is, neighbours in a warp have
-// neighbouring packs, so that its accesses leave no gaps. It is found out once, on the host, and is
-// a constant of the kernel: VARIANTS makes one for each. A row belongs to a team of threads: a
-// warp, or the whole block.
+// neighbouring packs, so that its accesses leave no gaps. Which it is, is decided on the host and
+// is a constant of the kernel: VARIANTS makes a kernel for each. A row belongs to a team of
+// threads: a warp, or the whole block.
 #pragma once
 #include "kernels/cuda/lanes.h"
 
 // ---- packs -------------------------------------------------------------------------------------
 
-// Elements of a pack of operands whose rows have n.
+// Returns the elements of a pack where rows have n elements.
 static inline int pack_wide(enum dtype t, int64_t n)
 {
     int most = t == DT_F32 ? 4 : 8;
@@ -23,7 +23,7 @@ static inline bool pack_aligned(const void *p)
     return (uintptr_t)p % 16 == 0;
 }
 
-// The pack at element i of p, f32 or bf16.
+// Loads the pack at element i of p, f32 or bf16.
 DEVICE void pack_load(float *v, const void *p, enum dtype t, int64_t i, int wide)
 {
     if (wide == 1)
@@ -57,7 +57,7 @@ DEVICE float pack_sum(const float *v, int wide)
     return wide == 4 ? sum : sum + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
-// A NaN is no maximum: as on the CPU, where it shows in the sums.
+// Passes over a NaN, as the CPU does: the sum that is made beside the maximum keeps it.
 DEVICE float pack_max(const float *v, int wide, float m)
 {
     for (int k = 0; k < wide; k++)
@@ -67,7 +67,8 @@ DEVICE float pack_max(const float *v, int wide, float m)
 
 // ---- kernels for each pack ---------------------------------------------------------------------
 
-// What is constant in a variant. With packs of one element each operand has a dtype of its own.
+// What is constant in a kernel of VARIANTS. With packs of one element each operand may have a dtype
+// of its own.
 struct pack {
     enum dtype type;
     int wide;
@@ -81,7 +82,7 @@ DEVICE struct pack pack_of(enum dtype type, int wide)
     return p;
 }
 
-// The dtype of an operand that is rows.
+// Returns the dtype of an operand that has rows; `own`: as the call says.
 DEVICE enum dtype pack_type(struct pack p, enum dtype own)
 {
     return p.wide == 1 ? own : p.type;
@@ -121,7 +122,7 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
 
 // ---- teams -------------------------------------------------------------------------------------
 
-// `part` is shared memory of 32 elements. Where a row has the whole block, all its threads come.
+// `part` is shared memory of 32 elements. If a team is the whole block, all its threads must call.
 DEVICE float team_sum(float x, int team, float *part)
 {
     return team == WARP ? warp_sum(x) : block_sum(x, part);
@@ -137,7 +138,7 @@ DEVICE float team_max(float x, int team, float *part)
     return team == WARP ? warp_max(x) : block_max(x, part);
 }
 
-// The row that a thread begins with, and how far it is to its next.
+// The row with which a thread begins, and how far it is to its next.
 DEVICE int64_t team_row(int team)
 {
     return (int64_t)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;

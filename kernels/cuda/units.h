@@ -4,8 +4,8 @@
 #pragma once
 #include "kernels/cuda/launch.h"
 
-// The largest unit, a power of two up to 16, that divides every number of bytes of which `bits` is
-// the union: addresses, distances, lengths.
+// Returns the largest unit, a power of two up to 16, that divides all of some addresses, distances
+// and lengths in bytes. `bits` is all of them joined by |.
 static inline int unit_of(uint64_t bits)
 {
     int unit = 16;
@@ -14,7 +14,7 @@ static inline int unit_of(uint64_t bits)
     return unit;
 }
 
-// Unit `from_at` of one side to unit `to_at` of the other.
+// Copies unit `from_at` of one side to unit `to_at` of the other.
 DEVICE void unit_copy(void *to, int64_t to_at, const void *from, int64_t from_at, int unit)
 {
     if (unit == 16)

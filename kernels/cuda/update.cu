@@ -89,7 +89,7 @@ struct update {
     bool nesterov;
 };
 
-// What this step's clip and hyper vectors hold.
+// What the step's clip and hyper vectors hold for a tensor.
 struct rates {
     float clip, lr, bias1, bias2;
 };

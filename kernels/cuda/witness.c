@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers of a product by two algorithms, compared. See witness.h.
+// Compares the results of a product by two algorithms. See witness.h.
 #include "kernels/cuda/witness.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESULTS = 3, WINDOWS = 16, WINDOW = 64 << 10, NANS = 0xff, SMALL = 0x3c };
+enum { RESULTS = 3, WINDOWS = 16, WINDOW = 64 << 10 };
+enum { NANS = 0xff, SMALL = 0x3c }; // bytes that make a NaN, or a small number, in f32 and in bf16
 
 // A result: `batch` matrices of `rows` rows, in elements.
 struct result {
     char *data;
     enum dtype dtype;
     int64_t rows, columns, ld, batch, stride;
-    int with;        // each byte before a run
-    double sums_off; // by how much the sums may differ
+    int with;        // the byte that fills it before a run
+    double sums_off; // by how much sums may differ
 };
 
 struct witness {
     struct result result[RESULTS];
     int n;
-    char *trusted[RESULTS], *other[RESULTS]; // the pieces, one after the other
+    char *trusted[RESULTS], *other[RESULTS]; // the pieces of both runs, one after the other
 };
 
 // ---- results -----------------------------------------------------------------------------------
@@ -73,14 +74,14 @@ static size_t measure_window(const struct result *r)
     return count_windows(r) > 1 ? WINDOW : measure_span(r);
 }
 
-// Where the i-th piece begins, in bytes.
+// Returns where piece i begins, in bytes.
 static size_t find_window(const struct result *r, int i)
 {
     const size_t size = dtype_size(r->dtype), most = measure_span(r) - measure_window(r);
     return most * (size_t)i / (WINDOWS - 1) / size * size;
 }
 
-// Whether the element is the result's, and not between two of its rows.
+// Whether the element belongs to the result and does not lie between two of its rows.
 static bool is_inside(const struct result *r, int64_t at)
 {
     const bool batches_within_rows = r->batch > 1 && r->stride < r->ld;
@@ -148,7 +149,7 @@ static double read_number(const char *from, enum dtype t)
     return (double)x;
 }
 
-// Shows `see` each number of the pieces, and the same of the other run.
+// Calls `see` for each number of the pieces, with its values of both runs.
 static void visit_numbers(const struct result *r, const char *trusted, const char *other,
                           void (*see)(void *ctx, double want, double got), void *ctx)
 {

@@ -358,7 +358,7 @@ static void too_little_scratch_is_refused_with_a_reason(void **state)
     const struct sdpa_on on = {.api = &api, .device = device};
     struct sdpa_shape shape = shape_of(0, true, false);
     assert_null(sdpa_new(&on, &shape, 196000, why, sizeof why)); // a number a row takes 196,608
-    assert_string_equal(why, "no engine does with this scratch");
+    assert_string_equal(why, "no engine runs within this scratch");
 }
 
 int main(void)
