@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
@@ -201,15 +202,45 @@ static void a_key_has_one_writer_and_wakes_who_waits(void **state)
 struct waiter {
     struct link *link;
     struct progress_page *page;
+    pthread_t thread;
     char value[32];
     int rc;
+    struct err err;
 };
 
 static void *await_key(void *arg)
 {
     struct waiter *w = arg;
-    w->rc = link_kv_await(w->link, "slow/0", w->value, sizeof w->value, w->page, NULL);
+    w->rc = link_kv_await(w->link, "slow/0", w->value, sizeof w->value, w->page, &w->err);
     return NULL;
+}
+
+static void waiter_start(struct waiter *w)
+{
+    strcpy(w->value, "untouched");
+    assert_int_equal(pthread_create(&w->thread, NULL, await_key, w), 0);
+}
+
+// A wait that does not end fails the test instead of hanging it.
+static void waiter_join(struct waiter *w)
+{
+    struct timespec end = {.tv_sec = time(NULL) + 60};
+    assert_int_equal(pthread_timedjoin_np(w->thread, NULL, &end), 0);
+}
+
+// Returns once the waiter's page has moved so often: it is waiting, and has looked in vain before.
+static void waiter_see_beats(const struct waiter *w, int wanted)
+{
+    struct page_view now;
+    int beats = 0;
+    page_read(w->page, &now);
+    uint64_t last = now.heartbeat_ns;
+    for (int64_t end = soon(); beats < wanted && clock_mono_ns() < end; clock_sleep_ms(10)) {
+        page_read(w->page, &now);
+        beats += now.heartbeat_ns != last;
+        last = now.heartbeat_ns;
+    }
+    assert_int_equal(beats, wanted);
 }
 
 // However long another rank takes: the one that waits asks once, and its page goes on.
@@ -218,32 +249,73 @@ static void who_waits_for_a_key_without_an_end_shows_that_it_lives(void **state)
     (void)state;
     struct team t;
     struct page_view before, now;
-    int beats = 0;
     team_start(&t, 2, 0);
     struct waiter w = {.link = t.link[1], .page = t.page[1]};
-    pthread_t thread;
     page_read(w.page, &before);
-    uint64_t last = before.heartbeat_ns;
-    assert_int_equal(pthread_create(&thread, NULL, await_key, &w), 0);
-    for (int64_t end = soon(); clock_mono_ns() < end;) {
-        page_read(w.page, &now);
-        beats += now.heartbeat_ns != last;
-        last = now.heartbeat_ns;
-        if (beats == 2)
-            break;
-        clock_sleep_ms(10);
-    }
-    assert_int_equal(beats, 2);
+    waiter_start(&w);
+    waiter_see_beats(&w, 2);
+    page_read(w.page, &now);
     assert_int_equal(now.ops, before.ops); // or who waits would seem ahead of who measures
     assert_int_equal(link_kv_put(t.link[0], "slow/0", "measured", NULL), 0);
-    pthread_join(thread, NULL);
+    waiter_join(&w);
     assert_int_equal(w.rc, 0);
     assert_string_equal(w.value, "measured");
-    assert_int_equal(pthread_create(&thread, NULL, await_key, &w),
-                     0); // what is there is had at once
-    pthread_join(thread, NULL);
+    waiter_start(&w); // a value that is there is had at once
+    waiter_join(&w);
     assert_int_equal(w.rc, 0);
+    assert_string_equal(w.value, "measured");
     team_end(&t, 0);
+}
+
+// Rank 2 is to put the key and fails instead: the wait ends, and says which rank was lost and why.
+static void a_wait_for_a_key_without_an_end_ends_when_the_other_rank_is_lost(void **state)
+{
+    (void)state;
+    struct team t;
+    static struct waiter w; // outlives the test if the wait does not end
+    team_start(&t, 3, 0);
+    w = (struct waiter){.link = t.link[1], .page = t.page[1]};
+    waiter_start(&w);
+    waiter_see_beats(&w, 1);
+    link_close(t.link[2], RANK_EXIT_DEVICE, "the device fell off the bus");
+    t.link[2] = NULL;
+    waiter_join(&w);
+    assert_int_equal(w.rc, ERR_PEER);
+    assert_int_equal(w.err.code, ERR_PEER);
+    assert_non_null(strstr(w.err.text, "rank 2 on host here"));
+    assert_non_null(strstr(w.err.text, "the device fell off the bus"));
+    assert_string_equal(w.value, "untouched");
+    team_end(&t, RANK_EXIT_LOST);
+}
+
+static void a_wait_for_a_key_without_an_end_ends_when_the_leader_asks_to_stop(void **state)
+{
+    (void)state;
+    int sv[2];
+    struct frame_conn leader;
+    Weft__Rank__Frame *asked;
+    static struct waiter w; // outlives the test if the wait does not end
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+    frame_conn_init(&leader, sv[1]);
+    w = (struct waiter){0};
+    assert_int_equal(link_open(&(struct link_options){.fd = sv[0]}, &w.link, NULL), 0);
+    waiter_start(&w);
+    assert_int_equal(frame_recv_wait(&leader, &asked, soon(), NULL), 0);
+    assert_int_equal(asked->body_case, WEFT__RANK__FRAME__BODY_KV_GET);
+    weft__rank__frame__free_unpacked(asked, NULL);
+    FRAME_BODY(body, Stop, stop);
+    body.reason = frame_text("the host drains");
+    FRAME(f, STOP, stop, &body);
+    assert_int_equal(frame_send_wait(&leader, &f, soon(), NULL), 0);
+    waiter_join(&w);
+    assert_int_equal(w.rc, ERR_ABORTED);
+    assert_int_equal(w.err.code, ERR_ABORTED);
+    assert_non_null(strstr(w.err.text, "asked to stop while waiting for kv/slow/0"));
+    assert_string_equal(w.value, "untouched");
+    assert_true(link_stop_requested(w.link));
+    assert_null(link_lost(w.link)); // nobody is lost: this rank ends as one that was asked to
+    frame_conn_clear(&leader);
+    link_close(w.link, RANK_EXIT_DRAINED, "");
 }
 
 static void *barrier_later(void *arg)
@@ -604,6 +676,8 @@ int main(void)
         cmocka_unit_test(a_second_rank_1_and_another_epoch_are_refused),
         cmocka_unit_test(a_key_has_one_writer_and_wakes_who_waits),
         cmocka_unit_test(who_waits_for_a_key_without_an_end_shows_that_it_lives),
+        cmocka_unit_test(a_wait_for_a_key_without_an_end_ends_when_the_other_rank_is_lost),
+        cmocka_unit_test(a_wait_for_a_key_without_an_end_ends_when_the_leader_asks_to_stop),
         cmocka_unit_test(a_barrier_opens_when_all_came_and_names_who_is_missing),
         cmocka_unit_test(differing_plans_stop_the_attempt_before_its_first_step),
         cmocka_unit_test(a_failed_rank_is_named_to_all_with_its_reason),
