@@ -202,6 +202,32 @@ static void a_torn_last_row_is_left_out(void **state)
     assert_true(number(lines[5], "step") == 10);
 }
 
+// A model of many layers with many experts each tells the tokens of every one: such rows are long.
+static void a_resume_keeps_rows_of_many_numbers(void **state)
+{
+    (void)state;
+    enum { LAYERS = 61, EXPERTS = 256 };
+    static double tokens[LAYERS * EXPERTS];
+    struct row_part parts[LAYERS];
+    struct metrics *m;
+    struct stat before, after;
+    for (int i = 0; i < LAYERS; i++)
+        parts[i] = (struct row_part){"expert_tokens", EXPERTS};
+    for (int i = 0; i < LAYERS * EXPERTS; i++)
+        tokens[i] = 1000000 + i;
+    struct step_row row = {.tokens_per_s = -1, .parts = {LAYERS, parts, tokens}};
+    assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
+    for (row.step = 1; row.step <= 2; row.step++)
+        assert_int_equal(metrics_write(m, &row, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(stat(path, &before), 0);
+    assert_true(before.st_size > 2 * 8 * LAYERS * EXPERTS); // seven digits and a comma each
+    assert_int_equal(metrics_open(path, "r", 2, &m, NULL), 0);
+    metrics_close(m);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(after.st_size, before.st_size);
+}
+
 // The file may grow by half a row: that half must not stay, or it would be glued to the next row.
 static void a_row_that_does_not_fit_leaves_nothing_behind(void **state)
 {
@@ -352,6 +378,7 @@ int main(void)
         CASE(samples_stand_in_the_row_of_their_evaluation),
         CASE(what_is_not_finite_is_null_and_listed),
         CASE(a_resume_keeps_the_rows_up_to_the_restored_step),
+        CASE(a_resume_keeps_rows_of_many_numbers),
         CASE(a_torn_last_row_is_left_out),
         CASE(a_row_that_does_not_fit_leaves_nothing_behind),
         CASE(a_zombie_keeps_writing_to_the_old_file),

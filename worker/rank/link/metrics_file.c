@@ -28,8 +28,6 @@ struct metrics {
     struct json_out json;
 };
 
-enum { ROW_MAX_BYTES = 65536 };
-
 // Between two tries to put the file back, each of which copies all of it: each pause is twice as long
 // as the one before.
 #define FIRST_PAUSE_NS (1 * CLOCK_S)
@@ -57,7 +55,7 @@ static int make_file(const char *path)
 }
 
 // The step of a line of the old file; false when it is no whole row.
-static bool row_step(const char *line, size_t len, int64_t *step)
+static bool read_row_step(const char *line, size_t len, int64_t *step)
 {
     struct arena a;
     arena_init(&a);
@@ -82,7 +80,7 @@ static int copy_rows(const char *path, int64_t restored_step, int to, struct err
     int rc = 0;
     while ((n = getline(&line, &cap, f)) > 0) {
         int64_t step;
-        if (n >= ROW_MAX_BYTES || !row_step(line, (size_t)n, &step)) {
+        if (!read_row_step(line, (size_t)n, &step)) {
             log_warn("metrics", "%s: what follows step %lld is no row and is left out", path,
                      (long long)copied);
             break;
