@@ -15,7 +15,8 @@ static const char HEADER[] = "algorithms ";
 
 // ---- texts through the link's keys -------------------------------------------------------------
 
-// Puts a text under several keys, in pieces: a piece begins with '+' where another one follows.
+// Puts a text under several keys, in pieces. A piece begins with '+' where another one follows, the
+// last one with '.'.
 static int put_text(struct link *l, const char *name, int i, const char *text, struct err *e)
 {
     char key[KEY], value[BOARD_VALUE_MAX];
@@ -32,9 +33,8 @@ static int put_text(struct link *l, const char *name, int i, const char *text, s
     return rc;
 }
 
-// Waits as long as the rank that is to put the text lives: measuring takes its time, the more where
-// a switch asks for other algorithms than the library names. Should that rank hang, its page stands
-// still and its leader ends the attempt.
+// Appends to `to` the text that another rank puts. This waits as long as that rank lives, for
+// measuring takes its time. If it hangs, its page stands still and the leader ends the attempt.
 static int get_text(const struct algorithms_options *o, const char *name, int i, struct buf *to,
                     struct err *e)
 {
@@ -52,12 +52,14 @@ static int get_text(const struct algorithms_options *o, const char *name, int i,
 
 // ---- sections ----------------------------------------------------------------------------------
 
-static size_t measure_section(const char *text)
+// The length of the section that begins at `text`.
+static size_t get_section_length(const char *text)
 {
     const char *next = strstr(text, "\nalgorithms ");
     return next ? (size_t)(next + 1 - text) : strlen(text);
 }
 
+// The first section of a text, whatever stands before it; "" if there is none.
 static const char *find_section(const char *text)
 {
     const char *at =
@@ -71,27 +73,28 @@ static bool is_same_header(const char *a, const char *b)
     return n == strcspn(b, "\n") && !memcmp(a, b, n);
 }
 
-// A section takes the place of one of the same device model: it holds what that did.
+// Adds a section, in place of one for the same device model: it holds all that the other did.
 static void add_to_record(struct buf *record, const char *section)
 {
     struct buf all = {0};
-    for (const char *s = find_section(buf_str(record)); *s; s += measure_section(s))
+    for (const char *s = find_section(buf_str(record)); *s; s += get_section_length(s))
         if (!is_same_header(s, section))
-            buf_append(&all, s, measure_section(s));
+            buf_append(&all, s, get_section_length(s));
     buf_puts(&all, section);
     buf_reset(record);
     buf_puts(record, buf_str(&all));
     buf_clear(&all);
 }
 
-// Choices of another device are left alone. *own, may be null: what was taken.
+// Gives the backend all choices for a device like this one; others are passed over. Appends to `own`
+// (may be null) the sections that were taken.
 static int import_sections(const struct algorithms_options *o, const char *text, struct buf *own,
                            struct err *e)
 {
     int rc = 0;
-    for (const char *s = find_section(text); *s && !rc; s += measure_section(s)) {
+    for (const char *s = find_section(text); *s && !rc; s += get_section_length(s)) {
         struct buf one = {0};
-        buf_append(&one, s, measure_section(s));
+        buf_append(&one, s, get_section_length(s));
         rc = o->backend->choice->read(o->device, buf_str(&one), e);
         if (!rc && own)
             buf_puts(own, buf_str(&one));
@@ -104,47 +107,50 @@ static int import_sections(const struct algorithms_options *o, const char *text,
 
 // ---- who measures ------------------------------------------------------------------------------
 
-static void describe_owner(const struct algorithms_options *o, char out[BOARD_VALUE_MAX])
+static void describe_device(const struct algorithms_options *o, char out[BOARD_VALUE_MAX])
 {
     struct device_info info;
     o->backend->device.info(o->device, &info);
     snprintf(out, BOARD_VALUE_MAX, "%s, %s, %s", info.model, info.isa, info.libraries);
 }
 
-// Rank 0 hears from all what they have: "0\n4\n", the first of each device model of each stage.
-static int make_plan(const struct algorithms_options *o, struct buf *plan, struct err *e)
+// On rank 0: asks all ranks for their devices, and chooses the first rank of each device model in
+// each stage. The list is a rank a line: "0\n4\n".
+static int choose_measuring_ranks(const struct algorithms_options *o, struct buf *list,
+                                  struct err *e)
 {
-    char **owners = calloc((size_t)o->ranks, sizeof *owners);
-    int rc = owners ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
+    char **devices = calloc((size_t)o->ranks, sizeof *devices);
+    int rc = devices ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
     for (int r = 0; r < o->ranks && !rc; r++) {
         struct buf text = {0};
         rc = get_text(o, "device", r, &text, e);
-        owners[r] = strdup(buf_str(&text));
-        PRE(owners[r]);
+        devices[r] = strdup(buf_str(&text));
+        PRE(devices[r]);
         buf_clear(&text);
     }
     for (int s = 0; s < o->compiled->nstages && !rc; s++)
         for (int r = 0; r < o->ranks; r++) {
             bool known = compiled_stage(o->compiled, r) != s;
             for (int q = 0; q < r && !known; q++)
-                known = compiled_stage(o->compiled, q) == s && !strcmp(owners[q], owners[r]);
+                known = compiled_stage(o->compiled, q) == s && !strcmp(devices[q], devices[r]);
             if (!known)
-                buf_printf(plan, "%d\n", r);
+                buf_printf(list, "%d\n", r);
         }
-    for (int r = 0; owners && r < o->ranks; r++)
-        free(owners[r]);
-    free(owners);
-    return rc ? rc : put_text(o->link, "plan", 0, buf_str(plan), e);
+    for (int r = 0; devices && r < o->ranks; r++)
+        free(devices[r]);
+    free(devices);
+    return rc ? rc : put_text(o->link, "plan", 0, buf_str(list), e);
 }
 
-static int get_plan(const struct algorithms_options *o, struct buf *plan, struct err *e)
+static int agree_on_measuring_ranks(const struct algorithms_options *o, struct buf *list,
+                                    struct err *e)
 {
-    char owner[BOARD_VALUE_MAX];
-    describe_owner(o, owner);
-    int rc = put_text(o->link, "device", o->rank, owner, e);
+    char device[BOARD_VALUE_MAX];
+    describe_device(o, device);
+    int rc = put_text(o->link, "device", o->rank, device, e);
     if (rc)
         return rc;
-    return o->rank == 0 ? make_plan(o, plan, e) : get_text(o, "plan", 0, plan, e);
+    return o->rank == 0 ? choose_measuring_ranks(o, list, e) : get_text(o, "plan", 0, list, e);
 }
 
 // ---- agreeing ----------------------------------------------------------------------------------
@@ -157,10 +163,10 @@ static int measure_products(const struct algorithms_options *o, struct buf *text
 
 static int agree_with_ranks(const struct algorithms_options *o, struct buf *record, struct err *e)
 {
-    struct buf plan = {0};
+    struct buf list = {0};
     bool measured = false;
-    int rc = get_plan(o, &plan, e), i = 0;
-    for (const char *at = buf_str(&plan); *at && !rc; at = strchr(at, '\n') + 1, i++) {
+    int rc = agree_on_measuring_ranks(o, &list, e), i = 0;
+    for (const char *at = buf_str(&list); *at && !rc; at = strchr(at, '\n') + 1, i++) {
         struct buf text = {0};
         if (atoi(at) == o->rank) {
             measured = true;
@@ -176,7 +182,7 @@ static int agree_with_ranks(const struct algorithms_options *o, struct buf *reco
             add_to_record(record, buf_str(&text));
         buf_clear(&text);
     }
-    buf_clear(&plan);
+    buf_clear(&list);
     return rc || measured ? rc : exec_tune(o->exec, false, e);
 }
 
@@ -196,19 +202,19 @@ static int warn_of_changes(const struct algorithms_options *o, const char *befor
 
 int algorithms_agree(const struct algorithms_options *o, struct buf *record, struct err *e)
 {
-    struct buf own = {0}; // of the checkpoint's, what is this device's
+    struct buf own = {0}; // the checkpoint's choices for a device like this one
     if (!o->backend->choice)
         return 0;
     int rc = o->before ? import_sections(o, o->before, &own, e) : 0;
     if (rc)
-        err_wrap(e, "the checkpoint's algorithms");
+        err_wrap(e, "cannot use the algorithms that the checkpoint recorded");
     else
         rc = o->ranks == 1 ? measure_products(o, record, e) : agree_with_ranks(o, record, e);
     if (!rc)
         rc = warn_of_changes(o, buf_str(&own), e);
     if (!rc && o->before && *find_section(o->before) && !own.len)
-        log_warn("numerics", "the checkpoint's algorithms are another device's: from now on sums "
-                             "may round otherwise");
+        log_warn("numerics", "the checkpoint's algorithms were chosen on another device or with "
+                             "another library: from now on sums may round otherwise");
     buf_clear(&own);
     return rc;
 }

@@ -3,20 +3,21 @@
 // decide the last bits, so they are settled before step 0, are the same on all ranks whose devices
 // are alike, and are the same again after a restart. Inside worker/rank/train/ only.
 //
-// In each stage one rank of each device model measures and the others take its choices. Texts go
-// through the link's keys:
+// In each stage one rank of each device model measures, and the others take its choices. The ranks
+// that measure do so one after the other. Texts go through keys of the link, all of which begin with
+// "algorithms/":
 //
-//   device/R    what rank R's device and libraries are
-//   plan        from rank 0: the ranks that measure, one after the other
-//   text/I      what the I-th of them chose, with what those before it chose
+//   device/R    the names of rank R's device and libraries
+//   plan        from rank 0: the ranks that measure, in their order
+//   text/I      from the I-th of them: its choices, with those made before it
 //
-// A rank that measures knows what was chosen before it, so a product that two stages have is
-// computed by one algorithm. A text of another device model is not used, but goes into the record.
-// A rank that waits for one that measures does so without an end, and its page goes on; the page of
-// one that measures goes on from product to product.
+// A rank that measures has the choices made before it, so that a product which two stages compute is
+// computed by one algorithm. Choices for another device model are not used, but go into the record.
+// A rank waits for the one that measures without a deadline, and its page shows that it lives; the
+// page of the one that measures moves from product to product.
 //
-// The record of a checkpoint comes first; what of it is not available any more is logged as a
-// change of numerics.
+// What the restored checkpoint recorded comes before all measuring. If some of it is not available
+// any more, that is logged as a change of numerics.
 #pragma once
 #include "common/base/buf.h"
 #include "worker/rank/exec/exec.h"
@@ -25,14 +26,14 @@
 struct algorithms_options {
     const struct backend *backend; // borrowed, as is all below
     struct device *device;
-    struct exec *exec; // before anything of value lies in its memory
+    struct exec *exec; // its memory is written over: draw or restore the state afterwards
     const struct compiled *compiled;
     struct link *link;
-    struct progress_page *page; // says that a rank which waits lives; may be null
+    struct progress_page *page; // shows that a rank which waits lives; may be null
     int rank, ranks;
     const char *before; // the record of the checkpoint that is restored; null: none
 };
 
-// Appends the record: a section a device model, each beginning with its header line. Equal on all
-// ranks. Nothing on a backend without a choice.
+// Appends the record, which is the same on all ranks: a section for each device model, each
+// beginning with its header line. Appends nothing where the backend has no choice.
 int algorithms_agree(const struct algorithms_options *o, struct buf *record, struct err *e);

@@ -76,5 +76,5 @@ int32_t choice_token(const struct choice *c, const float *logits, int64_t n, int
         if (left < 0)
             return scratch[i];
     }
-    return best; // rounding left nothing over
+    return best; // u is so near 1 that rounding used up all of the weights
 }

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 struct choice {
-    double temperature; // 0: the most likely token, the smallest id of equals
-    int64_t top_k;      // 0: among all. Of equals the smaller ids belong to the most likely
+    double temperature; // 0: the most likely token; of equally likely ones the smallest id
+    int64_t top_k;      // draw among so many, 0: all; of equally likely ones smaller ids go first
     float u;            // [0, 1): the draw
 };
 

@@ -12,11 +12,11 @@ struct evaluation {
     struct dataset set;
     struct sampler_eval sampler;
     struct inputs inputs;
-    void *metrics;    // on the device
-    int64_t slots;    // of the metrics vector: the loss, then its parts
-    int64_t accuracy; // which slot that is; −1: the model has none
-    float *slot;      // of one batch
-    double *mean;     // of the last evaluation
+    void *metrics;    // the metrics vector on the device: the loss, then its parts
+    int64_t slots;    // of that vector
+    int64_t accuracy; // the slot of the accuracy; −1: the model has none
+    float *slot;      // the vector of one batch
+    double *mean;     // over all batches of the newest evaluation
 };
 
 // Opens the job's evaluation set. A zeroed struct may be closed.

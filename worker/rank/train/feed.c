@@ -16,27 +16,28 @@ struct feed {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     enum slot_state state[2];
-    uint64_t next; // step that feed_next will give
-    uint64_t *ids; // of one microbatch's part
+    uint64_t next; // the step whose batch feed_next() will give
+    uint64_t *ids; // of this rank's samples of one microbatch
     bool closing, running;
     struct err err; // why reading stopped
 };
 
-static size_t labels_at(const struct feed_options *o)
+// Labels follow the images, where the next i32 may lie.
+static size_t get_labels_offset(const struct dataset *set, size_t samples)
 {
-    return dataset_sample_bytes(o->set) * (size_t)o->local * (size_t)o->microbatches;
+    return (dataset_sample_bytes(set) * samples + 3) / 4 * 4;
 }
 
 size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local)
 {
     size_t samples = (size_t)local * (size_t)microbatches;
-    // Labels follow the images; a rank's images may end off a label's alignment.
-    return (dataset_sample_bytes(set) * samples + 3) / 4 * 4 + samples * dataset_label_bytes(set);
+    return get_labels_offset(set, samples) + samples * dataset_label_bytes(set);
 }
 
 static int32_t *find_labels(const struct feed_options *o, void *host)
 {
-    return (int32_t *)(void *)((char *)host + (labels_at(o) + 3) / 4 * 4);
+    size_t samples = (size_t)o->local * (size_t)o->microbatches;
+    return (int32_t *)(void *)((char *)host + get_labels_offset(o->set, samples));
 }
 
 static int read_step(struct feed *f, uint64_t step, void *host, struct err *e)
@@ -69,11 +70,11 @@ static void *feed_main(void *arg)
         int rc = read_step(f, step, f->o.host[slot], &e);
         pthread_mutex_lock(&f->lock);
         if (rc)
-            f->err = e; // the slot stays empty: earlier batches are still good
+            f->err = e; // the slot stays empty; batches read before are still given
         else
             f->state[slot] = SLOT_FULL;
         pthread_mutex_unlock(&f->lock);
-        pthread_cond_broadcast(&f->changed); // not under the lock, which a woken thread wants
+        pthread_cond_broadcast(&f->changed); // after unlocking: a woken thread wants the lock
         if (rc)
             break;
     }
@@ -97,7 +98,7 @@ int feed_open(const struct feed_options *o, struct feed **out, struct err *e)
     f->running = pthread_create(&f->thread, NULL, feed_main, f) == 0;
     if (!f->running) {
         feed_close(f);
-        return err_set(e, ERR_INTERNAL, "cannot start the data thread");
+        return err_set(e, ERR_INTERNAL, "cannot start the thread that reads the data");
     }
     *out = f;
     return 0;
@@ -126,8 +127,8 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     pthread_mutex_lock(&f->lock);
     if (f->next > f->o.first)
         f->state[slot ^ 1] = SLOT_EMPTY;
-    // The thread is signalled below only. While this slot is not full it still reads into it, so it
-    // does not wait for an empty one.
+    // Nothing wakes the reading thread until this returns. That is no deadlock: while this slot is
+    // not full the thread is reading into it, and waits for no slot.
     while (f->state[slot] != SLOT_FULL && !f->err.code)
         pthread_cond_wait(&f->changed, &f->lock);
     if (f->state[slot] == SLOT_FULL) {

@@ -2,8 +2,9 @@
 // The feed: reads this rank's samples one step ahead, on a thread of its own.
 // Inside worker/rank/train/ only.
 //
-// A batch lies as the program's input buffers want it: microbatch after microbatch, each this
-// rank's part of it. Two batches exist: the one the step loop has taken and the one being read.
+// A batch lies in memory as the program's input buffers want it: microbatch after microbatch, of
+// each the samples of this rank. There are two batches: one that the step loop has taken and one
+// that is being read.
 #pragma once
 #include "common/data/dataset.h"
 
@@ -20,10 +21,10 @@ struct feed_options {
     const void *ctx;
     int microbatches;
     int64_t microbatch;   // samples of a microbatch over all ranks
-    int64_t start, local; // of each microbatch: where this rank's part begins, and its samples;
-                          // none: a stage that reads no data
+    int64_t start, local; // of each microbatch this rank reads samples [start, start + local);
+                          // local is 0 in a stage that reads no data
     uint64_t first, end;  // steps [first, end)
-    void *host[2];        // borrowed staging, feed_bytes() each
+    void *host[2];        // borrowed staging memory, feed_bytes() each
 };
 
 struct batch {

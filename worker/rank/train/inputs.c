@@ -10,8 +10,8 @@ static int check_format(const struct array *a, int format, struct err *e)
     static const char *const names[] = {[JOB_DATA_IDX] = "idx", [JOB_DATA_NPY] = "npy"};
     if (strcmp(a->format, names[format]) == 0)
         return 0;
-    return err_set(e, ERR_DATA, "%s: byte 0: an %s file, the job says data.format: %s", a->path,
-                   a->format, names[format]);
+    return err_set(e, ERR_DATA, "%s: byte 0: this is an %s file, but the job says data.format: %s",
+                   a->path, a->format, names[format]);
 }
 
 static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
@@ -23,7 +23,7 @@ static int open_tokens(const struct job *job, const char *root, const struct job
                                  job->model.facts->seq, job->model.facts->vocab, e);
     arena_clear(&paths);
     if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
-        rc = e->code = ERR_DATA; // to the job, what is no file of tokens is bad data (exit 65)
+        rc = e->code = ERR_DATA; // a file that is missing or holds no tokens is bad data (exit 65)
     return rc;
 }
 
@@ -45,26 +45,26 @@ int inputs_open_set(const struct job *job, const char *root, const struct job_da
     }
     arena_clear(&paths);
     if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA; // to the job, data that is not there is bad data (exit 65)
+        rc = e->code = ERR_DATA; // a file that is missing is bad data (exit 65)
     return rc;
 }
 
 static int check_set(const struct dataset *set, const struct value *images, struct err *e)
 {
     if (set->seq)
-        return 0; // a sample's width follows the job's
+        return 0; // tokens are read with the model's seq: they fit
     if (set->dtype != images->dtype)
-        return err_set(e, ERR_DATA, "%s: the images are %s, the job says data.dtype: %s",
+        return err_set(e, ERR_DATA, "%s: the images are %s, but the job says data.dtype: %s",
                        set->images.path, dtype_name(set->dtype), dtype_name(images->dtype));
     if ((int64_t)set->features != images->shape.dim[1])
-        return err_set(e, ERR_DATA, "%s: an image has %llu values, the job says model.inputs: %lld",
-                       set->images.path, (unsigned long long)set->features,
-                       (long long)images->shape.dim[1]);
+        return err_set(
+            e, ERR_DATA, "%s: an image has %llu values, but the job says model.inputs: %lld",
+            set->images.path, (unsigned long long)set->features, (long long)images->shape.dim[1]);
     return 0;
 }
 
-// Where a program's input comes from, by its name. A sample of tokens has one more than the model
-// reads: its targets begin with the second.
+// Where a program's input comes from, by its name. A sample of tokens has one token more than the
+// model reads: targets skip the first.
 static const struct input_kind {
     const char *name;
     enum input_source source;
@@ -94,7 +94,7 @@ static int make_positions(struct inputs *in, const struct zigzag *z, struct err 
     return 0;
 }
 
-static int input_add(struct inputs *in, const struct exec_options *o, const struct program *p,
+static int add_input(struct inputs *in, const struct exec_options *o, const struct program *p,
                      const struct buffer *b, const struct dataset *set, struct err *e)
 {
     const struct value *v = &p->graph->values[b->value];
@@ -132,11 +132,17 @@ static int input_add(struct inputs *in, const struct exec_options *o, const stru
 
 typedef int (*put_fn)(const struct inputs *in, void *to, const void *from, size_t bytes,
                       struct err *e);
-enum { PACKED = 256 }; // alignment of an input among the packed ones
+enum { PACKED_ALIGN = 256 };
 
-static size_t input_bytes(const struct inputs *in, const struct input *i)
+static size_t get_input_bytes(const struct inputs *in, const struct input *i)
 {
     return (size_t)(in->microbatches * i->rows * i->columns) * i->elem;
+}
+
+// The same, rounded up to where the next packed input begins.
+static size_t get_packed_bytes(const struct inputs *in, const struct input *i)
+{
+    return (get_input_bytes(in, i) + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
 }
 
 static int open_packed(struct inputs *in, struct err *e)
@@ -146,7 +152,7 @@ static int open_packed(struct inputs *in, struct err *e)
     int rc = 0;
     in->backend->device.info(in->device, &info);
     for (int k = 0; k < in->n; k++)
-        bytes += (input_bytes(in, &in->input[k]) + PACKED - 1) / PACKED * PACKED;
+        bytes += get_packed_bytes(in, &in->input[k]);
     for (int i = 0; i < 2 && !info.shares_host && bytes && !rc; i++) {
         void *host = NULL;
         rc = in->backend->memory.host_alloc(in->device, bytes, &host, e);
@@ -171,12 +177,12 @@ int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
         if (p->buffers[b].source != VALUE_INPUT)
             continue;
         in->microbatch = p->graph->values[p->buffers[b].value].shape.dim[0];
-        rc = input_add(in, o, p, &p->buffers[b], set, e);
+        rc = add_input(in, o, p, &p->buffers[b], set, e);
     }
     if (rc)
         return rc;
     if (!in->n)
-        in->start = in->local = 0; // a stage in the middle may read nothing
+        in->start = in->local = 0; // a stage without inputs reads nothing
     size_t bytes = feed_bytes(set, in->microbatches, in->local);
     for (int i = 0; i < 2 && !rc; i++)
         rc = o->backend->memory.host_alloc(o->device, bytes ? bytes : 1, &in->host[i], e);
@@ -212,7 +218,7 @@ int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, cons
                      out, e);
 }
 
-// A sample's part: the runs of columns that follow each other in the data too.
+// Copies the columns of one sample: as many at once as follow each other in the sample too.
 static int put_row(const struct inputs *in, const struct input *i, const char *from, char *to,
                    put_fn put, struct err *e)
 {
@@ -227,7 +233,7 @@ static int put_row(const struct inputs *in, const struct input *i, const char *f
     return rc;
 }
 
-// Whole samples of one run of rows go in one copy, parts of samples row by row.
+// Copies the rows of one microbatch: whole samples all at once, parts of samples one by one.
 static int put_rows(const struct inputs *in, const struct input *i, const char *from, char *to,
                     put_fn put, struct err *e)
 {
@@ -240,7 +246,7 @@ static int put_rows(const struct inputs *in, const struct input *i, const char *
     return rc;
 }
 
-// Copies one input: all its microbatches, which are neighbours.
+// Copies one input: its microbatches, which lie one after the other.
 static int put_input(const struct inputs *in, const struct input *i, const struct batch *b,
                      char *to, put_fn put, struct err *e)
 {
@@ -276,11 +282,10 @@ static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
     int rc = 0;
     for (int k = 0; k < in->n && !rc; k++) {
         const struct input *i = &in->input[k];
-        size_t bytes = input_bytes(in, i);
         rc = put_input(in, i, b, at, put_on_host, e);
         if (!rc)
-            rc = put_on_device(in, i->device, at, bytes, e);
-        at += (bytes + PACKED - 1) / PACKED * PACKED;
+            rc = put_on_device(in, i->device, at, get_input_bytes(in, i), e);
+        at += get_packed_bytes(in, i);
     }
     return rc;
 }

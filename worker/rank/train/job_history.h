@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was changed in a job while its training went on, as the manifests of its checkpoints tell it.
-// The checkpoint that a run restores says which changes there were before, and which job made it.
+// The changes that were made to a job's file between its attempts. A checkpoint's manifest holds the
+// changes made before it, and the job that made it; what differs from the job now is one more.
 // Inside worker/rank/train/ only.
 #pragma once
 #include "common/base/arena.h"
@@ -12,7 +12,8 @@ struct job_history {
     int n;
 };
 
-// The history of the restored checkpoint, and one more change when this job is not the one that made
-// it. A manifest of an older weft does not hold its job: then nothing is known of that change.
+// Reads the history of the restored checkpoint, and adds a change if this job (its hash is `hash`) is
+// not the one that made it. A manifest of an older weft does not hold its job: then that change is
+// not known, and not added.
 void job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
                       const struct job *now, const char *hash);

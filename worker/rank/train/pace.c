@@ -4,12 +4,12 @@
 
 #include <math.h>
 
-#define LATE_MS    10000.0
-#define LATE_STEPS 16.0 // at least
+#define RECENT_MS    10000.0
+#define RECENT_STEPS 16.0 // at least
 
 double pace_add(struct pace *p, double ms)
 {
-    double keep = exp(-fmin(ms / LATE_MS, 1 / LATE_STEPS));
+    double keep = exp(-fmin(ms / RECENT_MS, 1 / RECENT_STEPS));
     p->steps = keep * p->steps + 1;
     p->ms = keep * p->ms + ms;
     return p->ms / p->steps;

@@ -55,8 +55,8 @@ void sampling_close(struct sampling *s)
     arena_clear(&s->arena);
 }
 
-// The windows of this rank's rows; rows beyond the samples repeat the first. What stands behind the
-// last token is masked: the positions there come later.
+// Queues the windows of this rank's rows. Rows beyond the samples repeat the first one. The zeros
+// after a window's last token change nothing: the causal mask hides later positions.
 static int put_windows(struct sampling *s, struct err *e)
 {
     int64_t seq = s->job->model.facts->seq, have = s->nprompt + s->done;
@@ -72,7 +72,7 @@ static int put_windows(struct sampling *s, struct err *e)
     return inputs_put(&s->inputs, &(struct batch){.images = window, .labels = s->last}, e);
 }
 
-// False where a logit is no number.
+// Adds a token to each sample; false if a logit is not finite.
 static bool choose_tokens(struct sampling *s)
 {
     const struct job *job = s->job;

@@ -21,8 +21,8 @@
 #include "worker/rank/train/trainer.h"
 
 enum { NONFINITE_MAX = 10 };
-#define SAY_NS   (10 * CLOCK_S)
-#define AGREE_NS (5 * CLOCK_S) // to end together; one that does not come is no reason to stay
+#define LOG_NS   (10 * CLOCK_S) // between two lines of the log that say where the run stands
+#define AGREE_NS (5 * CLOCK_S)  // how long a rank that is about to fail waits for the others
 
 // ---- one step ----------------------------------------------------------------------------------
 
@@ -33,7 +33,7 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
     hyper_at(t->job, step, w->hyper);
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
-    w->step = (int32_t)(uint32_t)step; // a word of the counter
+    w->step = (int32_t)(uint32_t)step; // one word of the random numbers' counter
     int rc = b->stream.copy(q, t->control, w->control, sizeof w->control, e);
     if (!rc && t->hyper) // a stage of nothing but frozen parameters has no update
         rc = b->stream.copy(q, t->hyper, w->hyper, sizeof w->hyper, e);
@@ -44,7 +44,8 @@ static int queue_batch(struct trainer *t, int64_t step, struct in_flight *f, str
 {
     const struct backend *b = t->exec_options.backend;
     struct batch batch;
-    int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e); // feed_next gives that batch back
+    // feed_next() lets the feed read over the batch of the step before: its copy must be over.
+    int rc = b->event.sync(t->flight[(step + 1) & 1].fed, e);
     if (!rc)
         rc = feed_next(t->feed, &batch, e);
     if (!rc)
@@ -67,9 +68,9 @@ static int queue_metrics(struct trainer *t, struct in_flight *f, struct err *e)
     return rc;
 }
 
-// Queues all of a step. The memory of the step before last is free, since its metrics were looked
-// at. The batch is copied while the step before may still run; only collectives of the host wait
-// for the device here.
+// Queues all of a step. What `f` holds is of the step before last, whose metrics were looked at, so
+// it may be written over. The step before may still run; only collectives that the host carries make
+// this wait for the device.
 static int queue_step(struct trainer *t, int64_t step, struct in_flight *f, struct err *e)
 {
     f->begun_ns = clock_mono_ns();
@@ -89,8 +90,8 @@ static void set_row_time(struct trainer *t, struct step_row *row, int64_t ns)
     row->samples_per_s = (double)t->job->data.batch * 1000 / row->step_ms;
 }
 
-// Waits until a step's metrics have come. On a device that runs behind its queue a step lasts from
-// the end of the one before to its own end, if it was queued by then.
+// Waits until a step's metrics have come. A step that the device finished only after it was queued
+// lasted from the end of the step before it, or from when it was queued if that was later.
 static int wait_for_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = t->exec_options.backend->event.sync(f->done, e);
@@ -117,8 +118,8 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
-// A file that cannot be written costs rows, never the run. One line of the log says when that
-// begins, one when it ends.
+// Rows that cannot be written are lost; the run goes on. One line of the log says when that begins,
+// one when it ends.
 static void write_row(struct trainer *t, const struct step_row *row)
 {
     struct err e = {0};
@@ -138,11 +139,11 @@ static void write_row(struct trainer *t, const struct step_row *row)
 static void log_row(struct trainer *t, const struct step_row *r)
 {
     int64_t now = clock_mono_ns();
-    bool due = !t->said_ns || r->evaluated || r->step == r->steps || now - t->said_ns >= SAY_NS;
+    bool due = !t->logged_ns || r->evaluated || r->step == r->steps || now - t->logged_ns >= LOG_NS;
     char eval[80] = "", speed[40];
     if (!due || t->assignment->rank != 0)
         return;
-    t->said_ns = now;
+    t->logged_ns = now;
     if (r->evaluated && isnan(r->eval_accuracy))
         snprintf(eval, sizeof eval, ", eval loss %.4g", r->eval_loss);
     else if (r->evaluated)
@@ -169,7 +170,8 @@ static void report_row(struct trainer *t, struct in_flight *f)
         write_row(t, &f->row);
 }
 
-// Looks at a finished step's metrics: the same numbers on every rank, so all decide alike.
+// Waits for a step's metrics and acts on them. They are the same numbers on every rank, so all ranks
+// decide alike.
 static int look_at_metrics(struct trainer *t, struct in_flight *f, struct err *e)
 {
     const float *m = f->words->metrics;
@@ -188,8 +190,8 @@ static int look_at_metrics(struct trainer *t, struct in_flight *f, struct err *e
                  (long long)f->row.step);
     if (++t->nonfinite < NONFINITE_MAX)
         return 0;
-    // All ranks come to this at the same step: one that left before the rest would be a lost peer
-    // to them.
+    // All ranks come here at the same step. They wait for each other, because one that ended before
+    // the rest would be a lost peer to them.
     (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
     return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
                    NONFINITE_MAX, (long long)f->row.step);
@@ -200,15 +202,15 @@ static bool is_due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-// Lines of the log are short: a long text becomes several, its line breaks are written as \n.
+// Lines of the log are short: a long text becomes several lines, and its line breaks become \n.
 static void log_sample(const char *prompt, const char *text)
 {
     enum { PIECE = 1000 };
     struct buf whole = {0}, line = {0};
     buf_printf(&whole, "%s%s", prompt, text);
     for (const char *s = buf_str(&whole); *s; s++) {
-        bool begins = ((unsigned char)*s & 0xc0) != 0x80; // a character of UTF-8
-        if (line.len >= PIECE && begins) {
+        bool begins_character = ((unsigned char)*s & 0xc0) != 0x80; // of UTF-8
+        if (line.len >= PIECE && begins_character) {
             log_info("sample", "%s", buf_str(&line));
             buf_reset(&line);
         }
@@ -222,7 +224,7 @@ static void log_sample(const char *prompt, const char *text)
     buf_clear(&whole);
 }
 
-// The texts are the trainer's until the next evaluation: the row is sent before that.
+// The row borrows the trainer's texts, which the next evaluation changes; it is sent before that.
 static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
 {
     int rc = sampling_run(&t->sampling, e);
@@ -237,7 +239,7 @@ static int take_samples(struct trainer *t, struct in_flight *f, struct err *e)
             log_sample(t->job->eval.sample.prompt, t->sample_text[k]);
     }
     if (t->assignment->rank == 0 && t->sampling.done < wanted)
-        log_warn("sample", "ends after %lld of %lld tokens: the logits are not finite",
+        log_warn("sample", "each sample ends after %lld of %lld tokens: the logits are not finite",
                  (long long)t->sampling.done, (long long)wanted);
     f->row.nsamples = (int)count;
     f->row.samples = t->sample_text;
@@ -273,13 +275,14 @@ static int begin_save(struct trainer *t, int64_t done, struct err *e)
     return rc;
 }
 
-// Opens a checkpoint where one is due. Every rank comes to the same answer: no_save is the sum of
-// step n−1, and what opened at the end of step n−1 is known to all.
+// Opens a checkpoint where one is due and the one before is done. Every rank comes to the same
+// answer: no_save is a sum over the ranks. It is as old as the control word of step n−1, so a save
+// that was opened at the end of step n−1 is not in it; but every rank knows of that one.
 static int save_if_due(struct trainer *t, int64_t done, struct err *e)
 {
     if (!is_due(t->job->checkpoint.every, done))
         return 0;
-    // A save that is not async was waited for by all ranks, so that none is open.
+    // Where saves are not async all ranks have waited for the one before, so none is open.
     bool too_soon = t->job->checkpoint.async && saver_opened_at(t->saver) == done - 1;
     if (t->no_save || too_soon) {
         if (t->assignment->rank == 0)
@@ -289,9 +292,9 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
                      (long long)++t->saves_skipped);
         return 0;
     }
-    // A run that resumes from this checkpoint does not see the step again: its row goes out first.
-    // Where the device is behind the row may wait: nothing of the save is written before
-    // saver_poll(), and that comes after look_at_metrics().
+    // A run that resumes from this checkpoint does not run the step again, so the step's row must be
+    // out before the save is written. Where the device is behind that is so without waiting here: an
+    // async save is written after saver_poll(), which follows look_at_metrics().
     struct in_flight *f = &t->flight[(done - 1) & 1];
     if (!f->behind || !t->job->checkpoint.async) {
         int rc = wait_for_metrics(t, f, e);
@@ -315,7 +318,7 @@ static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
     page_state(t->assignment->page, RANK_RUNNING);
     for (int64_t n = first; n < steps; n++) {
         struct in_flight *f = &t->flight[n & 1];
-        const char *lost = link_lost(t->link); // with no peers there is no world to be aborted
+        const char *lost = link_lost(t->link); // a rank without peers has no world to abort
         log_step(n + 1);
         if (lost)
             return err_set(e, ERR_PEER, "%s", lost);
@@ -341,7 +344,8 @@ static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
     return 0;
 }
 
-static void train_ids(const void *ctx, uint64_t step, uint64_t first, size_t count, uint64_t *out)
+static void pick_samples(const void *ctx, uint64_t step, uint64_t first, size_t count,
+                         uint64_t *out)
 {
     sampler_ids(ctx, step, first, count, out);
 }
@@ -367,7 +371,7 @@ int train_run(const struct assignment *a, struct link *l, enum train_end *end, s
     page_state(a->page, RANK_STARTING);
     int rc = trainer_open(&t, e);
     if (!rc && a->restore_step < a->job->train.steps)
-        rc = inputs_feed(&t.inputs, &t.set, train_ids, &t.sampler, (uint64_t)a->restore_step,
+        rc = inputs_feed(&t.inputs, &t.set, pick_samples, &t.sampler, (uint64_t)a->restore_step,
                          (uint64_t)a->job->train.steps, &t.feed, e);
     if (!rc)
         rc = run_steps(&t, end, e);

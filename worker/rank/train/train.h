@@ -15,6 +15,6 @@ enum train_end {
     TRAIN_DRAINED,  // asked to stop: all ranks stopped at one step and saved
 };
 
-// Assignment and link are borrowed. On an error the world is closed (or aborted) and threads
-// joined; the code picks the exit code (rank_exit_code).
+// Assignment and link are borrowed. After an error the world is closed (or aborted) and all threads
+// are joined; the exit code follows from the error's code (rank_exit_code).
 int train_run(const struct assignment *a, struct link *l, enum train_end *end, struct err *e);

@@ -17,35 +17,37 @@
 #include "common/job/threads.h"
 #include "worker/rank/train/algorithms.h"
 
-// The leader names a hang after hang_after. A collective gives up by itself after this many times
-// as long, and no sooner than COLLECTIVE_NS: that is for a leader that hangs. A peer may be at work
-// for longer than hang_after before it comes to the collective.
+// The leader ends an attempt of which a rank has made no progress for hang_after. In case the leader
+// itself hangs, a collective gives up too: after HANGS times hang_after, and no sooner than
+// COLLECTIVE_NS, since a peer may well compute for longer than hang_after before it comes to it.
 enum { HANGS = 10 };
 #define COLLECTIVE_NS (300 * CLOCK_S)
-#define START_NS      (120 * CLOCK_S)
-#define LOST_NS       (12 * CLOCK_S) // the ends of all ranks take less
+#define START_NS      (120 * CLOCK_S) // for the ranks to connect, and again to agree on the plan
+#define LOST_NS       (12 * CLOCK_S)  // longer than a rank takes to end by itself
 
 static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
     int rc = model_compile(t->job, &t->arena, &t->compiled, &dump, e);
-    if (rc == ERR_INTERNAL && dump.len) // ours to mend; what is the user's is told by the error
+    if (rc == ERR_INTERNAL && dump.len) // a bug of weft: whoever mends it needs the program
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
     t->exec_options.compiled = &t->compiled;
     if (!rc && mesh_ranks(&t->compiled.mesh) != t->assignment->ranks)
-        return err_set(e, ERR_INVALID, "the mesh has %d devices, %d ranks were started",
+        return err_set(e, ERR_INVALID, "the job's mesh has %d devices, but %d ranks were started",
                        mesh_ranks(&t->compiled.mesh), t->assignment->ranks);
     return rc;
 }
 
-// Checked before the arena is touched: a machine without that much memory would kill some process
-// of its choice.
+// Refuses a plan that needs more memory than there is, before the arena is touched: touching it would
+// make the kernel kill some process of its own choice.
 static int check_fits(const struct trainer *t, struct err *e)
 {
     struct device_info info;
     t->exec_options.backend->device.info(t->device, &info);
-    uint64_t need = 0; // of the ranks that share the memory; those of other hosts are not known
+    // The ranks that share this memory. With several hosts it is not known which ones do, so only
+    // this rank is counted.
+    uint64_t need = 0;
     int sharers = 0;
     for (int r = 0; r < t->assignment->ranks; r++)
         if (r == t->assignment->rank || (info.shares_host && !t->assignment->listen)) {
@@ -55,15 +57,15 @@ static int check_fits(const struct trainer *t, struct err *e)
     if (need <= info.memory)
         return 0;
     return err_set(e, ERR_INVALID,
-                   "the plan needs %.1f GiB of device memory on this %s, there are %.1f GiB: `weft "
-                   "plan --device here:memory=%lluMiB` tells what would make it fit",
+                   "the plan needs %.1f GiB of device memory, but this %s has %.1f GiB: `weft plan "
+                   "--device here:memory=%lluMiB` tells what would make it fit",
                    (double)need / 0x1p30, info.shares_host ? "host" : "device",
                    (double)info.memory / 0x1p30,
                    (unsigned long long)((info.memory >> 20) / (uint64_t)sharers));
 }
 
-// Ranks that were given no device take one after the other; with more ranks than devices they
-// share.
+// Ranks that were assigned no device take the host's in turn; with more ranks than devices they
+// share them.
 static int choose_device(struct trainer *t, struct err *e)
 {
     const struct assignment *a = t->assignment;
@@ -83,7 +85,7 @@ static int open_device(struct trainer *t, struct err *e)
     rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
-    char cache[4200]; // for what may be thrown away: measurements that can be made again
+    char cache[4200]; // for timings, which can be made again
     bool cached = !folder_find_home("XDG_CACHE_HOME", ".cache", "weft", cache, sizeof cache, NULL);
     struct device_options o = {.ordinal = t->ordinal,
                                .threads = threads_of(t->job),
@@ -101,20 +103,20 @@ static int open_device(struct trainer *t, struct err *e)
 
 // ---- the end of the attempt ----
 
-// The process must end, but its main thread waits for a device that has stopped. No call of the
-// driver returns then, and nothing wakes that thread. Nothing is cleared: that would wait for the
-// device as well.
+// The process must end, but its main thread waits for a device that has stopped: no call of the
+// driver returns, and nothing wakes that thread. Nothing is cleared here, because that would wait
+// for the device as well.
 static void *end_without_device(void *why)
 {
     clock_sleep_ms(LOST_NS / CLOCK_MS);
-    log_error("rank",
-              "the device does not answer and cannot be closed, the process ends all the same: %s",
+    log_error("rank", "the device does not answer, so the process ends without closing it: %s",
               (char *)why);
     _exit(RANK_EXIT_LOST);
 }
 
-// Ends the process, saying why, unless it has ended by itself by then. The first call counts.
-static void give_up_later(const char *why)
+// Ends the process after LOST_NS, and logs why, unless it has ended by itself before. Calls after the
+// first do nothing.
+static void end_process_later(const char *why)
 {
     static atomic_flag begun = ATOMIC_FLAG_INIT;
     static char kept[400];
@@ -126,7 +128,7 @@ static void give_up_later(const char *why)
         pthread_detach(thread);
 }
 
-// Any thread: the attempt is over, so nothing may wait on it any more.
+// The attempt is over: ends whatever waits for other ranks or the leader. Runs on any thread.
 static void on_lost(void *ctx, const char *why)
 {
     struct trainer *t = ctx;
@@ -136,10 +138,11 @@ static void on_lost(void *ctx, const char *why)
     if (saver)
         saver_lost(saver, why);
     if (t->runs_alone) // nothing wakes a thread that waits for a stopped device
-        give_up_later(why);
+        end_process_later(why);
 }
 
-// A rank that was asked to stop before may never come, so it is not waited for.
+// Whether to give up connecting to the peers. Once a stop was requested some of them may have ended
+// already, and would be waited for in vain.
 static bool is_over(void *link)
 {
     return link_lost(link) || link_stop_requested(link);
@@ -169,7 +172,7 @@ static int open_world(struct trainer *t, struct err *e)
     memcpy(o.key, a->key, sizeof o.key);
     int rc = world_open(&o, &t->exec_options.world, e);
     if (rc && !link_lost(t->link) && link_stop_requested(t->link))
-        rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks met");
+        rc = err_set(e, ERR_ABORTED, "asked to stop while the ranks connected to each other");
     return rc;
 }
 
@@ -198,7 +201,10 @@ static int open_data(struct trainer *t, struct err *e)
     if (!rc && t->samples)
         rc = open_sampling(t, e);
     if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.sampler.left_out)
-        log_info("data", "evaluations leave out the last %llu samples: they fill no batch",
+        log_info("data",
+                 "an evaluation runs %llu batches of %llu: the last %llu samples are not used",
+                 (unsigned long long)t->evaluation.sampler.batches,
+                 (unsigned long long)t->evaluation.sampler.batch,
                  (unsigned long long)t->evaluation.sampler.left_out);
     return rc;
 }
@@ -260,7 +266,8 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
 {
     struct store_entry which;
     if (!store_entry_parse(t->assignment->restore, &which))
-        return err_set(e, ERR_INTERNAL, "'%s' is no checkpoint's name", t->assignment->restore);
+        return err_set(e, ERR_INTERNAL, "'%s' is not the name of a checkpoint",
+                       t->assignment->restore);
     int rc = store_open_beneath(store, t->assignment->checkpoint_root, t->assignment->store, e);
     return rc ? rc : load_open(load, store, which.epoch, which.step, e);
 }
@@ -301,8 +308,8 @@ static int restore_state(struct trainer *t, struct err *e)
     return rc;
 }
 
-// The algorithms that the checkpoint to be restored recorded, the arena's. Null: none, or none that
-// may be used, since they were chosen where other bits were allowed.
+// The algorithms that are recorded in the checkpoint to be restored, in the arena. *out stays null
+// where that run and this one differ in being deterministic: what one chose is not for the other.
 static int read_algorithms(struct trainer *t, const char **out, struct err *e)
 {
     struct store store = {0};
@@ -332,8 +339,8 @@ static int open_algorithms(struct trainer *t, struct err *e)
     return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
 }
 
-// The plan's hash, and that of the algorithms where there is a choice: all ranks must have the
-// same.
+// The hash on which all ranks must agree: the plan's, followed by that of the algorithms where there
+// is a choice.
 static void format_hash(const struct trainer *t, char *out, size_t size)
 {
     snprintf(out, size, "%s", t->compiled.hash);
@@ -368,7 +375,7 @@ static int open_saver(struct trainer *t, struct err *e)
     if (rc)
         return rc;
     t->saver = saver;
-    // From here on a lost leader ends what waits; if it is lost already, at once.
+    // From here on the loss of the leader ends whatever waits; if it is lost already, soon.
     link_on_lost(t->link, on_lost, t);
     return 0;
 }

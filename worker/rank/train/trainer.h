@@ -29,8 +29,8 @@ struct in_flight {
     struct event *fed;  // the batch was copied: the feed may have its memory back
     struct event *done; // the metrics are in `words`
     bool reported;      // the row was sent
-    bool behind;        // the device had not come to its end when it was queued
-    int64_t begun_ns;
+    bool behind;        // the device was still at the step when all of it had been queued
+    int64_t begun_ns;   // when the host began to queue it
 };
 
 struct trainer {
@@ -40,9 +40,9 @@ struct trainer {
     struct arena arena;
     struct compiled compiled;
     struct device *device;
-    int ordinal;                      // which of this host's it is
+    int ordinal;                      // which of this host's devices it is
     bool runs_alone;                  // it works through a queue: the host can only wait for it
-    struct exec_options exec_options; // backend, device, world: one place
+    struct exec_options exec_options; // backend, device and world are kept here only
     struct exec *exec;
     struct state state;
     struct dataset set;
@@ -54,26 +54,26 @@ struct trainer {
     struct job_history history; // until now; the arena's
     struct buf algorithms;      // as agreed; empty where there is no choice
     struct buf *texts;          // the samples of the newest evaluation
-    int64_t said_ns;            // when the log last said where it stands
     const char **sample_text;   // the same, as the metrics row takes them
+    int64_t logged_ns;          // when the log last said where the run stands
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
     void *hyper, *control, *metrics_device;
     int64_t metrics_slots;
-    struct row_part *parts;      // the metrics of a step behind METRIC_PARTS
-    struct row_part *eval_parts; // the metrics of an evaluation behind its loss
+    struct row_part *parts;      // what a step's metrics hold from METRIC_PARTS on
+    struct row_part *eval_parts; // what an evaluation's metrics hold after the loss
     int nparts, neval_parts;
     void *step; // null: the program draws no random numbers
     struct in_flight flight[2];
     struct pace pace;
     int64_t ended_ns;   // when the newest step that ended was seen to have ended
-    int nonfinite;      // in a row
+    int nonfinite;      // steps in a row whose loss or gradient was not finite
     bool stop, no_save; // of the newest control word looked at
     int64_t saves_skipped, rows_lost;
 };
 
 // `t` has its assignment, job and link, all else is zero. Opens the rest, restores or draws the
-// state, and waits until all ranks have agreed on their plans. After an error it is to be closed.
+// state, and waits until all ranks have agreed on their plans. Close it after an error too.
 int trainer_open(struct trainer *t, struct err *e);
 void trainer_close(struct trainer *t);
