@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside worker/rank/link/ only. The leader's answers to this rank's questions, kept until the link
-// closes: an answer that came before anyone waited for it is there, and who asks twice gets the
-// same.
+// closes: an answer may come before anyone waits for it, and a question that is asked again has the
+// same answer.
 #pragma once
 #include <stdint.h>
 
@@ -17,7 +17,7 @@ struct answer_key {
 struct answer {
     struct list link;
     struct answer_key key;
-    char *name, *value, *failed; // failed is "" when it went well
+    char *name, *value, *failed; // failed: "", or why the question has no good answer
 };
 
 void answers_add(struct list *l, const struct answer_key *key, const char *value,

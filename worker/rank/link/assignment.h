@@ -23,22 +23,22 @@ struct assignment {
     struct job *job;      // parsed from it
     const char *job_hash; // job_hash() of it as text
     char job_id[ID_LEN], cluster_id[ID_LEN];
-    char attempt_id[ID_LEN]; // random: what the epoch's fence file holds
-    char run_id[ID_LEN];     // of the metrics; the same in every attempt of a job
+    char attempt_id[ID_LEN]; // random; the epoch's fence file holds it
+    char run_id[ID_LEN];     // stands in each row of metrics; the same in every attempt of a job
     uint64_t epoch;
     int rank, ranks;
-    int device;            // which of this host's of the job's kind; −1: by the rank's number
+    int device;            // number among this host's devices of the job's kind; −1: not assigned
     unsigned char key[32]; // proves membership to TCP peers (world_options.key)
     const char *store;     // the job's checkpoint folder ("ckpt/NAME-<id8>"), absolute; it exists
     const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
     int64_t restore_step;  // 0 for a fresh start
     int64_t hang_after_ns;
-    const char *data_root, *checkpoint_root; // null, or what all of the job's paths lie beneath
+    const char *data_root, *checkpoint_root; // folders that hold all of the job's files; null: any
     const char *metrics; // path of metrics.jsonl; null unless this rank writes it (rank 0)
     // of this process
     const char *host;   // ranks with the same text share memory
-    const char *listen; // may be assigned too: TCP address for other hosts' ranks, port 0; null:
-                        // all on one host
-    const char *socket_dir;     // 0700, on this host, ours alone
-    struct progress_page *page; // ours
+    const char *listen; // TCP address for ranks of other hosts, port 0; null: all are on one host.
+                        // Taken from Assign unless this process was given its own
+    const char *socket_dir;     // 0700, on this host, for ranks of this attempt only
+    struct progress_page *page; // this rank's
 };

@@ -20,16 +20,16 @@ struct metrics {
     int fd;
     off_t end;        // of the last whole row
     bool away;        // somebody removed the file, and it could not be put back yet
-    int64_t again_ns; // while it is away: when to try next
-    int64_t pause_ns; // and how long to wait after that
+    int64_t again_ns; // while it is away: when to try next to put it back
+    int64_t pause_ns; // while it is away: how long to wait after that
     char path[4096];
     char run_id[64];
     struct buf line;
     struct json_out json;
 };
 
-// Between two tries to put the file back, each of which copies all of it: each pause is twice as long
-// as the one before.
+// The pause between two tries to put the file back, each of which copies all of it. Each pause is
+// twice as long as the one before.
 #define FIRST_PAUSE_NS (1 * CLOCK_S)
 #define LAST_PAUSE_NS  (64 * CLOCK_S)
 
@@ -47,14 +47,14 @@ static int write_all(int fd, const char *data, size_t len)
     return 0;
 }
 
-// A new, empty file in place of any that is there. It can be read too: see put_back.
+// A new, empty file in place of any that is there. It is opened to read too, for put_back().
 static int make_file(const char *path)
 {
     (void)unlink(path);
     return open(path, O_RDWR | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
 }
 
-// The step of a line of the old file; false when it is no whole row.
+// Reads the step of a row; false where the line is not a whole row.
 static bool read_row_step(const char *line, size_t len, int64_t *step)
 {
     struct arena a;
@@ -66,7 +66,7 @@ static bool read_row_step(const char *line, size_t len, int64_t *step)
     return whole;
 }
 
-// Rows come in the order of their steps, so the first that does not belong ends the copy.
+// Copies the rows up to the restored step. Rows come in the order of their steps.
 static int copy_rows(const char *path, int64_t restored_step, int to, struct err *e)
 {
     FILE *f = restored_step > 0 ? fopen(path, "re") : NULL;
@@ -81,15 +81,15 @@ static int copy_rows(const char *path, int64_t restored_step, int to, struct err
     while ((n = getline(&line, &cap, f)) > 0) {
         int64_t step;
         if (!read_row_step(line, (size_t)n, &step)) {
-            log_warn("metrics", "%s: what follows step %lld is no row and is left out", path,
-                     (long long)copied);
+            log_warn("metrics", "%s: what follows step %lld is no row of metrics and is left out",
+                     path, (long long)copied);
             break;
         }
         if (step > restored_step)
             break;
         copied = step;
         if (write_all(to, line, (size_t)n)) {
-            rc = err_errno(e, ERR_IO, "cannot write beside %s", path);
+            rc = err_errno(e, ERR_IO, "cannot write %s.new", path);
             break;
         }
     }
@@ -118,7 +118,7 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
     struct metrics *m = calloc(1, sizeof *m);
     if (!m) {
         close(fd);
-        return err_set(e, ERR_NOMEM, "no memory for metrics");
+        return err_set(e, ERR_NOMEM, "no memory for the state of %s", path);
     }
     m->fd = fd;
     m->end = lseek(fd, 0, SEEK_END);
@@ -141,8 +141,8 @@ static void put_part(struct json_out *w, const char *key, const double *value, i
     json_end(w);
 }
 
-// How many parts have the name of part i; 0: an earlier one has it, and has told of them all.
-static int count_alike(const struct row_parts *parts, int i)
+// How many parts have the name of part i; 0: so has an earlier part, with which all were written.
+static int count_parts_of_name(const struct row_parts *parts, int i)
 {
     int alike = 0;
     for (int k = 0; k < parts->n; k++) {
@@ -155,13 +155,14 @@ static int count_alike(const struct row_parts *parts, int i)
     return alike;
 }
 
-// "kl", or "eval_kl". An evaluation's accuracy is told in every row of one, and so not here.
+// Writes the parts under prefix and name: "kl", or "eval_kl". eval_accuracy is left out here, because
+// every row of an evaluation has it, also where the model has none.
 static void put_parts(struct json_out *w, const struct row_parts *parts, const char *prefix)
 {
     const double *value = parts->value;
     for (int i = 0; value && i < parts->n; value += parts->part[i++].count) {
         char key[64];
-        int alike = count_alike(parts, i);
+        int alike = count_parts_of_name(parts, i);
         const double *at = value;
         snprintf(key, sizeof key, "%s%s", prefix, parts->part[i].name);
         if (strcmp(key, "eval_accuracy") == 0)
@@ -195,8 +196,8 @@ static int copy_all(int from, off_t end, int to)
     return 0;
 }
 
-// Makes the file again with all its rows, which the open descriptor still holds. It never takes the
-// place of a file that is there: that one is a newer attempt's, and this is its zombie.
+// Makes the file again with all its rows, which the open descriptor still holds. It never replaces a
+// file that is there: that is a newer attempt's, and this process is a zombie.
 static int put_back(struct metrics *m)
 {
     char tmp[sizeof m->path + 8];
@@ -293,9 +294,10 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
     json_out_clear(&m->json);
     buf_putc(&m->line, '\n');
     if (write_all(m->fd, m->line.data, m->line.len)) {
-        err_errno(e, ERR_IO, "cannot write metrics");
-        if (ftruncate(m->fd, m->end)) // else half a row stays: the next attempt's copy ends there
-            log_warn("metrics", "cannot take back half a row");
+        err_errno(e, ERR_IO, "cannot write %s", m->path);
+        if (ftruncate(m->fd, m->end))
+            log_warn("metrics", "%s: half a row stays: a resume leaves out what follows it",
+                     m->path);
         return ERR_IO;
     }
     m->end += (off_t)m->line.len;
@@ -307,9 +309,9 @@ void metrics_close(struct metrics *m)
 {
     if (!m)
         return;
-    look_for_file(m, true); // the last save may have made its folder again
+    look_for_file(m, true); // its folder may be back: a save makes that again
     if (m->away)
-        log_warn("metrics", "the rows of %s are lost", m->path);
+        log_warn("metrics", "%s could not be made again: its rows are lost", m->path);
     close(m->fd);
     buf_clear(&m->line);
     free(m);

@@ -7,14 +7,13 @@
 
 #include "common/attempt/frame.h"
 
-#define ROW_FIELDS(X) \
-    X(step)           \
-    X(steps)          \
-    X(loss)           \
-    X(grad_norm)      \
-    X(lr)             \
-    X(tokens_per_s)   \
-    X(samples_per_s) X(step_ms) X(mean_ms) X(evaluated) X(eval_loss) X(eval_accuracy)
+// The fields that both structs have under one name.
+// clang-format off
+#define ROW_FIELDS(X)                                      \
+    X(step) X(steps) X(loss) X(grad_norm) X(lr)            \
+    X(tokens_per_s) X(samples_per_s) X(step_ms) X(mean_ms) \
+    X(evaluated) X(eval_loss) X(eval_accuracy)
+// clang-format on
 #define COPY(field) out->field = from->field;
 
 void rank_frame_from_row(const struct step_row *from, Weft__Rank__StepReport *out)
@@ -74,7 +73,7 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
         put_digest(s->digests[i], out->digests.data + 16 * i);
 }
 
-// False when the digests are no whole number of 16 bytes.
+// False if the length of a digest is not 16 bytes.
 static bool read_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct shard_report *out)
 {
     memset(out, 0, sizeof *out);
@@ -168,10 +167,12 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
 {
     if (f->key.len != sizeof a->key || f->ranks < 1 || f->ranks > RANK_MAX || f->rank < 0 ||
         f->rank >= f->ranks)
-        return err_set(e, ERR_DATA, "an assignment to rank %d of %d with a key of %zu bytes",
-                       f->rank, f->ranks, f->key.len);
+        return err_set(
+            e, ERR_DATA,
+            "the assignment is damaged: it is for rank %d of %d, with a key of %zu bytes", f->rank,
+            f->ranks, f->key.len);
     if (f->epoch < 1 || f->epoch > EPOCH_MAX)
-        return err_set(e, ERR_DATA, "an assignment of epoch %llu: they are 1 to %d",
+        return err_set(e, ERR_DATA, "the assignment is damaged: epoch %llu is not within 1 to %d",
                        (unsigned long long)f->epoch, EPOCH_MAX);
     a->rank = f->rank;
     a->ranks = f->ranks;

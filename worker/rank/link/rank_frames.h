@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between frames and the structs they carry: both ends of the link speak through this one table of
-// conversions, so that a field is written and read in one place. Frames made here borrow what they
-// point to; structs made here live in the caller's arena.
+// Conversions between frames and the structs that they carry. Both ends of the link use them, so that
+// the fields of a frame are written and read in one place. Frames made here borrow what they point
+// to; structs made here live in the caller's arena.
 #pragma once
 #include <stdbool.h>
 
@@ -17,7 +17,7 @@ void rank_frame_to_row(const Weft__Rank__StepReport *r, struct step_row *out);
 void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
                            Weft__Rank__ShardDone *out);
 
-// Commit, Committed, Aborted, Delete; false for any other frame or a damaged one.
+// Of a frame Commit, Committed, Aborted or Delete; false for any other frame, and for a damaged one.
 bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out);
 
 void rank_frame_from_assignment(const struct assignment *a, int rank, Weft__Rank__Assign *out);

@@ -2,8 +2,8 @@
 // The link. See rank_link.h.
 //
 // One mutex guards the connection's queues and the answers that came. The control thread takes it
-// for each round of its loop, callers take it to queue a frame or to wait for an answer. Callbacks
-// run without it, under a mutex of their own, so that they may call back into the link.
+// for each round of its loop; callers take it to queue a frame or to wait for an answer. Callbacks
+// run without it, under a mutex of their own, so that they may call functions of the link.
 #include "worker/rank/link/rank_link.h"
 
 #include <errno.h>
@@ -40,16 +40,16 @@ struct link {
     char host[RANK_HOST_MAX];
     int rank; // −1 before Assign
     int64_t silence_ns, heard_ns, sent_ns;
-    struct page_view sent;   // what the last Progress said
-    struct page_view leader; // what the leader's said
+    struct page_view sent;   // what the last Progress from here said
+    struct page_view leader; // what the last Progress from the leader said
     char leader_host[RANK_HOST_MAX];
     char leader_page[4200];
-    int64_t ticked_ns;
-    bool agent;    // leads, not rank 0
-    bool reported; // a step; the training thread's own
+    int64_t ticked_ns; // when the last round of the loop began
+    bool agent;        // an agent leads, not rank 0
+    bool reported;     // a step was reported; only the training thread uses this
     bool closing;
     int64_t close_ns; // when closing gives up
-    bool shut;        // our half is closed
+    bool shut;        // this side sends nothing more
     atomic_bool stop, lost;
     char lost_text[1000];
     pthread_mutex_t calls; // held while a callback runs
@@ -166,10 +166,10 @@ static void note_stop(struct link *l, const char *reason)
     if (atomic_exchange(&l->stop, true))
         return;
     log_info("link", "asked to stop: %s", reason);
-    pthread_cond_broadcast(&l->cond); // who waits for the others gives up
+    pthread_cond_broadcast(&l->cond); // calls that wait for other ranks give up
 }
 
-// Frames that are answers or news, with the mutex held. False: one for emit_event().
+// Takes in an answer, or news of the attempt; the mutex is held. False: the frame is neither.
 static bool take_answer(struct link *l, Weft__Rank__Frame *f)
 {
     switch (f->body_case) {
@@ -204,7 +204,7 @@ static bool take_answer(struct link *l, Weft__Rank__Frame *f)
     }
 }
 
-// Hands an event of the checkpoint to its reader, without the mutex.
+// Hands an event of a checkpoint to on_event; the mutex is not held.
 static void emit_event(struct link *l, const Weft__Rank__Frame *f)
 {
     struct link_event ev = {0};
@@ -216,12 +216,13 @@ static void emit_event(struct link *l, const Weft__Rank__Frame *f)
             l->on_event(l->on_event_ctx, &ev);
         pthread_mutex_unlock(&l->calls);
     } else {
-        log_warn("link", "a frame of kind %d is not for a rank", (int)f->body_case);
+        log_warn("link", "ignored a frame of kind %d, which is damaged or not for a rank",
+                 (int)f->body_case);
     }
     arena_clear(&a);
 }
 
-// Handles one frame. The mutex is held, and let go while a callback runs.
+// The mutex is held, and released while a callback runs.
 static void handle_frame(struct link *l, Weft__Rank__Frame *f)
 {
     if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {
@@ -255,7 +256,7 @@ static void read_frames(struct link *l)
     else if (rc && !l->closing)
         lose_leader(l, e.text);
     else if (rc)
-        l->close_ns = 0; // the other half is closed too: done
+        l->close_ns = 0; // the leader has closed its side too: run_timers() ends the thread
 }
 
 static void read_signals(struct link *l)
@@ -285,13 +286,13 @@ static void send_progress(struct link *l, int64_t now)
     (void)frame_queue(&l->conn, &f, NULL);
 }
 
-// Does what each round of the loop does about the time. False: the thread is done.
+// Does what each round of the loop begins with. False: the thread is done.
 static bool run_timers(struct link *l)
 {
     struct err e = {0};
     int64_t now = clock_mono_ns();
     if (l->ticked_ns && now - l->ticked_ns > CLOCK_S)
-        l->heard_ns = now; // this process was stopped itself
+        l->heard_ns = now; // this process itself was stopped, so the silence says nothing
     l->ticked_ns = now;
     bool lost = atomic_load(&l->lost);
     if (!lost && l->silence_ns && now - l->heard_ns > l->silence_ns && !l->closing) {
@@ -378,7 +379,7 @@ static void free_link(struct link *l)
     free(l);
 }
 
-// The agent knows which rank it has started: the version and the pid are what the rank adds.
+// The agent knows which rank it has started; it learns the version and the pid.
 static void queue_hello(struct link *l)
 {
     FRAME_BODY(body, Hello, hello);
@@ -387,7 +388,7 @@ static void queue_hello(struct link *l)
     body.host = l->host;
     body.pid = (int32_t)getpid();
     FRAME(f, HELLO, hello, &body);
-    (void)frame_queue(&l->conn, &f, NULL); // the first of an empty queue
+    (void)frame_queue(&l->conn, &f, NULL); // the queue is empty, so there is room
 }
 
 int link_open(const struct link_options *o, struct link **out, struct err *e)
@@ -439,8 +440,8 @@ void link_set_silence(struct link *l, int64_t silence_ns)
     pthread_mutex_unlock(&l->mutex);
 }
 
-// Queues a frame for the next round of the control thread. One that does not fit means that nobody
-// reads.
+// Queues a frame for the next round of the control thread. If there is no room the leader does not
+// read any more, so it counts as lost.
 static void queue_frame(struct link *l, const Weft__Rank__Frame *f)
 {
     struct err e = {0};
@@ -494,7 +495,7 @@ static const char *name_leader(const struct link *l)
     return l->agent ? "the agent" : "rank 0";
 }
 
-// Waits for an answer and copies its value; a failed one is `code` with its text.
+// Waits for an answer and copies its value. One that tells of a failure becomes the error `code`.
 static int wait_answer(struct link *l, const struct answer_key *key, int code, char *value,
                        size_t size, int64_t deadline_ns, struct err *e)
 {
@@ -555,7 +556,7 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
 
 // ---- bootstrap ----
 
-#define ALIVE_NS CLOCK_S // between two signs of life of one that waits without a deadline
+#define ALIVE_NS CLOCK_S // a wait without a deadline moves the page so often
 
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e)
 {
@@ -612,8 +613,9 @@ int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t
     return link_kv_get(ctx, key, value, size, deadline_ns, e);
 }
 
-// The leader judges the deadline, since it knows who is missing; this side waits a little longer.
-enum { GRACE_S = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
+// The leader answers at a barrier's deadline, with the ranks that are missing. So this side waits
+// longer by GRACE_S.
+enum { GRACE_S = 5, READY_LOOK_MS = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
 
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
 {
@@ -638,10 +640,11 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
     FRAME(f, READY, ready, &body);
     send_frame(l, &f);
     int rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
-    // Asked to stop just now: the others may have their answer already and start, so ours is given
-    // time to arrive. Then all begin, or all give up. Rank 0 says at once when somebody gave up.
+    // A stop came. Other ranks may have their answer already and begin, so this one's is given time
+    // to arrive: then all begin, or all give up. In a solo run rank 0 ends the attempt as soon as a
+    // rank has given up, so that this wait may be longer.
     for (int i = 0; rc == ERR_ABORTED && i < (l->agent ? READY_TRIES : READY_TRIES_SOLO); i++) {
-        clock_sleep_ms(5);
+        clock_sleep_ms(READY_LOOK_MS);
         rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     }
     return rc;
@@ -649,9 +652,9 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
 
 // ---- training and checkpoints ----
 
-// The first report and those of evaluations are sent at once. The others are not worth waking the
-// control thread for: of those that wait for its next round the newest is sent, so short steps do
-// not pay for two threads and a socket each time.
+// The first report and those of evaluations are sent at once. The others do not wake the control
+// thread: in its next round it sends the newest, so that short steps do not each pay for two threads
+// and a socket.
 void link_step_report(struct link *l, const struct step_row *row)
 {
     Weft__Rank__StepReport body;

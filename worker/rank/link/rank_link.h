@@ -3,9 +3,9 @@
 // that is the leader's thread in rank 0, else the host's agent on behalf of the coordinator.
 //
 // A control thread owns the descriptor. It also owns SIGTERM and SIGINT (blocked everywhere else),
-// which ask for a stop as a Stop frame does. Every call below may come from any thread. Calls that
-// wait do so for an answer, never for the socket: frames are queued within bounds, and the newest
-// step report replaces one that was not sent yet.
+// which ask for a stop as a Stop frame does. Every call below may come from any thread. Calls may
+// wait for an answer, but never for the socket: frames are queued, up to a bound, and a new step
+// report replaces one that was not sent yet.
 //
 // When the leader goes away, or says that the attempt has lost a rank, the link is *lost* for good:
 // link_lost() says why, on_lost is called once (on the control thread: call world_abort there, so
@@ -28,16 +28,16 @@ struct progress_page;
 struct link_options {
     int fd;                           // takes; a connected stream socket
     const char *host;                 // of this rank, for the leader's messages
-    const struct progress_page *page; // borrowed; sent along a few times a second. May be null
+    const struct progress_page *page; // borrowed; sent a few times a second. May be null
     const char *leader_page; // path of rank 0's page, read if it runs on this host. May be null
-    bool agent;              // an agent leads, not rank 0: it gets Hello first
-    int64_t silence_ns;      // a leader that says nothing for so long is lost; 0: never
+    bool agent;              // an agent leads, not rank 0: the link says Hello first
+    int64_t silence_ns;      // a leader that sends nothing for so long is lost; 0: never
 };
 // Blocks SIGTERM and SIGINT in the calling thread (call it before other threads start).
 int link_open(const struct link_options *o, struct link **out, struct err *e);
 void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
 void link_set_silence(struct link *l, int64_t silence_ns);
-// Waits for Assign and fills what comes with it; strings go to a->arena, `job` stays null.
+// Waits for Assign and fills in what it holds; strings go to a->arena, `job` stays null.
 int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.
 void link_close(struct link *l, int code, const char *why);
@@ -45,23 +45,23 @@ void link_close(struct link *l, int code, const char *why);
 // ---- the end ----
 // Null, or the text that names who was lost (valid until link_close).
 const char *link_lost(const struct link *l);
-// Waits up to wait_ns for the leader's word on what happened: a collective that failed says only
-// that a peer is gone, the leader knows who and where. Null when none came.
+// Waits up to wait_ns until the link is lost, and returns the text: a collective that failed says
+// only that a peer is gone, while the leader knows which one and where. Null when it is not lost.
 const char *link_lost_wait(struct link *l, int64_t wait_ns);
-// fn is called at once if the link is lost already; null fn takes it back (and returns only when a
-// running call has ended).
+// If the link is lost already, fn is called soon. A null fn takes it back, and returns only when a
+// running call has ended.
 void link_on_lost(struct link *l, void (*fn)(void *ctx, const char *why), void *ctx);
 // True from the first SIGTERM, SIGINT or Stop frame on; raise CONTROL_STOP then. Costs one load.
 bool link_stop_requested(const struct link *l);
 
-// ---- bootstrap; deadlines are clock_mono_ns() times, 0: none ----
-// Once a stop is requested these do not wait any more: ERR_ABORTED, and the rank just ends.
+// ---- before the first step; deadlines are clock_mono_ns() times, 0: none ----
+// Once a stop is requested these wait no longer: they return ERR_ABORTED, and the rank should end.
 int link_kv_put(struct link *l, const char *key, const char *value, struct err *e);
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e);
-// link_kv_get for what may take any time, as long as whoever is to put it lives: no deadline, and the
-// page (null: none) says meanwhile that this rank is alive, so that a rank which waits is not taken
-// for the one that hangs.
+// As link_kv_get(), but without a deadline, for a value that may take any time. If the rank that is to
+// put it dies or hangs, the leader ends the attempt and this returns ERR_PEER. Meanwhile the page
+// (null: none) shows that this rank lives, so that it is not taken for the one that hangs.
 int link_kv_await(struct link *l, const char *key, char *value, size_t size,
                   struct progress_page *page, struct err *e);
 // link_kv_put and link_kv_get in the shape of world_options.put and .get; ctx is the link.
@@ -71,8 +71,8 @@ int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t
 // Waits for all ranks of the attempt; (name, seq) is one barrier. ERR_TIMEOUT names the missing
 // ranks.
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e);
-// Says Ready with the hash of the plan of all stages and waits until every rank has said the same;
-// ERR_INVALID names the ranks whose plans differ.
+// Says Ready with the hash of the plan of all stages and waits until every rank has sent the same
+// hash; ERR_INVALID names the ranks whose plans differ.
 int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struct err *e);
 
 // ---- training ----
@@ -86,9 +86,9 @@ void link_deleted(struct link *l, struct store_entry id, int code);
 
 enum link_event_kind {
     LINK_COMMIT,    // to the writer (rank 0): snapshot_order_commit(step, reports)
-    LINK_COMMITTED, // acknowledged: `step` is durable
-    LINK_ABORTED,   // this try of `step` will not be; `text` says why; again: try it once more
-    LINK_DELETE,    // to the writer: retention lets `id` go
+    LINK_COMMITTED, // the checkpoint of `step` is durable
+    LINK_ABORTED,   // this try of `step` was given up; `text` says why; again: try it once more
+    LINK_DELETE,    // to the writer (rank 0): delete `id`, which is not among those to be kept
 };
 struct link_event {
     enum link_event_kind kind;
@@ -99,7 +99,7 @@ struct link_event {
     const struct shard_report *reports; // COMMIT: of every rank, in rank order
     struct store_entry id;              // DELETE
 };
-// fn is called on the control thread and must not wait; the event is borrowed for the call. Null
-// fn takes it back and returns only when a running call has ended. Events that find no fn are lost:
-// set it before the first shard is reported.
+// fn is called on the control thread and must not wait; the event is borrowed for the call. A null fn
+// takes it back, and returns only when a running call has ended. An event that comes while there is
+// no fn is lost: set it before the first shard is reported.
 void link_on_event(struct link *l, void (*fn)(void *ctx, const struct link_event *ev), void *ctx);
