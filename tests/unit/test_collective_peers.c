@@ -279,7 +279,7 @@ static void rank_with_key(void)
     CHECK(test_open(&w, &e));
     CHECK(!w);
     if (test_rank == 1)
-        expect(&e, ERR_PEER, "whoever answers for rank 0 has not the attempt's key");
+        expect(&e, ERR_PEER, "the process that answers for rank 0 does not have the attempt's key");
     else
         expect(&e, ERR_TIMEOUT, "rank 1 has not come (1 callers were refused)");
 }

@@ -381,7 +381,7 @@ static int64_t find_silence_start(const struct agent *g)
 static void check_silence(struct agent *g, int64_t now, struct agent_out *out)
 {
     if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
-        g->heard_ns = now; // this tick is that late: this process itself stood still
+        g->heard_ns = now; // so late a tick means that this process itself stood still
     g->looked_ns = now;
     if (find_silence_start(g) && now - find_silence_start(g) >= g->lease_ns)
         hang_up(g, "the coordinator has said nothing for a lease", now, out);
@@ -438,7 +438,7 @@ static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
     } else if (g->terms && now >= g->term_ns + LAST_REAP_NS) {
         exit_agent(g, WORKER_EXIT_ASKED, "asked to stop; some ranks may be left to die with it",
                    now, out);
-    } else if (g->terms && dead && (synced || nobody)) { // nobody is there to be told
+    } else if (g->terms && dead && (synced || nobody)) { // nobody: no coordinator to tell it to
         exit_agent(g, WORKER_EXIT_ASKED, "asked to stop", now, out);
     } else if (g->state == AGENT_FENCED && dead && !g->clearing && !g->twin) {
         g->clearing = true;

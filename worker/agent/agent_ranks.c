@@ -114,14 +114,13 @@ void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_o
     if (!s.attempt)
         return;
     if (!ev->ok) {
-        struct ending how = {.code = RANK_EXIT_HOST,
-                             .why = ev->text}; // no process was there to fail
+        struct ending how = {.code = RANK_EXIT_HOST, .why = ev->text};
         note_end(g, s.attempt, s.rank, &how);
         return;
     }
     s.rank->pid = ev->pid;
     g->heartbeat_now = true;
-    if (s.rank->killed) // before it was there
+    if (s.rank->killed) // asked for before the process was there
         kill_rank(s.rank, out);
 }
 
@@ -181,7 +180,8 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     assign->rank = r->rank;
     assign->device = g->c.devices[r->device].ordinal;
     assign->metrics = arena_strdup(out->arena, "");
-    if (*assign->store && r->rank == 0) // one writer; beside the checkpoints: its next host sees it
+    // Rank 0 alone writes metrics, beside the checkpoints, where the job's next host sees them.
+    if (*assign->store && r->rank == 0)
         assign->metrics = arena_printf(out->arena, "%s/metrics.jsonl", assign->store);
     *sp = (struct agent_spawn){.job = arena_strdup(out->arena, at->job),
                                .epoch = at->epoch,
@@ -194,7 +194,8 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     a->spawn = sp;
 }
 
-// Makes what every rank here is assigned. The roots are this worker's own, whatever was sent.
+// Makes what is the same in the assignment of every rank here. The roots are this worker's own,
+// whatever was sent.
 static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1__Start *s,
                                            struct agent_out *out)
 {
@@ -221,10 +222,10 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
     char why[300];
     if ((WEFT_RULE(incarnation) && strcmp(s->incarnation, g->incarnation)) || !s->assign ||
         !s->n_ranks)
-        return; // meant for who was here before
+        return; // meant for an earlier incarnation
     g->heartbeat_now = true;
     if (attempts_find(t, s->job, s->epoch))
-        return; // heard before: the heartbeat and what is repeated say how it is
+        return; // this Start came before; the heartbeat tells how the attempt is
     if (WEFT_RULE(refuse_reaped) && (s->epoch <= attempts_reaped_epoch(t, s->job) ||
                                      s->epoch < attempts_newest_epoch(t, s->job))) {
         send_reaped(g, s->job, s->epoch, out);
@@ -232,7 +233,7 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
     }
     explain_refusal(g, s, why, sizeof why);
     struct local_attempt *at = add_attempt(g, s);
-    if (*why) { // not the cause of anything, so 69: the coordinator places it again
+    if (*why) { // these ranks are no cause of a failure, so they end with 69 and are placed again
         struct ending how = {.code = RANK_EXIT_LOST, .why = why};
         for (int i = 0; i < at->nranks; i++)
             note_end(g, at, &at->ranks[i], &how);

@@ -111,7 +111,7 @@ bool operation_owes(struct communicator *c, struct operation *o, int member)
         return true;
     if (o->inlined)
         return !p->local && !tcp_is_flushed(p);
-    if (p->local) // a sender owes us no more once it is announced: we copy, and it waits for us
+    if (p->local) // a sender that has announced has done its part: this rank copies
         return o->args.op != COLLECTIVE_RECV &&
                atomic_load_explicit(&p->page->communicators[c->slots[member]].done,
                                     memory_order_acquire) < o->seq;

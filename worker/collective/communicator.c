@@ -44,17 +44,18 @@ static int check_ranks(const struct world *w, const int *ranks, int n, int *me, 
 {
     *me = -1;
     if (n < 1 || n > w->ranks)
-        return err_set(e, ERR_INVALID, "%d ranks in a world of %d", n, w->ranks);
+        return err_set(e, ERR_INVALID, "it has %d ranks, the world has %d", n, w->ranks);
     for (int i = 0; i < n; i++) {
         if (ranks[i] < 0 || ranks[i] >= w->ranks)
-            return err_set(e, ERR_INVALID, "there is no rank %d", ranks[i]);
+            return err_set(e, ERR_INVALID, "rank %d is in it, the world has %d ranks", ranks[i],
+                           w->ranks);
         for (int k = 0; k < i; k++)
             if (ranks[k] == ranks[i])
                 return err_set(e, ERR_INVALID, "rank %d is in it twice", ranks[i]);
         if (ranks[i] == w->rank)
             *me = i;
     }
-    return *me >= 0 ? 0 : err_set(e, ERR_INVALID, "rank %d is not in it", w->rank);
+    return *me >= 0 ? 0 : err_set(e, ERR_INVALID, "rank %d is not in it, but opens it", w->rank);
 }
 
 static void delete_communicator(struct communicator *c)

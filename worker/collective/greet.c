@@ -180,7 +180,8 @@ static int find_peers(struct greet *g, struct err *e)
             return rc;
         }
         if (sscanf(value, "1 %32s %79s%c", g->hosts[i], g->addrs[i], &tail) != 2)
-            return err_set(e, ERR_PEER, "rank %d published '%s', which is no address", i, value);
+            return err_set(e, ERR_PEER, "rank %d published '%s', which is not an address", i,
+                           value);
         w->peers[i].local = !strcmp(g->hosts[i], g->host);
         if (!w->peers[i].local && i > w->rank && g->tcp_fd < 0)
             return err_set(e, ERR_INVALID, "rank %d is on another host and no address is given", i);
@@ -295,7 +296,9 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
                        rc == ERR_PEER ? "refused us: another key or epoch" : "does not answer");
     compute_proof(g, "answer", &h, c.nonce, mac);
     if (!is_same_mac(mac, c.mac))
-        return err_set(e, ERR_PEER, "whoever answers for rank %d has not the attempt's key", rank);
+        return err_set(e, ERR_PEER,
+                       "the process that answers for rank %d does not have the attempt's key",
+                       rank);
     compute_proof(g, "caller", &h, c.nonce, mac);
     rc = send_whole(p->fd, mac, sizeof mac) ? read_all(g, p->fd, &welcome, 1) : ERR_PEER;
     if (rc || welcome != WELCOME)

@@ -83,7 +83,8 @@ int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*ste
     if (!error)
         return 0;
     log_warn("collective",
-             "no progress thread, so that collectives move only while a rank waits for them: %s",
+             "cannot start the progress thread, so collectives move only while the rank waits for "
+             "them: %s",
              strerror(error));
     w->thread = NULL;
     free(t);

@@ -106,7 +106,7 @@ int staging_mirror(struct staging *s, void *window, uint64_t bytes, void **regio
     // each.
     if (b->memory.adopt && b->memory.adopt(s->o.device, window, bytes, &why))
         log_warn("staging",
-                 "the memory for collectives cannot be pinned, copies between it and the device "
+                 "the memory for collectives cannot be pinned, so copies between it and the device "
                  "are slower: %s",
                  why.text);
     int rc = b->memory.alloc(s->o.device, bytes, region, e);

@@ -15,16 +15,16 @@
 
 struct bound {
     const struct instr *instr;
-    struct op_call call;         // OP
-    struct op_attr attr;         // OP, when the coordinate changes it
-    const struct op_call *calls; // OP: with those behind it that the backend runs at once; or null
+    struct op_call call;           // OP
+    struct op_attr attr;           // OP, when the coordinate changes it
+    const struct op_call *calls;   // OP: this call and those of the next ops, run at once; or null
     struct collective *collective; // START, SEND, RECV and their WAIT
 };
 
 struct loaded {
     const struct program *program;
     struct bound *bound;
-    int *begins;              // of each instruction, marks.h's; null without marks
+    int *begins;              // where its marks are (marks_plan); null without marks
     struct segments segments; // on a device with memory of its own
 };
 
@@ -33,14 +33,14 @@ struct exec {
     struct arena arena;
     struct stream_q *stream;
     bool separate;       // the device's memory is not the host's
-    struct marks *marks; // then, where the device itself writes the page; else null
+    struct marks *marks; // by which such a device tells how far it is; null: there are none
     const struct transport *transport;
     struct fabric *fabric;             // null where no rank has a collective
     struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
     int ngroups;
     struct lane inputs, saves;
-    bool saving; // a checkpoint is being copied out: what it holds may not change until then
-    int last;    // the program that ran last, −1
+    bool saving; // a save is being copied, so what it holds may not change yet
+    int last;    // the program that ran last; −1: none
     void *region[REGION_COUNT];
     struct loaded loaded[PROGRAM_KINDS];
 };
@@ -58,7 +58,7 @@ static const struct memory *find_memory(const struct exec *x)
 
 // ---- memory ------------------------------------------------------------------------------------
 
-static bool does_anyone_share(const struct exec *x)
+static bool does_any_stage_share(const struct exec *x)
 {
     for (int s = 0; s < x->o.compiled->nstages; s++)
         if (compiled_memory(x->o.compiled, s)->region[REGION_SHARED])
@@ -72,7 +72,7 @@ static void abort_fabric(void *ctx, const char *why)
     x->transport->abort(x->fabric, why);
 }
 
-// Opens the transport, which all ranks do together: also one whose own stage has no collective.
+// Opens the transport. All ranks do this together, also those whose own stage has no collective.
 static int open_fabric(struct exec *x, struct err *e)
 {
     const struct transport *t = x->transport;
@@ -111,7 +111,7 @@ static int open_regions(struct exec *x, struct err *e)
     int rc = 0;
     if (bytes)
         rc = x->o.backend->memory.alloc(x->o.device, bytes, &x->region[REGION_PRIVATE], e);
-    if (!rc && does_anyone_share(x))
+    if (!rc && does_any_stage_share(x))
         rc = open_fabric(x, e);
     return rc ? rc : zero_regions(x, e);
 }
@@ -161,7 +161,8 @@ static struct tensor make_tensor(const struct exec *x, const struct program *p, 
     return (struct tensor){.data = find_address(x, p, v), .dtype = b->dtype, .shape = b->shape};
 }
 
-// The shape an op sees is its value's own: a buffer shared in place keeps the first value's.
+// An op sees the shape and type of its own value. A buffer that several values use in place has those
+// of the first.
 static struct tensor make_operand(const struct exec *x, const struct program *p, struct view v,
                                   int value)
 {
@@ -218,9 +219,9 @@ static int bind_start(struct exec *x, const struct program *p, struct bound *b, 
     return prepare_collective(x, p, b, &a, e);
 }
 
-// A message has the same name on both sides and another one for each microbatch, so that two sides
-// with different orders of messages fail at once.
-static int bind_message(struct exec *x, const struct program *p, struct bound *b, struct err *e)
+// Send and recv have one name, with the microbatch in it: two ranks that send and receive in different
+// orders fail at once.
+static int bind_send_recv(struct exec *x, const struct program *p, struct bound *b, struct err *e)
 {
     const struct instr *i = b->instr;
     bool sends = i->kind == INSTR_SEND;
@@ -268,7 +269,7 @@ static int bind_program(struct exec *x, const struct program *p, struct loaded *
         else if (b->instr->kind == INSTR_START)
             rc = bind_start(x, p, b, e);
         else if (b->instr->kind == INSTR_SEND || b->instr->kind == INSTR_RECV)
-            rc = bind_message(x, p, b, e);
+            rc = bind_send_recv(x, p, b, e);
         else if (b->instr->kind == INSTR_WAIT)
             b->collective = l->bound[b->instr->start].collective;
         if (rc)
@@ -541,9 +542,9 @@ static void tell_queued(struct progress_page *page, const struct loaded *l, cons
     atomic_fetch_add_explicit(&page->ops, (uint64_t)(g->end - g->first), memory_order_relaxed);
 }
 
-// Queues a segment, and tells so, which is progress of its own: to capture one takes its time, and
-// the device may have nothing to do meanwhile. A host is at most two steps ahead, so it cannot go
-// on for long.
+// Queues a segment. The page shows that as progress, because a capture takes a while, in which the
+// device may have nothing to do. This does not hide a device that hangs: the host is at most two
+// steps ahead, and then queues no more.
 static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struct err *e)
 {
     if (x->o.page && x->marks)
@@ -551,7 +552,7 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
     else if (x->o.page)
         tell_queued(x->o.page, l, g);
     int rc = segment_run(&l->segments, g, queue_instrs, &(struct queueing){x, l}, e);
-    for (int k = 0; k < PROGRAM_KINDS; k++) // what one could not, the others need not try
+    for (int k = 0; k < PROGRAM_KINDS; k++) // where one capture failed no other is tried
         x->loaded[k].segments.plain |= l->segments.plain;
     return rc && g->state == SEGMENT_GRAPH ? name_graph(l, g, rc, e) : rc;
 }
@@ -594,7 +595,8 @@ int exec_check_memory(const struct exec *x, struct err *e)
     uint64_t have = info.allocated + (window ? m->region[REGION_SHARED] : 0);
     if (have == m->arena)
         return 0;
-    return err_set(e, ERR_INTERNAL, "the plan asks for %llu bytes of device memory, %llu are taken",
+    return err_set(e, ERR_INTERNAL,
+                   "the plan asks for %llu bytes of device memory, but %llu are taken",
                    (unsigned long long)m->arena, (unsigned long long)have);
 }
 
@@ -644,8 +646,8 @@ int exec_get(struct exec *x, void *to, const void *device_from, size_t bytes, st
 
 // ---- beside the computation --------------------------------------------------------------------
 
-// A training step's inputs may change once its last reader is through, also while the rest of it
-// runs. Programs share inputs by name: between two of them the first one's end is waited for.
+// The inputs of a training step may change once their last reader has run, while the rest of the step
+// runs. Programs share input buffers: where another program ran before, its end is waited for.
 int exec_inputs_begin(struct exec *x, enum program_kind kind, struct err *e)
 {
     bool marked = kind == PROGRAM_TRAIN && x->last == (int)kind;

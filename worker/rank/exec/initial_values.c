@@ -37,8 +37,8 @@ static int64_t find_global_index(const struct box *b, int d, int64_t i)
     return b->start[d] + i % b->shape.dim[d];
 }
 
-// The dimension whose end is padding, −1: none. Numbers are drawn as if it were not there.
-static int padded_dim(const struct value *v)
+// The dimension whose end is padding; −1: none. Numbers are drawn as if the padding were not there.
+static int find_padded_dim(const struct value *v)
 {
     for (int d = 0; v->limit && d < v->shape.n; d++)
         if (v->dims[d] == DIM_VOCAB)
@@ -62,13 +62,14 @@ static float truncate_normal(float x)
     return (float)copysign(fmin(t, 2) / deviation, (double)x);
 }
 
-// Elements [at, at + len) of a box, run by run: a row's are neighbours in the global tensor too.
+// Draws elements [at, at + len) of a box, a row at a time: a row's elements are neighbours in the
+// whole tensor too.
 static void draw_normals(const struct deal_part *p, const struct value *v, uint64_t seed,
                          int64_t at, int64_t len, float *out)
 {
     struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
     struct shape unpadded = p->global;
-    int pad = padded_dim(v);
+    int pad = find_padded_dim(v);
     if (pad >= 0)
         unpadded.dim[pad] = v->limit;
     int last = p->box.shape.n - 1;

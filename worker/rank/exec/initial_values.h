@@ -6,7 +6,7 @@
 #include "common/ckpt/deal.h"
 #include "common/compile/graph/graph.h"
 
-// Elements [at, at + len) of a part of the parameter `v`, which is not born zero. The work is
-// shared out over `threads` threads; where one cannot be started the caller's does its share.
+// Makes elements [at, at + len) of a part of the parameter `v`, which is not born zero. `threads`
+// threads share the work; the caller's does the share of one that cannot be started.
 void initial_values(const struct deal_part *p, const struct value *v, uint64_t seed, int64_t at,
                     int64_t len, int threads, float *out);

@@ -167,7 +167,9 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
     if (!rc) {
         memset(words, 0, WORDS * sizeof *m->words);
         m->runs = !pthread_create(&m->thread, NULL, run_looker, m);
-        rc = m->runs ? 0 : err_set(e, ERR_NOMEM, "no thread to look at the device's marks");
+        rc = m->runs
+                 ? 0
+                 : err_set(e, ERR_NOMEM, "cannot start the thread that reads the device's marks");
     }
     if (rc)
         marks_close(m);

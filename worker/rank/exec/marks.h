@@ -28,8 +28,9 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
 // Once the device is done: writes the last to the page. Null is fine, here and in marks_tell.
 void marks_close(struct marks *m);
 
-// Where a program's marks are: begins[i], of program->ninstrs, is how many instructions begin at a
-// mark before instruction i, 0 where there is none. None lies within a row that runs in one call.
+// Tells where a program's marks are: begins[i] (there are program->ninstrs) is how many instructions
+// begin at a mark before instruction i, 0 where there is no mark. No mark lies between instructions
+// that the backend runs by one call.
 void marks_plan(const struct program *p, int *begins);
 
 // Queue a mark on the stream of the computation: that a step begins; that an instruction and those

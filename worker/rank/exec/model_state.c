@@ -48,8 +48,8 @@ static uint64_t *find_holders(struct arena *a, const struct compiled *c, int *te
     return stages;
 }
 
-// Finds the ranks that agree with `r` on all axes but these and belong to one of the stages. Their
-// number is returned.
+// Finds the ranks that agree with `r` on all axes but these and belong to one of the stages. Returns
+// how many they are.
 static int find_replicas(const struct compiled *c, int r, axis_set axes, uint64_t stages, int *out)
 {
     int n = mesh_group(&c->mesh, r, axes, out), kept = 0;
@@ -59,7 +59,7 @@ static int find_replicas(const struct compiled *c, int r, axis_set axes, uint64_
     return kept;
 }
 
-// Adds one part for each distinct box: when its first holder comes by.
+// Adds one part for each distinct box of the tensor, at the first rank that holds it.
 static void add_parts(struct state *s, struct arena *a, const struct compiled *c,
                       const struct value *v, uint64_t stages, void *device, int rank)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a job: the tensors that outlive a step, which are parameters and optimiser state. It
 // is drawn from the seed, saved in parts and restored from a checkpoint, always by global index, so
-// that the mesh does not matter. Of a pipeline every rank knows the parts of all stages and holds
-// those of its own.
+// that the mesh does not matter. In a pipeline every rank knows the parts of all stages and holds
+// those of its own stage.
 #pragma once
 #include "common/ckpt/deal.h"
 #include "common/ckpt/load.h"
@@ -21,10 +21,10 @@ struct state {
 // Everything lies in `a`, which must outlive the state.
 int state_open(struct state *s, struct arena *a, const struct compiled *c, struct exec *exec,
                int rank, struct err *e);
-// Parameters are drawn by global index, so every mesh begins with the same ones; optimiser state is
-// zero. As many threads draw as are said.
+// Draws the parameters by global index (initial_values.h), on `threads` threads; optimiser state is
+// zero. This and state_restore() also make the parameters' copies in the compute dtype.
 int state_init(struct state *s, uint64_t seed, int threads, struct err *e);
-// Reads what was saved. Both also make the parameters' copies in the compute dtype anew.
+// Reads the state from a checkpoint.
 int state_restore(struct state *s, struct load *from, struct err *e);
 // Copies bytes of a part that this rank holds from device to host: snapshot_ops.copy.
 int state_copy(void *state, int part, uint64_t at, void *to, uint64_t bytes, struct err *e);

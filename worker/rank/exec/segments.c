@@ -73,8 +73,8 @@ void segments_clear(struct segments *s)
 
 typedef int (*issue_fn)(void *ctx, int first, int end, struct err *e);
 
-// Nothing runs while it is captured. What began is ended also after an error, or the stream would
-// go on recording.
+// Nothing runs while it is captured. A capture that began is ended after an error too, or the stream
+// would go on recording.
 static int capture_segment(struct segments *s, struct segment *g, issue_fn issue, void *ctx,
                            struct err *e)
 {
@@ -109,7 +109,7 @@ static int try_capture(struct segments *s, struct segment *g, issue_fn issue, vo
 int segment_run(struct segments *s, struct segment *g, issue_fn issue, void *ctx, struct err *e)
 {
     if (g->state == SEGMENT_WARM && !s->plain)
-        (void)try_capture(s, g, issue, ctx); // what failed is said there, and runs below
+        (void)try_capture(s, g, issue, ctx); // if it fails the log says so, and the ops run below
     if (g->state == SEGMENT_GRAPH)
         return s->backend->graph->launch(s->q, g->graph, e);
     if (g->state == SEGMENT_FRESH)

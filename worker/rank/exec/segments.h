@@ -45,8 +45,8 @@ void segments_of_program(struct segments *s, const struct backend *b, struct str
                          struct arena *a, const struct program *p, bool captured);
 void segments_clear(struct segments *s); // a zeroed one is fine
 
-// Runs one segment; `issue` queues its instructions. An error of the backend is the caller's to
-// name.
+// Runs one segment; `issue` queues its instructions. After an error of the backend the caller adds
+// which instructions they were.
 int segment_run(struct segments *s, struct segment *g,
                 int (*issue)(void *ctx, int first, int end, struct err *e), void *ctx,
                 struct err *e);

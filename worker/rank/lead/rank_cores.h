@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cores of each rank of a solo run, for a job that names no threads: ranks tell them when they
-// join, and rank 0 decides one number for all by those of the poorest.
+// The cores of each rank of a solo run, for a job that names no threads: ranks tell theirs when they
+// join, and rank 0 decides one number for all, which the rank with the smallest share can have.
 // Inside worker/rank/lead/ only.
 #pragma once
 #include <stddef.h>
@@ -14,7 +14,7 @@ enum { RANK_CPUS_BYTES = CORES_MASK_BYTES };
 struct rank_cores {
     char host[RANK_HOST_MAX];
     int cores;                           // cores_usable() of it
-    unsigned char cpus[RANK_CPUS_BYTES]; // a bit for each of the host's that it may run on
+    unsigned char cpus[RANK_CPUS_BYTES]; // a bit for each of the host's cores that it may run on
 };
 
 // Those of this process.

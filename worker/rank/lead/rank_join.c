@@ -90,7 +90,7 @@ static int resolve_address(const char *addr, bool passive, struct addrinfo **out
     char host[256];
     const char *colon = strrchr(addr, ':');
     if (!colon || (size_t)(colon - addr) >= sizeof host)
-        return err_set(e, ERR_INVALID, "'%s' is no HOST:PORT", addr);
+        return err_set(e, ERR_INVALID, "'%s' is not HOST:PORT", addr);
     snprintf(host, sizeof host, "%.*s", (int)(colon - addr), addr);
     char *name = host;
     size_t n = strlen(host);
@@ -138,7 +138,7 @@ int join_listen_tcp(const char *addr, int *fd, char *bound, size_t size, struct 
 
 // ---- connecting ----
 
-// A started connect, waited for until the deadline.
+// Connects, and waits for that until the deadline.
 static int connect_wait(int fd, const struct sockaddr *a, socklen_t len, int64_t deadline_ns)
 {
     if (!connect(fd, a, len))
@@ -192,7 +192,7 @@ static int explain_refusal(const Weft__Rank__Refuse *r, struct err *e)
     return err_set(e, r->retry ? ERR_PEER : ERR_INVALID, "rank 0 refuses: %s", r->why);
 }
 
-// The length of a mask of CPUs as it is sent: a rank 0 of the version before knows 128 bytes alone.
+// The length of a mask of CPUs as it is sent: a rank 0 of the version before takes 128 bytes only.
 static size_t mask_length(const unsigned char *cpus)
 {
     size_t n = RANK_CPUS_BYTES;
@@ -201,7 +201,7 @@ static size_t mask_length(const unsigned char *cpus)
     return n;
 }
 
-// Hello and Challenge: is it the leader?
+// Sends Hello and checks by the Challenge that the other side is the leader.
 static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned char *a,
                      unsigned char *b, int64_t deadline_ns, struct err *e)
 {
@@ -229,13 +229,14 @@ static int say_hello(struct frame_conn *c, const struct join_who *w, unsigned ch
         rc = explain_refusal(in->refuse, e);
     } else if (in->body_case != WEFT__RANK__FRAME__BODY_CHALLENGE ||
                in->challenge->nonce.len != JOIN_NONCE || in->challenge->mac.len != JOIN_MAC) {
-        rc = err_set(e, ERR_PEER, "who answers there is no rank 0");
+        rc = err_set(e, ERR_PEER, "the process that answers is not rank 0 of a run");
     } else {
         memcpy(b, in->challenge->nonce.data, JOIN_NONCE);
         join_mac(w, "leader", a, b, mac);
         if (!join_mac_equal(mac, in->challenge->mac.data))
-            rc = err_set(e, ERR_PEER, "who answers there does not know the key of epoch %llu",
-                         (unsigned long long)w->epoch);
+            rc =
+                err_set(e, ERR_PEER, "the process that answers does not know the key of epoch %llu",
+                        (unsigned long long)w->epoch);
     }
     weft__rank__frame__free_unpacked(in, NULL);
     return rc;
@@ -266,7 +267,7 @@ int join_connect(const char *addr, const struct join_who *w, int64_t deadline_ns
     else if (!strncmp(addr, "tcp:", 4))
         rc = connect_tcp(addr + 4, deadline_ns, &s, e);
     else
-        rc = err_set(e, ERR_PEER, "'%s' is no address", addr);
+        rc = err_set(e, ERR_PEER, "'%s' is not an address: unix:PATH or tcp:HOST:PORT", addr);
     if (rc) {
         if (s >= 0)
             close(s);

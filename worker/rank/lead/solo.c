@@ -179,8 +179,8 @@ static bool has_value(const char *text, const char *key, const char *want)
     return text_value(text, key, value, sizeof value) && !strcmp(value, want);
 }
 
-// The job that DIR is of, as job.yaml beside the id tells. An older weft resolved it to other words,
-// so it is read again and compared key by key.
+// Reads the job that DIR belongs to from its job.yaml. An older weft may have printed the same job
+// in other words, so jobs are compared key by key, not as texts.
 static bool read_job_before(const struct solo *s, struct arena *a, struct job *before)
 {
     struct job_errors errs = {0};
@@ -199,7 +199,8 @@ static void tell_changes(const char *id, const struct job *before, const struct 
         buf_printf(changes, "%sresolved by another version of weft", changes->len ? "; " : "");
 }
 
-static void say_job(const struct solo *s, struct assignment *a, const char *why)
+// Prints the job anew into the assignment after its threads were decided, and logs them with `why`.
+static void update_job_text(const struct solo *s, struct assignment *a, const char *why)
 {
     char hash[65];
     int64_t threads = s->job.resources.threads;
@@ -221,11 +222,11 @@ static void keep_threads(const struct solo_options *o, struct solo *s, struct as
     if (!o->fresh && read_job_before(s, &kept, &before))
         threads_keep(&s->job, &before);
     arena_clear(&kept);
-    say_job(s, a, "the run was begun with as many");
+    update_job_text(s, a, "the run was begun with as many");
 }
 
-// Whether DIR, with this id, is of a job that this one may continue. `changes` gets what differs;
-// when it may not continue, the keys that make it another training.
+// Whether DIR, with this id, belongs to a job that this one may continue. `changes` gets what differs;
+// if it may not, the keys that make it another training.
 static bool may_continue(const struct solo *s, const char *id, struct buf *changes)
 {
     struct arena a;
@@ -251,8 +252,8 @@ static int refuse_job(const struct solo *s, const char *keys, struct err *e)
                    s->dir, *keys ? ", which differs in " : "", keys, s->dir);
 }
 
-// Reads DIR/id, or makes it; another job is refused. A job that is this one but for what may change
-// is noted in s->changes, and DIR is written when its checkpoint is known.
+// Reads DIR/id, or makes it; another job is refused. If this job continues the one that DIR has with
+// changes, they go to s->changes, and settle_changes() writes DIR once the checkpoint is known.
 static int settle_id(const struct solo_options *o, struct solo *s, struct assignment *a,
                      struct err *e)
 {
@@ -351,7 +352,8 @@ static int tell_unused(struct solo *s, struct assignment *a, struct err *e)
     return rc;
 }
 
-// The newest checkpoint that verifies; the damaged are kept on disk but out of retention.
+// Chooses the newest checkpoint that verifies. Damaged ones stay on disk and are not counted among
+// those to be kept.
 static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e)
 {
     struct load l = {0};
@@ -481,7 +483,7 @@ int solo_settle_threads(struct solo *s, struct assignment *a, const struct rank_
 {
     char why[RANK_HOST_MAX + 80];
     s->job.resources.threads = rank_cores_share(cores, a->ranks, why, sizeof why);
-    say_job(s, a, why);
+    update_job_text(s, a, why);
     store_close(&s->store); // its OWNER has the job's text
     int rc = open_store(s, a, e);
     return rc ? rc : write_id(s, a, e);
@@ -493,7 +495,8 @@ int solo_publish(const struct solo *s, const struct assignment *a, struct err *e
     snprintf(text, sizeof text, "epoch %llu\nhost %s\nunix unix:%s/sock\n%s%s%s",
              (unsigned long long)a->epoch, s->host, s->epoch_dir, s->tcp_addr[0] ? "tcp " : "",
              s->tcp_addr, s->tcp_addr[0] ? "\n" : "");
-    return folder_write(s->epoch_dir, "address", text, FOLDER_LOOSE, e); // of no use after a reboot
+    // Not synced, for after a reboot it is of no use.
+    return folder_write(s->epoch_dir, "address", text, FOLDER_LOOSE, e);
 }
 
 void solo_close(struct solo *s)

@@ -4,7 +4,7 @@
 //   DIR/lock         held by rank 0 for life (flock); its pid is inside
 //   DIR/id           job, cluster and run id, made once; the job's identity and its hash
 //   DIR/job.yaml     the resolved job, as the newest attempt runs it: its mesh may change
-//   DIR/state        the newest epoch and what it restores; durable before the address is there
+//   DIR/state        the newest epoch and what it restores; durable before the address appears
 //   DIR/metrics.jsonl, DIR/logs/
 //   DIR/epoch-E/     key (0600), address (appears whole, last), sock, page-RRRR
 //
@@ -24,9 +24,9 @@ struct solo_options {
     const char *dir, *job_file;
     const char *const *overrides;
     int noverrides;
-    int of;             // 0: what the job says
+    int of;             // --of: how many ranks the job must have; 0: not given
     int rank;           // −1: spawn all
-    const char *host;   // null: this machine and network namespace
+    const char *host;   // null: named after this machine and its network namespace
     const char *listen; // HOST:PORT, for ranks of other hosts
     bool fresh;         // --new: another job may take DIR over
     int parent;         // pid of the process that spawned this one; 0: none
@@ -41,17 +41,16 @@ struct solo {
     struct store store;
     struct store_entry *scan; // good committed checkpoints; the attempt's arena
     int nscan;
-    const char *changes; // how the job differs from the one that DIR was of; null: it does not
+    const char *changes; // how the job differs from the one that DIR had; null: it does not
     bool finished;       // the last step's checkpoint is there: nothing to do
 };
 
-// Parses and checks the job, whatever rank. `violations` (may be null) gets all of them, a line
-// each; the error names the first. text and hash are the
-// resolved job's; base_dir is set absolute.
+// Parses and checks the job, for any rank. `violations` (may be null) gets all that is wrong, a line
+// each; the error names the first. text and hash are the resolved job's; base_dir is set absolute.
 int solo_job(const struct solo_options *o, struct arena *a, struct job *job, const char **text,
              char hash[65], struct buf *violations, struct err *e);
-// Takes DIR for rank 0: lock, ids, fence, choice of the checkpoint, key, sockets. Fills the
-// attempt's Assign part. A finished job is no error: nothing but the lock is taken.
+// Takes DIR for rank 0: lock, ids, fence, choice of the checkpoint, key, sockets. Fills in what
+// Assign carries. A finished job is no error: there is no key and no socket then.
 int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a, struct err *e);
 // Whether the job names no threads and has not begun: then solo_settle_threads decides them by the
 // cores of all ranks, before any is assigned, and DIR and the assignment tell the number.

@@ -19,7 +19,7 @@
 
 enum {
     PROVE_MS = 10000,   // a connection that has not proved the key by then is dropped
-    STRANGERS_MAX = 64, // connections that have not
+    STRANGERS_MAX = 64, // connections that have not proved it yet
     CALLERS_A_TURN = 16,
 };
 
@@ -31,9 +31,9 @@ struct solo_conn {
     enum conn_state state;
     bool choked; // its queue was full
     int rank, pid;
-    struct rank_cores cores; // and its host
+    struct rank_cores cores; // with its host
     int64_t since_ns;
-    unsigned char a[JOIN_NONCE], b[JOIN_NONCE]; // its nonce, ours
+    unsigned char a[JOIN_NONCE], b[JOIN_NONCE]; // the rank's nonce, the leader's nonce
 };
 
 struct seat {               // of a rank
@@ -259,15 +259,16 @@ static void read_conn(struct solo_conns *c, struct solo_conn *k)
         drop_conn(c, k);
 }
 
-// Accepts some of those who call, not all: they may be more than can ever be let in, and the ranks
-// wait.
+// Accepts only some of the callers: there may be more than can ever be let in, and meanwhile the
+// ranks wait.
 static void accept_conns(struct solo_conns *c, int listener)
 {
     for (int i = 0; i < CALLERS_A_TURN; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        int one = 1; // answers are small and waited for; refused by unix sockets, which need it not
+        int one =
+            1; // answers are small and waited for; unix sockets refuse this and do not need it
         (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (c->strangers >= STRANGERS_MAX)
             close(fd);

@@ -8,9 +8,9 @@
 //               ▼  closed, refused, too late, nonsense, its queue is full
 //             GONE, and forgotten by the next solo_conns_poll
 //
-// Connections are forgotten only between turns, so that none is freed under a loop over them.
-// Sending never drops anybody: a connection whose queue is full gets nothing more and goes with the
-// next poll, so that no end begins within a list of actions that is being carried out.
+// Connections are freed only at the start of solo_conns_poll, never under a loop over them. Sending
+// never drops a connection: one whose queue is full gets nothing more and is dropped by the next
+// poll, so that `gone` is never called while the leader's actions are being carried out.
 //
 // Everything belongs to one thread.
 #pragma once

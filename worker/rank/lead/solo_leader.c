@@ -22,14 +22,14 @@
 enum {
     TELL_MS = 500,    // rank 0's Progress, to all
     MISSING_MAX = 20, // that are named
-    MEET_MS = 2000,   // after that it is said who has not joined
-    SILENT_MS = 3000, // a remote rank that says nothing for so long is suspect
+    MEET_MS = 2000,   // after that the log says who has not joined
+    SILENT_MS = 3000, // a remote rank that sends nothing for so long is suspect
 };
 
 struct solo_member {
     bool joined, local;
     int pid;
-    const struct progress_page *page; // of a local one; null: not there yet
+    const struct progress_page *page; // of a local rank; null: not there yet
     int64_t heard_ns;
     bool suspect; // as the leader was told
 };
@@ -47,7 +47,7 @@ struct solo_leader {
     struct rank_cores *cores; // of each rank that has joined
     int joined;
     int64_t started_ns, ticked_ns, told_ns;
-    bool failed, looked; // looked: who is missing has been said, or nobody was
+    bool failed, looked; // looked: the log has named the missing ranks, or none was missing
 };
 
 // ---- what the leader decides is carried out ----
@@ -78,8 +78,8 @@ static void fail_attempt(struct solo_leader *l, const struct culprit *x)
     l->failed = true;
     log_info("lead", "%s", x->text); // the ranks log it as their error
     if (x->kind == CULPRIT_PLANS)
-        return;                     // every rank has been answered that, and ends by itself
-    if (x->kind == CULPRIT_STOPPED) // who has not begun either is stopped, not failed
+        return;                     // that was the answer to every rank, so each ends by itself
+    if (x->kind == CULPRIT_STOPPED) // ranks that have not begun either are stopped, not failed
         ask_to_stop(l, x->text);
     FRAME_BODY(body, Lost, lost);
     body.rank = x->rank;

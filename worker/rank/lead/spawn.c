@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parent of a solo run's ranks. See spawn.h.
 //
-// One thread, one poll loop: a signalfd and a pipe a rank. A rank's pipe is non-blocking on its
-// side, so that a stopped parent never holds it up; what does not fit then is lost. Of each rank one
-// piece is read a turn: one that prints without a pause keeps nobody from being heard. Ranks get a
-// process group each: a terminal's Ctrl-C comes here alone and is passed on once.
+// One thread runs one poll loop over a signalfd and a pipe for each rank. A rank's end of the pipe does
+// not block, so that a stopped parent never holds the rank up; what does not fit is lost. Each round
+// reads one piece of each rank, so that one that prints without a pause does not drown the others.
+// Each rank has its own process group: a terminal's Ctrl-C comes only to the parent, which passes it
+// on once.
 #include "worker/rank/lead/spawn.h"
 
 #include <errno.h>
@@ -30,8 +31,8 @@
 
 // The leader names a failure within seconds. When rank 0 is gone there is nothing to wait for.
 enum { GRACE_S = 8, GRACE_LEADERLESS_S = 4, LOOK_EVERY_MS = 500 };
-// Pieces of what a rank printed last: more than a pipe holds, and a bound, since a process of its
-// own that outlives it may go on printing.
+// The most pieces that are read of a rank that has ended: more than a pipe holds. There is a limit
+// because a process that it started may live on and print.
 enum { LAST_PIECES = 1000 };
 // Only the parent knows of a rank that died before it joined: after this time it asks the others to
 // stop.
