@@ -56,7 +56,7 @@ typedef int (*backend_many)(struct stream_q *q, const struct op_call *calls, int
 
 // ---- devices: found, opened, described, closed ----
 struct backend_device {
-    int (*count)(struct err *e);
+    int (*count)(struct err *e); // how many there are; −1: `e` says why they cannot be counted
     int (*open)(const struct device_options *o, struct device **out, struct err *e);
     void (*close)(struct device *d);
     void (*info)(const struct device *d, struct device_info *out);

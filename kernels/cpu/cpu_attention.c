@@ -197,7 +197,7 @@ static void weigh_scores(const struct attention_work *w, const struct query_rows
     }
 }
 
-// From the gradient of the weights p to that of the scores, times scale, in place.
+// Turns the gradient of the weights p into that of the scores, times scale, in place.
 static void take_softmax_grad(const struct attention_work *w, const struct query_rows *r,
                               const float *p, float *ds)
 {
@@ -342,7 +342,7 @@ static struct side make_side(const struct op_call *c, const struct attention_ope
                          .pitch = p.pitch};
 }
 
-// Of the second pair; all heads share its keys.
+// Returns qr or kr, input k of the call; all heads share kr.
 static struct side pair_side(const struct op_call *c, int k, bool grad)
 {
     const struct shape *s = &c->in[k].shape;

@@ -6,9 +6,9 @@
 // of 2 KB apart in memory, where they would take each other's place in the cache), and transposed
 // where a product needs them so. Gradients of both are added up there too, and written once. A
 // block is 16 rows, so that causal attention computes little that is hidden. The second pair of
-// scores is packed beside the first: one product makes the sum of both. What the gap of a row
-// holds, whatever it is, is multiplied with the rest of a tile, but ends in the gap of a row of the
-// result.
+// scores is packed beside the first: one product makes the sum of both. The gap of a row may hold
+// anything: it is multiplied with the rest of a tile, but the result ends in the gap of another
+// row.
 //
 // An element of a product is summed over k in order by one thread (vec_product.c): its bits depend
 // on the instruction set alone.

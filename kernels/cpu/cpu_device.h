@@ -48,6 +48,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
 
 // cpu_gemm.c
 void gemm_warm_up(void);
-// One product in the calling thread: m, n, k and the row strides are read. 0 or onednn's status.
+// Makes one product in the calling thread; of g it reads m, n, k and the row strides. Returns 0 or
+// onednn's status.
 int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,
                 const float *b, float beta, float *c);

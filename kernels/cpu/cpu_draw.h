@@ -30,7 +30,7 @@ VFN vw w_set(uint64_t x)
     return x + (vw){0};
 }
 
-// In each lane of 64 bits the product of its low 32 bits with m.
+// Returns in each lane of 64 bits the product of its low 32 bits with m.
 VFN vw w_mul(vw a, uint32_t m)
 {
 #if defined(__AVX512F__)

@@ -39,7 +39,7 @@ struct gemm_work {
     float *c, beta;
     float *room; // for packed products, PACKED_FLOATS a slice; null: oneDNN's
     packed_multiply multiply;
-    _Atomic int taken;             // of room
+    _Atomic int taken;             // how many slices have their room
     int64_t batch;                 // the one in work, when rows or columns are cut
     bool adds;                     // the output lacks the batch: later ones add to the first
     const struct chain_walk *then; // steps that follow on each piece; null: none

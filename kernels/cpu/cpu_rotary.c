@@ -47,7 +47,7 @@ static void rotate_heads(const struct rotary_work *w, const double *speed, int64
     }
 }
 
-// What lies behind the heads that turn stays as it is.
+// Copies what lies behind the heads that turn.
 static void copy_rest(const struct rotary_work *w, int64_t begin, int64_t end)
 {
     const float *from = w->call->in[0].data;

@@ -118,7 +118,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
     return 0;
 }
 
-struct row { // of updates, one behind the other: each begins at a multiple of GRAIN
+struct row { // several updates as one loop: each begins at a multiple of GRAIN
     const struct op_call *calls;
     const struct vec *vec;
     int n;

@@ -87,7 +87,7 @@ DEVICE struct head_elements part_of(const void *data, enum dtype type, int64_t f
     return p;
 }
 
-// Rows of queries in x, beside which lie those in `more`: q and qr, or their gradients.
+// Returns rows of queries in x, followed by those in `more`: q and qr, or their gradients.
 DEVICE struct head_rows query_rows(const struct attention *a, const void *x, const void *more,
                                    const struct block_place *at, int64_t first)
 {

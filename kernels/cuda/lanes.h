@@ -2,10 +2,10 @@
 // Loads and stores neighbouring elements of an operand, `wide` at a time, for kernels that are
 // bound by memory: 4 where an operand is f32, 8 where all are bf16. Inside kernels/cuda/ only.
 //
-// That is one access of at most 16 bytes, and the threads of a warp leave no gaps, if all lanes are
-// there and the address allows it; else it goes element by element. The address is looked at, not
-// the shape: a row that begins anywhere, and a view into the middle of a buffer, are served by the
-// same call. `wide` is a constant where these are called, so that lanes beyond it cost nothing.
+// Where all lanes exist and the address allows it, that is one access of at most 16 bytes, and
+// those of a warp leave no gaps; else it goes element by element. The address is looked at, not the
+// shape: a row that begins anywhere, and a view into the middle of a buffer, are served by the same
+// call. `wide` is a constant where these are called, so that lanes beyond it cost nothing.
 #pragma once
 #include "kernels/cuda/numbers.h"
 

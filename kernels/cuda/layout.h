@@ -26,8 +26,9 @@ int layout_check(const char *call, cublasStatus_t rc, struct err *e);
 int layout_make(const struct product *p, struct layout *l, struct err *e);
 // Sets the epilogue, and where bias and aux lie, which differs from call to call.
 int layout_end(const struct product *p, struct layout *l, struct err *e);
-// What is asked of an algorithm. One that splits its sums must keep the parts in f32 and, if the
-// product is to be `reproducible`, add them so that its bits depend on nothing but the operands.
+// Sets what is asked of an algorithm. One that splits its sums must keep the parts in f32 and, if
+// the product is to be `reproducible`, add them so that its bits depend on nothing but the
+// operands.
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e);
 

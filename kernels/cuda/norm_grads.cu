@@ -3,10 +3,11 @@
 // last norm there is none), the gradients of its weight and bias, and the sum of the new residual's
 // gradient, which is the gradient of the bias before it.
 //
-// One pass reads c, x and dy and writes the gradient: four tensors cross the memory bus. As ops of
-// their own, NORM_GRAD_ADD moves these four, NORM_WEIGHT_GRAD reads two of them again and each SUM
-// one, in seven launches; here there are two, whatever sums are wanted. Without c it is a tensor
-// less in both cases. With its dozen FLOPs more an element the kernel is still bound by memory.
+// One pass reads c (the residual's gradient), x and dy and writes the new gradient: four tensors
+// cross the memory bus. As ops of their own, NORM_GRAD_ADD moves these four, NORM_WEIGHT_GRAD reads
+// two of them again and each SUM one, in seven launches; here there are two, whatever sums are
+// wanted. Without c it is a tensor less in both cases. With its dozen FLOPs more an element the
+// kernel is still bound by memory.
 //
 // A team of threads works on a row, each on OWN elements of it, and these are the same columns in
 // every row: so a thread holds its columns' sums in registers from the first row to the last. It

@@ -11,7 +11,7 @@
 
 // What the kernel does to the product's sums before it stores them. AUX: it stores what goes into
 // the gelu, too. DGELU: it multiplies them by gelu's slope at aux. BGRADA and BGRADB: it also sums
-// over k what the library's A, which is our b, or its B, our a, holds, into `sums`.
+// an operand over k into `sums`: the library's A, which is our b, or its B, which is our a.
 #define PRODUCT_ENDS(X)                            \
     X(NONE, none, DEFAULT)                         \
     X(BIAS, bias, BIAS)                            \
