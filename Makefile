@@ -92,8 +92,9 @@ CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce c
 CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c
-# kernels/cpu/vec.c and vec_product.c are compiled once for each, packed.c for all but the baseline.
+# kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c of the second.
 CPU_ISAS    := baseline avx2 avx512
+PACKED_ISAS := avx2 avx512 avx512bf16
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
 CUDA_SRC    := cuda_backend
@@ -329,18 +330,20 @@ VEC_FLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -Wno-psabi
 VEC_baseline :=
 VEC_avx2     := -mavx2 -mfma
 VEC_avx512   := -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mprefer-vector-width=512
-# per_isa SOURCE: one object for each, SOURCE-ISA.o
-per_isa       = $(CPU_ISAS:%=$(BUILD)/obj/$(1)-%.o)
-CPU_VEC_OBJ  := $(call per_isa,kernels/cpu/vec) $(call per_isa,kernels/cpu/vec_product)
+VEC_avx512bf16 := $(VEC_avx512) -mavx512bf16
+# per_isa SOURCE, ISAS: one object for each, SOURCE-ISA.o
+per_isa       = $(2:%=$(BUILD)/obj/$(1)-%.o)
 define per_isa_rule
-$(call per_isa,$(1)): $(BUILD)/obj/$(1)-%.o: $(1).c
+$(call per_isa,$(1),$(2)): $(BUILD)/obj/$(1)-%.o: $(1).c
 	$$(call say,CC,$$@)
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(VEC_FLAGS) $$(VEC_$$*) -DVEC_ISA=$$* -c $$< -o $$@
 endef
-$(foreach source,kernels/cpu/vec kernels/cpu/vec_product kernels/cpu/packed tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source))))
+$(foreach source,kernels/cpu/vec kernels/cpu/vec_product tests/bench/fma_peak,$(eval $(call per_isa_rule,$(source),$(CPU_ISAS))))
+$(eval $(call per_isa_rule,kernels/cpu/packed,$(PACKED_ISAS)))
 
-CPU_VEC_OBJ  += $(filter-out %-baseline.o,$(call per_isa,kernels/cpu/packed))
+CPU_VEC_OBJ  := $(foreach source,kernels/cpu/vec kernels/cpu/vec_product,$(call per_isa,$(source),$(CPU_ISAS)))
+CPU_VEC_OBJ  += $(call per_isa,kernels/cpu/packed,$(PACKED_ISAS))
 
 $(BUILD)/libweft_cpu.so: $(call obj,$(CPU_SRC)) $(CPU_VEC_OBJ) $(BUILD)/libcommon.a kernels/cpu/export.map
 	$(call say,LD,$@)
@@ -440,7 +443,7 @@ $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUI
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(COORD_LIBS)
 
 # What bench_kernels measures products by, for each instruction set.
-$(BUILD)/tests/bench/bench_kernels: $(call per_isa,tests/bench/fma_peak)
+$(BUILD)/tests/bench/bench_kernels: $(call per_isa,tests/bench/fma_peak,$(CPU_ISAS))
 
 $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%: $(BUILD)/obj/tests/bench/bench_%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a

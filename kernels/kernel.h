@@ -53,7 +53,7 @@ int64_t op_unpadded(const struct op_call *c, int64_t n);
 
 // The version of weft's own kernels: raised with each release in which some op gives other bits
 // than before. It goes into the numerics record beside the libraries' versions.
-enum { KERNELS_VERSION = 6 };
+enum { KERNELS_VERSION = 7 };
 
 // Runs NORM_GRADS as the ops that it fuses, one after the other, with the same scratch.
 int op_norm_grads_unfused(struct stream_q *q, const struct op_call *c, struct err *e);

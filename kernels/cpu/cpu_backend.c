@@ -5,8 +5,8 @@
 // are plain memcpy, so a second thread may make them while ops run. There is nothing to capture and
 // any host memory serves the ops, so those tables are missing.
 //
-// The best instruction set of the machine is taken; WEFT_CPU_ISA (baseline, avx2, avx512) holds it
-// to a lower one, so that unlike hosts compute alike. It is in the numerics record (device_info).
+// The best instruction set of the machine is taken; WEFT_CPU_ISA (a name in `sets`) holds it to a
+// lower one, so that unlike hosts compute alike. It is in the numerics record (device_info).
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,11 @@ static bool has_avx512(void)
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
+static bool has_avx512bf16(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
 static bool has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -34,14 +39,20 @@ static bool has_baseline(void)
 }
 
 // The sets of instructions that kernels are built for, the best first.
-static const struct {
+static const struct set {
+    const char *name;
     const struct vec *vec;
     bool (*runs)(void);
     dnnl_cpu_isa_t onednn;
-    packed_multiply multiply;
-} sets[] = {{&vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core, packed_multiply_avx512},
-            {&vec_avx2, has_avx2, dnnl_cpu_isa_avx2, packed_multiply_avx2},
-            {&vec_baseline, has_baseline, dnnl_cpu_isa_sse41, NULL}};
+    packed_multiply multiply, multiply_bf16;
+} sets[] = {
+    {"avx512bf16", &vec_avx512, has_avx512bf16, dnnl_cpu_isa_avx512_core, packed_multiply_avx512,
+     packed_multiply_avx512bf16},
+    {"avx512", &vec_avx512, has_avx512, dnnl_cpu_isa_avx512_core, packed_multiply_avx512,
+     packed_multiply_avx512},
+    {"avx2", &vec_avx2, has_avx2, dnnl_cpu_isa_avx2, packed_multiply_avx2, packed_multiply_avx2},
+    {"baseline", &vec_baseline, has_baseline, dnnl_cpu_isa_sse41, NULL, NULL},
+};
 
 // oneDNN's limit is the process's and must come before its first use: of several devices the first
 // one sets it.
@@ -50,18 +61,20 @@ static int choose_isa(struct device *d, struct err *e)
     const char *limit = getenv("WEFT_CPU_ISA");
     bool limited = limit && limit[0], allowed = !limited;
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
-        bool named = limited && strcmp(sets[i].vec->isa, limit) == 0;
+        bool named = limited && strcmp(sets[i].name, limit) == 0;
         allowed |= named;
         if (named)
             dnnl_set_max_cpu_isa(sets[i].onednn);
         if (!d->vec && allowed && sets[i].runs()) {
+            d->isa = sets[i].name;
             d->vec = sets[i].vec;
             d->multiply = sets[i].multiply;
+            d->multiply_bf16 = sets[i].multiply_bf16;
         }
     }
     if (d->vec)
         return 0;
-    return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not one of avx512, avx2, baseline",
+    return err_set(e, ERR_INVALID, "WEFT_CPU_ISA is '%s': not avx512bf16, avx512, avx2 or baseline",
                    limit);
 }
 
@@ -145,7 +158,7 @@ static void device_info(const struct device *d, struct device_info *out)
                                 .deterministic = true, // whatever the device was opened with
                                 .shares_host = true};
     snprintf(out->model, sizeof out->model, "cpu");
-    snprintf(out->isa, sizeof out->isa, "%s", d->vec->isa);
+    snprintf(out->isa, sizeof out->isa, "%s", d->isa);
     snprintf(out->libraries, sizeof out->libraries, "kernels %d onednn %d.%d.%d%s", KERNELS_VERSION,
              v->major, v->minor, v->patch,
              !d->packed     ? ""

@@ -13,10 +13,12 @@ enum { GRAIN = 4096 };
 
 struct device {
     struct pool *pool;
+    const char *isa; // the set of instructions, as WEFT_CPU_ISA names it
     const struct vec *vec;
-    packed_multiply multiply; // of packed operands; null: there is none
-    float *packed;            // PACKED_FLOATS a thread; null: products are oneDNN's
-    bool packs_few;           // in f32, only products of few rows; else all that packing pays for
+    // Products of packed operands, and those of two in bf16; null: there are none.
+    packed_multiply multiply, multiply_bf16;
+    float *packed;  // PACKED_FLOATS a thread; null: products are oneDNN's
+    bool packs_few; // in f32, only products of few rows; else all that packing pays for
     struct list regions, streams, events; // what device_close frees
     uint64_t allocated;                   // bytes of device memory asked for and not freed
 };

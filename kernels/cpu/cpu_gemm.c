@@ -196,8 +196,8 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                           .half_b = c->in[1].dtype == DT_BF16,
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
-                          .then = then,
-                          .multiply = q->device->multiply};
+                          .then = then};
+    w.multiply = w.half_a && w.half_b ? q->device->multiply_bf16 : q->device->multiply;
     bool half = (w.half_a || w.half_b) && q->device->packed;
     int rc = op_want(c, &c->in[0], half && w.half_a ? DT_BF16 : DT_F32, e);
     rc = rc ? rc : op_want(c, &c->in[1], half && w.half_b ? DT_BF16 : DT_F32, e);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products from packed operands. See packed.h. Compiled with -DVEC_ISA=avx2|avx512.
+// Products from packed operands. See packed.h. Compiled with -DVEC_ISA=avx2|avx512|avx512bf16.
 //
 // A tile of results stays in registers, beside a broadcast of a and two vectors of b, while a block
 // of k passes. It has 6 × 16 results on AVX2: 12 independent sums, for two units that take four
@@ -16,6 +16,10 @@
 // panel packs it, and its multiply-adds hide that work. The tiles after it fetch what the next
 // panel is made of. Otherwise packing takes a tenth of the time with 128 rows. With more blocks of
 // a there is nothing to gain.
+//
+// With AVX512-BF16 a lane of a panel holds two elements that follow each other along k, in bf16, and
+// one instruction multiplies both pairs of a lane and adds the two products to its sum: half the
+// instructions and half the bytes. A last element without a second one is paired with 0.
 #include "kernels/cpu/packed.h"
 
 #include "kernels/cpu/simd.h"
@@ -27,7 +31,12 @@ enum {
     LINE = 16,            // floats of a cache line
     GROUP = 64 / COLUMNS, // panels of b that are packed together, so that whole lines are read
     FETCHED = 8,          // how many rows ahead b is prefetched
-    AHEAD = 4 * VL        // how many elements ahead along a row
+    AHEAD = 4 * VL,       // how many elements ahead along a row
+#if defined(__AVX512BF16__)
+    EACH = 2 // elements along k in a lane of a panel
+#else
+    EACH = 1
+#endif
 };
 
 #define PASTE_(a, b) a##b
@@ -40,42 +49,74 @@ static int64_t min_i64(int64_t a, int64_t b)
 
 // ---- packing -----------------------------------------------------------------------------------
 
-// Element (i, j), where i counts k and j goes across the panels, is packed to out[j / width ·
-// stride + i · width + j % width]. Columns that the last panel lacks are 0. A row of a panel of a
-// is written as VL lanes, more than it has, and the next row overwrites the surplus; so rows are
-// written in order, and there is a gap behind each panel.
+// Lane (i, j), where i goes along k and j across the panels, is packed to out[j / width · stride +
+// i · width + j % width]. Columns that the last panel lacks are 0. A row of a panel of a is written
+// as VL lanes, more than it has, and the next row overwrites the surplus; so rows are written in
+// order, and there is a gap behind each panel.
 struct packing {
     float *out;
     int64_t stride; // from panel to panel
     const void *x;
     bool half; // x is in bf16
     int64_t ld;
-    int64_t count, depth; // elements across the panels; elements of k
+    int64_t count, k, depth; // elements across the panels; elements and lanes along k
 };
 
-VFN float load_one(const void *x, int64_t i, bool half)
+// The lane that starts at element i; its second element, if there is one, is `next` behind that.
+VFN uint32_t load_one(const void *x, int64_t i, int64_t next, bool half)
 {
-    float f;
-    if (!half)
-        return ((const float *)x)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    uint32_t bits;
+    if (!half) {
+        memcpy(&bits, (const float *)x + i, sizeof bits);
+        return bits;
+    }
+    bits = ((const uint16_t *)x)[i];
+    if (EACH == 1)
+        return bits << 16;
+    return next ? bits | (uint32_t)((const uint16_t *)x)[i + next] << 16 : bits;
 }
 
-VFN vf load_lanes(const void *x, int64_t i, bool half)
+#if defined(__AVX512F__)
+VFN vu load_bf16(const uint16_t *x)
 {
+    __m256i bits;
+    memcpy(&bits, x, sizeof bits);
+    return (vu)_mm512_cvtepu16_epi32(bits);
+}
+#else
+VFN vu load_bf16(const uint16_t *x)
+{
+    __m128i bits;
+    memcpy(&bits, x, sizeof bits);
+    return (vu)_mm256_cvtepu16_epi32(bits);
+}
+#endif
+
+// VL lanes beside each other across the panels, from element i on; rows along k are ld apart.
+VFN vf load_across(const void *x, int64_t i, int64_t ld, bool half)
+{
+    const uint16_t *first = (const uint16_t *)x + i;
     if (!half)
         return v_load((const float *)x + i);
-#if defined(__AVX512F__)
-    __m256i bits;
-    memcpy(&bits, (const uint16_t *)x + i, sizeof bits);
-    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16);
-#else
-    __m128i bits;
-    memcpy(&bits, (const uint16_t *)x + i, sizeof bits);
-    return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
-#endif
+    if (EACH == 1)
+        return (vf)(load_bf16(first) << 16);
+    return (vf)(load_bf16(first) | load_bf16(first + ld) << 16);
+}
+
+// VL lanes that follow each other along k, from element i on.
+VFN vf load_along(const void *x, int64_t i, bool half)
+{
+    if (half && EACH == 1)
+        return load_across(x, i, 0, true);
+    return v_load((const float *)find_element(x, half, i));
+}
+
+// Fetches that much of each of the rows, `step` bytes apart, that a row of lanes is made of.
+VFN void fetch_row(const char *row, int64_t step, int64_t bytes)
+{
+    for (int each = 0; each < EACH; each++)
+        for (int64_t at = 0; at < bytes; at += LINE * 4)
+            __builtin_prefetch(row + each * step + at);
 }
 
 #if defined(__AVX512F__)
@@ -121,17 +162,19 @@ VFN void transpose(vf r[VL])
     }
 }
 
-// Packs rows of a panel from `i0` on, an element at a time; columns that it lacks are 0.
+// Packs rows of a panel from `i0` on, a lane at a time; columns that it lacks are 0.
 VFN void pack_slowly(const struct packing *p, int width, int64_t j0, int64_t i0, bool along,
                      bool half)
 {
     float *out = p->out + j0 / width * p->stride;
+    int64_t along_k = along ? 1 : p->ld, across = along ? p->ld : 1;
     for (int64_t i = i0; i < p->depth; i++)
-        for (int64_t j = 0; j < width; j++)
-            out[i * width + j] =
-                j0 + j >= p->count
-                    ? 0
-                    : load_one(p->x, along ? (j0 + j) * p->ld + i : i * p->ld + j0 + j, half);
+        for (int64_t j = 0; j < width; j++) {
+            int64_t at = i * EACH * along_k + (j0 + j) * across;
+            int64_t next = i * EACH + 1 < p->k ? along_k : 0;
+            uint32_t lane = j0 + j < p->count ? load_one(p->x, at, next, half) : 0;
+            memcpy(out + i * width + j, &lane, sizeof lane);
+        }
 }
 
 // Packs a panel from `count` rows of x, which lie along k.
@@ -139,7 +182,7 @@ VFN void pack_panel_along(const struct packing *p, int width, int64_t j, int64_t
 {
     float *out = p->out + j / width * p->stride;
     int64_t i = 0;
-    for (; i + VL <= p->depth; i += VL) {
+    for (; i + VL <= p->k / EACH; i += VL) {
         for (int side = 0; side < width; side += VL) {
             vf r[VL];
 #pragma GCC unroll 16
@@ -147,9 +190,9 @@ VFN void pack_panel_along(const struct packing *p, int width, int64_t j, int64_t
                 r[l] = (vf){0};
                 if (side + l >= width || side + l >= count)
                     continue;
-                int64_t at = (j + side + l) * p->ld + i;
-                __builtin_prefetch((const char *)p->x + (at + AHEAD) * (half ? 2 : 4), 0, 2);
-                r[l] = load_lanes(p->x, at, half);
+                int64_t at = (j + side + l) * p->ld + i * EACH;
+                __builtin_prefetch(find_element(p->x, half, at + AHEAD), 0, 2);
+                r[l] = load_along(p->x, at, half);
             }
             transpose(r);
 #pragma GCC unroll 16
@@ -180,30 +223,34 @@ VFN void pack_rest_across(const struct packing *p, int width, int64_t j0, bool h
         return;
     }
     float *out = p->out + j0 / width * p->stride;
-    for (int64_t i = 0; i < p->depth; i++)
-        for (int side = 0; side < width; side += VL)
+    int64_t rows = p->k / EACH;
+    for (int64_t i = 0; i < rows; i++)
+        for (int side = 0; side < width; side += VL) {
+            int64_t at = i * EACH * p->ld + j0 + side;
             v_store(out + i * width + side,
-                    side < whole ? load_lanes(p->x, i * p->ld + j0 + side, half) : (vf){0});
+                    side < whole ? load_across(p->x, at, p->ld, half) : (vf){0});
+        }
+    pack_slowly(p, width, j0, rows, false, half);
 }
 
 // Packs from rows that lie across the panels: x[i · ld + j]. A row of a panel of a is no whole
 // number of cache lines, so all of a's panels are packed at once: then each line is read once.
 VFN void pack_across(const struct packing *p, int width, bool half)
 {
-    int64_t whole = p->count / width * width, rows = p->depth;
-    rows -= width % VL != 0; // behind the last row's end there may be no VL lanes to load
+    int64_t whole = p->count / width * width, rows = p->k / EACH;
+    int64_t size = half ? 2 : 4, step = p->ld * size;
+    rows -= rows && width % VL; // behind the last row's end there may be no VL lanes to load
     const int64_t group = width % VL ? whole : (int64_t)GROUP * width;
     for (int64_t j0 = 0; j0 < whole; j0 += group) {
         int64_t end = min_i64(j0 + group, whole);
         for (int64_t i = 0; i < rows; i++) {
             for (int64_t j = j0; j < end; j += width) {
                 float *out = p->out + j / width * p->stride + i * width;
-                if (i + FETCHED < p->depth)
-                    for (int line = 0; line < width; line += LINE)
-                        __builtin_prefetch((const char *)p->x +
-                                           ((i + FETCHED) * p->ld + j + line) * (half ? 2 : 4));
+                const void *row = find_element(p->x, half, i * EACH * p->ld + j);
+                if (i + FETCHED < rows)
+                    fetch_row((const char *)row + FETCHED * EACH * step, step, width * size);
                 for (int side = 0; side < width; side += VL)
-                    v_store(out + side, load_lanes(p->x, i * p->ld + j + side, half));
+                    v_store(out + side, load_across(row, side, p->ld, half));
             }
         }
         for (int64_t j = j0; j < end; j += width)
@@ -240,7 +287,7 @@ static void pack_columns_of_b(const struct packing *p, bool across)
 
 // ---- tiles -------------------------------------------------------------------------------------
 
-// What a panel of b is packed from: element (i, j) is x[i · ld + j].
+// What a panel of b is packed from: element (i, j) of b, i along k, is x[i · ld + j].
 struct source {
     const void *x;
     int64_t ld;
@@ -253,6 +300,16 @@ VFN vf load_everywhere(const float *x)
     return (vf)_mm512_set1_ps(*x);
 #else
     return (vf)_mm256_broadcast_ss(x);
+#endif
+}
+
+// a · b, lane by lane, added to c.
+VFN vf multiply_add(vf a, vf b, vf c)
+{
+#if defined(__AVX512BF16__)
+    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#else
+    return v_fma(a, b, c);
 #endif
 }
 
@@ -270,28 +327,27 @@ VFN void multiply(int rows, int vectors, bool packs, bool half, const struct sou
         __builtin_prefetch(c + i * ldc + vectors * VL - 1, 1);
     }
     const char *x = packs ? from->x : NULL;
-    const int64_t step = packs ? from->ld * (half ? 2 : 4) : 0;
+    const int64_t size = half ? 2 : 4, ld = packs ? from->ld : 0, step = ld * size;
 #pragma GCC unroll 4
     for (int64_t p = 0; p < depth; p++) {
         float *row = b + p * COLUMNS;
         vf y[2] = {{0}};
         if (packs)
-            for (int line = 0; line < COLUMNS; line += half ? 2 * LINE : LINE)
-                __builtin_prefetch(x + FETCHED * step + line * (half ? 2 : 4));
+            fetch_row(x + FETCHED * EACH * step, step, COLUMNS * size);
 #pragma GCC unroll 2
         for (int j = 0; j < vectors; j++) {
-            y[j] = packs ? load_lanes(x, j * VL, half) : v_load(row + j * VL);
+            y[j] = packs ? load_across(x, j * VL, ld, half) : v_load(row + j * VL);
             if (packs)
                 v_store(row + j * VL, y[j]);
         }
         if (packs)
-            x += step;
+            x += EACH * step;
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             vf z = load_everywhere(a + p * ROWS + i);
 #pragma GCC unroll 2
             for (int j = 0; j < vectors; j++)
-                sum[i][j] = v_fma(z, y[j], sum[i][j]);
+                sum[i][j] = multiply_add(z, y[j], sum[i][j]);
         }
     }
 #pragma GCC unroll 12
@@ -358,7 +414,8 @@ static void multiply_any(int64_t depth, const float *a, float *b, float *c, int6
 
 struct block {
     const struct packed_product *p;
-    int64_t i, rows, j, columns, at, depth;
+    int64_t i, rows, j, columns, at, k;
+    int64_t depth; // lanes along k
     float *a, *b;
     int64_t stride_a, stride_b; // from panel to panel
     bool once;                  // a has one block: no other one reads the panels of b
@@ -374,6 +431,7 @@ static void pack_a(const struct block *w)
                         .half = p->half_a,
                         .ld = p->lda,
                         .count = w->rows,
+                        .k = w->k,
                         .depth = w->depth};
     pack_rows_of_a(&k, p->trans_a);
 }
@@ -401,6 +459,7 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
                         .half = p->half_b,
                         .ld = p->ldb,
                         .count = columns,
+                        .k = w->k,
                         .depth = w->depth};
     pack_columns_of_b(&k, !p->trans_b);
 }
@@ -408,8 +467,8 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
 // Prefetches into L2 tile i's share of the rows from which the panel behind `from` will be packed.
 VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
 {
-    int64_t tiles = w->rows / ROWS, each = (w->depth + tiles - 1) / tiles;
-    int64_t size = from->half ? 2 : 4, end = min_i64((i + 1) * each, w->depth);
+    int64_t tiles = w->rows / ROWS, each = (w->k + tiles - 1) / tiles;
+    int64_t size = from->half ? 2 : 4, end = min_i64((i + 1) * each, w->k);
     const char *next = (const char *)from->x + COLUMNS * size;
     for (int64_t row = i * each; row < end; row++)
         for (int64_t at = 0; at < COLUMNS * size; at += LINE * 4)
@@ -441,7 +500,8 @@ static void multiply_group(const struct block *w, int64_t first)
 {
     const struct packed_product *p = w->p;
     int64_t columns = min_i64(w->columns - first, GROUP * COLUMNS);
-    bool packs_b = w->once && !p->trans_b && columns % COLUMNS == 0 && w->rows >= ROWS;
+    bool packs_b =
+        w->once && !p->trans_b && columns % COLUMNS == 0 && w->rows >= ROWS && w->k % EACH == 0;
     if (w->i == 0 && !packs_b)
         pack_b(w, first, columns);
     for (int64_t j = first; j < first + columns; j += COLUMNS) {
@@ -463,10 +523,11 @@ void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
     int64_t width = cut_evenly(p->n, PACKED_WIDTH, COLUMNS);
     struct block w = {.p = p, .b = p->room, .once = p->m <= height};
     for (w.j = 0; w.j < p->n; w.j += width)
-        for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH)
+        for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH * EACH)
             for (w.i = 0; w.i < p->m; w.i += height) {
                 w.columns = min_i64(p->n - w.j, width);
-                w.depth = min_i64(p->k - w.at, PACKED_DEPTH);
+                w.k = min_i64(p->k - w.at, PACKED_DEPTH * EACH);
+                w.depth = (w.k + EACH - 1) / EACH;
                 w.rows = min_i64(p->m - w.i, height);
                 w.stride_a = w.depth * ROWS + PACKED_GAP;
                 w.stride_b = w.depth * COLUMNS + PACKED_GAP;

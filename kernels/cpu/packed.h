@@ -5,12 +5,15 @@
 // k is cut into blocks of PACKED_DEPTH. An element is summed in order within each block, and the
 // blocks' sums are added in order. So its bits depend on k alone: not on where in a matrix or a
 // slice it lies, how the operands are stored, or which instruction set computes it.
+//
+// With AVX512-BF16 a product of two operands in bf16 adds up pairs, in blocks twice as long. Its bits
+// depend on k alone too, but are others. Numbers below f32's normal ones count as 0 there.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 enum {
-    PACKED_DEPTH = 512,
+    PACKED_DEPTH = 512,  // lanes of a panel along k
     PACKED_HEIGHT = 132, // rows of a that are packed at a time, at most
     PACKED_WIDTH = 1024, // columns of b
     PACKED_GAP = 16,     // floats between panels
@@ -34,6 +37,7 @@ struct packed_product {
 typedef void (*packed_multiply)(const struct packed_product *p);
 void packed_multiply_avx2(const struct packed_product *p);
 void packed_multiply_avx512(const struct packed_product *p);
+void packed_multiply_avx512bf16(const struct packed_product *p); // both operands are in bf16
 
 // Returns the address of element i of an operand.
 static inline const void *find_element(const void *x, bool half, int64_t i)

@@ -551,11 +551,8 @@ UPDATE(adam, true, true)
 
 #define PASTE_(a, b) a##b
 #define PASTE(a, b)  PASTE_(a, b)
-#define TEXT_(x)     #x
-#define TEXT(x)      TEXT_(x)
 
 const struct vec PASTE(vec_, VEC_ISA) = {
-    .isa = TEXT(VEC_ISA),
     .map =
         {
 #define OP(id, name, nin, nout, kernel, whole, traits)

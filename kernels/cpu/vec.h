@@ -56,7 +56,6 @@ struct vec_product {
 };
 
 struct vec {
-    const char *isa;
     void (*map[OP_COUNT])(const struct vec_map *c);
     void (*update[OP_COUNT])(const struct vec_update *u);
 
