@@ -136,11 +136,14 @@ def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one,
     reader.send_signal(signal.SIGSTOP)
     n = 0
     with open(f"/proc/{one.rank_pids()[0]}/fd/1", "wb", buffering=0) as out:
-        end = time.monotonic() + solo.WATCHDOG
-        while "is cut off" not in one.coordinator.text():
+        end, after = time.monotonic() + solo.WATCHDOG, None
+        # On after the cut, until more has come than the rank's two files of 4 MiB hold.
+        while after is None or n - after < 3 * 4096:
             for _ in range(16):
                 out.write(b"".join(b"line %09d %s\n" % (n + i, b"x" * 984) for i in range(64)))
                 n += 64
+            if after is None and "is cut off" in one.coordinator.text():
+                after = n
             assert time.monotonic() < end
         reader.send_signal(signal.SIGCONT)
         wait_until(lambda: out.write(b"the last word\n") and b'"the last word"' in shown.read_bytes())
