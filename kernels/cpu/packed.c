@@ -106,9 +106,11 @@ VFN vf load_across(const void *x, int64_t i, int64_t ld, bool half)
 // VL lanes that follow each other along k, from element i on.
 VFN vf load_along(const void *x, int64_t i, bool half)
 {
+    vf lanes;
     if (half && EACH == 1)
         return load_across(x, i, 0, true);
-    return v_load((const float *)find_element(x, half, i));
+    memcpy(&lanes, find_element(x, half, i), sizeof lanes); // pairs lie at a multiple of 2 bytes
+    return lanes;
 }
 
 // Fetches that much of each of the rows, `step` bytes apart, that a row of lanes is made of.
