@@ -426,7 +426,7 @@ static void a_descriptor_that_is_no_socket_is_a_bad_configuration(void **state)
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(end_of(spawn(fd, (int)getpid(), "out")), RANK_EXIT_CONFIG);
-    assert_says("out", "is no stream socket");
+    assert_says("out", "is not a stream socket");
     close(fd);
 }
 

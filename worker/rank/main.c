@@ -45,7 +45,7 @@ static const char usage[] =
     "--rank\n"
     "all ranks run here. Run the same command again to continue after any ending.\n"
     "\n"
-    "  -s key=value      overrides a value of the job file\n"
+    "  -s key=value      overrides a setting of the job file\n"
     "  --of N            the number of ranks; default: what the job's mesh says\n"
     "  --rank R          runs this rank alone; the caller starts the others\n"
     "  --host NAME       ranks with the same NAME share memory; default: this machine\n"
@@ -59,7 +59,7 @@ static const char usage[] =
 // ---- flags ----
 
 struct rank_flags {
-    struct solo_options solo; // host and parent are served mode's too
+    struct solo_options solo; // with --fd only host and parent of these
     int fd;                   // −1: no agent leads
     const char *dir;          // --dir
     bool probe;
@@ -68,7 +68,7 @@ struct rank_flags {
     const char *overrides[OVERRIDES_MAX];
 };
 
-// Flags that belong together are all there, and of one mode only.
+// Refuses flags of several modes, and a mode of which a flag is missing.
 static int check_flags(const struct rank_flags *f, struct err *e)
 {
     const struct solo_options *o = &f->solo;
@@ -241,7 +241,7 @@ static int run_rank(const struct rank_flags *f)
         rc = solo_find(o, &p->solo, clock_mono_ns() + JOIN_S * CLOCK_S, &fd, &finished, &e);
     if (rc) {
         code = rc == ERR_ABORTED ? RANK_EXIT_DRAINED : rank_exit_code(rc);
-        // Asked to stop is no error: where rank 0 was refused, that is the one that people read.
+        // That this rank was asked to stop is no error: people should read why rank 0 failed.
         log_line(rc == ERR_ABORTED ? LOG_INFO : LOG_ERROR, "rank", "%s", e.text);
         solo_leader_stop(p->lead, 0);
     } else if (fd < 0) {
@@ -292,8 +292,8 @@ static int spawn_ranks(const struct solo_options *o, const struct job *job, int 
     return rc;
 }
 
-// Adds all that the compiler refuses, before any rank is started to say it once more. A fault of the
-// compiler's own is the ranks' to tell.
+// Adds everything that the compiler refuses, so that no rank is started only to say it again. A bug
+// of the compiler is left to the ranks, which log it.
 static int check_plan(const struct solo_options *o, const struct job *job, struct arena *a,
                       struct buf *violations, struct err *e)
 {
@@ -341,7 +341,7 @@ static int run_served(const struct rank_flags *f)
     socklen_t size = sizeof type;
     PRE(p != NULL);
     if (getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM) {
-        log_error("rank", "descriptor %d is no stream socket", f->fd);
+        log_error("rank", "--fd: descriptor %d is not a stream socket", f->fd);
         free(p);
         return RANK_EXIT_CONFIG;
     }
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
 {
     static struct rank_flags f = {.solo = {.rank = -1}, .fd = -1};
     struct err e = {0};
-    (void)signal(SIGPIPE, SIG_IGN); // who reads our output may leave; training goes on
+    (void)signal(SIGPIPE, SIG_IGN); // a reader of this output may leave; training goes on
     if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;

@@ -105,8 +105,8 @@ static int complete_assignment(struct process *p, const struct process_options *
     return rc ? rc : check_epoch(a, e);
 }
 
-// Whether it ended because it was asked to stop: before the first step nobody can be waited for, so
-// who waits for another rank then, or has lost it, has not failed.
+// Whether this rank ended because it was asked to stop. Before the first step ranks that stop do not
+// wait for each other, so a rank that waits for another one then, or has lost it, has not failed.
 static bool was_stopped(const struct process *p, int rc, const struct page_view *at)
 {
     bool gave_up = rc == ERR_ABORTED && !link_lost(p->link);
@@ -114,15 +114,15 @@ static bool was_stopped(const struct process *p, int rc, const struct page_view 
     return link_stop_requested(p->link) && (gave_up || (waited && at->state < RANK_RUNNING));
 }
 
-// A system call that fails for want of something says so only where nothing more is known: that a
-// peer was waited for in vain is not the machine's fault.
+// That the host lacks something (disk, memory) decides only where nothing better is known: a rank that
+// waited for a peer in vain is not the machine's fault.
 static int find_exit_code(int rc, const struct err *e)
 {
     int code = rank_exit_code(rc);
     return code == RANK_EXIT_INTERNAL && e->of_host ? RANK_EXIT_HOST : code;
 }
 
-// The exit code of what happened; a lost peer's message becomes the leader's, which names it.
+// The exit code of what happened. If a peer was lost, `e` gets the leader's message, which names it.
 static int choose_exit_code(struct process *p, int rc, enum train_end end, struct err *e)
 {
     const struct progress_page *page = p->assignment.page;
@@ -134,12 +134,13 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
     int code = find_exit_code(rc, e);
     if (was_stopped(p, rc, &at))
         return RANK_EXIT_DRAINED;
-    bool fenced = rc == ERR_FENCED; // that names its cause
+    bool fenced = rc == ERR_FENCED; // its message has the cause already
     const char *why =
         code == RANK_EXIT_LOST && !fenced ? link_lost_wait(p->link, LAST_WORD_S * CLOCK_S) : NULL;
     if (why && was_stopped(p, rc, &at)) // the peer had been asked before us
         return RANK_EXIT_DRAINED;
-    if (why && strstr(e->text, " gave up: ")) { // a peer only repeats the leader's word, cut short
+    if (why &&
+        strstr(e->text, " gave up: ")) { // a peer has only repeated the leader's text, cut short
         err_set(e, rc, "lost a peer: %.960s", why);
     } else if (why && !strstr(e->text, why)) {
         char seen[sizeof e->text];

@@ -12,8 +12,8 @@
 struct link;
 
 struct process_options {
-    int fd;             // the link's end, taken
-    bool agent;         // an agent leads: DIR is an attempt's, there is no rank 0 to look at
+    int fd;             // this rank's end of the link, taken
+    bool agent;         // an agent leads; else rank 0 does, and its page is in `dir` if it is here
     const char *host;   // ranks with the same text share memory
     const char *dir;    // progress pages and the collectives' sockets of this host's ranks, 0700
     const char *listen; // address for other hosts' ranks, HOST:0; null: as assigned

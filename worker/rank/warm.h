@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend's libraries loaded and warmed up on a thread of their own, while a starting rank
-// waits for the disk or for rank 0. Nothing depends on it: what is not ready in time is made when
-// it is needed, and a backend that cannot be loaded is reported where it is needed.
+// Loads the backend's libraries and warms them up on a thread of its own, while a starting rank waits
+// for the disk or for rank 0. Nothing depends on it: what is not ready in time is made when it is
+// needed, and a backend that cannot be loaded is reported where it is needed.
 // Inside worker/rank/ only.
 #pragma once
 
 struct warm;
 
-struct warm *warm_start(const char *backend); // null: no thread to be had
+struct warm *warm_start(const char *backend); // null: there is no thread
 void warm_join(struct warm *w);               // before the process ends; null is fine

@@ -15,9 +15,10 @@
 // The writer's answer has no deadline of its own (common/ckpt/README.md). This one ends a rank
 // whose leader lives but has forgotten it.
 #define ANSWER_NS (LEADER_STILL_S * CLOCK_S)
-#define ABORT_NS  (30 * CLOCK_S) // for all to hear that the last save was aborted
+#define ABORT_NS  (30 * CLOCK_S) // until every rank has heard that the last save was aborted
 enum { ABORT_PAUSE_MS = 300 };   // the same, where the barrier cannot be waited for
-enum { AGAIN_FIRST_MS = 1000, AGAIN_MOST_MS = 30000, AGAIN_LOOK_MS = 50 }; // between tries of it
+// Between two tries of the last save: the first pause, the longest, and how often to look meanwhile.
+enum { AGAIN_FIRST_MS = 1000, AGAIN_MOST_MS = 30000, AGAIN_LOOK_MS = 50 };
 
 struct saver {
     struct saver_options o;
@@ -27,7 +28,7 @@ struct saver {
     struct manifest base;
     struct device_info device;
     struct snapshot *snapshot;
-    const char *algorithms;    // fusion's too
+    const char *algorithms;    // for the manifest: whether ops are fused, and the agreed ones
     void *staging;             // the backend's; null: the snapshot's own
     bool copying;              // copies were queued and have not been seen to be complete
     _Atomic int64_t opened_at; // step of the newest save begun here, −1
@@ -208,7 +209,7 @@ void saver_close(struct saver *s)
     if (!s)
         return;
     link_on_event(s->o.link, NULL, NULL);
-    if (s->copying) // into memory that is freed now; an error of it is reported elsewhere
+    if (s->copying) // into memory that is freed below; whoever ends the rank reports an error of it
         (void)lane_sync(exec_saves(s->o.state->exec), NULL);
     snapshot_free(s->snapshot);
     if (s->staging)
@@ -257,13 +258,15 @@ void saver_lost(struct saver *s, const char *why)
         snapshot_aborted(s->snapshot, step, why);
 }
 
+// If a save was aborted because the leader is lost, that loss is the error.
 static int prefer_loss(struct saver *s, int rc, bool *ok, struct err *e)
 {
     const char *lost = link_lost(s->o.link);
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
 }
 
-// The other ranks go on when the answer is there, so rank 0 does not wait for its deletions.
+// Waits for the answer only: the other ranks go on when they have it, so rank 0 does not wait for its
+// deletions.
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
 {
     int rc = hand_over_copies(s, true, e);
@@ -276,7 +279,8 @@ static int wait_all(struct saver *s, bool *ok, struct err *e)
     return rc ? rc : prefer_loss(s, snapshot_drain(s->snapshot, ANSWER_NS, ok, e), ok, e);
 }
 
-// A leader that was lost before the save was open could not end it, so that is looked at once more.
+// If the leader was lost before the save was open, saver_lost() found none to abort, so this looks
+// again.
 static int begin_save(struct saver *s, int64_t step, int64_t samples, struct err *e)
 {
     struct exec *x = s->o.state->exec;
@@ -302,8 +306,8 @@ int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
     return rc;
 }
 
-// Waits before a save is tried again. All ranks wait as long, so that none begins long before the
-// others, and the page shows that this one lives. False: it is no use to try again.
+// Waits before a save is tried again. All ranks wait equally long, so that none begins long before the
+// others, and the page shows that this one lives. False: do not try again.
 static bool wait_to_try_again(struct saver *s, int64_t ms)
 {
     struct progress_page *page = s->o.assignment->page;
@@ -317,7 +321,8 @@ static bool wait_to_try_again(struct saver *s, int64_t ms)
     return true;
 }
 
-// The ranks hold the state: while the leader has patience the same save is begun anew.
+// Begins the same save anew as long as the leader's patience lasts: until then the ranks hold the
+// state.
 static int save_until_told(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
 {
     int64_t wait_ms = AGAIN_FIRST_MS;
@@ -338,9 +343,9 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     int rc = wait_answer(s, &ok, &why);
     rc = rc ? rc : save_until_told(s, step, samples, &ok, &why);
     if (!rc && !ok) {
-        // Every rank hears the answer before the first one ends; else that end would look like the
-        // cause of the others' ends.
-        // A rank that is asked to stop waits at no barrier: the others get time for their answer.
+        // Every rank should hear the answer before the first one ends, or that end would look like
+        // the cause of the others' ends. A rank that was asked to stop cannot wait at the barrier; it
+        // pauses, so that the others have time to hear.
         if (link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
                          NULL))
             clock_sleep_ms(ABORT_PAUSE_MS);

@@ -24,14 +24,14 @@ struct saver_options {
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);
 void saver_close(struct saver *s); // null is fine
-// Any thread: the leader is gone and no answer will come. What waits ends with ERR_PEER.
+// The leader is gone, so no answer will come: calls that wait end with ERR_PEER. Any thread.
 void saver_lost(struct saver *s, const char *why);
-// Once a step: hands to the writer what was copied while the device computed, if all of it has
-// come.
+// Call this once a step: if all copies that were queued by the newest begin are done, the writer gets
+// them.
 int saver_poll(struct saver *s, struct err *e);
 bool saver_busy(const struct saver *s);         // raises no_save
 int64_t saver_opened_at(const struct saver *s); // step of the newest save begun here, −1
-// At the boundary after `step` steps. A synchronous job waits here for the answer.
+// Begins a save after `step` steps. If saves are not async it waits here for the answer.
 int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e);
 // The last checkpoint of the attempt: waits for the open one, saves `step`, waits for its answer.
 // ERR_INTERNAL when it was aborted.

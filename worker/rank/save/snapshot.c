@@ -42,24 +42,25 @@ struct snapshot {
     pthread_mutex_t lock; // guards everything below
     pthread_cond_t wake, settled;
     struct list queue;
-    bool quit, running,
-        staged;         // running: an order is being carried out; staged: the writer's memory
+    bool quit;
+    bool running;       // an order is being carried out
+    bool staged;        // the staging memory holds what is still to be written
     int64_t open_step;  // −1: none
     int64_t begun_step; // of the newest begin; −1: none
     int tries;          // how often that step was begun before
-    bool again;         // its abort said so
+    bool again;         // its abort asked to try it again
     int64_t samples;    // of the newest begin
     int64_t held_step;  // whose write waits for snapshot_staged; −1: none
-    bool last_ok;
-    char last_why[200]; // of an abort
+    bool last_ok;       // whether the newest answer was Committed
+    char last_why[200]; // of the newest abort
 
-    atomic_bool cancel; // the open one is aborted or the end has come: the write may stop early
+    atomic_bool cancel; // the open save is aborted, or all ends: the write may stop early
 
-    // The writer thread's own: its first answer for a step is what it repeats.
+    // The writer thread's own. It repeats its first answer for a step.
     int64_t answered_step;
     int answered_code;
     char answered_text[200];
-    bool removed; // the directory had been; the leader has not been told yet
+    bool removed; // the directory had been removed, and the leader does not know it yet
 };
 
 uint64_t snapshot_staging_bytes(const struct deal *d, int rank)
@@ -125,7 +126,7 @@ static int write_slices(struct snapshot *s, struct stream *to, const struct shar
     int rc = shard_write_head(to, plan, &r->head_digest, e);
     for (int i = 0; i < plan->n && !rc; i++) {
         if (atomic_load(&s->cancel))
-            return err_set(e, ERR_ABORTED, "aborted before it was whole");
+            return err_set(e, ERR_ABORTED, "the save was aborted before the shard was whole");
         rc = shard_write_slice(to, plan, i, from, &r->digests[i], e);
         from += plan->slices[i].bytes;
     }
@@ -159,7 +160,8 @@ static int write_file(struct snapshot *s, int dir, struct arena *a, struct shard
     return rc;
 }
 
-static int find_directory(struct snapshot *s, int64_t epoch, struct err *e)
+// Makes the job's checkpoint directory again if somebody removed it.
+static int restore_directory(struct snapshot *s, int64_t epoch, struct err *e)
 {
     bool removed = false;
     if (!s->c.owner.job)
@@ -178,7 +180,7 @@ static int write_shard(struct snapshot *s, struct store_entry id, struct arena *
     int dir = -1;
     if (!snapshot_can_stage(s))
         return err_set(e, ERR_NOMEM, "no memory to stage %" PRIu64 " bytes", s->deal->bytes);
-    int rc = find_directory(s, id.epoch, e);
+    int rc = restore_directory(s, id.epoch, e);
     if (!rc && s->c.rank == 0)
         store_sweep(s->c.store, id.epoch, id.step);
     if (!rc)
@@ -199,7 +201,7 @@ static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
     arena_init(&a);
     struct shard_report r = {
         .rank = s->c.rank, .step = o->id.step, .tries = o->tries, .n = s->deal->n};
-    if (s->answered_step == o->id.step) // that was the answer to an older try
+    if (s->answered_step == o->id.step) // that answer was about an older try
         s->answered_step = -1;
     r.digests = arena_array(&a, struct hash128, r.n + 1);
     r.code = write_shard(s, o->id, &a, &r, &e);
@@ -208,7 +210,7 @@ static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
     r.removed = s->removed;
     pthread_mutex_lock(&s->lock);
     s->staged = false;
-    bool wanted = s->open_step == o->id.step && s->tries == o->tries; // an aborted one needs none
+    bool wanted = s->open_step == o->id.step && s->tries == o->tries; // not if aborted meanwhile
     pthread_mutex_unlock(&s->lock);
     if (wanted) {
         s->c.ops.report(s->c.ops.arg, &r);
@@ -246,8 +248,8 @@ static void carry_out_commit(struct snapshot *s, const struct snapshot_order *o)
 
 static void carry_out_remove(struct snapshot *s, const struct snapshot_order *o)
 {
-    (void)store_abort(s->c.store, o->id.epoch, o->id.step,
-                      NULL); // a later sweep takes what is left
+    // A later sweep takes what cannot be removed now.
+    (void)store_abort(s->c.store, o->id.epoch, o->id.step, NULL);
 }
 
 static void carry_out_delete(struct snapshot *s, const struct snapshot_order *o)
@@ -305,7 +307,7 @@ static void take_staging(struct snapshot *s)
     s->own_staging = true;
 }
 
-// Signals belong to the main thread.
+// The writer takes no signals: those belong to other threads.
 static int start_writer(struct snapshot *s)
 {
     sigset_t all, old;
@@ -381,7 +383,7 @@ static bool open_locked(const struct snapshot *s)
     return s->open_step >= 0 || s->staged;
 }
 
-// The lock is the only member that a reader changes.
+// Locks a snapshot that is only read: the lock is all that changes, so casting the const away is fine.
 static struct snapshot *lock_snapshot(const struct snapshot *s)
 {
     struct snapshot *m = (struct snapshot *)(uintptr_t)s;
@@ -422,8 +424,8 @@ static void push_write(struct snapshot *s, int64_t step)
 int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e)
 {
     PRE(step >= 0 && !snapshot_open(s));
-    int rc =
-        snapshot_can_stage(s) ? copy_to_staging(s, e) : 0; // without memory the write order fails
+    // Without memory nothing is copied, and the write order reports a failed shard.
+    int rc = snapshot_can_stage(s) ? copy_to_staging(s, e) : 0;
     if (rc)
         return rc;
     pthread_mutex_lock(&s->lock);
@@ -521,7 +523,7 @@ static void abort_save(struct snapshot *s, int64_t step, int tries, bool again, 
             push_locked(s, new_order(ORDER_REMOVE, make_entry(s, step)));
     }
     pthread_mutex_unlock(&s->lock);
-    if (mine && s->c.rank == 0) // one line a checkpoint, not one a rank
+    if (mine && s->c.rank == 0) // one line for a checkpoint, not one for each rank
         log_warn("ckpt", "checkpoint of step %" PRId64 " aborted%s: %s (in %s)", step,
                  again ? ", to be tried again" : "", why, s->c.store->path);
 }
