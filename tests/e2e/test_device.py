@@ -193,6 +193,19 @@ def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, l
     assert f"{len(gone)} of the checkpoint's algorithms cannot be had here" in run.log(0)
 
 
+def test_algorithms_of_another_library_are_told_as_a_change_of_numerics_and_not_taken(place, toy, late):
+    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = solo.train(place, job, "run")
+    assert recorded(run.checkpoints()[-1]) and "another library" not in run.log(0)
+    late.setenv("WEFT_LATE_LIBRARY", "2")
+    run.forget(20)
+    run.finish()
+    assert "the checkpoint's algorithms were chosen on another device or with another library" in run.log(0)
+    numerics = run.checkpoints()[-1].manifest["numerics"]
+    headers = [line for line in numerics["algorithms"].splitlines() if line.startswith("algorithms ")]
+    assert headers == ["algorithms late 2"]
+
+
 def promising(job, deterministic):
     return {**job, "precision": {"deterministic": deterministic}}
 

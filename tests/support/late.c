@@ -14,7 +14,7 @@
 // Products have WEFT_LATE_CHOICES algorithms (3) that differ in nothing. Which of them is the
 // fastest is each process's luck. A device that is closed adds what it settled to the file
 // WEFT_LATE_TOLD. A device that need not be deterministic says so and has choices of its own; its
-// bits are the CPU's all the same.
+// bits are the CPU's all the same. WEFT_LATE_LIBRARY names another library, with choices of its own.
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
@@ -479,7 +479,11 @@ static void host_free(struct device *d, void *p)
 
 static const char *header(const struct device *d)
 {
-    return d->deterministic ? "algorithms late\n" : "algorithms late, not deterministic\n";
+    static char text[80];
+    const char *library = getenv("WEFT_LATE_LIBRARY");
+    snprintf(text, sizeof text, "algorithms late%s%.20s%s\n", library ? " " : "",
+             library ? library : "", d->deterministic ? "" : ", not deterministic");
+    return text;
 }
 
 static int ways(void)
