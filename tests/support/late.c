@@ -9,12 +9,10 @@
 // it just so far, a look at one a command further. Ops are those of libweft_cpu.so two folders up.
 // WEFT_LATE_FAIL makes one thing fail: "capture" (what is captured cannot be a graph), "op N" (the
 // Nth op, from 1, as a device's fault), "memory N" (an allocation of over N bytes), "driver" (there
-// is none). WEFT_LATE_DEVICES: how many, 2.
-//
-// Products have WEFT_LATE_CHOICES algorithms (3) that differ in nothing. Which of them is the
-// fastest is each process's luck. A device that is closed adds what it settled to the file
-// WEFT_LATE_TOLD. A device that need not be deterministic says so and has choices of its own; its
-// bits are the CPU's all the same. WEFT_LATE_LIBRARY names another library, with choices of its own.
+// is none). WEFT_LATE_DEVICES: how many, 2. Products have WEFT_LATE_CHOICES algorithms (3) that differ
+// in nothing; which is the fastest is each process's luck. A device that is closed adds what it
+// settled to the file WEFT_LATE_TOLD. A device that need not be deterministic, or has another
+// WEFT_LATE_LIBRARY, has choices of its own; its bits are the CPU's all the same.
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
