@@ -60,8 +60,8 @@ int link_kv_put(struct link *l, const char *key, const char *value, struct err *
 int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64_t deadline_ns,
                 struct err *e);
 // As link_kv_get(), but without a deadline, for a value that may take any time. If the rank that is to
-// put it dies or hangs, the leader ends the attempt and this returns ERR_PEER. Meanwhile the page
-// (null: none) shows that this rank lives, so that it is not taken for the one that hangs.
+// put it dies or hangs, the leader ends the attempt, and this wait with it. Meanwhile the page (null:
+// none) shows that this rank lives, so that it is not taken for the one that hangs.
 int link_kv_await(struct link *l, const char *key, char *value, size_t size,
                   struct progress_page *page, struct err *e);
 // link_kv_put and link_kv_get in the shape of world_options.put and .get; ctx is the link.
