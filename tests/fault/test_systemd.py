@@ -62,6 +62,8 @@ class Machine:
             if end.returncode:
                 skip_loudly(f"no overlay of this root: {end.stderr.strip()}")
         self.root = pathlib.Path(f"/proc/{pid}/root{root}")  # as seen from here
+        for left in ("var/lib/weft", "etc/weft"):  # what a weft of this machine has there is not this machine's
+            assert sh(*self.within, "rm", "-rf", root / left).returncode == 0
         if not (self.root / "usr/lib/systemd/systemd").exists():
             skip_loudly("no systemd in the file system that / is on")
 
