@@ -279,7 +279,7 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
 {
     struct err e = {0};
     int64_t now = clock_mono_ns();
-    if (now < s->join_ns) { // nobody guesses tokens faster; not worth a row
+    if (now < s->join_ns) { // limits guesses of tokens; a refusal is not worth an audit row
         rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "too many join at once: try again");
         return;
     }

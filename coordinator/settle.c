@@ -157,7 +157,7 @@ static void settle_attempts(struct coord *c)
 
 // ---- the step ----
 
-// A job that is new in the queue wants a round, unless the last one has the answer for it too.
+// A newly queued job needs a round, unless the last round's answer holds for it as well.
 static void settle_jobs(struct coord *c)
 {
     list_for_each (it, &c->dirty) {

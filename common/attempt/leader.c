@@ -163,8 +163,8 @@ static void name_nobody_left(struct leader *l, struct leader_out *out)
                  "all ranks have left and the last checkpoint is not acknowledged");
 }
 
-// A signal asked one rank to stop: training, all stop at one step; before that nobody can wait. Its
-// page says only that it has ended by now.
+// A signal asked this rank alone to stop. In training all ranks agree on one last step; before that
+// they cannot, so the rank is named.
 static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *out)
 {
     if (l->state == LEADER_MEETING || l->ranks[rank].view.state < RANK_RUNNING)

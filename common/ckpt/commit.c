@@ -295,7 +295,9 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
         if (r->state == COMMIT_ABORTED)
             return; // every rank has just been answered
     }
-    if (rep->removed) // whatever became of this save, those before it are gone
+    // The report says that the folder was removed. Whatever becomes of this save, the checkpoints
+    // before it are lost.
+    if (rep->removed)
         lose_committed(c, r->id, o);
     bool may_open = c->open < 0 || &c->records[c->open] == r;
     if (rep->tries > r->tries && may_open &&

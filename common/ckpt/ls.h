@@ -30,8 +30,8 @@ struct ls {
 // ERR_NOTFOUND when DIR is no directory. A damaged checkpoint is a result, not an error.
 int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e);
 void ls_clear(struct ls *l);
-bool ls_ok(const struct ls
-               *l); // every committed one is ok, none is unused, and (verify) there is at least one
+// Every committed one is ok, none is unused, and (verify) there is at least one.
+bool ls_ok(const struct ls *l);
 void ls_print_text(const struct ls *l, struct buf *out);
 // {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, ok, errors}]}
 void ls_print_json(const struct ls *l, struct buf *out);

@@ -34,7 +34,7 @@ static bool is_same_file(FILE *a, const char *path)
     return !fstat(fileno(a), &x) && !stat(path, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-// Tokens take the place of neither their own text nor of what is no file.
+// Refuses a target that is the text itself, or that exists and is not a regular file.
 static int check_target(FILE *in, const char *to, const char *part, struct err *e)
 {
     struct stat old;

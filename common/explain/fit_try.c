@@ -162,8 +162,8 @@ static int64_t count_under_way(const struct job *job)
     return stages > 1 && schedule == JOB_1F1B ? stages + 1 : 2 * stages;
 }
 
-// Settings of a job, and those that leave it as many microbatches as count_under_way() says, of the
-// same size, if it has more.
+// `few`: the same settings with only count_under_way() microbatches of the same size, which compile
+// faster; equal to the given settings if the job has no more than these.
 struct lessened {
     struct settings few;
     int64_t microbatches, all; // of the few, and of the job; alike if these are all

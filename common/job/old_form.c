@@ -61,7 +61,8 @@ static void put_word(struct reading *r, struct tree_node *section, const char *k
     tree_put(section, key, n);
 }
 
-// Sizes that programs have got since resolved jobs have them without a text, and what they stood for.
+// Sizes that were added to a program after jobs had been resolved without its text. `was` is the
+// value that such a job means.
 static const struct {
     const char *program, *size, *was;
 } newer[] = {{"llama", "stretch", "1"}, {"llama", "tied", "0"}};

@@ -50,8 +50,8 @@ static bool is_tab_indented(const char *line, const char *end)
     return line < end && *line == '\t';
 }
 
-// How the first indented line is indented that is neither blank nor a comment, ' ' or '\t'; then the
-// first other one is to blame: a tab looks as wide as some blanks, and counts as one.
+// Whether this line's indentation mixes tabs and blanks, or is of another kind than that of the
+// first indented line, which `*kind` keeps. Blank lines and comments do not count.
 static bool mixes_indents(const char *line, const char *end, char *kind)
 {
     const char *at = line;

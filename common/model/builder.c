@@ -66,7 +66,7 @@ static void run_report(struct builder *b, const struct stmt *s)
     }
 }
 
-// Every device gets the logits of all samples: a sum like the loss's carries them.
+// Sampling needs the logits on every device, so they are made a sum of the step, as the loss is.
 static void draw_from(struct builder *b, struct term t)
 {
     struct graph *g = b->g;

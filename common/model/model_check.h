@@ -25,9 +25,9 @@ struct model_checked {
     int nnamed, named_cap, ncuts, nunlike, nunread;
     struct model_named *named;
     struct model_cut *cuts;
-    const struct unruled
-        *unlike;           // sizes that no rule cuts though they are multiples of one that has one
-    const char **unread;   // parameters that have no part in the loss but unread()
+    // Sizes that no rule cuts though they are multiples of one that has one.
+    const struct unruled *unlike;
+    const char **unread;   // parameters that nothing reads, or unread() alone
     double uncut;          // the share of the parameters that no default rule cuts
     const char *most;      // the largest parameter among them, or null
     const struct graph *g; // the forward, the gradient and the update

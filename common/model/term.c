@@ -56,7 +56,8 @@ bool is_like(const struct builder *b, enum dim dim, enum dim like)
     return dims_follows(b->g->dims, dim, like);
 }
 
-// The first of these that a value has tells its point; one that has none lies with the sequence.
+// The first dimension of this list that a value has decides its activation point; a value with none
+// of them is at act_seq.
 static const struct {
     enum dim dim;
     enum point point;

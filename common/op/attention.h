@@ -13,7 +13,7 @@ enum { ATTENTION_Y, ATTENTION_LSE, ATTENTION_OUTPUTS }; // of a forward
 struct attention_operands {
     int q, k, v;    // those that are packed are the same input
     int qr, kr;     // the second pair that scores are made of; all heads share kr
-    int dy, y, lse; // of the gradient: what the forward made comes with dy
+    int dy, y, lse; // of a gradient: the cotangent of y, then y and lse as the forward made them
     int at_q, at_k; // positions
     int step;       // of the draws of dropout
 };

@@ -131,13 +131,13 @@ struct op_slots {
     } first;
 };
 // How ROTARY turns pairs of a head's elements (rotary.h has the formula). A series of frequencies
-// goes over the pairs of one head, or in a sweep over those of all heads, one head after the other.
+// runs over the pairs of one head or, in a sweep, over those of all heads, one after the other.
 enum rotary_scaling { ROTARY_PLAIN, ROTARY_LINEAR, ROTARY_LLAMA3, ROTARY_YARN };
 struct op_rotary {
     float theta;
     bool pairs;     // element 2i is turned with 2i + 1; else element i with i + d/2
-    bool sweep;     // over all heads; attr.start is then the first head here
-    int64_t heads;  // of the sweep
+    bool sweep;     // of all heads; attr.start is then this rank's first head
+    int64_t heads;  // of the sweep: those of all ranks
     int64_t offset; // is added to every position
     float gain;     // all that is turned is multiplied by it; 0: by 1
     enum rotary_scaling scaling;
@@ -157,8 +157,8 @@ struct op_attr {
     float lr_scale;      // of this parameter's group
     bool nesterov;       // MOMENTUM
     int64_t start;       // the id of a row's first element here; ATTENTION: see ops.def
-    int64_t limit;       // ROW_*: ids from here on are padding and do not count, but to the picks
-                         // in ROW_LOSS and its gradient; 0: none
+    int64_t limit;       // ROW_*: ids from here on are padding and are left out, except by the
+                         // picks of ROW_LOSS and its gradient; 0: none
     int64_t group;       // ATTENTION: query heads that share a key and value head
     bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
     int64_t window;      // ATTENTION: how many positions a query sees, its own included; 0: all

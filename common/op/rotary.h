@@ -18,8 +18,9 @@ extern "C" {
 
 #include "common/op/op.h"
 
-// A row of a call is what has one position: so many elements, of which these heads turn. ROTARY_PACKED
-// leaves the last of the packed ones as they are. heads is 0 where positions are no rows of x.
+// A row is all elements at one position: `pitch` of them. The first `heads` heads of it are turned
+// (ROTARY_PACKED leaves the last packed operand as it is). `heads` is 0 where the positions do not
+// count the rows of x.
 struct rotary_row {
     int64_t heads, pitch;
 };

@@ -35,7 +35,8 @@ static int count_prefix(const struct op_call *c, int base, int k, int n)
     return same;
 }
 
-// Every operand begins with the n labels or has none of them; an output that has none is added to.
+// Whether every operand begins with the n leading labels or has none of them. An output with none
+// must be one that the op can add to.
 static bool can_lead(const struct op_call *c, int base, int n)
 {
     for (int k = 0; k < c->nin + c->nout; k++) {

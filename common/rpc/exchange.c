@@ -187,7 +187,7 @@ void rpc_set_user(struct rpc *r, uint64_t call, void *user)
 
 // ---- wishes and commands: owner → rpc thread ----
 
-// Holding the lock; true: loop_wake() after letting go of it.
+// Call it with the lock held. If it returns true, call loop_wake() after releasing the lock.
 static bool mark_ringing(struct rpc *r)
 {
     bool ring = !r->ringing;

@@ -175,7 +175,9 @@ static int compare_hosts(const void *a, const void *b)
 static int compare_worst_first(const void *a, const void *b)
 {
     const struct stranger *x = a, *y = b;
-    if (x->leaves != y->leaves) // these are turned away already: nobody goes in their place
+    // Those that are shut down already come first among those to leave: nobody else is shut down in
+    // their stead.
+    if (x->leaves != y->leaves)
         return x->leaves ? -1 : 1;
     if (x->of_host != y->of_host)
         return x->of_host > y->of_host ? -1 : 1;

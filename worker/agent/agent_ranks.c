@@ -375,7 +375,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         free(s.rank->why);
         s.rank->why = copy_text(f->exit->why);
         break;
-    default: // Hello is the daemon's; Progress says less than the page
+    default: // the daemon has handled Hello already; Progress says less than the page
         break;
     }
 }

@@ -56,8 +56,8 @@ struct peer_page {
     _Atomic uint32_t state;          // enum peer_state; the next two are set before it
     uint32_t code;                   // enum err_code
     char why[256];
-    struct communicator_page
-        communicators[COMMUNICATORS]; // mostly never touched, so never allocated
+    // Mostly never touched, so never allocated.
+    struct communicator_page communicators[COMMUNICATORS];
 };
 
 void peer_page_enter(struct world *w, uint64_t number, const char *name, uint32_t hash);

@@ -15,10 +15,10 @@ struct peer {
     unsigned char *window; // local peers' only
     size_t window_size;
     struct tcp_link *link; // remote peers' only
-    struct communicator
-        *communicators[COMMUNICATORS]; // remote: by the peer's slot, found on first use
-    bool dead;                         // end of file or a broken connection
-    char why[160];                     // how it died, if more is known
+    // Remote: by the peer's slot, found on first use.
+    struct communicator *communicators[COMMUNICATORS];
+    bool dead;     // end of file or a broken connection
+    char why[160]; // how it died, if more is known
 };
 
 // How ranks wake each other and wait.

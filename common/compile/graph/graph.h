@@ -189,9 +189,8 @@ struct op_args {
     enum dtype dtype; // of the outputs; DT_NONE: the first float operand's, CAST: g->compute
     const int64_t *sizes;
     int nout; // of an op with any number of outputs, all alike
-    const struct op_output
-        *outputs;    // or null: those of an op whose outputs are not alike; out_dims
-                     // and sizes are the first's
+    // Or null: outputs that are not alike; out_dims and sizes are then the first's.
+    const struct op_output *outputs;
     const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
     const enum dim *read_as; // or null: what the first input's dimensions are called here
 };

@@ -389,7 +389,8 @@ static void place_table(const struct graph *g, const struct node *n, const struc
     attr->start = find_start(g, n->op == OP_EMBED ? n->in[1] : n->out[0], at, 0);
 }
 
-// Dimension d of the draw is dimension `of` of a value; a batch counts through the microbatches.
+// Sets dimension d of a draw from dimension `of` of a value: its extent in the whole step and where
+// this rank's part begins. A batch's extent counts all microbatches.
 static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, int64_t start,
                        const struct op_at *at)
 {

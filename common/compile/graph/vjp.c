@@ -70,7 +70,7 @@ static bool renames_dims(const struct value *x, const struct value *y, const str
     return same && other;
 }
 
-// The cotangent of what was renamed has the old names again.
+// Where SCALE renamed dimensions, the input's cotangent gets the old names back.
 static void vjp_scale(struct tape *t, const struct node *n, int cot)
 {
     struct graph *g = t->g;

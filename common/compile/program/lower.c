@@ -34,9 +34,8 @@ struct lowering {
     int nunpacks, unpacks_cap;
     int scope, nscopes; // of the last op; how often that has changed
     const struct schedule *schedule;
-    struct id_list *runs,
-        *receives;             // of a phase and chunk, in the graph's order: nodes of this stage,
-                               // and sends to it
+    // Of a phase and chunk, in the graph's order: nodes of this stage, and sends to it.
+    struct id_list *runs, *receives;
     int *receiving, nreceived; // slots by when their receives start; how many have been started
 };
 
@@ -526,8 +525,9 @@ static void emit_node(struct lowering *l, int node, int m)
     i.workspace = -1;
     if (sharing_in_pieces(&l->sharing, n))
         return;
-    // Waits come before the views: they move the place of this instruction. The output of a staged
-    // reshard begins to live where it is written.
+    // A wait may emit instructions and so change the index that this one gets. Making a view records
+    // that index, so all waits come first. A staged reshard's output gets its view where it is
+    // written.
     for (int k = 0; k < n->nin; k++)
         wait_for_buffer(l, make_view(l, n->in[k], m).buffer, false);
     bool staged = n->kind == NODE_RESHARD && n->step.kind != RESHARD_ALL_REDUCE;

@@ -6,9 +6,11 @@
 
 // The numbers in which the kinds of schedules differ.
 struct recipe {
-    int group;  // so many microbatches pass all chunks before the next ones begin
-    int ahead;  // forwards before the first backward
-    int behind; // backwards before the first slot for weights; −1: backwards include them
+    int group; // so many microbatches pass all chunks before the next ones begin
+    int ahead; // after so many forwards, each is followed by a backward
+    // After so many backwards, each is followed by a slot for weight gradients; −1: a backward
+    // computes them itself.
+    int behind;
 };
 
 static struct recipe find_recipe(const struct schedule_of *of, int stage)

@@ -173,9 +173,9 @@ static bool lasts_until(struct sharing *s, int value, int end, const struct read
     return true;
 }
 
-// Whether ops may write over piece k of a SPLIT, and node `end` is the last to read what they make.
-// Nothing may read the whole after this SPLIT, nor, later than this piece, the one that an earlier
-// SPLIT made there.
+// Whether ops may write over piece k of a SPLIT, `end` being the last node to read their results:
+// nothing reads the whole after this SPLIT, and nobody reads the piece that an earlier SPLIT made
+// there later than this one.
 static bool may_be_covered(struct sharing *s, const struct node *n, int k, int end,
                            const struct node *earlier, const struct readers *of)
 {

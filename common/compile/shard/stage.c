@@ -219,7 +219,8 @@ static bool keeps_part(const struct node *n)
     return n->kind == NODE_RESHARD || n->op == OP_CAST;
 }
 
-// Reshards and casts of a part make a part; any other reader in the update wants the sum.
+// A reshard or cast of a stage's partial sum is partial too; any other node of the update reads the
+// sum over the stages.
 static void replace_inputs(struct cut *c, struct node *n)
 {
     for (int k = 0; k < n->nin; k++) {

@@ -29,17 +29,17 @@ struct counter {
     int unclear; // the first line on whose unknown condition or count the number of layers depends; 0: none
     int64_t layers;
     bool blocks, in_layer;
-    bool drawn; // `logits` has been bound
-    int skips,
-        behind; // lines with layers that sampling leaves out; the first with others behind it
+    bool drawn;               // `logits` has been bound
+    int skips;                // the first line with layers that sampling leaves out
+    int behind;               // that line, once layers that sampling needs have come after it
     struct known_name *names; // of the bodies at work, the innermost from `body` on
     int body, nnames, names_cap;
     int calls, steps;
     bool returned; // a `return` ended the body: what it gives
     struct known result;
-    const struct expr
-        *perhaps; // the unknown condition on which a body at work has returned, or null
-    int doubts;   // such conditions met
+    // The unknown condition on which a body at work has returned, or null.
+    const struct expr *perhaps;
+    int doubts; // such conditions met
 };
 
 static struct known evaluate(struct counter *c, const struct expr *e);

@@ -12,8 +12,8 @@
 struct layer_count {
     int64_t layers;
     bool blocks; // there are named blocks outside layers
-    int skipped; // a line of the loss or of reports, which sampling leaves out, has layers before
-                 // others that it needs; 0: there is none
+    int skipped; // the line of a loss or a report, which sampling leaves out, with layers ahead of
+                 // some that sampling needs; 0: there is none
     int unclear; // a line on which the number of layers depends and sizes alone do not tell it: then
                  // `layers` is 0; 0: there is none
 };

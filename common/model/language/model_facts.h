@@ -5,10 +5,12 @@
 #include "common/model/language/model_sizes.h"
 
 struct model_facts {
-    int64_t
-        layers;  // as layer_count.h counts them: what a pipeline's stages hold; 0: there are none
+    // As layer_count.h counts them: what a pipeline's stages hold; 0: there are none.
+    int64_t layers;
     bool blocks; // has named blocks outside layers
-    int skipped; // the line of layers that sampling leaves out, before others; 0: none
+    // The line of a loss or a report, which sampling leaves out, with layers ahead of some that
+    // sampling needs; 0: none.
+    int skipped;
     int unclear; // the line for which no sizes tell the number of layers: `layers` is 0; 0: none
     // The layers are those of the model section alone, as before those of functions counted: of a job
     // that was resolved then.

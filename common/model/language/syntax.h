@@ -98,8 +98,8 @@ struct stmt {
     enum stmt_kind kind;
     struct text_place at;
     int nnames, n;
-    const char *
-        *name; // BIND, REPORT: what is bound; REPEAT: of the width and of the count, or null
+    // BIND, REPORT: what is bound; REPEAT: of the width and of the count, or null.
+    const char **name;
     struct expr **value; // BIND, REPORT, RETURN; IF: the condition; REPEAT: over what
     bool adds;           // BIND: +=
     const char *point;   // BIND: where it lies, or null
@@ -110,7 +110,7 @@ struct stmt {
     struct stmt *next;             // in its block
 };
 
-// Whether it is a `layer`, or a block whose path ends in a number: as one of a repeat's turns.
+// Whether this is a `layer` block, or a block whose path ends in a number, as a repeat's do.
 bool stmt_is_layer(const struct stmt *s);
 
 struct let {

@@ -37,7 +37,7 @@ struct snapshot_ops {
 
 struct snapshot_config {
     struct store *store; // borrowed
-    // To make its directory again if somebody removes it; job null: such a save fails.
+    // Used to make the directory again if somebody removes it; owner.job null: such a save fails.
     struct store_owner owner;
     const char *root, *attempt;
     int rank, nranks;
