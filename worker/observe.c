@@ -72,8 +72,8 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     int rc = start_probe(rank, kind, cpus, p[1], &pid, e);
     close(p[1]);
     if (!rc) {
-        bool told = child_read(p[0], ANSWER_MAX, clock_mono_ns() + PROBE_NS, answer);
-        if (!child_end(pid, told ? END_NS : 0, &status) || !told)
+        bool answered = child_read(p[0], ANSWER_MAX, clock_mono_ns() + PROBE_NS, answer);
+        if (!child_end(pid, answered ? END_NS : 0, &status) || !answered)
             rc = err_set(e, ERR_TIMEOUT, "the program that looks for devices does not end");
         if (!rc && status)
             rc = tell_refusal(rank, kind, buf_str(answer), e);

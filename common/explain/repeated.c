@@ -14,7 +14,7 @@ struct repeat_checker {
     axis_set alone; // that deal experts and cut nothing else
     const struct unruled *multiples;
     int nmultiples;
-    struct rules_change told; // what the fixes of the findings with a cause change
+    struct rules_change offered; // what the fixes of the findings with a cause change
 };
 
 #define TEXT(k, ...) arena_printf((k)->arena, __VA_ARGS__)
@@ -32,8 +32,8 @@ static const char *fix_with_rule(struct repeat_checker *k, const char *dim, axis
     rules_add(&one, dim, axes);
     if (!rules_try(k->c, k->job, &one, &work))
         return NULL;
-    if (k->told.n < RULES_TRIED)
-        rules_add(&k->told, dim, axes);
+    if (k->offered.n < RULES_TRIED)
+        rules_add(&k->offered, dim, axes);
     return rules_text(k->c, k->job, &one, k->arena);
 }
 
@@ -155,10 +155,10 @@ static void check_largest(struct repeat_checker *k)
 // ---- whatever it is ----------------------------------------------------------------------------
 
 // Whether the findings that name a cause mend it.
-static bool is_told(const struct repeat_checker *k)
+static bool is_mended(const struct repeat_checker *k)
 {
     struct work then;
-    return k->told.n && rules_try(k->c, k->job, &k->told, &then) && !work_is_repeated(&then);
+    return k->offered.n && rules_try(k->c, k->job, &k->offered, &then) && !work_is_repeated(&then);
 }
 
 static void check_redundant(struct repeat_checker *k)
@@ -166,7 +166,7 @@ static void check_redundant(struct repeat_checker *k)
     struct rules_change change;
     struct work then;
     axis_set axes = k->work.repeated & (axis_set)~findings_blamed_axes(k->found);
-    if (!work_is_repeated(&k->work) || !axes || is_told(k))
+    if (!work_is_repeated(&k->work) || !axes || is_mended(k))
         return;
     bool mended = rules_search(k->c, k->job, &change, &then);
     const char *text = rules_text(k->c, k->job, &change, k->arena), *more = "";

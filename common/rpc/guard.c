@@ -40,7 +40,7 @@ struct guard {
     bool stop;
     struct map calling; // addresses of peers with an open call → the guard
     bool shut;          // nobody new comes in
-    bool told;          // that some are shut down
+    bool logged;        // that some are shut down
     int64_t crowded_ns; // when there were last many, or memory last went back since
     int trims;          // how often it still goes back
 };
@@ -210,12 +210,12 @@ static void turn_away(struct guard *g, struct strangers *all)
 {
     count_hosts(all);
     qsort(all->v, (size_t)all->n, sizeof *all->v, compare_worst_first);
-    if (!g->told)
+    if (!g->logged)
         log_warn("rpc", "%d connections without a call, most from %s: %d stay", all->n,
                  all->v[0].host, GUARD_MOST);
     for (int i = 0; i < all->n - GUARD_MOST; i++)
         shut_down(g, &all->v[i]);
-    g->told = true;
+    g->logged = true;
 }
 
 // Returns how many milliseconds later to look again.
@@ -235,7 +235,7 @@ static int look_at_strangers(struct guard *g)
     if (g->trims && clock_mono_ns() - g->crowded_ns > QUIET_MS * CLOCK_MS) {
         g->crowded_ns = clock_mono_ns();
         g->trims--;
-        g->told = false;
+        g->logged = false;
         (void)malloc_trim(0);
     }
     arena_clear(&all.arena);

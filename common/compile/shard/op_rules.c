@@ -167,13 +167,13 @@ static int rule_free(const struct shard_query *q, const struct placement *p, int
         int label = label_cut(q, k, axis);
         if (label == NO_LABEL || label == choice || !can_divide_further(q, p, label, axis))
             continue;
-        uint64_t kept = q->has_want ? gather_bytes(q, p, q->node->nin, axis) : 0;
+        uint64_t gathered = q->has_want ? gather_bytes(q, p, q->node->nin, axis) : 0;
         for (int j = 0; j < q->node->nin; j++)
             if (label_cut(q, j, axis) != NO_LABEL && label_cut(q, j, axis) != label)
-                kept += gather_bytes(q, p, j, axis);
-        if (kept > best || (kept == best && choice != NO_LABEL))
+                gathered += gather_bytes(q, p, j, axis);
+        if (gathered > best || (gathered == best && choice != NO_LABEL))
             continue;
-        best = kept;
+        best = gathered;
         choice = label;
     }
     return choice;

@@ -46,7 +46,7 @@ struct solo_leader {
     struct solo_member *members;
     struct rank_cores *cores; // of each rank that has joined
     int joined;
-    int64_t started_ns, ticked_ns, told_ns;
+    int64_t started_ns, ticked_ns, progress_ns;
     bool failed, looked; // looked: the log has named the missing ranks, or none was missing
 };
 
@@ -272,9 +272,9 @@ static void say_who_is_missing(struct solo_leader *l, int64_t now)
 
 static void send_progress(struct solo_leader *l, int64_t now)
 {
-    if (now - l->told_ns < TELL_MS * CLOCK_MS)
+    if (now - l->progress_ns < TELL_MS * CLOCK_MS)
         return;
-    l->told_ns = now;
+    l->progress_ns = now;
     Weft__Rank__Progress body;
     frame_from_view(&leader_rank(l->leader, 0)->view, l->at->host, &body);
     FRAME(f, PROGRESS, progress, &body);
