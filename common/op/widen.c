@@ -55,7 +55,7 @@ static int64_t count_leading(const struct shape *s, int n)
     return rows;
 }
 
-static void choose_turns(const struct op_call *c, int base, struct widen *w)
+static void choose_chunks(const struct op_call *c, int base, struct widen *w)
 {
     const struct shape *s = &get_operand(c, base)->shape;
     int64_t row = 0;
@@ -79,7 +79,7 @@ void widen_of(const struct op_call *c, struct widen *w)
     *w = (struct widen){.rows = 1, .chunk = 1};
     if (base < 0 || !op_whole(c->op))
         return;
-    choose_turns(c, base, w);
+    choose_chunks(c, base, w);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
         size_t bytes = sizeof(float) * (size_t)(o->each * (o->chunked ? w->chunk : 1));

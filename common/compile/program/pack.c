@@ -1,41 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed heads: found, then rewritten. See pack.h.
 //
-// A bundle is what one parameter's copy leads to. It is found by visiting values that must be turned
-// together, from one to the next; the first thing that does not fit ends the search, and nothing has
-// been changed by then.
+// A bundle is what one parameter's copy leads to. It is found by visiting values that must be
+// transposed together, from one to the next; the first thing that does not fit ends the search, and
+// nothing has been changed by then.
 #include "common/compile/program/pack.h"
 
 #include <string.h>
 
 enum { QUERIES = 3, ABSENT = -1 };
 enum { WEIGHT_DIMS = 4, WHOLE_DIMS = 5 };
-enum { TURNED_MAX = 64, HEADS_MAX = 16 };
+enum { BUNDLE_MAX = 64, HEADS_MAX = 16 };
 
-// Where each dimension of a turned value was before.
-static const int turn_weight[WEIGHT_DIMS] = {1, 0, 2, 3};
-static const int turn_whole[WHOLE_DIMS] = {1, 2, 0, 3, 4};
+// Where each dimension of a transposed value was before.
+static const int weight_order[WEIGHT_DIMS] = {1, 0, 2, 3};
+static const int whole_order[WHOLE_DIMS] = {1, 2, 0, 3, 4};
 
-// One ATTENTION or its gradient. Queries are turned where there are three pieces.
+// One ATTENTION or its gradient. Queries are rotated where there are three pieces.
 struct attend {
-    int node, whole;   // what it reads of the bundle
-    int turn[QUERIES]; // ROTARY of each piece; ABSENT
-    int stack;         // of the gradient: the node that puts the pieces together; else ABSENT
-    int back[QUERIES]; // ROTARY of each gradient; ABSENT
+    int node, whole;     // what it reads of the bundle
+    int rotary[QUERIES]; // ROTARY of each piece; ABSENT
+    int stack;           // of the gradient: the node that puts the pieces together; else ABSENT
+    int back[QUERIES];   // ROTARY of each gradient; ABSENT
 };
 
-struct pack {
+struct packer {
     struct graph *g;
     int *first, *readers; // value → its readers' place in `readers`
-    bool *turned;         // value → it is of the bundle
+    bool *in_bundle;      // value → it is of the bundle
     bool *gone;           // node → it is no longer there
     int pieces;           // of this bundle
-    int nvalues, value[TURNED_MAX];
+    int nvalues, value[BUNDLE_MAX];
     int nheads;
     struct attend heads[HEADS_MAX];
 };
 
-static void find_readers(struct pack *p)
+static void find_readers(struct packer *p)
 {
     const struct graph *g = p->g;
     p->first = arena_array(g->arena, int, (size_t)g->nvalues + 1);
@@ -51,12 +51,12 @@ static void find_readers(struct pack *p)
             p->readers[end[g->nodes[i].in[k]]++] = i;
 }
 
-static const struct value *get_value(const struct pack *p, int v)
+static const struct value *get_value(const struct packer *p, int v)
 {
     return &p->g->values[v];
 }
 
-static const struct node *get_producer(const struct pack *p, int v)
+static const struct node *get_producer(const struct packer *p, int v)
 {
     int at = p->g->values[v].producer;
     return at < 0 ? NULL : &p->g->nodes[at];
@@ -73,7 +73,7 @@ static bool is_attention(const struct node *n)
 }
 
 // The one node that reads a value; ABSENT: several do, or none.
-static int find_only_reader(const struct pack *p, int v)
+static int find_only_reader(const struct packer *p, int v)
 {
     return p->first[v + 1] - p->first[v] == 1 ? p->readers[p->first[v]] : ABSENT;
 }
@@ -86,12 +86,12 @@ static int find_input(const struct node *n, int v)
     return ABSENT;
 }
 
-// ---- what is turned together -------------------------------------------------------------------
+// ---- what is transposed together ---------------------------------------------------------------
 
-static bool visit(struct pack *p, int v);
+static bool visit_value(struct packer *p, int v);
 
 // Whether the value has the pieces as its first dimension, whole and in bf16.
-static bool has_pieces(const struct pack *p, int v, int dims)
+static bool has_pieces(const struct packer *p, int v, int dims)
 {
     const struct value *x = get_value(p, v);
     return x->kind == VALUE_TEMP && x->alias < 0 && x->dtype == DT_BF16 && x->shape.n == dims &&
@@ -105,7 +105,7 @@ static bool same_loop(const struct node *n, int j, int d, int k, int e)
 }
 
 // x [batch, seq, ..] by the weight makes the whole: its rows are x's, pieces and heads the weight's.
-static bool is_forward_product(const struct pack *p, const struct node *n, int weight)
+static bool is_forward_product(const struct packer *p, const struct node *n, int weight)
 {
     int w = find_input(n, weight);
     return is_op(n, OP_MATMUL) && n->in[0] != n->in[1] && has_pieces(p, n->out[0], WHOLE_DIMS) &&
@@ -115,7 +115,7 @@ static bool is_forward_product(const struct pack *p, const struct node *n, int w
 }
 
 // The whole's gradient by the weight: pieces and heads are summed, as they lie in both.
-static bool is_backward_product(const struct pack *p, const struct node *n, int weight)
+static bool is_backward_product(const struct packer *p, const struct node *n, int weight)
 {
     int w = find_input(n, weight), whole = is_op(n, OP_MATMUL) ? n->in[1 - w] : ABSENT;
     return whole >= 0 && whole != weight && has_pieces(p, whole, WHOLE_DIMS) &&
@@ -130,24 +130,24 @@ static bool moves_weight(const struct node *n)
            (n->step.kind == RESHARD_ALL_GATHER || n->step.kind == RESHARD_SLICE);
 }
 
-static bool visit_weight(struct pack *p, int v)
+static bool visit_weight(struct packer *p, int v)
 {
     const struct node *by = get_producer(p, v);
-    bool fits = by && (moves_weight(by) ? visit(p, by->in[0])
+    bool fits = by && (moves_weight(by) ? visit_value(p, by->in[0])
                                         : node_casts_param(by) && by->attr.scale == 1 &&
                                               get_value(p, by->in[0])->kind == VALUE_PARAM);
     for (int r = p->first[v]; r < p->first[v + 1] && fits; r++) {
         const struct node *n = &p->g->nodes[p->readers[r]];
         if (moves_weight(n) || is_forward_product(p, n, v))
-            fits = visit(p, n->out[0]);
+            fits = visit_value(p, n->out[0]);
         else
-            fits = is_backward_product(p, n, v) && visit(p, n->in[n->in[0] == v]);
+            fits = is_backward_product(p, n, v) && visit_value(p, n->in[n->in[0] == v]);
     }
     return fits;
 }
 
 // A bias of the pieces and heads is added to the whole `v`.
-static bool adds_bias(const struct pack *p, const struct node *n, int v)
+static bool adds_bias(const struct packer *p, const struct node *n, int v)
 {
     int k = find_input(n, v);
     return is_op(n, OP_ADD) && !n->sums_cotangent && has_pieces(p, n->out[0], WHOLE_DIMS) &&
@@ -156,7 +156,7 @@ static bool adds_bias(const struct pack *p, const struct node *n, int v)
 }
 
 // The gradient of the weight, x^T by the whole's gradient, or of the bias: both keep the pieces first.
-static bool makes_gradient(const struct pack *p, const struct node *n, int v)
+static bool makes_gradient(const struct packer *p, const struct node *n, int v)
 {
     int k = find_input(n, v);
     const struct value *made = get_value(p, n->out[0]);
@@ -168,14 +168,14 @@ static bool makes_gradient(const struct pack *p, const struct node *n, int v)
            same_loop(n, 2, 1, 1 - k, 2) && same_loop(n, 2, 2, k, 3) && same_loop(n, 2, 3, k, 4);
 }
 
-static bool visit_attention(struct pack *p, int node);
+static bool visit_attention(struct packer *p, int node);
 
-static bool visit_readers_of_piece(struct pack *p, int v, bool turned)
+static bool visit_readers_of_piece(struct packer *p, int v, bool rotated)
 {
     bool fits = true;
     for (int r = p->first[v]; r < p->first[v + 1] && fits; r++) {
         const struct node *n = &p->g->nodes[p->readers[r]];
-        if (is_op(n, OP_ROTARY) && !turned && n->in[0] == v)
+        if (is_op(n, OP_ROTARY) && !rotated && n->in[0] == v)
             fits = visit_readers_of_piece(p, n->out[0], true);
         else
             fits = is_attention(n) && visit_attention(p, p->readers[r]);
@@ -184,7 +184,7 @@ static bool visit_readers_of_piece(struct pack *p, int v, bool turned)
 }
 
 // The gradients that STACK puts together come from one ATTENTION_GRAD, which reads the pieces.
-static bool visit_stack(struct pack *p, const struct node *stack)
+static bool visit_stack(struct packer *p, const struct node *stack)
 {
     const struct node *by = get_producer(p, stack->in[0]);
     if (is_op(by, OP_ROTARY))
@@ -193,39 +193,39 @@ static bool visit_stack(struct pack *p, const struct node *stack)
            visit_attention(p, (int)(by - p->g->nodes));
 }
 
-static bool visit_whole(struct pack *p, int v)
+static bool visit_whole(struct packer *p, int v)
 {
     const struct node *by = get_producer(p, v);
     bool fits = by && by->when == EVERY_MICROBATCH;
     if (fits && is_op(by, OP_STACK))
         fits = visit_stack(p, by);
     else if (fits && is_op(by, OP_ADD))
-        fits = visit(p, by->in[get_value(p, by->in[0])->shape.n < WHOLE_DIMS]) &&
+        fits = visit_value(p, by->in[get_value(p, by->in[0])->shape.n < WHOLE_DIMS]) &&
                adds_bias(p, by, by->in[get_value(p, by->in[0])->shape.n < WHOLE_DIMS]);
     else
         fits = fits && is_op(by, OP_MATMUL) &&
-               visit(p, by->in[get_value(p, by->in[0])->shape.n != WEIGHT_DIMS]);
+               visit_value(p, by->in[get_value(p, by->in[0])->shape.n != WEIGHT_DIMS]);
     for (int r = p->first[v]; r < p->first[v + 1] && fits; r++) {
         const struct node *n = &p->g->nodes[p->readers[r]];
         if (adds_bias(p, n, v))
-            fits = visit(p, n->out[0]);
+            fits = visit_value(p, n->out[0]);
         else if (is_op(n, OP_SPLIT))
             for (int k = 0; k < n->nout && fits; k++)
                 fits = visit_readers_of_piece(p, n->out[k], false);
         else if (!makes_gradient(p, n, v))
-            fits = is_op(n, OP_MATMUL) && visit(p, n->in[n->in[0] == v]);
+            fits = is_op(n, OP_MATMUL) && visit_value(p, n->in[n->in[0] == v]);
     }
     return fits;
 }
 
-static bool visit(struct pack *p, int v)
+static bool visit_value(struct packer *p, int v)
 {
-    if (p->turned[v])
+    if (p->in_bundle[v])
         return true;
     int dims = get_value(p, v)->shape.n;
-    if (p->nvalues == TURNED_MAX || !has_pieces(p, v, dims))
+    if (p->nvalues == BUNDLE_MAX || !has_pieces(p, v, dims))
         return false;
-    p->turned[v] = true;
+    p->in_bundle[v] = true;
     p->value[p->nvalues++] = v;
     return dims == WEIGHT_DIMS ? visit_weight(p, v) : dims == WHOLE_DIMS && visit_whole(p, v);
 }
@@ -233,7 +233,7 @@ static bool visit(struct pack *p, int v)
 // ---- attention ---------------------------------------------------------------------------------
 
 // Which of q, k and v, or of their gradients, is piece k.
-static int operand_of(const struct pack *p, int k)
+static int operand_of(const struct packer *p, int k)
 {
     return QUERIES - p->pieces + k;
 }
@@ -246,8 +246,8 @@ static bool same_rotary(const struct op_rotary *a, const struct op_rotary *b)
            a->length == b->length;
 }
 
-// Whether two ROTARYs turn alike, by the same positions; ABSENT is like ABSENT.
-static bool turn_alike(const struct pack *p, int a, int b)
+// Whether two ROTARYs rotate alike, by the same positions; ABSENT is like ABSENT.
+static bool rotate_alike(const struct packer *p, int a, int b)
 {
     if (a < 0 || b < 0)
         return a == b;
@@ -256,34 +256,34 @@ static bool turn_alike(const struct pack *p, int a, int b)
            same_rotary(&x->attr.rotary, &y->attr.rotary);
 }
 
-// All pieces turn alike but the last, the values, which do not.
-static bool turn_as_packed(const struct pack *p, const int *turn)
+// Whether all pieces are rotated alike but the last, the values, which are not rotated.
+static bool rotate_as_packed(const struct packer *p, const int *rotary)
 {
-    bool fits = turn[p->pieces - 1] < 0;
+    bool fits = rotary[p->pieces - 1] < 0;
     for (int k = 1; k < p->pieces - 1; k++)
-        fits = fits && turn_alike(p, turn[0], turn[k]);
-    return fits && (turn[0] < 0 || turn_alike(p, turn[0], turn[0]));
+        fits = fits && rotate_alike(p, rotary[0], rotary[k]);
+    return fits && (rotary[0] < 0 || rotate_alike(p, rotary[0], rotary[0]));
 }
 
 // What attention reads are the pieces of one whole, in their order.
-static bool reads_pieces(const struct pack *p, const struct node *n, struct attend *a)
+static bool reads_pieces(const struct packer *p, const struct node *n, struct attend *a)
 {
     for (int k = 0; k < p->pieces; k++) {
         int v = n->in[operand_of(p, k)];
         const struct node *by = get_producer(p, v);
-        a->turn[k] = is_op(by, OP_ROTARY) ? get_value(p, v)->producer : ABSENT;
-        v = a->turn[k] < 0 ? v : by->in[0];
+        a->rotary[k] = is_op(by, OP_ROTARY) ? get_value(p, v)->producer : ABSENT;
+        v = a->rotary[k] < 0 ? v : by->in[0];
         by = get_producer(p, v);
         if (!is_op(by, OP_SPLIT) || by->nout != p->pieces || by->out[k] != v ||
             (k && by->in[0] != a->whole))
             return false;
         a->whole = by->in[0];
     }
-    return turn_as_packed(p, a->turn);
+    return rotate_as_packed(p, a->rotary);
 }
 
 // What the gradient makes is put together again, by one STACK in the same order.
-static bool makes_pieces(const struct pack *p, const struct node *n, struct attend *a)
+static bool makes_pieces(const struct packer *p, const struct node *n, struct attend *a)
 {
     for (int k = 0; k < p->pieces; k++) {
         int v = n->out[operand_of(p, k)], at = find_only_reader(p, v);
@@ -298,10 +298,10 @@ static bool makes_pieces(const struct pack *p, const struct node *n, struct atte
             return false;
         a->stack = at;
     }
-    return turn_as_packed(p, a->back);
+    return rotate_as_packed(p, a->back);
 }
 
-static bool visit_attention(struct pack *p, int node)
+static bool visit_attention(struct packer *p, int node)
 {
     const struct node *n = &p->g->nodes[node];
     struct attend a = {.node = node, .whole = ABSENT, .stack = ABSENT};
@@ -315,19 +315,19 @@ static bool visit_attention(struct pack *p, int node)
     // A ROTARY is read by those alone that read its partners too.
     for (int i = 0; i < p->nheads; i++)
         for (int k = 0; k < p->pieces; k++)
-            if ((p->heads[i].turn[0] == a.turn[0]) != (p->heads[i].turn[k] == a.turn[k]) &&
-                a.turn[k] >= 0)
+            if ((p->heads[i].rotary[0] == a.rotary[0]) != (p->heads[i].rotary[k] == a.rotary[k]) &&
+                a.rotary[k] >= 0)
                 return false;
     p->heads[p->nheads++] = a;
-    return visit(p, a.whole) && (!grad || visit(p, p->g->nodes[a.stack].out[0]));
+    return visit_value(p, a.whole) && (!grad || visit_value(p, p->g->nodes[a.stack].out[0]));
 }
 
-// ---- the same, turned --------------------------------------------------------------------------
+// ---- the same, transposed ----------------------------------------------------------------------
 
-static void turn_value(struct value *v)
+static void transpose_value(struct value *v)
 {
     const struct value was = *v;
-    const int *from = v->shape.n == WEIGHT_DIMS ? turn_weight : turn_whole;
+    const int *from = v->shape.n == WEIGHT_DIMS ? weight_order : whole_order;
     for (int d = 0; d < v->shape.n; d++) {
         v->shape.dim[d] = was.shape.dim[from[d]];
         v->dims[d] = was.dims[from[d]];
@@ -354,38 +354,38 @@ static void number_loops(const struct graph *g, struct node *n)
     n->attr.labels = (int8_t)next;
 }
 
-static void turn_operand(struct node *n, int k, int dims)
+static void transpose_operand(struct node *n, int k, int dims)
 {
-    const int *from = dims == WEIGHT_DIMS ? turn_weight : turn_whole;
+    const int *from = dims == WEIGHT_DIMS ? weight_order : whole_order;
     int8_t was[MAX_DIMS];
     memcpy(was, n->attr.label[k], sizeof was);
     for (int d = 0; d < dims; d++)
         n->attr.label[k][d] = was[from[d]];
 }
 
-static int turn_dim(int dim)
+static int transpose_dim(int dim)
 {
     int to = 0;
-    while (turn_weight[to] != dim)
+    while (weight_order[to] != dim)
         to++;
     return to;
 }
 
-static void turn_node(struct pack *p, struct node *n)
+static void transpose_node(struct packer *p, struct node *n)
 {
     bool any = false;
     for (int k = 0; k < n->nin + n->nout; k++) {
         int v = k < n->nin ? n->in[k] : n->out[k - n->nin];
-        if (!p->turned[v])
+        if (!p->in_bundle[v])
             continue;
         if (n->kind == NODE_OP)
-            turn_operand(n, k, get_value(p, v)->shape.n);
+            transpose_operand(n, k, get_value(p, v)->shape.n);
         any = true;
     }
     if (any && n->kind == NODE_OP)
         number_loops(p->g, n);
     if (any && n->kind == NODE_RESHARD) {
-        n->step.dim = turn_dim(n->step.dim);
+        n->step.dim = transpose_dim(n->step.dim);
         n->step.after = get_value(p, n->out[0])->spec;
     }
 }
@@ -400,16 +400,16 @@ static int make_like(struct graph *g, int like)
     return made;
 }
 
-// Node `at` becomes the ROTARY_PACKED that turns `from` into `to` as ROTARY `like` does.
-static void put_rotary(struct pack *p, int at, int like, int from, int to)
+// Node `at` becomes the ROTARY_PACKED that rotates `from` into `to` as ROTARY `like` does.
+static void put_rotary(struct packer *p, int at, int like, int from, int to)
 {
-    struct node *n = &p->g->nodes[at], turn = p->g->nodes[like];
+    struct node *n = &p->g->nodes[at], rotary = p->g->nodes[like];
     n->op = OP_ROTARY_PACKED;
-    n->attr = turn.attr;
+    n->attr = rotary.attr;
     n->nin = 2;
     n->nout = 1;
     n->in[0] = from;
-    n->in[1] = turn.in[1];
+    n->in[1] = rotary.in[1];
     n->out[0] = to;
     memset(n->attr.label, 0, sizeof n->attr.label);
     for (int d = 0; d < WHOLE_DIMS; d++)
@@ -419,16 +419,16 @@ static void put_rotary(struct pack *p, int at, int like, int from, int to)
     p->g->values[to].producer = at;
 }
 
-// The turned whole that attention reads: made by the first of its ROTARYs, once for all readers.
-static int turn_pieces(struct pack *p, const struct attend *a)
+// The rotated whole that attention reads: made by the first of its ROTARYs, once for all readers.
+static int rotate_pieces(struct packer *p, const struct attend *a)
 {
-    int at = a->turn[0];
+    int at = a->rotary[0];
     if (at < 0)
         return a->whole;
     if (p->g->nodes[at].op == OP_ROTARY_PACKED)
         return p->g->nodes[at].out[0];
     for (int k = 1; k < p->pieces - 1; k++)
-        p->gone[a->turn[k]] = true;
+        p->gone[a->rotary[k]] = true;
     int made = make_like(p->g, a->whole);
     put_rotary(p, at, at, a->whole, made);
     return made;
@@ -449,7 +449,7 @@ static void put_label_of_pieces(struct node *n, int operand, const struct node *
     memcpy(n->attr.label[operand], all, sizeof all);
 }
 
-static void pack_inputs(const struct pack *p, struct node *n, const struct node *was, int whole)
+static void pack_inputs(const struct packer *p, struct node *n, const struct node *was, int whole)
 {
     n->nin = 0;
     if (p->pieces < QUERIES)
@@ -461,10 +461,10 @@ static void pack_inputs(const struct pack *p, struct node *n, const struct node 
     n->attr.labels = (int8_t)(was->attr.labels + 1);
 }
 
-static void pack_attention(struct pack *p, const struct attend *a)
+static void pack_attention(struct packer *p, const struct attend *a)
 {
     struct graph *g = p->g;
-    int whole = turn_pieces(p, a), stacked = a->stack < 0 ? ABSENT : g->nodes[a->stack].out[0];
+    int whole = rotate_pieces(p, a), stacked = a->stack < 0 ? ABSENT : g->nodes[a->stack].out[0];
     int made = a->stack >= 0 && a->back[0] >= 0 ? make_like(g, stacked) : stacked;
     struct node was = g->nodes[a->node], *n = &g->nodes[a->node];
     bool grad = was.op == OP_ATTENTION_GRAD;
@@ -488,11 +488,11 @@ static void pack_attention(struct pack *p, const struct attend *a)
         p->gone[a->back[k]] = true;
 }
 
-static void turn_bundle(struct pack *p)
+static void transpose_bundle(struct packer *p)
 {
     struct graph *g = p->g;
     for (int i = 0; i < p->nvalues; i++)
-        turn_value(&g->values[p->value[i]]);
+        transpose_value(&g->values[p->value[i]]);
     for (int i = 0; i < p->nvalues; i++) {
         int v = p->value[i];
         for (int r = p->first[v]; r < p->first[v + 1]; r++)
@@ -500,12 +500,12 @@ static void turn_bundle(struct pack *p)
     }
     for (int i = 0; i < g->nnodes; i++)
         if (!p->gone[i] && !is_op(&g->nodes[i], OP_STACK))
-            turn_node(p, &g->nodes[i]);
+            transpose_node(p, &g->nodes[i]);
     for (int i = 0; i < p->nheads; i++)
         pack_attention(p, &p->heads[i]);
 }
 
-static void drop_gone_nodes(struct pack *p)
+static void drop_gone_nodes(struct packer *p)
 {
     struct graph *g = p->g;
     int kept = 0;
@@ -526,9 +526,9 @@ static void drop_gone_nodes(struct pack *p)
 
 void pack_heads(struct graph *g)
 {
-    struct pack p = {.g = g};
+    struct packer p = {.g = g};
     find_readers(&p);
-    p.turned = arena_array(g->arena, bool, (size_t)g->nvalues + 2 * (size_t)g->nnodes);
+    p.in_bundle = arena_array(g->arena, bool, (size_t)g->nvalues + 2 * (size_t)g->nnodes);
     p.gone = arena_array(g->arena, bool, g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
         if (!node_casts_param(&g->nodes[i]) || p.gone[i])
@@ -537,11 +537,11 @@ void pack_heads(struct graph *g)
         const struct value *v = &g->values[copy];
         p.pieces = v->shape.n == WEIGHT_DIMS ? (int)v->shape.dim[0] : 0;
         p.nvalues = p.nheads = 0;
-        bool fits = (p.pieces == 2 || p.pieces == QUERIES) && visit(&p, copy) && p.nheads;
+        bool fits = (p.pieces == 2 || p.pieces == QUERIES) && visit_value(&p, copy) && p.nheads;
         if (fits)
-            turn_bundle(&p);
+            transpose_bundle(&p);
         for (int k = 0; k < p.nvalues; k++)
-            p.turned[p.value[k]] = false;
+            p.in_bundle[p.value[k]] = false;
     }
     drop_gone_nodes(&p);
 }

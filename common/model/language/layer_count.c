@@ -26,7 +26,8 @@ struct counter {
     struct model_errors *errs;
     bool outside; // functions have no layers
     bool failed;
-    int unclear; // the first line on whose unknown condition or count the number of layers depends; 0: none
+    // The first line on whose unknown condition or count the number of layers depends; 0: none.
+    int unclear;
     int64_t layers;
     bool blocks, in_layer;
     bool drawn;               // `logits` has been bound
@@ -42,7 +43,7 @@ struct counter {
     int doubts; // such conditions met
 };
 
-static struct known evaluate(struct counter *c, const struct expr *e);
+static struct known evaluate_expr(struct counter *c, const struct expr *e);
 static void count_block(struct counter *c, const struct stmt *s);
 
 // ---- faults ------------------------------------------------------------------------------------
@@ -173,11 +174,11 @@ static struct known apply_sign(enum sign sign, const struct known *x, const stru
 
 static struct known evaluate_operator(struct counter *c, const struct expr *e)
 {
-    struct known x = evaluate(c, e->arg[0]), y = know_number(number_of(0, true));
+    struct known x = evaluate_expr(c, e->arg[0]), y = know_number(number_of(0, true));
     if (x.kind == KNOWN_WORD && e->n == 2 && (e->sign == SIGN_EQ || e->sign == SIGN_NE))
         return compare_word(c, e, &x);
     if (e->n == 2)
-        y = evaluate(c, e->arg[1]);
+        y = evaluate_expr(c, e->arg[1]);
     return apply_sign(e->sign, &x, &y);
 }
 
@@ -186,7 +187,7 @@ static struct known evaluate_number(struct counter *c, const struct expr *e)
 {
     bool in_layer = c->in_layer;
     c->in_layer = true;
-    struct known k = evaluate(c, e);
+    struct known k = evaluate_expr(c, e);
     c->in_layer = in_layer;
     return k;
 }
@@ -235,7 +236,7 @@ static struct known evaluate_call(struct counter *c, const struct expr *e)
     const struct number_function *f = let ? NULL : number_function(e->name);
     int n = e->n < MOST_ARGS ? e->n : MOST_ARGS;
     for (int i = 0; i < e->n && !c->failed; i++) {
-        struct known k = evaluate(c, e->arg[i]);
+        struct known k = evaluate_expr(c, e->arg[i]);
         if (i < n)
             arg[i] = k;
     }
@@ -248,16 +249,16 @@ static struct known evaluate_call(struct counter *c, const struct expr *e)
 static struct known evaluate_either(struct counter *c, const struct expr *e, const char *fault)
 {
     int64_t before = c->layers;
-    evaluate(c, e->arg[0]);
+    evaluate_expr(c, e->arg[0]);
     int64_t first = c->layers;
     c->layers = before;
-    evaluate(c, e->arg[2]);
+    evaluate_expr(c, e->arg[2]);
     if (!c->failed && c->layers != first)
         note_unknown(c, e->arg[1], fault);
     return (struct known){0};
 }
 
-static struct known evaluate(struct counter *c, const struct expr *e)
+static struct known evaluate_expr(struct counter *c, const struct expr *e)
 {
     struct known k = {0};
     if (!take_step(c, e->at))
@@ -275,11 +276,11 @@ static struct known evaluate(struct counter *c, const struct expr *e)
         k = evaluate_number(c, e->arg[1]);
         if (!is_condition(&k))
             return evaluate_either(c, e, k.fault);
-        return evaluate(c, e->arg[k.number.value != 0 ? 0 : 2]);
+        return evaluate_expr(c, e->arg[k.number.value != 0 ? 0 : 2]);
     case EXPR_SCOPE:
-        return evaluate(c, e->arg[0]);
+        return evaluate_expr(c, e->arg[0]);
     case EXPR_RENAME:
-        evaluate(c, e->arg[0]);
+        evaluate_expr(c, e->arg[0]);
         return k;
     case EXPR_LIST:
     case EXPR_BY:
@@ -302,7 +303,7 @@ static void count_bind(struct counter *c, const struct stmt *s)
     struct known k[MODEL_MAX_LIST] = {0};
     int64_t before = c->layers;
     for (int i = 0; i < s->n && i < MODEL_MAX_LIST; i++)
-        k[i] = evaluate(c, s->value[i]);
+        k[i] = evaluate_expr(c, s->value[i]);
     if (strcmp(s->name[0], "loss") == 0)
         note_skipped(c, s, before);
     c->drawn |= c->calls == 0 && strcmp(s->name[0], "logits") == 0;
@@ -316,7 +317,7 @@ static void count_report(struct counter *c, const struct stmt *s)
 {
     int64_t before = c->layers;
     for (int i = 0; i < s->n; i++)
-        evaluate(c, s->value[i]);
+        evaluate_expr(c, s->value[i]);
     note_skipped(c, s, before);
 }
 
@@ -329,7 +330,7 @@ static bool block_returns(struct counter *c, const struct stmt *s)
 }
 
 // Turn by turn, since one may be the last.
-static void count_turns(struct counter *c, const struct stmt *s, const struct number *over, int n)
+static void count_repeats(struct counter *c, const struct stmt *s, const struct number *over, int n)
 {
     bool outermost = !c->in_layer;
     for (int i = 0; i < n && !c->failed && !c->returned; i++) {
@@ -364,7 +365,7 @@ static void count_repeat(struct counter *c, const struct stmt *s)
         model_error_at(c->errs, s->at, "repeat takes a whole number from 0, not %.6g", n);
         c->failed = true;
     } else if (returns && n <= MODEL_MAX_LAYERS) {
-        count_turns(c, s, &k.number, (int)n);
+        count_repeats(c, s, &k.number, (int)n);
     } else {
         add_layers(c, s->at, n);
     }
@@ -427,7 +428,7 @@ static void count_block(struct counter *c, const struct stmt *s)
             count_report(c, s);
             break;
         case STMT_RETURN:
-            c->result = evaluate(c, s->value[0]);
+            c->result = evaluate_expr(c, s->value[0]);
             c->returned = true;
             break;
         }
