@@ -22,7 +22,7 @@
 #include "common/compile/shard/stage.h"
 #include "common/model/language/model_facts.h"
 
-struct pipeline {
+struct compilation {
     const struct job *job;
     build_fn build;
     const struct compile_options *options;
@@ -43,7 +43,7 @@ static void mesh_from_job(const struct job *job, struct mesh *m)
     m->stages = stages < 0 ? 0 : (axis_set)(1u << stages);
 }
 
-static int report_failure(struct pipeline *p, int rc, const char *pass, const struct graph *g,
+static int report_failure(struct compilation *p, int rc, const char *pass, const struct graph *g,
                           const struct mesh *m)
 {
     if (rc && p->dump)
@@ -55,7 +55,7 @@ static int report_failure(struct pipeline *p, int rc, const char *pass, const st
 
 // Returns the batch of the sample program, whose positions are one continuation each: as many as the
 // job asks for, and so many more that every cut of the batch divides it.
-static int64_t sample_batch(const struct pipeline *p)
+static int64_t sample_batch(const struct compilation *p)
 {
     axis_set axes = 0;
     for (int i = POINT_NONE + 1; i < POINT_COUNT; i++) {
@@ -79,7 +79,7 @@ static void reserve_graph(const struct job *job, struct graph *g)
     graph_reserve(g, (int)(layers + 1) * NODES, (int)(layers + 1) * VALUES);
 }
 
-static int build_global(struct pipeline *p, enum program_kind kind, struct graph *g)
+static int build_global(struct compilation *p, enum program_kind kind, struct graph *g)
 {
     const struct job *job = p->job;
     graph_init(g, p->arena, p->out->dims, p->err);
@@ -112,7 +112,7 @@ static int build_global(struct pipeline *p, enum program_kind kind, struct graph
 }
 
 // A schedule for each stage, checked one by one and against each other.
-static int schedule_program(struct pipeline *p, enum program_kind kind)
+static int schedule_program(struct compilation *p, enum program_kind kind)
 {
     struct compiled *c = p->out;
     const struct job *job = p->job;
@@ -140,7 +140,7 @@ static int schedule_program(struct pipeline *p, enum program_kind kind)
 static const double MOST_BYTES = (double)((uint64_t)1 << 60); // of all buffers of a device
 
 // Refuses a program too long to be lowered.
-static int check_length(struct pipeline *p, const struct graph *cut, int64_t microbatches)
+static int check_length(struct compilation *p, const struct graph *cut, int64_t microbatches)
 {
     int64_t each = 0;
     for (int i = 0; i < cut->nnodes; i++)
@@ -155,7 +155,7 @@ static int check_length(struct pipeline *p, const struct graph *cut, int64_t mic
 }
 
 // Refuses buffers so large that sums of their bytes would overflow.
-static int check_bytes(struct pipeline *p, struct program *const *programs)
+static int check_bytes(struct compilation *p, struct program *const *programs)
 {
     double bytes = 0;
     for (int k = 0; k < p->out->nprograms; k++)
@@ -169,7 +169,7 @@ static int check_bytes(struct pipeline *p, struct program *const *programs)
                          bytes);
 }
 
-static int lower_program(struct pipeline *p, enum program_kind kind, const struct graph *cut)
+static int lower_program(struct compilation *p, enum program_kind kind, const struct graph *cut)
 {
     struct compiled *c = p->out;
     c->program[kind] = arena_array(p->arena, struct program, c->nstages);
@@ -191,7 +191,7 @@ static int lower_program(struct pipeline *p, enum program_kind kind, const struc
 }
 
 // From the graph on global shapes to the one with specs, collectives and stages.
-static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *cut)
+static int cut_graph(struct compilation *p, enum program_kind kind, struct graph *cut)
 {
     struct compiled *c = p->out;
     graph_init(cut, p->arena, c->dims, p->err);
@@ -212,7 +212,7 @@ static int cut_graph(struct pipeline *p, enum program_kind kind, struct graph *c
     return verify_partitioned(cut, &c->mesh, p->err);
 }
 
-static int compile_program(struct pipeline *p, enum program_kind kind)
+static int compile_program(struct compilation *p, enum program_kind kind)
 {
     struct compiled *c = p->out;
     struct graph *g = arena_new(p->arena, struct graph);
@@ -240,12 +240,12 @@ static void hash_programs(struct compiled *c)
 }
 
 // Gives the values of one stage's programs their places in one arena.
-static int plan_stage(struct pipeline *p, int stage)
+static int plan_stage(struct compilation *p, int stage)
 {
     struct compiled *c = p->out;
     struct memory *m = &c->by_stage[stage];
     struct program *all[PROGRAM_KINDS], *before[PROGRAM_KINDS];
-    const struct planned like = {before, &c->by_stage[stage ? stage - 1 : 0]};
+    const struct placed_stage like = {before, &c->by_stage[stage ? stage - 1 : 0]};
     for (int k = 0; k < c->nprograms; k++) {
         all[k] = &c->program[k][stage];
         before[k] = &c->program[k][stage ? stage - 1 : 0];
@@ -283,7 +283,7 @@ const struct memory *compiled_memory(const struct compiled *c, int stage)
 int compile_job(const struct job *job, build_fn build, const struct compile_options *o,
                 struct arena *a, struct compiled *out, struct buf *dump, struct err *e)
 {
-    struct pipeline p = {
+    struct compilation p = {
         .job = job, .build = build, .options = o, .arena = a, .out = out, .dump = dump, .err = e};
     *out = (struct compiled){
         .nstages = job_stages(job), .nchunks = job_chunks(job), .axis = job_pipeline_axis(job)};

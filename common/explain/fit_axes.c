@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum part { STAYS, BATCH, STAGE, HEADS };
+enum axis_role { STAYS, BATCH, STAGE, HEADS };
 
 bool fit_axis_own(const char *name)
 {
@@ -62,7 +62,7 @@ static bool cuts_params(const struct job *job, const char *axis)
     return false;
 }
 
-static enum part find_part(const struct job *job, const char *axis)
+static enum axis_role find_role(const struct job *job, const char *axis)
 {
     if (cuts_dim(job, "layers", axis))
         return STAGE;
@@ -85,19 +85,19 @@ static const char *find_name(const struct job *job, const char *name)
     return at < 0 ? name : job->mesh.axis[at].name;
 }
 
-// The first axis of the mesh that is this part, rather of more than one device; else the first name
+// The first axis of the mesh that has this role, rather of more than one device; else the first name
 // of the rules that could be.
-static const char *find_axis(const struct job *job, enum part part)
+static const char *find_axis(const struct job *job, enum axis_role role)
 {
     const struct job_sharding *s = &job->sharding;
     const char *found = NULL;
     for (int more = 1; more >= 0; more--)
         for (int i = 0; i < job->mesh.n && !found; i++)
-            if (job->mesh.axis[i].size > more && find_part(job, job->mesh.axis[i].name) == part)
+            if (job->mesh.axis[i].size > more && find_role(job, job->mesh.axis[i].name) == role)
                 found = job->mesh.axis[i].name;
     for (int r = 0; r < s->n_rules && !found; r++)
         for (int i = 0; i < s->rules[r].axes.n && !found; i++)
-            if (find_part(job, s->rules[r].axes.name[i]) == part)
+            if (find_role(job, s->rules[r].axes.name[i]) == role)
                 found = s->rules[r].axes.name[i];
     return found;
 }
@@ -107,14 +107,14 @@ static const char *find_batch_axis(const struct job *job)
 {
     const struct job_rule *rule = job_rule_find(&job->sharding, "batch");
     for (int i = 0; rule && i < rule->axes.n; i++)
-        if (find_part(job, rule->axes.name[i]) == BATCH && cuts_weights(job, rule->axes.name[i]))
+        if (find_role(job, rule->axes.name[i]) == BATCH && cuts_weights(job, rule->axes.name[i]))
             return find_name(job, rule->axes.name[i]);
     return find_axis(job, BATCH);
 }
 
 static bool is_context_or_expert(const struct job *job, const char *axis)
 {
-    return find_part(job, axis) == STAYS &&
+    return find_role(job, axis) == STAYS &&
            (cuts_dim(job, "seq", axis) || cuts_dim(job, "expert", axis));
 }
 
@@ -126,7 +126,7 @@ void fit_axes_find(const struct job *job, bool all, struct fit_axes *out)
                              .devices = 1};
     for (int i = 0; i < job->mesh.n; i++) {
         const struct job_axis *axis = &job->mesh.axis[i];
-        out->dealt[i] = find_part(job, axis->name) == BATCH || axis->name == out->stage ||
+        out->dealt[i] = find_role(job, axis->name) == BATCH || axis->name == out->stage ||
                         axis->name == out->heads || (all && is_context_or_expert(job, axis->name));
         out->devices *= out->dealt[i] ? axis->size : 1;
     }

@@ -107,7 +107,7 @@ double attention_seen(const struct op_attr *a, int64_t keys)
     return a->ahead ? 2 * back : back;
 }
 
-static int64_t padded(int64_t n)
+static int64_t pad_row(int64_t n)
 {
     return (n + 15) / 16 * 16 + ATTENTION_SMALL_PAD;
 }
@@ -140,9 +140,9 @@ struct attention_room attention_room(const struct op_call *c)
     r.slot = (r.blocks * ATTENTION_ROWS + 1) * keys;
     if (r.small) {
         r.rows = ATTENTION_SMALL_ROWS;
-        r.keys = padded(keys);
-        r.wide = padded(width);
-        r.values = padded(values);
+        r.keys = pad_row(keys);
+        r.wide = pad_row(width);
+        r.values = pad_row(values);
         r.slot = r.blocks * r.rows * r.keys + count_packed(&r, grad, keys, width, values);
     }
     r.kr = grad ? keys * second : 0;

@@ -414,7 +414,7 @@ static void multiply_any(int64_t depth, const float *a, float *b, float *c, int6
 
 // ---- blocks ------------------------------------------------------------------------------------
 
-struct block {
+struct product_block {
     const struct packed_product *p;
     int64_t i, rows, j, columns, at, k;
     int64_t depth; // lanes along k
@@ -423,7 +423,7 @@ struct block {
     bool once;                  // a has one block: no other one reads the panels of b
 };
 
-static void pack_a(const struct block *w)
+static void pack_a(const struct product_block *w)
 {
     const struct packed_product *p = w->p;
     int64_t at = p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at;
@@ -439,20 +439,20 @@ static void pack_a(const struct block *w)
 }
 
 // Returns the packed panel of b at column j of the block.
-static float *find_panel(const struct block *w, int64_t j)
+static float *find_panel(const struct product_block *w, int64_t j)
 {
     int64_t panel = j / COLUMNS;
     return w->b + (w->once ? panel % GROUP : panel) * w->stride_b;
 }
 
-static const void *find_source(const struct block *w, int64_t j)
+static const void *find_source(const struct product_block *w, int64_t j)
 {
     const struct packed_product *p = w->p;
     j += w->j;
     return find_element(p->b, p->half_b, p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j);
 }
 
-static void pack_b(const struct block *w, int64_t first, int64_t columns)
+static void pack_b(const struct product_block *w, int64_t first, int64_t columns)
 {
     const struct packed_product *p = w->p;
     struct packing k = {.out = find_panel(w, first),
@@ -467,7 +467,7 @@ static void pack_b(const struct block *w, int64_t first, int64_t columns)
 }
 
 // Prefetches into L2 tile i's share of the rows from which the panel behind `from` will be packed.
-VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
+VFN void fetch_next(const struct product_block *w, const struct source *from, int64_t i)
 {
     int64_t tiles = w->rows / ROWS, each = (w->k + tiles - 1) / tiles;
     int64_t size = from->half ? 2 : 4, end = min_i64((i + 1) * each, w->k);
@@ -479,7 +479,7 @@ VFN void fetch_next(const struct block *w, const struct source *from, int64_t i)
 
 // Multiplies the panel of b at column j of the block with all panels of a. With `from` it also
 // packs the panel of b.
-static void multiply_panel(const struct block *w, int64_t j, const struct source *from)
+static void multiply_panel(const struct product_block *w, int64_t j, const struct source *from)
 {
     const struct packed_product *p = w->p;
     float *b = find_panel(w, j);
@@ -498,7 +498,7 @@ static void multiply_panel(const struct block *w, int64_t j, const struct source
 }
 
 // Multiplies GROUP panels of b from column `first` of the block on, or those that are left.
-static void multiply_group(const struct block *w, int64_t first)
+static void multiply_group(const struct product_block *w, int64_t first)
 {
     const struct packed_product *p = w->p;
     int64_t columns = min_i64(w->columns - first, GROUP * COLUMNS);
@@ -512,7 +512,7 @@ static void multiply_group(const struct block *w, int64_t first)
     }
 }
 
-static void multiply_block(const struct block *w)
+static void multiply_block(const struct product_block *w)
 {
     pack_a(w);
     for (int64_t first = 0; first < w->columns; first += (int64_t)GROUP * COLUMNS)
@@ -523,7 +523,7 @@ void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
 {
     int64_t height = cut_evenly(p->m, PACKED_HEIGHT, ROWS);
     int64_t width = cut_evenly(p->n, PACKED_WIDTH, COLUMNS);
-    struct block w = {.p = p, .b = p->room, .once = p->m <= height};
+    struct product_block w = {.p = p, .b = p->room, .once = p->m <= height};
     for (w.j = 0; w.j < p->n; w.j += width)
         for (w.at = 0; w.at < p->k; w.at += PACKED_DEPTH * EACH)
             for (w.i = 0; w.i < p->m; w.i += height) {

@@ -323,8 +323,8 @@ static int try_config(struct trial *t, struct timed *to, struct configs *all, st
 }
 
 // Tries the neighbours of the fastest so far, again and again while one of them is faster.
-static int climb(struct trial *t, struct timed *to, struct configs *all, struct budget *b,
-                 struct err *e)
+static int climb_to_fastest(struct trial *t, struct timed *to, struct configs *all,
+                            struct budget *b, struct err *e)
 {
     double before = INFINITY;
     int rc = 0;
@@ -344,17 +344,17 @@ static int try_configs(struct trial *t, struct timed *to, struct configs *all, s
 {
     for (int i = 0; i < t->plan->n; i++)
         configs_note(all, &t->plan->algo[i]);
-    int rc = climb(t, to, all, b, e);
+    int rc = climb_to_fastest(t, to, all, b, e);
     while (!rc && !is_spent(b) && configs_draw(all, &t->algo)) {
         const double before = to->us[0];
         rc = try_config(t, to, all, b, e);
         if (!rc && to->us[0] < before)
-            rc = climb(t, to, all, b, e);
+            rc = climb_to_fastest(t, to, all, b, e);
     }
     return rc;
 }
 
-static int enumerate(struct trial *t, struct timed *to, struct err *e)
+static int enumerate_configs(struct trial *t, struct timed *to, struct err *e)
 {
     const struct device *d = t->q->device;
     const double left =
@@ -407,14 +407,14 @@ static void log_choice(const struct plan *plan, const struct timed *t, int faste
              place, t->named + t->enumerated, config, us, first_us);
 }
 
-struct round {
+struct timed_runs {
     int runs;
     double us;
 };
 
 static int act_round(struct trial *t, void *ctx, struct err *e)
 {
-    struct round *r = ctx;
+    struct timed_runs *r = ctx;
     return time_round(t->c, t->q, r->runs, run_trial, t, &r->us, e);
 }
 
@@ -428,7 +428,7 @@ static int time_finalists(struct trial *t, const struct timed *timed, double *be
         for (int i = 0; i < plan->n && !rc; i++) {
             if (round && isinf(best[i]))
                 continue; // it did not run
-            struct round r = {.runs = count_runs(timed->us[i])};
+            struct timed_runs r = {.runs = count_runs(timed->us[i])};
             bool ran = true;
             t->algo = plan->algo[i];
             rc = timed->place[i] < timed->named ? act_round(t, &r, e)
@@ -451,7 +451,7 @@ int contest_hold(struct contest *c, struct stream_q *q, const struct product *p,
     double best[PLAN_ALGOS] = {0};
     int fastest = 0, first = 0, rc = warm_up(&t, e);
     rc = rc ? rc : sort_named(&t, &timed, e);
-    rc = rc ? rc : enumerate(&t, &timed, e);
+    rc = rc ? rc : enumerate_configs(&t, &timed, e);
     if (!rc && plan->n) {
         first = keep_finalists(plan, &timed, q->device->switches[SWITCH_FINALISTS]);
         rc = time_finalists(&t, &timed, best, e);

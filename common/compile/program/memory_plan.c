@@ -162,7 +162,7 @@ static uint64_t find_stash_peak(const struct program *p, struct arena *scratch)
     return peak;
 }
 
-int plan_memory(struct program *const *programs, int n, const struct planned *like,
+int plan_memory(struct program *const *programs, int n, const struct placed_stage *like,
                 struct arena *scratch, struct memory *out, struct err *e)
 {
     struct map by_name = {0};

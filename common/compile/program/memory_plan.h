@@ -18,12 +18,12 @@ struct memory {
     uint64_t region[REGION_COUNT];
     uint64_t lasting[REGION_COUNT]; // of these: what lasts, below all temporaries
 };
-struct planned { // the programs of another stage, which have their places, and their memory
+struct placed_stage { // the programs of another stage, which have their places, and their memory
     struct program *const *programs;
     const struct memory *memory;
 };
 
 // `programs` are the programs of one device, one of each kind. `like`, which may be null: as many of
 // another stage; programs that are like its own get the same places without a search.
-int plan_memory(struct program *const *programs, int n, const struct planned *like,
+int plan_memory(struct program *const *programs, int n, const struct placed_stage *like,
                 struct arena *scratch, struct memory *out, struct err *e);
