@@ -8,6 +8,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/log.h"
+#include "coordinator/words.h"
 
 enum { STREAMS_MAX = 2048, TAILS_MAX = 64, HOSTS_MAX = 4096 };
 
@@ -101,10 +102,10 @@ static bool refuse_when_full(struct streams *s, uint64_t call)
 
 // ---- watching ----
 
-static bool is_at_rest(Weft__Rows__JobState state)
+static bool is_at_rest(enum job_state state)
 {
-    return state == WEFT__ROWS__JOB_STATE__SUCCEEDED || state == WEFT__ROWS__JOB_STATE__FAILED ||
-           state == WEFT__ROWS__JOB_STATE__CANCELLED || state == WEFT__ROWS__JOB_STATE__HELD;
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED ||
+           state == JOB_HELD;
 }
 
 // False: the stream is finished, because the job rests or because the client reads too slowly.
@@ -114,7 +115,7 @@ static bool send_update(struct streams *s, uint64_t call, const Weft__V1__WatchU
         rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "the client reads too slowly");
         return false;
     }
-    if (!u->status || !is_at_rest(u->status->state))
+    if (!u->status || !is_at_rest((enum job_state)u->status->state))
         return true;
     rpc_finish(s->rpc, call, RPC_OK, "");
     return false;
@@ -202,7 +203,7 @@ static bool job_at_rest(const struct streams *s, const char *target)
     struct arena a;
     arena_init(&a);
     const Weft__V1__JobStatus *status = coord_status(s->coord, target, &a, NULL);
-    bool rests = status && is_at_rest(status->state);
+    bool rests = status && is_at_rest((enum job_state)status->state);
     arena_clear(&a);
     return rests;
 }
@@ -261,7 +262,7 @@ static void end_host(struct streams *s, struct tail *t, uint64_t conn)
 
 // The state of a job that is followed has changed. When the job was placed on other hosts these are
 // asked too; when it rests the stream ends, for the ranks' last lines came before this state.
-static void follow_tails(struct streams *s, const char *job, Weft__Rows__JobState state)
+static void follow_tails(struct streams *s, const char *job, enum job_state state)
 {
     list_for_each (it, &s->tails) {
         struct tail *t = list_entry(it, struct tail, link);
@@ -335,7 +336,7 @@ void streams_publish(struct streams *s, const char *job, const Weft__V1__WatchUp
             watcher_drop(s, w);
     }
     if (u->status)
-        follow_tails(s, job, u->status->state);
+        follow_tails(s, job, (enum job_state)u->status->state);
 }
 
 void streams_closed(struct streams *s, uint64_t call)
