@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/map.h"
+#include "common/compile/graph/experts.h"
 #include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
 
@@ -115,19 +116,11 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     arena_clear(&scratch);
 }
 
-// The router that deals tokens to experts, null: there is none. The layers are alike.
-static const struct node *find_router(const struct graph *g)
-{
-    for (int i = 0; i < g->nnodes; i++)
-        if (g->nodes[i].op == OP_SLOTS)
-            return &g->nodes[i];
-    return NULL;
-}
-
-// Counts all parameters, and those that one token uses: of the experts as many as it chooses.
+// Counts all parameters, and those that one token uses: of the experts as many as it chooses. All
+// layers of experts are taken to be like the first.
 static void count_params(const struct graph *g, struct cost *out)
 {
-    const struct node *router = find_router(g);
+    const struct node *router = experts_find_router(g);
     for (int i = 0; i < g->nvalues; i++) {
         const struct value *v = &g->values[i];
         if (v->kind != VALUE_PARAM || v->alias >= 0)
@@ -143,7 +136,7 @@ static void count_params(const struct graph *g, struct cost *out)
 // The forward FLOPs of a microbatch that places take which no choice can fill.
 static double count_idle(const struct graph *g)
 {
-    const struct node *router = find_router(g);
+    const struct node *router = experts_find_router(g);
     double idle = 0;
     if (!router)
         return 0;

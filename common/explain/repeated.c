@@ -2,6 +2,7 @@
 // Findings of repeated work. See repeated.h.
 #include "common/explain/repeated.h"
 
+#include "common/compile/graph/experts.h"
 #include "common/explain/unruled.h"
 #include "common/explain/work.h"
 
@@ -39,14 +40,6 @@ static const char *fix_with_rule(struct repeat_checker *k, const char *dim, axis
 
 // ---- an axis of experts alone ------------------------------------------------------------------
 
-static bool deals_experts(const struct graph *g)
-{
-    for (int i = 0; i < g->nnodes; i++)
-        if (g->nodes[i].op == OP_SLOTS)
-            return true;
-    return false;
-}
-
 // Whether a rule of more than experts has the axis: it is not for experts alone, and something else is
 // why the rest is repeated.
 static bool is_ruled_elsewhere(const struct repeat_checker *k, axis_set axes)
@@ -74,7 +67,7 @@ static void check_experts(struct repeat_checker *k)
     const struct rules *rules = &k->c->sharding->rules;
     axis_set experts = dim_axes(rules_axes(rules, DIM_EXPERT)) & k->work.dense &
                        (axis_set)~dim_axes(rules_axes(rules, DIM_BATCH));
-    if (!experts || !deals_experts(k->c->global[PROGRAM_TRAIN]))
+    if (!experts || !experts_find_router(k->c->global[PROGRAM_TRAIN]))
         return;
     const char *fix = fix_with_rule(k, "batch", experts);
     if (!fix && is_ruled_elsewhere(k, experts))

@@ -3,6 +3,7 @@
 #include "common/explain/routing.h"
 
 #include "common/base/buf.h"
+#include "common/compile/graph/experts.h"
 #include "common/compile/layout/reshard.h"
 #include "common/explain/fixes.h"
 
@@ -180,16 +181,14 @@ void routing_check(const struct sharding *s, const struct job *job, const struct
                    const struct graph *g, struct findings *f)
 {
     struct routing_checker c = {{f->arena, job, s, m}, f};
-    for (int i = 0; i < g->nnodes; i++) {
-        if (g->nodes[i].op != OP_SLOTS)
-            continue;
-        axis_set shared = dim_axes(rules_axes(&s->rules, DIM_BATCH)) &
-                          dim_axes(rules_axes(&s->rules, DIM_EXPERT)) & mesh_cuts(m);
-        if (shared) {
-            check_order(&c, g, DIM_BATCH, "batch", shared);
-            check_order(&c, g, DIM_EXPERT, "expert", shared);
-        }
-        check_router(&c, g, &g->nodes[i]);
-        return; // the layers are alike
+    const struct node *router = experts_find_router(g); // the layers are alike
+    if (!router)
+        return;
+    axis_set shared = dim_axes(rules_axes(&s->rules, DIM_BATCH)) &
+                      dim_axes(rules_axes(&s->rules, DIM_EXPERT)) & mesh_cuts(m);
+    if (shared) {
+        check_order(&c, g, DIM_BATCH, "batch", shared);
+        check_order(&c, g, DIM_EXPERT, "expert", shared);
     }
+    check_router(&c, g, router);
 }

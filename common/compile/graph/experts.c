@@ -97,6 +97,14 @@ int experts_slots(struct graph *g, const struct experts_dealing *how, int ids, i
     return slot;
 }
 
+const struct node *experts_find_router(const struct graph *g)
+{
+    for (int i = 0; i < g->nnodes; i++)
+        if (g->nodes[i].op == OP_SLOTS)
+            return &g->nodes[i];
+    return NULL;
+}
+
 static struct op_attr copy_attributes(const struct graph *g, int slot)
 {
     const struct node *n = &g->nodes[g->values[slot].producer];

@@ -31,5 +31,8 @@ struct experts_dealing {
 int experts_slots(struct graph *g, const struct experts_dealing *how, int ids, int weights,
                   int positions, int *chosen);
 
+// The first SLOTS of a graph: the node that deals tokens to experts. Null: there is none.
+const struct node *experts_find_router(const struct graph *g);
+
 int experts_dispatch(struct graph *g, int x, int slot);
 int experts_combine(struct graph *g, int y, int slot, int weights); // weights −1: all 1
