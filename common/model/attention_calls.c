@@ -208,8 +208,7 @@ static int measure_distance(struct builder *b, enum dim key)
                                                  .attr = &(struct op_attr){.scale = 1},
                                                  .dtype = DT_F32,
                                                  .read_as = k ? rows : keys});
-    return graph_op(b->g, &(struct op_args){
-                              .op = OP_SUB, .nin = 2, .in = in, .nout_dims = 3, .out_dims = pairs});
+    return apply_over(b->g, OP_SUB, in[0], in[1], 3, pairs, DT_NONE);
 }
 
 struct term call_causal(struct builder *b, const struct term *arg)

@@ -102,15 +102,11 @@ int input_last_rows(struct builder *b, int x)
     if (made || b->failed || value_find_dim(&v, DIM_SEQ) < 0)
         return made ? *made : x;
     static const enum dim dims[] = {DIM_BATCH, DIM_SEQ};
-    int in[2] = {input_positions(b)};
+    int positions = input_positions(b);
     if (b->last < 0)
         b->last = make_ids(b, "last", false);
-    in[1] = b->last;
     graph_at(g, POINT_IDS);
-    int at = graph_op(
-        g,
-        &(struct op_args){
-            .op = OP_EQUAL, .nin = 2, .in = in, .nout_dims = 2, .out_dims = dims, .dtype = DT_F32});
+    int at = apply_over(g, OP_EQUAL, positions, b->last, 2, dims, DT_F32);
     at = graph_shaped(g, OP_CAST, 1, &at, at, &(struct op_attr){.scale = 1}, DT_NONE);
     graph_at(g, POINT_NONE);
     for (int d = 0; d < v.shape.n; d++)

@@ -143,11 +143,7 @@ struct term call_accuracy(struct builder *b, const struct term *arg)
     const struct value v = g->values[ids];
     graph_at(g, b->point ? b->point : POINT_LOGITS);
     int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, 0);
-    int right = graph_op(g, &(struct op_args){.op = OP_EQUAL,
-                                              .nin = 2,
-                                              .in = (int[]){best, ids},
-                                              .nout_dims = v.shape.n,
-                                              .out_dims = v.dims});
+    int right = apply_over(g, OP_EQUAL, best, ids, v.shape.n, v.dims, DT_NONE);
     build_check(b);
     return b->failed ? (struct term){0} : average_rows(b, right);
 }

@@ -28,6 +28,16 @@ static inline int mul(struct graph *g, int a, int b)
     return graph_like(g, OP_MUL, 2, (int[]){a, b}, a);
 }
 
+// An elementwise op of two operands over n dimensions, of which each operand may lack some.
+static inline int apply_over(struct graph *g, enum op op, int a, int b, int n, const enum dim *dims,
+                             enum dtype t)
+{
+    return graph_op(
+        g,
+        &(struct op_args){
+            .op = op, .nin = 2, .in = (int[]){a, b}, .nout_dims = n, .out_dims = dims, .dtype = t});
+}
+
 static inline int scale(struct graph *g, int x, float by)
 {
     return graph_shaped(g, OP_SCALE, 1, &x, x, &(struct op_attr){.scale = by}, DT_NONE);
