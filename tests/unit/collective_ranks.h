@@ -26,6 +26,8 @@ struct test_ranks { // what all ranks of a test share
     int64_t deadline_ns, connect_ns;
     int odd_key; // the rank with another key, or −1
     int held;    // the rank that publishes its address and then waits for "strangers", or −1
+    struct progress_page *progress; // a rank's own, set before it joins, or null
+    int threads;                    // of a rank that joins, as world_options has it
     char dir[64];
     pid_t pid[RANKS];
 };
@@ -95,6 +97,8 @@ static inline int test_open(struct world **w, struct err *e)
                               .epoch = 7,
                               .connect_ns = test.connect_ns ? test.connect_ns : 60 * CLOCK_S,
                               .deadline_ns = test.deadline_ns,
+                              .progress = test.progress,
+                              .threads = test.threads,
                               .socket_dir = test.dir,
                               .put = test_put,
                               .get = test_get};

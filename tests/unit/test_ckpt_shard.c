@@ -4,7 +4,7 @@
 #include "tests/support/find_slice.h"
 #include "tests/unit/ckpt_fixture.h"
 
-static const struct shard_slice two[] = {
+static const struct shard_slice slices[] = {
     {.name = "w", .dtype = DT_F32, .shape = {2, {3, 5}}},
     {.name = "ids", .dtype = DT_U8, .shape = {1, {7}}},
     {.name = "s", .dtype = DT_F32, .shape = {0, {0}}},
@@ -21,7 +21,15 @@ static void read_file(const char *path, struct buf *file)
     fclose(f);
 }
 
-static void write_it(struct arena *a, struct buf *file, struct hash128 digest[4])
+// A shard file of the three slices, as it was written, and the digests that writing gave: of the
+// head, then of each slice.
+struct written {
+    struct arena a;
+    struct buf file;
+    struct hash128 digest[4];
+};
+
+static void write_shard(struct written *w)
 {
     unsigned char bytes[60];
     struct shard_plan p;
@@ -31,30 +39,35 @@ static void write_it(struct arena *a, struct buf *file, struct hash128 digest[4]
     struct shard_meta meta[] = {{"format", "weft"}, {"note", "a \"quoted\" one"}};
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 7);
-    assert_int_equal(shard_plan_make(a, two, 3, meta, 2, &p, &e), 0);
+    *w = (struct written){0};
+    arena_init(&w->a);
+    assert_int_equal(shard_plan_make(&w->a, slices, 3, meta, 2, &p, &e), 0);
     scratch_make(&dir);
     assert_int_equal(stream_create(&s, AT_FDCWD, scratch_path(&dir, "shard"), &e), 0);
-    assert_int_equal(shard_write_head(&s, &p, &digest[0], &e), 0);
+    assert_int_equal(shard_write_head(&s, &p, &w->digest[0], &e), 0);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(shard_write_slice(&s, &p, i, bytes, &digest[1 + i], &e), 0);
+        assert_int_equal(shard_write_slice(&s, &p, i, bytes, &w->digest[1 + i], &e), 0);
     assert_int_equal(stream_close(&s, &e), 0);
-    read_file(scratch_path(&dir, "shard"), file);
+    read_file(scratch_path(&dir, "shard"), &w->file);
     scratch_remove(&dir);
-    assert_int_equal(file->len, p.bytes);
+    assert_int_equal(w->file.len, p.bytes);
     shard_plan_clear(&p);
+}
+
+static void clear_shard(struct written *w)
+{
+    buf_clear(&w->file);
+    arena_clear(&w->a);
 }
 
 static void what_is_written_reads_back_with_its_digests(void **state)
 {
     (void)state;
-    struct arena a;
-    struct buf file = {0};
-    struct hash128 d[4];
+    struct written f;
     struct shard_plan p;
     struct err e = {0};
-    arena_init(&a);
-    write_it(&a, &file, d);
-    assert_int_equal(shard_parse(&a, file.data, file.len, file.len, &p, &e), 0);
+    write_shard(&f);
+    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len, &p, &e), 0);
     assert_int_equal(p.n, 3);
     const struct shard_slice *w = find_slice(&p, "w"), *ids = find_slice(&p, "ids");
     assert_int_equal(w->at % SHARD_ALIGN, 0);
@@ -63,12 +76,11 @@ static void what_is_written_reads_back_with_its_digests(void **state)
     assert_int_equal(ids->bytes, 7);
     assert_int_equal(find_slice(&p, "s")->bytes, 4);
     assert_null(find_slice(&p, "x"));
-    struct hash128 head = digest_bytes(file.data, w->at),
-                   body = digest_bytes(file.data + w->at, 60);
-    assert_memory_equal(&head, &d[0], sizeof head);
-    assert_memory_equal(&body, &d[1], sizeof body);
-    buf_clear(&file);
-    arena_clear(&a);
+    struct hash128 head = digest_bytes(f.file.data, w->at),
+                   body = digest_bytes(f.file.data + w->at, 60);
+    assert_memory_equal(&head, &f.digest[0], sizeof head);
+    assert_memory_equal(&body, &f.digest[1], sizeof body);
+    clear_shard(&f);
 }
 
 static void one_name_twice_or_a_reserved_one_is_refused(void **state)
@@ -78,7 +90,7 @@ static void one_name_twice_or_a_reserved_one_is_refused(void **state)
     struct shard_plan p;
     struct err e = {0};
     arena_init(&a);
-    struct shard_slice same[] = {two[0], two[0]}, reserved = two[0];
+    struct shard_slice same[] = {slices[0], slices[0]}, reserved = slices[0];
     assert_int_equal(shard_plan_make(&a, same, 2, NULL, 0, &p, &e), ERR_INVALID);
     reserved.name = "__metadata__";
     assert_int_equal(shard_plan_make(&a, &reserved, 1, NULL, 0, &p, &e), ERR_INVALID);
@@ -160,18 +172,14 @@ static void a_head_that_lies_is_refused_with_the_reason(void **state)
 static void every_shorter_file_is_refused(void **state)
 {
     (void)state;
-    struct arena a;
-    struct buf file = {0};
-    struct hash128 d[4];
+    struct written f;
     struct shard_plan p;
     struct err e = {0};
-    arena_init(&a);
-    write_it(&a, &file, d);
-    for (size_t len = 0; len < file.len; len++)
-        assert_int_equal(shard_parse(&a, file.data, len, len, &p, &e), ERR_DATA);
-    assert_int_equal(shard_parse(&a, file.data, file.len, file.len + 1, &p, &e), ERR_DATA);
-    buf_clear(&file);
-    arena_clear(&a);
+    write_shard(&f);
+    for (size_t len = 0; len < f.file.len; len++)
+        assert_int_equal(shard_parse(&f.a, f.file.data, len, len, &p, &e), ERR_DATA);
+    assert_int_equal(shard_parse(&f.a, f.file.data, f.file.len, f.file.len + 1, &p, &e), ERR_DATA);
+    clear_shard(&f);
 }
 
 static void a_write_that_fails_names_the_tensor(void **state)
@@ -186,7 +194,7 @@ static void a_write_that_fails_names_the_tensor(void **state)
     struct stream_fault fault = {.countdown = 2, .code = ERR_IO, .partial = 3};
     unsigned char bytes[60] = {0};
     arena_init(&a);
-    assert_int_equal(shard_plan_make(&a, two, 3, NULL, 0, &p, &e), 0);
+    assert_int_equal(shard_plan_make(&a, slices, 3, NULL, 0, &p, &e), 0);
     scratch_make(&dir);
     assert_int_equal(stream_create(&s, AT_FDCWD, scratch_path(&dir, "shard"), &e), 0);
     s.fault = &fault;

@@ -406,19 +406,8 @@ static void rank_of_progress(void)
     struct communicator *all;
     struct err e;
     struct collective_ticket t;
-    void *mem;
-    int ranks[] = {0, 1};
-    struct world_options o = {.rank = test_rank,
-                              .ranks = 2,
-                              .host = "a",
-                              .connect_ns = 60 * CLOCK_S,
-                              .progress = &page,
-                              .socket_dir = test.dir,
-                              .put = test_put,
-                              .get = test_get};
-    DO(world_open(&o, &w, &e));
-    DO(world_window(w, 4096, &mem, &e));
-    DO(communicator_new(w, "all", ranks, 2, &all, &e));
+    test.progress = &page;
+    float *mem = test_join(&w, &all);
     struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
                                 .dtype = DT_F32,
                                 .buf = mem,
@@ -453,21 +442,8 @@ static void rank_of_waiting(void)
     struct world *w;
     struct communicator *all;
     struct err e;
-    void *mem;
-    int ranks[] = {0, 1, 2};
-    char host[2] = {(char)('a' + test_rank), 0};
-    struct world_options o = {.rank = test_rank,
-                              .ranks = 3,
-                              .host = host,
-                              .listen = "127.0.0.1:0",
-                              .connect_ns = 60 * CLOCK_S,
-                              .progress = &pages[test_rank],
-                              .socket_dir = test.dir,
-                              .put = test_put,
-                              .get = test_get};
-    DO(world_open(&o, &w, &e));
-    DO(world_window(w, BIG * sizeof(float), &mem, &e));
-    DO(communicator_new(w, "all", ranks, 3, &all, &e));
+    test.progress = &pages[test_rank];
+    float *mem = test_join(&w, &all);
     struct collective_args a = {.op = COLLECTIVE_ALL_REDUCE,
                                 .reduce = COLLECTIVE_SUM,
                                 .dtype = DT_F32,
@@ -491,7 +467,7 @@ static void the_progress_page_tells_whom_a_rank_waits_for(void **state)
     pages =
         mmap(NULL, 3 * sizeof *pages, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(pages != MAP_FAILED);
-    run(3, NULL, rank_of_waiting);
+    run(3, "abc", rank_of_waiting);
     munmap(pages, 3 * sizeof *pages);
 }
 
@@ -504,21 +480,10 @@ static bool moves_by_itself(int threads, int64_t for_ns)
     struct communicator *all;
     struct err e;
     struct collective_ticket t;
-    void *mem;
     int ranks[] = {0, 1};
-    struct world_options o = {.rank = test_rank,
-                              .ranks = 2,
-                              .host = test.hosts && test_rank ? "b" : "a",
-                              .listen = "127.0.0.1:0",
-                              .connect_ns = 60 * CLOCK_S,
-                              .progress = &page,
-                              .threads = threads,
-                              .socket_dir = test.dir,
-                              .put = test_put,
-                              .get = test_get};
-    DO(world_open(&o, &w, &e));
-    DO(world_window(w, BIG * sizeof(float), &mem, &e));
-    DO(communicator_new(w, "all", ranks, 2, &all, &e));
+    test.progress = &page;
+    test.threads = threads;
+    float *mem = test_join(&w, &all);
     fill(mem, test_rank, BIG);
     struct collective_args a = {
         .op = COLLECTIVE_ALL_REDUCE, .dtype = DT_F32, .buf = mem, .count = BIG, .name = "x"};

@@ -205,6 +205,15 @@ static void assert_same_rows(const struct world *w, const struct rows *was, cons
     assert_int_equal(is.n, was->n);
 }
 
+// The three jobs run; `f` speaks for the liar, and `was` has all rows as they are before it does.
+static void begin_forging(struct world *w, struct forger *f, struct jobs *j, struct rows *was)
+{
+    *f = (struct forger){.w = w};
+    arena_init(&f->a);
+    begin(w, j);
+    copy_rows(w, was);
+}
+
 // ---- the rule table: frame × lie ----
 
 struct lie {
@@ -259,12 +268,10 @@ static void test_no_frame_is_believed_about_what_is_not_the_speaker_s(void **sta
 {
     static struct rows was;
     struct world *w = *state;
-    struct forger f = {.w = w};
+    struct forger f;
     struct jobs j;
     struct lie lies[12];
-    arena_init(&f.a);
-    begin(w, &j);
-    copy_rows(w, &was);
+    begin_forging(w, &f, &j, &was);
     int n = list_lies(&j, lies), tried = 0;
     for (int l = 0; l < n; l++) {
         for (unsigned up = 0; up < ups->n_fields; up++) {
@@ -284,11 +291,9 @@ static void test_answers_that_nobody_asked_for_are_not_heard(void **state)
 {
     static struct rows was;
     struct world *w = *state;
-    struct forger f = {.w = w};
+    struct forger f;
     struct jobs j;
-    arena_init(&f.a);
-    begin(w, &j);
-    copy_rows(w, &was);
+    begin_forging(w, &f, &j, &was);
     f.claim = (struct claim){j.own, 1, 0}; // its own job, and no act of it is in hand
     for (int op = 0; op <= WEFT__V1__STORAGE_OP__STORAGE_FIND + 2; op++)
         for (int ok = 0; ok < 2; ok++) {
@@ -328,12 +333,10 @@ static void test_no_attempt_is_believed_that_a_registration_brings_and_is_not_it
 {
     static struct rows was;
     struct world *w = *state;
-    struct forger f = {.w = w};
+    struct forger f;
     struct jobs j;
     struct lie lies[12];
-    arena_init(&f.a);
-    begin(w, &j);
-    copy_rows(w, &was);
+    begin_forging(w, &f, &j, &was);
     int n = list_lies(&j, lies);
     for (int l = 0; l < n; l++) {
         NEW(AttemptHere, attempt_here, own);
