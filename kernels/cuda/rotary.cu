@@ -48,7 +48,7 @@ DEVICE double cosine(double x)
 
 // Returns cosine and sine of any angle. Whole quarter turns are subtracted in two parts, so that
 // what remains keeps its digits.
-DEVICE float2 turn_of(double angle)
+DEVICE float2 rotation_of(double angle)
 {
     const double quarters = rint(angle * 0.63661977236758134308);
     double x = fma(-quarters, 1.57079632679489661923, angle);
@@ -72,30 +72,30 @@ DEVICE float2 angle_of(const struct rotary *c, int64_t row, int i, const double 
     const int64_t at = c->sweep ? row / c->sweep : row;
     const double f =
         c->sweep ? speed_of(&c->series, (c->first_head + row % c->sweep) * c->half + i) : speed[i];
-    float2 turn = turn_of(c->scale * (double)(c->position[at] + c->offset) * f);
-    turn.x = (float)(c->gain * (double)turn.x);
-    turn.y = (float)(c->gain * (double)turn.y);
-    return turn;
+    float2 rotation = rotation_of(c->scale * (double)(c->position[at] + c->offset) * f);
+    rotation.x = (float)(c->gain * (double)rotation.x);
+    rotation.y = (float)(c->gain * (double)rotation.y);
+    return rotation;
 }
 
 // Rotates a pack of a head's first half, from element `at` on, with its partners half a head
 // further.
-DEVICE void rotate_halves(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
+DEVICE void rotate_halves(const struct rotary *c, struct pack p, const float2 *rotation, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
     float a[LANES], b[LANES], low[LANES], high[LANES];
     pack_load(a, c->x, from, at, p.wide);
     pack_load(b, c->x, from, at + c->half, p.wide);
     for (int k = 0; k < p.wide; k++) {
-        low[k] = a[k] * turn[k].x - b[k] * turn[k].y;
-        high[k] = b[k] * turn[k].x + a[k] * turn[k].y;
+        low[k] = a[k] * rotation[k].x - b[k] * rotation[k].y;
+        high[k] = b[k] * rotation[k].x + a[k] * rotation[k].y;
     }
     pack_store(c->out, to, at, p.wide, low);
     pack_store(c->out, to, at + c->half, p.wide, high);
 }
 
 // Rotates two packs of neighbouring pairs, from element `at` on.
-DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *turn, int64_t at)
+DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *rotation, int64_t at)
 {
     const enum dtype from = pack_type(p, c->type), to = pack_type(p, c->out_type);
     float x[2 * LANES];
@@ -103,8 +103,8 @@ DEVICE void rotate_pairs(const struct rotary *c, struct pack p, const float2 *tu
     pack_load(x + p.wide, c->x, from, at + p.wide, p.wide);
     for (int k = 0; k < p.wide; k++) {
         const float a = x[2 * k], b = x[2 * k + 1];
-        x[2 * k] = a * turn[k].x - b * turn[k].y;
-        x[2 * k + 1] = b * turn[k].x + a * turn[k].y;
+        x[2 * k] = a * rotation[k].x - b * rotation[k].y;
+        x[2 * k + 1] = b * rotation[k].x + a * rotation[k].y;
     }
     pack_store(c->out, to, at, p.wide, x);
     pack_store(c->out, to, at + p.wide, p.wide, x + p.wide);
@@ -129,7 +129,7 @@ DEVICE void copy_rest(const struct rotary *c, struct pack p, int64_t first)
 DEVICE void rotary(const struct rotary *c, struct pack p)
 {
     __shared__ double speed[ROTARY_PAIRS_MAX];
-    __shared__ float2 turn[ANGLES];
+    __shared__ float2 rotation[ANGLES];
     const int packs = c->half / p.wide, items = c->heads * packs;
     for (int i = threadIdx.x; i < c->half; i += THREADS)
         speed[i] = speed_of(&c->series, i);
@@ -138,7 +138,7 @@ DEVICE void rotary(const struct rotary *c, struct pack p)
          first += (int64_t)gridDim.x * c->together) {
         for (int i = threadIdx.x; i < c->together * c->half; i += THREADS)
             if (first + i / c->half < c->rows)
-                turn[i] = angle_of(c, first + i / c->half, i % c->half, speed);
+                rotation[i] = angle_of(c, first + i / c->half, i % c->half, speed);
         __syncthreads();
         for (int i = threadIdx.x; i < c->together * items; i += THREADS) {
             const int row = i / items, head = i % items / packs, at = i % packs * p.wide;
@@ -146,9 +146,9 @@ DEVICE void rotary(const struct rotary *c, struct pack p)
             if (first + row >= c->rows)
                 continue;
             if (c->pairs)
-                rotate_pairs(c, p, turn + row * c->half + at, base + 2 * at);
+                rotate_pairs(c, p, rotation + row * c->half + at, base + 2 * at);
             else
-                rotate_halves(c, p, turn + row * c->half + at, base + at);
+                rotate_halves(c, p, rotation + row * c->half + at, base + at);
         }
         if (c->x != c->out)
             copy_rest(c, p, first);
