@@ -45,7 +45,7 @@ MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
 
-DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler inspect prepare
+DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler job_set inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
 CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit ls
@@ -83,7 +83,7 @@ RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo status rank_output spawn)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print progress log_order request resolved_job absent_data run_record own_daemons programs
+CLI_SRC     := main flags completion cli_link cli_print progress log_order request resolved_job data_files run_record own_daemons programs
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)

@@ -24,6 +24,7 @@
     X(KEY_HEADS, ERROR)            \
     X(BATCH_INDIVISIBLE, ERROR)    \
     X(DOES_NOT_FIT, ERROR)         \
+    X(DATA_UNUSABLE, ERROR)        \
     X(TOO_MANY_DEVICES, WARNING)   \
     X(NO_MATCH, WARNING)           \
     X(STAGE_IMBALANCE, WARNING)    \
@@ -50,7 +51,7 @@ bool finding_is_error(enum finding_code c);
 
 struct finding {
     enum finding_code code;
-    const char *tensor;  // a parameter or an activation point; null: none in particular
+    const char *tensor;  // a parameter, an activation point or a key; null: none in particular
     const char *like;    // a glob of the tensors that it is true of; null: that one
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step

@@ -241,6 +241,7 @@ void report_json(const struct report *r, struct json_out *w)
     print_pipeline_json(r, w);
     print_findings_json(r, w);
     json_bool(w, "fits", r->fits);
+    json_str(w, "absent", r->absent);
     json_str(w, "device_model", r->device->name);
     json_str(w, "hash", r->compiled->hash);
     json_end(w);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device
-// or reads data; plan looks whether the files are there.
+// weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device.
+// Of data files that are here plan reads as much as tells whether a rank could (data_files.h).
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,7 +11,7 @@
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
 #include "common/model/schema_list.h"
-#include "coordinator/cli/absent_data.h"
+#include "coordinator/cli/data_files.h"
 #include "coordinator/cli/verbs.h"
 
 // How wide to print: as the terminal, or as a page where the output is a file or a pipe.
@@ -117,14 +117,25 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
-// Names the data files that are not where the job file says; null where all are.
-static const char *list_absent(const struct job *job, struct arena *a)
+// A file that is here and cannot be read is a finding; returns a list of those that are not here,
+// null where all are.
+static const char *look_at_data(const struct job *job, struct findings *found, struct arena *a)
 {
-    struct absent absent[ABSENT_MAX];
+    struct data_fault faults[DATA_FAULTS_MAX];
     const char *list = NULL;
-    int n = absent_data(job, a, absent);
-    for (int i = 0; i < n; i++)
-        list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", absent[i].path);
+    int n = data_faults_find(job, a, faults);
+    for (int i = 0; i < n; i++) {
+        const struct data_fault *one = &faults[i];
+        int line = job_line(job, one->key, strlen(one->key));
+        struct finding unusable = {
+            .code = FINDING_DATA_UNUSABLE, .tensor = one->key, .message = one->why};
+        if (line)
+            unusable.message = arena_printf(a, "%s (line %d)", one->why, line);
+        if (one->absent)
+            list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", one->path);
+        else
+            findings_add(found, &unusable);
+    }
     return list;
 }
 
@@ -154,10 +165,11 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     if (found.errors && !f->json && !f->show)
         buf_reset(why); // the report has them, each once
     model_fit(&job, &device, &compiled, &found, a);
+    const char *absent = f->show && !f->json ? NULL : look_at_data(&job, &found, a);
     report_make(&report, &job, &compiled, &found, &device, a);
-    report.absent = list_absent(&job, a);
+    report.absent = absent;
     print_report(&report, f, out);
-    return !rc && report.fits && !wrong.message ? CLIENT_OK : CLIENT_USAGE;
+    return !rc && report.fits && !found.errors ? CLIENT_OK : CLIENT_USAGE;
 }
 
 int verb_plan(const struct verb *v, const struct args *f)

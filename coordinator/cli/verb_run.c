@@ -26,9 +26,9 @@
 #include "common/ckpt/store.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
-#include "coordinator/cli/absent_data.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/data_files.h"
 #include "coordinator/cli/own_daemons.h"
 #include "coordinator/cli/progress.h"
 #include "coordinator/cli/request.h"
@@ -57,15 +57,16 @@ struct run {
 
 // ---- before any daemon ----
 
-// A job that begins reads its data here: what is not there is told before anything is made.
+// A job that begins reads its data here: what is not there or cannot be used is told before
+// anything is made.
 static int check_data(struct run *r)
 {
-    struct absent absent[ABSENT_MAX];
-    int n = absent_data(&r->job, &r->arena, absent);
+    struct data_fault faults[DATA_FAULTS_MAX];
+    int n = data_faults_find(&r->job, &r->arena, faults);
     for (int i = 0; i < n; i++) {
-        int line = job_line(&r->job, absent[i].key, strlen(absent[i].key));
+        int line = job_line(&r->job, faults[i].key, strlen(faults[i].key));
         const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
-        plain_error("%s%s: %s: %s", r->args->pos[0], at, absent[i].key, absent[i].why);
+        plain_error("%s%s: %s: %s", r->args->pos[0], at, faults[i].key, faults[i].why);
     }
     return n ? CLIENT_USAGE : CLIENT_OK;
 }

@@ -22,6 +22,7 @@
 
 #include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
+#include "common/data/job_set.h"
 #include "common/data/sampler.h"
 #include "common/job/lr.h"
 #include "common/job/threads.h"
@@ -237,7 +238,7 @@ static int open_rank(struct bench *b, int rank, struct err *e)
     rc = rc ? rc : exec_open(x, &b->exec, e);
     rc = rc ? rc : state_open(&b->state, &b->arena, &b->compiled, b->exec, rank, e);
     rc = rc ? rc : state_init(&b->state, (uint64_t)b->job.train.seed, 1, e);
-    rc = rc ? rc : inputs_open_set(&b->job, NULL, &b->job.data.train, &b->set, e);
+    rc = rc ? rc : job_set_open(&b->job, NULL, &b->job.data.train, &b->set, e);
     rc = rc ? rc : inputs_open(&b->inputs, x, b->exec, PROGRAM_TRAIN, &b->set, e);
     if (rc)
         return rc;

@@ -13,7 +13,7 @@ INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
     "mesh": OBJ, "devices": INT, "threads": INT, "threads_why": STR, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
     "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
-    "fits": BOOL, "device_model": STR, "hash": STR,
+    "fits": BOOL, "absent": STR, "device_model": STR, "hash": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
 MEMORY = ["params", "grads", "optimizer", "copies", "stash", "transient", "workspace", "arena", "staging",
@@ -149,9 +149,10 @@ def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
     both = ["-s", "data.eval.images=nowhere/x", "-s", "data.eval.labels=nowhere/y"]
     assert "not here is nowhere/x, nowhere/y (" in solo.weft("plan", small, *both).out  # each once
     (tmp_path / "nowhere").mkdir()
-    for name in "xy":
-        (tmp_path / "nowhere" / name).touch()
-    assert "not looked at" not in solo.weft("plan", small).out
+    solo.write_idx(tmp_path / "nowhere/x", numpy.zeros((12, 4), numpy.uint8))
+    solo.write_idx(tmp_path / "nowhere/y", numpy.zeros(12, numpy.uint8))
+    whole = solo.weft("plan", small)
+    assert whole.code == 0 and "not looked at" not in whole.out and "it would run" in whole.out, whole
 
 
 def test_the_rank_runs_the_plan_it_was_shown(tmp_path, toy):

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 
+import numpy
 import pytest
 import solo
 
@@ -149,3 +150,55 @@ def test_the_mfu_line_says_its_convention(job):
     token = 6 * n + 6 * 8 * 512 * 64
     line = next(text for text in solo.weft("plan", job, "--device", "h200").out.splitlines() if text.startswith("MFU"))
     assert f"6N + 6LCT FLOPs a token: N {n}, L 8, C 512, T 64: {token:.4g}" in line
+
+
+UNUSABLE = {
+    "is empty": (lambda p: p.touch(), "byte 0: the file is empty"),
+    "holds one token": (lambda p: p.write_bytes(b"ab"), "1 tokens: a sample takes 65"),
+    "ends within a token": (lambda p: p.write_bytes(bytes(1001)), "byte 1001: the file ends here"),
+    "holds ids beyond the vocabulary": (lambda p: p.write_bytes(b"\x00\x02" * 650),
+                                        "token 512 is not in 0 … 511"),
+    "is a pipe": (os.mkfifo, "not a regular file"),
+    "is a folder": (lambda p: p.mkdir(), "not a regular file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_a_plan_tells_of_a_data_file_that_is_here_and_that_no_rank_could_read(job, tmp_path, what):
+    make, told = UNUSABLE[what]
+    make(tmp_path / "nowhere")
+    (one,) = plan(job, code=2)["findings"]
+    assert one["code"] == "DATA_UNUSABLE" and one["severity"] == "error" and one["tensor"] == "data.train.tokens"
+    assert told in one["message"] and f"{tmp_path}/nowhere" in one["message"] and one["message"].endswith("(line 4)")
+    text = solo.weft("plan", job)
+    assert text.code == 2 and told in text.out and "refused, see above" in text.out, text
+    run = solo.weft("run", job)
+    assert run.code == 2 and f"{job}:4: data.train.tokens: " in run.err and told in run.err, run
+    assert not (tmp_path / ".weft").exists()
+
+
+def test_a_plan_looks_at_an_evaluations_data_as_a_rank_does(job, tmp_path):
+    (tmp_path / "nowhere").write_bytes(bytes(2 * 64 * 20))
+    assert plan(job)["absent"] is None
+    (tmp_path / "few").write_bytes(bytes(2 * 64 * 3))  # not the eight samples of a batch
+    (one,) = plan(job, "-s", "data.eval.tokens=few", code=2)["findings"]
+    assert one["tensor"] == "data.eval.tokens" and "holds 2 samples, not one batch of 8" in one["message"], one
+    assert plan(job, "-s", "data.eval.tokens=none")["absent"] == "none"
+
+
+def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
+    for name, array in {"x": numpy.zeros((12, 5), numpy.uint8), "x4": numpy.zeros((12, 4), numpy.float32),
+                        "fit": numpy.zeros((12, 4), numpy.uint8), "y": numpy.zeros(12, numpy.uint8),
+                        "high": numpy.full(12, 3, numpy.uint8)}.items():  # fmt: skip
+        solo.write_idx(tmp_path / name, array)
+    path = tmp_path / "images.yaml"
+    path.write_text(json.dumps({
+        "name": "i", "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3},
+        "data": {"train": {"images": "fit", "labels": "y"}, "batch": 4}, "train": {"steps": 1},
+    }))  # fmt: skip
+    assert plan(str(path))["findings"] == []
+    for key, file, told in (("images", "x", "an image has 5 values, but the job says model.inputs: 4"),
+                            ("images", "x4", "the images are f32, but the job says data.dtype: u8"),
+                            ("labels", "high", "label 3 of sample 0 is not in 0 … 2")):  # fmt: skip
+        (one,) = plan(str(path), "-s", f"data.train.{key}={file}", code=2)["findings"]
+        assert one["tensor"] == f"data.train.{key}" and told in one["message"], one

@@ -21,7 +21,7 @@ ARROWS = {
     "common/compile/shard": ["common/base", "common/op", "common/job", "common/compile/layout", "common/compile/graph"],
     "common/compile/program": ["common/base", "common/op", "common/job", "common/compile/layout", "common/compile/graph", "common/compile/shard"],
     "common/explain": ["common/base", "common/op", "common/job", "common/compile", "common/model/language"],
-    "common/data": ["common/base", "common/op"],
+    "common/data": ["common/base", "common/op", "common/job", "common/model/language"],
     "common/ckpt": ["common/base", "common/op"],
     "common/model": ["common/base", "common/op", "common/job", "common/compile", "common/explain"],
     "common/attempt": ["common/base", "common/ckpt", "proto"],

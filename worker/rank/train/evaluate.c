@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
+#include "common/data/job_set.h"
 
 static void pick_samples(const void *ctx, uint64_t step, uint64_t first, size_t count,
                          uint64_t *out)
@@ -27,7 +28,7 @@ int evaluation_open(struct evaluation *v, const struct exec_options *o, struct e
     v->mean = calloc((size_t)v->slots, sizeof *v->mean);
     if (!v->slot || !v->mean)
         return err_set(e, ERR_NOMEM, "no memory for the metrics of an evaluation");
-    int rc = inputs_open_set(job, data_root, &job->data.eval, &v->set, e);
+    int rc = job_set_open(job, data_root, &job->data.eval, &v->set, e);
     rc = rc ? rc
             : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
                                 (uint64_t)job->eval.batches, e);

@@ -1,67 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's inputs on this rank. See inputs.h.
 #include "worker/rank/train/inputs.h"
-#include "common/model/language/model_facts.h"
 
 #include <string.h>
-
-static int check_format(const struct array *a, int format, struct err *e)
-{
-    static const char *const names[] = {[JOB_DATA_IDX] = "idx", [JOB_DATA_NPY] = "npy"};
-    if (strcmp(a->format, names[format]) == 0)
-        return 0;
-    return err_set(e, ERR_DATA, "%s: byte 0: this is an %s file, but the job says data.format: %s",
-                   a->path, a->format, names[format]);
-}
-
-static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
-                       struct dataset *set, struct err *e)
-{
-    struct arena paths = {0};
-    enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
-    int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
-                                 job->model.facts->seq, job->model.facts->vocab, e);
-    arena_clear(&paths);
-    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
-        rc = e->code = ERR_DATA; // a file that is missing or holds no tokens is bad data (exit 65)
-    return rc;
-}
-
-int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
-                    struct dataset *set, struct err *e)
-{
-    if (job->data.format == JOB_DATA_TOKENS)
-        return open_tokens(job, root, files, set, e);
-    struct arena paths = {0};
-    const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
-    int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
-                          job->model.facts->classes, e);
-    if (!rc) {
-        rc = check_format(&set->images, job->data.format, e);
-        if (!rc && labels)
-            rc = check_format(&set->labels, job->data.format, e);
-        if (rc)
-            dataset_close(set);
-    }
-    arena_clear(&paths);
-    if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA; // a file that is missing is bad data (exit 65)
-    return rc;
-}
-
-static int check_set(const struct dataset *set, const struct value *images, struct err *e)
-{
-    if (set->seq)
-        return 0; // tokens are read with the model's seq: they fit
-    if (set->dtype != images->dtype)
-        return err_set(e, ERR_DATA, "%s: the images are %s, but the job says data.dtype: %s",
-                       set->images.path, dtype_name(set->dtype), dtype_name(images->dtype));
-    if ((int64_t)set->features != images->shape.dim[1])
-        return err_set(
-            e, ERR_DATA, "%s: an image has %llu values, but the job says model.inputs: %lld",
-            set->images.path, (unsigned long long)set->features, (long long)images->shape.dim[1]);
-    return 0;
-}
 
 // Where a program's input comes from, by its name. A sample of tokens has one token more than the
 // model reads: targets skip the first.
@@ -101,9 +42,6 @@ static int add_input(struct inputs *in, const struct exec_options *o, const stru
     int64_t start[MAX_DIMS];
     size_t elem = dtype_size(b->dtype);
     const struct input_kind *kind = find_kind(v->name);
-    int rc = kind->source == INPUT_SAMPLES ? check_set(set, v, e) : 0;
-    if (rc)
-        return rc;
     if (in->n == INPUTS_MAX)
         return err_set(e, ERR_LIMIT, "the %s program cuts its input data in more than %d ways",
                        program_name(p->kind), INPUTS_MAX);
@@ -122,6 +60,7 @@ static int add_input(struct inputs *in, const struct exec_options *o, const stru
                         .pitch = kind->source == INPUT_POSITIONS ? 0
                                  : kind->source == INPUT_LABELS  ? elem
                                                                  : dataset_sample_bytes(set)};
+    int rc = 0;
     if (kind->source == INPUT_POSITIONS && !in->positions)
         rc = make_positions(in, &p->zigzag, e);
     if (rc)

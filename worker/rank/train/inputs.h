@@ -36,12 +36,6 @@ struct inputs {
     int32_t *positions; // of a sample's columns; null where no input asks for them
 };
 
-// Opens the job's training or evaluation set and checks that it has the format that the job says.
-// ERR_DATA also when a file is not there. root: the folder beneath which the files must lie; null:
-// anywhere. `e` is not null.
-int inputs_open_set(const struct job *job, const char *root, const struct job_data_files *files,
-                    struct dataset *set, struct err *e);
-// ERR_DATA when the set does not fit the program (features, element type).
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e);
 void inputs_close(struct inputs *in); // a zeroed one is fine

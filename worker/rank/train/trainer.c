@@ -14,6 +14,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/ckpt/load.h"
+#include "common/data/job_set.h"
 #include "common/job/threads.h"
 #include "worker/rank/train/algorithms.h"
 
@@ -187,7 +188,7 @@ static int open_sampling(struct trainer *t, struct err *e)
 static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
-    int rc = inputs_open_set(job, t->assignment->data_root, &job->data.train, &t->set, e);
+    int rc = job_set_open(job, t->assignment->data_root, &job->data.train, &t->set, e);
     if (rc)
         return rc;
     t->sampler = (struct sampler){
