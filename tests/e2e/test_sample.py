@@ -207,6 +207,7 @@ def test_a_served_decoder_is_told_by_its_mean_speed_and_its_samples_with_their_p
     told = c.succeed(ran)
     rows = [json.loads(line) for line in (c.store(ran) / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 80
+    assert {r["step"]: r["prompt"] for r in rows if "prompt" in r} == {40: "the quick ", 80: "the quick "}
     assert math.isclose(told["tokens_per_s"], 8 * SEQ * 1000 / mean_of_late(rows), rel_tol=1e-6), told
     assert math.isclose(told["samples_per_s"] * SEQ, told["tokens_per_s"], rel_tol=1e-6), told
     log = c.weft("logs", ran).out

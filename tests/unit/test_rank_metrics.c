@@ -136,12 +136,14 @@ static void samples_stand_in_the_row_of_their_evaluation(void **state)
                            .evaluated = true,
                            .eval_accuracy = (double)NAN,
                            .nsamples = 2,
-                           .samples = texts};
+                           .samples = texts,
+                           .sample_prompt = "say \\n"}; // an escape, as the job file has it
     assert_int_equal(metrics_open(path, "r", 0, &m, NULL), 0);
     assert_int_equal(metrics_write(m, &row, NULL), 0);
     metrics_close(m);
     assert_int_equal(read_rows(lines, 2), 1);
-    assert_non_null(strstr(lines[0], "\"samples\":[\"one\\n\\\"two\\\"\",\"\"]"));
+    assert_non_null(
+        strstr(lines[0], "\"samples\":[\"one\\n\\\"two\\\"\",\"\"],\"prompt\":\"say \\\\n\""));
     assert_null(strstr(lines[0], "nonfinite"));
 }
 

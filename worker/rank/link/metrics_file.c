@@ -287,6 +287,7 @@ int metrics_write(struct metrics *m, const struct step_row *row, struct err *e)
         for (int k = 0; k < row->nsamples; k++)
             json_str(&m->json, NULL, row->samples[k]);
         json_end(&m->json);
+        json_str(&m->json, "prompt", row->sample_prompt);
     }
     if (m->json.nonfinite.len > 0)
         json_nonfinite(&m->json);

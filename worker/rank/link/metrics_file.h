@@ -38,7 +38,7 @@ struct step_row {
     struct row_parts parts, eval_parts; // of the step, of the evaluation; only in the file
     int nsamples;                       // taken after the evaluation; 0: none
     const char *const *samples;         // their texts, borrowed
-    const char *sample_prompt;          // what they continue, borrowed; not in the file
+    const char *sample_prompt;          // what they continue, borrowed; with samples only
 };
 
 // "88100 tokens/s", by the mean time of recent steps; "… samples/s" where the data has no tokens.
