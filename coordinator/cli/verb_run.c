@@ -45,7 +45,8 @@ struct run {
     struct buf resolved;
     char base[4096];
     struct record record;
-    bool changed; // the job goes on with another text than it was begun with
+    bool changed;        // the job goes on with another text than it was begun with
+    const char *changes; // then: the keys with the settings of both
     struct own_daemons daemons;
     struct cli_link link;
     struct cli_link_stream stream;
@@ -122,7 +123,7 @@ static bool read_job_before(const struct run *r, struct arena *a, struct job *be
 // steps.
 static int take_change(struct run *r, const struct job *before, struct err *e)
 {
-    struct buf keys = {0};
+    struct buf keys = {0}, changes = {0};
     bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
     int64_t steps = r->job.train.steps;
     job_identity_differences(before, &r->job, &keys);
@@ -136,12 +137,16 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
                      (long long)steps, (long long)before->train.steps);
     buf_clear(&keys);
     r->changed = !rc && (!done || steps > before->train.steps);
-    if (r->changed)
+    if (r->changed) {
         r->record.state[0] = 0;
     return rc;
 }
 
 // A job file that names no threads goes on with those it was begun with here; records of old, beside
+        job_changes(before, &r->job, &changes);
+        r->changes = arena_strdup(&r->arena, buf_str(&changes));
+    }
+    buf_clear(&changes);
 // which no job lies, ran with one. The first start deals this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
@@ -424,7 +429,17 @@ static int hold_job(struct run *r)
     return rc == CLIENT_REFUSED ? CLIENT_OK : rc;
 }
 
-static int change_job(struct run *r)
+// A setting that the command no longer gives falls back to the file's, and nobody would notice.
+static void tell_changes(const struct run *r, int64_t checkpoint_step)
+{
+    if (checkpoint_step < 0)
+        plain_error("it begins with a changed job: %s", r->changes);
+    else
+        plain_error("it goes on from step %lld with a changed job: %s", (long long)checkpoint_step,
+                    r->changes);
+}
+
+static int change_job(struct run *r, const Weft__V1__JobStatus *s)
 {
     request_random(r->record.request);
     int rc = submit_job(r);
@@ -433,6 +448,8 @@ static int change_job(struct run *r)
 }
 
 // Takes up a job that an earlier run has submitted: the coordinator may not know it (its database
+    if (!rc)
+        tell_changes(r, s->checkpoint_step);
 // is gone), it may have ended, or it goes on.
 static int take_up_job(struct run *r)
 {
@@ -453,7 +470,7 @@ static int take_up_job(struct run *r)
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     bool failed = job_ended(s->state) == CLIENT_FAILED;
     if (r->changed)
-        rc = job_ended(s->state) >= 0 ? change_job(r) : hold_job(r);
+        rc = job_ended(s->state) >= 0 ? change_job(r, s) : hold_job(r);
     else if (failed)
         rc = resume_job(r, s);
     cli_link_free(m);

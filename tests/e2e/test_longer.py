@@ -37,7 +37,9 @@ def assert_went_on(run, place, data):
 def test_a_solo_run_is_trained_longer_at_another_rate(place, toy):
     run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
     run.carry_on_as(solo.job(toy, 1, **LONGER))
-    run.finish()
+    end = run.finish()
+    assert "goes on from step 20 on 1 ranks with a changed job: " in end.err, end
+    assert "schedule.value from 0.05 to 0.01" in end.err, end
     hand = assert_went_on(run, place, toy)
     assert run.losses() == hand.losses() and len(run.losses()) == 40
     assert "goes on from step 20" in run.log(0)
@@ -91,6 +93,9 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     run.carry_on_as(solo.job(toy, 1, **LONGER))
     end = solo.weft("run", str(run.file))
     assert end.code == 0, end
+    (told,) = (line for line in end.err.splitlines() if "changed job" in line)
+    assert told.startswith("it goes on from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
+    assert "schedule.value from 0.05 to 0.01" in told, end
     assert_went_on(run, place, toy)
     again = solo.weft("run", str(run.file))
     assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again

@@ -290,7 +290,7 @@ static int settle_changes(struct solo *s, const struct assignment *a, struct err
                        (long long)s->job.train.steps, s->dir, (long long)a->restore_step);
     if (!s->changes)
         return 0;
-    log_info("solo", "the run goes on from step %lld on %d ranks with a changed job: %s",
+    log_warn("solo", "the run goes on from step %lld on %d ranks with a changed job: %s",
              (long long)a->restore_step, a->ranks, s->changes);
     return write_id(s, a, e);
 }
