@@ -36,6 +36,9 @@
 #include "coordinator/cli/run_record.h"
 
 enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
+// What the coordinator said before it knew the worker arrives for a while after the worker has
+// attached: only what still stands then is told as the reason why the job waits.
+enum { SETTLE_MS = 2000 };
 
 struct run {
     const struct verb *verb;
@@ -51,6 +54,7 @@ struct run {
     struct cli_link link;
     struct cli_link_stream stream;
     struct progress progress;
+    int64_t ready_ns;      // when the worker was first seen attached; 0: not yet
     int signals;           // a signalfd
     int stops;             // how often a stop was asked for
     char threads_why[120]; // as of SubmitRequest; "": the job file names them
@@ -139,14 +143,14 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
     r->changed = !rc && (!done || steps > before->train.steps);
     if (r->changed) {
         r->record.state[0] = 0;
-    return rc;
-}
-
-// A job file that names no threads goes on with those it was begun with here; records of old, beside
         job_changes(before, &r->job, &changes);
         r->changes = arena_strdup(&r->arena, buf_str(&changes));
     }
     buf_clear(&changes);
+    return rc;
+}
+
+// A job file that names no threads goes on with those it was begun with here; records of old, beside
 // which no job lies, ran with one. The first start deals this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
@@ -444,12 +448,12 @@ static int change_job(struct run *r, const Weft__V1__JobStatus *s)
     request_random(r->record.request);
     int rc = submit_job(r);
     r->changed = rc != CLIENT_OK;
+    if (!rc)
+        tell_changes(r, s->checkpoint_step);
     return rc;
 }
 
 // Takes up a job that an earlier run has submitted: the coordinator may not know it (its database
-    if (!rc)
-        tell_changes(r, s->checkpoint_step);
 // is gone), it may have ended, or it goes on.
 static int take_up_job(struct run *r)
 {
@@ -501,6 +505,14 @@ static int take_up_until_settled(struct run *r)
 
 // ---- watching ----
 
+// Whether the reason why the job waits may be that our worker is not known yet, or not any more.
+static bool is_bare(struct run *r)
+{
+    if (!r->ready_ns && daemons_ready(&r->daemons))
+        r->ready_ns = clock_mono_ns();
+    return r->stops || !r->ready_ns || clock_mono_ns() - r->ready_ns < SETTLE_MS * CLOCK_MS;
+}
+
 // Shows what the stream has, but not for ever: a job may report faster than a terminal can show, and
 // Ctrl-C is heeded between two calls. Returns an exit code once the job has ended, else -1.
 static int take_updates(struct run *r, Weft__V1__JobRequest *req)
@@ -508,7 +520,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[RPC_TEXT_MAX] = "";
-    progress_bare(&r->progress, r->stops || !daemons_ready(&r->daemons));
+    progress_bare(&r->progress, is_bare(r));
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (cli_link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:

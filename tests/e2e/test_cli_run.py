@@ -31,6 +31,7 @@ fi
 trap 'echo term >>"$BIN/starts"; exit 0' TERM
 while :; do sleep 0.05; done
 """
+TELL_READY = 'while [ "$1" != --ready-fd ]; do shift; done; eval "echo here >&$2"\ntrap'
 
 
 class Bin:
@@ -226,9 +227,19 @@ def test_why_a_job_waits_is_told_once_its_host_is_there(bin):
     bin.words("QUEUED")
     alone = interrupt_once_it_says(bin.popen(), lambda line: line.startswith("small QUEUED"))
     assert "words of the coordinator" not in alone, alone
-    tell = 'while [ "$1" != --ready-fd ]; do shift; done; eval "echo here >&$2"\ntrap'
-    (bin.folder / "weft-worker").write_text(WORKER.replace("trap", tell))
+    (bin.folder / "weft-worker").write_text(WORKER.replace("trap", TELL_READY))
     assert interrupt_once_it_says(bin.popen(), lambda line: "QUEUED  step 30/30" in line and "words" in line)
+
+
+def test_a_reason_from_before_its_host_was_known_is_never_told(bin):
+    """The double takes the job for one that waits, and 300 ms later it has ended: a coordinator whose
+    status of before the worker attached arrives after that."""
+    bin.words("waits")
+    (bin.folder / "weft-worker").write_text(WORKER.replace("trap", TELL_READY))
+    end = bin.run()
+    assert end.code == 0, end
+    (waits,) = (line for line in end.out.splitlines() if "QUEUED" in line)
+    assert "words of the coordinator" not in waits, end
 
 
 def test_a_refusal_names_the_runs_folder_and_no_coordinator(bin):

@@ -16,6 +16,7 @@
 //            asked for each time
 //   pours    sends followers of logs a line every 10 ms, also after the job's end; a watcher of more
 //            than states gets 4,000 steps before that end
+//   waits    tells a watcher of a QUEUED job, and a moment later of its end
 //   evals    sends watchers an evaluation with each update
 //   wordy    says 900 letters of each job, also where it refuses
 //   hostile  puts a second line, and what steers a terminal, into every text
@@ -39,11 +40,20 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
             threads_why[TEXT] = "7 cores of w0 divided by 2 devices", sample[TEXT] = "once upon",
             line[TEXT] = "bare \377 line";
 
-enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
+enum {
+    UPDATES = 5,
+    STEPS = 30,
+    POURED = 100,
+    POUR_MS = 10,
+    WAIT_MS = 300,
+    REPORTED = 4000,
+    RANKS = 2
+};
 static struct script {
     bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
-    bool evals;
-    bool states; // alone are watched
+    bool evals, waits;
+    uint64_t waiting; // `waits`: the call; 0: none
+    bool states;      // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls
@@ -304,6 +314,14 @@ static void on_watch(const struct rpc_event *ev)
         say_status(ev->call, 1, 2);
         return;
     }
+    if (script.waits) {
+        Weft__Rows__JobState end = script.end;
+        script.end = WEFT__ROWS__JOB_STATE__QUEUED;
+        say_status(ev->call, STEPS, 2);
+        script.end = end;
+        script.waiting = ev->call;
+        return;
+    }
     for (int i = 1; i <= UPDATES; i++) {
         Weft__V1__WatchUpdate u;
         Weft__V1__JobStatus s;
@@ -472,6 +490,8 @@ static void take_word(const char *word)
         script.cuts = true;
     else if (strcmp(word, "pours") == 0)
         script.pours = true;
+    else if (strcmp(word, "waits") == 0)
+        script.waits = true;
     else if (strcmp(word, "evals") == 0)
         script.evals = true;
     else if (strcmp(word, "wordy") == 0)
@@ -511,6 +531,11 @@ int main(int argc, char **argv)
             else if (ev.kind == RPC_CLOSED)
                 on_closed(ev.call);
             rpc_event_clear(&ev);
+        }
+        if (script.waiting) {
+            clock_sleep_ms(WAIT_MS);
+            say_status(script.waiting, STEPS, 2);
+            script.waiting = 0;
         }
         rpc_wait(script.rpc, script.poured ? POUR_MS * CLOCK_MS : -1);
         if (script.poured)
