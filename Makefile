@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify child entropy flag folder cores err arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
+BASE_SRC    := notify child entropy flag folder host_address cores err arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
@@ -135,7 +135,7 @@ FAKE_SRC    += fake_cublaslt fake_cublaslt_problem fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
-UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder flag cores child
+UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule

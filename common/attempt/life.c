@@ -18,7 +18,7 @@ const char *rank_state_text(int state)
 }
 
 // Whose fault it is decides: the user's input and paths 78, the bytes of data or checkpoints 65,
-// somebody else's end 69, the device 71, the machine's memory or disk 74; the rest is ours and worth
+// somebody else's end 69, the device 71, the machine's memory, disk or address 74; the rest is ours and worth
 // another try.
 static const unsigned char exits[ERR_COUNT] = {
     [ERR_INVALID] = RANK_EXIT_CONFIG,     [ERR_DATA] = RANK_EXIT_DATA,
@@ -74,7 +74,7 @@ const char *rank_exit_text(int code)
         {RANK_EXIT_LOST, "lost a peer"},
         {RANK_EXIT_INTERNAL, "internal error"},
         {RANK_EXIT_DEVICE, "device failed"},
-        {RANK_EXIT_HOST, "the host's disk or memory failed"},
+        {RANK_EXIT_HOST, "the host's disk, memory or network failed"},
         {RANK_EXIT_DRAINED, "drained"},
         {RANK_EXIT_CONFIG, "bad configuration"},
     };

@@ -47,7 +47,7 @@ int rank_exit_code(int err);
 bool rank_exit_is_cause(int code);
 // Whether the same job on the same files would end so again: starting it once more does not help.
 bool rank_exit_is_lasting(int code);
-// Whether the machine is what went wrong, not the job: its device, disk or memory.
+// Whether the machine is what went wrong, not the job: its device, disk, memory or network.
 bool rank_exit_is_of_host(int code);
 // Whether a signal that ended a rank blames the machine: it came from a person or the system, or it
 // says that a mapped file could not be read. All others are the program's own faults.

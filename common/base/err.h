@@ -35,7 +35,7 @@ enum err_code {
 
 struct err {
     int code;
-    bool of_host; // the machine ran out of something or broke: its disk, memory, descriptors
+    bool of_host; // the machine lacks something or broke: its disk, memory, descriptors, address
     char text[1000];
 };
 

@@ -344,3 +344,27 @@ def test_with_two_interfaces_and_no_default_route_the_job_says_whose_address_is_
     address_it(wired, wired.pair.address[0])
     wired.succeed(job)
     assert wired.final(job) == calm
+
+
+NAT = ("10.231.9.1", "10.231.9.2")
+
+
+def put_behind_nat(c, side):
+    """The other host reaches this one by an address that this one does not have: what comes for it is passed on."""
+    c.run("ip", "route", "add", NAT[side], "via", c.pair.address[side], side=1 - side)
+    file = c.place / f"nat-{side}.nft"
+    file.write_text(f"table ip nat {{ chain in {{ type nat hook prerouting priority -100;\n"
+                    f"ip daddr {NAT[side]} dnat to {c.pair.address[side]}\n}}\n}}\n")  # fmt: skip
+    c.run("nft", "-f", file, side=side)
+
+
+def test_hosts_behind_a_nat_train_by_the_addresses_that_they_are_told(wired, noise, calm):
+    for side in range(2):
+        put_behind_nat(wired, side)
+        wired.add_worker(side, "--tls", str(wired.issued(side)), "--address", NAT[side])
+    wired.wait_ready()
+    assert addresses(wired) == {"w0": NAT[0], "w1": NAT[1]}
+    job = submit(wired, noise)
+    done = wired.succeed(job)
+    assert done["restarts"] == 0, wired.why(job)
+    assert wired.final(job) == calm

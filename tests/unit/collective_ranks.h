@@ -24,8 +24,9 @@ struct test_ranks { // what all ranks of a test share
     const char *hosts; // a letter a rank: "aabb"; null: one host
     size_t window;
     int64_t deadline_ns, connect_ns;
-    int odd_key; // the rank with another key, or −1
-    int held;    // the rank that publishes its address and then waits for "strangers", or −1
+    const char *listen; // null: any port of loopback
+    int odd_key;        // the rank with another key, or −1
+    int held; // the rank that publishes its address and then waits for "strangers", or −1
     struct progress_page *progress; // a rank's own, set before it joins, or null
     int threads;                    // of a rank that joins, as world_options has it
     char dir[64];
@@ -92,7 +93,7 @@ static inline int test_open(struct world **w, struct err *e)
     struct world_options o = {.rank = test_rank,
                               .ranks = test.ranks,
                               .host = host,
-                              .listen = "127.0.0.1:0",
+                              .listen = test.listen ? test.listen : "127.0.0.1:0",
                               .key = "the attempt's secret",
                               .epoch = 7,
                               .connect_ns = test.connect_ns ? test.connect_ns : 60 * CLOCK_S,

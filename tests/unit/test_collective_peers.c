@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "common/base/host_address.h"
 #include "tests/support/collective_run.h"
 #include "tests/unit/collective_ranks.h"
 #include "tests/unit/unit.h"
@@ -271,6 +272,30 @@ static void different_tensors_are_never_added(void **state)
     all_end_well(-1);
 }
 
+// ---- no place to listen ----
+static void rank_without_a_port(void)
+{
+    struct world *w;
+    struct err e = {0};
+    CHECK(test_open(&w, &e) == ERR_IO);
+    expect(&e, ERR_IO,
+           "peers of other hosts could not call this rank: cannot listen on 127.0.0.1:");
+    CHECK(e.of_host); // so that it counts against the host, and another one is taken
+}
+
+static void a_rank_that_cannot_listen_says_that_its_host_is_to_blame(void **state)
+{
+    char taken[HOST_PORT_MAX];
+    int fd;
+    (void)state;
+    assert_int_equal(host_address_listen("127.0.0.1:0", 1, &fd, taken, NULL), 0);
+    test_begin(2, "ab", 0);
+    test.listen = taken;
+    test_start(rank_without_a_port);
+    all_end_well(-1);
+    close(fd);
+}
+
 // ---- strangers ----
 static void rank_with_key(void)
 {
@@ -474,6 +499,7 @@ int main(void)
         cmocka_unit_test(abort_from_a_thread_ends_the_wait),
         cmocka_unit_test(a_rank_that_left_is_not_waited_for),
         cmocka_unit_test(different_tensors_are_never_added),
+        cmocka_unit_test(a_rank_that_cannot_listen_says_that_its_host_is_to_blame),
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(strangers_are_refused_and_do_no_harm),
         cmocka_unit_test(between_callers_who_never_pause_time_is_looked_at),

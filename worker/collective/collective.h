@@ -45,8 +45,8 @@ struct communicator;
 
 struct world_options {
     int rank, ranks;
-    const char *host;   // ranks with equal text share memory (unix sockets pass memfds)
-    const char *listen; // TCP address for peers of other hosts, "10.0.0.1:0"; null: one host only
+    const char *host;      // ranks with equal text share memory (unix sockets pass memfds)
+    const char *listen;    // what peers of other hosts call, "10.0.0.1:0"; null: one host only
     unsigned char key[32]; // the attempt's secret: TCP peers prove it (HMAC challenge, both ways)
     uint64_t epoch;
     int64_t connect_ns, deadline_ns; // for world_open; for each operation (0: none)

@@ -30,9 +30,10 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/hash.h"
+#include "common/base/host_address.h"
 #include "worker/collective/world.h"
 
-enum { GUESTS = 64, GUESTS_A_TURN = 16, HOST_TEXT = 32, ADDR_TEXT = 80, WELCOME = 0x21 };
+enum { GUESTS = 64, GUESTS_A_TURN = 16, HOST_TEXT = 32, ADDR_TEXT = HOST_PORT_MAX, WELCOME = 0x21 };
 static const int64_t guest_ns = 5 * CLOCK_S;
 static const int64_t no_limit_ns = 3600 * CLOCK_S; // where none is given
 
@@ -96,7 +97,7 @@ static socklen_t make_unix_address(const struct greet *g, int rank, struct socka
     return sizeof *a;
 }
 
-static struct addrinfo *parse_tcp_address(const char *text, int flags)
+static struct addrinfo *parse_tcp_address(const char *text)
 {
     char host[ADDR_TEXT];
     const char *colon = strrchr(text, ':');
@@ -106,7 +107,8 @@ static struct addrinfo *parse_tcp_address(const char *text, int flags)
     if (skip && len)
         len--; // the closing bracket
     snprintf(host, sizeof host, "%.*s", (int)len, text + skip);
-    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM,
+                            .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
     struct addrinfo *found = NULL;
     return getaddrinfo(host, colon + 1, &want, &found) ? NULL : found;
 }
@@ -128,28 +130,17 @@ static int listen_unix(struct greet *g, struct err *e)
     return 0;
 }
 
+// That a rank cannot listen where its host tells others to call is the host's trouble, not the job's.
 static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 {
+    struct err why = {0};
     snprintf(out, ADDR_TEXT, "-");
-    if (!g->o->listen)
+    if (!g->o->listen ||
+        !host_address_listen(g->o->listen, g->w->ranks + GUESTS, &g->tcp_fd, out, &why))
         return 0;
-    struct addrinfo *a = parse_tcp_address(g->o->listen, AI_PASSIVE);
-    if (!a)
-        return err_set(e, ERR_INVALID, "'%s' is not an address to listen on", g->o->listen);
-    int one = 1, rc = 0;
-    struct sockaddr_storage at = {0};
-    socklen_t len = sizeof at;
-    g->tcp_fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (g->tcp_fd < 0 || setsockopt(g->tcp_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-        bind(g->tcp_fd, a->ai_addr, a->ai_addrlen) || listen(g->tcp_fd, g->w->ranks + GUESTS) ||
-        getsockname(g->tcp_fd, (struct sockaddr *)&at, &len))
-        rc = err_errno(e, ERR_IO, "cannot listen on %s", g->o->listen);
-    freeaddrinfo(a);
-    char host[64] = "", port[8] = "";
-    if (!rc && getnameinfo((struct sockaddr *)&at, len, host, sizeof host, port, sizeof port,
-                           NI_NUMERICHOST | NI_NUMERICSERV))
-        rc = err_set(e, ERR_IO, "cannot name the address %s", g->o->listen);
-    snprintf(out, ADDR_TEXT, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+    int rc = err_set(e, ERR_IO, "peers of other hosts could not call this rank: %s", why.text);
+    if (e)
+        e->of_host = true;
     return rc;
 }
 
@@ -234,7 +225,7 @@ static int dial_rank(const struct greet *g, int rank, int *fd, struct err *e)
     bool local = g->w->peers[rank].local;
     const char *whose = local ? "" : WHOSE;
     if (!local) {
-        a = parse_tcp_address(g->addrs[rank], AI_NUMERICHOST);
+        a = parse_tcp_address(g->addrs[rank]);
         if (!a)
             return err_set(e, ERR_PEER, "rank %d cannot be reached at '%s'%s", rank, g->addrs[rank],
                            whose);

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/flag.h"
+#include "common/base/host_address.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "common/base/url.h"
@@ -104,11 +105,24 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
+// What cannot be an address. A name that nobody resolves just now is looked up again when it is used.
+static int check_listen(const char *listen, struct err *e)
+{
+    char host[HOST_ADDRESS_MAX];
+    const char *colon = strrchr(listen, ':');
+    if (!colon || (size_t)(colon - listen) >= sizeof host)
+        return err_set(e, ERR_INVALID, "--listen: '%s' is not HOST:PORT", listen);
+    snprintf(host, sizeof host, "%.*s", (int)(colon - listen), listen);
+    return host_address_check(host, e) == ERR_INVALID ? err_wrap(e, "--listen") : 0;
+}
+
 static int parse_flags(int argc, char **argv, struct rank_flags *all, struct err *e)
 {
     int rc = flags_read_all(rows, ROWS, argc, argv, all, e);
     if (!rc && all->solo.dir && url_refuse(all->solo.dir, e))
         rc = err_wrap(e, "--solo");
+    if (!rc && all->solo.listen)
+        rc = check_listen(all->solo.listen, e);
     all->solo.overrides = all->overrides;
     return rc ? rc : check_flags(all, e);
 }

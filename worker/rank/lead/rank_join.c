@@ -20,6 +20,7 @@
 #include "common/base/deadline.h"
 #include "common/base/entropy.h"
 #include "common/base/hash.h"
+#include "common/base/host_address.h"
 
 void join_mac(const struct join_who *w, const char *from, const unsigned char *first,
               const unsigned char *second, unsigned char out[JOIN_MAC])
@@ -85,7 +86,7 @@ int join_listen_unix(const char *path, int *fd, struct err *e)
 }
 
 // Splits "HOST:PORT" and resolves it.
-static int resolve_address(const char *addr, bool passive, struct addrinfo **out, struct err *e)
+static int resolve_address(const char *addr, struct addrinfo **out, struct err *e)
 {
     char host[256];
     const char *colon = strrchr(addr, ':');
@@ -98,42 +99,18 @@ static int resolve_address(const char *addr, bool passive, struct addrinfo **out
         host[n - 1] = 0;
         name = host + 1;
     }
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = passive ? AI_PASSIVE : 0};
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int rc = getaddrinfo(name, colon + 1, &hints, out);
     return rc ? err_set(e, ERR_INVALID, "cannot resolve '%s': %s", addr, gai_strerror(rc)) : 0;
 }
 
-static int bound_text(int fd, char *out, size_t size, struct err *e)
-{
-    struct sockaddr_storage a = {0};
-    socklen_t len = sizeof a;
-    char host[128], port[16];
-    if (getsockname(fd, (struct sockaddr *)&a, &len))
-        return err_errno(e, ERR_IO, "cannot tell the bound address");
-    if (getnameinfo((struct sockaddr *)&a, len, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV))
-        return err_set(e, ERR_IO, "cannot tell the bound address");
-    snprintf(out, size, a.ss_family == AF_INET6 ? "tcp:[%s]:%s" : "tcp:%s:%s", host, port);
-    return 0;
-}
-
 int join_listen_tcp(const char *addr, int *fd, char *bound, size_t size, struct err *e)
 {
-    struct addrinfo *ai;
-    int rc = resolve_address(addr, true, &ai, e);
-    if (rc)
-        return rc;
-    int s = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s < 0 || bind(s, ai->ai_addr, ai->ai_addrlen) || listen(s, 128))
-        rc = err_errno(e, ERR_INVALID, "cannot listen on %s", addr);
-    else
-        rc = bound_text(s, bound, size, e);
-    freeaddrinfo(ai);
-    if (rc && s >= 0)
-        close(s);
-    else
-        *fd = s;
-    return rc;
+    char called[HOST_PORT_MAX];
+    int rc = host_address_listen(addr, 128, fd, called, e);
+    if (!rc)
+        snprintf(bound, size, "tcp:%s", called);
+    return rc ? ERR_INVALID : 0;
 }
 
 // ---- connecting ----
@@ -174,7 +151,7 @@ static int connect_unix(const char *path, int64_t deadline_ns, int *fd, struct e
 static int connect_tcp(const char *addr, int64_t deadline_ns, int *fd, struct err *e)
 {
     struct addrinfo *ai;
-    int rc = resolve_address(addr, false, &ai, e);
+    int rc = resolve_address(addr, &ai, e);
     if (rc)
         return rc;
     *fd = socket(ai->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
