@@ -18,6 +18,7 @@
 #include "common/base/cores.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
+#include "common/base/host_address.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
@@ -39,8 +40,9 @@ static const char usage[] =
     "there\n"
     "  --name N               what people call this host; default its host name. Of join: in\n"
     "                         the certificate alone\n"
-    "  --address HOST         what other hosts' ranks reach this one's by; default: the local\n"
-    "                         address of the route to the coordinator, else of the default route\n"
+    "  --address HOST         what other hosts' ranks reach this one's by, without a port; it may\n"
+    "                         be a NAT's. Default: the local address of the route to the\n"
+    "                         coordinator, else of the default route\n"
     "  --rack R               hosts of a rack are placed side by side\n"
     "  --cpu-devices N        virtual CPU devices; default the cores\n"
     "  --cuda-devices N       the first N GPUs, 0: none; default all that are found\n"
@@ -198,6 +200,8 @@ static int describe_host(const struct worker_flags *f, struct worker_setup *w, s
         observe_share(w->runs, w->share, sizeof w->share);
     if (!f->address)
         observe_address(w->address, w->own_address, sizeof w->own_address);
+    else if ((rc = host_address_check(f->address, e)))
+        return err_wrap(e, "--address");
     a->name = w->name;
     a->share = w->share;
     a->version = WEFT_VERSION;

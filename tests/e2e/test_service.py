@@ -208,6 +208,12 @@ def test_hosts_that_have_no_gpu_for_the_same_cause_are_one_line(place):
     (["--checkpoint-root", "hdfs:/ckpt"], 78, "--checkpoint-root: hdfs:/ckpt is a URL"),
     (["--grace", "5"], 78, "--grace: '5' is not a time such as 90s"),
     (["--parent-fd", "999"], 78, "--parent-fd: no file is open with the number 999"),
+    (["--address", ""], 78, "--address: '' is empty"),
+    (["--address", "a b"], 78, "--address: 'a b' has a blank in it"),
+    (["--address", "999.1.1.1"], 78, "--address: '999.1.1.1' is no IPv4 address"),
+    (["--address", "fd00::zz"], 78, "--address: 'fd00::zz' is no IPv6 address"),
+    (["--address", "host:77"], 78, "--address: 'host:77' has a port: ranks choose their own"),
+    (["--address", "0.0.0.0"], 78, "--address: '0.0.0.0' is the address of no single host"),
 ])  # fmt: skip
 def test_a_worker_names_the_flag_that_is_wrong(place, args, code, says):
     end = subprocess.run([cluster.WORKER, *args, *([] if code == 0 else ["--state", place / "w"])],
