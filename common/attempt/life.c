@@ -17,9 +17,9 @@ const char *rank_state_text(int state)
     return state >= 0 && state < RANK_STATE_COUNT ? text[state] : "in an unknown state";
 }
 
-// Whose fault it is decides: the user's input and paths 78, the bytes of data or checkpoints 65,
-// somebody else's end 69, the device 71, the machine's memory, disk or address 74; the rest is ours and worth
-// another try.
+// Whose fault it is decides: the user's input and paths 78, the bytes of data or checkpoints 65, data
+// that is not on this machine 66, somebody else's end 69, the device 71, the machine's memory, disk
+// or address 74; the rest is ours and worth another try.
 static const unsigned char exits[ERR_COUNT] = {
     [ERR_INVALID] = RANK_EXIT_CONFIG,     [ERR_DATA] = RANK_EXIT_DATA,
     [ERR_CORRUPT] = RANK_EXIT_DATA,       [ERR_IO] = RANK_EXIT_INTERNAL,
@@ -28,7 +28,7 @@ static const unsigned char exits[ERR_COUNT] = {
     [ERR_TIMEOUT] = RANK_EXIT_LOST,       [ERR_ABORTED] = RANK_EXIT_LOST,
     [ERR_DEVICE] = RANK_EXIT_DEVICE,      [ERR_LIMIT] = RANK_EXIT_INTERNAL,
     [ERR_UNSUPPORTED] = RANK_EXIT_CONFIG, [ERR_NOMEM] = RANK_EXIT_HOST,
-    [ERR_INTERNAL] = RANK_EXIT_INTERNAL,
+    [ERR_INTERNAL] = RANK_EXIT_INTERNAL,  [ERR_ABSENT] = RANK_EXIT_ABSENT,
 };
 
 int rank_exit_code(int err)
@@ -46,7 +46,7 @@ bool rank_exit_is_cause(int code)
 
 bool rank_exit_is_lasting(int code)
 {
-    return code == RANK_EXIT_DATA || code == RANK_EXIT_CONFIG;
+    return code == RANK_EXIT_DATA || code == RANK_EXIT_ABSENT || code == RANK_EXIT_CONFIG;
 }
 
 bool rank_exit_is_of_host(int code)
@@ -71,6 +71,7 @@ const char *rank_exit_text(int code)
     } texts[] = {
         {RANK_EXIT_DONE, "done"},
         {RANK_EXIT_DATA, "bad data, checkpoint or numbers"},
+        {RANK_EXIT_ABSENT, "its data cannot be opened"},
         {RANK_EXIT_LOST, "lost a peer"},
         {RANK_EXIT_INTERNAL, "internal error"},
         {RANK_EXIT_DEVICE, "device failed"},

@@ -33,6 +33,7 @@ const char *rank_state_text(int state); // never null
 enum rank_exit {
     RANK_EXIT_DONE = 0,
     RANK_EXIT_DATA = 65,
+    RANK_EXIT_ABSENT = 66,
     RANK_EXIT_LOST = 69,
     RANK_EXIT_INTERNAL = 70,
     RANK_EXIT_DEVICE = 71,

@@ -30,6 +30,7 @@ enum err_code {
     ERR_REFUSED,     // a peer understood and said no
     ERR_NOMEM,       // a large allocation failed; small ones abort, see arena.h
     ERR_INTERNAL,    // a bug of ours, found by a check
+    ERR_ABSENT,      // a job's data cannot be opened on this machine
     ERR_COUNT
 };
 

@@ -2,6 +2,7 @@
 // A job's data set; see job_set.h.
 #include "common/data/job_set.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "common/data/sampler.h"
@@ -38,6 +39,13 @@ static int check_set(const struct job *job, const struct dataset *set, struct er
     return rc ? rc : check_images(job, set, e);
 }
 
+// A file that is not there, leaves the root or is another user's may be there on another machine. What
+// a look at the data of a submitted job calls missing is the same (worker/storage.c).
+static bool is_absent(int rc)
+{
+    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && errno == EACCES);
+}
+
 static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
                        struct dataset *set, struct err *e)
 {
@@ -45,9 +53,11 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.facts->seq, job->model.facts->vocab, e);
+    if (is_absent(rc))
+        rc = e->code = ERR_ABSENT;
+    if (rc == ERR_UNSUPPORTED)
+        rc = e->code = ERR_DATA; // a file that holds no tokens is bad data (exit 65)
     arena_clear(&paths);
-    if (rc == ERR_NOTFOUND || rc == ERR_UNSUPPORTED)
-        rc = e->code = ERR_DATA; // a file that is missing or holds no tokens is bad data (exit 65)
     return rc;
 }
 
@@ -60,14 +70,14 @@ int job_set_open(const struct job *job, const char *root, const struct job_data_
     const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
     int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
                           job->model.facts->classes, e);
+    if (is_absent(rc))
+        rc = e->code = ERR_ABSENT;
     if (!rc) {
         rc = check_set(job, set, e);
         if (rc)
             dataset_close(set);
     }
     arena_clear(&paths);
-    if (rc == ERR_NOTFOUND)
-        rc = e->code = ERR_DATA; // a file that is missing is bad data (exit 65)
     return rc;
 }
 

@@ -6,7 +6,7 @@
 #include "common/job/job.h"
 
 // Opens the job's training or evaluation set and checks that its format, the type of its images and
-// their size are what the job says. ERR_DATA also when a file is not there. root: the folder beneath
+// their size are what the job says. ERR_ABSENT: a file cannot be opened here. root: the folder beneath
 // which the files must lie; null: anywhere. `e` is not null. After a failure there is nothing to close.
 int job_set_open(const struct job *job, const char *root, const struct job_data_files *files,
                  struct dataset *set, struct err *e);

@@ -262,7 +262,7 @@ def test_synchronous_saves_may_follow_each_other(place, toy):
 def test_a_missing_data_file_is_named(place, toy):
     run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(place / "no-such-images")), "missing")
     end = run.run()
-    assert end.code == 65 and "no-such-images" in end.err, end
+    assert end.code == 66 and "no-such-images" in end.err, end
     assert not run.sockets()
 
 
