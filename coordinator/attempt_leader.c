@@ -97,6 +97,33 @@ static void blame_host(struct attempt *at, struct host *host, const struct culpr
              what, host_name(host), s);
 }
 
+// Whether hosts from which nobody has heard that they lack the job's data have devices for all of it.
+static bool may_run_elsewhere(const struct job_record *j)
+{
+    int n = 0;
+    list_for_each (it, &j->coord->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (!h->fenced && !job_is_lacking_on(j, h->incarnation))
+            n += host_count_devices(h, j->kind);
+    }
+    return n >= j->ranks;
+}
+
+// Data that this host lacks another one may have: the failure counts against the host, for this job
+// alone. Where no other could take the job it is the job's.
+static void blame_host_for_data(struct attempt *at, const struct attempt_host *h, struct fault *f)
+{
+    struct job_record *j = at->job;
+    size_t n = strlen(f->text);
+    job_add_lacking(j, h->incarnation, f->text);
+    if (!may_run_elsewhere(j))
+        return;
+    f->kind = FAULT_HOST;
+    snprintf(f->text + n, sizeof f->text - n,
+             ". It counts against host %s, which this job avoids from now on, not against the job",
+             host_name(h->host));
+}
+
 static void take_culprit(struct attempt *at, const struct culprit *x)
 {
     static const struct {
@@ -129,6 +156,8 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
     snprintf(f.text, sizeof f.text, "%s", x->text);
     if (f.kind == FAULT_HOST && x->rank >= 0 && !at->fault)
         blame_host(at, at->hosts[at->ranks[x->rank].host].host, x, &f);
+    if (x->kind == CULPRIT_EXITED && x->code == RANK_EXIT_ABSENT && !at->fault)
+        blame_host_for_data(at, &at->hosts[at->ranks[x->rank].host], &f);
     attempt_fault(at, &f);
 }
 

@@ -67,7 +67,9 @@ struct coord_event {
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
-    const char *notice; // SUBMIT: for the reply; may be null
+    const char *notice;      // SUBMIT: for the reply; may be null
+    const uint64_t *lacking; // SUBMIT: [nlacking] streams of workers that cannot open the job's
+    int nlacking;            // data, of which `notice` tells
 };
 
 enum coord_action_kind {

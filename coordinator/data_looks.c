@@ -307,6 +307,15 @@ static bool has_too_few_devices(const struct look *k, char *why, size_t size)
     return able < k->ranks && count_devices(k, false) >= k->ranks;
 }
 
+static void list_lacking(const struct look *k, struct checked_job *out)
+{
+    out->lacking = malloc(sizeof *out->lacking * (size_t)(k->nhosts + 1));
+    PRE(out->lacking != NULL);
+    for (int i = 0; i < k->nhosts; i++)
+        if (k->hosts[i].lacks & ~(unsigned)UNKNOWN)
+            out->lacking[out->nlacking++] = k->hosts[i].conn;
+}
+
 static void draw_conclusion(const struct look *k, struct checked_job *out)
 {
     struct buf lacks = {0}, unknown = {0};
@@ -319,6 +328,7 @@ static void draw_conclusion(const struct look *k, struct checked_job *out)
         else if (print_hosts(k, UNKNOWN, &unknown))
             buf_printf(&lacks, "; not known of %s", buf_str(&unknown));
         snprintf(out->notice, sizeof out->notice, "%s", out->job.refused.code ? "" : lacks.data);
+        list_lacking(k, out);
     }
     buf_clear(&lacks);
     buf_clear(&unknown);

@@ -7,8 +7,8 @@
 //
 // The job is refused if its ranks could not open a file: because all workers lack it, or so many
 // that the others have too few devices. A worker that does not answer may have the file: then the
-// job is taken, with a notice of who lacks what. Only a stream that was asked is heard, once a
-// question. All functions are the owner's. Inside coordinator/ only.
+// job is taken, with a notice of who lacks what, and placement leaves those out. Only a stream that
+// was asked is heard, once a question. All functions are the owner's. Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"
@@ -24,6 +24,8 @@ struct data_looks {
 struct checked_job { // a job about which nothing more will be heard
     struct planned job;
     char notice[1000]; // "": nothing is known to be missing
+    uint64_t *lacking; // [nlacking] streams of the workers that lack some of it; the heap's
+    int nlacking;
 };
 
 // Numbers of questions differ from those of an earlier coordinator process, which workers may still

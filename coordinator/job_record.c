@@ -13,6 +13,7 @@
 #include "coordinator/row_codec.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
+enum { LACKING_TEXT = 600 };
 
 static const struct {
     enum time_kind spent; // where time in this state goes; TIME_KINDS: nowhere
@@ -94,13 +95,13 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-enum { JOB_TEXTS = 14 };
+enum { JOB_TEXTS = 15 };
 static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
 {
-    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,     &j->owner,       &j->resolved,
-                                     &j->base_dir, &j->goal_why,  &j->restore,     &j->diagnosis,
-                                     &j->store,    &j->mesh,      &j->unsaved_why, &j->threads_why,
-                                     &j->removed,  &j->last_fault};
+    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,      &j->owner,       &j->resolved,
+                                     &j->base_dir, &j->goal_why,   &j->restore,     &j->diagnosis,
+                                     &j->store,    &j->mesh,       &j->unsaved_why, &j->threads_why,
+                                     &j->removed,  &j->last_fault, &j->lacking_why};
     memcpy(out, texts, sizeof texts);
 }
 
@@ -172,6 +173,7 @@ void job_forget(struct job_record *j)
         text_free(texts[i]);
     free(j->placement);
     free(j->failures_ms);
+    free(j->lacking);
     free(j->checkpoints);
     free(j->log_hosts);
     clear_spec(j);
@@ -442,6 +444,52 @@ void job_removed(struct job_record *j, const char *what)
     text_set(&j->removed, what);
     plain_mask(j->removed);
     job_publish(j);
+}
+
+// ---- where its data is not ----
+
+// Finds where an incarnation stands among those that lack the data, or would stand.
+static int find_lacking(const struct job_record *j, const char *incarnation)
+{
+    int low = 0, high = j->nlacking;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (strcmp(j->lacking[middle], incarnation) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool job_is_lacking_on(const struct job_record *j, const char *incarnation)
+{
+    int at = find_lacking(j, incarnation);
+    return at < j->nlacking && !strcmp(j->lacking[at], incarnation);
+}
+
+void job_add_lacking(struct job_record *j, const char *incarnation, const char *why)
+{
+    char text[LACKING_TEXT];
+    int at = find_lacking(j, incarnation);
+    snprintf(text, sizeof text, "%s", why);
+    plain_mask(text); // it may be cut inside a character
+    text_set(&j->lacking_why, text);
+    if (job_is_lacking_on(j, incarnation))
+        return;
+    j->lacking = realloc(j->lacking, sizeof *j->lacking * (size_t)(j->nlacking + 1));
+    PRE(j->lacking != NULL);
+    memmove(j->lacking + at + 1, j->lacking + at,
+            sizeof *j->lacking * (size_t)(j->nlacking++ - at));
+    snprintf(j->lacking[at], ID_LEN, "%s", incarnation);
+}
+
+void job_forget_lacking(struct job_record *j)
+{
+    free(j->lacking);
+    j->lacking = NULL;
+    j->nlacking = 0;
+    text_set(&j->lacking_why, "");
 }
 
 // ---- events and moves ----

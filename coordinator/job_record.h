@@ -124,6 +124,11 @@ struct job_record {
     bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
     uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
     bool has_news;          // its status is to be published at the end of the step
+    // Lives of workers that cannot open the job's data, sorted: placement leaves these hosts out. A
+    // coordinator that has started again finds them out again, each by a rank that fails.
+    char (*lacking)[ID_LEN];
+    int nlacking;
+    char *lacking_why; // which data, where, why, as it was told last
 
     bool parsed;
     struct job settings; // once `parsed`; of its texts only checkpoint.dir and the mesh's names
@@ -204,6 +209,10 @@ void job_saved(struct job_record *j);                     // the storage works, 
 void job_unsaved(struct job_record *j, const char *why);  // the storage has failed a save
 void job_removed(struct job_record *j, const char *what); // somebody removed its checkpoints
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
+// Notes that a worker cannot open the job's data, by its incarnation: one that starts again may.
+void job_add_lacking(struct job_record *j, const char *incarnation, const char *why);
+bool job_is_lacking_on(const struct job_record *j, const char *incarnation);
+void job_forget_lacking(struct job_record *j);
 // What the job's time is counted as at present; TIME_KINDS once it has succeeded.
 enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

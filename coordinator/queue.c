@@ -24,6 +24,7 @@ struct round { // over the jobs that want one kind of devices
     struct place_host *hosts;  // neither held nor reserved
     struct place_host *all;    // every device
     struct place_host *coming; // free now, or when the jobs that stop have stopped
+    struct place_host *able;   // room for those of a job whose data some hosts lack
     bool *reserved;
     bool avoids;                // some of them are to be avoided
     struct place_share *shares; // room for placement's answer
@@ -80,6 +81,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     r->hosts = arena_array(a, struct place_host, cap + 1);
     r->all = arena_array(a, struct place_host, cap + 1);
     r->coming = arena_array(a, struct place_host, cap + 1);
+    r->able = arena_array(a, struct place_host, cap + 1);
     r->reserved = arena_array(a, bool, cap + 1);
     r->shares = arena_array(a, struct place_share, cap + 1);
     list_for_each (it, &c->hosts) {
@@ -111,6 +113,17 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
     return false;
 }
 
+// Returns the same hosts, of which those that lack the job's data have no free device.
+static const struct place_host *leave_out_lacking(struct round *r, const struct job_record *j,
+                                                  const struct place_host *hosts)
+{
+    memcpy(r->able, hosts, sizeof *hosts * (size_t)r->n);
+    for (int i = 0; i < r->n; i++)
+        if (job_is_lacking_on(j, r->machines[i]->incarnation))
+            r->able[i].free = 0;
+    return r->able;
+}
+
 // Finds devices for a job on `hosts`. `failed` has the wants for which nothing was found on these
 // hosts before, which are not tried again; null for hosts that may gain devices within the round.
 static bool find_devices(struct round *r, struct job_record *j, const struct place_host *hosts,
@@ -119,6 +132,10 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
     const struct place_want *w = read_want(j);
     if (failed && has_failed(failed, w))
         return false;
+    if (j->nlacking) {
+        hosts = leave_out_lacking(r, j, hosts);
+        failed = NULL; // what these do not give, others may
+    }
     *n = placement_find(w, hosts, r->n, r->shares);
     if (*n == 0 && failed) {
         failed->v[failed->next] = *w;
@@ -213,7 +230,8 @@ static void begin_job(struct round *r, struct job_record *j, int nshares)
 static void reserve_hosts(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
-        bool useful = j->max_hosts != 1 || r->all[i].free >= j->ranks;
+        bool useful = (j->max_hosts != 1 || r->all[i].free >= j->ranks) &&
+                      !job_is_lacking_on(j, r->machines[i]->incarnation);
         if (useful)
             r->hosts[i].free = 0;
         r->reserved[i] = r->reserved[i] || useful;

@@ -16,6 +16,7 @@ struct supply {                   // of devices of one kind
     int most;                     // on as many of those as the job may be spread over, the largest
     const char *closed;           // hosts that do not take work, and why, with what they have
     const char *unreachable;      // of those that take work: the ones without an address
+    int lacking;                  // hosts that cannot open the job's data: they are closed to it
 };
 
 static const char *end_plural(int n)
@@ -68,15 +69,17 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
             continue;
         s->hosts++;
         s->devices += n;
-        if (host_takes_work(h)) {
+        bool lacks = host_takes_work(h) && job_is_lacking_on(j, h->incarnation);
+        s->lacking += lacks;
+        if (host_takes_work(h) && !lacks) {
             open[s->open_hosts++] = n;
             s->open_devices += n;
             if (!h->address[0])
                 s->unreachable = add_word(a, s->unreachable, host_name(h));
         } else {
-            s->closed = add_word(
-                a, s->closed,
-                arena_printf(a, "%d on %s (%s)", n, host_name(h), host_state_word(host_state(h))));
+            const char *why = lacks ? "cannot open its data" : host_state_word(host_state(h));
+            s->closed =
+                add_word(a, s->closed, arena_printf(a, "%d on %s (%s)", n, host_name(h), why));
         }
     }
     qsort(open, (size_t)s->open_hosts, sizeof *open, compare_descending);
@@ -84,32 +87,41 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
         s->most += open[i];
 }
 
-char *shortage_explain(const struct job_record *j, struct arena *a)
+static char *find_reason(const struct job_record *j, const struct supply *s, struct arena *a)
 {
     const char *kind = job_device_kind(j->kind);
-    struct supply s;
-    count_supply(j, &s, a);
     const char *needs =
         arena_printf(a, "it needs %d %s device%s", j->ranks, kind, end_plural(j->ranks));
-    if (!s.devices)
+    if (!s->devices)
         return arena_printf(a,
                             "no known host has a %s device, it needs %d%s: start weft-worker on a "
                             "host that has them",
                             kind, j->ranks, list_lacks(j, a));
-    if (s.devices < j->ranks)
+    if (s->devices < j->ranks)
         return arena_printf(a, "%s, the known host%s %s %d: start weft-worker on more hosts", needs,
-                            end_plural(s.hosts), s.hosts == 1 ? "has" : "have", s.devices);
-    if (s.open_devices < j->ranks)
+                            end_plural(s->hosts), s->hosts == 1 ? "has" : "have", s->devices);
+    if (s->open_devices < j->ranks)
         return arena_printf(a, "%s, hosts that take work have %d; others have %s", needs,
-                            s.open_devices, s.closed);
-    if (s.most < j->ranks)
+                            s->open_devices, s->closed);
+    if (s->most < j->ranks)
         return arena_printf(a, "%s on at most %d host%s, the largest that take work have %d%s%s",
-                            needs, j->max_hosts, end_plural(j->max_hosts), s.most,
-                            s.closed ? "; others have " : "", s.closed ? s.closed : "");
-    if (!s.unreachable)
+                            needs, j->max_hosts, end_plural(j->max_hosts), s->most,
+                            s->closed ? "; others have " : "", s->closed ? s->closed : "");
+    if (!s->unreachable)
         return arena_printf(a, "%s, and its mesh does not fit on the hosts that take work", needs);
     return arena_printf(a,
                         "%s on hosts that reach each other: others cannot reach %s, whose worker "
                         "knows no address of its own (start it with --address)",
-                        needs, s.unreachable);
+                        needs, s->unreachable);
+}
+
+char *shortage_explain(const struct job_record *j, struct arena *a)
+{
+    struct supply s;
+    count_supply(j, &s, a);
+    char *reason = find_reason(j, &s, a);
+    if (!s.lacking)
+        return reason;
+    return arena_printf(a, "%s. %s. Once %s can open it, `weft hold` and `weft resume` the job",
+                        reason, j->lacking_why, s.lacking == 1 ? "that host" : "these hosts");
 }

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import cluster
 import pytest
@@ -77,6 +78,47 @@ def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_whic
     for told in (failed["text"], one.weft("status", job).out, one.weft("jobs", "--all").out, one.why(job)):
         assert "cannot open nowhere/" in told and "No such file" in told and "w0" in told, told
         assert str(one.data) in told, told
+
+
+@pytest.fixture
+def bare(place):
+    """As `one`, and the data root of a second worker, which has not started, is empty."""
+    c = cluster.Cluster(place)
+    (place / "bare").mkdir()
+    yield c
+    c.kill_all()
+
+
+def start_bare(c):
+    argv = c.worker_argv(1)
+    argv[argv.index("--data-root") + 1] = str(c.place / "bare")
+    argv[argv.index("--name") + 1] = "bare"
+    c.workers.append(cluster.Daemon("bare", argv, c.place / "bare.log"))
+
+
+def test_a_host_whose_worker_has_not_the_data_is_left_out(bare, toy):
+    start_bare(bare)
+    bare.wait_ready()
+    told = bare.weft("submit", put_job(bare, solo.job(bare.put_data(toy), 2)))
+    assert told.code == 0 and "cannot be opened on bare" in told.out + told.err, told
+    done = bare.succeed("test")
+    assert done["restarts"] == 0, bare.why("test")  # the order of names would have begun with bare
+    assert all(e["host"] != "bare" for e in bare.events("test")), bare.why("test")
+
+
+def test_a_rank_that_finds_no_data_on_its_host_goes_to_one_that_has_it(bare, toy):
+    assert bare.weft("cordon", "w0").code == 0
+    job = bare.submit(solo.job(bare.put_data(toy), 2, restart={"budget": 0}))
+    start_bare(bare)  # it has not been asked
+    end = time.monotonic() + solo.WATCHDOG
+    while "cannot open its data" not in ((waiting := bare.status(job))["text"] or ""):
+        assert time.monotonic() < end, bare.why(job)
+        time.sleep(0.05)
+    assert waiting["state"] == "QUEUED" and "2 on w0 (cordoned)" in waiting["text"], waiting
+    assert "exit 66" in waiting["text"] and "No such file" in waiting["text"], waiting
+    assert bare.weft("uncordon", "w0").code == 0
+    assert bare.succeed(job)["restarts"] == 1
+    assert "counts against host bare, which this job avoids" in bare.why(job)
 
 
 def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):

@@ -81,6 +81,12 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
     q.resolved = text;
     q.threads_why = frame_text(w->threads_why ? w->threads_why : "");
     ev.submit = &q;
+    uint64_t lacking[HOSTS];
+    for (int i = 0; i < HOSTS; i++)
+        if (w->lacking >> i & 1)
+            lacking[ev.nlacking++] = w->hosts[i].conn;
+    ev.lacking = lacking;
+    ev.notice = ev.nlacking ? "data.train.images: x cannot be opened there" : "";
     w->reply_job[0] = w->refused[0] = 0;
     world_event(w, &ev);
     world_pump(w);

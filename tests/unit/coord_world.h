@@ -59,6 +59,7 @@ struct world {
     const char *boot;        // of the coordinator's machine
     const char *user;        // who submits and acts; null: ann
     const char *threads_why; // said with what is submitted; null: nothing
+    unsigned lacking;        // bits of hosts whose workers say then that they cannot open its data
     long written;            // rows, over its life
     int nrows;
     Weft__Rows__Write *rows[ROWS];

@@ -105,6 +105,47 @@ static void test_a_host_is_used_again_when_its_time_is_over(void **state)
     assert_int_equal(world_host_of(w, last, 0), 0);
 }
 
+// Its data is the job's: others run on that host.
+static void test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, "restart: {budget: 0, hang_after: 2h}\n");
+    world_host(w, 1, 2);
+    assert_int_equal(world_host_of(w, job, 0), 0);
+    world_die_saying(w, job, 0, RANK_EXIT_ABSENT, "cannot open x: No such file");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_non_null(strstr(world_told(w, job, "failed"), "cannot open x: No such file. It counts "
+                                                         "against host host0, which this job"));
+    const char *other = world_submit(w, "other", 1, CALM);
+    assert_int_equal(world_host_of(w, other, 0), 0);
+    world_die_saying(w, job, 0, RANK_EXIT_ABSENT, "cannot open x: No such file");
+    assert_state(w, job, FAILED); // no host is left that may have it
+    assert_non_null(strstr(world_job(w, job)->diagnosis, "cannot open x: No such file"));
+    assert_null(strstr(world_job(w, job)->diagnosis, "counts against"));
+}
+
+static void test_a_host_that_lacks_the_data_takes_no_checkpoint_for_bad(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    world_step(w, job, 4);
+    world_save(w, job, 4);
+    world_host(w, 1, 1);
+    world_host(w, 2, 1);
+    world_die(w, job, 0, RANK_EXIT_HOST, 0); // it moves to another host, which restores
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+    int second = world_host_of(w, job, 0);
+    assert_int_not_equal(second, 0);
+    world_die_saying(w, job, 0, RANK_EXIT_ABSENT, "cannot open x: No such file");
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->restore_step, 4);
+    assert_int_equal(world_host_of(w, job, 0), 3 - second);
+}
+
 static void test_devices_are_not_given_away_before_the_ranks_are_reaped(void **state)
 {
     struct world *w = *state;
@@ -587,6 +628,8 @@ int main(void)
         STORY(test_a_lost_peer_that_nobody_explains_costs_nothing),
         STORY(test_bad_configuration_fails_the_job),
         STORY(test_bad_data_while_training_fails_the_job),
+        STORY(test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone),
+        STORY(test_a_host_that_lacks_the_data_takes_no_checkpoint_for_bad),
         STORY(test_a_bad_checkpoint_is_passed_over_for_the_one_before),
         STORY(test_when_no_checkpoint_is_good_the_job_fails),
         STORY(test_a_hang_is_named_and_its_attempt_killed),

@@ -12,6 +12,7 @@
 #include "tests/unit/unit.h"
 
 enum { CONN = 100, NOW_S = 5, WALL_MS = 1700000000 };
+#define ANY (~0u)
 
 #define NEW(Type, type, name) \
     Weft__V1__##Type name;    \
@@ -168,14 +169,26 @@ static void answer_alike(struct desk *d, int from, int to, unsigned lacks)
         answer(d, i, lacks);
 }
 
-// What has been concluded by then: `refused` or `notice`, or neither.
-static void concluded(struct desk *d, int64_t at_s, const char *refused, const char *notice)
+// What has been concluded by then: `refused` or `notice`, or neither; `lacking` are the hosts that
+// lack some of the data, as bits.
+static void concluded_of(struct desk *d, int64_t at_s, const char *refused, const char *notice,
+                         unsigned lacking)
 {
     struct checked_job l;
+    unsigned told = 0;
     assert_true(data_looks_next(&d->looks, at_s * CLOCK_S, &l));
+    for (int i = 0; i < l.nlacking; i++)
+        told |= l.lacking[i] - CONN < 32 ? 1u << (l.lacking[i] - CONN) : 0;
+    assert_true(lacking == ANY || told == lacking);
+    free(l.lacking);
     assert_string_equal(l.job.refused.code ? l.job.refused.text : "", refused);
     assert_string_equal(l.notice, notice);
     weft__v1__submit_request__free_unpacked(l.job.submit, NULL);
+}
+
+static void concluded(struct desk *d, int64_t at_s, const char *refused, const char *notice)
+{
+    concluded_of(d, at_s, refused, notice, *notice || *refused ? ANY : 0);
 }
 
 static void not_concluded(struct desk *d, int64_t at_s)
@@ -223,9 +236,10 @@ static void who_is_silent_may_have_it_and_is_named(void **state)
     data_looks_host_gone(&d->looks, CONN + 2);
     data_looks_host_gone(&d->looks, CONN + 2); // once
     not_concluded(d, NOW_S + LOOK_S - 1);
-    concluded(d, NOW_S + LOOK_S, "",
-              "data.train.images: /data/x cannot be opened on w0 (the first); "
-              "not known of w1, w2");
+    concluded_of(d, NOW_S + LOOK_S, "",
+                 "data.train.images: /data/x cannot be opened on w0 (the first); "
+                 "not known of w1, w2",
+                 1 << 0);
     ask(d, 1, "/data/x");
     answer(d, 0, 0);
     concluded(d, NOW_S + LOOK_S, "", ""); // nothing is known to be missing
@@ -244,7 +258,9 @@ static void a_job_that_too_few_devices_could_read_for_is_refused(void **state)
     ask(d, 2, "/data/x"); // the first has room for it
     answer(d, 0, 0);
     answer_alike(d, 1, 3, 1);
-    concluded(d, NOW_S, "", "data.train.images: /data/x cannot be opened on w1, w2 (other words)");
+    concluded_of(d, NOW_S, "",
+                 "data.train.images: /data/x cannot be opened on w1, w2 (other words)",
+                 1 << 1 | 1 << 2);
     ask(d, 4, "/data/x"); // the first lacks one file, the second the other
     answer(d, 0, 2);
     answer(d, 1, 1);

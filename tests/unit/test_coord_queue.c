@@ -195,6 +195,83 @@ static void test_the_second_that_no_known_host_could_take_is_placed_when_one_com
     assert_state(w, same, RUNNING);
 }
 
+#define ABSENT "data.train.images: x cannot be opened there"
+
+static void test_a_host_whose_worker_cannot_open_the_data_is_left_out(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 2);
+    w->lacking = 1 << 0;
+    const char *one = world_submit(w, "one", 1, CALM);
+    const char *two = world_submit(w, "two", 1, CALM);
+    const char *three = world_submit(w, "three", 1, CALM);
+    assert_int_equal(world_host_of(w, one, 0), 1); // though host 0 would be the closer fit
+    assert_int_equal(world_host_of(w, two, 0), 1);
+    assert_string_equal(next_of(w, three),
+                        "first in line: waits for 1 cpu device that others hold");
+    w->lacking = 0;
+    const char *four = world_submit(w, "four", 1, CALM);
+    assert_int_equal(world_host_of(w, four, 0), 0); // of no use to the first in line
+    world_finish(w, one);
+    assert_int_equal(world_host_of(w, three, 0), 1);
+}
+
+static void test_a_job_that_only_hosts_without_its_data_could_take_waits_and_says_so(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 2);
+    world_host(w, 1, 2);
+    w->lacking = 1 << 0;
+    const char *job = world_submit(w, "one", 2, CALM);
+    assert_int_equal(world_host_of(w, job, 0), 1);
+    world_detach(w, 1);
+    world_pass(w, 11000); // it is given up
+    assert_state(w, job, QUEUED);
+    assert_string_equal(next_of(w, job),
+                        "it needs 2 cpu devices, hosts that take work have 0; others have 2 on "
+                        "host0 (cannot open its data), 2 on host1 (fenced). " ABSENT
+                        ". Once that host can open it, `weft hold` and `weft resume` the job");
+    w->lacking = 0;
+    const char *other = world_submit(w, "other", 2, CALM); // it waits behind nobody
+    assert_int_equal(world_host_of(w, other, 0), 0);
+    world_finish(w, other);
+    assert_state(w, job, QUEUED);
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
+    assert_int_equal(world_host_of(w, job, 0), 0);
+}
+
+static void test_a_worker_that_starts_again_may_have_the_data(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    w->lacking = 1 << 0;
+    const char *job = world_submit(w, "one", 1, CALM);
+    assert_state(w, job, QUEUED);
+    world_detach(w, 0);
+    world_attach(w, 0); // the same worker
+    assert_state(w, job, QUEUED);
+    world_reborn(w, 0);
+    assert_state(w, job, RUNNING);
+}
+
+static void test_nobody_is_preempted_on_a_host_without_the_data(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 1, 1);
+    const char *there = world_submit(w, "there", 1, CALM);
+    world_pass(w, 11000); // the grace of a coordinator that has just begun
+    world_host(w, 0, 1);
+    const char *here = world_submit(w, "here", 1, CALM); // it would lose less
+    w->lacking = 1 << 0;
+    const char *high = world_submit(w, "high", 1, PRIORITY(5));
+    world_pass(w, 1000);
+    assert_state(w, here, RUNNING);
+    assert_state(w, there, QUEUED);
+    assert_int_equal(world_host_of(w, high, 0), 1);
+}
+
 static void test_who_is_preempted_goes_back_to_its_place_in_line(void **state)
 {
     struct world *w = *state;
@@ -463,6 +540,10 @@ int main(void)
         STORY(test_who_joins_a_full_queue_goes_on_when_those_before_it_leave),
         STORY(test_who_joins_a_full_queue_with_a_greater_priority_is_first),
         STORY(test_small_jobs_do_not_starve_a_big_one),
+        STORY(test_a_host_whose_worker_cannot_open_the_data_is_left_out),
+        STORY(test_a_job_that_only_hosts_without_its_data_could_take_waits_and_says_so),
+        STORY(test_a_worker_that_starts_again_may_have_the_data),
+        STORY(test_nobody_is_preempted_on_a_host_without_the_data),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
         STORY(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
