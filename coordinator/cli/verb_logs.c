@@ -5,7 +5,8 @@
 // other. Lines are read anew, from the start of what is kept, when the job has a new epoch (other
 // hosts have its logs), when the coordinator was away or cut us off because we read too slowly, and at
 // the job's end; log_order.h passes over those that were shown. The reading after the job's end is the
-// last, and complete.
+// last, and complete. A held job has not ended: its lines are read once, and then only the watch is
+// asked now and then, until it is resumed or ends.
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/log_order.h"
 
-enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500 };
+enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500, ASK_AGAIN_MS = 500, ASK_HELD_MS = 2000 };
 
 struct logs_query {
     const struct args *args;
@@ -24,6 +25,7 @@ struct logs_query {
     Weft__V1__LogsRequest ask;
     Weft__V1__JobRequest watch_ask;
     bool following, started; // started: the stream of lines was opened
+    bool held, whole;        // the job is held; whole: all that it wrote until then was read
     uint64_t epoch;
     int fewer;      // lines of each rank that the reading got which was cut off last
     int64_t cut_ns; // when it was; 0: none
@@ -71,7 +73,8 @@ static void restart_reading(struct logs_query *g, bool following)
     if (log_order_again(&g->order))
         g->ask.lines = 0;
     g->following = following;
-    g->ask.follow = following;
+    g->ask.follow = following && !g->held;
+    g->whole = false;
 }
 
 // We were cut off because we read too slowly. Where the last lines of all ranks are too many for us
@@ -113,8 +116,12 @@ static int take_lines(struct logs_query *g, int64_t quiet_ns, enum rpc_code *cod
         case LINK_END:
             if (!g->following)
                 return CLIENT_OK;
-            g->lines.again_ns =
-                clock_mono_ns() + CLOCK_S / 2; // the hosts that had the logs went away
+            if (g->held) {
+                g->whole = true;
+                return -1;
+            }
+            // The hosts that had the logs went away.
+            g->lines.again_ns = clock_mono_ns() + ASK_AGAIN_MS * CLOCK_MS;
             restart_reading(g, true);
             return -1;
         case LINK_FAILED:
@@ -154,8 +161,12 @@ static void take_status(struct logs_query *g, const Weft__V1__WatchUpdate *u)
         return;
     snprintf(g->job, sizeof g->job, "%s", s->job);
     g->ask.job = g->watch_ask.job = g->job;
-    bool ended = job_ended(s->state) >= 0;
-    if (!g->started || s->epoch != g->epoch || ended) {
+    bool held = s->state == WEFT__ROWS__JOB_STATE__HELD;
+    bool ended = job_ended(s->state) >= 0 && !held;
+    if (held && !g->held)
+        plain_error("%s is held: what it writes follows here once it is resumed", s->name);
+    if (!g->started || s->epoch != g->epoch || ended || held != g->held) {
+        g->held = held;
         restart_reading(g, !ended);
         cli_link_stream_open(&g->lines, &g->ask.base);
     }
@@ -168,7 +179,7 @@ static int take_follow_event(struct logs_query *g)
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char words[RPC_TEXT_MAX] = "";
-    switch (cli_link_stream_next(&g->watch, &g->watch_ask.base, false, 0, &m, &code, words)) {
+    switch (cli_link_stream_next(&g->watch, &g->watch_ask.base, g->started, 0, &m, &code, words)) {
     case LINK_MESSAGE:
         take_status(g, (const Weft__V1__WatchUpdate *)(const void *)m);
         cli_link_free(m);
@@ -180,12 +191,12 @@ static int take_follow_event(struct logs_query *g)
     case LINK_FAILED:
         return cli_link_explain(g->watch.link, code, words);
     case LINK_END:
-        g->watch.again_ns = clock_mono_ns() + CLOCK_S / 2;
+        g->watch.again_ns = clock_mono_ns() + (g->held ? ASK_HELD_MS : ASK_AGAIN_MS) * CLOCK_MS;
         return -1;
     case LINK_NOTHING:
         break;
     }
-    if (g->started)
+    if (g->started && !g->whole)
         return read_lines(g, CLOCK_S / 20);
     rpc_wait(g->watch.link->rpc, CLOCK_S / 20);
     return -1;

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 
 import pytest
 import solo
@@ -362,6 +363,17 @@ def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
     """Else nothing is shown, and the job's end is not heard, or long after: behind each step's numbers."""
     end = desk.start("pours").weft("logs", "small", "-f")
     assert end.code == 0 and "[1] line 1\n" in end.out, end
+
+
+def test_followed_logs_go_on_while_the_job_is_held(desk):
+    p = desk.start("HELD").popen("logs", "small", "-f")
+    assert "small is held: what it writes follows here once it is resumed" in p.stderr.readline()
+    time.sleep(0.5)
+    assert p.poll() is None
+    desk.stop()
+    desk.start("SUCCEEDED")
+    out, err = p.communicate(timeout=solo.WATCHDOG)
+    assert p.returncode == 0 and out.count("info one") == 3, (out, err)
 
 
 def test_followed_logs_outlive_the_coordinator(desk):
