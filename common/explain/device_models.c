@@ -70,10 +70,12 @@ static const struct {
     const char *key;
     size_t offset;
     bool bytes;
+    double least; // that a device may have: below it somebody forgot a unit or an exponent
+    const char *least_text;
 } keys[] = {
-    {"memory", offsetof(struct device_model, memory), true},
-    {"libraries", offsetof(struct device_model, libraries), true},
-    {"flops", offsetof(struct device_model, flops), false},
+    {"memory", offsetof(struct device_model, memory), true, 1e6, "1MB"},
+    {"libraries", offsetof(struct device_model, libraries), true, 0, "0B"},
+    {"flops", offsetof(struct device_model, flops), false, 1e9, "1e9"},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -88,6 +90,9 @@ static int read_key(struct device_model *m, const char *key, const char *value, 
             return err_set(e, ERR_INVALID, "%s: %s is '%s': %s would do", m->name, key, value,
                            keys[i].bytes ? "a size such as 80GB or 80GiB"
                                          : "FLOPs a second such as 989e12");
+        if (size < keys[i].least)
+            return err_set(e, ERR_INVALID, "%s: %s is '%s', and no device has less than %s",
+                           m->name, key, value, keys[i].least_text);
         uint64_t whole = (uint64_t)(keys[i].bytes ? size : 0);
         memcpy(field, keys[i].bytes ? (const void *)&whole : (const void *)&size, sizeof size);
         return 0;
@@ -99,7 +104,7 @@ static int read_key(struct device_model *m, const char *key, const char *value, 
 // "KEY=SIZE,KEY=SIZE" into what is known of the model so far.
 static int read_keys(struct arena *a, struct device_model *m, const char *text, struct err *e)
 {
-    for (int rc; *text; text += *text == ',') {
+    for (int rc;; text++) {
         size_t n = strcspn(text, ",");
         char *one = arena_printf(a, "%.*s", (int)n, text), *equals = strchr(one, '=');
         text += n;
@@ -107,10 +112,9 @@ static int read_keys(struct arena *a, struct device_model *m, const char *text, 
             return err_set(e, ERR_INVALID, "%s: '%s' must be KEY=SIZE, as in memory=80GB", m->name,
                            one);
         *equals = 0;
-        if ((rc = read_key(m, one, equals + 1, e)))
+        if ((rc = read_key(m, one, equals + 1, e)) || !*text)
             return rc;
     }
-    return 0;
 }
 
 static const struct device_model *find_known(const struct device_model *added, int n,

@@ -59,6 +59,10 @@ static void what_is_no_model_is_told_with_what_would_do(void **state)
         {"b200:memory=1e30", "memory is '1e30'"},
         {"b200:memory=inf", "memory is 'inf'"},
         {"b200:memory=80GB,flops=2GB", "flops is '2GB': FLOPs a second such as 989e12 would do"},
+        {"h100:flops=80", "flops is '80', and no device has less than 1e9"},
+        {"h100:memory=80KB", "memory is '80KB', and no device has less than 1MB"},
+        {"h100:", "'' must be KEY=SIZE, as in memory=80GB"},
+        {"h100:memory=80GB,", "'' must be KEY=SIZE"},
         {"b200:ram=80GB", "a device has memory, libraries and flops, not 'ram'"},
         {":memory=1GB", "no device model ''"},
     };
