@@ -50,10 +50,13 @@ static const char *find_same_name(const struct reading *r, const char *key)
     return found;
 }
 
-// Names that other trainers give to weft's keys.
+// Names that other trainers give to weft's keys, wherever they stand or with their section.
 static const struct {
     const char *key, *leads_to;
 } other_names[] = {
+    {"metrics.every", "a row of metrics for every step, and eval.every and checkpoint.every"},
+    {"dtype", "precision.compute, and data.dtype for that of images"},
+    {"compute_dtype", "precision.compute"},
     {"lr", "schedule.value, or schedule.peak where schedule.kind has one"},
     {"learning_rate", "schedule.value, or schedule.peak where schedule.kind has one"},
     {"max_lr", "schedule.peak"},
@@ -66,10 +69,10 @@ static const struct {
     {"gpus", "resources.devices"},
 };
 
-static const char *find_other_name(const char *key)
+static const char *find_other_name(const char *path, const char *key)
 {
     for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
-        if (strcmp(other_names[i].key, key) == 0)
+        if (strcmp(other_names[i].key, key) == 0 || strcmp(other_names[i].key, path) == 0)
             return other_names[i].leads_to;
     return NULL;
 }
@@ -79,7 +82,7 @@ static bool report_moved_key(struct reading *r, const struct tree_node *section)
 {
     for (struct tree_node *n = section->kind == TREE_MAP ? section->first : NULL; n; n = n->next) {
         const char *path = arena_printf(r->arena, "%.100s.%.100s", section->key, n->key);
-        const char *other = find_other_name(n->key), *same = find_same_name(r, n->key);
+        const char *other = find_other_name(path, n->key), *same = find_same_name(r, n->key);
         if (other)
             tree_error_key(&r->errors, n, path, "unknown key: weft has %s", other);
         else if (same)
@@ -96,7 +99,7 @@ static void report_unknown_key(struct reading *r, const struct tree_node *n, con
     const char **keys = arena_array(r->arena, const char *, r->n);
     int count = list_keys(r, section, keys);
     const char *near = suggest(n->key, keys, count), *dot = *section ? "." : "";
-    const char *other = find_other_name(n->key);
+    const char *other = find_other_name(path, n->key);
     if (other) {
         tree_error_key(&r->errors, n, path, "unknown key: weft has %s", other);
         return;

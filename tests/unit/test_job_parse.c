@@ -102,6 +102,13 @@ static void test_an_unknown_key_names_the_nearest(void **state)
     expect_errors(VALID "solver: {colour: 1, lr: 2}\n",
                   "job.yaml:5:21: solver.lr: unknown key: weft has schedule.value, or "
                   "schedule.peak where schedule.kind has one\n");
+    expect_errors(VALID "dtype: bf16\nprecision: {dtype: bf16}\nmetrics: {every: 10}\n",
+                  "job.yaml:5:1: dtype: unknown key: weft has precision.compute, and data.dtype "
+                  "for that of images\n"
+                  "job.yaml:6:13: precision.dtype: unknown key: weft has precision.compute, and "
+                  "data.dtype for that of images\n"
+                  "job.yaml:7:11: metrics.every: unknown key: weft has a row of metrics for every "
+                  "step, and eval.every and checkpoint.every\n");
     // A slip of the fingers has the word's first letter; another accelerator is another word.
     expect_errors(VALID "resources: {kind: tpu}\n",
                   "job.yaml:5:19: resources.kind: 'tpu' is not one of cpu or cuda\n");
