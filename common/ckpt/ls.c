@@ -2,11 +2,13 @@
 // Listing and verifying checkpoint directories. See ls.h.
 #include "common/ckpt/ls.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/json.h"
 #include "common/base/plain.h"
@@ -51,6 +53,8 @@ static void inspect_checkpoint(struct ls *l, const struct store *s, struct store
     store_entry_name(id.epoch, id.step, name);
     struct ls_item *item = add_item(l, arena_printf(&l->arena, "%s/%s", s->path, name), id, true);
     struct errors x = {l, item, 0};
+    item->committed =
+        !faccessat(s->fd, arena_printf(&l->arena, "%s/COMMIT", name), F_OK, 0) || errno != ENOENT;
     if (load_open(&load, s, id.epoch, id.step, &e)) {
         add_error(&x, &e);
         return;
@@ -242,7 +246,7 @@ void ls_clear(struct ls *l)
 bool ls_ok(const struct ls *l)
 {
     for (int i = 0; i < l->n; i++)
-        if ((l->items[i].committed || l->items[i].unused) && !l->items[i].ok)
+        if ((l->items[i].committed || l->items[i].nerrors) && !l->items[i].ok)
             return false;
     return !l->deep || l->n > 0;
 }
@@ -262,10 +266,10 @@ void ls_print_text(const struct ls *l, struct buf *out)
             plain_line(out, "           %s", x->errors[0]);
             continue;
         }
-        const char *state = !x->committed ? "open"
-                            : !x->ok      ? "damaged"
-                            : l->deep     ? "verified"
-                                          : "ok";
+        const char *state = x->nerrors      ? "damaged"
+                            : !x->committed ? "open"
+                            : l->deep       ? "verified"
+                                            : "ok";
         plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s", x->step, x->epoch,
                    x->shards, x->bytes, state, x->dir);
         for (int k = 0; k < x->nerrors; k++)

@@ -14,7 +14,7 @@ struct ls_item {
     const char *dir;     // path
     uint64_t bytes;      // of the shard files
     int shards;
-    bool committed; // under its final name
+    bool committed; // under its final name and sealed: it has a COMMIT
     bool unused;    // its name is none that weft gives: nobody ever loads it, errors says so
     bool ok;        // opens (ls); every byte is what was written (verify)
     int nerrors;
@@ -30,7 +30,7 @@ struct ls {
 // ERR_NOTFOUND when DIR is no directory. A damaged checkpoint is a result, not an error.
 int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e);
 void ls_clear(struct ls *l);
-// Every committed one is ok, none is unused, and (verify) there is at least one.
+// Every one under a final name is ok, none is unused, and (verify) there is at least one.
 bool ls_ok(const struct ls *l);
 void ls_print_text(const struct ls *l, struct buf *out);
 // {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, ok, errors}]}

@@ -484,6 +484,19 @@ def test_ckpt_ls_lists_what_is_there(trained):
     assert "verified" in solo.weft("ckpt", "verify", str(store)).out
 
 
+def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, tmp_path):
+    copy = tmp_path / "store"
+    shutil.copytree(trained.stores()[0], copy)
+    (broken,) = copy.glob("step-00000030.e*")
+    (broken / "COMMIT").unlink()
+    listed = reads("ckpt", "ls", str(copy), "--json", code=1)["checkpoints"]
+    assert (listed[0]["step"], listed[0]["committed"], listed[0]["ok"]) == (30, False, False)
+    assert len(listed) > 1 and all(c["committed"] and c["ok"] for c in listed[1:]), listed
+    assert "COMMIT" in listed[0]["errors"][0]
+    said = solo.weft("ckpt", "ls", str(copy))
+    assert said.code == 1 and f"damaged   {broken}\n" in said.out, said
+
+
 def test_a_checkpoint_that_is_not_used_is_told_with_why(trained, tmp_path):
     """Of an epoch that weft never gives: nobody ever loads it, and so it must not look like one that is there."""
     copy = tmp_path / "store"
