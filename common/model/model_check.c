@@ -24,13 +24,24 @@ static void report_program(struct job_errors *errs, const char *given, const cha
     }
 }
 
+// A file's name may hold what YAML would take for more than text.
+static const char *quote(const char *name, struct arena *a)
+{
+    struct buf quoted = {0};
+    buf_putc(&quoted, '\'');
+    for (; *name; name++)
+        buf_printf(&quoted, *name == '\'' ? "%c'" : "%c", *name);
+    buf_putc(&quoted, '\'');
+    return buf_keep(&quoted, a);
+}
+
 static int read_job(struct model_checked *out, const char *program, const char *const *set, int n,
                     const char *data, struct arena *a, struct job_errors *errs)
 {
     struct buf text = {0};
     const char **all = arena_array(a, const char *, n + 1);
     memcpy(all, set, sizeof *set * (size_t)n);
-    all[n] = arena_printf(a, "model.program=%s", program);
+    all[n] = arena_printf(a, "model.program=%s", quote(program, a));
     buf_printf(&text, "name: check\ntrain: {steps: 1}\ndata: {%s, batch: 1}\nmodel: {}\n", data);
     int rc = job_parse(a, &weft_schema, program, NULL, buf_str(&text), text.len, all, n + 1,
                        &out->job, errs);

@@ -452,6 +452,16 @@ def test_model_check_tells_errors_as_a_compiler_does(tmp_path):
     assert end.code == 2 and f"{own}:5:" in end.err and "widht" in end.err, end
 
 
+@pytest.mark.parametrize("name", ["x #y.model", "x: y.model", "it's.model", "{a}.model"])
+def test_model_check_takes_a_files_name_as_it_is(tmp_path, name):
+    made = tmp_path / name
+    assert solo.weft("model", "new", str(made)).code == 0
+    assert reads("model", "check", str(made), "--json")["param_count"] > 0
+    made.write_text("sizes\n  layers = 4\nmodel\n  x = 1\n")
+    end = solo.weft("model", "check", str(made))
+    assert end.code == 2 and end.err.startswith(f"{made}:1:1: "), end
+
+
 def test_model_new_writes_a_program_that_can_be_checked(tmp_path):
     made = tmp_path / "mine.model"
     assert solo.weft("model", "new", str(tmp_path / "mine")).code == 0
