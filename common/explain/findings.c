@@ -34,10 +34,13 @@ void findings_init(struct findings *f, const struct job *job, struct arena *a)
     *f = (struct findings){.arena = a, .job = job};
 }
 
-// Returns the job's line of what the fix would change or, for an axis of which no key speaks, the
+// Returns the job's line of what the fix would change (not of what does not fit: its ways out are
+// many, and no line of theirs is its cause) or, for an axis of which no key speaks, the
 // mesh's line.
 static int find_line(const struct findings *f, const struct finding *one)
 {
+    if (one->code == FINDING_DOES_NOT_FIT)
+        return 0;
     int line = one->fix ? job_line(f->job, one->fix, strcspn(one->fix, "=")) : 0;
     return line || !one->axes ? line : job_line(f->job, "mesh", strlen("mesh"));
 }
