@@ -40,23 +40,39 @@ static int do_init(const struct cert_flags *f, struct err *e)
     return 0;
 }
 
+// Joining is what workers do: no program takes another role's token.
+static int check_token(const struct cert_flags *f, struct err *e)
+{
+    if (!f->role || strcmp(f->role, "worker") == 0)
+        return 0;
+    return err_set(e, ERR_INVALID,
+                   "--role %s: only a worker joins with a token; a user's certificate is made by: "
+                   "weft-coordinator issue --role client NAME",
+                   f->role);
+}
+
 static int do_token(const struct cert_flags *f, struct err *e)
 {
     char token[TLS_TOKEN_MAX];
-    int rc = tls_token_make(f->dir, f->role ? f->role : "worker", clock_wall_ms() / 1000,
-                            f->ttl_ns / CLOCK_S, token, e);
+    int rc =
+        tls_token_make(f->dir, "worker", clock_wall_ms() / 1000, f->ttl_ns / CLOCK_S, token, e);
     if (!rc)
         plain_printf(stdout, "%s\n", token);
     return rc;
 }
 
-static int do_issue(const struct cert_flags *f, struct err *e)
+static int check_issue(const struct cert_flags *f, struct err *e)
 {
     if (!f->name)
         return err_set(e, ERR_INVALID, "issue needs a NAME");
     if (!f->role)
         return err_set(e, ERR_INVALID,
                        "say what %s is: --role client (a user), worker (a host) or admin", f->name);
+    return 0;
+}
+
+static int do_issue(const struct cert_flags *f, struct err *e)
+{
     char beside[PATH_MAX]; // the authority's own files have suffixes, a name has no folder yet
     if (snprintf(beside, sizeof beside, "%s/%s", f->dir, f->name) >= (int)sizeof beside)
         return err_set(e, ERR_INVALID, "the path %s is too long", f->dir);
@@ -81,18 +97,19 @@ static int do_renew(const struct cert_flags *f, struct err *e)
 static const struct verb {
     const char *name, *args, *doc;
     int (*run)(const struct cert_flags *f, struct err *e);
+    int (*check)(const struct cert_flags *f, struct err *e); // of the flags alone; null: nothing
 } verbs[] = {
     {"init", "[--tls DIR] [--san NAME|ADDRESS]...",
-     "make the cluster's authority, the server's and an admin's certificate", do_init},
-    {"token", "[--tls DIR] [--role worker|client] [--ttl 24h]",
-     "a join token, good once, for a day", do_token},
+     "make the cluster's authority, the server's and an admin's certificate", do_init, NULL},
+    {"token", "[--tls DIR] [--ttl 24h]", "a worker's join token, good once, for a day", do_token,
+     check_token},
     {"issue",
      "[--tls DIR] --role client|worker|admin [--hosts N] [--days N] [--out DIR]\n"
      "                        NAME",
      "make NAME a certificate, in --out or DIR/NAME; a worker's is for one host, or for --hosts at "
      "a time",
-     do_issue},
-    {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew},
+     do_issue, check_issue},
+    {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew, NULL},
 };
 enum { VERBS = sizeof verbs / sizeof *verbs };
 
@@ -124,7 +141,7 @@ static int parse_flags(const struct verb *v, int argc, char **argv, struct cert_
         f->name = argv[rest++];
     if (!rc && rest < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);
-    return rc;
+    return rc || !v->check ? rc : v->check(f, e);
 }
 
 static int refuse_verb(const char *word)

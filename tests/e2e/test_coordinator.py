@@ -360,6 +360,10 @@ def test_a_verb_of_certificates_tells_its_flags(verb):
     (["init", "--nonsense"], "weft-coordinator init: unknown flag, or a flag without its value: --nonsense"),
     (["token", "--ttl", "1d"], "weft-coordinator token: --ttl: '1d' is not a time such as 90s, 500ms or 2m"),
     (["issue", "--role", "client", "a", "b"], "weft-coordinator issue: unexpected argument 'b'"),
+    (["issue", "x"], "weft-coordinator issue: say what x is: --role client (a user), worker (a host) or admin"),
+    (["issue", "--role", "client"], "weft-coordinator issue: issue needs a NAME"),
+    (["token", "--role", "client"], "weft-coordinator token: --role client: only a worker joins with a token; "
+                                    "a user's certificate is made by: weft-coordinator issue --role client NAME"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_verb_of_certificates_is_named(place, args, says):
     end = subprocess.run([cluster.COORDINATOR, *args], capture_output=True, text=True,
