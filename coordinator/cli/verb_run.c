@@ -343,7 +343,7 @@ static int wait_for_events(struct run *r, int ms)
     take_signals(r);
     if (!daemons_restart(&r->daemons, &e))
         return CLIENT_OK;
-    return report_failure(r, &e, "see the log; then run the same command again", CLIENT_AWAY);
+    return report_failure(r, &e, "see the log; then run the same command again", CLIENT_FAILED);
 }
 
 // ---- giving it the job ----
@@ -566,7 +566,7 @@ static int watch_job(struct run *r)
         if (rc < 0)
             rc = handle_interrupts(r, &heeded);
         if (rc < 0 && wait_for_events(r, POLL_MS))
-            rc = CLIENT_AWAY;
+            rc = CLIENT_FAILED;
     }
     return rc;
 }

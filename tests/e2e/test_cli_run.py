@@ -331,4 +331,4 @@ def test_a_daemon_that_gives_up_ends_the_run_naming_its_log(bin):
     (bin.folder / "bad").touch()
     bin.words("break")  # the job goes on meanwhile
     end = bin.run()
-    assert end.code == 3 and "weft-worker ended with 78: no cuda device is here;" in end.err and "worker.log" in end.err, end
+    assert end.code == 1 and "weft-worker ended with 78: no cuda device is here;" in end.err and "worker.log" in end.err, end
