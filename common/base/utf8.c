@@ -49,6 +49,7 @@ bool utf8_steers(uint32_t c)
         {0x061c, 0x061c}, {0x200e, 0x200f}, // marks of direction
         {0x2028, 0x202e},                   // separators of lines, embeddings, overrides
         {0x2066, 0x2069},                   // isolates
+        {0xfeff, 0xfeff},                   // a byte order mark: nobody sees it
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (c >= rows[i].first && c <= rows[i].last)

@@ -24,6 +24,7 @@ static const struct {
     {"\u202egnp.exe", "\\u202egnp.exe"}, // turns the rest around
     {"\u2066\u2069\u200f\u061c", "\\u2066\\u2069\\u200f\\u061c"}, //
     {"a\u2028b", "a\\u2028b"},                                    // ends a line on some terminals
+    {"my\ufeffjob", "my\\ufeffjob"},                              // is not seen at all
     {"\xe2\x82", "\\xe2\\x82"},                                   // cut short
 };
 enum { HOSTILE = sizeof hostile / sizeof *hostile };
