@@ -97,6 +97,12 @@ static char *find_reason(const struct job_record *j, const struct supply *s, str
                             "no known host has a %s device, it needs %d%s: start weft-worker on a "
                             "host that has them",
                             kind, j->ranks, list_lacks(j, a));
+    if (s->devices < j->ranks && j->max_hosts && s->hosts >= j->max_hosts)
+        return arena_printf(a,
+                            "%s on at most %d host%s, and all known hosts together have %d: start "
+                            "weft-worker on %s with more devices",
+                            needs, j->max_hosts, end_plural(j->max_hosts), s->devices,
+                            j->max_hosts == 1 ? "a host" : "hosts");
     if (s->devices < j->ranks)
         return arena_printf(a, "%s, the known host%s %s %d: start weft-worker on more hosts", needs,
                             end_plural(s->hosts), s->hosts == 1 ? "has" : "have", s->devices);

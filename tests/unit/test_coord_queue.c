@@ -112,6 +112,19 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     assert_state(w, small, RUNNING);
 }
 
+static void test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them(void **state)
+{
+    struct world *w = *state;
+    world_host(w, 0, 1);
+    world_host(w, 1, 2);
+    const char *job = world_submit(w, "job", 4, CALM "resources: {hosts: 1}\n");
+    assert_string_equal(next_of(w, job),
+                        "it needs 4 cpu devices on at most 1 host, and all known hosts together "
+                        "have 3: start weft-worker on a host with more devices");
+    world_host(w, 2, 4);
+    assert_state(w, job, RUNNING);
+}
+
 static void
 test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted(void **state)
 {
@@ -546,6 +559,7 @@ int main(void)
         STORY(test_nobody_is_preempted_on_a_host_without_the_data),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        STORY(test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them),
         STORY(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
         STORY(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
         STORY(test_a_job_that_drained_hosts_could_take_names_them),
