@@ -74,6 +74,19 @@ static const char *advise_own(const struct meaning *m)
                : "put that right, then run the same command again";
 }
 
+// Advises after a refusal: often its own text names the command that helps.
+static const char *advise_refused(const struct cli_link *l, const struct meaning *m,
+                                  const char *text)
+{
+    if (m->code != RPC_FAILED_PRECONDITION)
+        return m->todo;
+    if (strstr(text, "`weft "))
+        return "do as it says, then give the same command again";
+    return strcmp(l->verb->name, "submit") == 0
+               ? "change the job as it says, or submit it as a new one, without --continue"
+               : m->todo;
+}
+
 int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = find_meaning(code);
@@ -93,7 +106,7 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
     complain(l->verb, what, where,
              bare ? "if it wants certificates name their folder with --tls or WEFT_TLS; else start "
                     "it, or see `weft doctor`"
-                  : m->todo);
+                  : advise_refused(l, m, text));
     return m->exit;
 }
 

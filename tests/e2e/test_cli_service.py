@@ -225,6 +225,16 @@ def test_a_job_that_would_not_compile_is_told_with_its_own_line_and_nobody_is_as
     assert "(line 4)" in end.err and not desk.told(), end
 
 
+@pytest.mark.parametrize("words, advice", [
+    (["submit", "--continue", "small"], "change the job as it says, or submit it as a new one, without --continue"),
+    (["resume", "found"], "do as it says, then give the same command again"),  # its text names a command
+    (["resume", "ended"], "`weft status` and `weft why` say what it does now"),
+])  # fmt: skip
+def test_the_advice_after_a_refusal_is_about_that_refusal(desk, job, words, advice):
+    end = desk.start().weft(*words[:1], *([job] if words[0] == "submit" else []), *words[1:])
+    assert end.code == 4 and end.err.splitlines()[-1] == f"  to do: {advice}", end
+
+
 def test_two_submits_that_are_answered_are_two_requests(desk, job):
     desk.start()
     ids = [desk.json("submit", job)["request"] for _ in range(2)]

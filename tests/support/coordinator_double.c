@@ -147,6 +147,10 @@ static void on_submit(const struct rpc_event *ev)
         _exit(1);
     if (script.plans)
         return;
+    if (q->continues[0]) {
+        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, "it has come to step 20 already");
+        return;
+    }
     if (strstr(q->resolved, "name: refused")) {
         rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job needs more than there is");
         return;
@@ -168,6 +172,10 @@ static void on_act(const struct rpc_event *ev)
     char what[32];
     snprintf(what, sizeof what, "act %d %s", (int)q->verb, q->why);
     note(what, q->target);
+    if (strcmp(q->target, "found") == 0) {
+        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, "first `weft adopt` it");
+        return;
+    }
     if (strcmp(q->target, "ended") == 0) {
         rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, words);
         return;
