@@ -70,7 +70,7 @@ void tidy_take(struct coord *c, const struct host *host, const Weft__V1__Storage
     struct job_record *j = job_find(c, d->job);
     bool asked = j && host->conn && j->tidy_conn == host->conn && d->epoch == j->epoch &&
                  strcmp(d->attempt, j->attempt_id) == 0;
-    if (!asked || !d->ok) // what failed is asked again
+    if (!asked || (!d->ok && !d->config)) // what failed is asked again, if that can help
         return;
     j->tidy_conn = 0;
     j->untidy = TIDY;

@@ -608,10 +608,27 @@ static void test_a_folder_is_swept_once_somebody_is_there(void **state)
     assert_int_equal(w->tidied, 1);
 }
 
+static void test_a_folder_that_no_job_may_have_is_not_swept_again_and_again(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, CALM);
+    w->storage_fails = "path 'link' leaves the root";
+    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, job));
+    world_pass(w, 1000);
+    assert_state(w, job, CANCELLED);
+    assert_int_equal(world_job(w, job)->untidy, 1);
+    world_pass(w, 61000); // it may work later
+    assert_int_equal(world_job(w, job)->untidy, 1);
+    w->storage_config = true; // no other try can help
+    world_pass(w, 61000);
+    assert_int_equal(world_job(w, job)->untidy, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
+        STORY(test_a_folder_that_no_job_may_have_is_not_swept_again_and_again),
         STORY(test_kills_from_outside_cost_the_job_nothing_however_many),
         STORY(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
         STORY(test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters),
