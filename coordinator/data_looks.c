@@ -16,7 +16,8 @@
 #include "coordinator/streams.h"
 
 enum { LOOKS_MAX = 64, NAMED_MAX = 8, WHY_MAX = 300 };
-enum { UNKNOWN = 1u << DATA_PATHS };
+enum { PATHS_MAX = DATA_PATHS + 1 }; // the data, then checkpoint.dir
+enum { UNKNOWN = 1u << PATHS_MAX };
 
 struct asked_host {
     uint64_t conn;
@@ -32,9 +33,9 @@ struct look {
     int64_t due_ns;
     struct planned job;
     int64_t ranks;
-    struct data_path paths[DATA_PATHS];
-    const char *why[DATA_PATHS]; // of the first that lacks it; null: nobody does
-    int npaths;
+    struct data_path paths[PATHS_MAX];
+    const char *why[PATHS_MAX];  // of the first that lacks it; null: nobody does
+    int ndata;                   // of these are data, and paths[ndata] is the last
     bool literal;                // none of them is a pattern: only files of tokens may be many
     struct asked_host *hosts;    // [nhosts]
     struct asked_host **by_conn; // the same by their streams' numbers
@@ -77,10 +78,11 @@ static void ask_host(struct rpc *rpc, const struct look *k, uint64_t conn)
     s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     s.job = id;
     s.epoch = k->question;
-    for (int i = 0; i < k->npaths; i++)
+    for (int i = 0; i < k->ndata; i++)
         paths[i] = frame_text(k->paths[i].path);
     s.paths = paths;
-    s.n_paths = (size_t)k->npaths;
+    s.n_paths = (size_t)k->ndata;
+    s.dir = frame_text(k->paths[k->ndata].path);
     s.literal = k->literal;
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
@@ -94,8 +96,9 @@ static int compare_conns(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// The job's paths, and the workers that could take it.
-static bool find_question(struct look *k, const struct coord *c)
+// The job's paths, and the workers that could take it. `notice`, of so many bytes, is set where there
+// are none.
+static bool find_question(struct look *k, const struct coord *c, char *notice, size_t size)
 {
     struct job job;
     struct job_errors errs = {0};
@@ -108,7 +111,8 @@ static bool find_question(struct look *k, const struct coord *c)
     bool leaves_roots = no.len > 0; // which the decider tells too
     buf_clear(&no);
     k->ranks = job.resources.devices;
-    k->npaths = job_data_paths(&job, k->paths);
+    k->ndata = job_data_paths(&job, k->paths);
+    k->paths[k->ndata] = (struct data_path){"checkpoint.dir", job.checkpoint.dir};
     k->literal = job.data.format != JOB_DATA_TOKENS;
     k->nhosts = k->waiting = coord_streams(c, job.resources.kind, &k->arena, &streams);
     k->hosts = arena_array(&k->arena, struct asked_host, k->nhosts + 1);
@@ -122,7 +126,11 @@ static bool find_question(struct look *k, const struct coord *c)
         k->by_conn[i] = &k->hosts[i];
     }
     qsort(k->by_conn, (size_t)k->nhosts, sizeof *k->by_conn, compare_conns);
-    return k->npaths && k->nhosts && !leaves_roots;
+    if (!k->nhosts && !leaves_roots)
+        snprintf(notice, size,
+                 "no worker was asked whether its data is there: none with a %s device is attached",
+                 job_device_kind(job.resources.kind));
+    return k->ndata && k->nhosts && !leaves_roots;
 }
 
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
@@ -142,7 +150,7 @@ bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord 
     k->job = about->job;
     k->question = ++l->last_question;
     k->due_ns = now_ns + LOOK_S * CLOCK_S;
-    if (!find_question(k, c)) {
+    if (!find_question(k, c, about->notice, sizeof about->notice)) {
         free_look(l, k);
         return false;
     }
@@ -178,7 +186,7 @@ static void note_missing(struct look *k, struct asked_host *host, const Weft__V1
     host->lacks = 0;
     for (size_t i = 0; i < d->n_missing; i++) {
         int path = d->missing[i];
-        if (path < 0 || path >= k->npaths)
+        if (path < 0 || path > k->ndata)
             continue;
         bool has_reason = i < d->n_missing_why;
         if (!has_reason && !k->literal && pattern_is_one(k->paths[path].path)) {
@@ -261,8 +269,8 @@ static int print_hosts(const struct look *k, unsigned bits, struct buf *to)
 
 static void print_lack(const struct look *k, int path, struct buf *to)
 {
-    buf_printf(to, "%s%s: %.300s cannot be opened on ", to->len ? "; " : "", k->paths[path].key,
-               k->paths[path].path);
+    buf_printf(to, "%s%s: %.300s %s ", to->len ? "; " : "", k->paths[path].key, k->paths[path].path,
+               path < k->ndata ? "cannot be opened on" : "leaves the --checkpoint-root of");
     print_hosts(k, 1u << path, to);
     if (*k->why[path])
         buf_printf(to, " (%s)", k->why[path]);
@@ -272,7 +280,7 @@ static void print_lack(const struct look *k, int path, struct buf *to)
 static int print_lacks(const struct look *k, bool of_all, struct buf *to)
 {
     int n = 0;
-    for (int i = 0; i < k->npaths; i++) {
+    for (int i = 0; i <= k->ndata; i++) {
         int lacking = count_lacking(k, i);
         if (!lacking || (of_all && lacking < k->nhosts))
             continue;
@@ -285,7 +293,7 @@ static int print_lacks(const struct look *k, bool of_all, struct buf *to)
 // A relative path may have been meant to start at the job file.
 static const char *hint_where(const struct look *k)
 {
-    for (int i = 0; i < k->npaths; i++)
+    for (int i = 0; i < k->ndata; i++)
         if (k->why[i] && k->paths[i].path[0] != '/')
             return " (relative paths of submitted jobs start at the workers' --data-root)";
     return "";
@@ -321,7 +329,11 @@ static void draw_conclusion(const struct look *k, struct checked_job *out)
     struct buf lacks = {0}, unknown = {0};
     char why[200];
     if (print_lacks(k, true, &lacks)) { // what is missing here and there does not matter then
-        refuse_job(k, "no worker here that could take the job has this data", &lacks, out);
+        bool dir = count_lacking(k, k->ndata) == k->nhosts;
+        refuse_job(k,
+                   dir ? "no worker here that could take the job may keep its checkpoints there"
+                       : "no worker here that could take the job has this data",
+                   &lacks, out);
     } else if (print_lacks(k, false, &lacks)) {
         if (has_too_few_devices(k, why, sizeof why))
             refuse_job(k, why, &lacks, out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the data of a submitted job is there. Only workers see it, so before the decider gets a
-// planned job those that could take it are asked (STORAGE_LOOK), for LOOK_S at most:
+// Whether the data of a submitted job is there, and its checkpoints may be where it wants them. Only
+// workers see that, so before the decider gets a planned job those that could take it are asked
+// (STORAGE_LOOK), for LOOK_S at most:
 //
 //   begin ──► asked ──► all have answered, or the time is over ──► next
 //                └── cancel: its clients have gone
@@ -32,8 +33,8 @@ struct checked_job { // a job about which nothing more will be heard
 // be answering.
 void data_looks_init(struct data_looks *l);
 void data_looks_clear(struct data_looks *l);
-// Asks about a job that would run; it is taken. False: there is nothing or nobody to ask, or, as its
-// notice then says, too much is being asked.
+// Asks about a job that would run; it is taken. False: there is nothing to ask or, as its notice then
+// says, nobody, or too much is being asked.
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
                       struct checked_job *about, int64_t now_ns);
 void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d);

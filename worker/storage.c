@@ -341,6 +341,22 @@ static bool would_fail_again(int rc, bool forbidden)
     return rc == ERR_NOTFOUND || rc == ERR_INVALID || forbidden;
 }
 
+// Whether an attempt could not make its folder there for good. What does not exist yet it makes.
+static bool leaves_root(struct act *t, const char *dir, struct err *e)
+{
+    int fd, rc = root_open(t->s->root, dir, O_PATH | O_DIRECTORY, 0, &fd, e);
+    if (!rc)
+        close(fd);
+    return rc == ERR_INVALID;
+}
+
+static void add_missing(struct act *t, int path, const struct err *why)
+{
+    Weft__V1__StorageDone *d = &t->answer;
+    d->missing[d->n_missing++] = path;
+    d->missing_why[d->n_missing_why++] = arena_strdup(&t->arena, why->text);
+}
+
 static int look_for_data(struct act *t, struct store *s, struct err *e)
 {
     Weft__V1__StorageDone *d = &t->answer;
@@ -351,11 +367,11 @@ static int look_for_data(struct act *t, struct store *s, struct err *e)
     for (int i = 0; i < n; i++) {
         bool forbidden;
         int rc = open_data(t, t->ask->paths[i], &forbidden, e);
-        if (!rc || !would_fail_again(rc, forbidden))
-            continue;
-        d->missing[d->n_missing++] = i;
-        d->missing_why[d->n_missing_why++] = arena_strdup(&t->arena, e->text);
+        if (rc && would_fail_again(rc, forbidden))
+            add_missing(t, i, e);
     }
+    if (*t->ask->dir && leaves_root(t, t->ask->dir, e))
+        add_missing(t, n, e);
     return 0;
 }
 

@@ -80,6 +80,17 @@ def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_whic
         assert str(one.data) in told, told
 
 
+def test_a_checkpoint_folder_behind_a_link_out_of_the_root_is_refused(one, toy):
+    (one.ckpt / "link").symlink_to("/tmp")
+    path = one.place / "out.yaml"
+    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2), "checkpoint": {"dir": "link/x"}}))
+    refused = one.weft("submit", str(path))
+    assert refused.code == 2 and "checkpoint.dir: link/x leaves the --checkpoint-root of w0" in refused.err, refused
+    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2), "checkpoint": {"dir": "new/x"}}))
+    assert one.weft("submit", str(path)).code == 0
+    one.succeed("test")
+
+
 @pytest.fixture
 def bare(place):
     """As `one`, and the data root of a second worker, which has not started, is empty."""

@@ -357,6 +357,25 @@ static void a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing(vo
     assert_false(there(r, "../../gone"));
 }
 
+static void a_look_says_whether_the_checkpoints_would_leave_the_root(void **state)
+{
+    struct rig *r = *state;
+    char at[200];
+    snprintf(at, sizeof at, "%s/link", r->root);
+    assert_int_equal(symlink("/tmp", at), 0);
+    r->ask.dir = frame_text("link/x");
+    misses(r, r->a, 0, NULL, "0 ");
+    char none[] = "none", *paths[] = {none};
+    Weft__V1__StorageDone *m = look(r, r->a, 1, paths);
+    assert_int_equal(m->n_missing, 2);
+    assert_int_equal(m->missing[1], 1);
+    assert_non_null(strstr(m->missing_why[1], "leaves the root"));
+    let_go(m);
+    r->ask.dir = frame_text("new/folder"); // which an attempt makes
+    misses(r, r->a, 0, NULL, "");
+    assert_int_equal(unlink(at), 0);
+}
+
 // Ranks are started in the worker's folder, and open relative paths there.
 static void without_a_data_root_relative_data_starts_where_the_worker_does(void **state)
 {
@@ -482,6 +501,7 @@ int main(void)
         STORY(a_folder_outside_of_the_root_is_refused),
         STORY(without_a_root_a_folder_starts_at_the_jobs_own),
         STORY(a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing),
+        STORY(a_look_says_whether_the_checkpoints_would_leave_the_root),
         STORY(without_a_data_root_relative_data_starts_where_the_worker_does),
         STORY(a_look_at_a_pattern_asks_for_files_that_match),
         STORY(data_that_may_not_be_read_is_as_good_as_none),

@@ -138,17 +138,19 @@ static void ask_tokens(struct desk *d, const char *tokens)
     assert_true(begin_job(d, &about));
 }
 
-// The host lacks these of the files, as bits, and says why or, as older workers, does not.
+enum { DIR = 1 << 2 }; // of a job with two files
+// The host lacks these of the files, and may not have the checkpoints (DIR), as bits, and says why or,
+// as older workers, does not.
 static void answer_to(struct desk *d, uint64_t question, int host, unsigned lacks, bool why_too)
 {
     NEW(StorageDone, storage_done, m);
-    int32_t missing[2];
-    char *why[2];
+    int32_t missing[3];
+    char *why[3];
     m.ok = true;
     m.epoch = question;
     m.missing = missing;
     m.missing_why = why;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         if (!(lacks >> i & 1))
             continue;
         why[m.n_missing] = frame_text(host ? "other words" : "the first\nand more");
@@ -293,6 +295,33 @@ static void a_job_that_nobody_was_asked_about_is_told_so(void **state)
     ask(d, 1, "x");
 }
 
+static void a_job_that_nobody_is_there_to_be_asked_about_is_told_so(void **state)
+{
+    struct desk *d = *state;
+    struct checked_job about;
+    assert_false(begin(d, 1, "x", &about));
+    assert_string_equal(about.notice, "no worker was asked whether its data is there: none with a "
+                                      "cpu device is attached");
+    weft__v1__submit_request__free_unpacked(about.job.submit, NULL);
+}
+
+static void a_job_whose_checkpoints_would_leave_every_root_is_refused(void **state)
+{
+    struct desk *d = *state;
+    attach_hosts(d, 2, 1);
+    ask(d, 1, "/data/x");
+    answer_alike(d, 0, 2, DIR);
+    concluded(d, NOW_S,
+              "no worker here that could take the job may keep its checkpoints there: "
+              "checkpoint.dir: ckpt leaves the --checkpoint-root of w0, w1 (the first)",
+              "");
+    ask(d, 1, "/data/x");
+    answer(d, 0, DIR);
+    answer(d, 1, 0);
+    concluded_of(d, NOW_S, "",
+                 "checkpoint.dir: ckpt leaves the --checkpoint-root of w0 (the first)", 1 << 0);
+}
+
 static void an_answer_to_a_former_coordinator_is_not_heard(void **state)
 {
     struct desk *d = *state;
@@ -344,6 +373,8 @@ int main(void)
         STORY(an_older_worker_may_have_files_that_match_a_pattern),
         STORY(an_answer_to_a_former_coordinator_is_not_heard),
         STORY(a_job_that_nobody_was_asked_about_is_told_so),
+        STORY(a_job_that_nobody_is_there_to_be_asked_about_is_told_so),
+        STORY(a_job_whose_checkpoints_would_leave_every_root_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
