@@ -125,7 +125,10 @@ static int take_lines(struct logs_query *g, int64_t quiet_ns, enum rpc_code *cod
             restart_reading(g, true);
             return -1;
         case LINK_FAILED:
-            return CLIENT_REFUSED;
+            if (!g->held || !g->following || *code != RPC_FAILED_PRECONDITION)
+                return CLIENT_REFUSED;
+            g->whole = true; // it was held before any host had logs of it, or they are away
+            return -1;
         }
     return -1;
 }

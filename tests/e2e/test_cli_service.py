@@ -375,8 +375,9 @@ def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
     assert end.code == 0 and "[1] line 1\n" in end.out, end
 
 
-def test_followed_logs_go_on_while_the_job_is_held(desk):
-    p = desk.start("HELD").popen("logs", "small", "-f")
+@pytest.mark.parametrize("words", [["HELD"], ["HELD", "bare"]])  # bare: it was held before it ran anywhere
+def test_followed_logs_go_on_while_the_job_is_held(desk, words):
+    p = desk.start(*words).popen("logs", "small", "-f")
     assert "small is held: what it writes follows here once it is resumed" in p.stderr.readline()
     time.sleep(0.5)
     assert p.poll() is None

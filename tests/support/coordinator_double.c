@@ -17,6 +17,7 @@
 //   pours    sends followers of logs a line every 10 ms, also after the job's end; a watcher of more
 //            than states gets 4,000 steps before that end
 //   waits    tells a watcher of a QUEUED job, and a moment later of its end
+//   bare     has no host with the job's logs
 //   evals    sends watchers an evaluation with each update
 //   wordy    says 900 letters of each job, also where it refuses
 //   hostile  puts a second line, and what steers a terminal, into every text
@@ -51,7 +52,7 @@ enum {
 };
 static struct script {
     bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
-    bool evals, waits;
+    bool evals, waits, bare;
     uint64_t waiting; // `waits`: the call; 0: none
     bool states;      // alone are watched
     int ncut, npoured;
@@ -402,6 +403,11 @@ static void on_logs(const struct rpc_event *ev)
         rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job has 2 ranks");
         return;
     }
+    if (script.bare && !q->follow) {
+        rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION,
+                   "no host that has its logs is here");
+        return;
+    }
     // As hosts answer: an attempt after the other, the newest first, and ranks in any order.
     static const struct {
         int rank, epoch, second;
@@ -500,6 +506,8 @@ static void take_word(const char *word)
         script.pours = true;
     else if (strcmp(word, "waits") == 0)
         script.waits = true;
+    else if (strcmp(word, "bare") == 0)
+        script.bare = true;
     else if (strcmp(word, "evals") == 0)
         script.evals = true;
     else if (strcmp(word, "wordy") == 0)
