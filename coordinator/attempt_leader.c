@@ -83,14 +83,23 @@ static enum fault_kind classify_exit(int code)
     return code == RANK_EXIT_DATA ? FAULT_DATA : FAULT_CONFIG;
 }
 
+// The rank whose host is to blame where a host is: the culprit itself, or the one of another host that
+// it did not find at its address.
+static int find_rank_to_blame(const struct attempt *at, const struct culprit *x)
+{
+    bool across = x->unreached >= 0 && at->ranks[x->unreached].host != at->ranks[x->rank].host;
+    return across ? x->unreached : x->rank;
+}
+
 // Counts the failure against the host instead of the job, and says so in its text.
 static void blame_host(struct attempt *at, struct host *host, const struct culprit *x,
                        struct fault *f)
 {
     long long s = host_trouble(at->job->coord, host) / CLOCK_S;
     size_t n = strlen(f->text);
-    const char *what =
-        x->kind == CULPRIT_DIED ? "a signal from outside of the job" : "the host's own trouble";
+    const char *what = x->kind == CULPRIT_DIED      ? "a signal from outside of the job"
+                       : x->kind == CULPRIT_GAVE_UP ? "a host's address that does not lead to it"
+                                                    : "the host's own trouble";
     snprintf(f->text + n, sizeof f->text - n,
              ". This is %s: it counts against host %s, which is avoided for %lld s, not against "
              "the job",
@@ -153,9 +162,12 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
         f.kind = classify_exit(x->code);
     if (x->kind == CULPRIT_DIED && rank_signal_is_of_host(x->signal))
         f.kind = FAULT_HOST;
+    int blamed = find_rank_to_blame(at, x);
+    if (x->kind == CULPRIT_GAVE_UP && blamed != x->rank)
+        f.kind = FAULT_HOST;
     snprintf(f.text, sizeof f.text, "%s", x->text);
-    if (f.kind == FAULT_HOST && x->rank >= 0 && !at->fault)
-        blame_host(at, at->hosts[at->ranks[x->rank].host].host, x, &f);
+    if (f.kind == FAULT_HOST && blamed >= 0 && !at->fault)
+        blame_host(at, at->hosts[at->ranks[blamed].host].host, x, &f);
     if (x->kind == CULPRIT_EXITED && x->code == RANK_EXIT_ABSENT && !at->fault)
         blame_host_for_data(at, &at->hosts[at->ranks[x->rank].host], &f);
     attempt_fault(at, &f);

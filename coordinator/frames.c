@@ -102,6 +102,7 @@ static void on_rank_end(struct speaker *t, const Weft__V1__RankEnd *e)
                                            .rank = e->rank,
                                            .code = e->code,
                                            .signal = e->signal,
+                                           .unreached = e->unreached,
                                            .step = e->step,
                                            .text = e->why,
                                            .log = e->log});

@@ -79,7 +79,7 @@ static struct culprit *name_culprit(struct leader *l, enum culprit_kind kind, in
         return NULL;
     l->named = true;
     struct culprit *x = arena_new(out->arena, struct culprit);
-    *x = (struct culprit){.kind = kind, .rank = rank};
+    *x = (struct culprit){.kind = kind, .rank = rank, .unreached = -1};
     leader_act(out, LEADER_CULPRIT)->culprit = x;
     return x;
 }
@@ -152,7 +152,10 @@ static void name_messenger(struct leader *l, struct leader_out *out)
 {
     char how[500];
     snprintf(how, sizeof how, "gave up: %s", l->ranks[l->messenger].why);
-    (void)name_rank(l, CULPRIT_GAVE_UP, l->messenger, how, out);
+    struct culprit *x = name_rank(l, CULPRIT_GAVE_UP, l->messenger, how, out);
+    int one_more = l->ranks[l->messenger].unreached;
+    if (x && one_more > 0 && one_more <= l->c.ranks && !l->ranks[one_more - 1].ended)
+        x->unreached = one_more - 1;
 }
 
 static void name_nobody_left(struct leader *l, struct leader_out *out)
@@ -193,6 +196,7 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
         return;
     mark_ended(l, ev->rank);
     snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
+    k->unreached = ev->unreached;
     take_last_step(l, &k->view, ev->step);
     if (is_own_cause(ev))
         name_ended(l, ev, out);

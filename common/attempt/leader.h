@@ -30,7 +30,8 @@
 //
 // Blame. A rank that ends with a code of its own, by a signal or without a word is the culprit at
 // once. One that ends because somebody else did (69) is a messenger: the leader waits a moment for
-// the cause. Only if none comes, or no rank is left, it names the messenger.
+// the cause. Only if none comes, or no rank is left, it names the messenger, and with it the rank that
+// the messenger did not reach at its address, if that one lives.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -93,7 +94,8 @@ struct leader_event {
     const struct page_view *page;
     bool suspect, deaf;
     int code, signal;
-    int64_t step; // ENDED: where it was; −1 or 0: not known
+    int unreached; // ENDED: 1 + the rank that it did not find at the address that one published
+    int64_t step;  // ENDED: where it was; −1 or 0: not known
     const char *text, *log;
     int64_t epoch;
     const struct store_entry *scan; // in any order
@@ -119,6 +121,7 @@ struct leader_rank {
     bool seen;  // its page is known
     bool exact; // the page was read, not told: nothing is newer
     bool ended;
+    int unreached; // of the event ENDED
     char why[400];
     struct page_view view;
 };

@@ -41,6 +41,7 @@ struct culprit {
     enum culprit_kind kind;
     int rank; // −1: no single one
     int code, signal;
+    int unreached;   // of GAVE_UP: the rank, alive, that it did not find at its address; −1: none
     const char *log; // its last lines, or null
     char text[1200]; // "rank 2 on host b (running, step 17, …) hangs: no progress for 3.0 s"
 };

@@ -242,6 +242,7 @@ static void fill_end(const struct world_attempt *at, int rank, Weft__V1__RankEnd
     e->rank = rank;
     e->code = at->ranks[rank].code;
     e->signal = at->ranks[rank].signal;
+    e->unreached = at->ranks[rank].unreached;
     e->step = at->ranks[rank].step;
 }
 

@@ -19,6 +19,7 @@ struct world_rank {
     int device;
     bool ended; // told or to be told with `end`
     int code, signal;
+    int unreached; // 1 + the rank that it did not find at its address; 0: none
     int64_t step;
 };
 struct world_attempt { // on one host

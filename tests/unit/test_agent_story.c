@@ -232,10 +232,12 @@ static void ends_are_repeated_until_they_were_heard(void **state)
     FRAME_BODY(why, Exit, exit);
     why.code = RANK_EXIT_DATA;
     why.why = text("a bad file");
+    why.unreached = 7;
     FRAME(f, EXIT, exit, &why);
     say(r, 0, &f);
     ended(r, 0, RANK_EXIT_DATA, 0);
     assert_string_equal(said(r, UP(RANK_END))->rank_end->why, "a bad file");
+    assert_int_equal(said(r, UP(RANK_END))->rank_end->unreached, 7);
     assert_non_null(said(r, UP(REAPED)));
     for (int i = 0; i < 3; i++) {
         tick(r, BEAT);

@@ -338,6 +338,47 @@ static void for_want_of_a_cause_the_first_messenger_is_named(void **state)
     assert_named(s, CULPRIT_GAVE_UP, 1, "gave up: no answer from rank 2");
 }
 
+static void ends_without_reaching(struct story *s, int rank, int one_more)
+{
+    happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
+                                     .rank = rank,
+                                     .code = RANK_EXIT_LOST,
+                                     .unreached = one_more,
+                                     .text = "cannot reach it"});
+}
+
+static void with_a_messenger_comes_the_rank_that_it_did_not_find_at_its_address(void **state)
+{
+    struct story *s = *state;
+    ends_without_reaching(s, 2, 1 + 0);
+    pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
+    assert_named(s, CULPRIT_GAVE_UP, 2, "gave up: cannot reach it");
+    assert_int_equal(s->culprit->unreached, 0);
+}
+
+static void a_rank_that_has_ended_too_is_not_the_one_that_was_not_found(void **state)
+{
+    struct story *s = *state;
+    ends_without_reaching(s, 2, 1 + 1);
+    ends(s, 1, RANK_EXIT_LOST, 0, "lost rank 2");
+    pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
+    assert_named(s, CULPRIT_GAVE_UP, 2, "gave up: cannot reach it");
+    assert_int_equal(s->culprit->unreached, -1);
+}
+
+static void a_rank_that_does_not_exist_is_not_the_one_that_was_not_found(void **state)
+{
+    static const int lies[] = {-1, INT32_MIN, INT32_MAX, RANKS + 1};
+    for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
+        struct story *s = *state;
+        ends_without_reaching(s, 2, lies[i]);
+        pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
+        assert_int_equal(s->culprit->unreached, -1);
+        end_usual(state);
+        begin_usual(state);
+    }
+}
+
 // Stopped for less than what it takes for a pause, it has not read yet that rank 1 died.
 static void a_messenger_is_not_named_while_its_leader_was_stopped(void **state)
 {
@@ -591,6 +632,9 @@ int main(void)
         STORY(a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting),
         STORY(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
         STORY(for_want_of_a_cause_the_first_messenger_is_named),
+        STORY(with_a_messenger_comes_the_rank_that_it_did_not_find_at_its_address),
+        STORY(a_rank_that_has_ended_too_is_not_the_one_that_was_not_found),
+        STORY(a_rank_that_does_not_exist_is_not_the_one_that_was_not_found),
         STORY(a_messenger_is_not_named_while_its_leader_was_stopped),
         STORY(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
         STORY(when_no_rank_is_left_no_cause_is_waited_for),

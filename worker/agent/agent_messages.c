@@ -88,6 +88,7 @@ static Weft__V1__RankEnd *make_end(const struct local_attempt *at, const struct 
     m->rank = r->rank;
     m->code = r->end.code;
     m->signal = r->end.signal;
+    m->unreached = r->end.unreached;
     m->why = dup_text(out, r->end.why);
     m->log = dup_text(out, r->end.log);
     m->step = r->end.step;

@@ -85,6 +85,7 @@ static void note_end(struct agent *g, struct local_attempt *at, struct attempt_r
     r->ended = true;
     r->end = (struct rank_end){.code = how->signal ? 128 + how->signal : how->code,
                                .signal = how->signal,
+                               .unreached = r->unreached,
                                .step = r->seen ? r->view.step : -1,
                                .why = copy_text(how->why),
                                .log = copy_text(how->log),
@@ -374,6 +375,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
     case BODY(EXIT):
         free(s.rank->why);
         s.rank->why = copy_text(f->exit->why);
+        s.rank->unreached = f->exit->unreached;
         break;
     default: // the daemon has handled Hello already; Progress says less than the page
         break;

@@ -40,7 +40,8 @@ struct attempt_frame { // a question, a put or an answer
 
 struct rank_end { // texts are the heap's
     int code, signal;
-    int64_t step; // −1: not known
+    int unreached; // as its Exit frame said
+    int64_t step;  // −1: not known
     char *why, *log, *where;
 };
 
@@ -51,6 +52,7 @@ struct attempt_rank {
     bool seen, view_changed;   // `view` holds something; something that was not sent
     struct page_view view;     // its progress page
     char *why;                 // what its Exit frame said, or null
+    int unreached;             // and this
     Weft__Rank__Frame *report; // the newest StepReport that did not go up yet, or null
     bool asked_to_stop, killed;
     bool ended, end_settled; // its consequences were drawn

@@ -297,6 +297,15 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     return 0;
 }
 
+static int call_rank(struct greet *g, int rank, struct err *e)
+{
+    int rc = greet_rank(g, rank, e);
+    bool elsewhere = !g->w->peers[rank].local && (rc == ERR_PEER || rc == ERR_TIMEOUT);
+    if (elsewhere && g->o->unreached && !is_over(g))
+        g->o->unreached(g->o->ctx, rank);
+    return rc;
+}
+
 // ---- answering ----
 static void dismiss_guest(struct greet *g, struct guest *t)
 {
@@ -475,7 +484,7 @@ int greet_all(struct world *w, const struct world_options *o, struct err *e)
     if (!rc)
         rc = find_peers(g, e);
     for (int i = 0; i < w->rank && !rc; i++)
-        rc = greet_rank(g, i, e);
+        rc = call_rank(g, i, e);
     if (!rc)
         rc = answer_all(g, e);
     if (!rc)

@@ -184,7 +184,7 @@ static void look_at_process(struct solo_leader *l, int rank, int64_t now)
 static void assign_ranks(struct solo_leader *l)
 {
     struct err e = {0};
-    struct culprit x = {.kind = CULPRIT_EXITED, .rank = 0};
+    struct culprit x = {.kind = CULPRIT_EXITED, .rank = 0, .unreached = -1};
     if (!l->c.on_met(l->c.met_ctx, l->cores, &e)) {
         solo_conns_assign(l->conns);
         return;

@@ -47,6 +47,7 @@ struct link {
     int64_t ticked_ns; // when the last round of the loop began
     bool agent;        // an agent leads, not rank 0
     bool reported;     // a step was reported; only the training thread uses this
+    int unreached;     // 1 + the rank that was not found at its address, 0: none; as `reported`
     bool closing;
     int64_t close_ns; // when closing gives up
     bool shut;        // this side sends nothing more
@@ -466,6 +467,7 @@ void link_close(struct link *l, int code, const char *why)
     FRAME_BODY(body, Exit, exit);
     body.code = code;
     body.why = text;
+    body.unreached = l->unreached;
     FRAME(f, EXIT, exit, &body);
     pthread_mutex_lock(&l->mutex);
     (void)frame_queue(&l->conn, &f, NULL);
@@ -602,15 +604,9 @@ int link_kv_await(struct link *l, const char *key, char *value, size_t size,
     return 0;
 }
 
-int link_world_put(void *ctx, const char *key, const char *value, struct err *e)
+void link_unreached(struct link *l, int rank)
 {
-    return link_kv_put(ctx, key, value, e);
-}
-
-int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
-                   struct err *e)
-{
-    return link_kv_get(ctx, key, value, size, deadline_ns, e);
+    l->unreached = rank + 1;
 }
 
 // The leader answers at a barrier's deadline, with the ranks that are missing. So this side waits

@@ -64,10 +64,8 @@ int link_kv_get(struct link *l, const char *key, char *value, size_t size, int64
 // none) shows that this rank lives, so that it is not taken for the one that hangs.
 int link_kv_await(struct link *l, const char *key, char *value, size_t size,
                   struct progress_page *page, struct err *e);
-// link_kv_put and link_kv_get in the shape of world_options.put and .get; ctx is the link.
-int link_world_put(void *ctx, const char *key, const char *value, struct err *e);
-int link_world_get(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
-                   struct err *e);
+// Exit will say that this rank was not found at the address that it published.
+void link_unreached(struct link *l, int rank);
 // Waits for all ranks of the attempt; (name, seq) is one barrier. ERR_TIMEOUT names the missing
 // ranks.
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e);

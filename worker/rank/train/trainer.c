@@ -142,6 +142,23 @@ static void on_lost(void *ctx, const char *why)
         end_process_later(why);
 }
 
+// What the world asks of the link.
+static int put_key(void *link, const char *key, const char *value, struct err *e)
+{
+    return link_kv_put(link, key, value, e);
+}
+
+static int get_key(void *link, const char *key, char *value, size_t size, int64_t deadline_ns,
+                   struct err *e)
+{
+    return link_kv_get(link, key, value, size, deadline_ns, e);
+}
+
+static void note_unreached(void *link, int rank)
+{
+    link_unreached(link, rank);
+}
+
 // Whether to give up connecting to the peers. Once a stop was requested some of them may have ended
 // already, and would be waited for in vain.
 static bool is_over(void *link)
@@ -166,9 +183,10 @@ static int open_world(struct trainer *t, struct err *e)
                               .progress = a->page,
                               .threads = t->runs_alone ? 1 : threads_of(t->job),
                               .socket_dir = a->socket_dir,
-                              .put = link_world_put,
-                              .get = link_world_get,
+                              .put = put_key,
+                              .get = get_key,
                               .lost = is_over,
+                              .unreached = note_unreached,
                               .ctx = t->link};
     memcpy(o.key, a->key, sizeof o.key);
     int rc = world_open(&o, &t->exec_options.world, e);
