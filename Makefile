@@ -80,7 +80,7 @@ RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms pace)
-RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo status rank_output spawn)
+RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo status rank_output spawn saved_step)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print progress log_order request resolved_job data_files run_record own_daemons programs

@@ -4,6 +4,7 @@ down about it all (metrics, checkpoints, logs)."""
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -362,6 +363,58 @@ def test_a_torn_last_row_is_dropped_on_resume(place, noise):
     run.finish()
     steps = [r["step"] for r in run.metrics()]
     assert steps == sorted(set(steps)) and steps[-1] == solo.BUSY_STEPS and len(steps) == steps[-1] - 1
+
+
+# ---- checkpoints that somebody deleted -----------------------------------------------------------
+
+
+def test_a_finished_run_whose_result_is_gone_is_refused_and_not_trained_anew(place, toy):
+    run = solo.train(place, solo.job(toy, RANKS), "gone")
+    rows, store = run.metrics(), run.stores()[0]
+
+    def assert_refused():
+        end = run.run()
+        told = (f"test was finished, and its result is gone: {store} holds no checkpoint, and had one of step 30; "
+                "put the folder back, or use --new to start over")  # fmt: skip
+        assert end.code == 78 and told in end.err and told in run.log(0), end
+        assert run.metrics() == rows
+
+    store.rename(place / "elsewhere")
+    assert_refused()
+    assert not store.exists()  # so that it can be put back
+    (place / "elsewhere").rename(store)
+    assert "the job is finished: step 30" in run.finish().out
+    for made in run.checkpoints():
+        shutil.rmtree(made.path)
+    assert_refused()
+    assert "done after 30 steps" in run.finish("--new").out
+    assert run.finish().err == ""
+
+
+def test_a_run_that_trains_steps_again_for_want_of_a_checkpoint_says_so(place, toy):
+    run = solo.train(place, solo.job(toy, RANKS, checkpoint__every=10, checkpoint__async=False), "again")
+    run.forget(20)
+    told = "goes on from step 20: the folder has lost its good checkpoint of step 30\n"
+    assert told in run.finish().err and told in run.log(0)
+    shutil.rmtree(run.stores()[0])
+    run.carry_on_as(solo.job(toy, RANKS, train__steps=40))
+    told = "begins anew: the folder holds no checkpoint, and had one of step 30\n"
+    assert told in run.finish().err and told in run.log(0)
+    assert run.checkpoints()[-1].step == 40 and run.finish().err == ""
+
+
+def test_a_killed_run_whose_checkpoints_are_gone_says_that_it_begins_anew(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, RANKS, checkpoint__async=False), "killed")
+    parent = run.start_held(30)
+    noted = run.dir / "saved"
+    assert run.wait_until(lambda: noted.exists() and noted.read_text() == "step 28\n", parent), parent.wait()
+    for pid in run.pids().values():
+        solo.kill_pid(pid)
+    parent.wait()
+    for made in run.checkpoints():
+        shutil.rmtree(made.path)
+    end = run.finish()
+    assert "begins anew: the folder holds no checkpoint, and had one of step 28\n" in end.err, end
 
 
 # ---- the folder ----------------------------------------------------------------------------------

@@ -21,6 +21,7 @@
 #include "common/base/url.h"
 #include "common/explain/plan_report.h"
 #include "common/model/model.h"
+#include "worker/rank/lead/saved_step.h"
 #include "worker/rank/lead/solo.h"
 #include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/lead/spawn.h"
@@ -141,12 +142,15 @@ struct solo_rank { // what one rank's process holds, freed at its end
 
 static void on_row(void *ctx, const struct step_row *row)
 {
-    status_row(ctx, row);
+    struct solo_rank *p = ctx;
+    status_row(&p->status, row);
 }
 
 static void on_saved(void *ctx, int64_t step)
 {
-    status_saved(ctx, step);
+    struct solo_rank *p = ctx;
+    status_saved(&p->status, step);
+    saved_step_write(p->solo.dir, step);
 }
 
 static int on_met(void *ctx, const struct rank_cores *cores, struct err *e)
@@ -186,7 +190,7 @@ static int lead_solo(struct solo_rank *p, const struct solo_options *o, int *fd,
         .met_ctx = p,
         .on_row = on_row,
         .on_saved = on_saved,
-        .ctx = &p->status,
+        .ctx = p,
     };
     if ((rc = solo_leader_start(&c, &p->lead, fd, e)))
         return rc;

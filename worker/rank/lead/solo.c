@@ -24,6 +24,7 @@
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
+#include "worker/rank/lead/saved_step.h"
 
 enum { TEXT_MAX = 8192, RETRY_MS = 5, SILENT_S = 2, CONNECT_S = 5 };
 
@@ -116,7 +117,7 @@ static int open_dir(const struct solo_options *o, struct solo *s, struct err *e)
 // writes to them already, and each line names its job.
 static int move_aside(struct solo *s, struct err *e)
 {
-    static const char *const names[] = {"job.yaml", "state", "metrics.jsonl", "id"};
+    static const char *const names[] = {"job.yaml", "state", "saved", "metrics.jsonl", "id"};
     char old[PATH_MAX], from[PATH_MAX], to[PATH_MAX];
     int n = 1;
     for (;; n++) {
@@ -275,6 +276,7 @@ static int settle_id(const struct solo_options *o, struct solo *s, struct assign
         rc = refuse_job(s, buf_str(&changes), e);
     else if (!has_value(text, "hash", a->job_hash))
         s->changes = arena_strdup(&a->arena, buf_str(&changes));
+    s->had_step = saved_step_read(s->dir);
     buf_clear(&changes);
     return rc;
 }
@@ -378,6 +380,48 @@ static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e
     return 0;
 }
 
+static struct store_owner make_owner(const struct solo *s, const struct assignment *a)
+{
+    return (struct store_owner){a->cluster_id, a->job_id, s->job.name, a->job_text};
+}
+
+// A finished job whose checkpoints are gone is refused, for nobody has asked to train it anew. This is
+// done before the folder is made again, so that the one that was moved away can be put back.
+static int check_result(const struct solo *s, struct assignment *a, struct err *e)
+{
+    struct store_owner owner = make_owner(s, a);
+    const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
+    struct store store = {.fd = -1};
+    struct store_entry *all;
+    int n = 0;
+    if (s->had_step < s->job.train.steps)
+        return 0;
+    int rc = store_find_beneath(&store, NULL, dir, &owner, e);
+    rc = rc ? rc : store_scan(&store, &a->arena, &all, &n, e);
+    store_close(&store);
+    if (n > 0 || (rc && rc != ERR_NOTFOUND))
+        return rc;
+    return err_set(
+        e, ERR_NOTFOUND,
+        "%s was finished, and its result is gone: %s/%s-%.8s holds no checkpoint, and had "
+        "one of step %lld; put the folder back, or use --new to start over",
+        s->job.name, dir, s->job.name, a->job_id, (long long)s->had_step);
+}
+
+// Tells that steps are trained again because a checkpoint that was there is not.
+static void tell_lost(const struct solo *s, const struct assignment *a)
+{
+    if (a->restore_step >= s->had_step)
+        return;
+    if (a->restore)
+        log_warn("solo",
+                 "goes on from step %lld: the folder has lost its good checkpoint of step %lld",
+                 (long long)a->restore_step, (long long)s->had_step);
+    else
+        log_warn("solo", "begins anew: the folder holds no checkpoint, and had one of step %lld",
+                 (long long)s->had_step);
+}
+
 static int store_state(const struct solo *s, const struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX];
@@ -437,7 +481,7 @@ static int make_epoch(const struct solo_options *o, struct solo *s, struct assig
 
 static int open_store(struct solo *s, struct assignment *a, struct err *e)
 {
-    struct store_owner owner = {a->cluster_id, a->job_id, s->job.name, a->job_text};
+    struct store_owner owner = make_owner(s, a);
     const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
     int rc = store_make(&s->store, dir, &owner, e);
     if (!rc)
@@ -463,12 +507,18 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)))
         return rc;
     keep_threads(o, s, a);
-    if ((rc = settle_id(o, s, a, e)) || (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
+    if ((rc = settle_id(o, s, a, e)) || (rc = check_result(s, a, e)) ||
+        (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
         (rc = choose_checkpoint(s, a, e)) || (rc = settle_changes(s, a, e)))
         return rc;
+    tell_lost(s, a);
     s->finished = a->restore && a->restore_step >= s->job.train.steps;
-    if ((rc = store_state(s, a, e)) || s->finished)
+    if ((rc = store_state(s, a, e)))
         return rc;
+    if (a->restore_step != s->had_step)
+        saved_step_write(s->dir, a->restore_step);
+    if (s->finished)
+        return 0;
     store_sweep(&s->store, (int64_t)a->epoch, 0);
     return make_epoch(o, s, a, e);
 }

@@ -5,6 +5,7 @@
 //   DIR/id           job, cluster and run id, made once; the job's identity and its hash
 //   DIR/job.yaml     the resolved job, as the newest attempt runs it: its mesh may change
 //   DIR/state        the newest epoch and what it restores; durable before the address appears
+//   DIR/saved        the step of the newest checkpoint, see saved_step.h
 //   DIR/metrics.jsonl, DIR/logs/
 //   DIR/epoch-E/     key (0600), address (appears whole, last), sock, page-RRRR
 //
@@ -41,6 +42,7 @@ struct solo {
     struct store store;
     struct store_entry *scan; // good committed checkpoints; the attempt's arena
     int nscan;
+    int64_t had_step;    // of the newest checkpoint that DIR knew of before this attempt; 0: none
     const char *changes; // how the job differs from the one that DIR had; null: it does not
     bool finished;       // the last step's checkpoint is there: nothing to do
 };
