@@ -18,6 +18,7 @@
 #include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
+#include "common/base/url.h"
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
@@ -84,6 +85,8 @@ static int find_socket(struct coordinator_flags *f, struct err *e)
 static int fill_defaults(struct coordinator_flags *f, struct err *e)
 {
     int rc = f->c.state ? 0 : find_state(f, e);
+    if (f->c.state && url_refuse(f->c.state, e))
+        return err_wrap(e, "--state");
     return rc || f->c.nlisten ? rc : find_socket(f, e);
 }
 

@@ -179,6 +179,7 @@ def test_a_living_socket_is_not_taken_from_its_owner(start, place):
         (["--listen", "unix:relative.sock:1:2", "--http", "unix:/x"], ""),
         (["--listen", "nonsense"], "nonsense"),
         (["--tls", "/nowhere/at/all", "--listen", "127.0.0.1:0"], "/nowhere/at/all/ca.pem"),
+        (["--state", "gs://bucket/x"], "--state: gs://bucket/x is a URL"),
         (["--lease", "fast"], "--lease: 'fast' is not a time such as 90s"),
         (["--lease"], "--lease"),
         (["--parent-fd", "999"], "--parent-fd: no file is open with the number 999"),
