@@ -21,6 +21,7 @@
 #include "common/base/host_address.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
+#include "common/base/suggest.h"
 #include "common/rpc/coordinator_address.h"
 #include "worker/join_cluster.h"
 #include "worker/observe.h"
@@ -95,8 +96,12 @@ static int parse_flags(int argc, char **argv, struct worker_flags *f, struct err
         f->token = argv[rest + 1];
         rest = argc;
     }
-    if (!rc && rest < argc)
-        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);
+    if (!rc && rest < argc) {
+        static const char *const verbs[] = {"join"};
+        bool near = suggest(argv[rest], verbs, 1) != NULL;
+        rc = err_set(e, ERR_INVALID, "unexpected argument '%s'%s", argv[rest],
+                     near ? "; did you mean join?" : "");
+    }
     return rc;
 }
 

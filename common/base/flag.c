@@ -56,8 +56,9 @@ static int read_duration(const char *text, int64_t min_ns, int64_t *out_ns, stru
     } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}, {"h", 3600 * CLOCK_S}};
     char *end;
     double n = strtod(text, &end);
+    bool plain = strspn(text, "0123456789.") == (size_t)(end - text); // as in a job file
     for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == text || strcmp(end, units[i].unit) != 0 || !(n >= 0 && n <= 1e6))
+        if (end == text || !plain || strcmp(end, units[i].unit) != 0 || !(n >= 0 && n <= 1e6))
             continue;
         *out_ns = (int64_t)(n * (double)units[i].ns);
         if (*out_ns < min_ns)
