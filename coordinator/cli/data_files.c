@@ -63,14 +63,15 @@ static void look_at_set(struct faults *f, const struct job_data_files *files,
 {
     const char *named = files->tokens ? files->tokens : files->images;
     struct err e = {0};
-    if (!named || !look_for_files(f, files, keys) || !job_set_try(f->job, files, &e))
+    int rc = named && look_for_files(f, files, keys) ? job_set_try(f->job, files, &e) : 0;
+    if (!rc)
         return;
     const char *key = files->tokens ? keys[2] : keys[0];
     if (files->labels && strstr(e.text, job_path(f->job, f->a, files->labels)) == e.text) {
         named = files->labels;
         key = keys[1];
     }
-    add_fault(f, &(struct data_fault){key, named, arena_strdup(f->a, e.text), false});
+    add_fault(f, &(struct data_fault){key, named, arena_strdup(f->a, e.text), rc == ERR_ABSENT});
 }
 
 int data_faults_find(const struct job *job, struct arena *a, struct data_fault out[DATA_FAULTS_MAX])

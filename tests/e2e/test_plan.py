@@ -192,6 +192,9 @@ def test_a_plan_looks_at_an_evaluations_data_as_a_rank_does(job, tmp_path):
     (one,) = plan(job, "-s", "data.eval.tokens=few", code=2)["findings"]
     assert one["tensor"] == "data.eval.tokens" and "holds 2 samples, not one batch of 8" in one["message"], one
     assert plan(job, "-s", "data.eval.tokens=none")["absent"] == "none"
+    (tmp_path / "t-0").write_bytes(bytes(2 * 64 * 20))
+    (tmp_path / "t-1").symlink_to(tmp_path / "gone")  # of several, one is not here
+    assert plan(job, "-s", "data.eval.tokens=t-*")["absent"] == "t-*"
 
 
 def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
