@@ -67,49 +67,6 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
     }
 }
 
-// Ends a rank that has found nobody at the address of another one.
-static void give_up_on(struct world *w, const char *job, int rank, int other)
-{
-    int h = world_host_of(w, job, rank);
-    world_at(w, h, job)->ranks[rank].unreached = 1 + other;
-    world_die_saying(w, job, rank, RANK_EXIT_LOST, "cannot reach it");
-    world_pass(w, 2000); // nobody comes forward as the cause
-}
-
-static void
-test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so(void **state)
-{
-    struct world *w = *state;
-    for (int i = 0; i < 2; i++)
-        world_host(w, i, 1);
-    const char *job = world_submit(w, "tiny", 2, "restart: {budget: 0, hang_after: 2h}\n");
-    world_host(w, 2, 1);
-    int bad = world_host_of(w, job, 0);
-    give_up_on(w, job, 1, 0);
-    char told[100];
-    snprintf(told, sizeof told, "it counts against host host%d, which is avoided for", bad);
-    assert_non_null(strstr(world_told(w, job, "lost"), told));
-    assert_int_equal(world_job(w, job)->budget_used, 0);
-    assert_int_not_equal(world_host_of(w, job, 0), bad);
-    assert_int_not_equal(world_host_of(w, job, 1), bad);
-}
-
-// No other host can take its ranks, and still no count of failures ends it.
-static void test_hosts_that_never_find_each_other_do_not_fail_the_job(void **state)
-{
-    struct world *w = *state;
-    for (int i = 0; i < 2; i++)
-        world_host(w, i, 1);
-    const char *job = world_submit(w, "tiny", 2, "restart: {budget: 0, hang_after: 2h}\n");
-    for (int i = 0; i < 8; i++) {
-        give_up_on(w, job, 1, 0);
-        world_pass(w, 3600000);
-        assert_int_equal(world_job(w, job)->budget_used, 0);
-    }
-    assert_int_equal(world_job(w, job)->restarts, 8);
-    assert_state(w, job, RUNNING);
-}
-
 // Its sentence is cut, and one of the two texts inside a character.
 static void test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters(void **state)
 {
@@ -674,8 +631,6 @@ int main(void)
         STORY(test_a_folder_that_no_job_may_have_is_not_swept_again_and_again),
         STORY(test_kills_from_outside_cost_the_job_nothing_however_many),
         STORY(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
-        STORY(test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so),
-        STORY(test_hosts_that_never_find_each_other_do_not_fail_the_job),
         STORY(test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters),
         STORY(test_a_host_is_used_again_when_its_time_is_over),
         STORY(test_devices_are_not_given_away_before_the_ranks_are_reaped),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts that are lost, come back, have twins, are cordoned and drained.
+// Hosts that are lost, come back, have twins, are cordoned, drained, not found at their address.
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "tests/unit/coord_world.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void test_a_host_that_is_not_heard_for_a_lease_is_fenced(void **state)
@@ -288,6 +289,49 @@ static void test_a_worker_that_leaves_is_drained(void **state)
     assert_state(w, job, RUNNING);
 }
 
+// Ends a rank that has found nobody at the address of another one.
+static void give_up_on(struct world *w, const char *job, int rank, int other)
+{
+    int h = world_host_of(w, job, rank);
+    world_at(w, h, job)->ranks[rank].unreached = 1 + other;
+    world_die_saying(w, job, rank, RANK_EXIT_LOST, "cannot reach it");
+    world_pass(w, 2000); // nobody comes forward as the cause
+}
+
+static void
+test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 2; i++)
+        world_host(w, i, 1);
+    const char *job = world_submit(w, "tiny", 2, "restart: {budget: 0, hang_after: 2h}\n");
+    world_host(w, 2, 1);
+    int bad = world_host_of(w, job, 0);
+    give_up_on(w, job, 1, 0);
+    char told[100];
+    snprintf(told, sizeof told, "it counts against host host%d, which is avoided for", bad);
+    assert_non_null(strstr(world_told(w, job, "lost"), told));
+    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_not_equal(world_host_of(w, job, 0), bad);
+    assert_int_not_equal(world_host_of(w, job, 1), bad);
+}
+
+// No other host can take its ranks, and still no count of failures ends it.
+static void test_hosts_that_never_find_each_other_do_not_fail_the_job(void **state)
+{
+    struct world *w = *state;
+    for (int i = 0; i < 2; i++)
+        world_host(w, i, 1);
+    const char *job = world_submit(w, "tiny", 2, "restart: {budget: 0, hang_after: 2h}\n");
+    for (int i = 0; i < 8; i++) {
+        give_up_on(w, job, 1, 0);
+        world_pass(w, 3600000);
+        assert_int_equal(world_job(w, job)->budget_used, 0);
+    }
+    assert_int_equal(world_job(w, job)->restarts, 8);
+    assert_state(w, job, RUNNING);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +352,8 @@ int main(void)
         STORY(test_a_cordoned_host_takes_no_more_and_keeps_what_it_has),
         STORY(test_a_drained_host_gives_its_jobs_to_others),
         STORY(test_a_worker_that_leaves_is_drained),
+        STORY(test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so),
+        STORY(test_hosts_that_never_find_each_other_do_not_fail_the_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
