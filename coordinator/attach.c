@@ -184,7 +184,8 @@ static bool device_is_readable(const Weft__V1__Device *d)
 
 static bool is_readable(const Weft__V1__Register *r)
 {
-    const char *const names[] = {r->name, r->version, r->rack, r->address, r->share};
+    const char *const names[] = {r->name,    r->version, r->rack,
+                                 r->address, r->share,   r->address_doubt};
     bool ok = is_line(r->data_root, PATH_TEXT) && is_line(r->checkpoint_root, PATH_TEXT);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         ok = ok && is_line(names[i], NAME_TEXT);

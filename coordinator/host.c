@@ -332,6 +332,7 @@ void host_take_about(struct host *h, const Weft__V1__Register *r)
     h->version = arena_strdup(a, r->version);
     h->rack = arena_strdup(a, r->rack);
     h->address = arena_strdup(a, r->address);
+    h->address_doubt = arena_strdup(a, r->address_doubt);
     h->share = arena_strdup(a, r->share);
     h->data_root = arena_strdup(a, r->data_root);
     h->checkpoint_root = arena_strdup(a, r->checkpoint_root);

@@ -52,8 +52,9 @@ struct host {
     // ---- of its latest registration; null and 0 before the first ----
     struct arena about;
     const char *version, *rack;
-    const char *address; // that other hosts' ranks reach it by; "": they cannot
-    const char *share;   // hosts with the same text reach each other without an address
+    const char *address;       // that other hosts' ranks reach it by; "": they cannot
+    const char *address_doubt; // why it does not reach itself by that; "": it does
+    const char *share;         // hosts with the same text reach each other without an address
     const char *data_root, *checkpoint_root;
     int64_t memory;
     int cores; // 0: not known

@@ -126,6 +126,7 @@ static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_
         s->memory = host->memory;
         s->data_root = arena_strdup(a, host->data_root);
         s->address = arena_strdup(a, host->address);
+        s->address_doubt = arena_strdup(a, host->address_doubt);
         s->share = arena_strdup(a, host->share);
         s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
     }

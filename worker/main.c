@@ -28,6 +28,7 @@
 #include "worker/worker_daemon.h"
 
 enum { GRACE_S = 90, PATH_LEN = 4200 };
+#define ADDRESS_WAIT_NS CLOCK_S // for a call of this host's to its own address
 
 static const char usage[] =
     "usage: weft-worker [flags]\n"
@@ -190,6 +191,19 @@ static void choose_name(const struct worker_flags *f, char *out, size_t size)
         (void)gethostname(out, size - 1);
 }
 
+// A wrong address is seen only when a job spans hosts, so the worker calls itself by it. It goes on if
+// that fails: a NAT may serve others and not those behind it.
+static void try_address(struct worker_setup *w, const char *address)
+{
+    struct err why = {0};
+    if (!host_address_try(address, ADDRESS_WAIT_NS, &why))
+        return;
+    log_warn("worker",
+             "--address %s: this host does not reach itself by it (%s), and others may not",
+             address, why.text);
+    w->c.agent.address_doubt = arena_strdup(&w->arena, why.text);
+}
+
 // Who this host is to others.
 static int describe_host(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
@@ -207,6 +221,8 @@ static int describe_host(const struct worker_flags *f, struct worker_setup *w, s
         observe_address(w->address, w->own_address, sizeof w->own_address);
     else if ((rc = host_address_check(f->address, e)))
         return err_wrap(e, "--address");
+    if (f->address)
+        try_address(w, f->address);
     a->name = w->name;
     a->share = w->share;
     a->version = WEFT_VERSION;

@@ -7,11 +7,15 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/deadline.h"
 
 // ---- what can be one ----
 
@@ -217,4 +221,57 @@ int host_address_listen(const char *text, int backlog, int *fd, char out[HOST_PO
     }
     freeaddrinfo(list);
     return rc;
+}
+
+// ---- trying ----
+
+static bool parse_called(const char *called, struct addrinfo **out)
+{
+    char host[HOST_ADDRESS_MAX];
+    const char *port;
+    return !split_port(called, host, &port, NULL) && !resolve_host(host, port, out, NULL);
+}
+
+// Whether the socket can be read or written in time.
+static bool wait_for(int fd, short events, int64_t until_ns)
+{
+    struct pollfd p = {fd, events, 0};
+    return poll(&p, 1, deadline_wait_ms(until_ns, clock_mono_ns())) == 1;
+}
+
+// Returns 0, or the errno of what went wrong.
+static int call_own(int listener, const struct addrinfo *to, int64_t until_ns)
+{
+    int error = 0;
+    socklen_t size = sizeof error;
+    int fd = socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return errno;
+    if (connect(fd, to->ai_addr, to->ai_addrlen) && errno != EINPROGRESS)
+        error = errno;
+    else if (!wait_for(fd, POLLOUT, until_ns))
+        error = ETIMEDOUT;
+    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size))
+        error = errno;
+    if (!error && !wait_for(listener, POLLIN, until_ns))
+        error = ETIMEDOUT; // somebody else took the call
+    close(fd);
+    return error;
+}
+
+int host_address_try(const char *text, int64_t wait_ns, struct err *e)
+{
+    char with_port[HOST_ADDRESS_MAX + 2], called[HOST_PORT_MAX];
+    struct addrinfo *to = NULL;
+    int fd, error = EINVAL;
+    snprintf(with_port, sizeof with_port, "%s:0", text);
+    int rc = host_address_listen(with_port, 1, &fd, called, e);
+    if (rc)
+        return rc;
+    if (parse_called(called, &to))
+        error = call_own(fd, to, clock_mono_ns() + wait_ns);
+    if (to)
+        freeaddrinfo(to);
+    close(fd);
+    return error ? err_set(e, ERR_PEER, "%s", strerror(error)) : 0;
 }

@@ -3,9 +3,11 @@
 // takes it, without a port. It need not be one of this machine's own: behind a NAT it is somebody
 // else's, who passes connections on. So what listens for callers of it is said here, once.
 //
-// Deliberately absent: whether the address leads here from outside. Only callers can find that out.
+// Whether the address leads here from outside only callers can find out. This machine itself may try,
+// but not every NAT lets those behind it call by its address.
 #pragma once
 #include <stddef.h>
+#include <stdint.h>
 
 #include "common/base/err.h"
 
@@ -25,3 +27,7 @@ int host_address_check(const char *text, struct err *e);
 // ERR_INVALID: not HOST:PORT, or HOST is not known; ERR_IO: it cannot listen.
 int host_address_listen(const char *text, int backlog, int *fd, char out[HOST_PORT_MAX],
                         struct err *e);
+
+// Listens for those who call the address (no port) and calls it, for at most wait_ns. ERR_PEER: the
+// call did not arrive, and the message says why.
+int host_address_try(const char *text, int64_t wait_ns, struct err *e);

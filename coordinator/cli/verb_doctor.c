@@ -352,32 +352,60 @@ static void check_coordinator(struct check *c)
     cli_link_close(&l);
 }
 
-// Names the ready hosts that others' ranks cannot reach; null where all reach each other.
-static const char *list_unreachable(const Weft__V1__WorkersReply *r, struct arena *a)
+static bool is_ready(const Weft__V1__WorkerStatus *w)
+{
+    return strcmp(w->state, "ready") == 0;
+}
+
+// Whether there are two ready hosts that do not share memory and network.
+static bool need_addresses(const Weft__V1__WorkersReply *r)
 {
     const Weft__V1__WorkerStatus *first = NULL;
+    for (size_t i = 0; i < r->n_workers; i++) {
+        if (!is_ready(r->workers[i]))
+            continue;
+        first = first ? first : r->workers[i];
+        if (strcmp(r->workers[i]->share, first->share) != 0)
+            return true;
+    }
+    return false;
+}
+
+// Names the ready hosts that others' ranks cannot reach; or null.
+static const char *list_unreachable(const Weft__V1__WorkersReply *r, struct arena *a)
+{
     const char *list = NULL;
-    bool differ = false;
     for (size_t i = 0; i < r->n_workers; i++) {
         const Weft__V1__WorkerStatus *w = r->workers[i];
-        if (strcmp(w->state, "ready") != 0)
-            continue;
-        first = first ? first : w;
-        differ = differ || strcmp(w->share, first->share) != 0;
-        if (!*w->address)
+        if (is_ready(w) && !*w->address)
             list = list ? arena_printf(a, "%s, %s", list, w->name) : w->name;
     }
-    return differ ? list : NULL;
+    return list;
+}
+
+// Names the ready hosts that do not reach themselves by the address that they tell others; or null.
+static const char *list_doubtful(const Weft__V1__WorkersReply *r, struct arena *a)
+{
+    const char *list = NULL;
+    for (size_t i = 0; i < r->n_workers; i++) {
+        const Weft__V1__WorkerStatus *w = r->workers[i];
+        if (is_ready(w) && *w->address_doubt)
+            list = arena_printf(a, "%s%s%s at %s (%s)", list ? list : "", list ? ", " : "", w->name,
+                                w->address, w->address_doubt);
+    }
+    return list;
 }
 
 static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
 {
     struct arena a = {0};
-    const char *unreachable = list_unreachable(r, &a);
+    bool across = need_addresses(r);
+    const char *unreachable = across ? list_unreachable(r, &a) : NULL;
+    const char *doubtful = across ? list_doubtful(r, &a) : NULL;
     size_t other = 0, ready = 0;
     for (size_t i = 0; i < r->n_workers; i++) {
         other += strcmp(r->workers[i]->version, WEFT_VERSION) != 0;
-        ready += strcmp(r->workers[i]->state, "ready") == 0;
+        ready += is_ready(r->workers[i]);
     }
     if (!ready)
         set_result(c, WARN, "start weft-worker on a host; `weft workers` lists those known",
@@ -390,6 +418,12 @@ static void judge_workers(struct check *c, const Weft__V1__WorkersReply *r)
                    "start weft-worker there with --address, the one by which the other hosts reach "
                    "it: until then no job goes across",
                    "%zu ready, other hosts cannot reach %s", ready, unreachable);
+    else if (doubtful)
+        set_result(
+            c, WARN,
+            "look at --address of weft-worker there. Nothing is wrong where a NAT takes calls "
+            "from other hosts only",
+            "%zu ready, not reached by their own call: %s", ready, doubtful);
     else
         set_result(c, OK, NULL, "%zu ready of %zu, version %s", ready, r->n_workers, WEFT_VERSION);
     arena_clear(&a);

@@ -337,6 +337,7 @@ static void print_workers_json(const void *reply, struct json_out *w)
         json_text(w, "data_root", s->data_root);
         json_text(w, "checkpoint_root", s->checkpoint_root);
         json_text(w, "address", s->address);
+        json_text(w, "address_doubt", s->address_doubt);
         json_array(w, "devices");
         for (size_t d = 0; d < s->n_devices; d++)
             print_device_json(w, s->devices[d]);

@@ -127,7 +127,7 @@ def test_jobs_lists_each_as_status_does(desk):
 def test_workers_and_checkpoints_are_lists_under_their_names(desk):
     (w,) = desk.start().json("workers")["workers"]
     assert set(w) == {"host", "name", "state", "version", "incarnation", "rack", "memory", "seen_ms_ago", "data_root",
-                      "checkpoint_root", "address", "devices", "lacks"}  # fmt: skip
+                      "checkpoint_root", "address", "address_doubt", "devices", "lacks"}  # fmt: skip
     assert w["state"] == "ready" and w["rack"] is None
     assert [(d["device"], d["job"], d["rank"]) for d in w["devices"]] == [(0, None, None), (1, ID, 0)]
     c = desk.json("checkpoints", "small")

@@ -359,6 +359,20 @@ def put_behind_nat(c, side):
     c.run("nft", "-f", file, side=side)
 
 
+def workers_check(c):
+    return {x["name"]: x for x in c.json("doctor")["checks"]}["workers"]
+
+
+def test_doctor_names_a_host_whose_address_does_not_lead_to_it(wired):
+    one_over_the_socket(wired, "--address", NAT[0])
+    told = workers_check(wired)
+    assert told["state"] == "warn" and f"w0 at {NAT[0]} (Network is unreachable)" in told["text"], told
+    assert "--address" in told["todo"], told
+    address_it(wired, wired.pair.address[0])
+    wired.wait_ready()
+    assert workers_check(wired)["state"] == "ok"
+
+
 def test_hosts_behind_a_nat_train_by_the_addresses_that_they_are_told(wired, noise, calm):
     for side in range(2):
         put_behind_nat(wired, side)

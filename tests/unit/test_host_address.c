@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/host_address.h"
 #include "tests/unit/unit.h"
 
@@ -155,6 +156,15 @@ static void a_port_that_is_taken_is_told(void **state)
     close(fd);
 }
 
+static void a_call_to_an_address_of_ours_arrives_and_one_to_nobodys_does_not(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(host_address_try("127.0.0.1", 5 * CLOCK_S, &e), 0);
+    assert_int_equal(host_address_try(NAT_IPV4, CLOCK_S / 5, &e), ERR_PEER);
+    assert_string_not_equal(e.text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +176,7 @@ int main(void)
         cmocka_unit_test(an_address_of_a_nat_is_told_and_its_calls_are_heard_at_any_of_ours),
         cmocka_unit_test(an_ipv6_address_is_told_in_brackets),
         cmocka_unit_test(a_port_that_is_taken_is_told),
+        cmocka_unit_test(a_call_to_an_address_of_ours_arrives_and_one_to_nobodys_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

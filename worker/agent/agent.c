@@ -87,6 +87,7 @@ struct agent *agent_new(const struct agent_config *c)
     g->c.version = dup_text(g, c->version);
     g->c.rack = dup_text(g, c->rack);
     g->c.address = dup_text(g, c->address);
+    g->c.address_doubt = dup_text(g, c->address_doubt);
     g->c.share = dup_text(g, c->share);
     g->c.data_root = dup_text(g, c->data_root);
     g->c.checkpoint_root = dup_text(g, c->checkpoint_root);

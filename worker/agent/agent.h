@@ -47,6 +47,7 @@ struct agent_config {
     const char *incarnation; // new at every start
     const char *cluster;     // durable once known; null: none yet
     const char *name, *version, *rack, *address, *share;
+    const char *address_doubt; // why this host does not reach itself by its address; null: it does
     const char *data_root, *checkpoint_root; // null: none (`weft run`)
     const struct agent_device *devices;
     int ndevices;

@@ -211,6 +211,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
     m->data_root = dup_text(out, g->c.data_root);
     m->checkpoint_root = dup_text(out, g->c.checkpoint_root);
     m->address = dup_text(out, g->c.address);
+    m->address_doubt = dup_text(out, g->c.address_doubt);
     m->share = dup_text(out, g->c.share);
     m->draining = g->terms > 0;
     fill_devices(g, m, out);
