@@ -394,7 +394,7 @@ static void paths_of_a_job_stay_beneath_the_assigned_roots(void **state)
     a.data_root = root;
     agent_spawn(&a);
     serve(&a, NULL);
-    assert_all_end(&a, RANK_EXIT_CONFIG);
+    assert_all_end(&a, RANK_EXIT_ABSENT);
     assert_says("out", "path 'data/images' leaves the root ");
     agent_clear(&a);
     // Its checkpoints elsewhere than beneath their root.
