@@ -217,12 +217,12 @@ static int describe_host(const struct worker_flags *f, struct worker_setup *w, s
         snprintf(w->share, sizeof w->share, "%s", f->share);
     else
         observe_share(w->runs, w->share, sizeof w->share);
-    if (!f->address)
-        observe_address(w->address, w->own_address, sizeof w->own_address);
-    else if ((rc = host_address_check(f->address, e)))
+    if (f->address && host_address_check(f->address, e))
         return err_wrap(e, "--address");
     if (f->address)
         try_address(w, f->address);
+    else
+        observe_address(w->address, w->own_address, sizeof w->own_address);
     a->name = w->name;
     a->share = w->share;
     a->version = WEFT_VERSION;
