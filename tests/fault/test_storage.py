@@ -154,7 +154,7 @@ def test_a_disk_that_is_full_for_the_metrics_leaves_no_half_row(home, data, refe
     rows = job.losses()  # each line is whole, or this fails
     assert 10 < len(rows) < 40 and set(rows) < set(reference(40)[1]) and rows[-1][0] == 40
     assert job.final()[0] == reference(40)[0]
-    lines = re.findall(r"Z warn .*", run.text())
+    lines = re.findall(r"Z warn metrics .*", run.text())
     assert len(lines) == 2 and "No space left on device" in lines[0] and f"rows lost: {40 - len(rows)}" in lines[1]
 
 
