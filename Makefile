@@ -48,7 +48,7 @@ MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxfor
 DATA_SRC    := data_schema array array_type idx npy llmc dataset tokens pattern sampler job_set inspect prepare
 DATA_SRC    := $(DATA_SRC:%=common/data/%.c)
 
-CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit ls
+CKPT_SRC    := ckpt_schema slice shard_file deal manifest manifest_json durable store store_write load commit lost_steps ls
 CKPT_SRC    := $(CKPT_SRC:%=common/ckpt/%.c)
 
 # What a leader decides about a running attempt, whoever leads: rank 0 or the coordinator.
@@ -80,7 +80,7 @@ RANK_SRC    += $(addprefix link/,rank_link answers rank_frames metrics_file)
 RANK_SRC    += $(addprefix exec/,exec segments lane marks model_state initial_values noise)
 RANK_SRC    += $(addprefix save/,saver snapshot)
 RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate sampling choice algorithms pace)
-RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo status rank_output spawn saved_step)
+RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo solo_restore status rank_output spawn saved_step)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
 CLI_SRC     := main flags completion cli_link cli_print progress log_order request resolved_job data_files run_record own_daemons programs

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/plain.h"
+#include "common/ckpt/lost_steps.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/kept_text.h"
 
@@ -136,6 +137,34 @@ static bool are_all_bad(const struct attempt *at)
     return any && !commit_newest(m);
 }
 
+// Whether a checkpoint of this step is there and cannot be used.
+static bool is_damaged(const struct attempt *at, int64_t step)
+{
+    const struct commit *m = leader_commit(at->leader);
+    bool damaged = false;
+    for (int i = 0; i < m->n; i++)
+        damaged = damaged || (m->records[i].id.step == step && m->records[i].bad);
+    return damaged;
+}
+
+// Tells what the attempt begins with. had_step: of the newest checkpoint that the job had; −1: none.
+static void tell_begin(struct attempt *at, const struct job_note *n, int64_t had_step)
+{
+    struct job_record *j = at->job;
+    bool restored = n->kind == EVENT_RESTORED;
+    struct lost_steps lost = {restored ? j->restore : NULL, j->restore_step, had_step,
+                              is_damaged(at, had_step)};
+    char text[LOST_STEPS_MAX];
+    if (had_step > j->restore_step) {
+        lost_steps_print(&lost, text);
+        job_event(j, n, "%s", text);
+    } else if (restored) {
+        job_event(j, n, "goes on from %s", j->restore);
+    } else {
+        job_event(j, n, j->epoch > 1 ? "begins anew" : "begins");
+    }
+}
+
 static void fence_again(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
 {
     struct job_record *j = at->job;
@@ -185,13 +214,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     j->fenced = true;
     j->untidy = TIDY;
     job_saved(j);
-    if (from)
-        job_event(j, &n, "goes on from %s", j->restore);
-    else if (had >= 0)
-        job_event(j, &n, "begins anew: the folder holds no checkpoint, and had one of step %lld",
-                  (long long)had);
-    else
-        job_event(j, &n, j->epoch > 1 ? "begins anew" : "begins");
+    tell_begin(at, &n, had);
     attempt_enter(at, PHASE_START);
 }
 

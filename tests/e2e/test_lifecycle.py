@@ -374,8 +374,8 @@ def test_a_finished_run_whose_result_is_gone_is_refused_and_not_trained_anew(pla
 
     def assert_refused():
         end = run.run()
-        told = (f"test was finished, and its result is gone: {store} holds no checkpoint, and had one of step 30; "
-                "put the folder back, or use --new to start over")  # fmt: skip
+        told = (f"test was finished, and its result is gone: {store} holds no checkpoint of step 30; "
+                "put it back, or use --new to start over")  # fmt: skip
         assert end.code == 78 and told in end.err and told in run.log(0), end
         assert run.metrics() == rows
 
@@ -391,16 +391,44 @@ def test_a_finished_run_whose_result_is_gone_is_refused_and_not_trained_anew(pla
     assert run.finish().err == ""
 
 
+# What becomes of the newest checkpoint, and the word for it: served jobs and `weft run` are in test_longer.
+LOST = {"gone": shutil.rmtree, "damaged": solo.damage}
+
+
+@pytest.mark.parametrize("word, lose", LOST.items(), ids=LOST)
+def test_a_finished_run_that_lost_its_last_checkpoint_is_refused_though_an_older_one_is_left(place, toy, word, lose):
+    run = solo.train(place, solo.job(toy, RANKS, checkpoint__every=10, checkpoint__async=False), "older")
+    rows = run.metrics()
+    lose(run.checkpoints()[-1].path)
+    end = run.run()
+    told = f"test was finished, and its result is {word}: "
+    todo = "; put it back, give more train.steps to go on from step 20, which is left, or use --new to start over\n"
+    assert end.code == 78 and told in end.err and todo in end.err and run.metrics() == rows, end
+    run.carry_on_as(solo.job(toy, RANKS, train__steps=40, checkpoint__async=False))
+    told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again\n"
+    end = run.finish()
+    assert end.err.count(told) == 1 and told in run.log(0), end
+    assert run.checkpoints()[-1].step == 40 and run.losses()[:30] == [(r["step"], r["loss"], r["grad_norm"]) for r in rows]
+    assert run.finish().err == ""
+
+
 def test_a_run_that_trains_steps_again_for_want_of_a_checkpoint_says_so(place, toy):
     run = solo.train(place, solo.job(toy, RANKS, checkpoint__every=10, checkpoint__async=False), "again")
-    run.forget(20)
-    told = "goes on from step 20: the folder has lost its good checkpoint of step 30\n"
-    assert told in run.finish().err and told in run.log(0)
     shutil.rmtree(run.stores()[0])
     run.carry_on_as(solo.job(toy, RANKS, train__steps=40))
     told = "begins anew: the folder holds no checkpoint, and had one of step 30\n"
     assert told in run.finish().err and told in run.log(0)
     assert run.checkpoints()[-1].step == 40 and run.finish().err == ""
+
+
+def test_a_run_of_an_older_weft_that_trains_anew_says_how_far_it_had_come(place, toy):
+    run = solo.train(place, solo.job(toy, RANKS), "old")
+    (run.dir / "saved").unlink()  # older ones wrote none
+    for made in run.checkpoints():
+        shutil.rmtree(made.path)
+    told = "begins anew: the folder holds no checkpoint, and metrics.jsonl has come to step 30\n"
+    assert told in run.finish().err and told in run.log(0)
+    assert run.finish().err == ""
 
 
 def test_a_killed_run_whose_checkpoints_are_gone_says_that_it_begins_anew(place, noise):

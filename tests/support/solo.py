@@ -250,6 +250,7 @@ class Run:
             if c.step > step:
                 shutil.rmtree(c.path)
         assert self.checkpoints()[-1].step == step
+        (self.dir / "saved").write_text(f"step {step}\n")
 
     # -- starting
     def args(self, *more):
@@ -434,6 +435,15 @@ class Checkpoint:
             for name, (dtype, whole) in self.raw().items()
             if dtype == "F32"
         }
+
+
+def damage(path):
+    """Changes one byte of a checkpoint's tensors."""
+    with open(sorted(path.glob("shard-*"))[0], "r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        (byte,) = f.read(1)
+        f.seek(-1, os.SEEK_END)
+        f.write(bytes([byte ^ 1]))
 
 
 def weft(*args):

@@ -23,6 +23,23 @@ int64_t saved_step_read(const char *dir)
     return 0;
 }
 
+int64_t saved_step_trained(const char *dir)
+{
+    static const char head[] = "{\"step\":";
+    char path[5000], *line = NULL;
+    size_t room = 0;
+    int64_t step = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "re");
+    while (f && getline(&line, &room, f) > 0)
+        if (!strncmp(line, head, strlen(head)))
+            step = atoll(line + strlen(head));
+    free(line);
+    if (f)
+        fclose(f);
+    return step;
+}
+
 void saved_step_write(const char *dir, int64_t step)
 {
     char text[40];

@@ -8,5 +8,8 @@
 // 0: DIR knows of none. Where `saved` does not tell (an older weft wrote none) it is the step with
 // which the newest attempt began, as DIR/state says.
 int64_t saved_step_read(const char *dir);
+// The step of the last row in DIR/metrics.jsonl, 0 where there is none. It stands for what `saved` does
+// not know: the run had come so far, saved or not.
+int64_t saved_step_trained(const char *dir);
 // Logs a failure, which costs no more than a warning at a later start.
 void saved_step_write(const char *dir, int64_t step);

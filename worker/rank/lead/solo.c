@@ -20,11 +20,11 @@
 #include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/ckpt/load.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
 #include "worker/rank/lead/saved_step.h"
+#include "worker/rank/lead/solo_restore.h"
 
 enum { TEXT_MAX = 8192, RETRY_MS = 5, SILENT_S = 2, CONNECT_S = 5 };
 
@@ -322,106 +322,6 @@ static int fence_epoch(struct solo *s, struct assignment *a, struct err *e)
     return rc;
 }
 
-struct refusals {
-    struct store_entry bad[DAMAGED_MAX];
-    int n;
-};
-
-static void note_refused(void *arg, struct store_entry which, const struct err *e)
-{
-    struct refusals *r = arg;
-    char name[64];
-    store_entry_name(which.epoch, which.step, name);
-    log_warn("solo", "checkpoint %s is passed over: %s", name, e->text);
-    if (r->n < DAMAGED_MAX)
-        r->bad[r->n++] = which;
-}
-
-static bool is_bad(const struct refusals *r, struct store_entry id)
-{
-    for (int i = 0; i < r->n; i++)
-        if (!store_entry_compare(r->bad[i], id))
-            return true;
-    return false;
-}
-
-static int tell_unused(struct solo *s, struct assignment *a, struct err *e)
-{
-    const char **names;
-    int n, rc = store_list_unused(&s->store, &a->arena, &names, &n, e);
-    for (int i = 0; i < n; i++)
-        log_warn("solo", "%s/%s is not used: " STORE_UNUSED_WHY, s->store.path, names[i]);
-    return rc;
-}
-
-// Chooses the newest checkpoint that verifies. Damaged ones stay on disk and are not counted among
-// those to be kept.
-static int choose_checkpoint(struct solo *s, struct assignment *a, struct err *e)
-{
-    struct load l = {0};
-    struct refusals bad = {0};
-    struct store_entry *all;
-    int n, rc = store_scan(&s->store, &a->arena, &all, &n, e);
-    rc = rc ? rc : tell_unused(s, a, e);
-    if (rc)
-        return rc;
-    rc = load_open_newest_good(&l, &s->store, note_refused, &bad, e);
-    if (!rc) {
-        a->restore = arena_strdup(&a->arena, l.name);
-        a->restore_step = l.manifest.step;
-        load_close(&l);
-    } else if (rc != ERR_NOTFOUND) {
-        return rc;
-    }
-    s->scan = arena_array(&a->arena, struct store_entry, n + 1);
-    for (int i = 0; i < n; i++)
-        if (!is_bad(&bad, all[i]))
-            s->scan[s->nscan++] = all[i];
-    return 0;
-}
-
-static struct store_owner make_owner(const struct solo *s, const struct assignment *a)
-{
-    return (struct store_owner){a->cluster_id, a->job_id, s->job.name, a->job_text};
-}
-
-// A finished job whose checkpoints are gone is refused, for nobody has asked to train it anew. This is
-// done before the folder is made again, so that the one that was moved away can be put back.
-static int check_result(const struct solo *s, struct assignment *a, struct err *e)
-{
-    struct store_owner owner = make_owner(s, a);
-    const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
-    struct store store = {.fd = -1};
-    struct store_entry *all;
-    int n = 0;
-    if (s->had_step < s->job.train.steps)
-        return 0;
-    int rc = store_find_beneath(&store, NULL, dir, &owner, e);
-    rc = rc ? rc : store_scan(&store, &a->arena, &all, &n, e);
-    store_close(&store);
-    if (n > 0 || (rc && rc != ERR_NOTFOUND))
-        return rc;
-    return err_set(
-        e, ERR_NOTFOUND,
-        "%s was finished, and its result is gone: %s/%s-%.8s holds no checkpoint, and had "
-        "one of step %lld; put the folder back, or use --new to start over",
-        s->job.name, dir, s->job.name, a->job_id, (long long)s->had_step);
-}
-
-// Tells that steps are trained again because a checkpoint that was there is not.
-static void tell_lost(const struct solo *s, const struct assignment *a)
-{
-    if (a->restore_step >= s->had_step)
-        return;
-    if (a->restore)
-        log_warn("solo",
-                 "goes on from step %lld: the folder has lost its good checkpoint of step %lld",
-                 (long long)a->restore_step, (long long)s->had_step);
-    else
-        log_warn("solo", "begins anew: the folder holds no checkpoint, and had one of step %lld",
-                 (long long)s->had_step);
-}
-
 static int store_state(const struct solo *s, const struct assignment *a, struct err *e)
 {
     char text[TEXT_MAX];
@@ -481,7 +381,7 @@ static int make_epoch(const struct solo_options *o, struct solo *s, struct assig
 
 static int open_store(struct solo *s, struct assignment *a, struct err *e)
 {
-    struct store_owner owner = make_owner(s, a);
+    struct store_owner owner = solo_owner(s, a);
     const char *dir = job_path(&s->job, &a->arena, s->job.checkpoint.dir);
     int rc = store_make(&s->store, dir, &owner, e);
     if (!rc)
@@ -507,11 +407,11 @@ int solo_lead(const struct solo_options *o, struct solo *s, struct assignment *a
     if ((rc = open_dir(o, s, e)) || (rc = folder_lock(s->dir, &s->lock_fd, e)))
         return rc;
     keep_threads(o, s, a);
-    if ((rc = settle_id(o, s, a, e)) || (rc = check_result(s, a, e)) ||
+    if ((rc = settle_id(o, s, a, e)) || (rc = solo_restore_check(s, a, e)) ||
         (rc = open_store(s, a, e)) || (rc = fence_epoch(s, a, e)) ||
-        (rc = choose_checkpoint(s, a, e)) || (rc = settle_changes(s, a, e)))
+        (rc = solo_restore_choose(s, a, e)) || (rc = settle_changes(s, a, e)))
         return rc;
-    tell_lost(s, a);
+    solo_restore_tell(s, a);
     s->finished = a->restore && a->restore_step >= s->job.train.steps;
     if ((rc = store_state(s, a, e)))
         return rc;

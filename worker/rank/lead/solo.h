@@ -43,6 +43,7 @@ struct solo {
     struct store_entry *scan; // good committed checkpoints; the attempt's arena
     int nscan;
     int64_t had_step;    // of the newest checkpoint that DIR knew of before this attempt; 0: none
+    bool had_is_damaged; // it is there, and cannot be used
     const char *changes; // how the job differs from the one that DIR had; null: it does not
     bool finished;       // the last step's checkpoint is there: nothing to do
 };
