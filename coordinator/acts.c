@@ -108,9 +108,11 @@ static void note_lacking(struct job_record *j, const struct coord_event *ev)
     }
 }
 
-static void start_job(struct coord *c, const struct coord_event *ev, struct job *job)
+// known_id: of a job that a lost database knew; null: a new one.
+static void start_job(struct coord *c, const struct coord_event *ev, struct job *job,
+                      const char *known_id)
 {
-    struct job_record *j = job_create(c, job, NULL, ev->who, ev->submit->base_dir);
+    struct job_record *j = job_create(c, job, known_id, ev->who, ev->submit->base_dir);
     note_threads(j, ev->submit, 0);
     note_lacking(j, ev);
     struct job_note n = NOTE(SUBMITTED);
@@ -198,10 +200,21 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     return rc;
 }
 
+// Whether a job of `weft run` may be one that the lost database knew. It goes on under its id from
+// what its checkpoint folder holds; no host of `weft run` is asked what lies there.
+static bool is_lost_run(const struct coord *c, const Weft__V1__SubmitRequest *q)
+{
+    return c->lost_ms && q->base_dir[0] && id_is_valid(q->continues);
+}
+
 static void continue_job(struct coord *c, const struct coord_event *ev, struct job *job)
 {
     struct err e = {0}, why = {0};
     struct job_record *j = job_of(c, ev->submit->continues, &e);
+    if (e.code == ERR_NOTFOUND && is_lost_run(c, ev->submit)) {
+        start_job(c, ev, job, ev->submit->continues);
+        return;
+    }
     if (j && change_job(j, ev, job, &why))
         err_set(&e, ERR_REFUSED, "cannot continue %s: %s", j->name, why.text);
     if (e.code) {
@@ -235,7 +248,10 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         arena_clear(&a);
         return;
     }
-    (q->continues[0] ? continue_job : start_job)(c, ev, &job);
+    if (q->continues[0])
+        continue_job(c, ev, &job);
+    else
+        start_job(c, ev, &job, NULL);
     arena_clear(&a);
 }
 

@@ -229,35 +229,59 @@ static void print_places(const struct run *r)
     fflush(stdout);
 }
 
-// The newest checkpoint is of the job's last step, and opens. Where the folder is not known nothing
-// is said about it.
-static int check_result(const struct run *r, struct err *e)
+struct damaged {  // the newest checkpoint that was looked at and is not whole
+    int64_t step; // 0: none
+    char why[1000];
+};
+
+static void note_damaged(void *arg, struct store_entry which, const struct err *e)
 {
-    struct arena a = {0};
+    struct damaged *d = arg;
+    if (d->step)
+        return;
+    d->step = which.step;
+    snprintf(d->why, sizeof d->why, "%s", e->text);
+}
+
+// Refuses where the checkpoint of the job's last step is gone or damaged. *left_step: of the newest
+// whole one, 0: none is left. Where the folder is not known nothing is said about it.
+static int check_result(const struct run *r, int64_t *left_step, struct err *e)
+{
     struct store s = {.fd = -1};
-    struct store_entry *found = NULL;
     struct load l = {0};
-    int n = 0;
+    struct damaged newest = {0};
+    int64_t steps = r->job.train.steps;
+    *left_step = steps;
     if (!*r->record.store)
         return 0;
     int rc = store_open(&s, r->record.store, e);
-    rc = rc ? rc : store_scan(&s, &a, &found, &n, e);
-    if (!rc && (!n || found[0].step < r->job.train.steps))
-        rc = err_set(e, ERR_NOTFOUND, "it holds no checkpoint of step %lld",
-                     (long long)r->job.train.steps);
-    if (!rc && !(rc = load_open(&l, &s, found[0].epoch, found[0].step, e)))
-        load_close(&l);
+    rc = rc ? rc : load_open_newest_good(&l, &s, note_damaged, &newest, e);
+    bool opened = s.fd >= 0;
+    *left_step = rc ? 0 : l.manifest.step;
+    load_close(&l);
     store_close(&s);
-    arena_clear(&a);
-    return rc;
+    if (*left_step >= steps)
+        return 0;
+    if (newest.step >= steps)
+        return err_set(e, ERR_DATA, "%s was finished, and its result is damaged: %s", r->job.name,
+                       newest.why);
+    if (opened)
+        err_set(e, ERR_NOTFOUND, "it holds no checkpoint of step %lld", (long long)steps);
+    return err_wrap(e, "%s was finished, and its result is gone", r->job.name);
 }
 
 static int report_finished(const struct run *r)
 {
     struct err e = {0};
-    if (check_result(r, &e)) {
-        err_wrap(&e, "%s was finished, and its result is gone", r->job.name);
-        complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
+    int64_t left_step;
+    char todo[160] = "put it back, or start over with --new";
+    if (check_result(r, &left_step, &e)) {
+        if (left_step)
+            snprintf(todo, sizeof todo,
+                     "put it back, give more train.steps to go on from step %lld, which is left, "
+                     "or start over with --new",
+                     (long long)left_step);
+        complain(r->verb, e.text, r->record.store, todo);
         return CLIENT_FAILED;
     }
     if (!r->args->json)
@@ -370,7 +394,17 @@ static int ask_coordinator(struct run *r, enum cli_link_method m, const Protobuf
     }
 }
 
-static int submit_job(struct run *r)
+// The database is lost, and with it the id of the cluster that the checkpoints belong to.
+static int refuse_unknown(const struct run *r)
+{
+    complain(r->verb, "what the coordinator knew of this job is lost", r->record.dir,
+             "put its folder coordinator/ back, or start over with --new (the old state is kept "
+             "aside)");
+    return CLIENT_REFUSED;
+}
+
+// continues: the job that the record names goes on with this text.
+static int submit_job(struct run *r, bool continues)
 {
     Weft__V1__SubmitRequest req;
     ProtobufCMessage *m = NULL;
@@ -381,9 +415,11 @@ static int submit_job(struct run *r)
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
     req.threads_why = r->threads_why;
-    if (r->changed)
+    if (continues)
         req.continues = r->record.job;
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
+    if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
+        return refuse_unknown(r);
     if (rc == CLIENT_REFUSED)
         return cli_link_explain(&r->link, code, e.text);
     if (rc)
@@ -433,23 +469,40 @@ static int hold_job(struct run *r)
     return rc == CLIENT_REFUSED ? CLIENT_OK : rc;
 }
 
-// A setting that the command no longer gives falls back to the file's, and nobody would notice.
-static void tell_changes(const struct run *r, int64_t checkpoint_step)
+// The step of the newest whole checkpoint in the job's folder, or `known`, as the coordinator says,
+// where the folder cannot be looked at. −1: there is none.
+static int64_t find_newest_step(const struct run *r, int64_t known)
 {
-    if (checkpoint_step < 0)
+    struct store s = {.fd = -1};
+    struct load l = {0};
+    struct err e = {0};
+    if (!*r->record.store || store_open(&s, r->record.store, &e))
+        return known;
+    int rc = load_open_newest_good(&l, &s, NULL, NULL, &e);
+    int64_t step = rc ? -1 : l.manifest.step;
+    load_close(&l);
+    store_close(&s);
+    return step;
+}
+
+// A setting that the command no longer gives falls back to the file's, and nobody would notice.
+static void tell_changes(const struct run *r, int64_t known_step)
+{
+    int64_t step = find_newest_step(r, known_step);
+    if (step < 0)
         plain_error("it begins with a changed job: %s", r->changes);
     else
-        plain_error("it goes on from step %lld with a changed job: %s", (long long)checkpoint_step,
+        plain_error("it goes on from step %lld with a changed job: %s", (long long)step,
                     r->changes);
 }
 
-static int change_job(struct run *r, const Weft__V1__JobStatus *s)
+static int change_job(struct run *r, int64_t known_step)
 {
     request_random(r->record.request);
-    int rc = submit_job(r);
-    r->changed = rc != CLIENT_OK;
-    if (!rc)
-        tell_changes(r, s->checkpoint_step);
+    int rc = submit_job(r, true);
+    if (!rc && r->changed)
+        tell_changes(r, known_step);
+    r->changed = r->changed && rc != CLIENT_OK;
     return rc;
 }
 
@@ -464,17 +517,14 @@ static int take_up_job(struct run *r)
     weft__v1__job_request__init(&req);
     req.job = r->record.job;
     int rc = ask_coordinator(r, LINK_STATUS, &req.base, &m, &code, &e);
-    if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND) {
-        r->changed = false;
-        request_random(r->record.request);
-        return submit_job(r);
-    }
+    if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
+        return change_job(r, -1); // it goes on from what lies in its checkpoint folder
     if (rc)
         return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     bool failed = job_ended(s->state) == CLIENT_FAILED;
     if (r->changed)
-        rc = job_ended(s->state) >= 0 ? change_job(r, s) : hold_job(r);
+        rc = job_ended(s->state) >= 0 ? change_job(r, s->checkpoint_step) : hold_job(r);
     else if (failed)
         rc = resume_job(r, s);
     cli_link_free(m);
@@ -487,7 +537,7 @@ static int begin_job(struct run *r)
     if (r->changed)
         request_random(r->record.request);
     r->changed = false;
-    return submit_job(r);
+    return submit_job(r, false);
 }
 
 // Waits until nothing of the job runs, since only then it can get another text.

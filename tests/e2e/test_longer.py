@@ -6,6 +6,8 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
 
 import cluster
 import pytest
@@ -112,6 +114,65 @@ def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_anew(place, toy):
     assert "begins anew: the folder holds no checkpoint, and had one of step 20\n" in end.out, end
 
 
+LOST = {"gone": shutil.rmtree, "damaged": solo.damage}  # the newest checkpoint; solo runs are in test_lifecycle
+
+
+@pytest.mark.parametrize("word, lose", LOST.items(), ids=LOST)
+def test_a_run_that_lost_its_newest_checkpoint_is_refused_once_finished_and_else_says_so(place, toy, word, lose):
+    run = solo.Run(place, solo.job(toy, 1, checkpoint__every=10, checkpoint__async=False), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    lose(run.checkpoints()[-1].path)
+    end = solo.weft("run", str(run.file))
+    todo = "  to do: put it back, give more train.steps to go on from step 20, which is left, or start over with --new\n"
+    assert end.code == 1 and f"test was finished, and its result is {word}: " in end.err and todo in end.err, end
+    end = solo.weft("run", str(run.file), "-s", "train.steps=40")
+    told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
+    assert end.code == 0 and end.out.count(told) == 1, end
+    assert "it goes on from step 20 with a changed job: train.steps from 30 to 40\n" in end.err, end
+    assert [c.step for c in run.checkpoints() if c.epoch == 2] == [30, 40]
+
+
+def lose_database(run):
+    for name in ("weft.db", "weft.db-wal", "weft.db-shm"):
+        (run.place / ".weft/test/coordinator" / name).unlink(missing_ok=True)
+
+
+def test_a_run_whose_database_is_lost_goes_on_in_its_folder_and_says_what_changed(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    lose_database(run)
+    run.carry_on_as(solo.job(toy, 1, **LONGER))
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0, end
+    (told,) = (line for line in end.err.splitlines() if "changed job" in line)
+    assert told.startswith("it goes on from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
+    assert "restored: goes on from step-00000020.e1 (step 20)\n" in end.out, end
+    assert_went_on(run, place, toy)
+
+
+def test_an_unchanged_run_whose_database_is_lost_goes_on_too(place, noise):
+    run = solo.Run(place, solo.busy_job(noise, 1), "mine")
+    first = solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.PIPE, text=True))  # fmt: skip
+    assert run.wait_until(lambda: run.stores() and run.checkpoints())
+    first.send_signal(signal.SIGINT)
+    assert first.communicate(timeout=solo.WATCHDOG) and first.returncode == 130
+    saved = run.checkpoints()[-1]
+    lose_database(run)
+    end = solo.weft("run", str(run.file))
+    assert end.code == 0 and f"restored: goes on from {saved.path.name} " in end.out, end
+    assert "changed job" not in end.err and run.checkpoints()[-1].step == solo.BUSY_STEPS, end
+
+
+def test_a_run_that_lost_its_cluster_too_is_refused_and_not_begun_anew(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    shutil.rmtree(place / ".weft/test/coordinator")
+    end = solo.weft("run", str(run.file), "-s", "train.steps=40")
+    assert end.code == 4 and "what the coordinator knew of this job is lost" in end.err and "--new" in end.err, end
+    assert len(run.stores()) == 1 and run.checkpoints()[-1].step == 20
+
+
 def test_weft_run_prints_paths_without_the_detours_of_the_job_file(place, toy):
     (place / "jobs").mkdir()
     run = solo.Run(place, solo.job(toy, 1, train__steps=2), "mine")
@@ -186,6 +247,21 @@ def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place
     newest = solo.checkpoints_of(one.store(job))[-1]
     assert newest.manifest["changes"][0]["step"] == 20
     assert newest.tensors() == by_hand(place, toy).final()
+
+
+@pytest.mark.parametrize("word, lose", LOST.items(), ids=LOST)
+def test_a_served_job_that_lost_its_newest_checkpoint_goes_on_from_an_older_one_and_says_so(one, toy, word, lose):
+    data = one.put_data(toy)
+    job = one.submit(solo.job(data, 1, checkpoint__every=10, checkpoint__async=False))
+    one.succeed(job)
+    lose(solo.checkpoints_of(one.store(job))[-1].path)
+    refused = one.weft("resume", job)
+    assert refused.code == 4 and "it has succeeded" in refused.err, refused
+    one.submit(solo.job(data, 1, checkpoint__async=False, train__steps=40), "--continue", job)
+    one.succeed(job)
+    (restored,) = (e for e in one.events(job) if e["kind"] == "restored")
+    told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
+    assert restored["text"] == told and restored["step"] == 20, restored
 
 
 def threads_told(run, *flags):
