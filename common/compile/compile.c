@@ -147,11 +147,14 @@ static int check_length(struct compilation *p, const struct graph *cut, int64_t 
         each += cut->nodes[i].phase != PHASE_UPDATE && cut->nodes[i].when == EVERY_MICROBATCH;
     if (each * microbatches <= COMPILE_MOST_INSTRS)
         return 0;
+    int64_t most = job_microbatches_within(p->job, COMPILE_MOST_INSTRS / each);
+    char advice[80] = "a smaller model, or another pipeline.schedule, would do";
+    if (most)
+        snprintf(advice, sizeof advice, "at most %lld would do", (long long)most);
     return err_set(p->err, ERR_LIMIT,
                    "train.microbatches: %lld, each of %lld operations, make a step of more than "
-                   "%d: at most %lld would do",
-                   (long long)microbatches, (long long)each, COMPILE_MOST_INSTRS,
-                   (long long)(COMPILE_MOST_INSTRS / each));
+                   "%d: %s",
+                   (long long)microbatches, (long long)each, COMPILE_MOST_INSTRS, advice);
 }
 
 // Refuses buffers so large that sums of their bytes would overflow.

@@ -148,6 +148,8 @@ struct job {
     const struct schema *schema;  // borrowed: the rows it was read with
 };
 
+// The most microbatches, up to a bound, that the pipeline's schedule takes; 0: it takes none so few.
+int64_t job_microbatches_within(const struct job *job, int64_t bound);
 // The mesh axis along which the pipeline's stages lie: the one that the rule of `layers` names, by
 // default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);

@@ -99,6 +99,39 @@ a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do(voi
     fixture_clear(&f);
 }
 
+// Interleaved stages take as many microbatches as they are, or a multiple; circular ones at least so
+// many. 1024 layers: tens of microbatches make a million operations.
+static void the_microbatches_that_would_do_are_some_that_the_schedule_takes(void **state)
+{
+    static const struct {
+        const char *schedule;
+        int stages;
+        bool would_do; // some are few enough
+    } cases[] = {{"interleaved", 16, true}, {"interleaved", 64, false}, {"circular", 64, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fixture f;
+        char job[400];
+        snprintf(job, sizeof job,
+                 "name: t\n"
+                 "model: {program: gpt2, layers: 1024, embed: 8, heads: 2, seq: 4, vocab: 16}\n"
+                 "data: {format: tokens, train: {tokens: t}, batch: 1024}\n"
+                 "mesh: {pp: %d}\n"
+                 "pipeline: {schedule: %s, chunks: 2}\n"
+                 "train: {steps: 1, microbatches: 256}\n",
+                 cases[i].stages, cases[i].schedule);
+        assert_int_equal(compile_any(&f, job), ERR_LIMIT);
+        const char *most = strstr(f.e.text, "at most ");
+        if (!most != !cases[i].would_do)
+            fail_msg("%s over %d: %s", cases[i].schedule, cases[i].stages, f.e.text);
+        if (most)
+            assert_int_equal(atoi(most + strlen("at most ")) % cases[i].stages, 0);
+        else
+            assert_non_null(strstr(f.e.text, "or another pipeline.schedule, would do"));
+        fixture_clear(&f);
+    }
+}
+
 // 2^24 samples of 2^17 tokens, 2^10 layers: the residual alone is 2^24 · 2^17 · 2^17 floats a
 // layer.
 static void tensors_beyond_all_counting_are_refused(void **state)
@@ -125,6 +158,7 @@ int main(void)
         cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
         cmocka_unit_test(
             a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
+        cmocka_unit_test(the_microbatches_that_would_do_are_some_that_the_schedule_takes),
         cmocka_unit_test(tensors_beyond_all_counting_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
