@@ -187,6 +187,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     rc = rc ? rc : check_steps(j, job, e);
     if (!rc) {
         job_change(j, job);
+        j->goes_on = j->goes_on || j->committed_step >= 0;
         if (!kept)
             note_threads(j, ev->submit, before);
         text_set(&j->base_dir, ev->submit->base_dir);

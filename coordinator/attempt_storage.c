@@ -137,6 +137,17 @@ static bool are_all_bad(const struct attempt *at)
     return any && !commit_newest(m);
 }
 
+// Why a job of which the folder holds no good checkpoint may not begin anew; null: it may.
+static const char *refuse_beginning(const struct attempt *at)
+{
+    if (are_all_bad(at))
+        return "every checkpoint there is damaged";
+    return at->job->goes_on
+               ? "the folder holds no checkpoint, and the changed job was to go on from one: "
+                 "put it back and `weft resume`, or submit the job anew (`weft run`: --new)"
+               : NULL;
+}
+
 // Whether a checkpoint of this step is there and cannot be used.
 static bool is_damaged(const struct attempt *at, int64_t step)
 {
@@ -192,10 +203,12 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     tell_unused(at, d);
     text_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
-    if (!from && are_all_bad(at)) {
-        fail_storage(at, at->hosts, "every checkpoint there is damaged", true);
+    const char *refusal = from ? NULL : refuse_beginning(at);
+    if (refusal) {
+        fail_storage(at, at->hosts, refusal, true);
         return;
     }
+    j->goes_on = false;
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);

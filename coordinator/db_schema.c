@@ -58,4 +58,5 @@ const char *const db_migrations[DB_VERSION] = {
     "ALTER TABLE job ADD COLUMN threads INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE job ADD COLUMN threads_why TEXT NOT NULL DEFAULT '';",
     "ALTER TABLE job ADD COLUMN removed TEXT NOT NULL DEFAULT '';",
+    "ALTER TABLE job ADD COLUMN goes_on INTEGER NOT NULL DEFAULT 0;",
 };

@@ -3,5 +3,5 @@
 // released is never edited. Inside coordinator/ only, for db.c.
 #pragma once
 
-enum { DB_VERSION = 11 };
+enum { DB_VERSION = 12 };
 extern const char *const db_migrations[DB_VERSION];

@@ -89,6 +89,7 @@ struct job_record {
     unsigned char key[32];
     struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
     int nplaced;
+    bool goes_on;  // changed since the last fence: from a checkpoint, for it had one, or it fails
     bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
     char *restore; // the checkpoint that the attempt goes on from; "": none
     char *store;   // its checkpoint folder, as the fence's host names it; "": not known

@@ -82,6 +82,7 @@ static const struct column job_columns[] = {
     JOB(NUMBER, unsaved_ns),
     JOB(TEXT, unsaved_why),
     JOB(TEXT, removed),
+    JOB(BOOL, goes_on),
     JOB(NUMBER, threads),
     JOB(TEXT, threads_why),
     JOB(TEXT, store),

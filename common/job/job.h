@@ -148,15 +148,14 @@ struct job {
     const struct schema *schema;  // borrowed: the rows it was read with
 };
 
-// The most microbatches, up to a bound, that the pipeline's schedule takes; 0: it takes none so few.
-int64_t job_microbatches_within(const struct job *job, int64_t bound);
 // The mesh axis along which the pipeline's stages lie: the one that the rule of `layers` names, by
 // default pp. −1: the mesh has no such axis, so there is one stage.
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
-int job_chunks(const struct job *job);       // of each stage, pipeline.chunks; 1 without a pipeline
-int job_layers(const struct job *job);       // of the model: where it may be cut into stages
-bool job_has_insides(const struct job *job); // of layers or blocks: what train.remat acts on
+int job_chunks(const struct job *job); // of each stage, pipeline.chunks; 1 without a pipeline
+int job_layers(const struct job *job); // of the model: where it may be cut into stages
+int64_t job_microbatches_within(const struct job *, int64_t most); // its schedule takes; 0: none
+bool job_has_insides(const struct job *job);   // of layers or blocks: what train.remat acts on
 extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
 // Returns how many layers the place c · stages + s has, chunk c of stage s: as pipeline.stages
 // says, else equally, with what is left over at the earliest places.
@@ -191,10 +190,9 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// As job_hash, without what may change while a training goes on: mesh, sharding, pipeline, resources,
-// restart, metrics, eval, schedule, precision.deterministic, of `train` all but the seed, of
-// `checkpoint` all but its folder. Jobs of one identity are one training: one may continue from the
-// other's checkpoint.
+// As job_hash, without what may change while a training goes on: mesh, sharding, pipeline,
+// resources, restart, metrics, eval, schedule, precision.deterministic, of `train` all but the seed,
+// of `checkpoint` all but its folder. Of one identity, one may go on from the other's checkpoint.
 void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);

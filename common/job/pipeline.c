@@ -41,14 +41,14 @@ int job_chunks(const struct job *job)
     return job_stages(job) > 1 && has_chunks(job) ? (int)job->pipeline.chunks : 1;
 }
 
-int64_t job_microbatches_within(const struct job *job, int64_t bound)
+int64_t job_microbatches_within(const struct job *job, int64_t most)
 {
     int64_t stages = job_stages(job);
     if (stages == 1 || !has_chunks(job))
-        return bound;
+        return most;
     if (job->pipeline.schedule == JOB_INTERLEAVED)
-        return bound / stages * stages;
-    return bound < stages ? 0 : bound;
+        return most / stages * stages;
+    return most < stages ? 0 : most;
 }
 
 int job_layers(const struct job *job)

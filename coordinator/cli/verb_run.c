@@ -476,9 +476,10 @@ static int64_t find_newest_step(const struct run *r, int64_t known)
     struct store s = {.fd = -1};
     struct load l = {0};
     struct err e = {0};
-    if (!*r->record.store || store_open(&s, r->record.store, &e))
-        return known;
-    int rc = load_open_newest_good(&l, &s, NULL, NULL, &e);
+    int rc = *r->record.store ? store_open(&s, r->record.store, &e) : ERR_IO;
+    if (rc)
+        return rc == ERR_NOTFOUND ? -1 : known;
+    rc = load_open_newest_good(&l, &s, NULL, NULL, &e);
     int64_t step = rc ? -1 : l.manifest.step;
     load_close(&l);
     store_close(&s);
@@ -496,8 +497,20 @@ static void tell_changes(const struct run *r, int64_t known_step)
                     r->changes);
 }
 
+static int refuse_lost(const struct run *r, int64_t known_step)
+{
+    struct err e = {0};
+    err_set(&e, ERR_NOTFOUND,
+            "%s has changed and was to go on from step %lld, and its checkpoints are gone",
+            r->job.name, (long long)known_step);
+    complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
+    return CLIENT_FAILED;
+}
+
 static int change_job(struct run *r, int64_t known_step)
 {
+    if (r->changed && known_step >= 0 && find_newest_step(r, known_step) < 0)
+        return refuse_lost(r, known_step);
     request_random(r->record.request);
     int rc = submit_job(r, true);
     if (!rc && r->changed)

@@ -412,13 +412,19 @@ def test_a_finished_run_that_lost_its_last_checkpoint_is_refused_though_an_older
     assert run.finish().err == ""
 
 
-def test_a_run_that_trains_steps_again_for_want_of_a_checkpoint_says_so(place, toy):
-    run = solo.train(place, solo.job(toy, RANKS, checkpoint__every=10, checkpoint__async=False), "again")
-    shutil.rmtree(run.stores()[0])
+def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back(place, toy):
+    run = solo.train(place, solo.job(toy, RANKS), "again")
+    rows = run.metrics()
+    (store,) = run.stores()
+    store.rename(place / "aside")
     run.carry_on_as(solo.job(toy, RANKS, train__steps=40))
-    told = "begins anew: the folder holds no checkpoint, and had one of step 30\n"
-    assert told in run.finish().err and told in run.log(0)
-    assert run.checkpoints()[-1].step == 40 and run.finish().err == ""
+    end = run.run()
+    told = "test has changed and was to go on from step 30, and its checkpoints are gone: "
+    assert end.code == 78 and told in end.err and "--new" in end.err and run.metrics() == rows, end
+    assert not store.exists()
+    (place / "aside").rename(store)
+    run.finish()
+    assert run.checkpoints()[-1].step == 40 and run.metrics()[: len(rows)] == rows
 
 
 def test_a_run_of_an_older_weft_that_trains_anew_says_how_far_it_had_come(place, toy):

@@ -103,15 +103,19 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again
 
 
-def test_a_run_whose_checkpoints_are_gone_says_that_it_begins_anew(place, toy):
+def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back(place, toy):
     run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
     assert solo.weft("run", str(run.file)).code == 0
     (store,) = run.stores()
-    shutil.rmtree(store)
+    store.rename(place / "aside")
     run.carry_on_as(solo.job(toy, 1, train__steps=30))
     end = solo.weft("run", str(run.file))
-    assert end.code == 0, end
-    assert "begins anew: the folder holds no checkpoint, and had one of step 20\n" in end.out, end
+    told = "test has changed and was to go on from step 20, and its checkpoints are gone"
+    assert end.code == 1 and told in end.err and "--new" in end.err and not store.exists(), end
+    (place / "aside").rename(store)
+    assert solo.weft("run", str(run.file)).code == 0
+    newest = run.checkpoints()[-1]
+    assert newest.step == 30 and newest.manifest["parent"]["step"] == 20
 
 
 LOST = {"gone": shutil.rmtree, "damaged": solo.damage}  # the newest checkpoint; solo runs are in test_lifecycle
@@ -262,6 +266,26 @@ def test_a_served_job_that_lost_its_newest_checkpoint_goes_on_from_an_older_one_
     (restored,) = (e for e in one.events(job) if e["kind"] == "restored")
     told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
     assert restored["text"] == told and restored["step"] == 20, restored
+
+
+def test_a_served_job_that_was_changed_is_not_begun_anew_where_its_checkpoints_are_gone(one, place, toy):
+    data = one.put_data(toy)
+    job = one.submit(solo.job(data, 1, train__steps=20))
+    one.succeed(job)
+    store = one.store(job)
+    store.rename(place / "aside")
+    one.submit(solo.job(data, 1, train__steps=30), "--continue", job)
+    why = "the folder holds no checkpoint, and the changed job was to go on from one"
+    for _ in range(2):
+        assert one.wait(job)["state"] == "FAILED" and why in one.why(job), one.why(job)
+        assert not list(store.glob("step-*"))
+        one.weft("resume", job)
+    assert one.wait(job)["state"] == "FAILED"
+    shutil.rmtree(store)
+    (place / "aside").rename(store)
+    assert one.weft("resume", job).code == 0
+    assert one.succeed(job)["step"] == 30
+    assert solo.checkpoints_of(store)[-1].manifest["parent"]["step"] == 20
 
 
 def threads_told(run, *flags):

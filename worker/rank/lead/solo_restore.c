@@ -20,7 +20,7 @@ struct store_owner solo_owner(const struct solo *s, const struct assignment *a)
     return (struct store_owner){a->cluster_id, a->job_id, s->job.name, a->job_text};
 }
 
-// ---- a finished job ----
+// ---- a job that is not begun anew ----
 
 static bool is_finished(const struct solo *s)
 {
@@ -41,6 +41,15 @@ static int refuse_finished(const struct solo *s, const char *what, int64_t left_
                    s->job.name, what, left);
 }
 
+static int refuse_changed(const struct solo *s, const struct assignment *a, const char *dir,
+                          struct err *e)
+{
+    return err_set(e, ERR_NOTFOUND,
+                   "%s has changed and was to go on from step %lld, and its checkpoints are gone: "
+                   "%.900s/%s-%.8s holds none; put the folder back, or use --new to start over",
+                   s->job.name, (long long)s->had_step, dir, s->job.name, a->job_id);
+}
+
 int solo_restore_check(const struct solo *s, struct assignment *a, struct err *e)
 {
     struct store_owner owner = solo_owner(s, a);
@@ -49,7 +58,8 @@ int solo_restore_check(const struct solo *s, struct assignment *a, struct err *e
     struct store_entry *all;
     char what[1200];
     int n = 0;
-    if (!is_finished(s))
+    bool changed = s->changes && s->had_step > 0;
+    if (!is_finished(s) && !changed)
         return 0;
     int rc = store_find_beneath(&store, NULL, dir, &owner, e);
     rc = rc ? rc : store_scan(&store, &a->arena, &all, &n, e);
@@ -59,6 +69,8 @@ int solo_restore_check(const struct solo *s, struct assignment *a, struct err *e
     int64_t left_step = n ? all[0].step : 0;
     if (left_step >= s->job.train.steps)
         return 0;
+    if (!is_finished(s))
+        return left_step ? 0 : refuse_changed(s, a, dir, e);
     snprintf(what, sizeof what, "gone: %.900s/%s-%.8s holds no checkpoint of step %lld", dir,
              s->job.name, a->job_id, (long long)s->had_step);
     return refuse_finished(s, what, left_step, e);
