@@ -60,7 +60,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := words kept_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
-               live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
+               live_attempts recover queue requests job_paths data_question looks_again acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db db_schema binding service streams data_looks planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
@@ -145,7 +145,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_for
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values rank_cores rank_output rank_conns
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
-UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
+UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.

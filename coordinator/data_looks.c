@@ -10,21 +10,19 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/plain.h"
-#include "common/data/pattern.h"
 #include "common/model/schema_list.h"
+#include "coordinator/data_question.h"
 #include "coordinator/job_paths.h"
 #include "coordinator/streams.h"
 
 enum { LOOKS_MAX = 64, NAMED_MAX = 8, WHY_MAX = 300 };
-enum { PATHS_MAX = DATA_PATHS + 1 }; // the data, then checkpoint.dir
-enum { UNKNOWN = 1u << PATHS_MAX };
 
 struct asked_host {
     uint64_t conn;
     const char *name;
     int devices;
     bool waits;     // for its answer
-    unsigned lacks; // a bit a path, or UNKNOWN while it has not told
+    unsigned lacks; // as in its answer; QUESTION_UNKNOWN while there is none
 };
 struct look {
     struct list link;
@@ -33,13 +31,11 @@ struct look {
     int64_t due_ns;
     struct planned job;
     int64_t ranks;
-    struct data_path paths[PATHS_MAX];
-    const char *why[PATHS_MAX];  // of the first that lacks it; null: nobody does
-    int ndata;                   // of these are data, and paths[ndata] is the last
-    bool literal;                // none of them is a pattern: only files of tokens may be many
-    struct asked_host *hosts;    // [nhosts]
-    struct asked_host **by_conn; // the same by their streams' numbers
-    int nhosts, waiting;         // waiting: for so many answers
+    struct data_question asks;
+    const char *why[QUESTION_PATHS]; // of the first that lacks it; null: nobody does
+    struct asked_host *hosts;        // [nhosts]
+    struct asked_host **by_conn;     // the same by their streams' numbers
+    int nhosts, waiting;             // waiting: for so many answers
 };
 
 void data_looks_init(struct data_looks *l)
@@ -74,16 +70,7 @@ static void ask_host(struct rpc *rpc, const struct look *k, uint64_t conn)
     Weft__V1__Storage s;
     Weft__V1__Down down;
     snprintf(id, sizeof id, "look-%llu", (unsigned long long)k->question);
-    weft__v1__storage__init(&s);
-    s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
-    s.job = id;
-    s.epoch = k->question;
-    for (int i = 0; i < k->ndata; i++)
-        paths[i] = frame_text(k->paths[i].path);
-    s.paths = paths;
-    s.n_paths = (size_t)k->ndata;
-    s.dir = frame_text(k->paths[k->ndata].path);
-    s.literal = k->literal;
+    data_question_message(&k->asks, id, k->question, paths, &s);
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = &s;
@@ -111,9 +98,7 @@ static bool find_question(struct look *k, const struct coord *c, char *notice, s
     bool leaves_roots = no.len > 0; // which the decider tells too
     buf_clear(&no);
     k->ranks = job.resources.devices;
-    k->ndata = job_data_paths(&job, k->paths);
-    k->paths[k->ndata] = (struct data_path){"checkpoint.dir", job.checkpoint.dir};
-    k->literal = job.data.format != JOB_DATA_TOKENS;
+    data_question_init(&k->asks, &job);
     k->nhosts = k->waiting = coord_streams(c, job.resources.kind, &k->arena, &streams);
     k->hosts = arena_array(&k->arena, struct asked_host, k->nhosts + 1);
     k->by_conn = arena_array(&k->arena, struct asked_host *, k->nhosts + 1);
@@ -122,7 +107,7 @@ static bool find_question(struct look *k, const struct coord *c, char *notice, s
                                           .name = streams[i].name,
                                           .devices = streams[i].devices,
                                           .waits = true,
-                                          .lacks = UNKNOWN};
+                                          .lacks = QUESTION_UNKNOWN};
         k->by_conn[i] = &k->hosts[i];
     }
     qsort(k->by_conn, (size_t)k->nhosts, sizeof *k->by_conn, compare_conns);
@@ -130,7 +115,7 @@ static bool find_question(struct look *k, const struct coord *c, char *notice, s
         snprintf(notice, size,
                  "no worker was asked whether its data is there: none with a %s device is attached",
                  job_device_kind(job.resources.kind));
-    return k->ndata && k->nhosts && !leaves_roots;
+    return k->asks.ndata && k->nhosts && !leaves_roots;
 }
 
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
@@ -180,25 +165,17 @@ static void keep_reason(struct look *k, int path, const char *words)
     k->why[path] = why;
 }
 
-// An older worker, which gives no reasons, has taken a pattern for a file's name.
 static void note_missing(struct look *k, struct asked_host *host, const Weft__V1__StorageDone *d)
 {
-    host->lacks = 0;
-    for (size_t i = 0; i < d->n_missing; i++) {
-        int path = d->missing[i];
-        if (path < 0 || path > k->ndata)
-            continue;
-        bool has_reason = i < d->n_missing_why;
-        if (!has_reason && !k->literal && pattern_is_one(k->paths[path].path)) {
-            host->lacks |= UNKNOWN;
-            continue;
-        }
-        host->lacks |= 1u << path;
-        keep_reason(k, path, has_reason ? d->missing_why[i] : "");
-    }
+    struct data_answer told;
+    data_answer_read(&k->asks, d, &told);
+    host->lacks = told.lacks;
+    for (int i = 0; i <= k->asks.ndata; i++)
+        if (told.why[i])
+            keep_reason(k, i, told.why[i]);
 }
 
-void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d)
+bool data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d)
 {
     list_for_each (it, &l->open) {
         struct look *k = list_entry(it, struct look, link);
@@ -209,7 +186,9 @@ void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__Storag
         k->waiting--;
         if (d->ok)
             note_missing(k, host, d);
+        return true;
     }
+    return false;
 }
 
 void data_looks_host_gone(struct data_looks *l, uint64_t conn)
@@ -251,7 +230,7 @@ static int64_t count_devices(const struct look *k, bool able)
 {
     int64_t n = 0;
     for (int i = 0; i < k->nhosts; i++)
-        n += able && k->hosts[i].lacks & ~(unsigned)UNKNOWN ? 0 : k->hosts[i].devices;
+        n += able && k->hosts[i].lacks & ~(unsigned)QUESTION_UNKNOWN ? 0 : k->hosts[i].devices;
     return n;
 }
 
@@ -269,8 +248,7 @@ static int print_hosts(const struct look *k, unsigned bits, struct buf *to)
 
 static void print_lack(const struct look *k, int path, struct buf *to)
 {
-    buf_printf(to, "%s%s: %.300s %s ", to->len ? "; " : "", k->paths[path].key, k->paths[path].path,
-               path < k->ndata ? "cannot be opened on" : "leaves the --checkpoint-root of");
+    data_question_print(&k->asks, path, to);
     print_hosts(k, 1u << path, to);
     if (*k->why[path])
         buf_printf(to, " (%s)", k->why[path]);
@@ -280,7 +258,7 @@ static void print_lack(const struct look *k, int path, struct buf *to)
 static int print_lacks(const struct look *k, bool of_all, struct buf *to)
 {
     int n = 0;
-    for (int i = 0; i <= k->ndata; i++) {
+    for (int i = 0; i <= k->asks.ndata; i++) {
         int lacking = count_lacking(k, i);
         if (!lacking || (of_all && lacking < k->nhosts))
             continue;
@@ -293,8 +271,8 @@ static int print_lacks(const struct look *k, bool of_all, struct buf *to)
 // A relative path may have been meant to start at the job file.
 static const char *hint_where(const struct look *k)
 {
-    for (int i = 0; i < k->ndata; i++)
-        if (k->why[i] && k->paths[i].path[0] != '/')
+    for (int i = 0; i < k->asks.ndata; i++)
+        if (k->why[i] && k->asks.paths[i].path[0] != '/')
             return " (relative paths of submitted jobs start at the workers' --data-root)";
     return "";
 }
@@ -320,7 +298,7 @@ static void list_lacking(const struct look *k, struct checked_job *out)
     out->lacking = malloc(sizeof *out->lacking * (size_t)(k->nhosts + 1));
     PRE(out->lacking != NULL);
     for (int i = 0; i < k->nhosts; i++)
-        if (k->hosts[i].lacks & ~(unsigned)UNKNOWN)
+        if (k->hosts[i].lacks & ~(unsigned)QUESTION_UNKNOWN)
             out->lacking[out->nlacking++] = k->hosts[i].conn;
 }
 
@@ -329,7 +307,7 @@ static void draw_conclusion(const struct look *k, struct checked_job *out)
     struct buf lacks = {0}, unknown = {0};
     char why[200];
     if (print_lacks(k, true, &lacks)) { // what is missing here and there does not matter then
-        bool dir = count_lacking(k, k->ndata) == k->nhosts;
+        bool dir = count_lacking(k, k->asks.ndata) == k->nhosts;
         refuse_job(k,
                    dir ? "no worker here that could take the job may keep its checkpoints there"
                        : "no worker here that could take the job has this data",
@@ -337,7 +315,7 @@ static void draw_conclusion(const struct look *k, struct checked_job *out)
     } else if (print_lacks(k, false, &lacks)) {
         if (has_too_few_devices(k, why, sizeof why))
             refuse_job(k, why, &lacks, out);
-        else if (print_hosts(k, UNKNOWN, &unknown))
+        else if (print_hosts(k, QUESTION_UNKNOWN, &unknown))
             buf_printf(&lacks, "; not known of %s", buf_str(&unknown));
         snprintf(out->notice, sizeof out->notice, "%s", out->job.refused.code ? "" : lacks.data);
         list_lacking(k, out);

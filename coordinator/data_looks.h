@@ -8,8 +8,9 @@
 //
 // The job is refused if its ranks could not open a file: because all workers lack it, or so many
 // that the others have too few devices. A worker that does not answer may have the file: then the
-// job is taken, with a notice of who lacks what, and placement leaves those out. Only a stream that
-// was asked is heard, once a question. All functions are the owner's. Inside coordinator/ only.
+// job is taken, with a notice of who lacks what, and placement leaves those out (looks_again.h). Only
+// a stream that was asked is heard, once a question. All functions are the owner's. Inside
+// coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"
@@ -37,7 +38,8 @@ void data_looks_clear(struct data_looks *l);
 // says, nobody, or too much is being asked.
 bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord *c,
                       struct checked_job *about, int64_t now_ns);
-void data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d);
+// False: none of its questions was put to this stream so.
+bool data_looks_hear(struct data_looks *l, uint64_t conn, const Weft__V1__StorageDone *d);
 void data_looks_host_gone(struct data_looks *l, uint64_t conn);
 void data_looks_cancel(struct data_looks *l, uint64_t call);
 int64_t data_looks_due(const struct data_looks *l); // 0: nothing is open

@@ -77,6 +77,21 @@ static struct list *find_spot(struct coord *c, const struct job_record *j)
     return back->next;
 }
 
+// A job that waits is listed while hosts that could be asked again lack its data. Of one of `weft run`
+// no host is asked: it starts at a folder of its own.
+static void list_lacks(struct job_record *j)
+{
+    struct coord *c = j->coord;
+    bool listed = !list_empty(&j->lacks), wanted = j->in_queue && j->nlacking && !j->base_dir[0];
+    if (listed && !wanted)
+        list_remove(&j->lacks);
+    if (!listed && wanted) {
+        j->look_ns = c->now_ns + LOOK_AGAIN_S * CLOCK_S;
+        list_append(&c->lacks, &j->lacks);
+    }
+    c->nlacks += wanted - listed;
+}
+
 static void enter_queue(struct job_record *j)
 {
     struct coord *c = j->coord;
@@ -84,6 +99,7 @@ static void enter_queue(struct job_record *j)
     j->in_queue = true;
     j->wait = WAIT_NEW;
     c->nqueued++;
+    list_lacks(j);
 }
 
 static void leave_queue(struct job_record *j)
@@ -93,6 +109,7 @@ static void leave_queue(struct job_record *j)
     list_remove(&j->queued);
     j->in_queue = false;
     j->coord->nqueued--;
+    list_lacks(j);
 }
 
 enum { JOB_TEXTS = 15 };
@@ -113,6 +130,7 @@ struct job_record *job_new(struct coord *c)
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
+    list_init(&j->lacks);
     char **texts[JOB_TEXTS];
     list_texts(j, texts);
     for (int i = 0; i < JOB_TEXTS; i++)
@@ -269,7 +287,7 @@ static void keep_settings(struct job_record *j, const struct job *job)
         print_mesh(j);
 }
 
-static int parse_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e)
+int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e)
 {
     struct job_errors errs = {0};
     int rc = job_parse(a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0, job,
@@ -284,7 +302,7 @@ int job_read_settings(struct job_record *j, struct err *e)
     if (j->parsed)
         return 0;
     arena_init(&a);
-    int rc = parse_text(j, &a, &job, e);
+    int rc = job_read_text(j, &a, &job, e);
     if (!rc)
         keep_settings(j, &job);
     arena_clear(&a);
@@ -344,7 +362,7 @@ int job_set_threads(struct job_record *j, int64_t threads, const char *why, stru
     struct arena a;
     struct job job;
     arena_init(&a);
-    int rc = parse_text(j, &a, &job, e);
+    int rc = job_read_text(j, &a, &job, e);
     if (!rc) {
         clear_spec(j);
         job.resources.threads = threads;
@@ -482,6 +500,18 @@ void job_add_lacking(struct job_record *j, const char *incarnation, const char *
     memmove(j->lacking + at + 1, j->lacking + at,
             sizeof *j->lacking * (size_t)(j->nlacking++ - at));
     snprintf(j->lacking[at], ID_LEN, "%s", incarnation);
+    list_lacks(j);
+}
+
+void job_drop_lacking(struct job_record *j, const char *incarnation)
+{
+    int at = find_lacking(j, incarnation);
+    if (!job_is_lacking_on(j, incarnation))
+        return;
+    memmove(j->lacking + at, j->lacking + at + 1,
+            sizeof *j->lacking * (size_t)(--j->nlacking - at));
+    if (!j->nlacking)
+        job_forget_lacking(j);
 }
 
 void job_forget_lacking(struct job_record *j)
@@ -490,6 +520,7 @@ void job_forget_lacking(struct job_record *j)
     j->lacking = NULL;
     j->nlacking = 0;
     text_set(&j->lacking_why, "");
+    list_lacks(j);
 }
 
 // ---- events and moves ----

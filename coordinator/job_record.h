@@ -57,14 +57,14 @@ struct job_report { // the newest of rank 0
 
 struct attempt;
 struct job_record {
-    struct list link, queued, touched;
+    struct list link, queued, touched, lacks; // lacks: waits, and some host cannot open its data
     struct coord *coord;
 
     // ---- what it waits for; these lie close together: a round looks at them in thousands ----
     int kind; // of devices: enum job_device_kind
     bool in_queue;
     enum job_wait wait;
-    int64_t not_before_ns; // 0: now
+    int64_t not_before_ns, look_ns; // 0: now; in coord.lacks: when its hosts are asked again
     char behind[ID_LEN];
     struct place_want want; // ranks 0: not filled in yet
 
@@ -168,8 +168,9 @@ struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job
 // has its name only where no job that a person made has it, and no other found one.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
-// Parses the resolved text (once); ERR_INVALID with the first violation.
+// Parses the resolved text: what decisions need of it, once, or all of it. ERR_INVALID: the first fault.
 int job_read_settings(struct job_record *j, struct err *e);
+int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e);
 
 struct event_record { // one row of its story
     const char *job;
@@ -213,6 +214,7 @@ void job_publish(struct job_record *j); // its status, at the end of the step, t
 // Notes that a worker cannot open the job's data, by its incarnation: one that starts again may.
 void job_add_lacking(struct job_record *j, const char *incarnation, const char *why);
 bool job_is_lacking_on(const struct job_record *j, const char *incarnation);
+void job_drop_lacking(struct job_record *j, const char *incarnation); // it can by now
 void job_forget_lacking(struct job_record *j);
 // What the job's time is counted as at present; TIME_KINDS once it has succeeded.
 enum time_kind job_spends(const struct job_record *j);

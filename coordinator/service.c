@@ -369,6 +369,14 @@ static int look_at_up(struct newcomer *n, struct host_conn *c, const Weft__V1__U
     return register_host(n, c, up->register_->host, e);
 }
 
+// Whether it answers what was asked for a job that is being submitted. The decider asks too.
+static bool answers_look(struct service *s, uint64_t conn, const Weft__V1__Up *up)
+{
+    return up->body_case == WEFT__V1__UP__BODY_STORAGE &&
+           up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK &&
+           data_looks_hear(&s->looks, conn, up->storage);
+}
+
 static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
                   struct coord_out *out)
 {
@@ -385,10 +393,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
-    else if (x.up->body_case == WEFT__V1__UP__BODY_STORAGE &&
-             x.up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK)
-        data_looks_hear(&s->looks, ev->call, x.up->storage);
-    else
+    else if (!answers_look(s, ev->call, x.up))
         coord_step(s->o.coord, &x, out);
     s->host_came = s->host_came || x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
     rpc_more(s->o.rpc, ev->call);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "coordinator/host.h"
+#include "coordinator/looks_again.h"
 
 struct supply {                   // of devices of one kind
     int hosts, devices;           // known
@@ -128,6 +129,10 @@ char *shortage_explain(const struct job_record *j, struct arena *a)
     char *reason = find_reason(j, &s, a);
     if (!s.lacking)
         return reason;
-    return arena_printf(a, "%s. %s. Once %s can open it, `weft hold` and `weft resume` the job",
-                        reason, j->lacking_why, s.lacking == 1 ? "that host" : "these hosts");
+    if (list_empty(&j->lacks)) // nobody asks
+        return arena_printf(a, "%s. %s. Once %s can open it, `weft hold` and `weft resume` the job",
+                            reason, j->lacking_why, s.lacking == 1 ? "that host" : "these hosts");
+    return arena_printf(a, "%s. %s. %s asked again every %lld s: once it is there the job goes on",
+                        reason, j->lacking_why, s.lacking == 1 ? "That host is" : "These hosts are",
+                        (long long)looks_again_every_s(j->coord));
 }

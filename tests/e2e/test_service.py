@@ -132,6 +132,22 @@ def test_a_rank_that_finds_no_data_on_its_host_goes_to_one_that_has_it(bare, toy
     assert "counts against host bare, which this job avoids" in bare.why(job)
 
 
+def test_data_that_is_brought_to_a_host_later_is_found_without_a_person(bare, toy):
+    data = bare.put_data(toy)
+    start_bare(bare)
+    bare.wait_ready()
+    assert bare.weft("cordon", "w0").code == 0
+    told = bare.weft("submit", put_job(bare, solo.job(data, 2)))
+    assert told.code == 0 and "cannot be opened on bare" in told.out + told.err, told
+    waiting = bare.status("test")
+    assert waiting["state"] == "QUEUED" and "2 on bare (cannot open its data)" in waiting["text"], waiting
+    assert "That host is asked again every 30 s" in bare.why("test"), bare.why("test")
+    shutil.copytree(bare.data, bare.place / "bare", dirs_exist_ok=True)
+    done = bare.succeed("test")
+    assert done["restarts"] == 0, bare.why("test")
+    assert "host bare can open its data now" in bare.why("test"), bare.why("test")
+
+
 def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
     first = one.submit(long_job(one, noise))
     one.wait(first, ("RUNNING",), step=1)

@@ -186,6 +186,19 @@ struct world_attempt *world_at(struct world *w, int host, const char *job)
     return NULL;
 }
 
+const char *world_next(struct world *w, const char *job)
+{
+    static struct arena a;
+    struct err e = {0};
+    static char text[400];
+    arena_init(&a);
+    Weft__V1__WhyReply *why = coord_why(w->c, job, w->now, &a, &e);
+    assert_non_null(why);
+    snprintf(text, sizeof text, "%s", why->next);
+    arena_clear(&a);
+    return text;
+}
+
 int world_living(struct world *w, const char *job)
 {
     int n = 0;
@@ -286,4 +299,26 @@ void world_finish(struct world *w, const char *job)
 {
     world_step(w, job, 10);
     world_save(w, job, 10);
+}
+
+// ---- what workers say of a job's data ----
+
+void world_answer_look(struct world *w, int host, const Weft__V1__Storage *s)
+{
+    int32_t first = 0;
+    char *why = frame_text("it is not there");
+    NEW(StorageDone, storage_done, d);
+    w->looks++;
+    snprintf(w->question, sizeof w->question, "%s", s->job);
+    if (w->no_looks)
+        return;
+    d.op = s->op;
+    d.job = s->job;
+    d.epoch = s->epoch;
+    d.ok = true;
+    d.missing = &first;
+    d.missing_why = &why;
+    d.n_missing = d.n_missing_why = w->lacking >> host & 1;
+    UP(up, STORAGE, storage, &d);
+    world_up(w, host, &up);
 }

@@ -60,7 +60,7 @@ struct world {
     const char *boot;        // of the coordinator's machine
     const char *user;        // who submits and acts; null: ann
     const char *threads_why; // said with what is submitted; null: nothing
-    unsigned lacking;        // bits of hosts whose workers say then that they cannot open its data
+    unsigned lacking;        // bits of hosts whose workers say that they cannot open a job's data
     long written;            // rows, over its life
     int nrows;
     Weft__Rows__Write *rows[ROWS];
@@ -75,7 +75,10 @@ struct world {
     // what agents leave undone
     bool no_storage, no_fence, no_start, no_ready, no_stop, no_commit, no_leave;
     const char *storage_fails;
-    int tidied; // folders of jobs that have ended
+    bool no_looks;     // they do not say whether data is there
+    int looks;         // questions about a waiting job's data, so far
+    char question[33]; // the newest
+    int tidied;        // folders of jobs that have ended
     uint64_t tidied_epoch;
     bool storage_config, storage_full;
     // the newest of each
@@ -108,7 +111,8 @@ void world_up(struct world *w, int host, Weft__V1__Up *up);
 
 // A job of `ranks` devices and 10 steps; `more` are lines of the job file. Its id, or "".
 const char *world_submit(struct world *w, const char *name, int ranks, const char *more);
-#define CALM "restart: {hang_after: 2h}\n" // nobody hangs: time may pass
+#define CALM        "restart: {hang_after: 2h}\n" // nobody hangs: time may pass
+#define PRIORITY(n) CALM "resources: {priority: " #n "}\n"
 // Host 0 with `ranks` devices, and the job "tiny" that takes them all.
 const char *world_job_alone(struct world *w, int ranks, const char *more);
 const char *world_submit_as(struct world *w, const char *request, const char *name, int ranks,
@@ -119,6 +123,7 @@ const Weft__Rows__Job *world_job(struct world *w, const char *id); // its row
 Weft__Rows__JobState world_state(struct world *w, const char *id);
 int world_events(struct world *w, const char *job, const char *kind);       // how many
 const char *world_told(struct world *w, const char *job, const char *kind); // text of the newest
+const char *world_next(struct world *w, const char *job); // what it waits for; until the next call
 struct world_attempt *world_at(struct world *w, int host, const char *job); // living here, or null
 int world_living(struct world *w, const char *job);                         // ranks, over all hosts
 int world_host_of(struct world *w, const char *job, int rank);
@@ -138,7 +143,8 @@ void world_page(struct world *w, const char *job, int rank, int64_t step, int st
 
 // ---- between coord_world.c and coord_people.c ----
 void world_event(struct world *w, struct coord_event *ev);
-void world_pump(struct world *w);                      // what was sent arrives
+void world_pump(struct world *w); // what was sent arrives
+void world_answer_look(struct world *w, int host, const Weft__V1__Storage *s);
 int world_row(const struct world *w, const char *key); // −1: none
 void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
                       Weft__Rank__Frame *f);

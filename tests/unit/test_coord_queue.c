@@ -9,21 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PRIORITY(n) CALM "resources: {priority: " #n "}\n"
-
-static const char *next_of(struct world *w, const char *job)
-{
-    static struct arena a;
-    struct err e = {0};
-    static char text[400];
-    arena_init(&a);
-    Weft__V1__WhyReply *why = coord_why(w->c, job, w->now, &a, &e);
-    assert_non_null(why);
-    snprintf(text, sizeof text, "%s", why->next);
-    arena_clear(&a);
-    return text;
-}
-
 static void test_jobs_of_a_priority_go_in_order_of_submission(void **state)
 {
     struct world *w = *state;
@@ -32,7 +17,7 @@ static void test_jobs_of_a_priority_go_in_order_of_submission(void **state)
     const char *two = world_submit(w, "two", 1, CALM);
     const char *three = world_submit(w, "three", 1, CALM);
     assert_state(w, one, RUNNING);
-    assert_non_null(strstr(next_of(w, three), "waits behind two"));
+    assert_non_null(strstr(world_next(w, three), "waits behind two"));
     world_finish(w, one);
     assert_state(w, two, RUNNING);
     assert_state(w, three, QUEUED);
@@ -46,9 +31,9 @@ static void test_who_joins_a_full_queue_goes_on_when_those_before_it_leave(void 
     const char *two = world_submit(w, "two", 1, CALM);
     const char *three = world_submit(w, "three", 1, CALM);
     const char *four = world_submit(w, "four", 1, CALM);
-    assert_non_null(strstr(next_of(w, four), "waits behind two"));
+    assert_non_null(strstr(world_next(w, four), "waits behind two"));
     assert_true(world_act(w, WEFT__V1__VERB__CANCEL, two));
-    assert_non_null(strstr(next_of(w, four), "waits behind three"));
+    assert_non_null(strstr(world_next(w, four), "waits behind three"));
     world_finish(w, one);
     assert_state(w, three, RUNNING);
     world_host(w, 1, 1);
@@ -62,7 +47,7 @@ static void test_who_joins_a_full_queue_with_a_greater_priority_is_first(void **
     const char *one = world_submit(w, "one", 1, PRIORITY(5));
     const char *two = world_submit(w, "two", 1, CALM);
     const char *three = world_submit(w, "three", 1, PRIORITY(5));
-    assert_non_null(strstr(next_of(w, two), "waits behind three"));
+    assert_non_null(strstr(world_next(w, two), "waits behind three"));
     world_finish(w, one);
     assert_state(w, three, RUNNING);
     assert_state(w, two, QUEUED);
@@ -77,7 +62,7 @@ static void test_small_jobs_do_not_starve_a_big_one(void **state)
     const char *big = world_submit(w, "big", 4, CALM);
     const char *late = world_submit(w, "late", 1, CALM);
     assert_state(w, late, QUEUED); // two devices are idle: they are kept for the first in line
-    assert_non_null(strstr(next_of(w, big), "first in line"));
+    assert_non_null(strstr(world_next(w, big), "first in line"));
     world_finish(w, a);
     assert_state(w, late, QUEUED);
     world_finish(w, b);
@@ -107,8 +92,8 @@ static void test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody(v
     const char *huge = world_submit(w, "huge", 16, CALM);
     const char *small = world_submit(w, "small", 2, CALM);
     assert_state(w, huge, QUEUED);
-    assert_string_equal(next_of(w, huge), "it needs 16 cpu devices, the known host has 2: start "
-                                          "weft-worker on more hosts");
+    assert_string_equal(world_next(w, huge), "it needs 16 cpu devices, the known host has 2: start "
+                                             "weft-worker on more hosts");
     assert_state(w, small, RUNNING);
 }
 
@@ -118,7 +103,7 @@ static void test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them(vo
     world_host(w, 0, 1);
     world_host(w, 1, 2);
     const char *job = world_submit(w, "job", 4, CALM "resources: {hosts: 1}\n");
-    assert_string_equal(next_of(w, job),
+    assert_string_equal(world_next(w, job),
                         "it needs 4 cpu devices on at most 1 host, and all known hosts together "
                         "have 3: start weft-worker on a host with more devices");
     world_host(w, 2, 4);
@@ -136,11 +121,11 @@ test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted(
         if (i == 2)
             job = world_submit(w, "tiny", 1, CALM "resources: {kind: cuda}\n");
         if (i == 2)
-            assert_non_null(strstr(next_of(w, job), "host2: no driver)"));
+            assert_non_null(strstr(world_next(w, job), "host2: no driver)"));
         if (i == 3)
-            assert_non_null(strstr(next_of(w, job), "no driver; and 1 more host)"));
+            assert_non_null(strstr(world_next(w, job), "no driver; and 1 more host)"));
     }
-    assert_non_null(strstr(next_of(w, job), "no driver; and 2 more hosts)"));
+    assert_non_null(strstr(world_next(w, job), "no driver; and 2 more hosts)"));
 }
 
 static void test_a_job_that_a_host_that_is_away_could_have_taken_names_it(void **state)
@@ -150,8 +135,8 @@ static void test_a_job_that_a_host_that_is_away_could_have_taken_names_it(void *
     world_host(w, 1, 4);
     world_detach(w, 1);
     const char *big = world_submit(w, "big", 6, CALM);
-    assert_string_equal(next_of(w, big), "it needs 6 cpu devices, hosts that take work have 2; "
-                                         "others have 4 on host1 (away)");
+    assert_string_equal(world_next(w, big), "it needs 6 cpu devices, hosts that take work have 2; "
+                                            "others have 4 on host1 (away)");
     world_attach(w, 1);
     assert_state(w, big, RUNNING);
 }
@@ -164,8 +149,9 @@ static void test_a_job_that_drained_hosts_could_take_names_them(void **state)
     world_act(w, WEFT__V1__VERB__DRAIN, "host0");
     world_act(w, WEFT__V1__VERB__CORDON, "host1");
     const char *job = world_submit(w, "job", 2, CALM);
-    assert_string_equal(next_of(w, job), "it needs 2 cpu devices, hosts that take work have 0; "
-                                         "others have 2 on host0 (drained), 2 on host1 (cordoned)");
+    assert_string_equal(world_next(w, job),
+                        "it needs 2 cpu devices, hosts that take work have 0; "
+                        "others have 2 on host0 (drained), 2 on host1 (cordoned)");
     world_act(w, WEFT__V1__VERB__UNCORDON, "host1");
     assert_state(w, job, RUNNING);
 }
@@ -176,7 +162,7 @@ static void test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_re
     world_host_without_address(w, 0, 2);
     world_host(w, 1, 2);
     const char *job = world_submit(w, "job", 4, CALM);
-    assert_string_equal(next_of(w, job),
+    assert_string_equal(world_next(w, job),
                         "it needs 4 cpu devices on hosts that reach each other: others cannot "
                         "reach host0, whose worker knows no address of its own (start it with "
                         "--address)");
@@ -190,7 +176,7 @@ static void test_a_job_that_may_not_be_spread_so_far_says_how_much_it_could_have
     world_host(w, 0, 2);
     world_host(w, 1, 3);
     const char *job = world_submit(w, "job", 4, CALM "resources: {hosts: 1}\n");
-    assert_string_equal(next_of(w, job),
+    assert_string_equal(world_next(w, job),
                         "it needs 4 cpu devices on at most 1 host, the largest that "
                         "take work have 3");
 }
@@ -201,88 +187,11 @@ static void test_the_second_that_no_known_host_could_take_is_placed_when_one_com
     world_host(w, 0, 2);
     const char *big = world_submit(w, "big", 4, CALM);
     const char *same = world_submit(w, "same", 4, CALM);
-    assert_non_null(strstr(next_of(w, same), "the known host has 2"));
+    assert_non_null(strstr(world_next(w, same), "the known host has 2"));
     world_host(w, 1, 4);
     world_host(w, 2, 4);
     assert_state(w, big, RUNNING);
     assert_state(w, same, RUNNING);
-}
-
-#define ABSENT "data.train.images: x cannot be opened there"
-
-static void test_a_host_whose_worker_cannot_open_the_data_is_left_out(void **state)
-{
-    struct world *w = *state;
-    world_host(w, 0, 1);
-    world_host(w, 1, 2);
-    w->lacking = 1 << 0;
-    const char *one = world_submit(w, "one", 1, CALM);
-    const char *two = world_submit(w, "two", 1, CALM);
-    const char *three = world_submit(w, "three", 1, CALM);
-    assert_int_equal(world_host_of(w, one, 0), 1); // though host 0 would be the closer fit
-    assert_int_equal(world_host_of(w, two, 0), 1);
-    assert_string_equal(next_of(w, three),
-                        "first in line: waits for 1 cpu device that others hold");
-    w->lacking = 0;
-    const char *four = world_submit(w, "four", 1, CALM);
-    assert_int_equal(world_host_of(w, four, 0), 0); // of no use to the first in line
-    world_finish(w, one);
-    assert_int_equal(world_host_of(w, three, 0), 1);
-}
-
-static void test_a_job_that_only_hosts_without_its_data_could_take_waits_and_says_so(void **state)
-{
-    struct world *w = *state;
-    world_host(w, 0, 2);
-    world_host(w, 1, 2);
-    w->lacking = 1 << 0;
-    const char *job = world_submit(w, "one", 2, CALM);
-    assert_int_equal(world_host_of(w, job, 0), 1);
-    world_detach(w, 1);
-    world_pass(w, 11000); // it is given up
-    assert_state(w, job, QUEUED);
-    assert_string_equal(next_of(w, job),
-                        "it needs 2 cpu devices, hosts that take work have 0; others have 2 on "
-                        "host0 (cannot open its data), 2 on host1 (fenced). " ABSENT
-                        ". Once that host can open it, `weft hold` and `weft resume` the job");
-    w->lacking = 0;
-    const char *other = world_submit(w, "other", 2, CALM); // it waits behind nobody
-    assert_int_equal(world_host_of(w, other, 0), 0);
-    world_finish(w, other);
-    assert_state(w, job, QUEUED);
-    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
-    assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
-    assert_int_equal(world_host_of(w, job, 0), 0);
-}
-
-static void test_a_worker_that_starts_again_may_have_the_data(void **state)
-{
-    struct world *w = *state;
-    world_host(w, 0, 1);
-    w->lacking = 1 << 0;
-    const char *job = world_submit(w, "one", 1, CALM);
-    assert_state(w, job, QUEUED);
-    world_detach(w, 0);
-    world_attach(w, 0); // the same worker
-    assert_state(w, job, QUEUED);
-    world_reborn(w, 0);
-    assert_state(w, job, RUNNING);
-}
-
-static void test_nobody_is_preempted_on_a_host_without_the_data(void **state)
-{
-    struct world *w = *state;
-    world_host(w, 1, 1);
-    const char *there = world_submit(w, "there", 1, CALM);
-    world_pass(w, 11000); // the grace of a coordinator that has just begun
-    world_host(w, 0, 1);
-    const char *here = world_submit(w, "here", 1, CALM); // it would lose less
-    w->lacking = 1 << 0;
-    const char *high = world_submit(w, "high", 1, PRIORITY(5));
-    world_pass(w, 1000);
-    assert_state(w, here, RUNNING);
-    assert_state(w, there, QUEUED);
-    assert_int_equal(world_host_of(w, high, 0), 1);
 }
 
 static void test_who_is_preempted_goes_back_to_its_place_in_line(void **state)
@@ -382,7 +291,7 @@ static void test_devices_that_become_free_are_waited_for(void **state)
     const char *high = world_submit(w, "high", 1, PRIORITY(9));
     world_pass(w, 3000);
     assert_state(w, high, QUEUED);
-    assert_non_null(strstr(next_of(w, high), "stopping"));
+    assert_non_null(strstr(world_next(w, high), "stopping"));
     assert_state(w, two, RUNNING); // nobody else had to go
 }
 
@@ -553,10 +462,6 @@ int main(void)
         STORY(test_who_joins_a_full_queue_goes_on_when_those_before_it_leave),
         STORY(test_who_joins_a_full_queue_with_a_greater_priority_is_first),
         STORY(test_small_jobs_do_not_starve_a_big_one),
-        STORY(test_a_host_whose_worker_cannot_open_the_data_is_left_out),
-        STORY(test_a_job_that_only_hosts_without_its_data_could_take_waits_and_says_so),
-        STORY(test_a_worker_that_starts_again_may_have_the_data),
-        STORY(test_nobody_is_preempted_on_a_host_without_the_data),
         STORY(test_what_the_first_in_line_cannot_use_serves_others),
         STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
         STORY(test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them),
