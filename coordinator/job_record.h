@@ -130,7 +130,6 @@ struct job_record {
     char (*lacking)[ID_LEN];
     int nlacking;
     char *lacking_why; // which data, where, why, as it was told last
-
     bool parsed;
     struct job settings; // once `parsed`; of its texts only checkpoint.dir and the mesh's names
 
@@ -168,7 +167,7 @@ struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job
 // has its name only where no job that a person made has it, and no other found one.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
-// Parses the resolved text: what decisions need of it, once, or all of it. ERR_INVALID: the first fault.
+// Parses the resolved text: once what decisions need, or all. ERR_INVALID: the first violation.
 int job_read_settings(struct job_record *j, struct err *e);
 int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e);
 
