@@ -463,6 +463,82 @@ static void between_callers_who_never_pause_time_is_looked_at(void **state)
     test_clear();
 }
 
+// ---- a network that drops packets ----
+// A listener whose queue is full: the kernel drops further calls, as a firewall would.
+struct deaf {
+    int listener, callers[8];
+    char at[HOST_PORT_MAX];
+    int64_t until; // of all of world_open
+    int unreached; // 1 + the rank
+};
+
+static void open_deaf(struct deaf *d)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET};
+    socklen_t len = sizeof to;
+    assert_int_equal(host_address_listen("127.0.0.1:0", 0, &d->listener, d->at, NULL), 0);
+    assert_int_equal(getsockname(d->listener, (struct sockaddr *)&to, &len), 0);
+    for (size_t i = 0; i < sizeof d->callers / sizeof *d->callers; i++) {
+        d->callers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)connect(d->callers[i], (struct sockaddr *)&to, len);
+    }
+}
+
+static void close_deaf(struct deaf *d)
+{
+    for (size_t i = 0; i < sizeof d->callers / sizeof *d->callers; i++)
+        close(d->callers[i]);
+    close(d->listener);
+}
+
+static int put_nothing(void *ctx, const char *key, const char *value, struct err *e)
+{
+    (void)ctx, (void)key, (void)value, (void)e;
+    return 0;
+}
+
+static int find_deaf_rank(void *ctx, const char *key, char *value, size_t size, int64_t deadline_ns,
+                          struct err *e)
+{
+    struct deaf *d = ctx;
+    (void)key, (void)e;
+    d->until = deadline_ns;
+    snprintf(value, size, "1 another-host %s", d->at);
+    return 0;
+}
+
+static void note_unreached(void *ctx, int rank)
+{
+    ((struct deaf *)ctx)->unreached = 1 + rank;
+}
+
+static void a_call_that_no_machine_answers_is_given_up_long_before_the_others_are(void **state)
+{
+    struct deaf d = {.until = 0};
+    struct world *w;
+    struct err e = {0};
+    (void)state;
+    test_begin(2, one_host, WINDOW);
+    open_deaf(&d);
+    struct world_options o = {.rank = 1,
+                              .ranks = 2,
+                              .host = "a",
+                              .listen = "127.0.0.1:0",
+                              .epoch = 7,
+                              .connect_ns = 24 * CLOCK_S,
+                              .socket_dir = test.dir,
+                              .put = put_nothing,
+                              .get = find_deaf_rank,
+                              .unreached = note_unreached,
+                              .ctx = &d};
+    assert_int_equal(world_open(&o, &w, &e), ERR_TIMEOUT);
+    assert_non_null(strstr(e.text, "rank 0 does not answer at 127.0.0.1:"));
+    assert_int_equal(d.unreached, 1);
+    assert_true(clock_mono_ns() < d.until); // what is left is most of it
+    close_deaf(&d);
+    test_clear();
+}
+
 // ---- what stays ----
 static void rank_of_traces(void)
 {
@@ -503,6 +579,7 @@ int main(void)
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(strangers_are_refused_and_do_no_harm),
         cmocka_unit_test(between_callers_who_never_pause_time_is_looked_at),
+        cmocka_unit_test(a_call_that_no_machine_answers_is_given_up_long_before_the_others_are),
         cmocka_unit_test(no_socket_stays_once_all_have_met),
     };
     return RUN_BOTH(tests);

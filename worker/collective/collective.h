@@ -49,8 +49,10 @@ struct world_options {
     const char *listen;    // what peers of other hosts call, "10.0.0.1:0"; null: one host only
     unsigned char key[32]; // the attempt's secret: TCP peers prove it (HMAC challenge, both ways)
     uint64_t epoch;
-    int64_t connect_ns, deadline_ns; // for world_open; for each operation (0: none)
-    struct progress_page *progress;  // borrowed; may be null
+    // For world_open, of which a call that another host's machine leaves unanswered gets a sixth; for
+    // each operation (0: none).
+    int64_t connect_ns, deadline_ns;
+    struct progress_page *progress; // borrowed; may be null
     int threads; // of this rank that compute; 0: unknown, and then there is no progress thread
     const char *socket_dir; // 0700 folder for unix sockets of this host
     // Bootstrap: rank-keyed put/get through whoever leads (KV frames; tests: a map). `get` blocks
