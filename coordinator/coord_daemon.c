@@ -40,6 +40,7 @@ struct coord_daemon {
     bool stop, serving;
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
+    char read_only[160];            // what is told meanwhile
     int64_t watchdog_ns, barked_ns; // of systemd; 0: none
     char ca[TLS_PATH], cert[TLS_PATH], key[TLS_PATH];
     struct buf bound;
@@ -118,8 +119,8 @@ static int start_decider(struct coord_daemon *d, struct err *e)
 // not be written, null: there is none. From here on nothing is decided; ranks train without us.
 static int become_read_only(struct coord_daemon *d, const struct coord_out *lost, struct err *e)
 {
-    char cluster[ID_LEN], why[160];
-    snprintf(why, sizeof why, "read only: disk full (%.120s)", d->c->state);
+    char cluster[ID_LEN], *why = d->read_only;
+    snprintf(why, sizeof d->read_only, "read only: disk full (%.120s)", d->c->state);
     log_error("coordinator", "%s: %s", why, e->text);
     int rc = load_rows(d, cluster, e);
     if (rc)
@@ -403,6 +404,8 @@ int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
                                     .planner = d->planner,
                                     .tls_dir = c->tls_dir};
         d->service = service_new(&o);
+        if (d->room_ns) // the disk was full at the start
+            service_begin_anew(d->service, d->coord, d->read_only, NULL);
         begin_serving(d);
         rc = run_loop(d, e);
         notify_service("STOPPING=1");

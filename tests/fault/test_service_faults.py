@@ -468,6 +468,27 @@ def test_a_coordinator_that_starts_on_a_full_disk_can_be_read_and_goes_on_by_its
         assert c.coordinator.codes == [-signal.SIGKILL], c.logs_text()
 
 
+def test_a_coordinator_that_cannot_write_at_its_start_is_read_too_and_takes_its_ranks_back(place, noise):
+    with small_disk(place) as (c, filler):
+        c.start_coordinator()
+        c.start_worker(0)
+        c.wait_ready()
+        job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=100000))
+        c.wait(job, ("RUNNING",), step=3)
+        pids = c.rank_pids()
+        fill_disk(filler)
+        wait_until(lambda: c.json("jobs")["notice"])
+        c.coordinator.down()
+        c.coordinator.up()  # its first rows find no room, and a worker attaches at once
+        wait_until(lambda: c.status_or_none(job) and c.json("jobs")["notice"])
+        assert c.weft("cancel", job).code == 4 and c.rank_pids() == pids
+        filler.unlink()
+        wait_until(lambda: c.json("jobs")["notice"] is None)
+        wait_until(lambda: c.status(job)["state"] == "RUNNING")
+        assert c.rank_pids() == pids and c.weft("cancel", job).code == 0
+        assert c.coordinator.codes == [-signal.SIGKILL], c.logs_text()
+
+
 def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
     with small_disk(place) as (c, filler):
         c.start_coordinator()
