@@ -318,15 +318,13 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
 
 // Opens what a rank would open: of a pattern the first file, which must be a regular one. A pipe is
 // not waited for. Without a data root relative paths start where this process does, and so do those
-// of its ranks. *forbidden: this user may not open it.
-static int open_data(struct act *t, const char *path, bool *forbidden, struct err *e)
+// of its ranks.
+static int open_data(struct act *t, const char *path, struct err *e)
 {
     const char *root = t->s->data_root, **files = &path;
     struct stat st;
-    errno = 0; // a failure that no call of the system made leaves it so
     int fd, n, rc = t->ask->literal ? 0 : pattern_files(root, path, &t->arena, &files, &n, e);
     rc = rc ? rc : root_open(root, files[0], O_RDONLY | O_NONBLOCK, 0, &fd, e);
-    *forbidden = rc == ERR_IO && errno == EACCES;
     if (rc)
         return rc;
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
@@ -336,9 +334,9 @@ static int open_data(struct act *t, const char *path, bool *forbidden, struct er
 }
 
 // Whether a rank would fail in the same way later; failures that storage has at times do not count.
-static bool would_fail_again(int rc, bool forbidden)
+static bool would_fail_again(int rc, const struct err *e)
 {
-    return rc == ERR_NOTFOUND || rc == ERR_INVALID || forbidden;
+    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && e->forbidden);
 }
 
 // Whether an attempt could not make its folder there for good. What does not exist yet it makes.
@@ -365,9 +363,8 @@ static int look_for_data(struct act *t, struct store *s, struct err *e)
     d->missing = arena_array(&t->arena, int32_t, n + 1);
     d->missing_why = arena_array(&t->arena, char *, n + 1);
     for (int i = 0; i < n; i++) {
-        bool forbidden;
-        int rc = open_data(t, t->ask->paths[i], &forbidden, e);
-        if (rc && would_fail_again(rc, forbidden))
+        int rc = open_data(t, t->ask->paths[i], e);
+        if (rc && would_fail_again(rc, e))
             add_missing(t, i, e);
     }
     if (*t->ask->dir && leaves_root(t, t->ask->dir, e))

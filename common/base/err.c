@@ -18,6 +18,7 @@ int err_set(struct err *e, int code, const char *fmt, ...)
     va_start(ap, fmt);
     e->code = code;
     e->of_host = code == ERR_NOMEM;
+    e->forbidden = false;
     vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     return code;
@@ -43,6 +44,7 @@ int err_errno(struct err *e, int code, const char *fmt, ...)
     va_start(ap, fmt);
     e->code = code;
     e->of_host = is_of_host(saved);
+    e->forbidden = saved == EACCES;
     int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof e->text)

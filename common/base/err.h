@@ -36,14 +36,15 @@ enum err_code {
 
 struct err {
     int code;
-    bool of_host; // the machine lacks something or broke: its disk, memory, descriptors, address
+    bool of_host;   // the machine lacks something or broke: its disk, memory, descriptors, address
+    bool forbidden; // the system says that this user may not
     char text[1000];
 };
 
 // Sets the message and returns `code`, so that `return err_set(e, ERR_IO, "…")` reads as one act.
 int err_set(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-// As err_set, with ": " and strerror(errno) behind the message; errno decides `of_host`.
+// As err_set, with ": " and strerror(errno) behind the message; errno decides the flags.
 int err_errno(struct err *e, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // Puts "context: " in front of the message that is there; returns e's code (ERR_INTERNAL if e is

@@ -2,7 +2,6 @@
 // A job's data set; see job_set.h.
 #include "common/data/job_set.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "common/data/sampler.h"
@@ -41,9 +40,9 @@ static int check_set(const struct job *job, const struct dataset *set, struct er
 
 // A file that is not there, leaves the root or is another user's may be there on another machine. What
 // a look at the data of a submitted job calls missing is the same (worker/storage.c).
-static bool is_absent(int rc)
+static bool is_absent(int rc, const struct err *e)
 {
-    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && errno == EACCES);
+    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && e->forbidden);
 }
 
 static int open_tokens(const struct job *job, const char *root, const struct job_data_files *files,
@@ -53,7 +52,7 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.facts->seq, job->model.facts->vocab, e);
-    if (is_absent(rc))
+    if (is_absent(rc, e))
         rc = e->code = ERR_ABSENT;
     if (rc == ERR_UNSUPPORTED)
         rc = e->code = ERR_DATA; // a file that holds no tokens is bad data (exit 65)
@@ -70,7 +69,7 @@ int job_set_open(const struct job *job, const char *root, const struct job_data_
     const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
     int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
                           job->model.facts->classes, e);
-    if (is_absent(rc))
+    if (is_absent(rc, e))
         rc = e->code = ERR_ABSENT;
     if (!rc) {
         rc = check_set(job, set, e);

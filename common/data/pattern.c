@@ -72,20 +72,18 @@ int pattern_files(const char *root, const char *path, struct arena *a, const cha
     if (rc)
         return rc;
     DIR *dir = fdopendir(fd);
-    int failure = 0;
     if (!dir) {
         rc = err_errno(e, ERR_IO, "cannot read the folder of %s", path);
         close(fd);
         return rc;
     }
-    errno = failure = collect_matches(dir, folder, name, a, files, n);
-    if (failure)
+    errno = collect_matches(dir, folder, name, a, files, n);
+    if (errno)
         rc = err_errno(e, ERR_IO, "cannot read the folder of %s", path);
     else if (*n == 0)
         rc = err_set(e, ERR_NOTFOUND, "%s: no file matches", path);
     else
         qsort(*files, (size_t)*n, sizeof **files, compare_names);
     closedir(dir);
-    errno = failure;
     return rc;
 }

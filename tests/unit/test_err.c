@@ -28,6 +28,22 @@ static void the_system_s_reason_stands_behind(void **state)
     assert_string_equal(e.text, "a: cannot write: No space left on device");
 }
 
+static void what_the_system_says_of_machine_and_user_stays_until_another_error_is_set(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    errno = ENOSPC;
+    err_errno(&e, ERR_IO, "a");
+    assert_true(e.of_host && !e.forbidden);
+    errno = EACCES;
+    err_errno(&e, ERR_IO, "a");
+    errno = 0; // as after any other call
+    err_wrap(&e, "b");
+    assert_true(!e.of_host && e.forbidden);
+    err_set(&e, ERR_IO, "c");
+    assert_true(!e.of_host && !e.forbidden);
+}
+
 static void texts_longer_than_the_message_are_cut_inside_it(void **state)
 {
     (void)state;
@@ -83,6 +99,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(context_is_added_in_front_on_the_way_up),
         cmocka_unit_test(the_system_s_reason_stands_behind),
+        cmocka_unit_test(what_the_system_says_of_machine_and_user_stays_until_another_error_is_set),
         cmocka_unit_test(texts_longer_than_the_message_are_cut_inside_it),
         cmocka_unit_test(a_null_err_still_gives_the_code),
         cmocka_unit_test(a_broken_precondition_aborts_and_says_where),
