@@ -151,6 +151,10 @@ static int find_tls_files(const struct worker_flags *f, const struct home *h, st
         return err_set(e, ERR_INVALID, "--tls is too long");
     if (!f->tls && access(p->cert, F_OK))
         return 0;
+    const char *const files[] = {p->ca, p->cert, p->key};
+    for (int i = 0; i < 3; i++) // a wrong flag, which no restart mends
+        if (access(files[i], R_OK))
+            return err_errno(e, ERR_INVALID, "--tls: %s", files[i]);
     *out = (struct rpc_tls){p->ca, p->cert, p->key};
     return 0;
 }

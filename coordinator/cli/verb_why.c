@@ -38,9 +38,13 @@ static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
     for (size_t i = 0; i < r->n_events; i++) {
         const Weft__Rows__Event *e = r->events[i];
         const char *rest = strchr(e->text, '\n');
-        if (rest && rest[1])
-            buf_printf(out, "last lines of rank %d, at step %lld:%s%s", e->rank, (long long)e->step,
-                       rest, rest[strlen(rest) - 1] == '\n' ? "" : "\n");
+        char when[40] = "before the first step";
+        if (!rest || !rest[1])
+            continue;
+        if (e->step >= 0)
+            snprintf(when, sizeof when, "at step %lld", (long long)e->step);
+        buf_printf(out, "last lines of rank %d, %s:%s%s", e->rank, when, rest,
+                   rest[strlen(rest) - 1] == '\n' ? "" : "\n");
     }
 }
 

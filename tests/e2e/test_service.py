@@ -107,6 +107,13 @@ def start_bare(c):
     c.workers.append(cluster.Daemon("bare", argv, c.place / "bare.log"))
 
 
+def test_a_worker_whose_tls_folder_lacks_a_file_ends_with_78(place):
+    (place / "tls").mkdir()
+    end = subprocess.run([cluster.WORKER, "--coordinator", "127.0.0.1:1", "--state", str(place / "state"), "--cpu-devices", "1",
+                          "--tls", str(place / "tls")], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)  # fmt: skip
+    assert end.returncode == 78 and f"--tls: {place}/tls/ca.pem: No such file" in end.stderr, end
+
+
 def test_a_host_whose_worker_has_not_the_data_is_left_out(bare, toy):
     start_bare(bare)
     bare.wait_ready()
@@ -127,6 +134,7 @@ def test_a_rank_that_finds_no_data_on_its_host_goes_to_one_that_has_it(bare, toy
         time.sleep(0.05)
     assert waiting["state"] == "QUEUED" and "2 on w0 (cordoned)" in waiting["text"], waiting
     assert "exit 66" in waiting["text"] and "No such file" in waiting["text"], waiting
+    assert re.search(r"^last lines of rank \d, before the first step:$", bare.weft("why", job).out, re.M), bare.why(job)
     assert bare.weft("uncordon", "w0").code == 0
     assert bare.succeed(job)["restarts"] == 1
     assert "counts against host bare, which this job avoids" in bare.why(job)
