@@ -119,7 +119,8 @@ static char *explain_state(const struct job_record *j, struct arena *a)
             return arena_printf(a, "%s; %s", explain_wait(j, a), explain_barren(j, a));
         return explain_wait(j, a);
     case JOB_HELD:
-        return arena_strdup(a, j->goal_why[0] ? j->goal_why : j->diagnosis);
+        return arena_printf(a, "%s%s%s", j->goal_why[0] ? j->goal_why : j->diagnosis,
+                            j->unsaved ? "; " : "", explain_unsaved(j, a));
     case JOB_FAILED:
         return arena_strdup(a, j->diagnosis);
     case JOB_STARTING:
@@ -144,7 +145,7 @@ static bool is_in_trouble(const struct job_record *j)
     if (job_state_ended(j->state))
         return false;
     if (j->state == JOB_HELD)
-        return !j->goal_why[0] || j->found[0]; // no person held it
+        return !j->goal_why[0] || j->found[0] || j->unsaved; // not only because a person held it
     return j->coord->read_only[0] || j->unsaved || is_barren(j) ||
            (j->state == JOB_QUEUED && j->wait == WAIT_NEVER);
 }

@@ -446,6 +446,24 @@ static void test_frames_of_another_epoch_are_ignored(void **state)
     assert_int_equal(world_job(w, job)->committed_step, -1);
 }
 
+static void test_a_held_job_tells_that_its_saves_have_failed(void **state)
+{
+    struct world *w = *state;
+    struct arena a;
+    arena_init(&a);
+    const char *job = world_job_alone(w, 1, CALM);
+    world_step(w, job, 2);
+    world_shard(w, job, 0, 2, 1);
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    world_pass(w, 120000);
+    assert_state(w, job, HELD);
+    const Weft__V1__JobStatus *s = coord_jobs(w->c, false, 0, 0, &a)->jobs[0];
+    assert_non_null(strstr(s->text, "held by"));
+    assert_non_null(strstr(s->text, "failed: rank 0: no space left"));
+    assert_true(s->in_trouble);
+    arena_clear(&a);
+}
+
 static void test_saves_that_fail_are_told_since_when_until_one_succeeds(void **state)
 {
     struct world *w = *state;
@@ -659,6 +677,7 @@ int main(void)
         STORY(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
         STORY(test_a_folder_is_swept_once_somebody_is_there),
         STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
+        STORY(test_a_held_job_tells_that_its_saves_have_failed),
         STORY(test_a_removed_checkpoint_folder_is_told_everywhere),
         STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
         STORY(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
