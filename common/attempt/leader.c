@@ -595,11 +595,18 @@ int leader_alive(const struct leader *l)
     return l->alive;
 }
 
+// A page begins with step 0: of a rank that has ended, only a later one tells that it had trained.
+static bool shows_training(const struct leader_rank *k)
+{
+    bool trains = k->view.state == RANK_RUNNING || k->view.state == RANK_SAVING;
+    return k->seen && (trains || k->view.step > 0);
+}
+
 int64_t leader_shown_step(const struct leader *l)
 {
     int64_t step = -1;
     for (int r = 0; r < l->c.ranks; r++)
-        if (l->ranks[r].seen && l->ranks[r].view.step > step)
+        if (shows_training(&l->ranks[r]) && l->ranks[r].view.step > step)
             step = l->ranks[r].view.step;
     return step;
 }

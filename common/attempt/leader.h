@@ -129,5 +129,5 @@ const struct leader_rank *leader_rank(const struct leader *l, int rank);
 int leader_joined(const struct leader *l);         // how many ranks have
 int leader_ready(const struct leader *l);          // how many have said which plan they have
 int leader_alive(const struct leader *l);          // how many have not ended, joined or not
-int64_t leader_shown_step(const struct leader *l); // the greatest that any rank has shown; −1
+int64_t leader_shown_step(const struct leader *l); // the greatest of ranks that train; −1
 const struct commit *leader_commit(const struct leader *l);

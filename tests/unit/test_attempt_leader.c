@@ -478,6 +478,19 @@ static void no_rank_shows_more_steps_than_the_job_has(void **state)
     assert_int_equal(leader_shown_step(s->leader), STEPS);
 }
 
+static void a_rank_that_has_not_trained_yet_is_at_no_step(void **state)
+{
+    struct story *s = *state;
+    shows(s, 1, RANK_STARTING, 0, 0);
+    assert_int_equal(leader_shown_step(s->leader), -1);
+    shows(s, 1, RANK_ENDED, 0, 0);
+    assert_int_equal(leader_shown_step(s->leader), -1);
+    shows(s, 1, RANK_RUNNING, 0, 1);
+    assert_int_equal(leader_shown_step(s->leader), 0);
+    shows(s, 1, RANK_ENDED, 3, 1);
+    assert_int_equal(leader_shown_step(s->leader), 3);
+}
+
 // ---- saves ----
 
 static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
@@ -643,6 +656,7 @@ int main(void)
         STORY(silence_of_a_host_is_no_hang),
         STORY(a_leader_that_stood_still_itself_blames_nobody_for_it),
         STORY(no_rank_shows_more_steps_than_the_job_has),
+        STORY(a_rank_that_has_not_trained_yet_is_at_no_step),
         STORY(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
         STORY(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
         STORY(deletions_leave_before_the_answer_that_lets_rank_0_end),
