@@ -26,6 +26,7 @@ static const struct field {
     {"job", offsetof(struct record, job), sizeof((struct record *)0)->job},
     {"state", offsetof(struct record, state), sizeof((struct record *)0)->state},
     {"store", offsetof(struct record, store), sizeof((struct record *)0)->store},
+    {"step", offsetof(struct record, step), sizeof((struct record *)0)->step},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 

@@ -7,6 +7,7 @@
 //   job     its id, once the coordinator has said it
 //   state   its last known state's name
 //   store   its checkpoint folder
+//   step    the step that it had come to, once it has trained one
 //
 // Beside it lies `resolved`, the job as it was begun, so that a change can be named.
 //
@@ -21,7 +22,7 @@ struct record {
     char dir[4096]; // .weft/NAME, absolute
     int lock;       // -1 while it is not ours
     bool there;     // a record was there when it was opened
-    char request[ID_LEN], hash[65], job[65], state[32], store[4096];
+    char request[ID_LEN], hash[65], job[65], state[32], store[4096], step[24];
 };
 
 // Whether a record is there, as long as nobody holds the folder. Makes nothing.

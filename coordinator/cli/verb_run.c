@@ -22,8 +22,6 @@
 #include "common/base/deadline.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
-#include "common/ckpt/load.h"
-#include "common/ckpt/store.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
 #include "coordinator/cli/cli_link.h"
@@ -33,6 +31,7 @@
 #include "coordinator/cli/progress.h"
 #include "coordinator/cli/request.h"
 #include "coordinator/cli/resolved_job.h"
+#include "coordinator/cli/run_left.h"
 #include "coordinator/cli/run_record.h"
 
 enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
@@ -57,6 +56,7 @@ struct run {
     int64_t ready_ns;      // when the worker was first seen attached; 0: not yet
     int signals;           // a signalfd
     int stops;             // how often a stop was asked for
+    bool threads_open;     // the job file does not name its threads
     char threads_why[120]; // as of SubmitRequest; "": the job file names them
 };
 
@@ -81,6 +81,7 @@ static int load_job(struct run *r)
     int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
     if (rc)
         return rc;
+    r->threads_open = !r->job.resources.threads;
     if (!realpath(r->job.base_dir, r->base)) {
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
         return CLIENT_USAGE;
@@ -94,60 +95,32 @@ static int report_failure(const struct run *r, const struct err *e, const char *
     return code;
 }
 
-static int new_record(struct run *r, const char *hash, struct err *e)
+static int new_record(struct run *r, struct err *e)
 {
     request_random(r->record.request);
-    memcpy(r->record.hash, hash, sizeof r->record.hash);
+    job_hash(&r->job, r->record.hash);
     int rc = folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, e);
     return rc ? rc : record_write(&r->record, e);
 }
 
-// The job as it was begun here. Beside older records it lies only in the store of its checkpoints.
-static bool read_job_before(const struct run *r, struct arena *a, struct job *before)
-{
-    struct store store = {0};
-    struct store_owner owner = {0};
-    struct job_errors errs = {0};
-    struct err e = {0};
-    char *kept = arena_array(a, char, JOB_MAX_BYTES);
-    const char *text = kept;
-    if (folder_read(r->record.dir, "resolved", kept, JOB_MAX_BYTES, NULL)) {
-        bool found = *r->record.store && !store_open(&store, r->record.store, &e) &&
-                     !store_read_owner(&store, a, &owner, &e);
-        store_close(&store);
-        if (!found)
-            return false;
-        text = owner.resolved;
-    }
-    return !job_parse(a, &weft_schema, NULL, r->base, text, strlen(text), NULL, 0, before, &errs);
-}
-
-// The record is of a job with another text: it goes on with this one, unless that would be another
-// training or would end before the step that it has come to. A finished job goes on only to more
-// steps.
+// The record is of the same training with another text: it goes on with this one, unless it would end
+// before the step that it has come to. A finished job goes on only to more steps.
 static int take_change(struct run *r, const struct job *before, struct err *e)
 {
-    struct buf keys = {0}, changes = {0};
+    struct buf changes = {0};
     bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
     int64_t steps = r->job.train.steps;
-    job_identity_differences(before, &r->job, &keys);
-    int rc = 0;
-    if (keys.len)
-        rc = err_set(e, ERR_INVALID,
-                     "this is another training than was begun here, which differs in %s",
-                     buf_str(&keys));
-    else if (done && steps < before->train.steps)
-        rc = err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
-                     (long long)steps, (long long)before->train.steps);
-    buf_clear(&keys);
-    r->changed = !rc && (!done || steps > before->train.steps);
+    if (done && steps < before->train.steps)
+        return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
+                       (long long)steps, (long long)before->train.steps);
+    r->changed = !done || steps > before->train.steps;
     if (r->changed) {
         r->record.state[0] = 0;
         job_changes(before, &r->job, &changes);
         r->changes = arena_strdup(&r->arena, buf_str(&changes));
     }
     buf_clear(&changes);
-    return rc;
+    return 0;
 }
 
 // A job file that names no threads goes on with those it was begun with here; records of old, beside
@@ -157,11 +130,12 @@ static void settle_threads(struct run *r)
     struct arena a;
     struct job before;
     int64_t *threads = &r->job.resources.threads;
-    if (*threads)
+    if (!r->threads_open)
         return;
+    *threads = 0;
     arena_init(&a);
     if (r->record.there && !r->args->fresh) {
-        if (!read_job_before(r, &a, &before))
+        if (!left_job(&r->record, r->base, &a, &before))
             before.resources.threads = 1;
         threads_keep(&r->job, &before);
     }
@@ -178,21 +152,55 @@ static void settle_threads(struct run *r)
     job_print(&r->job, &r->resolved);
 }
 
+// Another training, and none of the one that was begun here is lost by it.
+static int begin_anew(struct run *r, const char *keys)
+{
+    struct err e = {0};
+    int rc = check_data(r);
+    if (rc)
+        return rc;
+    rc = record_aside(&r->record, &e);
+    settle_threads(r);
+    if (rc || new_record(r, &e))
+        return report_failure(r, &e, "make room, or move it aside yourself", CLIENT_FAILED);
+    plain_error("no step was trained yet: it begins anew with another %s", keys);
+    return CLIENT_OK;
+}
+
+static int refuse_change(const struct run *r, const struct err *e)
+{
+    return report_failure(r, e,
+                          "undo the change, or start over with --new (the old state is kept aside)",
+                          CLIENT_USAGE);
+}
+
 static int compare_record(struct run *r)
 {
     struct arena a;
     struct job before;
+    struct buf keys = {0};
     struct err e = {0};
+    int rc;
     arena_init(&a);
-    int rc = read_job_before(r, &a, &before)
-                 ? take_change(r, &before, &e)
-                 : err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+    bool known = left_job(&r->record, r->base, &a, &before);
+    if (known)
+        job_identity_differences(&before, &r->job, &keys);
+    if (keys.len && left_untrained(&r->record, &before)) {
+        rc = begin_anew(r, buf_str(&keys));
+    } else {
+        if (!known)
+            err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+        else if (keys.len)
+            err_set(&e, ERR_INVALID,
+                    "this is another training than was begun here, which differs in %s",
+                    buf_str(&keys));
+        else
+            (void)take_change(r, &before, &e);
+        rc = e.code ? refuse_change(r, &e) : CLIENT_OK;
+    }
+    buf_clear(&keys);
     arena_clear(&a);
-    return rc ? report_failure(
-                    r, &e,
-                    "undo the change, or start over with --new (the old state is kept aside)",
-                    CLIENT_USAGE)
-              : CLIENT_OK;
+    return rc;
 }
 
 static int open_record(struct run *r)
@@ -210,7 +218,7 @@ static int open_record(struct run *r)
     job_hash(&r->job, hash);
     if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
         return report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
-    if (!r->record.there && new_record(r, hash, &e))
+    if (!r->record.there && new_record(r, &e))
         return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
     return strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
 }
@@ -229,58 +237,17 @@ static void print_places(const struct run *r)
     fflush(stdout);
 }
 
-struct damaged {  // the newest checkpoint that was looked at and is not whole
-    int64_t step; // 0: none
-    char why[1000];
-};
-
-static void note_damaged(void *arg, struct store_entry which, const struct err *e)
-{
-    struct damaged *d = arg;
-    if (d->step)
-        return;
-    d->step = which.step;
-    snprintf(d->why, sizeof d->why, "%s", e->text);
-}
-
-// Refuses where the checkpoint of the job's last step is gone or damaged. *left_step: of the newest
-// whole one, 0: none is left. Where the folder is not known nothing is said about it.
-static int check_result(const struct run *r, int64_t *left_step, struct err *e)
-{
-    struct store s = {.fd = -1};
-    struct load l = {0};
-    struct damaged newest = {0};
-    int64_t steps = r->job.train.steps;
-    *left_step = steps;
-    if (!*r->record.store)
-        return 0;
-    int rc = store_open(&s, r->record.store, e);
-    rc = rc ? rc : load_open_newest_good(&l, &s, note_damaged, &newest, e);
-    bool opened = s.fd >= 0;
-    *left_step = rc ? 0 : l.manifest.step;
-    load_close(&l);
-    store_close(&s);
-    if (*left_step >= steps)
-        return 0;
-    if (newest.step >= steps)
-        return err_set(e, ERR_DATA, "%s was finished, and its result is damaged: %s", r->job.name,
-                       newest.why);
-    if (opened)
-        err_set(e, ERR_NOTFOUND, "it holds no checkpoint of step %lld", (long long)steps);
-    return err_wrap(e, "%s was finished, and its result is gone", r->job.name);
-}
-
 static int report_finished(const struct run *r)
 {
     struct err e = {0};
-    int64_t left_step;
+    int64_t step;
     char todo[160] = "put it back, or start over with --new";
-    if (check_result(r, &left_step, &e)) {
-        if (left_step)
+    if (left_check_result(&r->record, &r->job, &step, &e)) {
+        if (step)
             snprintf(todo, sizeof todo,
                      "put it back, give more train.steps to go on from step %lld, which is left, "
                      "or start over with --new",
-                     (long long)left_step);
+                     (long long)step);
         complain(r->verb, e.text, r->record.store, todo);
         return CLIENT_FAILED;
     }
@@ -323,12 +290,26 @@ static void print_command(struct run *r)
     buf_clear(&line);
 }
 
+// Until the checkpoint folder is known a state says that the last run was not killed.
+static int forget_state(struct run *r)
+{
+    struct err e = {0};
+    if (*r->record.store || !*r->record.state)
+        return CLIENT_OK;
+    r->record.state[0] = 0;
+    return record_write(&r->record, &e) ? report_failure(r, &e, "make room", CLIENT_FAILED)
+                                        : CLIENT_OK;
+}
+
 static void remember_state(struct run *r)
 {
     struct err e = {0};
-    snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
+    if (r->progress.state) // else the coordinator has not said it
+        snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
     if (*r->progress.store)
         snprintf(r->record.store, sizeof r->record.store, "%s", r->progress.store);
+    if (r->progress.step > 0)
+        snprintf(r->record.step, sizeof r->record.step, "%lld", (long long)r->progress.step);
     if (record_write(&r->record, &e))
         complain(r->verb, e.text, r->record.dir,
                  "make room; the same command asks the state again");
@@ -469,27 +450,10 @@ static int hold_job(struct run *r)
     return rc == CLIENT_REFUSED ? CLIENT_OK : rc;
 }
 
-// The step of the newest whole checkpoint in the job's folder, or `known`, as the coordinator says,
-// where the folder cannot be looked at. −1: there is none.
-static int64_t find_newest_step(const struct run *r, int64_t known)
-{
-    struct store s = {.fd = -1};
-    struct load l = {0};
-    struct err e = {0};
-    int rc = *r->record.store ? store_open(&s, r->record.store, &e) : ERR_IO;
-    if (rc)
-        return rc == ERR_NOTFOUND ? -1 : known;
-    rc = load_open_newest_good(&l, &s, NULL, NULL, &e);
-    int64_t step = rc ? -1 : l.manifest.step;
-    load_close(&l);
-    store_close(&s);
-    return step;
-}
-
 // A setting that the command no longer gives falls back to the file's, and nobody would notice.
 static void tell_changes(const struct run *r, int64_t known_step)
 {
-    int64_t step = find_newest_step(r, known_step);
+    int64_t step = left_step(&r->record, known_step);
     if (step < 0)
         plain_error("it begins with a changed job: %s", r->changes);
     else
@@ -509,7 +473,7 @@ static int refuse_lost(const struct run *r, int64_t known_step)
 
 static int change_job(struct run *r, int64_t known_step)
 {
-    if (r->changed && known_step >= 0 && find_newest_step(r, known_step) < 0)
+    if (r->changed && known_step >= 0 && left_step(&r->record, known_step) < 0)
         return refuse_lost(r, known_step);
     request_random(r->record.request);
     int rc = submit_job(r, true);
@@ -649,8 +613,11 @@ static int run_job(struct run *r)
     watch_signals(r);
     if (!r->args->json)
         print_start(r);
-    int rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
-                           (int)r->job.resources.devices, &e);
+    int rc = forget_state(r);
+    if (rc)
+        return rc;
+    rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
+                       (int)r->job.resources.devices, &e);
     if (rc)
         rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     else if (cli_link_dial(&r->link, r->verb, r->daemons.address, "", &e))

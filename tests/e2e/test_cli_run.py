@@ -135,6 +135,28 @@ def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
     assert len(list((bin.place / ".weft/small").glob("old-*/job"))) == 1
 
 
+def test_a_changed_job_begins_anew_where_the_first_try_was_refused(bin):
+    assert bin.run("-s", "name=refused").code == 2
+    again = bin.run("-s", "name=refused", "-s", "data.batch=24")
+    assert "no step was trained yet: it begins anew with another data.batch\n" in again.err, again
+    assert "the job needs more than there is" in again.err, again  # it was asked again
+    assert len(list((bin.place / ".weft/refused").glob("old-*/job"))) == 1
+
+
+def test_a_changed_job_is_refused_after_a_killed_run_since_nobody_knows_how_far_it_came(bin):
+    bin.words("break")
+    p = bin.popen()
+    assert "STARTING" in solo.next_line(p)
+    p.kill()
+    p.communicate(timeout=solo.WATCHDOG)
+    for pid in doubles(bin):
+        solo.kill_pid(pid)
+    bin.words("SUCCEEDED")
+    refused = bin.run("-s", "data.batch=24")
+    assert refused.code == 2 and "which differs in data.batch\n" in refused.err, refused
+    assert bin.run().code == 0
+
+
 def test_a_job_that_would_not_compile_leaves_nothing_that_refuses_the_mended_one(bin):
     refused = bin.run("-s", "mesh={tp: 3}", "-s", "resources.devices=3")
     assert refused.code == 2 and "does not divide by 3" in refused.err, refused

@@ -74,6 +74,22 @@ def test_another_training_is_refused_by_solo_naming_its_keys(place, toy, changes
     assert run.checkpoints()[-1].step == 20
 
 
+def test_a_folder_whose_job_trained_nothing_takes_another_training(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "mine")
+    taken = place / run.job["checkpoint"]["dir"]
+    taken.touch()
+    end = run.run()
+    assert end.code != 0 and "Not a directory" in end.err, end
+    taken.unlink()
+    run.carry_on_as(solo.job(toy, 2, train__seed=4))
+    end = run.finish()
+    assert "no step was trained yet: begins anew with another train.seed\n" in end.err, end
+    assert len(run.losses()) == 30 and (run.dir / "old-1" / "job.yaml").exists()
+    run.carry_on_as(solo.job(toy, 2, train__seed=5))
+    end = run.run()
+    assert end.code == 78 and "which differs in train.seed (" in end.err, end
+
+
 def test_fewer_steps_than_are_done_are_refused_and_nothing_changes(place, toy):
     run = solo.train(place, solo.job(toy, 1, train__steps=20), "mine")
     before = (run.dir / "job.yaml").read_text()
@@ -88,7 +104,8 @@ def test_fewer_steps_than_are_done_are_refused_and_nothing_changes(place, toy):
 
 def test_weft_run_trains_longer_at_another_rate(place, toy):
     run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
-    assert solo.weft("run", str(run.file)).code == 0
+    first = solo.weft("run", str(run.file))
+    assert first.code == 0, first
     run.carry_on_as(solo.job(toy, 1, train__seed=4, **LONGER))
     refused = solo.weft("run", str(run.file))
     assert refused.code == 2 and "differs in train.seed\n" in refused.err and "--new" in refused.err, refused
@@ -101,6 +118,17 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert_went_on(run, place, toy)
     again = solo.weft("run", str(run.file))
     assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again
+
+
+def test_a_run_whose_first_try_trained_nothing_begins_anew_as_another_training(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "mine")
+    (place / "taken").touch()
+    first = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
+    assert first.code == 1 and "Not a directory" in first.out + first.err, first
+    end = solo.weft("run", str(run.file), "-s", "train.seed=4")
+    assert end.code == 0 and "no step was trained yet: it begins anew with another train.seed" in end.err, end
+    end = solo.weft("run", str(run.file), "-s", "train.seed=5")
+    assert end.code == 2 and "which differs in train.seed" in end.err, end
 
 
 def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back(place, toy):

@@ -212,6 +212,12 @@ static void update_job_text(const struct solo *s, struct assignment *a, const ch
                  threads == 1 ? "" : "s", why);
 }
 
+static int begin_anew(struct solo *s, struct assignment *a, struct err *e)
+{
+    int rc = move_aside(s, e);
+    return rc ? rc : new_id(s, a, e);
+}
+
 // A job file that names no threads goes on with those that DIR was begun with.
 static void keep_threads(const struct solo_options *o, struct solo *s, struct assignment *a)
 {
@@ -246,6 +252,18 @@ static bool may_continue(const struct solo *s, const char *id, struct buf *chang
     return same;
 }
 
+// Whether the job that DIR has trained no step that another one would lose.
+static bool is_untrained(const struct solo *s)
+{
+    struct arena a;
+    struct job before;
+    arena_init(&a);
+    bool untrained = read_job_before(s, &a, &before) && before.metrics.jsonl &&
+                     !saved_step_read(s->dir) && !saved_step_trained(s->dir);
+    arena_clear(&a);
+    return untrained;
+}
+
 static int refuse_job(const struct solo *s, const char *keys, struct err *e)
 {
     return err_set(e, ERR_EXISTS,
@@ -253,31 +271,42 @@ static int refuse_job(const struct solo *s, const char *keys, struct err *e)
                    s->dir, *keys ? ", which differs in " : "", keys, s->dir);
 }
 
-// Reads DIR/id, or makes it; another job is refused. If this job continues the one that DIR has with
-// changes, they go to s->changes, and settle_changes() writes DIR once the checkpoint is known.
+// id: the text of DIR/id. If this job continues the one that DIR has with changes, they go to
+// s->changes, and settle_changes() writes DIR once the checkpoint is known.
+static int compare_job(struct solo *s, struct assignment *a, const char *id, struct err *e)
+{
+    struct buf changes = {0};
+    int rc = 0;
+    bool whole = text_value(id, "job", a->job_id, sizeof a->job_id) &&
+                 text_value(id, "cluster", a->cluster_id, sizeof a->cluster_id) &&
+                 text_value(id, "run", a->run_id, sizeof a->run_id);
+    bool same = whole && may_continue(s, id, &changes);
+    if (same && !has_value(id, "hash", a->job_hash)) {
+        s->changes = arena_strdup(&a->arena, buf_str(&changes));
+    } else if (!same && whole && changes.len && is_untrained(s)) {
+        log_warn("solo", "no step was trained yet: begins anew with another %s", buf_str(&changes));
+        rc = begin_anew(s, a, e);
+    } else if (!same) {
+        rc = refuse_job(s, buf_str(&changes), e);
+    }
+    buf_clear(&changes);
+    return rc;
+}
+
+// Reads DIR/id, or makes it; another job than the one that DIR has trained is refused.
 static int settle_id(const struct solo_options *o, struct solo *s, struct assignment *a,
                      struct err *e)
 {
     char text[TEXT_MAX];
-    struct buf changes = {0};
     int rc = folder_read(s->dir, "id", text, sizeof text, e);
     if (rc == ERR_NOTFOUND)
         return new_id(s, a, e);
     if (rc)
         return rc;
-    if (o->fresh) {
-        rc = move_aside(s, e);
-        return rc ? rc : new_id(s, a, e);
-    }
-    bool whole = text_value(text, "job", a->job_id, sizeof a->job_id) &&
-                 text_value(text, "cluster", a->cluster_id, sizeof a->cluster_id) &&
-                 text_value(text, "run", a->run_id, sizeof a->run_id);
-    if (!whole || !may_continue(s, text, &changes))
-        rc = refuse_job(s, buf_str(&changes), e);
-    else if (!has_value(text, "hash", a->job_hash))
-        s->changes = arena_strdup(&a->arena, buf_str(&changes));
+    if (o->fresh)
+        return begin_anew(s, a, e);
+    rc = compare_job(s, a, text, e);
     s->had_step = saved_step_read(s->dir);
-    buf_clear(&changes);
     return rc;
 }
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `weft run` left of its job on this machine: the checkpoint folder is looked at, no coordinator
+// is asked. Inside coordinator/cli/ only.
+#pragma once
+#include "common/job/job.h"
+#include "coordinator/cli/run_record.h"
+
+// The job as it was begun here. Beside older records it lies only in the store of its checkpoints.
+// False: neither has it.
+bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out);
+// The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
+// cannot be looked at. −1: there is none.
+int64_t left_step(const struct record *r, int64_t known);
+// Refuses where the checkpoint of the finished job's last step is gone or damaged. *step: of the
+// newest whole one, 0: none is left. Where the folder is not known nothing is said about it.
+int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e);
+// Whether no step was ever trained: it never got as far as a folder, or that has neither a checkpoint
+// nor a row of metrics. False where it cannot be told. `job`: as it was begun.
+bool left_untrained(const struct record *r, const struct job *job);
