@@ -188,7 +188,8 @@ static int prepare_all(struct db *s, struct err *e)
     print_columns(&s->table[EVENT], &names, NULL);
     rc = prepare_sql(s, &s->job_state, e, "SELECT state FROM job WHERE id = ?");
     rc = rc ? rc
-            : prepare_sql(s, &s->events, e, "SELECT %s FROM event WHERE job = ? ORDER BY seq",
+            : prepare_sql(s, &s->events, e,
+                          "SELECT %s FROM event WHERE job = ? AND seq >= ? ORDER BY seq",
                           buf_str(&names));
     rc = rc ? rc
             : prepare_sql(s, &s->bound, e, "SELECT certificate, print FROM bound WHERE host = ?");
@@ -505,12 +506,13 @@ int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, stru
     return rc;
 }
 
-int db_events(struct db *s, const char *job, struct arena *a, Weft__Rows__Event ***out, size_t *n,
-              struct err *e)
+int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a,
+              Weft__Rows__Event ***out, size_t *n, struct err *e)
 {
     int count = 0, cap = 0, rc;
     *out = NULL;
     sqlite3_bind_text(s->events, 1, job, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(s->events, 2, seq > INT64_MAX ? INT64_MAX : (int64_t)seq);
     while ((rc = sqlite3_step(s->events)) == SQLITE_ROW) {
         *out = arena_grow(a, *out, sizeof **out, count, &cap);
         (*out)[count] = arena_new(a, Weft__Rows__Event);

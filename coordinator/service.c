@@ -96,7 +96,7 @@ struct service *service_new(const struct service_options *o)
     struct service *s = calloc(1, sizeof *s);
     PRE(s != NULL);
     s->o = *o;
-    streams_init(&s->streams, o->rpc, o->coord);
+    streams_init(&s->streams, o->rpc, o->coord, o->db);
     data_looks_init(&s->looks);
     list_init(&s->conns);
     return s;
@@ -544,7 +544,7 @@ static const ProtobufCMessage *answer_why(struct service *s, const ProtobufCMess
                                           struct arena *a, struct err *e)
 {
     Weft__V1__WhyReply *r = coord_why(s->o.coord, get_job_name(m), clock_mono_ns(), a, e);
-    if (!r || db_events(s->o.db, r->status->job, a, &r->events, &r->n_events, e))
+    if (!r || db_events(s->o.db, r->status->job, 0, a, &r->events, &r->n_events, e))
         return NULL;
     keep_newest(r);
     r->trimmed = r->n_events && r->events[0]->seq > 1;

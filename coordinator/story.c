@@ -166,6 +166,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     fill_hosts(j, a, s);
     s->restarts = j->restarts;
     s->checkpoint_step = j->committed_step;
+    s->events = j->events;
     s->checkpoint_epoch = j->committed_epoch;
     s->exit = job_exit_code(j);
     s->priority = j->priority;

@@ -51,9 +51,9 @@ enum rpc_code streams_error_code(const struct err *e)
     return codes[e->code] ? codes[e->code] : RPC_INTERNAL;
 }
 
-void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord)
+void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord, struct db *db)
 {
-    *s = (struct streams){.rpc = rpc, .coord = coord};
+    *s = (struct streams){.rpc = rpc, .coord = coord, .db = db};
     list_init(&s->watchers);
     list_init(&s->tails);
 }
@@ -121,6 +121,29 @@ static bool send_update(struct streams *s, uint64_t call, const Weft__V1__WatchU
     return false;
 }
 
+// The events that were written before this call. Those that are written from now on are published.
+static bool send_events(struct streams *s, uint64_t call, const char *job, uint64_t from,
+                        struct arena *a)
+{
+    struct err e = {0};
+    Weft__Rows__Event **events;
+    size_t n = 0;
+    bool sent = true;
+    if (!from || !s->db)
+        return true;
+    if (db_events(s->db, job, from, a, &events, &n, &e)) {
+        rpc_finish(s->rpc, call, streams_error_code(&e), e.text);
+        return false;
+    }
+    for (size_t i = 0; i < n && sent; i++) {
+        Weft__V1__WatchUpdate update;
+        weft__v1__watch_update__init(&update);
+        update.event = events[i];
+        sent = send_update(s, call, &update);
+    }
+    return sent;
+}
+
 void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest *q)
 {
     struct arena a;
@@ -131,7 +154,9 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     first.status = coord_status(s->coord, q->job, &a, &e);
     if (!first.status) {
         rpc_finish(s->rpc, call, streams_error_code(&e), e.text);
-    } else if (!refuse_when_full(s, call) && send_update(s, call, &first)) {
+    } else if (!refuse_when_full(s, call) &&
+               send_events(s, call, first.status->job, q->from_event, &a) &&
+               send_update(s, call, &first)) {
         struct watcher *w = calloc(1, sizeof *w);
         PRE(w != NULL);
         w->call = call;

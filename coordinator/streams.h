@@ -6,15 +6,17 @@
 #include "common/base/list.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/coord.h"
+#include "coordinator/db.h"
 
 struct streams {
     struct rpc *rpc;
     const struct coord *coord;
+    struct db *db; // of the events that a watcher asks for; null: there are none
     struct list watchers, tails;
     uint64_t asks; // numbers of log questions
     int n, ntails;
 };
-void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord);
+void streams_init(struct streams *s, struct rpc *rpc, const struct coord *coord, struct db *db);
 void streams_clear(struct streams *s);
 // Every call ends with UNAVAILABLE, so that the client asks again; then `coord` is who is asked.
 void streams_end(struct streams *s, const struct coord *coord, const char *why);

@@ -247,6 +247,10 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
     bool worth = false;
     if (p->json)
         print_json(u);
+    if (u->event)
+        p->event = u->event->seq;
+    else if (u->status && !p->event)
+        p->event = u->status->events;
     if (u->status)
         worth = take_status(p, u->status);
     if (u->report)
@@ -261,7 +265,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
         show_samples(p, u->report);
     int64_t every = (p->live ? LIVE_MS : PLAIN_MS) * CLOCK_MS;
     bool due = now - p->shown_ns >= every && p->step != p->said_step;
-    if (worth || due || (p->live && !p->open))
+    if (worth || due || (p->live && !p->open && p->state))
         show_line(p, now);
 }
 

@@ -500,6 +500,7 @@ static int take_up_job(struct run *r)
         return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     bool failed = job_ended(s->state) == CLIENT_FAILED;
+    r->progress.event = s->events; // what follows is shown, however soon it happens
     if (r->changed)
         rc = job_ended(s->state) >= 0 ? change_job(r, s->checkpoint_step) : hold_job(r);
     else if (failed)
@@ -554,6 +555,7 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
             return -1;
         case LINK_MESSAGE:
             progress_update(&r->progress, (const Weft__V1__WatchUpdate *)(const void *)m);
+            req->from_event = r->progress.event + 1;
             cli_link_free(m);
             if (job_ended(r->progress.state) >= 0)
                 return progress_end(&r->progress);
@@ -586,6 +588,7 @@ static int watch_job(struct run *r)
     int heeded = 0, rc = -1;
     weft__v1__job_request__init(&req);
     req.job = r->record.job;
+    req.from_event = r->progress.event + 1;
     r->stream = (struct cli_link_stream){.link = &r->link, .method = LINK_WATCH};
     cli_link_stream_open(&r->stream, &req.base);
     while (rc < 0) {

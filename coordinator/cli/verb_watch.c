@@ -22,6 +22,8 @@ static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req
     case LINK_MESSAGE:
         progress_update(p, (const Weft__V1__WatchUpdate *)(const void *)m);
         cli_link_free(m);
+        if (p->event) // what is written while the stream is away is shown when it is back
+            req->from_event = p->event + 1;
         if (*p->job) // a name may mean another job later, its id never does
             req->job = p->job;
         return job_ended(p->state) >= 0 ? progress_end(p) : -1;

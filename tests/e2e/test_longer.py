@@ -106,6 +106,8 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
     first = solo.weft("run", str(run.file))
     assert first.code == 0, first
+    events = re.findall(r"^[0-9:.]+  [A-Z]+ (\w+)", first.out, re.M)  # all of them, however soon they happened
+    assert events[:4] == ["submitted", "placed", "fenced", "started"] and events[-1] == "succeeded", first
     run.carry_on_as(solo.job(toy, 1, train__seed=4, **LONGER))
     refused = solo.weft("run", str(run.file))
     assert refused.code == 2 and "differs in train.seed\n" in refused.err and "--new" in refused.err, refused

@@ -178,7 +178,7 @@ static void every_field_of_every_row_comes_back(void **state)
             assert_true(has(&s, k, w[k]));
     Weft__Rows__Event **events;
     size_t n;
-    assert_int_equal(db_events(p->db, w[0]->job->id, &a, &events, &n, &e), 0);
+    assert_int_equal(db_events(p->db, w[0]->job->id, 0, &a, &events, &n, &e), 0);
     assert_int_equal(n, 1);
     assert_string_equal(events[0]->text, w[EVENT]->event->text);
     forget(&s);
@@ -252,14 +252,14 @@ static void an_erased_job_takes_its_story_with_it(void **state)
     w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
     w[1]->event->job = w[2]->checkpoint->job = w[0]->job->id;
     assert_int_equal(db_commit(p->db, w, 3, &e), 0);
-    assert_int_equal(db_events(p->db, w[0]->job->id, &a, &events, &n, &e), 0);
+    assert_int_equal(db_events(p->db, w[0]->job->id, 0, &a, &events, &n, &e), 0);
     assert_int_equal(n, 1);
     assert_string_equal(events[0]->text, w[1]->event->text);
     w[0]->erase = true;
     assert_int_equal(db_commit(p->db, w, 1, &e), 0);
     load(p, &s);
     assert_int_equal(s.n, 0);
-    assert_int_equal(db_events(p->db, w[0]->job->id, &a, &events, &n, &e), 0);
+    assert_int_equal(db_events(p->db, w[0]->job->id, 0, &a, &events, &n, &e), 0);
     assert_int_equal(n, 0);
     arena_clear(&a);
 }

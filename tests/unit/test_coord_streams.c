@@ -177,7 +177,7 @@ static int setup(void **state)
     static struct streams s;
     full = 0;
     buf_reset(&did);
-    streams_init(&s, NULL, NULL);
+    streams_init(&s, NULL, NULL, NULL);
     *state = &s;
     return 0;
 }
