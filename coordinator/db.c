@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 #include "common/base/folder.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/db_schema.h"
+#include "coordinator/db_value.h"
 
 enum { ROOM_BYTES = 512 << 10 };
 
@@ -202,71 +202,11 @@ static int prepare_all(struct db *s, struct err *e)
     return rc;
 }
 
-// ---- between fields and columns ----------------------------------------------------------------
+// ---- repeated fields ---------------------------------------------------------------------------
 
 static const void *get_field(const void *message, const ProtobufCFieldDescriptor *f)
 {
     return (const char *)message + f->offset;
-}
-
-// `at` points at the field's value (of a repeated field: at one element).
-static void bind_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescriptor *f,
-                       const void *at)
-{
-    switch (f->type) {
-    case PROTOBUF_C_TYPE_STRING:
-        sqlite3_bind_text(q, column, *(char *const *)at, -1, SQLITE_TRANSIENT);
-        return;
-    case PROTOBUF_C_TYPE_BYTES: {
-        const ProtobufCBinaryData *b = at;
-        sqlite3_bind_blob(q, column, b->len ? (const void *)b->data : "", (int)b->len,
-                          SQLITE_TRANSIENT);
-        return;
-    }
-    case PROTOBUF_C_TYPE_INT64:
-    case PROTOBUF_C_TYPE_UINT64:
-        sqlite3_bind_int64(q, column, *(const int64_t *)at);
-        return;
-    case PROTOBUF_C_TYPE_BOOL:
-        sqlite3_bind_int(q, column, *(const protobuf_c_boolean *)at != 0);
-        return;
-    case PROTOBUF_C_TYPE_DOUBLE:
-        sqlite3_bind_double(q, column, *(const double *)at);
-        return;
-    default: // int32, enum
-        sqlite3_bind_int(q, column, *(const int32_t *)at);
-    }
-}
-
-static void read_value(sqlite3_stmt *q, int column, const ProtobufCFieldDescriptor *f, void *at,
-                       struct arena *a)
-{
-    switch (f->type) {
-    case PROTOBUF_C_TYPE_STRING: {
-        const char *text = (const char *)sqlite3_column_text(q, column);
-        *(char **)at = arena_strdup(a, text ? text : "");
-        return;
-    }
-    case PROTOBUF_C_TYPE_BYTES: {
-        ProtobufCBinaryData *b = at;
-        b->len = (size_t)sqlite3_column_bytes(q, column);
-        b->data = b->len ? arena_dup(a, sqlite3_column_blob(q, column), b->len) : NULL;
-        return;
-    }
-    case PROTOBUF_C_TYPE_INT64:
-    case PROTOBUF_C_TYPE_UINT64:
-        *(int64_t *)at = sqlite3_column_int64(q, column);
-        return;
-    case PROTOBUF_C_TYPE_BOOL:
-        *(protobuf_c_boolean *)at = sqlite3_column_int(q, column) != 0;
-        return;
-    case PROTOBUF_C_TYPE_DOUBLE:
-        *(double *)at =
-            sqlite3_column_type(q, column) == SQLITE_NULL ? NAN : sqlite3_column_double(q, column);
-        return;
-    default:
-        *(int32_t *)at = sqlite3_column_int(q, column);
-    }
 }
 
 static int finish_statement(struct db *s, sqlite3_stmt *q, struct err *e)
@@ -298,10 +238,10 @@ static int put_children(struct db *s, const struct child_table *c, const struct 
         if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
             const ProtobufCMessageDescriptor *d = f->descriptor;
             for (unsigned k = 0; k < d->n_fields; k++)
-                bind_value(c->insert, 3 + (int)k, &d->fields[k],
-                           get_field(*(void *const *)at, &d->fields[k]));
+                db_bind_value(c->insert, 3 + (int)k, &d->fields[k],
+                              get_field(*(void *const *)at, &d->fields[k]));
         } else {
-            bind_value(c->insert, 3, f, at);
+            db_bind_value(c->insert, 3, f, at);
         }
         rc = finish_statement(s, c->insert, e);
     }
@@ -321,13 +261,13 @@ static int read_children(struct db *s, const struct child_table *c, const struct
         elements = arena_grow(a, elements, element_size(f), n, &cap);
         void *at = elements + (size_t)n++ * element_size(f);
         if (!d) {
-            read_value(c->read, 0, f, at, a);
+            db_read_value(c->read, 0, f, at, a);
             continue;
         }
         ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
         protobuf_c_message_init(d, m);
         for (unsigned k = 0; k < d->n_fields; k++)
-            read_value(c->read, (int)k, &d->fields[k], (char *)m + d->fields[k].offset, a);
+            db_read_value(c->read, (int)k, &d->fields[k], (char *)m + d->fields[k].offset, a);
         *(void **)(void *)at = m;
     }
     sqlite3_reset(c->read);
@@ -340,7 +280,7 @@ static void read_row(sqlite3_stmt *q, const struct db_table *t, void *row, struc
 {
     protobuf_c_message_init(t->row, row);
     for (int i = 0; i < t->ncolumns; i++)
-        read_value(q, i, t->column[i], (char *)row + t->column[i]->offset, a);
+        db_read_value(q, i, t->column[i], (char *)row + t->column[i]->offset, a);
 }
 
 // ---- writing -----------------------------------------------------------------------------------
@@ -368,7 +308,7 @@ static const ProtobufCFieldDescriptor *find_field(const struct db_table *t, cons
 static int put_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
 {
     for (int i = 0; i < t->ncolumns; i++)
-        bind_value(t->put, i + 1, t->column[i], get_field(row, t->column[i]));
+        db_bind_value(t->put, i + 1, t->column[i], get_field(row, t->column[i]));
     int rc = finish_statement(s, t->put, e);
     for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
         rc = put_children(s, &t->child[c], t, row,
@@ -380,8 +320,8 @@ static int put_row(struct db *s, const struct db_table *t, const void *row, stru
 static int erase_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
 {
     for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
-        bind_value(t->erase, k + 1, find_field(t, t->key[k]),
-                   get_field(row, find_field(t, t->key[k])));
+        db_bind_value(t->erase, k + 1, find_field(t, t->key[k]),
+                      get_field(row, find_field(t, t->key[k])));
     int rc = finish_statement(s, t->erase, e);
     if (t != &s->table[JOB] || rc)
         return rc;
