@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
+#include "coordinator/cli/own_run.h"
 
 #define UNARY(Name, request_type, reply_type)               \
     {                                                       \
@@ -153,6 +154,13 @@ int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address,
     int rc = coordinator_address(address, l->address, sizeof l->address, e);
     if (rc)
         return rc;
+    if (own_run_is_folder(l->address) && strcmp(v->name, "submit") == 0)
+        return err_set(e, ERR_INVALID,
+                       "a folder of `weft run` has that run's job alone; jobs are given to a "
+                       "coordinator of its own");
+    if (own_run_is_folder(l->address) &&
+        (rc = own_run_open(l->address, &l->run, l->address, sizeof l->address, e)))
+        return rc;
     l->secure = tls != NULL;
     if ((rc = cli_link_tls(tls, &l->arena, &o.tls, e)))
         return rc;
@@ -189,6 +197,7 @@ void cli_link_close(struct cli_link *l)
     if (l->channel)
         rpc_hang_up(l->channel);
     rpc_close(l->rpc);
+    own_run_close(l->run);
     arena_clear(&l->arena);
     *l = (struct cli_link){0};
 }

@@ -30,9 +30,10 @@ enum { LINK_ADDRESS_MAX = 320, LINK_TIMEOUT_S = 15, LINK_SUBMIT_S = 90 };
 struct cli_link {
     const struct verb *verb;
     char address[LINK_ADDRESS_MAX];
-    const char *origin; // of the address: "--coordinator", "WEFT_COORDINATOR", …
-    bool secure;        // certificates were given
-    const char *own;    // the folder of `weft run`, whose own coordinator it is; else null
+    const char *origin;  // of the address: "--coordinator", "WEFT_COORDINATOR", …
+    bool secure;         // certificates were given
+    const char *own;     // the folder of `weft run`, whose own coordinator it is; else null
+    struct own_run *run; // started for this connection alone; else null
     struct rpc *rpc;
     struct rpc_channel *channel;
     struct arena arena;

@@ -20,8 +20,8 @@ static const struct flag_row {
     size_t offset; // in struct args
 } rows[FLAGS] = {
     [FLAG_COORDINATOR] = {"--coordinator", NULL, "ADDRESS",
-                          "unix:/path or HOST:PORT; else WEFT_COORDINATOR, MASTER_ADDR and "
-                          "MASTER_PORT, or the default socket",
+                          "unix:/path, HOST:PORT, or .weft/NAME of a `weft run`; else "
+                          "WEFT_COORDINATOR, MASTER_ADDR and MASTER_PORT, or the default socket",
                           IS_TEXT, offsetof(struct args, coordinator)},
     [FLAG_TLS] = {"--tls", NULL, "DIR",
                   "folder of ca.pem and client.pem, client.key (or admin.*); else WEFT_TLS",

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -26,6 +27,7 @@ enum {
     MOST_FAILURES = 8,   // of a daemon in a row, before it is given up
     GOOD_RUN_S = 10,     // a daemon that ran so long has its failures forgotten
     LISTEN_S = 5,        // to wait for the coordinator's socket
+    RETRY_MS = 20,       // to look whether one is to be started again
     KILLED_S = 10,       // to wait until a killed process is gone
     LOG_BYTES = 4 << 20, // when a daemon starts, a larger log is renamed first
     GRPC_PATH_MAX = 100, // gRPC refuses Unix paths of more than 107 characters
@@ -173,6 +175,19 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
     return 0;
 }
 
+// Waits until nobody holds the daemon's folder: those of a run that was killed take a moment to end.
+static void await_folder(const struct own_daemons *m, int which)
+{
+    char path[4300];
+    int64_t until = clock_mono_ns() + KILLED_S * CLOCK_S;
+    snprintf(path, sizeof path, "%s/lock", m->state[which]);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) && clock_mono_ns() < until)
+        clock_sleep_ms(5);
+    if (fd >= 0)
+        close(fd);
+}
+
 // Waits until the coordinator listens: a worker that finds nobody pauses before it tries again.
 static void await_socket(struct own_daemons *m)
 {
@@ -186,8 +201,8 @@ static void await_socket(struct own_daemons *m)
     }
 }
 
-int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
-                  struct err *e)
+static int start_coordinator(struct own_daemons *m, const char *state, bool cpu, int devices,
+                             struct err *e)
 {
     *m = (struct own_daemons){.lifeline = {-1, -1}, .ready = {-1, -1}};
     snprintf(m->root, sizeof m->root, "%s", state);
@@ -196,12 +211,24 @@ int daemons_start(struct own_daemons *m, const char *state, const char *kind, in
         return err_errno(e, ERR_IO, "pipe");
     int rc = make_sockets(m, e);
     if (!rc)
-        rc = prepare_daemons(m, !strcmp(kind, "cpu"), devices, e);
-    if (!rc)
-        rc = start_daemon(m, &m->daemon[OWN_COORDINATOR], e);
+        rc = prepare_daemons(m, cpu, devices, e);
+    if (rc)
+        return rc;
+    await_folder(m, OWN_COORDINATOR);
+    rc = start_daemon(m, &m->daemon[OWN_COORDINATOR], e);
     if (!rc)
         await_socket(m);
-    return rc ? rc : start_daemon(m, &m->daemon[OWN_WORKER], e);
+    return rc;
+}
+
+int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
+                  struct err *e)
+{
+    int rc = start_coordinator(m, state, !strcmp(kind, "cpu"), devices, e);
+    if (rc)
+        return rc;
+    await_folder(m, OWN_WORKER);
+    return start_daemon(m, &m->daemon[OWN_WORKER], e);
 }
 
 static int tell_end(const struct own_daemon *d, struct err *e)
@@ -236,6 +263,18 @@ int daemons_restart(struct own_daemons *m, struct err *e)
             return rc;
     }
     return 0;
+}
+
+int daemons_start_coordinator(struct own_daemons *m, const char *state, struct err *e)
+{
+    int rc = start_coordinator(m, state, true, 0, e);
+    m->daemon[OWN_WORKER].wanted = false;
+    while (!rc && !m->daemon[OWN_COORDINATOR].pid) { // it failed, and may be started again
+        clock_sleep_ms(RETRY_MS);
+        rc = daemons_restart(m, e);
+        await_socket(m);
+    }
+    return rc;
 }
 
 int64_t daemons_due(const struct own_daemons *m)

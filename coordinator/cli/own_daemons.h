@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two daemons of our own: a coordinator and a worker as children of `weft run`.
+// Two daemons of our own: a coordinator and a worker as children of `weft run`. A verb that asks about
+// a run starts the coordinator alone.
 // Inside coordinator/cli/ only.
 //
 //   daemons_start → (wait; daemons_restart) again and again → daemons_drain → daemons_stop
@@ -43,6 +44,8 @@ struct own_daemons {
 // is cpu, else all devices of that kind that this machine has.
 int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
                   struct err *e);
+// The coordinator alone, which listens when this returns. Then: daemons_stop.
+int daemons_start_coordinator(struct own_daemons *m, const char *state, struct err *e);
 // Reaps what has ended and starts it again. ERR_INTERNAL if a daemon is given up; `e` names its
 // log.
 int daemons_restart(struct own_daemons *m, struct err *e);

@@ -234,6 +234,9 @@ static void print_places(const struct run *r)
     if (*store && r->job.metrics.jsonl)
         plain_printf(stdout, "metrics      %s/metrics.jsonl\n", store);
     plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
+    if (strcmp(r->record.state, "SUCCEEDED") != 0)
+        plain_printf(stdout, "story        weft why %s --coordinator %s\n", r->job.name,
+                     r->record.dir);
     fflush(stdout);
 }
 

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs that ask about a job of weft run: --coordinator names the folder of its state."""
+import fcntl
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+import solo
+
+
+def state_folder(run):
+    return run.place / ".weft" / "test"
+
+
+def ask(run, *words):
+    return solo.weft(*words, "--coordinator", str(state_folder(run)))
+
+
+def start(run, *more):
+    return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(run.file), *more], stdout=subprocess.DEVNULL,
+                                            stderr=subprocess.PIPE, text=True))  # fmt: skip
+
+
+@pytest.fixture
+def finished(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    return run
+
+
+@pytest.fixture
+def living(place, noise):
+    """A run that trains on until it is stopped, with a first checkpoint."""
+    run = solo.Run(place, solo.busy_job(noise, 1, train__steps=100000), "mine")
+    process = start(run)
+    assert run.wait_until(lambda: run.stores() and run.checkpoints())
+    yield run, process
+    process.kill()
+    process.communicate(timeout=solo.WATCHDOG)
+
+
+def assert_at_rest(run):
+    assert not (state_folder(run) / "sockets").is_symlink()
+    assert not solo.processes_naming(run.place)
+
+
+def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
+    why = ask(finished, "why", "test")
+    assert why.code == 0 and "SUCCEEDED at step 30 of 30" in why.out and "goodput" in why.out, why
+    assert_at_rest(finished)
+    status = json.loads(ask(finished, "status", "test", "--json").out)
+    assert status["state"] == "SUCCEEDED" and status["checkpoint"]["step"] == 30, status
+    assert "COMMITTED" in ask(finished, "checkpoints", "test").out
+    assert ask(finished, "watch", "test").code == 0
+    assert_at_rest(finished)
+    again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
+    assert again.code == 0, again
+
+
+def test_a_run_that_is_under_way_is_asked_in_its_own_coordinator(living):
+    run, process = living
+    status = json.loads(ask(run, "status", "test", "--json").out)
+    assert status["state"] == "RUNNING" and status["hosts"], status
+    assert "every rank is ready" in ask(run, "why", "test").out
+    logs = ask(run, "logs", "test")
+    assert logs.code == 0 and "step" in logs.out, logs
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=solo.WATCHDOG)
+    assert process.returncode == 130
+    told = ask(run, "why", "test")
+    assert told.code == 0 and "QUEUED" in told.out, told
+
+
+def test_a_killed_run_is_asked_about_at_once_and_goes_on_afterwards(living):
+    run, process = living
+    process.kill()
+    process.communicate(timeout=solo.WATCHDOG)
+    why = ask(run, "why", "test")
+    assert why.code == 0 and "every rank is ready" in why.out, why
+    again = start(run)
+    saved = run.checkpoints()[-1].step
+    assert run.wait_until(lambda: run.checkpoints()[-1].step > saved)
+    again.send_signal(signal.SIGINT)
+    _, err = again.communicate(timeout=solo.WATCHDOG)
+    assert again.returncode == 130, err
+
+
+@pytest.mark.parametrize("room", ["coordinator", "worker"])
+def test_a_run_waits_for_the_daemons_of_one_that_was_killed(finished, room):
+    """They hold their folders until they have seen that their run is gone."""
+    lock = (state_folder(finished) / room / "lock").open()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    again = start(finished, "-s", "train.steps=40")
+    time.sleep(0.5)
+    assert again.poll() is None, again.communicate()
+    lock.close()
+    _, err = again.communicate(timeout=solo.WATCHDOG)
+    assert again.returncode == 0, err
+
+
+def test_a_verb_that_is_killed_leaves_nothing_that_keeps_the_run_from_going_on(finished):
+    watching = solo.watch_over(subprocess.Popen([solo.WEFT, "resume", "test", "--coordinator", str(state_folder(finished))],
+                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
+    watching.kill()
+    watching.wait(timeout=solo.WATCHDOG)
+    end = time.monotonic() + solo.WATCHDOG
+    while solo.processes_naming(finished.place):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
+    assert again.code == 0, again
+
+
+def test_a_run_that_failed_names_the_verb_that_tells_its_story(place, toy):
+    run = solo.Run(place, solo.job(toy, 2), "mine")
+    (place / "taken").touch()
+    end = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
+    (line,) = (line for line in end.out.splitlines() if line.startswith("story "))
+    assert end.code == 1 and line.split()[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
+    told = solo.weft(*line.split()[2:])
+    assert told.code == 0 and "Not a directory" in told.out, told
+
+
+def test_what_is_no_folder_of_a_run_is_refused(finished):
+    end = solo.weft("why", "test", "--coordinator", str(finished.place))
+    assert end.code == 2 and "is no folder of `weft run`" in end.err, end
+    end = ask(finished, "submit", str(finished.file))
+    assert end.code == 2 and "has that run's job alone" in end.err, end
+    (state_folder(finished) / "coordinator" / "weft.db").rename(finished.place / "kept.db")
+    end = ask(finished, "why", "test")
+    assert end.code == 2 and "weft.db: No such file" in end.err, end
+    assert_at_rest(finished)
