@@ -81,6 +81,8 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
 {
     if (m->code != RPC_FAILED_PRECONDITION)
         return m->todo;
+    if (l->run && strcmp(l->verb->name, "logs") == 0)
+        return "no worker is here while the run is not under way: read worker/jobs in its folder";
     if (strstr(text, "`weft "))
         return "do as it says, then give the same command again";
     return strcmp(l->verb->name, "submit") == 0

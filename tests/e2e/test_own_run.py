@@ -53,6 +53,9 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     status = json.loads(ask(finished, "status", "test", "--json").out)
     assert status["state"] == "SUCCEEDED" and status["checkpoint"]["step"] == 30, status
     assert "COMMITTED" in ask(finished, "checkpoints", "test").out
+    logs = ask(finished, "logs", "test")  # of which a worker alone tells
+    assert logs.code == 4 and "read worker/jobs in its folder" in logs.err, logs
+    assert list((state_folder(finished) / "worker" / "jobs").iterdir())
     assert ask(finished, "watch", "test").code == 0
     assert_at_rest(finished)
     again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
