@@ -30,6 +30,8 @@ struct second_look { // a question about one job
     struct data_question asks;
     int nhosts, waiting; // waiting: for so many answers
     struct asked *hosts;
+    int first;       // of hosts: the first that has said that it lacks the data
+    const char *why; // its reason; null: none has said so
 };
 
 static void free_look(struct coord *c, struct second_look *k)
@@ -66,7 +68,7 @@ static void ask_host(struct coord *c, struct second_look *k, const struct host *
     k->waiting++;
 }
 
-static struct second_look *add_look(struct job_record *j)
+static struct second_look *add_look(struct job_record *j, int hosts)
 {
     struct coord *c = j->coord;
     struct second_look *k = calloc(1, sizeof *k);
@@ -78,14 +80,26 @@ static struct second_look *add_look(struct job_record *j)
     memcpy(k->job, j->id, ID_LEN);
     memcpy(k->hash, j->job_hash, sizeof k->hash);
     k->due_ns = c->now_ns + LOOK_WAIT_S * CLOCK_S;
-    k->hosts = arena_array(&k->arena, struct asked, j->nlacking);
+    k->hosts = arena_array(&k->arena, struct asked, hosts);
     return k;
+}
+
+// Workers may lie: two of them may give one incarnation.
+static int count_hosts(const struct job_record *j)
+{
+    int n = 0;
+    list_for_each (it, &j->coord->hosts)
+        n += may_be_asked(j, list_entry(it, struct host, link));
+    return n;
 }
 
 static void ask_about(struct job_record *j)
 {
     struct coord *c = j->coord;
-    struct second_look *k = add_look(j);
+    int hosts = count_hosts(j);
+    if (!hosts)
+        return;
+    struct second_look *k = add_look(j, hosts);
     struct job *job = arena_new(&k->arena, struct job);
     if (!job_read_text(j, &k->arena, job, NULL)) {
         data_question_init(&k->asks, job);
@@ -97,6 +111,35 @@ static void ask_about(struct job_record *j)
     }
     if (!k->waiting)
         free_look(c, k);
+}
+
+// ---- the end of a question ----
+
+// The job that it is about. Null: it does not wait any more, or has another text.
+static struct job_record *find_job(const struct coord *c, const struct second_look *k)
+{
+    struct job_record *j = job_find(c, k->job);
+    return j && j->in_queue && !strcmp(j->job_hash, k->hash) ? j : NULL;
+}
+
+// What is told to people is what a host says now: one of two files may have come. Of several hosts it
+// is the first, whoever answers first.
+static void renew_reason(struct coord *c, const struct second_look *k)
+{
+    struct job_record *j = find_job(c, k);
+    const struct host *h = k->why ? host_find(c, k->hosts[k->first].host) : NULL;
+    if (!j || !h || !job_is_lacking_on(j, h->incarnation))
+        return;
+    char *before = arena_strdup(c->out->arena, j->lacking_why);
+    job_add_lacking(j, h->incarnation, k->why);
+    if (strcmp(before, j->lacking_why))
+        job_publish(j);
+}
+
+static void end_look(struct coord *c, struct second_look *k)
+{
+    renew_reason(c, k);
+    free_look(c, k);
 }
 
 // ---- time ----
@@ -119,10 +162,10 @@ static void end_late(struct coord *c)
             continue;
         for (int i = 0; i < k->nhosts; i++) {
             struct host *h = k->hosts[i].waits ? host_find(c, k->hosts[i].host) : NULL;
-            if (h)
+            if (h && h->conn == k->hosts[i].conn) // it has not attached anew meanwhile
                 h->look_ns = c->now_ns + LOOK_AGAIN_S * CLOCK_S;
         }
-        free_look(c, k);
+        end_look(c, k);
     }
 }
 
@@ -203,30 +246,30 @@ static void allow_host(struct job_record *j, const struct host *h)
     j->coord->round_due = true;
 }
 
-// What is told to people is what the host says now: one of two files may have come.
-static void renew_reason(struct job_record *j, const struct host *h, const struct second_look *k,
-                         const struct data_answer *told)
+static void note_reason(struct second_look *k, const struct asked *a, const struct host *h,
+                        const struct data_answer *told)
 {
     struct buf why = {0};
+    int at = (int)(a - k->hosts);
+    if (k->why && k->first < at)
+        return;
     for (int i = 0; i <= k->asks.ndata; i++) {
         if (!told->why[i])
             continue;
         data_question_print(&k->asks, i, &why);
         buf_printf(&why, "%s (%.*s)", host_name(h), (int)strcspn(told->why[i], "\n"), told->why[i]);
     }
-    char *before = arena_strdup(j->coord->out->arena, j->lacking_why);
-    job_add_lacking(j, h->incarnation, buf_str(&why));
-    if (strcmp(before, j->lacking_why))
-        job_publish(j);
+    k->first = at;
+    k->why = arena_strdup(&k->arena, buf_str(&why));
     buf_clear(&why);
 }
 
-static void take_answer(struct coord *c, const struct second_look *k, const struct host *h,
-                        const Weft__V1__StorageDone *d)
+static void take_answer(struct coord *c, struct second_look *k, const struct asked *a,
+                        const struct host *h, const Weft__V1__StorageDone *d)
 {
-    struct job_record *j = job_find(c, k->job);
+    struct job_record *j = find_job(c, k);
     struct data_answer told;
-    if (!j || !j->in_queue || strcmp(j->job_hash, k->hash) || !job_is_lacking_on(j, h->incarnation))
+    if (!j || !job_is_lacking_on(j, h->incarnation))
         return;
     if (!d->ok) // it has too much to do, or does not know the question
         return;
@@ -234,7 +277,7 @@ static void take_answer(struct coord *c, const struct second_look *k, const stru
     if (!told.lacks)
         allow_host(j, h);
     else if (told.lacks & ~(unsigned)QUESTION_UNKNOWN)
-        renew_reason(j, h, k, &told);
+        note_reason(k, a, h, &told);
 }
 
 void looks_again_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
@@ -244,7 +287,7 @@ void looks_again_take(struct coord *c, struct host *host, const Weft__V1__Storag
     if (!a)
         return;
     a->waits = false;
-    take_answer(c, k, host, d);
+    take_answer(c, k, a, host, d);
     if (!--k->waiting)
-        free_look(c, k);
+        end_look(c, k);
 }

@@ -148,6 +148,67 @@ static void test_a_host_that_does_not_say_whether_data_is_there_is_left_alone(vo
     assert_state(w, next, QUEUED);
 }
 
+static void test_of_several_hosts_without_data_the_first_is_told_whoever_answers_first(void **state)
+{
+    struct world *w = *state;
+    char question[sizeof w->question];
+    NEW(Storage, storage, s);
+    for (int i = 0; i < 3; i++)
+        world_host(w, i, 1);
+    w->lacking = 1 << 0 | 1 << 1;
+    const char *job = world_submit(w, "one", 3, CALM); // host 2 alone is too small
+    w->no_looks = true;
+    world_pass(w, 31000);
+    assert_int_equal(w->looks, 2);
+    w->no_looks = false;
+    s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
+    s.job = strcpy(question, w->question);
+    world_answer_look(w, 1, &s);
+    assert_non_null(strstr(world_next(w, job), ABSENT));
+    world_answer_look(w, 0, &s);
+    assert_non_null(strstr(world_next(w, job), "cannot be opened on host0 (it is not there)"));
+    w->lacking = 1 << 1;
+    world_pass(w, 31000);
+    assert_non_null(strstr(world_next(w, job), "cannot be opened on host1 (it is not there)"));
+}
+
+static void test_a_worker_that_attaches_again_owes_no_answer(void **state)
+{
+    struct world *w = *state;
+    const char *job = wait_for_data(w, CALM);
+    w->no_looks = true;
+    world_pass(w, 31000);
+    assert_int_equal(w->looks, 1);
+    w->no_looks = false;
+    world_detach(w, 0);
+    world_attach(w, 0);
+    world_pass(w, 15000); // the first question is given up
+    assert_int_equal(w->looks, 2);
+    w->lacking = 0;
+    world_pass(w, 16000);
+    assert_int_equal(w->looks, 3);
+    assert_int_equal(world_host_of(w, job, 0), 0);
+}
+
+static void test_all_workers_that_give_one_incarnation_are_asked(void **state)
+{
+    struct world *w = *state;
+    const char *job = wait_for_data(w, CALM);
+    for (int i = 2; i < 5; i++) {
+        world_host(w, i, 1);
+        world_detach(w, i);
+        memcpy(w->hosts[i].incarnation, w->hosts[0].incarnation, sizeof w->hosts[i].incarnation);
+        world_attach(w, i);
+    }
+    w->lacking = ~0u;
+    world_pass(w, 1000);
+    int before = w->looks;
+    world_pass(w, 30000);
+    assert_int_equal(w->looks - before, 4);
+    assert_state(w, job, QUEUED);
+    assert_int_equal(world_events(w, job, "queued"), 0);
+}
+
 static void test_an_answer_about_data_counts_once_and_from_who_was_asked(void **state)
 {
     struct world *w = *state;
@@ -239,6 +300,9 @@ int main(void)
         STORY(test_a_rank_that_found_no_data_is_not_the_last_word_either),
         STORY(test_a_worker_that_attaches_again_is_asked_at_once),
         STORY(test_a_host_that_does_not_say_whether_data_is_there_is_left_alone),
+        STORY(test_of_several_hosts_without_data_the_first_is_told_whoever_answers_first),
+        STORY(test_a_worker_that_attaches_again_owes_no_answer),
+        STORY(test_all_workers_that_give_one_incarnation_are_asked),
         STORY(test_an_answer_about_data_counts_once_and_from_who_was_asked),
         STORY(test_many_jobs_without_data_do_not_flood_their_host),
         STORY(test_a_worker_that_starts_again_may_have_the_data),
