@@ -175,9 +175,11 @@ static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *
 }
 
 // The last step of a rank that has ended. One that failed at once may have shown only its start
-// before.
-static void take_last_step(struct leader *l, struct page_view *v, int64_t step)
+// before, or nothing.
+static void take_last_step(struct leader *l, struct leader_rank *k, int64_t step)
 {
+    struct page_view *v = &k->view;
+    k->seen = k->seen || step > 0;
     if (l->c.steps && step > l->c.steps)
         step = l->c.steps;
     if (step <= v->step)
@@ -197,7 +199,7 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
     mark_ended(l, ev->rank);
     snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
     k->unreached = ev->unreached;
-    take_last_step(l, &k->view, ev->step);
+    take_last_step(l, k, ev->step);
     if (is_own_cause(ev))
         name_ended(l, ev, out);
     else if (ev->code == RANK_EXIT_DRAINED && l->c.stops_by_signal)

@@ -491,6 +491,18 @@ static void a_rank_that_has_not_trained_yet_is_at_no_step(void **state)
     assert_int_equal(leader_shown_step(s->leader), 3);
 }
 
+static void a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end(void **state)
+{
+    struct story *s = *state;
+    happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
+                                     .rank = 1,
+                                     .code = RANK_EXIT_INTERNAL,
+                                     .step = 3,
+                                     .text = "out of memory"});
+    assert_int_equal(leader_shown_step(s->leader), 3);
+    assert_named(s, CULPRIT_EXITED, 1, "step 3");
+}
+
 // ---- saves ----
 
 static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
@@ -657,6 +669,7 @@ int main(void)
         STORY(a_leader_that_stood_still_itself_blames_nobody_for_it),
         STORY(no_rank_shows_more_steps_than_the_job_has),
         STORY(a_rank_that_has_not_trained_yet_is_at_no_step),
+        STORY(a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end),
         STORY(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
         STORY(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
         STORY(deletions_leave_before_the_answer_that_lets_rank_0_end),
