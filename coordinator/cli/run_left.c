@@ -46,19 +46,19 @@ static void note_damaged(void *arg, struct store_entry which, const struct err *
     snprintf(d->why, sizeof d->why, "%s", e->text);
 }
 
-int64_t left_step(const struct record *r, int64_t known)
+int left_step(const struct record *r, int64_t known, int64_t *step, struct err *e)
 {
     struct store s = {.fd = -1};
     struct load l = {0};
-    struct err e = {0};
-    int rc = *r->store ? store_open(&s, r->store, &e) : ERR_IO;
+    int rc = *r->store ? store_open(&s, r->store, e) : ERR_IO;
+    *step = rc == ERR_NOTFOUND ? -1 : known;
     if (rc)
-        return rc == ERR_NOTFOUND ? -1 : known;
-    rc = load_open_newest_good(&l, &s, NULL, NULL, &e);
-    int64_t step = rc ? -1 : l.manifest.step;
+        return 0;
+    rc = load_open_newest_good(&l, &s, NULL, NULL, e);
+    *step = rc ? -1 : l.manifest.step;
     load_close(&l);
     store_close(&s);
-    return step;
+    return rc == ERR_NOTFOUND ? 0 : rc;
 }
 
 int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e)
@@ -81,7 +81,7 @@ int left_check_result(const struct record *r, const struct job *job, int64_t *st
     if (newest.step >= steps)
         return err_set(e, ERR_DATA, "%s was finished, and its result is damaged: %s", job->name,
                        newest.why);
-    if (opened)
+    if (opened && rc != ERR_IO)
         err_set(e, ERR_NOTFOUND, "it holds no checkpoint of step %lld", (long long)steps);
     return err_wrap(e, "%s was finished, and its result is gone", job->name);
 }

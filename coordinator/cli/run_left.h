@@ -9,8 +9,8 @@
 // False: neither has it.
 bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out);
 // The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
-// cannot be looked at. −1: there is none.
-int64_t left_step(const struct record *r, int64_t known);
+// cannot be looked at. −1: there is none. An error says why none of them can be used.
+int left_step(const struct record *r, int64_t known, int64_t *step, struct err *e);
 // Refuses where the checkpoint of the finished job's last step is gone or damaged. *step: of the
 // newest whole one, 0: none is left. Where the folder is not known nothing is said about it.
 int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e);

@@ -454,34 +454,50 @@ static int hold_job(struct run *r)
 }
 
 // A setting that the command no longer gives falls back to the file's, and nobody would notice.
-static void tell_changes(const struct run *r, int64_t known_step)
+static void tell_changes(const struct run *r, int64_t from_step)
 {
-    int64_t step = left_step(&r->record, known_step);
-    if (step < 0)
+    if (from_step < 0)
         plain_error("it begins with a changed job: %s", r->changes);
     else
-        plain_error("it goes on from step %lld with a changed job: %s", (long long)step,
+        plain_error("it goes on from step %lld with a changed job: %s", (long long)from_step,
                     r->changes);
 }
 
-static int refuse_lost(const struct run *r, int64_t known_step)
+static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
 {
     struct err e = {0};
-    err_set(&e, ERR_NOTFOUND,
-            "%s has changed and was to go on from step %lld, and its checkpoints are gone",
-            r->job.name, (long long)known_step);
+    char from[40] = "";
+    if (known_step >= 0)
+        snprintf(from, sizeof from, " from step %lld", (long long)known_step);
+    err_set(&e, ERR_NOTFOUND, "%s has changed and was to go on%s, and %s", r->job.name, from, why);
     complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
     return CLIENT_FAILED;
 }
 
+// Refuses where no checkpoint is left. *from_step is looked for before the job is queued: once it runs
+// it makes others.
+static int check_checkpoints(const struct run *r, int64_t known_step, int64_t *from_step)
+{
+    struct err e = {0};
+    if (left_step(&r->record, known_step, from_step, &e)) {
+        err_wrap(&e, "none of its checkpoints can be used");
+        return refuse_lost(r, known_step, e.text);
+    }
+    if (*from_step < 0 && known_step >= 0)
+        return refuse_lost(r, known_step, "its checkpoints are gone");
+    return CLIENT_OK;
+}
+
 static int change_job(struct run *r, int64_t known_step)
 {
-    if (r->changed && known_step >= 0 && left_step(&r->record, known_step) < 0)
-        return refuse_lost(r, known_step);
+    int64_t from_step = -1;
+    int rc = r->changed ? check_checkpoints(r, known_step, &from_step) : CLIENT_OK;
+    if (rc)
+        return rc;
     request_random(r->record.request);
-    int rc = submit_job(r, true);
+    rc = submit_job(r, true);
     if (!rc && r->changed)
-        tell_changes(r, known_step);
+        tell_changes(r, from_step);
     r->changed = r->changed && rc != CLIENT_OK;
     return rc;
 }

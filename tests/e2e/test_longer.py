@@ -148,6 +148,19 @@ def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back
     assert newest.step == 30 and newest.manifest["parent"]["step"] == 20
 
 
+def test_a_changed_run_whose_checkpoints_are_all_damaged_is_refused_and_says_so(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    (made,) = run.checkpoints()
+    solo.damage(made.path)
+    run.carry_on_as(solo.job(toy, 1, train__steps=30))
+    end = solo.weft("run", str(run.file))
+    told = "test has changed and was to go on from step 20, and none of its checkpoints can be used: step-00000020.e1/"
+    assert end.code == 1 and told in end.err and "are gone" not in end.err and "--new" in end.err, end
+    solo.damage(made.path)  # whole again
+    assert solo.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 30
+
+
 LOST = {"gone": shutil.rmtree, "damaged": solo.damage}  # the newest checkpoint; solo runs are in test_lifecycle
 
 
