@@ -633,7 +633,7 @@ void service_act(struct service *s, const struct coord_out *out)
 
 void service_use_db(struct service *s, struct db *db)
 {
-    s->o.db = db;
+    s->o.db = s->streams.db = db;
 }
 
 void service_begin_anew(struct service *s, struct coord *coord, const char *why,

@@ -497,6 +497,8 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=100000))
         before = c.wait(job, ("RUNNING",), step=3)
         pids = c.rank_pids()
+        watching = solo.watch_over(c.popen("watch", job))
+        assert solo.next_line(watching)
         fill_disk(filler)
         wait_until(lambda: c.json("jobs")["notice"])  # the next checkpoint's row finds no room
         assert c.rank_pids() == pids
@@ -505,6 +507,9 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         after = c.wait(job, ("RUNNING",), step=before["step"] + 1)
         wait_until(lambda: c.status(job)["checkpoint"]["step"] > after["step"])  # saves go on too
         assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
+        assert c.weft("hold", job).code == 0
+        out, err = watching.communicate(timeout=solo.WATCHDOG)  # it was told the rest by the database that was opened anew
+        assert "HELD" in out and "succeeded" not in out and not c.coordinator.codes, (out, err, c.logs_text())
 
 
 # ---- identities ----------------------------------------------------------------------------------
