@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/folder.h"
 #include "coordinator/cli/own_daemons.h"
 
@@ -16,7 +19,11 @@ struct own_run {
     int lock; // of the folder
     struct own_daemons daemons;
 };
-enum { GRACE_MS = 5000 };
+enum {
+    GRACE_MS = 5000,
+    CHANGE_S = 10, // for a run that is beginning or ending
+    POLL_MS = 20,
+};
 
 bool own_run_is_folder(const char *address)
 {
@@ -39,17 +46,50 @@ static int check_folder(const char *root, struct err *e)
     return 0;
 }
 
-// The address of the run that holds the folder's lock.
-static int find_living(const char *root, char *address, size_t size, struct err *e)
+static bool listens(const char *socket_path)
 {
-    char mark[PATH_MAX + 20], sockets[200] = "";
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (strlen(socket_path) >= sizeof to.sun_path)
+        return false;
+    memcpy(to.sun_path, socket_path, strlen(socket_path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool there = fd >= 0 && !connect(fd, (const struct sockaddr *)(void *)&to, sizeof to);
+    if (fd >= 0)
+        close(fd);
+    return there;
+}
+
+// The address of the run that holds the folder's lock. False: it does not listen yet, or no longer.
+static bool find_living(const char *root, char *address, size_t size)
+{
+    char mark[PATH_MAX + 20], sockets[200], path[240];
     snprintf(mark, sizeof mark, "%s/sockets", root);
     ssize_t n = readlink(mark, sockets, sizeof sockets - 1);
-    if (n < 0)
-        return err_errno(e, ERR_PEER, "a run is only just beginning or ending: %s", mark);
+    if (n <= 0)
+        return false;
     sockets[n] = 0;
-    snprintf(address, size, "unix:%s/c.sock", sockets);
-    return 0;
+    snprintf(path, sizeof path, "%s/c.sock", sockets);
+    if (!listens(path))
+        return false;
+    snprintf(address, size, "unix:%s", path);
+    return true;
+}
+
+// Takes the lock, or finds the run that has it.
+static int lock_or_find(const char *root, int *lock, char *address, size_t size, struct err *e)
+{
+    int64_t until = clock_mono_ns() + CHANGE_S * CLOCK_S;
+    for (;;) {
+        int rc = folder_lock(root, lock, e);
+        if (rc != ERR_EXISTS)
+            return rc;
+        if (find_living(root, address, size))
+            return 0;
+        if (clock_mono_ns() >= until)
+            return err_wrap(e, "its coordinator does not listen");
+        *e = (struct err){0};
+        clock_sleep_ms(POLL_MS);
+    }
 }
 
 int own_run_open(const char *folder, struct own_run **out, char *address, size_t size,
@@ -64,10 +104,10 @@ int own_run_open(const char *folder, struct own_run **out, char *address, size_t
         return rc;
     struct own_run *r = calloc(1, sizeof *r);
     PRE(r != NULL);
-    rc = folder_lock(root, &r->lock, e);
-    if (rc) {
+    rc = lock_or_find(root, &r->lock, address, size, e);
+    if (rc || r->lock < 0) { // another's, or nobody's
         free(r);
-        return rc == ERR_EXISTS ? find_living(root, address, size, e) : rc;
+        return rc;
     }
     rc = daemons_start_coordinator(&r->daemons, root, e);
     if (rc) {
