@@ -36,8 +36,9 @@
 
 enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
 // What the coordinator said before it knew the worker arrives for a while after the worker has
-// attached: only what still stands then is told as the reason why the job waits.
-enum { SETTLE_MS = 2000 };
+// attached: only what still stands then is told as the reason why the job waits. Of the time between two
+// looks no more counts than LOOK_MOST_MS: who stood still for longer has what came meanwhile to read.
+enum { SETTLE_MS = 2000, LOOK_MOST_MS = 2 * POLL_MS };
 
 struct run {
     const struct verb *verb;
@@ -53,7 +54,9 @@ struct run {
     struct cli_link link;
     struct cli_link_stream stream;
     struct progress progress;
-    int64_t ready_ns;      // when the worker was first seen attached; 0: not yet
+    bool ready;         // the worker was seen attached
+    int64_t settled_ns; // so long ago, counted as SETTLE_MS says
+    int64_t looked_ns;
     int signals;           // a signalfd
     int stops;             // how often a stop was asked for
     bool threads_open;     // the job file does not name its threads
@@ -555,9 +558,12 @@ static int take_up_until_settled(struct run *r)
 // Whether the reason why the job waits may be that our worker is not known yet, or not any more.
 static bool is_bare(struct run *r)
 {
-    if (!r->ready_ns && daemons_ready(&r->daemons))
-        r->ready_ns = clock_mono_ns();
-    return r->stops || !r->ready_ns || clock_mono_ns() - r->ready_ns < SETTLE_MS * CLOCK_MS;
+    int64_t now = clock_mono_ns(), since = now - r->looked_ns, most = LOOK_MOST_MS * CLOCK_MS;
+    if (r->ready)
+        r->settled_ns += since < most ? since : most;
+    r->ready = r->ready || daemons_ready(&r->daemons);
+    r->looked_ns = now;
+    return r->stops || r->settled_ns < SETTLE_MS * CLOCK_MS;
 }
 
 // Shows what the stream has, but not for ever: a job may report faster than a terminal can show, and
