@@ -150,7 +150,9 @@ def test_data_that_is_brought_to_a_host_later_is_found_without_a_person(bare, to
     waiting = bare.status("test")
     assert waiting["state"] == "QUEUED" and "2 on bare (cannot open its data)" in waiting["text"], waiting
     assert "That host is asked again every 30 s" in bare.why("test"), bare.why("test")
-    shutil.copytree(bare.data, bare.place / "bare", dirs_exist_ok=True)
+    shutil.copytree(bare.data, bare.place / "coming")
+    for file in (bare.place / "coming").iterdir():
+        file.rename(bare.place / "bare" / file.name)  # whole at once, whenever somebody looks
     done = bare.succeed("test")
     assert done["restarts"] == 0, bare.why("test")
     assert "host bare can open its data now" in bare.why("test"), bare.why("test")
