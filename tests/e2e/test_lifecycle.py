@@ -430,6 +430,8 @@ def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back
 def test_a_run_of_an_older_weft_that_trains_anew_says_how_far_it_had_come(place, toy):
     run = solo.train(place, solo.job(toy, RANKS), "old")
     (run.dir / "saved").unlink()  # older ones wrote none
+    with (run.dir / "metrics.jsonl").open("a") as rows:
+        rows.write('{"step":3')  # of 31, as a power loss leaves it
     for made in run.checkpoints():
         shutil.rmtree(made.path)
     told = "begins anew: the folder holds no checkpoint, and metrics.jsonl has come to step 30\n"

@@ -651,7 +651,7 @@ a_job_is_refused_where_every_worker_lacks_its_data_and_else_who_lacks_it_is_told
 static void only_an_answer_to_the_question_that_was_asked_counts(void **state)
 {
     struct fixture *p = *state;
-    uint64_t w, c, id = submit_beside(p, &w, 1, &c), unasked = attach_host(p, other_id, false);
+    uint64_t unasked = attach_host(p, other_id, false), w, c, id = submit_beside(p, &w, 1, &c);
     say_missing(p, unasked, id, 0);
     say_missing(p, w, id + 1, 0);
     say_missing(p, w, id, 0x1);

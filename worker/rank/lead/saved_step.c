@@ -31,8 +31,8 @@ int64_t saved_step_trained(const char *dir)
     int64_t step = 0;
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
     FILE *f = fopen(path, "re");
-    while (f && getline(&line, &room, f) > 0)
-        if (!strncmp(line, head, strlen(head)))
+    for (ssize_t n; f && (n = getline(&line, &room, f)) > 0;)
+        if (!strncmp(line, head, strlen(head)) && line[n - 1] == '\n') // a torn row is none
             step = atoll(line + strlen(head));
     free(line);
     if (f)
