@@ -316,20 +316,28 @@ static int find_jobs(struct act *t, struct store *s, struct err *e)
     return finder_list(t->s->root, t->cluster, &t->arena, &t->answer, e);
 }
 
-// Opens what a rank would open: of a pattern the first file, which must be a regular one. A pipe is
-// not waited for. Without a data root relative paths start where this process does, and so do those
-// of its ranks.
-static int open_data(struct act *t, const char *path, struct err *e)
+// Opens a file, which must be a regular one; a pipe is not waited for.
+static int open_file(const char *root, const char *path, struct err *e)
 {
-    const char *root = t->s->data_root, **files = &path;
     struct stat st;
-    int fd, n, rc = t->ask->literal ? 0 : pattern_files(root, path, &t->arena, &files, &n, e);
-    rc = rc ? rc : root_open(root, files[0], O_RDONLY | O_NONBLOCK, 0, &fd, e);
+    int fd, rc = root_open(root, path, O_RDONLY | O_NONBLOCK, 0, &fd, e);
     if (rc)
         return rc;
     if (fstat(fd, &st) == 0 && !S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_INVALID, "%s is not a regular file", files[0]);
+        rc = err_set(e, ERR_INVALID, "%s is not a regular file", path);
     close(fd);
+    return rc;
+}
+
+// Opens what a rank would open: of a pattern every file, since one that it could not open would send
+// the job back here again and again. Without a data root relative paths start where this process does,
+// and so do those of its ranks.
+static int open_data(struct act *t, const char *path, struct err *e)
+{
+    const char *root = t->s->data_root, **files = &path;
+    int n = 1, rc = t->ask->literal ? 0 : pattern_files(root, path, &t->arena, &files, &n, e);
+    for (int i = 0; i < n && !rc; i++)
+        rc = open_file(root, files[i], e);
     return rc;
 }
 

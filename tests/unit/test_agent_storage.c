@@ -395,17 +395,21 @@ static void without_a_data_root_relative_data_starts_where_the_worker_does(void 
     let_go(m);
 }
 
-// One file that matches is enough: which of many there should be nobody knows.
+// Which of many there should be nobody knows, but each that matches must open.
 static void a_look_at_a_pattern_asks_for_files_that_match(void **state)
 {
     struct rig *r = *state;
     char some[] = "ckpt/tiny-01234567/OWN*", none[] = "ckpt/tiny-01234567/train-*.bin",
-         nowhere[] = "gone/*", folders[] = "ckpt/tiny-*/OWNER";
+         nowhere[] = "gone/*", folders[] = "ckpt/tiny-*/OWNER", last[100];
     works(r, r->a, OP(WRITE));
     char *all[] = {some, none, nowhere, folders};
     misses(r, r->a, 4, all, "1 2 3 ");
     cannot_open(r, r->a, none, "no file matches");
     cannot_open(r, r->a, folders, "only the last part of a path may be one");
+    snprintf(last, sizeof last, "%s/ckpt/tiny-01234567/OWNER-2", r->root);
+    assert_int_equal(symlink("nowhere", last), 0);
+    cannot_open(r, r->a, some, "cannot open ckpt/tiny-01234567/OWNER-2: No such file or directory");
+    assert_int_equal(unlink(last), 0);
     r->ask.literal = true; // a job's images and labels are one file each
     misses(r, r->a, 4, all, "0 1 2 3 ");
     cannot_open(r, r->a, some, "cannot open ckpt/tiny-01234567/OWN*: No such file or directory");
