@@ -22,7 +22,9 @@ static const struct verb verbs[] = {
      F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops; the same command goes "
      "on.\n"
-     "A second Ctrl-C stops at once. With another model, seed or data it is refused unless --new.",
+     "A second Ctrl-C stops at once. Once a step is trained another model, seed or data is "
+     "refused\n"
+     "unless --new. `weft why NAME --coordinator .weft/NAME` tells its story.",
      0},
     {"submit", "JOB.yaml", "give a job to the coordinator",
      REMOTE | F(SET) | F(REQUEST) | F(CONTINUE), 1, 1, verb_submit,
