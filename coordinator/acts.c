@@ -185,6 +185,8 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     int rc = check_change(j, ev->submit, e);
     rc = rc ? rc : compare_texts(j, job, &changes, e);
     rc = rc ? rc : check_steps(j, job, e);
+    if (!rc && strcmp(j->base_dir, ev->submit->base_dir) != 0)
+        buf_printf(&changes, "%sits folder was %s", changes.len ? "; " : "", j->base_dir);
     if (!rc) {
         job_change(j, job);
         j->goes_on = j->goes_on || j->committed_step >= 0;

@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,19 +37,34 @@ enum {
 
 // ---- sockets: they lie in a private folder with a short name ----
 
+bool daemons_listen(const char *socket_path)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    if (strlen(socket_path) >= sizeof to.sun_path)
+        return false;
+    memcpy(to.sun_path, socket_path, strlen(socket_path));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool there = fd >= 0 && !connect(fd, (const struct sockaddr *)(void *)&to, sizeof to);
+    if (fd >= 0)
+        close(fd);
+    return there;
+}
+
 static int make_sockets(struct own_daemons *m, struct err *e)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
     char mark[4300], old[sizeof m->sockets];
     snprintf(mark, sizeof mark, "%s/sockets", m->root);
-    ssize_t n =
-        readlink(mark, old, sizeof old - 1); // left by a run that was killed: we hold the lock
+    // Left by a run that was killed, since we hold the lock. In the copy of a folder it may be that of a
+    // run which lives.
+    ssize_t n = readlink(mark, old, sizeof old - 1);
     if (n > 0) {
         old[n] = 0;
-        snprintf(m->sockets, sizeof m->sockets, "%s", old);
         snprintf(m->address, sizeof m->address, "%s/c.sock", old);
-        unlink(m->address);
-        rmdir(old);
+        if (!daemons_listen(m->address)) {
+            unlink(m->address);
+            rmdir(old);
+        }
         unlink(mark);
     }
     if (!run || *run != '/' || strlen(run) > GRPC_PATH_MAX - 30 || access(run, W_OK))
@@ -152,7 +169,6 @@ static int prepare_daemons(struct own_daemons *m, bool cpu, int devices, struct 
     for (int i = 0; i < OWN_DAEMONS; i++) {
         struct own_daemon *d = &m->daemon[i];
         d->name = names[i];
-        d->wanted = true;
         snprintf(m->state[i], sizeof m->state[i], "%s/%s", m->root, rooms[i]);
         snprintf(d->log, sizeof d->log, "%s/%s.log", m->root, rooms[i]);
         int rc = find_program(names[i], d->program, sizeof d->program, e);
@@ -201,8 +217,8 @@ static void await_socket(struct own_daemons *m)
     }
 }
 
-static int start_coordinator(struct own_daemons *m, const char *state, bool cpu, int devices,
-                             struct err *e)
+int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
+                  struct err *e)
 {
     *m = (struct own_daemons){.lifeline = {-1, -1}, .ready = {-1, -1}};
     snprintf(m->root, sizeof m->root, "%s", state);
@@ -211,23 +227,21 @@ static int start_coordinator(struct own_daemons *m, const char *state, bool cpu,
         return err_errno(e, ERR_IO, "pipe");
     int rc = make_sockets(m, e);
     if (!rc)
-        rc = prepare_daemons(m, cpu, devices, e);
+        rc = prepare_daemons(m, !strcmp(kind, "cpu"), devices, e);
     if (rc)
         return rc;
     await_folder(m, OWN_COORDINATOR);
+    m->daemon[OWN_COORDINATOR].wanted = true;
     rc = start_daemon(m, &m->daemon[OWN_COORDINATOR], e);
     if (!rc)
         await_socket(m);
     return rc;
 }
 
-int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
-                  struct err *e)
+int daemons_start_worker(struct own_daemons *m, struct err *e)
 {
-    int rc = start_coordinator(m, state, !strcmp(kind, "cpu"), devices, e);
-    if (rc)
-        return rc;
     await_folder(m, OWN_WORKER);
+    m->daemon[OWN_WORKER].wanted = true;
     return start_daemon(m, &m->daemon[OWN_WORKER], e);
 }
 
@@ -265,10 +279,9 @@ int daemons_restart(struct own_daemons *m, struct err *e)
     return 0;
 }
 
-int daemons_start_coordinator(struct own_daemons *m, const char *state, struct err *e)
+int daemons_await_coordinator(struct own_daemons *m, struct err *e)
 {
-    int rc = start_coordinator(m, state, true, 0, e);
-    m->daemon[OWN_WORKER].wanted = false;
+    int rc = 0;
     while (!rc && !m->daemon[OWN_COORDINATOR].pid) { // it failed, and may be started again
         clock_sleep_ms(RETRY_MS);
         rc = daemons_restart(m, e);

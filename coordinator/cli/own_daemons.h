@@ -3,7 +3,8 @@
 // a run starts the coordinator alone.
 // Inside coordinator/cli/ only.
 //
-//   daemons_start → (wait; daemons_restart) again and again → daemons_drain → daemons_stop
+//   daemons_start → daemons_start_worker → (wait; daemons_restart) again and again → daemons_drain
+//   → daemons_stop
 //
 // Both hold the reading end of a lifeline, a pipe: its end of file tells them that we are gone,
 // even by kill -9. A daemon that a signal ended or that exits with 70 is started again, later each
@@ -40,12 +41,14 @@ struct own_daemons {
     char root[4096], state[OWN_DAEMONS][4200], devices[16];
 };
 
-// `state` is .weft/NAME, absolute and locked by us. The worker offers `devices` devices if `kind`
-// is cpu, else all devices of that kind that this machine has.
+// Starts the coordinator. `state` is .weft/NAME, absolute and locked by us. The worker will offer
+// `devices` devices if `kind` is cpu, else all devices of that kind that this machine has.
 int daemons_start(struct own_daemons *m, const char *state, const char *kind, int devices,
                   struct err *e);
-// The coordinator alone, which listens when this returns. Then: daemons_stop.
-int daemons_start_coordinator(struct own_daemons *m, const char *state, struct err *e);
+// Until then nothing of the job runs.
+int daemons_start_worker(struct own_daemons *m, struct err *e);
+// For who needs the coordinator alone: it listens when this returns.
+int daemons_await_coordinator(struct own_daemons *m, struct err *e);
 // Reaps what has ended and starts it again. ERR_INTERNAL if a daemon is given up; `e` names its
 // log.
 int daemons_restart(struct own_daemons *m, struct err *e);
@@ -57,5 +60,6 @@ bool daemons_ready(const struct own_daemons *m);
 // daemons_restart is called as before.
 void daemons_drain(struct own_daemons *m);
 bool daemons_drained(const struct own_daemons *m);
+bool daemons_listen(const char *socket_path); // whether somebody does there
 // Ends both, gently if `grace_ms` allows, and removes the sockets. No process of ours is left.
 void daemons_stop(struct own_daemons *m, int64_t grace_ms);

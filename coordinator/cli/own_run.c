@@ -6,9 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -46,19 +44,6 @@ static int check_folder(const char *root, struct err *e)
     return 0;
 }
 
-static bool listens(const char *socket_path)
-{
-    struct sockaddr_un to = {.sun_family = AF_UNIX};
-    if (strlen(socket_path) >= sizeof to.sun_path)
-        return false;
-    memcpy(to.sun_path, socket_path, strlen(socket_path));
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool there = fd >= 0 && !connect(fd, (const struct sockaddr *)(void *)&to, sizeof to);
-    if (fd >= 0)
-        close(fd);
-    return there;
-}
-
 // The address of the run that holds the folder's lock. False: it does not listen yet, or no longer.
 static bool find_living(const char *root, char *address, size_t size)
 {
@@ -69,7 +54,7 @@ static bool find_living(const char *root, char *address, size_t size)
         return false;
     sockets[n] = 0;
     snprintf(path, sizeof path, "%s/c.sock", sockets);
-    if (!listens(path))
+    if (!daemons_listen(path))
         return false;
     snprintf(address, size, "unix:%s", path);
     return true;
@@ -109,7 +94,8 @@ int own_run_open(const char *folder, struct own_run **out, char *address, size_t
         free(r);
         return rc;
     }
-    rc = daemons_start_coordinator(&r->daemons, root, e);
+    rc = daemons_start(&r->daemons, root, "cpu", 0, e);
+    rc = rc ? rc : daemons_await_coordinator(&r->daemons, e);
     if (rc) {
         own_run_close(r);
         return rc;

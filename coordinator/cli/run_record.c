@@ -26,6 +26,7 @@ static const struct field {
     {"job", offsetof(struct record, job), sizeof((struct record *)0)->job},
     {"state", offsetof(struct record, state), sizeof((struct record *)0)->state},
     {"store", offsetof(struct record, store), sizeof((struct record *)0)->store},
+    {"base", offsetof(struct record, base), sizeof((struct record *)0)->base},
     {"step", offsetof(struct record, step), sizeof((struct record *)0)->step},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
@@ -83,6 +84,32 @@ int record_open(struct record *r, const char *base_dir, const char *name, struct
     if (!rc)
         read_fields(r);
     return rc;
+}
+
+bool record_follow(struct record *r, const char *base_dir)
+{
+    char store[sizeof r->store];
+    size_t n = strlen(r->base);
+    if (!*r->base || strcmp(r->base, base_dir) == 0)
+        return false;
+    if (strncmp(r->store, r->base, n) == 0 && r->store[n] == '/') {
+        if ((size_t)snprintf(store, sizeof store, "%s%s", base_dir, r->store + n) < sizeof store)
+            snprintf(r->store, sizeof r->store, "%s", store);
+    }
+    return true;
+}
+
+bool record_is_copy(const struct record *r, const char *name)
+{
+    struct record *other = calloc(1, sizeof *other);
+    PRE(other != NULL);
+    bool named = (size_t)snprintf(other->dir, sizeof other->dir, "%s/.weft/%s", r->base, name) <
+                 sizeof other->dir;
+    if (named)
+        read_fields(other);
+    bool same = other->there && *r->job && strcmp(other->job, r->job) == 0;
+    free(other);
+    return same;
 }
 
 int record_write(struct record *r, struct err *e)

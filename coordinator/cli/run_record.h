@@ -7,6 +7,7 @@
 //   job     its id, once the coordinator has said it
 //   state   its last known state's name
 //   store   its checkpoint folder
+//   base    the folder of the job file when the job was submitted
 //   step    the step that it had come to, once it has trained one
 //
 // Beside it lies `resolved`, the job as it was begun, so that a change can be named.
@@ -22,7 +23,7 @@ struct record {
     char dir[4096]; // .weft/NAME, absolute
     int lock;       // -1 while it is not ours
     bool there;     // a record was there when it was opened
-    char request[ID_LEN], hash[65], job[65], state[32], store[4096], step[24];
+    char request[ID_LEN], hash[65], job[65], state[32], store[4096], step[24], base[4096];
 };
 
 // Whether a record is there, as long as nobody holds the folder. Makes nothing.
@@ -30,6 +31,11 @@ bool record_begun(const char *base_dir, const char *name);
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
 // another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);
+// Whether the folder of the job file was moved, or copied, to `base_dir` since. What lies in it is
+// looked for there from now on.
+bool record_follow(struct record *r, const char *base_dir);
+// Whether a record of this job lies in the folder of before too, so that this one is its copy.
+bool record_is_copy(const struct record *r, const char *name);
 int record_write(struct record *r, struct err *e);
 // Moves all that is there into DIR/old-…, which leaves the record empty.
 int record_aside(struct record *r, struct err *e);

@@ -18,21 +18,14 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/cores.h"
 #include "common/base/deadline.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
-#include "common/job/threads.h"
-#include "common/model/schema_list.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
-#include "coordinator/cli/data_files.h"
-#include "coordinator/cli/own_daemons.h"
-#include "coordinator/cli/progress.h"
 #include "coordinator/cli/request.h"
-#include "coordinator/cli/resolved_job.h"
+#include "coordinator/cli/run_begin.h"
 #include "coordinator/cli/run_left.h"
-#include "coordinator/cli/run_record.h"
 
 enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
 // What the coordinator said before it knew the worker arrives for a while after the worker has
@@ -40,191 +33,7 @@ enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
 // looks no more counts than LOOK_MOST_MS: who stood still for longer has what came meanwhile to read.
 enum { SETTLE_MS = 2000, LOOK_MOST_MS = 2 * POLL_MS };
 
-struct run {
-    const struct verb *verb;
-    const struct args *args;
-    struct arena arena;
-    struct job job;
-    struct buf resolved;
-    char base[4096];
-    struct record record;
-    bool changed;        // the job goes on with another text than it was begun with
-    const char *changes; // then: the keys with the settings of both
-    struct own_daemons daemons;
-    struct cli_link link;
-    struct cli_link_stream stream;
-    struct progress progress;
-    bool ready;         // the worker was seen attached
-    int64_t settled_ns; // so long ago, counted as SETTLE_MS says
-    int64_t looked_ns;
-    int signals;           // a signalfd
-    int stops;             // how often a stop was asked for
-    bool threads_open;     // the job file does not name its threads
-    char threads_why[120]; // as of SubmitRequest; "": the job file names them
-};
-
-// ---- before any daemon ----
-
-// A job that begins reads its data here: what is not there or cannot be used is told before
-// anything is made.
-static int check_data(struct run *r)
-{
-    struct data_fault faults[DATA_FAULTS_MAX];
-    int n = data_faults_find(&r->job, &r->arena, faults);
-    for (int i = 0; i < n; i++) {
-        int line = job_line(&r->job, faults[i].key, strlen(faults[i].key));
-        const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
-        plain_error("%s%s: %s: %s", r->args->pos[0], at, faults[i].key, faults[i].why);
-    }
-    return n ? CLIENT_USAGE : CLIENT_OK;
-}
-
-static int load_job(struct run *r)
-{
-    int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
-    if (rc)
-        return rc;
-    r->threads_open = !r->job.resources.threads;
-    if (!realpath(r->job.base_dir, r->base)) {
-        complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
-        return CLIENT_USAGE;
-    }
-    return r->args->fresh || !record_begun(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
-}
-
-static int report_failure(const struct run *r, const struct err *e, const char *todo, int code)
-{
-    complain(r->verb, e->text, r->record.dir, todo);
-    return code;
-}
-
-static int new_record(struct run *r, struct err *e)
-{
-    request_random(r->record.request);
-    job_hash(&r->job, r->record.hash);
-    int rc = folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, e);
-    return rc ? rc : record_write(&r->record, e);
-}
-
-// The record is of the same training with another text: it goes on with this one, unless it would end
-// before the step that it has come to. A finished job goes on only to more steps.
-static int take_change(struct run *r, const struct job *before, struct err *e)
-{
-    struct buf changes = {0};
-    bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
-    int64_t steps = r->job.train.steps;
-    if (done && steps < before->train.steps)
-        return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
-                       (long long)steps, (long long)before->train.steps);
-    r->changed = !done || steps > before->train.steps;
-    if (r->changed) {
-        r->record.state[0] = 0;
-        job_changes(before, &r->job, &changes);
-        r->changes = arena_strdup(&r->arena, buf_str(&changes));
-    }
-    buf_clear(&changes);
-    return 0;
-}
-
-// A job file that names no threads goes on with those it was begun with here; records of old, beside
-// which no job lies, ran with one. The first start deals this host's cores to the devices.
-static void settle_threads(struct run *r)
-{
-    struct arena a;
-    struct job before;
-    int64_t *threads = &r->job.resources.threads;
-    if (!r->threads_open)
-        return;
-    *threads = 0;
-    arena_init(&a);
-    if (r->record.there && !r->args->fresh) {
-        if (!left_job(&r->record, r->base, &a, &before))
-            before.resources.threads = 1;
-        threads_keep(&r->job, &before);
-    }
-    arena_clear(&a);
-    const char *why = "it was begun with as many";
-    if (!*threads) {
-        int cores = cores_usable();
-        int64_t devices = r->job.resources.devices;
-        *threads = threads_share(cores, devices);
-        why = threads_print_why(&r->arena, "this machine", cores, devices);
-    }
-    snprintf(r->threads_why, sizeof r->threads_why, "%s", why);
-    buf_clear(&r->resolved);
-    job_print(&r->job, &r->resolved);
-}
-
-// Another training, and none of the one that was begun here is lost by it.
-static int begin_anew(struct run *r, const char *keys)
-{
-    struct err e = {0};
-    int rc = check_data(r);
-    if (rc)
-        return rc;
-    rc = record_aside(&r->record, &e);
-    settle_threads(r);
-    if (rc || new_record(r, &e))
-        return report_failure(r, &e, "make room, or move it aside yourself", CLIENT_FAILED);
-    plain_error("no step was trained yet: it begins anew with another %s", keys);
-    return CLIENT_OK;
-}
-
-static int refuse_change(const struct run *r, const struct err *e)
-{
-    return report_failure(r, e,
-                          "undo the change, or start over with --new (the old state is kept aside)",
-                          CLIENT_USAGE);
-}
-
-static int compare_record(struct run *r)
-{
-    struct arena a;
-    struct job before;
-    struct buf keys = {0};
-    struct err e = {0};
-    int rc;
-    arena_init(&a);
-    bool known = left_job(&r->record, r->base, &a, &before);
-    if (known)
-        job_identity_differences(&before, &r->job, &keys);
-    if (keys.len && left_untrained(&r->record, &before)) {
-        rc = begin_anew(r, buf_str(&keys));
-    } else {
-        if (!known)
-            err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
-        else if (keys.len)
-            err_set(&e, ERR_INVALID,
-                    "this is another training than was begun here, which differs in %s",
-                    buf_str(&keys));
-        else
-            (void)take_change(r, &before, &e);
-        rc = e.code ? refuse_change(r, &e) : CLIENT_OK;
-    }
-    buf_clear(&keys);
-    arena_clear(&a);
-    return rc;
-}
-
-static int open_record(struct run *r)
-{
-    struct err e = {0};
-    char hash[65];
-    int rc = record_open(&r->record, r->base, r->job.name, &e);
-    if (rc)
-        return report_failure(r, &e,
-                              rc == ERR_EXISTS
-                                  ? "wait for it, or stop it"
-                                  : "make the job file's folder one that you may write to",
-                              rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
-    settle_threads(r);
-    job_hash(&r->job, hash);
-    if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
-        return report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
-    if (!r->record.there && new_record(r, &e))
-        return report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
-    return strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
-}
+// ---- what people read ----
 
 static void print_places(const struct run *r)
 {
@@ -303,7 +112,7 @@ static int forget_state(struct run *r)
     if (*r->record.store || !*r->record.state)
         return CLIENT_OK;
     r->record.state[0] = 0;
-    return record_write(&r->record, &e) ? report_failure(r, &e, "make room", CLIENT_FAILED)
+    return record_write(&r->record, &e) ? run_report_failure(r, &e, "make room", CLIENT_FAILED)
                                         : CLIENT_OK;
 }
 
@@ -354,7 +163,7 @@ static int wait_for_events(struct run *r, int ms)
     take_signals(r);
     if (!daemons_restart(&r->daemons, &e))
         return CLIENT_OK;
-    return report_failure(r, &e, "see the log; then run the same command again", CLIENT_FAILED);
+    return run_report_failure(r, &e, "see the log; then run the same command again", CLIENT_FAILED);
 }
 
 // ---- giving it the job ----
@@ -414,10 +223,11 @@ static int submit_job(struct run *r, bool continues)
     snprintf(r->record.job, sizeof r->record.job, "%s",
              ((const Weft__V1__SubmitReply *)(const void *)m)->job);
     cli_link_free(m);
+    snprintf(r->record.base, sizeof r->record.base, "%s", r->base);
     job_hash(&r->job, r->record.hash);
     if (folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, &e) ||
         record_write(&r->record, &e))
-        return report_failure(r, &e, "make room", CLIENT_FAILED);
+        return run_report_failure(r, &e, "make room", CLIENT_FAILED);
     return CLIENT_OK;
 }
 
@@ -635,6 +445,17 @@ static void print_start(const struct run *r)
                 *r->threads_why ? r->threads_why : "resources.threads", r->record.dir);
 }
 
+// A job that has changed is held before its host attaches: with its old text it would begin in a folder
+// that it was moved from, or that another run is in.
+static int start_worker(struct run *r)
+{
+    struct err e = {0};
+    int rc = r->changed && r->record.job[0] ? hold_job(r) : CLIENT_OK;
+    if (!rc && daemons_start_worker(&r->daemons, &e))
+        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
+    return rc;
+}
+
 static int run_job(struct run *r)
 {
     struct err e = {0};
@@ -647,12 +468,15 @@ static int run_job(struct run *r)
     rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
                        (int)r->job.resources.devices, &e);
     if (rc)
-        rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
+        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     else if (cli_link_dial(&r->link, r->verb, r->daemons.address, "", &e))
-        rc = report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
+        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
     r->link.own = r->record.dir;
     if (!rc) {
         rpc_heed(r->link.rpc, r->signals);
+        rc = start_worker(r);
+    }
+    if (!rc) {
         rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
     }
     if (!rc) {
@@ -668,9 +492,7 @@ int verb_run(const struct verb *v, const struct args *a)
 {
     struct run r = {.verb = v, .args = a, .record = {.lock = -1}, .signals = -1};
     progress_init(&r.progress, a->json);
-    int rc = load_job(&r);
-    if (!rc)
-        rc = open_record(&r);
+    int rc = run_begin(&r);
     if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
         rc = report_finished(&r);
     } else if (!rc) {

@@ -2,6 +2,7 @@
 """Verbs that ask about a job of weft run: --coordinator names the folder of its state."""
 import fcntl
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -115,6 +116,52 @@ def test_a_verb_that_is_killed_leaves_nothing_that_keeps_the_run_from_going_on(f
         time.sleep(0.01)
     again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
     assert again.code == 0, again
+
+
+def interrupt(process):
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=solo.WATCHDOG)
+    assert process.returncode == 130, err
+
+
+def test_a_run_goes_on_in_the_folder_that_it_was_moved_or_copied_to(place, noise):
+    (place / "first").mkdir()
+    run = solo.Run(place / "first", solo.busy_job(noise, 1, train__steps=100000), "mine")
+    process = start(run)
+    assert run.wait_until(lambda: run.stores() and run.checkpoints())
+    interrupt(process)
+    saved = run.checkpoints()[-1].step
+    (place / "first").rename(place / "second")
+    moved = solo.Run(place / "second", solo.busy_job(noise, 1, train__steps=saved + 40), "mine")
+    end = solo.weft("run", str(moved.file))
+    assert end.code == 0 and f"its folder was {place}/first\n" in end.err, end
+    assert moved.checkpoints()[-1].step == saved + 40 and moved.checkpoints()[-1].manifest["parent"]["step"] == saved
+    assert not (place / "first").exists()
+    shutil.copytree(place / "second", place / "third", symlinks=True)
+    copied = solo.Run(place / "third", moved.job, "mine")
+    again = solo.weft("run", str(copied.file))
+    assert again.code == 0 and "is finished" in again.out and f"{place}/third/mine-ckpt" in again.out, again
+    longer = solo.weft("run", str(copied.file), "-s", f"train.steps={saved + 80}")
+    assert longer.code == 4 and "is a copy" in longer.err, longer
+    (place / "second").rename(place / "aside")
+    longer = solo.weft("run", str(copied.file), "-s", f"train.steps={saved + 80}")
+    assert longer.code == 0 and f"its folder was {place}/second\n" in longer.err, longer
+    assert copied.checkpoints()[-1].step == saved + 80 and not (place / "second").exists()
+
+
+def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
+    run, process = living
+    (run.place / "copy").mkdir()
+    copy = solo.Run(run.place / "copy", run.job, "mine")
+    shutil.copytree(run.place / ".weft", copy.place / ".weft", symlinks=True)
+    shutil.copytree(run.place / "mine-ckpt", copy.place / "mine-ckpt")
+    assert ask(copy, "why", "test").code == 0  # by a coordinator of its own
+    refused = solo.weft("run", str(copy.file))
+    assert refused.code == 4 and f"is a copy: its job goes on in {run.place} alone" in refused.err, refused
+    status = json.loads(ask(run, "status", "test", "--json").out)
+    assert status["state"] == "RUNNING" and status["epoch"] == 1, status
+    interrupt(process)
+    assert solo.weft("run", str(copy.file), "--new", "-s", "train.steps=40").code == 0
 
 
 def test_a_run_that_failed_names_the_verb_that_tells_its_story(place, toy):

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a `weft run` begins or goes on with; see run_begin.h.
+#include "coordinator/cli/run_begin.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cores.h"
+#include "common/base/folder.h"
+#include "common/base/plain.h"
+#include "common/job/threads.h"
+#include "coordinator/cli/data_files.h"
+#include "coordinator/cli/request.h"
+#include "coordinator/cli/resolved_job.h"
+#include "coordinator/cli/run_left.h"
+
+// A job that begins reads its data here: what is not there or cannot be used is told before
+// anything is made.
+static int check_data(struct run *r)
+{
+    struct data_fault faults[DATA_FAULTS_MAX];
+    int n = data_faults_find(&r->job, &r->arena, faults);
+    for (int i = 0; i < n; i++) {
+        int line = job_line(&r->job, faults[i].key, strlen(faults[i].key));
+        const char *at = line ? arena_printf(&r->arena, ":%d", line) : "";
+        plain_error("%s%s: %s: %s", r->args->pos[0], at, faults[i].key, faults[i].why);
+    }
+    return n ? CLIENT_USAGE : CLIENT_OK;
+}
+
+static int load_job(struct run *r)
+{
+    int rc = resolve_job(r->args, &r->arena, &r->job, &r->resolved);
+    if (rc)
+        return rc;
+    r->threads_open = !r->job.resources.threads;
+    if (!realpath(r->job.base_dir, r->base)) {
+        complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
+        return CLIENT_USAGE;
+    }
+    return r->args->fresh || !record_begun(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
+}
+
+int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code)
+{
+    complain(r->verb, e->text, r->record.dir, todo);
+    return code;
+}
+
+static int new_record(struct run *r, struct err *e)
+{
+    request_random(r->record.request);
+    job_hash(&r->job, r->record.hash);
+    int rc = folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, e);
+    return rc ? rc : record_write(&r->record, e);
+}
+
+// The record is of the same training with another text: it goes on with this one, unless it would end
+// before the step that it has come to. A finished job goes on only to more steps.
+static int take_change(struct run *r, const struct job *before, struct err *e)
+{
+    struct buf changes = {0};
+    bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
+    int64_t steps = r->job.train.steps;
+    if (done && steps < before->train.steps)
+        return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
+                       (long long)steps, (long long)before->train.steps);
+    r->changed = !done || steps > before->train.steps;
+    if (r->changed) {
+        r->record.state[0] = 0;
+        job_changes(before, &r->job, &changes);
+        r->changes = arena_strdup(&r->arena, buf_str(&changes));
+    }
+    buf_clear(&changes);
+    return 0;
+}
+
+// A job file that names no threads goes on with those it was begun with here; records of old, beside
+// which no job lies, ran with one. The first start deals this host's cores to the devices.
+static void settle_threads(struct run *r)
+{
+    struct arena a;
+    struct job before;
+    int64_t *threads = &r->job.resources.threads;
+    if (!r->threads_open)
+        return;
+    *threads = 0;
+    arena_init(&a);
+    if (r->record.there && !r->args->fresh) {
+        if (!left_job(&r->record, r->base, &a, &before))
+            before.resources.threads = 1;
+        threads_keep(&r->job, &before);
+    }
+    arena_clear(&a);
+    const char *why = "it was begun with as many";
+    if (!*threads) {
+        int cores = cores_usable();
+        int64_t devices = r->job.resources.devices;
+        *threads = threads_share(cores, devices);
+        why = threads_print_why(&r->arena, "this machine", cores, devices);
+    }
+    snprintf(r->threads_why, sizeof r->threads_why, "%s", why);
+    buf_clear(&r->resolved);
+    job_print(&r->job, &r->resolved);
+}
+
+// Another training, and none of the one that was begun here is lost by it.
+static int begin_anew(struct run *r, const char *keys)
+{
+    struct err e = {0};
+    int rc = check_data(r);
+    if (rc)
+        return rc;
+    rc = record_aside(&r->record, &e);
+    settle_threads(r);
+    if (rc || new_record(r, &e))
+        return run_report_failure(r, &e, "make room, or move it aside yourself", CLIENT_FAILED);
+    plain_error("no step was trained yet: it begins anew with another %s", keys);
+    return CLIENT_OK;
+}
+
+static int refuse_change(const struct run *r, const struct err *e)
+{
+    return run_report_failure(
+        r, e, "undo the change, or start over with --new (the old state is kept aside)",
+        CLIENT_USAGE);
+}
+
+static int compare_record(struct run *r)
+{
+    struct arena a;
+    struct job before;
+    struct buf keys = {0};
+    struct err e = {0};
+    int rc;
+    arena_init(&a);
+    bool known = left_job(&r->record, r->base, &a, &before);
+    if (known)
+        job_identity_differences(&before, &r->job, &keys);
+    if (keys.len && left_untrained(&r->record, &before)) {
+        rc = begin_anew(r, buf_str(&keys));
+    } else {
+        if (!known)
+            err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+        else if (keys.len)
+            err_set(&e, ERR_INVALID,
+                    "this is another training than was begun here, which differs in %s",
+                    buf_str(&keys));
+        else
+            (void)take_change(r, &before, &e);
+        rc = e.code ? refuse_change(r, &e) : CLIENT_OK;
+    }
+    buf_clear(&keys);
+    arena_clear(&a);
+    return rc;
+}
+
+// The job's folder lies elsewhere now, and with it what the job made: unless it is finished, the
+// coordinator is told.
+static int take_move(struct run *r, const char *from)
+{
+    struct err e = {0};
+    if (!r->changed && strcmp(r->record.state, "SUCCEEDED") == 0)
+        return CLIENT_OK;
+    if (record_is_copy(&r->record, r->job.name)) {
+        err_set(&e, ERR_EXISTS, "%s is a copy: its job goes on in %s alone", r->base, from);
+        return run_report_failure(r, &e, "start over with --new, or go on there", CLIENT_REFUSED);
+    }
+    r->changes = r->changed ? arena_printf(&r->arena, "%s; its folder was %s", r->changes, from)
+                            : arena_printf(&r->arena, "its folder was %s", from);
+    r->changed = true;
+    return CLIENT_OK;
+}
+
+static int open_record(struct run *r)
+{
+    struct err e = {0};
+    char hash[65];
+    int rc = record_open(&r->record, r->base, r->job.name, &e);
+    if (rc)
+        return run_report_failure(r, &e,
+                                  rc == ERR_EXISTS
+                                      ? "wait for it, or stop it"
+                                      : "make the job file's folder one that you may write to",
+                                  rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+    settle_threads(r);
+    job_hash(&r->job, hash);
+    if (r->record.there && r->args->fresh && record_aside(&r->record, &e))
+        return run_report_failure(r, &e, "move it aside yourself", CLIENT_FAILED);
+    if (!r->record.there && new_record(r, &e))
+        return run_report_failure(r, &e, "make room, or make the folder writable", CLIENT_FAILED);
+    const char *from = arena_strdup(&r->arena, r->record.base);
+    bool moved = record_follow(&r->record, r->base);
+    rc = strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
+    return !rc && moved ? take_move(r, from) : rc;
+}
+
+int run_begin(struct run *r)
+{
+    int rc = load_job(r);
+    return rc ? rc : open_record(r);
+}

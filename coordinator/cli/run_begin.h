@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a `weft run` begins or goes on with: the job that the command gives beside the record of the one
+// that was begun here before. No daemon is there yet. Inside coordinator/cli/ only, for verb_run.c.
+#pragma once
+#include "common/job/job.h"
+#include "coordinator/cli/cli_link.h"
+#include "coordinator/cli/own_daemons.h"
+#include "coordinator/cli/progress.h"
+#include "coordinator/cli/run_record.h"
+
+struct run {
+    const struct verb *verb;
+    const struct args *args;
+    struct arena arena;
+    struct job job;
+    struct buf resolved;
+    char base[4096];
+    struct record record;
+    bool changed;        // the job goes on with another text than it was begun with
+    const char *changes; // then: the keys with the settings of both
+    struct own_daemons daemons;
+    struct cli_link link;
+    struct cli_link_stream stream;
+    struct progress progress;
+    bool ready;         // the worker was seen attached
+    int64_t settled_ns; // so long ago, counted as SETTLE_MS says
+    int64_t looked_ns;
+    int signals;           // a signalfd
+    int stops;             // how often a stop was asked for
+    bool threads_open;     // the job file does not name its threads
+    char threads_why[120]; // as of SubmitRequest; "": the job file names them
+};
+
+// Returns an exit code; what is wrong has been printed. Reads and checks the job, takes the record's
+// folder, and decides whether the job is begun, goes on as it was, or goes on changed.
+int run_begin(struct run *r);
+int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code);
