@@ -117,7 +117,7 @@ static int begin_anew(struct run *r, const char *keys)
     settle_threads(r);
     if (rc || new_record(r, &e))
         return run_report_failure(r, &e, "make room, or move it aside yourself", CLIENT_FAILED);
-    plain_error("no step was trained yet: it begins anew with another %s", keys);
+    plain_error("it has saved nothing yet: it begins anew with another %s", keys);
     return CLIENT_OK;
 }
 

@@ -138,7 +138,7 @@ def test_a_changed_job_is_refused_and_begun_anew_when_asked(bin):
 def test_a_changed_job_begins_anew_where_the_first_try_was_refused(bin):
     assert bin.run("-s", "name=refused").code == 2
     again = bin.run("-s", "name=refused", "-s", "data.batch=24")
-    assert "no step was trained yet: it begins anew with another data.batch\n" in again.err, again
+    assert "it has saved nothing yet: it begins anew with another data.batch\n" in again.err, again
     assert "the job needs more than there is" in again.err, again  # it was asked again
     assert len(list((bin.place / ".weft/refused").glob("old-*/job"))) == 1
 

@@ -83,7 +83,7 @@ def test_a_folder_whose_job_trained_nothing_takes_another_training(place, toy):
     taken.unlink()
     run.carry_on_as(solo.job(toy, 2, train__seed=4))
     end = run.finish()
-    assert "no step was trained yet: begins anew with another train.seed\n" in end.err, end
+    assert "nothing was saved yet: begins anew with another train.seed\n" in end.err, end
     assert len(run.losses()) == 30 and (run.dir / "old-1" / "job.yaml").exists()
     run.carry_on_as(solo.job(toy, 2, train__seed=5))
     end = run.run()
@@ -128,7 +128,7 @@ def test_a_run_whose_first_try_trained_nothing_begins_anew_as_another_training(p
     first = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
     assert first.code == 1 and "Not a directory" in first.out + first.err, first
     end = solo.weft("run", str(run.file), "-s", "train.seed=4")
-    assert end.code == 0 and "no step was trained yet: it begins anew with another train.seed" in end.err, end
+    assert end.code == 0 and "it has saved nothing yet: it begins anew with another train.seed" in end.err, end
     end = solo.weft("run", str(run.file), "-s", "train.seed=5")
     assert end.code == 2 and "which differs in train.seed" in end.err, end
 

@@ -252,16 +252,16 @@ static bool may_continue(const struct solo *s, const char *id, struct buf *chang
     return same;
 }
 
-// Whether the job that DIR has trained no step that another one would lose.
-static bool is_untrained(const struct solo *s)
+// Whether the job that DIR has left nothing that another one would lose: no checkpoint, no metrics.
+static bool has_left_nothing(const struct solo *s)
 {
     struct arena a;
     struct job before;
     arena_init(&a);
-    bool untrained = read_job_before(s, &a, &before) && before.metrics.jsonl &&
-                     !saved_step_read(s->dir) && !saved_step_trained(s->dir);
+    bool nothing = read_job_before(s, &a, &before) && before.metrics.jsonl &&
+                   !saved_step_read(s->dir) && !saved_step_trained(s->dir);
     arena_clear(&a);
-    return untrained;
+    return nothing;
 }
 
 static int refuse_job(const struct solo *s, const char *keys, struct err *e)
@@ -283,8 +283,8 @@ static int compare_job(struct solo *s, struct assignment *a, const char *id, str
     bool same = whole && may_continue(s, id, &changes);
     if (same && !has_value(id, "hash", a->job_hash)) {
         s->changes = arena_strdup(&a->arena, buf_str(&changes));
-    } else if (!same && whole && changes.len && is_untrained(s)) {
-        log_warn("solo", "no step was trained yet: begins anew with another %s", buf_str(&changes));
+    } else if (!same && whole && changes.len && has_left_nothing(s)) {
+        log_warn("solo", "nothing was saved yet: begins anew with another %s", buf_str(&changes));
         rc = begin_anew(s, a, e);
     } else if (!same) {
         rc = refuse_job(s, buf_str(&changes), e);
