@@ -3,6 +3,7 @@
 #include "coordinator/coord_daemon.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ struct coord_daemon {
     struct metrics_commits commits;
     int signals;
     bool stop, serving;
+    bool orphaned;                  // who started it is gone
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
     char read_only[160];            // what is told meanwhile
@@ -353,7 +355,7 @@ static void read_signals(struct coord_daemon *d, const struct pollfd *p)
     }
     if (p[FD_PARENT].revents && read(d->c->parent_fd, &byte, 1) == 0) {
         log_info("coordinator", "who started it is gone");
-        d->stop = true;
+        d->stop = d->orphaned = true;
     }
     if (d->http && (p[FD_HTTP].revents || http_due_ns(d->http, clock_mono_ns())))
         http_serve(d->http);
@@ -387,6 +389,19 @@ static int run_loop(struct coord_daemon *d, struct err *e)
     return rc;
 }
 
+// Nobody else is left to remove the folder that was made for the socket. One that holds anything stays.
+static void remove_socket_folders(const struct coord_daemon_config *c)
+{
+    char path[PATH_MAX];
+    for (int i = 0; i < c->nlisten; i++) {
+        if (strncmp(c->listen[i], "unix:/", strlen("unix:/")) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s", c->listen[i] + strlen("unix:"));
+        *strrchr(path, '/') = 0;
+        (void)rmdir(path);
+    }
+}
+
 int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
 {
     struct coord_daemon *d = calloc(1, sizeof *d);
@@ -413,6 +428,8 @@ int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
     d->serving = false;
     http_close(d->http);
     rpc_close(d->rpc); // what was answered leaves; open streams get a second
+    if (d->orphaned)
+        remove_socket_folders(c);
     service_free(d->service);
     planner_close(d->planner);
     coord_free(d->coord);

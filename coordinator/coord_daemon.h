@@ -19,7 +19,7 @@ struct coord_daemon_config { // strings are borrowed
     const char *tls_dir; // null: no TLS
     int64_t lease_ns;    // 0: the decider's default
     int ready_fd;        // gets the bound addresses, a line each; −1: none
-    int parent_fd;       // its end of file asks to stop; −1: none
+    int parent_fd; // its end of file asks to stop, and to remove the sockets' folders; −1: none
 };
 // Until asked to stop: 0. SIGTERM and SIGINT are blocked by the caller before any thread.
 // ERR_INVALID, ERR_EXISTS: configuration; ERR_IO from a transaction: start again from what is

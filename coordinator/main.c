@@ -40,7 +40,8 @@ static const char usage[] =
     "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
     "  --lease D         after so long without a word a host is given up; default 10s\n"
     "  --ready-fd N      told the bound addresses once it serves\n"
-    "  --parent-fd N     when its other end closes, the coordinator ends\n";
+    "  --parent-fd N     when its other end closes, the coordinator ends and removes its sockets'\n"
+    "                    folders, if they are empty\n";
 
 struct coordinator_flags {
     struct coord_daemon_config c;

@@ -50,6 +50,17 @@ bool daemons_listen(const char *socket_path)
     return there;
 }
 
+static const char SOCKETS_NAME[] = "weft-run-";
+
+// A folder that somebody else gave us may name any place.
+static bool is_sockets_folder(const char *path)
+{
+    const char *name = strrchr(path, '/');
+    struct stat st;
+    return name && strncmp(name + 1, SOCKETS_NAME, strlen(SOCKETS_NAME)) == 0 &&
+           lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
 static int make_sockets(struct own_daemons *m, struct err *e)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
@@ -61,7 +72,7 @@ static int make_sockets(struct own_daemons *m, struct err *e)
     if (n > 0) {
         old[n] = 0;
         snprintf(m->address, sizeof m->address, "%s/c.sock", old);
-        if (!daemons_listen(m->address)) {
+        if (is_sockets_folder(old) && !daemons_listen(m->address)) {
             unlink(m->address);
             rmdir(old);
         }
@@ -69,9 +80,12 @@ static int make_sockets(struct own_daemons *m, struct err *e)
     }
     if (!run || *run != '/' || strlen(run) > GRPC_PATH_MAX - 30 || access(run, W_OK))
         run = "/tmp";
-    snprintf(m->sockets, sizeof m->sockets, "%s/weft-run-XXXXXX", run);
-    if (!mkdtemp(m->sockets))
-        return err_errno(e, ERR_IO, "%s", m->sockets);
+    snprintf(m->sockets, sizeof m->sockets, "%s/%sXXXXXX", run, SOCKETS_NAME);
+    if (!mkdtemp(m->sockets)) {
+        err_errno(e, ERR_IO, "%s", m->sockets);
+        m->sockets[0] = 0;
+        return ERR_IO;
+    }
     snprintf(m->address, sizeof m->address, "unix:%s/c.sock", m->sockets);
     return symlink(m->sockets, mark) ? err_errno(e, ERR_IO, "%s", mark) : 0;
 }
