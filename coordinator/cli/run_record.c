@@ -36,25 +36,34 @@ static int make_folder(const char *path, struct err *e)
     return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "cannot make %s", path) : 0;
 }
 
-static void take_line(struct record *r, char *line)
+// last: the field of the line before, which a line that begins with a space goes on with.
+static char *take_line(struct record *r, char *line, char *last)
 {
     char *space = strchr(line, ' ');
     line[strcspn(line, "\n")] = 0;
     if (!space)
-        return;
+        return NULL;
     *space = 0;
-    for (int i = 0; i < FIELDS; i++)
-        if (strcmp(line, fields[i].name) == 0)
-            snprintf((char *)r + fields[i].offset, fields[i].size, "%s", space + 1);
+    for (int i = 0; i < FIELDS; i++) {
+        char *field = (char *)r + fields[i].offset;
+        size_t had = field == last && space == line ? strlen(field) : 0;
+        if (strcmp(line, fields[i].name) != 0 && !had)
+            continue;
+        snprintf(field + had, fields[i].size - had, "%s%s", had ? "\n" : "", space + 1);
+        return field;
+    }
+    return NULL;
 }
 
 static void read_fields(struct record *r)
 {
-    char path[4200], line[4200];
+    char path[4200], *line = NULL, *last = NULL;
+    size_t size = 0;
     snprintf(path, sizeof path, "%s/job", r->dir);
     FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        take_line(r, line);
+    while (f && getline(&line, &size, f) > 0)
+        last = take_line(r, line, last);
+    free(line);
     if (f)
         fclose(f);
     r->there = strlen(r->request) == 32 && strlen(r->hash) == 64;
@@ -115,8 +124,12 @@ bool record_is_copy(const struct record *r, const char *name)
 int record_write(struct record *r, struct err *e)
 {
     struct buf text = {0};
-    for (int i = 0; i < FIELDS; i++)
-        buf_printf(&text, "%s %s\n", fields[i].name, (const char *)r + fields[i].offset);
+    for (int i = 0; i < FIELDS; i++) {
+        buf_printf(&text, "%s ", fields[i].name);
+        for (const char *c = (const char *)r + fields[i].offset; *c; c++)
+            buf_puts(&text, *c == '\n' ? "\n " : (char[]){*c, 0});
+        buf_putc(&text, '\n');
+    }
     int rc = folder_write(r->dir, "job", buf_str(&text), FOLDER_DURABLE, e);
     buf_clear(&text);
     r->there = !rc;

@@ -10,6 +10,8 @@
 //   base    the folder of the job file when the job was submitted
 //   step    the step that it had come to, once it has trained one
 //
+// A line that begins with a space goes on with the one before: a path may hold line breaks.
+//
 // Beside it lies `resolved`, the job as it was begun, so that a change can be named.
 //
 // The folder is locked for a run's life (.weft/NAME/lock, which holds the pid).

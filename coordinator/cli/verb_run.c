@@ -35,6 +35,21 @@ enum { SETTLE_MS = 2000, LOOK_MOST_MS = 2 * POLL_MS };
 
 // ---- what people read ----
 
+// Writes a word for a shell: in quotes where the shell would take it for more than a word.
+static void put_word(struct buf *out, const char *word, bool quote)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "./_+-";
+    if (!quote && word[strspn(word, plain)] == 0) {
+        buf_puts(out, word);
+        return;
+    }
+    buf_putc(out, '\'');
+    for (; *word; word++)
+        buf_puts(out, *word == '\'' ? "'\\''" : (char[]){*word, 0});
+    buf_putc(out, '\'');
+}
+
 static void print_places(const struct run *r)
 {
     char real[PATH_MAX]; // without the job file's ../..
@@ -46,9 +61,13 @@ static void print_places(const struct run *r)
     if (*store && r->job.metrics.jsonl)
         plain_printf(stdout, "metrics      %s/metrics.jsonl\n", store);
     plain_printf(stdout, "logs         %s/worker/jobs\n", r->record.dir);
-    if (strcmp(r->record.state, "SUCCEEDED") != 0)
+    if (strcmp(r->record.state, "SUCCEEDED") != 0) {
+        struct buf folder = {0};
+        put_word(&folder, r->record.dir, false);
         plain_printf(stdout, "story        weft why %s --coordinator %s\n", r->job.name,
-                     r->record.dir);
+                     buf_str(&folder));
+        buf_clear(&folder);
+    }
     fflush(stdout);
 }
 
@@ -72,21 +91,6 @@ static int report_finished(const struct run *r)
             r->job.name);
     print_places(r);
     return CLIENT_OK;
-}
-
-// Writes a word for a shell: in quotes where the shell would take it for more than a word.
-static void put_word(struct buf *out, const char *word, bool quote)
-{
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                "./_+-";
-    if (!quote && word[strspn(word, plain)] == 0) {
-        buf_puts(out, word);
-        return;
-    }
-    buf_putc(out, '\'');
-    for (; *word; word++)
-        buf_puts(out, *word == '\'' ? "'\\''" : (char[]){*word, 0});
-    buf_putc(out, '\'');
 }
 
 // Prints the command as it was given, since `weft` need not be in PATH.
@@ -252,7 +256,9 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
 {
     enum rpc_code code;
     struct err e = {0};
-    plain_error("it was %s (%s): queued again", word_state(s->state), s->text);
+    bool told = *s->text;
+    plain_error("it was %s%s%s%s: queued again", word_state(s->state), told ? " (" : "", s->text,
+                told ? ")" : "");
     int rc = act_on_job(r, WEFT__V1__VERB__RESUME, &code, &e);
     return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
 }
