@@ -3,6 +3,7 @@
 #include "coordinator/cli/cli_link.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,8 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
         return m->todo;
     if (l->run && strcmp(l->verb->name, "logs") == 0)
         return "no worker is here while the run is not under way: read worker/jobs in its folder";
+    if (l->folder && strstr(text, "`weft submit --continue`"))
+        return "`weft run` with more train.steps does";
     if (strstr(text, "`weft "))
         return "do as it says, then give the same command again";
     return strcmp(l->verb->name, "submit") == 0
@@ -93,7 +96,7 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
 int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *text)
 {
     const struct meaning *m = find_meaning(code);
-    char what[RPC_TEXT_MAX + 40], where[LINK_ADDRESS_MAX + 80];
+    char what[RPC_TEXT_MAX + 40], where[PATH_MAX + 80];
     if (m->exit == CLIENT_AWAY)
         snprintf(what, sizeof what, "the coordinator is not reached: %s", text);
     else
@@ -102,7 +105,8 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
         complain(l->verb, what, l->own, advise_own(m));
         return m->exit;
     }
-    snprintf(where, sizeof where, "the coordinator at %s (from %s)", l->address, l->origin);
+    snprintf(where, sizeof where, "the coordinator %s %s (from %s)", l->folder ? "of" : "at",
+             l->folder ? l->folder : l->address, l->origin);
     // A port that speaks TLS hangs up on a client that does not, and gRPC tells us no more than
     // that.
     bool bare = m->exit == CLIENT_AWAY && !l->secure && strncmp(l->address, "unix:", 5) != 0;
@@ -144,6 +148,22 @@ int cli_link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct e
     return err_set(e, ERR_INVALID, "%s holds neither client.pem nor admin.pem", dir);
 }
 
+static int find_coordinator(struct cli_link *l, const char *flag, struct err *e)
+{
+    char given[PATH_MAX];
+    int rc = coordinator_address(flag, given, sizeof given, e);
+    if (rc)
+        return rc;
+    if (!own_run_is_folder(given))
+        return coordinator_address(flag, l->address, sizeof l->address, e);
+    l->folder = arena_strdup(&l->arena, given);
+    if (strcmp(l->verb->name, "submit") == 0)
+        return err_set(e, ERR_INVALID,
+                       "a folder of `weft run` has that run's job alone; jobs are given to a "
+                       "coordinator of its own");
+    return own_run_open(given, &l->run, l->address, sizeof l->address, e);
+}
+
 int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address, const char *tls,
                   struct err *e)
 {
@@ -153,15 +173,8 @@ int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address,
         tls = getenv("WEFT_TLS");
         tls = tls && *tls ? tls : NULL;
     }
-    int rc = coordinator_address(address, l->address, sizeof l->address, e);
+    int rc = find_coordinator(l, address, e);
     if (rc)
-        return rc;
-    if (own_run_is_folder(l->address) && strcmp(v->name, "submit") == 0)
-        return err_set(e, ERR_INVALID,
-                       "a folder of `weft run` has that run's job alone; jobs are given to a "
-                       "coordinator of its own");
-    if (own_run_is_folder(l->address) &&
-        (rc = own_run_open(l->address, &l->run, l->address, sizeof l->address, e)))
         return rc;
     l->secure = tls != NULL;
     if ((rc = cli_link_tls(tls, &l->arena, &o.tls, e)))
@@ -189,7 +202,7 @@ int cli_link_open(struct cli_link *l, const struct verb *v, const struct args *a
     if (!cli_link_dial(l, v, a->coordinator, a->tls, &e))
         return CLIENT_OK;
     snprintf(advice, sizeof advice, "see `weft help %s` on --coordinator and --tls", v->name);
-    complain(v, e.text, l->address[0] ? l->address : NULL, advice);
+    complain(v, e.text, l->folder ? l->folder : l->address[0] ? l->address : NULL, advice);
     cli_link_close(l);
     return CLIENT_USAGE;
 }

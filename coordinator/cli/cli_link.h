@@ -33,6 +33,7 @@ struct cli_link {
     const char *origin;  // of the address: "--coordinator", "WEFT_COORDINATOR", …
     bool secure;         // certificates were given
     const char *own;     // the folder of `weft run`, whose own coordinator it is; else null
+    const char *folder;  // .weft/NAME of a `weft run`, where --coordinator names one; else null
     struct own_run *run; // started for this connection alone; else null
     struct rpc *rpc;
     struct rpc_channel *channel;

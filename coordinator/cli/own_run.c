@@ -26,8 +26,9 @@ enum {
 bool own_run_is_folder(const char *address)
 {
     struct stat st;
-    return strncmp(address, "unix:", strlen("unix:")) != 0 && stat(address, &st) == 0 &&
-           S_ISDIR(st.st_mode);
+    if (strncmp(address, "unix:", strlen("unix:")) == 0 || strstr(address, "://"))
+        return false;
+    return strchr(address, '/') || (stat(address, &st) == 0 && S_ISDIR(st.st_mode));
 }
 
 static int check_folder(const char *root, struct err *e)
@@ -37,6 +38,13 @@ static int check_folder(const char *root, struct err *e)
     if (access(path, F_OK))
         return err_set(e, ERR_INVALID,
                        "%s is no folder of `weft run`: name .weft/NAME beside its job file", root);
+    return 0;
+}
+
+// A coordinator that is started for a question finds what that of the run has written.
+static int check_database(const char *root, struct err *e)
+{
+    char path[PATH_MAX + 40];
     snprintf(path, sizeof path, "%s/coordinator/weft.db", root);
     if (access(path, F_OK))
         return err_errno(e, ERR_NOTFOUND, "what the coordinator of that run knew is not there: %s",
@@ -91,6 +99,12 @@ int own_run_open(const char *folder, struct own_run **out, char *address, size_t
     PRE(r != NULL);
     rc = lock_or_find(root, &r->lock, address, size, e);
     if (rc || r->lock < 0) { // another's, or nobody's
+        free(r);
+        return rc;
+    }
+    rc = check_database(root, e);
+    if (rc) {
+        close(r->lock);
         free(r);
         return rc;
     }

@@ -10,7 +10,7 @@
 
 struct own_run; // holds the folder's lock and the coordinator, where it was started
 
-bool own_run_is_folder(const char *address); // whether it is a path of a folder, not an address
+bool own_run_is_folder(const char *address); // whether it is a path, not an address
 // `address` gets the coordinator's. *out is null where it belongs to a run that is under way.
 int own_run_open(const char *folder, struct own_run **out, char *address, size_t size,
                  struct err *e);
