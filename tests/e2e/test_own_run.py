@@ -2,6 +2,8 @@
 """Verbs that ask about a job of weft run: --coordinator names the folder of its state."""
 import fcntl
 import json
+import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -165,12 +167,15 @@ def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
 
 
 def test_a_run_that_failed_names_the_verb_that_tells_its_story(place, toy):
-    run = solo.Run(place, solo.job(toy, 2), "mine")
-    (place / "taken").touch()
+    home = place / "it's a folder"  # that a shell would not take for one word
+    home.mkdir()
+    run = solo.Run(home, solo.job(toy, 2), "mine")
+    (home / "taken").touch()
     end = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
     (line,) = (line for line in end.out.splitlines() if line.startswith("story "))
-    assert end.code == 1 and line.split()[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
-    told = solo.weft(*line.split()[2:])
+    words = shlex.split(line)
+    assert end.code == 1 and words[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
+    told = solo.weft(*words[2:])
     assert told.code == 0 and "Not a directory" in told.out, told
 
 
@@ -183,3 +188,84 @@ def test_what_is_no_folder_of_a_run_is_refused(finished):
     end = ask(finished, "why", "test")
     assert end.code == 2 and "weft.db: No such file" in end.err, end
     assert_at_rest(finished)
+    end = solo.weft("why", "test", "--coordinator", f"{finished.place}/none/.weft/test")
+    assert end.code == 2 and "none/.weft/test: No such file or directory" in end.err, end
+
+
+def test_a_verb_waits_for_the_database_of_a_run_that_begins(finished):
+    lock = (state_folder(finished) / "lock").open()
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    database, kept = state_folder(finished) / "coordinator" / "weft.db", finished.place / "kept.db"
+    database.rename(kept)
+    asking = solo.watch_over(subprocess.Popen([solo.WEFT, "status", "test", "--coordinator", str(state_folder(finished))],
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))  # fmt: skip
+    time.sleep(0.5)
+    assert asking.poll() is None, asking.communicate()
+    kept.rename(database)
+    lock.close()
+    _, err = asking.communicate(timeout=solo.WATCHDOG)
+    assert asking.returncode == 0, err
+
+
+def test_a_run_is_asked_by_a_path_longer_than_any_address(place, toy):
+    home = place / ("x" * 100) / ("y" * 100) / ("z" * 100)
+    home.mkdir(parents=True)
+    run = solo.Run(home, solo.job(toy, 1), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    why = ask(run, "why", "test")
+    assert why.code == 0 and "SUCCEEDED" in why.out, why
+
+
+def test_a_refusal_names_the_folder_and_a_command_that_helps_there(finished):
+    end = ask(finished, "resume", "test")
+    assert end.code == 4 and f"where: the coordinator of {state_folder(finished)} (from" in end.err, end
+    assert "to do: `weft run` with more train.steps does" in end.err, end
+
+
+def test_a_run_goes_on_in_a_folder_whose_name_holds_line_breaks(place, toy):
+    home = place / "first\nstate QUEUED\n\n last"
+    home.mkdir()
+    run = solo.Run(home, solo.job(toy, 1), "mine")
+    assert solo.weft("run", str(run.file)).code == 0
+    again = solo.weft("run", str(run.file))
+    assert again.code == 0 and "is finished" in again.out, again
+    longer = solo.weft("run", str(run.file), "-s", "train.steps=40")
+    assert longer.code == 0 and "its folder was" not in longer.err, longer
+    assert run.checkpoints()[-1].step == 40
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_verb_that_is_stopped_leaves_no_folder_of_sockets(living, sent):
+    run, process = living
+    interrupt(process)
+    sockets = run.place / "run"
+    sockets.mkdir(mode=0o700)
+    asking = solo.watch_over(subprocess.Popen([solo.WEFT, "watch", "test", "--coordinator", str(state_folder(run))],
+                                              env={**os.environ, "XDG_RUNTIME_DIR": str(sockets)},
+                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))  # fmt: skip
+    assert "QUEUED" in asking.stdout.readline()
+    assert len(list(sockets.iterdir())) == 1
+    asking.send_signal(sent)
+    asking.communicate(timeout=solo.WATCHDOG)
+    assert run.wait_until(lambda: not list(sockets.iterdir()) and not solo.processes_naming(run.place))
+
+
+def test_what_a_mark_of_sockets_names_is_removed_only_if_a_run_made_it(finished):
+    theirs = finished.place / "theirs"
+    theirs.mkdir()
+    (theirs / "c.sock").touch()
+    (state_folder(finished) / "sockets").symlink_to(theirs)
+    assert ask(finished, "why", "test").code == 0
+    assert (theirs / "c.sock").exists()
+
+
+def test_a_cancelled_run_goes_on_and_says_what_it_was(living):
+    run, process = living
+    interrupt(process)
+    assert ask(run, "cancel", "test").code == 0
+    again = start(run)
+    assert again.stderr.readline()  # the devices
+    assert again.stderr.readline() == "it was CANCELLED: queued again\n"
+    saved = run.checkpoints()[-1].step
+    assert run.wait_until(lambda: run.checkpoints()[-1].step > saved)
+    interrupt(again)
