@@ -185,6 +185,13 @@ static int open_record(struct run *r)
                                       ? "wait for it, or stop it"
                                       : "make the job file's folder one that you may write to",
                                   rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
+    if (r->record.damaged && !r->args->fresh) {
+        err_set(&e, ERR_DATA, "what is known of the job that was begun here is damaged: %s/job",
+                r->record.dir);
+        return run_report_failure(
+            r, &e, "put that file back, or start over with --new (the old state is kept aside)",
+            CLIENT_REFUSED);
+    }
     settle_threads(r);
     job_hash(&r->job, hash);
     if (r->record.there && r->args->fresh && record_aside(&r->record, &e))

@@ -66,7 +66,8 @@ static void read_fields(struct record *r)
     free(line);
     if (f)
         fclose(f);
-    r->there = strlen(r->request) == 32 && strlen(r->hash) == 64;
+    r->there = access(path, F_OK) == 0;
+    r->damaged = r->there && (strlen(r->request) != 32 || strlen(r->hash) != 64);
 }
 
 bool record_begun(const char *base_dir, const char *name)
@@ -158,7 +159,7 @@ int record_aside(struct record *r, struct err *e)
         closedir(d);
     for (int i = 0; i < FIELDS; i++)
         *((char *)r + fields[i].offset) = 0;
-    r->there = false;
+    r->there = r->damaged = false;
     return rc;
 }
 

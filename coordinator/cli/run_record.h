@@ -25,6 +25,7 @@ struct record {
     char dir[4096]; // .weft/NAME, absolute
     int lock;       // -1 while it is not ours
     bool there;     // a record was there when it was opened
+    bool damaged;   // then it was not whole
     char request[ID_LEN], hash[65], job[65], state[32], store[4096], step[24], base[4096];
 };
 

@@ -269,3 +269,16 @@ def test_a_cancelled_run_goes_on_and_says_what_it_was(living):
     saved = run.checkpoints()[-1].step
     assert run.wait_until(lambda: run.checkpoints()[-1].step > saved)
     interrupt(again)
+
+
+@pytest.mark.parametrize("cut", [0, 60])
+def test_a_run_whose_record_is_damaged_is_not_begun_by_mistake(finished, cut):
+    record = state_folder(finished) / "job"
+    record.write_bytes(record.read_bytes()[:cut])
+    end = solo.weft("run", str(finished.file), "-s", "train.steps=40")
+    assert end.code == 4 and f"is damaged: {record}\n" in end.err and "--new" in end.err, end
+    (saved,) = finished.stores()
+    end = solo.weft("run", str(finished.file), "--new")
+    assert end.code == 0 and len(finished.stores()) == 2 and saved in finished.stores(), end
+    (aside,) = state_folder(finished).glob("old-*")
+    assert (aside / "coordinator" / "weft.db").exists()
