@@ -223,7 +223,7 @@ static void await_socket(struct own_daemons *m)
 {
     const char *path = m->address + strlen("unix:");
     int64_t until = clock_mono_ns() + LISTEN_S * CLOCK_S;
-    while (access(path, F_OK) && clock_mono_ns() < until) {
+    while (!daemons_listen(path) && clock_mono_ns() < until) { // a bound socket refuses at first
         reap_children(m);
         if (!m->daemon[OWN_COORDINATOR].pid)
             return;
