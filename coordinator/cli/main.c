@@ -22,7 +22,7 @@ static const struct verb verbs[] = {
      F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops; the same command goes "
      "on.\n"
-     "A second Ctrl-C stops at once. Once a step is trained another model, seed or data is "
+     "A second Ctrl-C stops at once. Once anything is saved another model, seed or data is "
      "refused\n"
      "unless --new. `weft why NAME --coordinator .weft/NAME` tells its story.",
      0},

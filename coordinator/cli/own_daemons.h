@@ -47,7 +47,7 @@ int daemons_start(struct own_daemons *m, const char *state, const char *kind, in
                   struct err *e);
 // Until then nothing of the job runs.
 int daemons_start_worker(struct own_daemons *m, struct err *e);
-// For who needs the coordinator alone: it listens when this returns.
+// For who needs the coordinator alone: it listens when this returns, or has not begun to within 5 s.
 int daemons_await_coordinator(struct own_daemons *m, struct err *e);
 // Reaps what has ended and starts it again. ERR_INTERNAL if a daemon is given up; `e` names its
 // log.
