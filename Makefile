@@ -145,7 +145,7 @@ UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_for
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp
 UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_link rank_metrics rank_feed rank_solo rank_agent rank_choice rank_pace rank_segments rank_transport rank_marks rank_initial_values rank_cores rank_output rank_conns
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
-UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_http_tls coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
+UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too.
@@ -195,7 +195,7 @@ RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c
-COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd -lgnutls $(COMMON_LIBS)
+COORD_LIBS  := $(RPC_LIBS) -lsqlite3 -lmicrohttpd $(COMMON_LIBS)
 PROTO_C := $(PROTO_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
 PROTO_O := $(PROTO_SRC:%.proto=$(BUILD)/obj/gen/%.pb-c.o)
 SERVICE_C := $(SERVICE_SRC:%.proto=$(BUILD)/gen/%.pb-c.c)
@@ -595,7 +595,7 @@ asan:
 tsan:
 	$(Q)$(MAKE) --no-print-directory BUILD=$(BUILD)/tsan OPT="-O1 -g" SAN="$(TSAN)" \
 	    UNIT_TESTS="$(UNIT_COLLECTIVE) $(UNIT_RANK) ckpt_snapshot" OPS_TESTS= PARITY_TESTS= SIM_TESTS= CUDA_PARTS= CUDA_INCLUDE= \
-	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_http_tls coord_service agent_storage agent_daemon" sanitized
+	    SERVICE_TESTS="$(UNIT_RPC) coord_http coord_service agent_storage agent_daemon" sanitized
 .PHONY: sanitized
 sanitized: $(BUILD)/libweft_cpu.so tests
 	$(Q)WEFT_ONLY_C=1 sh tests/run.sh "$(BUILD)" $(RUN_BINS)

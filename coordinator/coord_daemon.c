@@ -24,7 +24,8 @@
 #include "coordinator/service.h"
 
 enum { TLS_PATH = 4200 };
-enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_HTTP, FD_PLANNER, FDS };
+enum { PAGES, PROBES, DOORS }; // of HTTP
+enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_PLANNER, FD_HTTP, FDS = FD_HTTP + DOORS };
 enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
 
 struct coord_daemon {
@@ -35,7 +36,7 @@ struct coord_daemon {
     struct rpc_server *server[LISTEN_MAX];
     struct planner *planner;
     struct service *service;
-    struct http *http;
+    struct http *http[DOORS];
     struct metrics_commits commits;
     int signals;
     bool stop, serving;
@@ -243,28 +244,33 @@ static int listen_one(struct coord_daemon *d, int i, struct err *e)
     return 0;
 }
 
+static int open_http(struct coord_daemon *d, int door, const char *address, struct err *e)
+{
+    char bound[RPC_NAME_MAX * 2];
+    const struct http_options o = {.address = address,
+                                   .probes = door == PROBES,
+                                   .ctx = d,
+                                   .metrics = print_metrics,
+                                   .ready = is_ready};
+    int rc = strncmp(address, "unix:", 5) == 0 ? check_unused(address + 5, e) : 0;
+    rc = rc ? rc : http_open(&o, &d->http[door], bound, sizeof bound, e);
+    if (rc)
+        return err_wrap(e, door == PROBES ? "--probes" : "--http");
+    log_info("coordinator", "%s at %s", door == PROBES ? "probes" : "http", bound);
+    buf_printf(&d->bound, "%s %s\n", door == PROBES ? "probes" : "http", bound);
+    return 0;
+}
+
 static int listen_all(struct coord_daemon *d, struct err *e)
 {
     int rc = find_tls(d, e);
     rc = rc ? rc : rpc_open(&d->rpc, e);
     for (int i = 0; i < d->c->nlisten && !rc; i++)
         rc = listen_one(d, i, e);
-    if (!rc && d->c->http) {
-        struct rpc_tls tls = make_tls(d);
-        char bound[RPC_NAME_MAX * 2];
-        struct http_options o = {.address = d->c->http,
-                                 .ca = tls.ca,
-                                 .cert = tls.cert,
-                                 .key = tls.key,
-                                 .ctx = d,
-                                 .metrics = print_metrics,
-                                 .ready = is_ready};
-        rc = http_open(&o, &d->http, bound, sizeof bound, e);
-        if (!rc) {
-            log_info("coordinator", "http on %s", bound);
-            buf_printf(&d->bound, "http %s\n", bound);
-        }
-    }
+    if (!rc && d->c->http)
+        rc = open_http(d, PAGES, d->c->http, e);
+    if (!rc && d->c->probes)
+        rc = open_http(d, PROBES, d->c->probes, e);
     return rc;
 }
 
@@ -303,8 +309,9 @@ static int wait_ms(const struct coord_daemon *d)
     int64_t now = clock_mono_ns();
     int64_t due = d->room_ns ? d->room_ns : coord_due(d->coord);
     due = deadline_earlier(due, service_due(d->service));
-    if (d->http)
-        due = deadline_earlier(due, http_due_ns(d->http, now));
+    for (int i = 0; i < DOORS; i++)
+        if (d->http[i])
+            due = deadline_earlier(due, http_due_ns(d->http[i], now));
     if (d->watchdog_ns)
         due = deadline_earlier(due, d->barked_ns + d->watchdog_ns / 2);
     if (!due)
@@ -357,8 +364,9 @@ static void read_signals(struct coord_daemon *d, const struct pollfd *p)
         log_info("coordinator", "who started it is gone");
         d->stop = d->orphaned = true;
     }
-    if (d->http && (p[FD_HTTP].revents || http_due_ns(d->http, clock_mono_ns())))
-        http_serve(d->http);
+    for (int i = 0; i < DOORS; i++)
+        if (d->http[i] && (p[FD_HTTP + i].revents || http_due_ns(d->http[i], clock_mono_ns())))
+            http_serve(d->http[i]);
 }
 
 // systemd wants to know that the loop goes round.
@@ -378,8 +386,9 @@ static int run_loop(struct coord_daemon *d, struct err *e)
         struct pollfd p[FDS] = {[FD_RPC] = {rpc_fd(d->rpc), POLLIN, 0},
                                 [FD_SIGNAL] = {d->signals, POLLIN, 0},
                                 [FD_PARENT] = {d->c->parent_fd, POLLIN, 0},
-                                [FD_HTTP] = {d->http ? http_fd(d->http) : -1, POLLIN, 0},
                                 [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
+        for (int i = 0; i < DOORS; i++)
+            p[FD_HTTP + i] = (struct pollfd){d->http[i] ? http_fd(d->http[i]) : -1, POLLIN, 0};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
         read_signals(d, p);
@@ -426,7 +435,8 @@ int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
         notify_service("STOPPING=1");
     }
     d->serving = false;
-    http_close(d->http);
+    for (int i = 0; i < DOORS; i++)
+        http_close(d->http[i]);
     rpc_close(d->rpc); // what was answered leaves; open streams get a second
     if (d->orphaned)
         remove_socket_folders(c);

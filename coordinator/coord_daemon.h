@@ -15,7 +15,8 @@ struct coord_daemon_config { // strings are borrowed
     const char *state;       // folder
     const char *listen[LISTEN_MAX];
     int nlisten;
-    const char *http;    // HOST:PORT, null: none
+    const char *http;    // of all pages, null: none
+    const char *probes;  // of /healthz and /readyz, null: none
     const char *tls_dir; // null: no TLS
     int64_t lease_ns;    // 0: the decider's default
     int ready_fd;        // gets the bound addresses, a line each; −1: none

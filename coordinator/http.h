@@ -4,7 +4,9 @@
 // owner calls http_serve(); requests are answered inside it, on the owner's thread.
 // Inside coordinator/ only.
 //
-// Without TLS only loopback addresses; with it a client certificate of the cluster is asked for.
+// There are two doors. At the pages' everything is served to whoever reaches it, which only this
+// machine can: a Unix socket of mode 0600 is for its user, a loopback address for all its users. The
+// probes' may be at any address, and tells anybody no more than whether the coordinator serves.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,13 +18,14 @@
 struct http;
 
 struct http_options {
-    const char *address;         // HOST:PORT; port 0: any
-    const char *ca, *cert, *key; // PEM files; null: no TLS
+    const char *address; // unix:/PATH or HOST:PORT; port 0: any
+    bool probes;         // /healthz and /readyz alone
     void *ctx;
-    void (*metrics)(void *ctx, struct buf *out); // the whole text
+    void (*metrics)(void *ctx, struct buf *out); // the whole text; null for probes
     bool (*ready)(void *ctx, struct buf *why);   // false: 503 with the reason
 };
-// bound (may be null): HOST:PORT as bound. ERR_INVALID: the address, or no TLS beyond loopback.
+// bound (may be null): the address as bound. ERR_INVALID: it is no address, or pages would be served
+// beyond this machine. PRE: nobody listens at the path of a Unix socket, which is replaced.
 int http_open(const struct http_options *o, struct http **out, char *bound, size_t size,
               struct err *e);
 int http_fd(const struct http *h);

@@ -36,7 +36,10 @@ static const char usage[] =
     "  --listen ADDR     unix:/path or HOST:PORT (port 0: any), up to 8 times; default the socket\n"
     "                    $XDG_RUNTIME_DIR/weft/coordinator.sock, for root "
     "/run/weft/coordinator.sock\n"
-    "  --http HOST:PORT  /healthz, /readyz and /metrics\n"
+    "  --http ADDR       /metrics, /healthz and /readyz, for this machine only: a loopback "
+    "HOST:PORT,\n"
+    "                    or unix:/path for this user alone\n"
+    "  --probes ADDR     /healthz and /readyz, at any HOST:PORT\n"
     "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
     "  --lease D         after so long without a word a host is given up; default 10s\n"
     "  --ready-fd N      told the bound addresses once it serves\n"
@@ -53,6 +56,7 @@ static const struct flag_row rows[] = {
     {"state", FLAG_TEXT, AT(state), 0, 0, 0},
     {"listen", FLAG_LIST, AT(listen), 0, LISTEN_MAX, AT(nlisten)},
     {"http", FLAG_TEXT, AT(http), 0, 0, 0},
+    {"probes", FLAG_TEXT, AT(probes), 0, 0, 0},
     {"tls", FLAG_TEXT, AT(tls_dir), 0, 0, 0},
     {"lease", FLAG_DURATION, AT(lease_ns), LEASE_LEAST_MS, 0, 0},
     {"ready-fd", FLAG_DESCRIPTOR, AT(ready_fd), 0, 0, 0},

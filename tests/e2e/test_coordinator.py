@@ -431,16 +431,11 @@ def test_a_certificate_of_another_authority_is_not_let_in(start, place, authorit
     assert c.weft("jobs", tls=authority).code == 0
 
 
-def test_http_off_loopback_wants_a_person_s_certificate(start, place, authority):
-    c = start("--tls", authority, "--http", "0.0.0.0:0")
-    port = c.http.rsplit(":", 1)[1]
-    url = f"https://localhost:{port}/metrics"
-
-    def ask(cert):
-        return curl(url, "--cacert", authority / "ca.pem", *(["--cert", f"{cert}.pem", "--key", f"{cert}.key"] if cert else []))
-
-    assert ask(authority / "admin")[0] == 200
-    assert ask(place / "client" / "client")[0] == 200
-    assert ask(place / "worker" / "worker")[0] == 403
-    assert ask(None)[0] in (0, 403)
-    assert curl(f"http://localhost:{port}/metrics")[0] != 200
+def test_across_the_network_only_probes_are_answered(start):
+    c = start("--probes", "0.0.0.0:0", "--http", f"unix:{start.sockets}/h.sock")
+    probes = next(line for line in c.bound if line.startswith("probes ")).split()[1]
+    assert curl(f"http://{probes}/healthz")[0] == 200
+    assert curl(f"http://{probes}/readyz")[0] in (200, 503)
+    assert curl(f"http://{probes}/metrics")[0] == 404
+    assert (start.sockets / "h.sock").stat().st_mode & 0o777 == 0o600
+    assert "weft_jobs" in curl("http://localhost/metrics", "--unix-socket", start.sockets / "h.sock")[1]

@@ -56,7 +56,6 @@ HOMES = {  # header prefix -> the only place that may include it
     "oneapi": "kernels/cpu/",
     "protobuf-c": ("common/rpc/",),
     "microhttpd.h": "coordinator/http.c",
-    "gnutls/": "coordinator/http.c",
     "cuda": "kernels/cuda/",
     "nccl.h": "worker/collective/nccl.c",
     "grpc": "common/rpc/",

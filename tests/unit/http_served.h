@@ -26,7 +26,7 @@ struct served {
     struct http *http;
     pthread_t thread;
     int wake[2];
-    char bound[64];
+    char bound[128];
     atomic_bool ready, big;
 };
 
@@ -64,15 +64,11 @@ static inline void *serve(void *ctx)
     }
 }
 
-static inline void begin(struct served *s, const struct http_options *tls)
+static inline void begin(struct served *s, const char *address, bool probes)
 {
     struct err e = {0};
-    struct http_options o = {.address = "127.0.0.1:0"};
-    if (tls)
-        o = *tls;
-    o.ctx = s;
-    o.metrics = print_text;
-    o.ready = is_ready;
+    struct http_options o = {
+        .address = address, .probes = probes, .ctx = s, .metrics = print_text, .ready = is_ready};
     *s = (struct served){.ready = true};
     if (http_open(&o, &s->http, s->bound, sizeof s->bound, &e))
         fail_msg("%s", e.text);
@@ -163,7 +159,7 @@ static inline int ask_bytes(const struct served *s, const void *data, size_t len
 static inline int ask(const struct served *s, const char *method, const char *path, struct buf *out)
 {
     char text[300];
-    snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: x\r\n\r\n", method, path);
+    snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: localhost\r\n\r\n", method, path);
     return ask_bytes(s, text, strlen(text), out);
 }
 
@@ -178,7 +174,7 @@ static inline void assert_serves(const struct served *s)
 static inline int plain(void **state)
 {
     static struct served s;
-    begin(&s, NULL);
+    begin(&s, "127.0.0.1:0", false);
     *state = &s;
     return 0;
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's HTTP over real sockets: every path, every refusal, and clients that are slow,
 // silent, many or mad.
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "tests/support/temp_folder.h"
 #include "tests/unit/http_served.h"
 
 // ---- pages ----
@@ -79,14 +83,15 @@ static void bodies_are_refused_before_they_are_read(void **state)
         const char *request;
         int status;
     } cases[] = {
-        {"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 413},
-        {"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413},
-        {"GET /healthz HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello", 413},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", 413},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n5\r\nhello\r\n0\r\n"
          "\r\n",
          413},
-        {"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nhello", 405},
-        {"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400},
-        {"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", 200},
+        {"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nhello", 405},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400},
+        {"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 200},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_int_equal(ask_bytes(*state, cases[i].request, strlen(cases[i].request), NULL),
@@ -97,7 +102,7 @@ static void a_connection_is_one_request(void **state)
 {
     struct buf text = {0}, out = {0};
     for (int i = 0; i < 50; i++)
-        buf_puts(&text, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+        buf_puts(&text, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert_int_equal(ask_bytes(*state, text.data, text.len, &out), 200);
     assert_null(strstr(body_of(&out), "HTTP/1.1"));
     buf_clear(&text);
@@ -110,12 +115,12 @@ static void a_huge_url_or_header_is_refused(void **state)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct buf url = {0}, header = {0};
         buf_puts(&url, "GET /");
-        buf_puts(&header, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: ");
+        buf_puts(&header, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ");
         for (size_t k = 0; k < sizes[i]; k++) {
             buf_putc(&url, 'a');
             buf_putc(&header, 'a');
         }
-        buf_puts(&url, " HTTP/1.1\r\nHost: x\r\n\r\n");
+        buf_puts(&url, " HTTP/1.1\r\nHost: localhost\r\n\r\n");
         buf_puts(&header, "\r\n\r\n");
         // What is still under way when the server has had enough may reset the answer away.
         int status = ask_bytes(*state, url.data, url.len, NULL);
@@ -130,7 +135,7 @@ static void a_huge_url_or_header_is_refused(void **state)
 static void many_headers_are_refused(void **state)
 {
     struct buf text = {0};
-    buf_puts(&text, "GET /healthz HTTP/1.1\r\nHost: x\r\n");
+    buf_puts(&text, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n");
     for (int i = 0; i < 2000; i++)
         buf_printf(&text, "A%d: b\r\n", i);
     buf_puts(&text, "\r\n");
@@ -144,7 +149,7 @@ static void lines_that_are_no_request_are_refused(void **state)
     static const char *const lines[] = {
         "GET",
         "GET /healthz",
-        "GET /healthz HTTP/9.9\r\nHost: x",
+        "GET /healthz HTTP/9.9\r\nHost: localhost",
         "GET /healthz HTTP/1.1", // no Host
         "GET /healthz HTTP/1.1\r\nno colon",
         "PRI * HTTP/2.0\r\n\r\nSM",         // gRPC's first words
@@ -190,7 +195,7 @@ static void two_hundred_idle_connections_keep_nobody_out(void **state)
         assert_serves(*state);
     // The last to come are still there.
     struct buf out = {0};
-    say(fds[199], "thz HTTP/1.1\r\nHost: x\r\n\r\n", 26);
+    say(fds[199], "thz HTTP/1.1\r\nHost: localhost\r\n\r\n", 34);
     hear(fds[199], &out);
     assert_int_equal(status_of(&out), 200);
     // The first are not.
@@ -210,7 +215,7 @@ static void slow_clients_are_ended(void **state)
     int silent = dial(s), drips = dial(s), deaf = dial(s);
     bool ended = false;
     s->big = true;
-    say(deaf, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 34);
+    say(deaf, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 42);
     say(drips, "GET /healthz HTTP/1.1\r\nX: ", 26);
     for (int i = 0; !ended && i < WATCHDOG_S * 4; i++) {
         struct pollfd p = {.fd = drips, .events = POLLIN};
@@ -233,6 +238,106 @@ static void slow_clients_are_ended(void **state)
     close(deaf);
 }
 
+// ---- who may stand before which door ----
+
+static void try_open(const char *address, bool probes, int want, const char *says)
+{
+    struct served s = {0};
+    struct http_options o = {
+        .address = address, .probes = probes, .ctx = &s, .metrics = print_text, .ready = is_ready};
+    struct err e = {0};
+    struct http *h = NULL;
+    int rc = http_open(&o, &h, NULL, 0, &e);
+    if (rc != want)
+        fail_msg("%s: %d, not %d: %s", address, rc, want, e.text);
+    assert_non_null(strstr(e.text, says));
+    http_close(h);
+}
+
+static void pages_are_served_on_this_machine_alone(void **state)
+{
+    static const char *const beyond[] = {"0.0.0.0:0", "10.0.0.1:0", "[::]:0", "coord.example:0"};
+    (void)state;
+    for (size_t i = 0; i < sizeof beyond / sizeof *beyond; i++)
+        try_open(beyond[i], false, ERR_INVALID, "loopback addresses and Unix sockets only");
+    try_open("127.0.0.1:0", false, 0, "");
+    try_open("localhost:0", false, 0, "");
+    try_open("0.0.0.0:0", true, 0, "");
+    try_open("127.0.0.1", false, ERR_INVALID, "HOST:PORT");
+}
+
+static void a_port_that_is_taken_is_named(void **state)
+{
+    const struct served *s = *state;
+    try_open(s->bound, false, ERR_IO, "Address already in use");
+}
+
+static void probes_see_health_and_no_page(void **state)
+{
+    struct served s;
+    struct buf out = {0};
+    (void)state;
+    begin(&s, "0.0.0.0:0", true);
+    assert_int_equal(ask(&s, "GET", "/healthz", NULL), 200);
+    s.ready = false;
+    assert_int_equal(ask(&s, "GET", "/readyz", NULL), 503);
+    assert_int_equal(ask(&s, "GET", "/metrics", &out), 404);
+    assert_null(strstr(buf_str(&out), "weft_a"));
+    buf_clear(&out);
+    end(&s);
+}
+
+static int ask_as(const struct served *s, const char *path, const char *host)
+{
+    char text[300];
+    snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, host);
+    return ask_bytes(s, text, strlen(text), NULL);
+}
+
+// What a browser here was led to by a name that resolves to loopback.
+static void a_name_that_somebody_may_own_gets_no_metrics(void **state)
+{
+    static const char *const foreign[] = {"evil.example", "evil.example:80",
+                                          "localhost.evil.example", "127.0.0.1.evil.example", "x"};
+    static const char *const own[] = {"localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:7702",
+                                      "[::1]:7702"};
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        assert_int_equal(ask_as(*state, "/metrics", foreign[i]), 403);
+        assert_int_equal(ask_as(*state, "/healthz", foreign[i]), 200);
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        assert_int_equal(ask_as(*state, "/metrics", own[i]), 200);
+}
+
+static void a_socket_is_its_user_s_alone_and_replaces_what_a_dead_one_left(void **state)
+{
+    char dir[TEMP_FOLDER_MAX], address[TEMP_FOLDER_MAX + 20];
+    static const char text[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    (void)state;
+    assert_int_equal(temp_folder_make(dir, "http"), 0);
+    snprintf(address, sizeof address, "unix:%s/h.sock", dir);
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        struct served s;
+        struct buf out = {0};
+        struct stat st;
+        begin(&s, address, false);
+        assert_string_equal(s.bound, address);
+        snprintf(a.sun_path, sizeof a.sun_path, "%s", address + strlen("unix:"));
+        assert_int_equal(stat(a.sun_path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0600);
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+        say(fd, text, sizeof text - 1);
+        hear(fd, &out);
+        assert_string_equal(body_of(&out), "weft_a 1\n");
+        buf_clear(&out);
+        close(fd);
+        end(&s);
+    }
+    assert_int_equal(temp_folder_remove(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +355,11 @@ int main(void)
         ON_PLAIN(garbage_changes_nothing),
         ON_PLAIN(two_hundred_idle_connections_keep_nobody_out),
         ON_PLAIN(slow_clients_are_ended),
+        cmocka_unit_test(pages_are_served_on_this_machine_alone),
+        ON_PLAIN(a_port_that_is_taken_is_named),
+        cmocka_unit_test(probes_see_health_and_no_page),
+        ON_PLAIN(a_name_that_somebody_may_own_gets_no_metrics),
+        cmocka_unit_test(a_socket_is_its_user_s_alone_and_replaces_what_a_dead_one_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
