@@ -34,5 +34,5 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
 void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
                struct findings *found, struct arena *a)
 {
-    fit_check(job, model_build_job, d, c, found, a);
+    fit_check(job, model_build_job, d, c, found, a, FIT_WORK);
 }

