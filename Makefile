@@ -20,7 +20,7 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model old_form pipeline param_groups schema schema_print job_schema reading parse check job_print lr tokenizer sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups schema schema_print job_schema reading parse check job_print lr tokenizer sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.

@@ -27,7 +27,6 @@ void data_question_message(const struct data_question *q, const char *id, uint64
     out->literal = q->literal;
 }
 
-// An older worker, which gives no reasons, has taken a pattern for a file's name.
 void data_answer_read(const struct data_question *q, const Weft__V1__StorageDone *d,
                       struct data_answer *out)
 {
@@ -36,13 +35,8 @@ void data_answer_read(const struct data_question *q, const Weft__V1__StorageDone
         int path = d->missing[i];
         if (path < 0 || path > q->ndata)
             continue;
-        bool has_reason = i < d->n_missing_why;
-        if (!has_reason && !q->literal && pattern_is_one(q->paths[path].path)) {
-            out->lacks |= QUESTION_UNKNOWN;
-            continue;
-        }
         out->lacks |= 1u << path;
-        out->why[path] = has_reason ? d->missing_why[i] : "";
+        out->why[path] = i < d->n_missing_why ? d->missing_why[i] : "";
     }
 }
 

@@ -15,7 +15,7 @@ struct data_question {
     bool literal; // none of them is a pattern: only files of tokens may be many
 };
 struct data_answer {
-    unsigned lacks;                  // a bit a path that is not there, or QUESTION_UNKNOWN
+    unsigned lacks;                  // a bit a path that is not there
     const char *why[QUESTION_PATHS]; // borrowed, a host's own words; null: the path is not lacking
 };
 

@@ -72,7 +72,7 @@ static inline char *frame_text(const char *s)
     return frame_borrow(s ? s : "");
 }
 
-// A speed of the reported step as the mean of late; a rank of an older weft tells none.
+// A speed of the reported step as the mean of late; 0: there is none yet.
 static inline double frame_mean_speed(const Weft__Rank__StepReport *r, double of_step)
 {
     return r->mean_ms > 0 ? of_step * r->step_ms / r->mean_ms : of_step;

@@ -53,9 +53,6 @@ struct schema_row {
     const char *when; // "optimizer.kind=adam|adamw": else the key is an error and its field zero;
                       // "data.eval.images|data.eval.tokens": acts when one of them is given
     bool optional;    // no default and not required: absent is a value (null)
-    // The version before did not know it: a resolved job leaves it out at its default, so that hosts
-    // and clients of that version read the job.
-    bool is_new;
 };
 
 struct schema_table {

@@ -79,13 +79,6 @@ static void resolve_mesh(struct reading *r)
                                  (long long)known, (long long)want));
 }
 
-// A job that was resolved when threads had no row yet ran with one.
-static void resolve_threads(struct reading *r)
-{
-    if (!r->file && !reading_given(r, "resources.threads"))
-        r->job->resources.threads = 1;
-}
-
 // The devices over which the batch is cut: the axes of act_ids' first dimension.
 static int64_t count_batch_shards(const struct job *job)
 {
@@ -280,11 +273,10 @@ static void resolve_groups(struct reading *r)
     }
 }
 
-// A job that was resolved before this was refused goes on.
 static void check_remat(struct reading *r)
 {
-    if (r->model_ok && r->file && READING_OK(r, "train.remat") &&
-        r->job->train.remat != JOB_REMAT_NONE && !job_has_insides(r->job))
+    if (r->model_ok && READING_OK(r, "train.remat") && r->job->train.remat != JOB_REMAT_NONE &&
+        !job_has_insides(r->job))
         reading_error(r, reading_row(r, "train.remat"),
                       "acts on layers, turns of `repeat` or `layer` blocks, and with its sizes the "
                       "model has none: "
@@ -294,10 +286,9 @@ static void check_remat(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version,  resolve_model,    check_rules,     check_data,
-        check_labels,   resolve_mesh,     resolve_threads, check_batch,
-        check_pipeline, check_sample,     check_remat,     check_linear,
-        check_schedule, check_keep_every, check_backoff,   resolve_groups,
+        check_version, resolve_model,  check_rules,      check_data,    check_labels,
+        resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_remat,
+        check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

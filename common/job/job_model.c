@@ -279,19 +279,6 @@ static void keep_sizes(struct job_model *m, struct arena *a)
     }
 }
 
-// A resolved job of before functions had layers may have more of them than a model may have.
-static bool find_facts(struct reading *r, struct model_facts *facts, struct model_errors *errs)
-{
-    const struct model_sizes *sizes = r->job->model.sizes;
-    struct model_errors then = {.arena = r->arena};
-    if (!model_facts_find(sizes, false, facts, errs))
-        return true;
-    if (!reading_given(r, "model.text") || model_facts_find(sizes, true, facts, &then))
-        return false;
-    *errs = (struct model_errors){.arena = r->arena};
-    return true;
-}
-
 void resolve_model(struct reading *r)
 {
     struct job_model *m = &r->job->model;
@@ -306,7 +293,7 @@ void resolve_model(struct reading *r)
     m->facts = facts;
     if (!model_sizes_resolve(m->read, given, n, sizes, &errs)) {
         keep_sizes(m, r->arena);
-        r->model_ok = find_facts(r, facts, &errs);
+        r->model_ok = !model_facts_find(sizes, facts, &errs);
     }
     tell_errors(r, &errs);
 }

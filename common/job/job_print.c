@@ -23,20 +23,10 @@ static const char *open_sections(const char *path, const char *before, struct bu
     return part;
 }
 
-static bool is_default(const struct schema_row *row, const void *field)
-{
-    struct buf text = {0};
-    setting_types[row->type].print(row, field, &text);
-    bool same = strcmp(buf_str(&text), row->def) == 0;
-    buf_clear(&text);
-    return same;
-}
-
 static bool is_absent(const struct schema_row *row, const void *field)
 {
     bool text = row->type == SCHEMA_STRING || row->type == SCHEMA_TEXT;
-    return (row->optional && text && !*(const char *const *)field) ||
-           (row->is_new && is_default(row, field));
+    return row->optional && text && !*(const char *const *)field;
 }
 
 // Keys that may change while a training goes on: where and how it runs, how long and at which

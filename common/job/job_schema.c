@@ -272,7 +272,6 @@ static const struct schema_row train_rows[] = {
      .doc = "ops next to each other run as one where the devices' backend can; false, to find a "
             "bug: each alone, the same numbers but for rounding"},
     {.path = "train.pack_heads",
-     .is_new = true,
      .type = SCHEMA_BOOL,
      .offset = AT(job_train, pack_heads),
      .def = "true",
@@ -332,7 +331,6 @@ static const struct schema_row eval_rows[] = {
      .doc = "what a decoder continues after evaluations: text with \\n, \\t, \\\\ and \\xNN (in "
             "single quotes: 'a\\n'), or ids, as data.tokenizer says"},
     {.path = "eval.sample.every",
-     .is_new = true,
      .type = SCHEMA_INT,
      .offset = SAMPLE(every),
      .def = "1",
@@ -437,7 +435,6 @@ static const struct schema_row resources_rows[] = {
      .max = 1000000,
      .doc = "of submitted jobs: the greater goes first and may preempt the smaller"},
     {.path = "resources.scratch",
-     .is_new = true,
      .type = SCHEMA_INT,
      .offset = AT(job_resources, scratch),
      .def = "0",

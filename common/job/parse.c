@@ -6,7 +6,6 @@
 
 #include "common/base/suggest.h"
 #include "common/job/job_model.h"
-#include "common/job/old_form.h"
 #include "common/job/reading.h"
 #include "common/job/text.h"
 
@@ -137,14 +136,11 @@ static void match_keys(struct reading *r, const struct tree_node *map, const cha
             continue;
         }
         int i = 0;
-        bool model = strcmp(section, "model") == 0;
         while (i < r->n && strcmp(r->rows[i].row->path, path) != 0)
             i++;
         if (i < r->n)
             r->rows[i].node = n;
-        else if (model && is_old_key(n->key))
-            report_old_key(r, n);
-        else if (!model || r->job->model.read) // else nobody knows its keys
+        else if (strcmp(section, "model") != 0 || r->job->model.read) // else nobody knows its keys
             report_unknown_key(r, n, section, path);
     }
 }
@@ -216,16 +212,6 @@ static void read_default(struct reading *r, struct reading_row *row)
     POST(row->ok);
 }
 
-// A section that is no map lacks every key; that it is no map is reported already. So are the keys
-// that once stood for model.program.
-static bool is_reported(const struct reading *r, const char *path)
-{
-    const struct tree_node *at = reading_nearest_node(r, path);
-    bool old = strcmp(path, "model.program") == 0 && at->kind == TREE_MAP &&
-               (tree_get(at, "kind") || tree_get(at, "preset"));
-    return old || (at->kind != TREE_MAP && !tree_is_null(at));
-}
-
 static void read_row(struct reading *r, struct reading_row *row)
 {
     const struct schema_row *schema = row->row;
@@ -238,7 +224,9 @@ static void read_row(struct reading *r, struct reading_row *row)
     else if (row->active && schema->def)
         read_default(r, row);
     else if (row->active && !schema->optional && !schema->derived) {
-        if (!is_reported(r, schema->path))
+        // A section that is no map lacks every key; that it is no map is reported already.
+        const struct tree_node *at = reading_nearest_node(r, schema->path);
+        if (at->kind == TREE_MAP || tree_is_null(at))
             reading_error(r, row, "is missing: %s", schema->doc);
     } else
         row->ok = true;
@@ -287,7 +275,6 @@ int job_parse(struct arena *a, const struct schema *schema, const char *file, co
     *source = (struct tree_source){arena_strdup(a, file ? file : "the job"), 0, !file};
     out->text = r.root = tree_read(source, text, len, &r.errors);
     if (r.root) {
-        upgrade_tree(&r);
         for (int i = 0; i < n_overrides; i++)
             apply_override(&r, overrides[i], i + 1);
         if (r.root->kind == TREE_MAP) {

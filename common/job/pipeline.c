@@ -191,33 +191,6 @@ static int64_t sum_given(const struct job *job)
     return sum;
 }
 
-// Whether the model's layers are as many as the job's stages want.
-static bool has_layers_for_stages(const struct job *job)
-{
-    int64_t layers = job_layers(job), places = (int64_t)job_stages(job) * job_chunks(job);
-    const struct model_facts *f = job->model.facts;
-    if (job->pipeline.stages.n)
-        return sum_given(job) == layers;
-    return places == 1 || (places <= layers && (!has_chunks(job) || layers % places == 0) &&
-                           !(job->eval.sample.prompt && f->skipped));
-}
-
-// A job that was resolved before the layers of functions counted has a text of its own and stages that
-// hold those of the model section alone: it goes on with these.
-static void count_as_resolved(struct reading *r)
-{
-    struct job_model *m = &r->job->model;
-    const struct model_facts *today = m->facts;
-    struct model_facts *then = arena_new(r->arena, struct model_facts);
-    struct model_errors errs = {.arena = r->arena};
-    if (!reading_given(r, "model.text") || has_layers_for_stages(r->job) ||
-        model_facts_find(m->sizes, true, then, &errs))
-        return;
-    m->facts = then;
-    if (!has_layers_for_stages(r->job))
-        m->facts = today;
-}
-
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
@@ -226,7 +199,6 @@ void check_pipeline(struct reading *r)
                                     "train.microbatches", "eval.sample.prompt"))
         return;
     check_axis(r);
-    count_as_resolved(r);
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
     int axis = job_pipeline_axis(job), stages = job_stages(job), chunks = job_chunks(job);

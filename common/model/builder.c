@@ -216,7 +216,7 @@ static void set_layer_scope(struct builder *b)
 // counted without a graph too (language/layer_count.h). False: it lies in another.
 static bool begin_layer(struct builder *b)
 {
-    if (b->in_layer || (b->run.outside && b->calls))
+    if (b->in_layer)
         return false;
     if (b->layers == MODEL_MAX_LAYERS)
         build_fail(b, "more than %d layers", MODEL_MAX_LAYERS);

@@ -12,7 +12,6 @@ struct model_run {
     int64_t step_batch; // of the whole step: what `samples` is
     int64_t seed;       // of all that is drawn
     bool bytes;         // images are bytes, 0 to 255, read as 0 to 1
-    bool outside;       // functions have no layers (model_facts.h)
     // Called for each name that a line gives a value, with its dimensions, "[batch, seq]". May be
     // null.
     void (*named)(void *ctx, int line, const char *name, const char *dims);

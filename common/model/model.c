@@ -13,8 +13,7 @@ int model_build_job(struct graph *g, const struct job *job, enum program_kind ki
                                   .batch = batch,
                                   .step_batch = step_batch,
                                   .seed = job->train.seed,
-                                  .bytes = job->data.dtype != JOB_DATA_F32,
-                                  .outside = job->model.facts->outside};
+                                  .bytes = job->data.dtype != JOB_DATA_F32};
     return model_build(g, job->model.sizes, &run);
 }
 

@@ -79,10 +79,6 @@ void log_order_add(struct log_order *o, const Weft__V1__LogLines *m)
     struct log_source *s = find_source(r, m->epoch);
     if (!s)
         s = add_source(o, r, m->epoch, o->some && !o->again ? start : 0);
-    if (!m->ends_at) { // an older worker: nobody knows where it lies
-        add_lines(o, m, s, 0, text, end);
-        return;
-    }
     const int64_t had = s->shown - start;
     s->shown = had > (int64_t)m->text.len ? s->shown : m->ends_at;
     if (had < (int64_t)m->text.len)

@@ -307,7 +307,7 @@ static void print_device_json(struct json_out *w, const Weft__V1__DeviceStatus *
     json_text(w, "kind", d->kind);
     json_text(w, "model", d->model);
     json_int(w, "memory", d->memory);
-    const Weft__V1__Device *about = d->about; // null if an older coordinator answers
+    const Weft__V1__Device *about = d->about; // a message may lack it
     json_text(w, "isa", about ? about->isa : "");
     json_text(w, "driver", about ? about->driver : "");
     json_text(w, "pci", about ? about->pci : "");

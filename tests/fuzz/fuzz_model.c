@@ -27,10 +27,9 @@ static void check_places(const struct model_errors *errs, const char *text, size
 }
 
 static int build(struct arena *a, const struct model_sizes *sizes, enum program_kind kind,
-                 bool outside, struct graph *g, struct err *e)
+                 struct graph *g, struct err *e)
 {
-    const struct model_run run = {
-        .kind = kind, .batch = 2, .step_batch = 4, .seed = 1, .outside = outside};
+    const struct model_run run = {.kind = kind, .batch = 2, .step_batch = 4, .seed = 1};
     struct dims *dims = arena_new(a, struct dims);
     dims_init(dims, a);
     graph_init(g, a, dims, e);
@@ -41,17 +40,17 @@ static int build(struct arena *a, const struct model_sizes *sizes, enum program_
     return rc;
 }
 
-// Built twice it is the same, and has the layers that were counted: of functions too, or not.
-static void build_each(struct arena *a, const struct model_sizes *sizes, bool outside,
+// Built twice it is the same, and has the layers that were counted.
+static void build_each(struct arena *a, const struct model_sizes *sizes,
                        const struct model_facts *facts)
 {
     for (int k = 0; k < PROGRAM_KINDS; k++) {
         struct graph g, again;
         struct err e = {0};
-        int first = build(a, sizes, (enum program_kind)k, outside, &g, &e);
+        int first = build(a, sizes, (enum program_kind)k, &g, &e);
         must(first || !facts || facts->unclear || g.nlayers == facts->layers ||
              (k == PROGRAM_SAMPLE && g.nlayers < facts->layers));
-        must(build(a, sizes, (enum program_kind)k, outside, &again, &e) == first);
+        must(build(a, sizes, (enum program_kind)k, &again, &e) == first);
         must(g.nnodes == again.nnodes && g.nvalues == again.nvalues);
     }
 }
@@ -68,11 +67,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
     check_places(&errs, (const char *)bytes, len);
     if (!rc) {
         must(model_sizes_resolve(p, NULL, 0, &sizes, &errs) == 0);
-        for (int outside = 0; outside < 2; outside++) {
-            bool counted = !model_facts_find(&sizes, outside, &facts, &errs);
-            check_places(&errs, (const char *)bytes, len);
-            build_each(&a, &sizes, outside, counted ? &facts : NULL);
-        }
+        bool counted = !model_facts_find(&sizes, &facts, &errs);
+        check_places(&errs, (const char *)bytes, len);
+        build_each(&a, &sizes, counted ? &facts : NULL);
     }
     arena_clear(&a);
     return 0;

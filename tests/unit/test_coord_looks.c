@@ -128,20 +128,9 @@ static void ask(struct desk *d, int ranks, const char *images)
     assert_true(begin(d, ranks, images, &about));
 }
 
-static void ask_tokens(struct desk *d, const char *tokens)
-{
-    struct checked_job about;
-    snprintf(d->job, sizeof d->job,
-             "name: it\nmodel: {program: gpt2, layers: 1, embed: 8, heads: 2, seq: 4, vocab: 16}\n"
-             "data: {format: tokens, train: {tokens: %s}, batch: 12}\ntrain: {steps: 10}\n",
-             tokens);
-    assert_true(begin_job(d, &about));
-}
-
 enum { DIR = 1 << 2 }; // of a job with two files
-// The host lacks these of the files, and may not have the checkpoints (DIR), as bits, and says why or,
-// as older workers, does not.
-static void answer_to(struct desk *d, uint64_t question, int host, unsigned lacks, bool why_too)
+// The host lacks these of the files, and may not have the checkpoints (DIR), as bits.
+static void answer_to(struct desk *d, uint64_t question, int host, unsigned lacks)
 {
     NEW(StorageDone, storage_done, m);
     int32_t missing[3];
@@ -156,13 +145,13 @@ static void answer_to(struct desk *d, uint64_t question, int host, unsigned lack
         why[m.n_missing] = frame_text(host ? "other words" : "the first\nand more");
         missing[m.n_missing++] = i;
     }
-    m.n_missing_why = why_too ? m.n_missing : 0;
+    m.n_missing_why = m.n_missing;
     data_looks_hear(&d->looks, CONN + (uint64_t)host, &m);
 }
 
 static void answer(struct desk *d, int host, unsigned lacks)
 {
-    answer_to(d, d->looks.last_question, host, lacks, true);
+    answer_to(d, d->looks.last_question, host, lacks);
 }
 
 static void answer_alike(struct desk *d, int from, int to, unsigned lacks)
@@ -332,35 +321,10 @@ static void an_answer_to_a_former_coordinator_is_not_heard(void **state)
     data_looks_init(&d->looks); // started again
     ask(d, 1, "/data/y");
     assert_true(d->looks.last_question != former);
-    answer_to(d, former, 0, 1, true);
+    answer_to(d, former, 0, 1);
     not_concluded(d, NOW_S);
     answer(d, 0, 0);
     concluded(d, NOW_S, "", "");
-}
-
-static void an_older_worker_may_have_files_that_match_a_pattern(void **state)
-{
-    struct desk *d = *state;
-    attach_hosts(d, 2, 1);
-    ask_tokens(d, "/data/train-*.bin");
-    answer_to(d, d->looks.last_question, 0, 1, false);
-    answer_to(d, d->looks.last_question, 1, 1, false);
-    concluded(d, NOW_S, "", "");
-    ask_tokens(d, "/data/train-*.bin");
-    answer_to(d, d->looks.last_question, 0, 1, false);
-    answer(d, 1, 1);
-    concluded(d, NOW_S, "",
-              "data.train.tokens: /data/train-*.bin cannot be opened on w1 (other words); "
-              "not known of w0");
-    ask_tokens(d, "/data/train.bin"); // which it opens as anybody would
-    answer_to(d, d->looks.last_question, 0, 1, false);
-    answer_to(d, d->looks.last_question, 1, 1, false);
-    concluded(d, NOW_S, NOBODY ": data.train.tokens: /data/train.bin cannot be opened on w0, w1",
-              "");
-    ask(d, 1, "/data/x*.idx"); // the name of one file, with a star in it
-    answer_to(d, d->looks.last_question, 0, 1, false);
-    answer_to(d, d->looks.last_question, 1, 1, false);
-    concluded(d, NOW_S, NOBODY ": data.train.images: /data/x*.idx cannot be opened on w0, w1", "");
 }
 
 int main(void)
@@ -370,7 +334,6 @@ int main(void)
         STORY(every_worker_of_a_large_cluster_is_asked),
         STORY(who_is_silent_may_have_it_and_is_named),
         STORY(a_job_that_too_few_devices_could_read_for_is_refused),
-        STORY(an_older_worker_may_have_files_that_match_a_pattern),
         STORY(an_answer_to_a_former_coordinator_is_not_heard),
         STORY(a_job_that_nobody_was_asked_about_is_told_so),
         STORY(a_job_that_nobody_is_there_to_be_asked_about_is_told_so),

@@ -35,14 +35,11 @@ static int64_t threads_in(const char *file, const char *text)
     return threads;
 }
 
-// A job file leaves it to the first start; a resolved job has a line, but those of old had one each.
-static void test_threads_are_open_in_a_job_file_and_one_in_a_resolved_job_of_old(void **state)
+static void test_threads_are_open_where_the_job_names_none(void **state)
 {
     (void)state;
     assert_int_equal(threads_in("job.yaml", VALID), 0);
-    assert_int_equal(threads_in(NULL, VALID), 1);
-    assert_int_equal(threads_in(NULL, VALID "resources: {threads: 0}\n"), 0);
-    assert_int_equal(threads_in(NULL, VALID "resources: {threads: 7}\n"), 7);
+    assert_int_equal(threads_in(NULL, VALID), 0);
     assert_int_equal(threads_in("job.yaml", VALID "resources: {threads: 7}\n"), 7);
 }
 
@@ -297,67 +294,6 @@ static void test_sampling_and_stages_agree_on_the_layers(void **state)
     expect_errors(SKIPPING "mesh: {pp: 2}\n", "");
 }
 
-// Two layers of its own, and three of a function.
-#define OF_BOTH                                                                              \
-    "sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 3\\n    x = tanh(x)\\n  return x\\nmodel\\n" \
-    "  x = images\\n  repeat 2\\n    x = exp(x)\\n  y = f(x) @ w[inputs, out = 3]\\n"        \
-    "  loss = sum(y) / samples\\n"
-#define RESOLVED(text, rest)                                                                \
-    NAME_LINE "model: {program: ./both.model, text: \"" text "\"}\n"                        \
-              "data: {train: {images: i}, batch: 12}\ntrain: {steps: 2, microbatches: 4}\n" \
-              "mesh: {pp: 2}\n" rest
-
-// What layers a job has that was resolved before those of functions counted.
-static void test_a_resolved_job_keeps_the_layers_that_its_stages_held(void **state)
-{
-    static const struct {
-        const char *text;
-        int layers;
-        bool outside;
-    } each[] = {
-        {RESOLVED(OF_BOTH, "pipeline: {stages: [1, 1]}\n"), 2, true},
-        {RESOLVED(OF_BOTH, "pipeline: {stages: [2, 3]}\n"), 5, false},
-        {RESOLVED(OF_BOTH, ""), 5, false},
-        {RESOLVED("sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 3\\n    x = tanh(x)\\n  return x\\n"
-                  "model\\n  x = images\\n  repeat 4\\n    x = exp(x)\\n"
-                  "  loss = sum(f(x)) / samples\\n",
-                  "pipeline: {schedule: interleaved, chunks: 2}\n"),
-         4, true},
-        {RESOLVED(
-             "sizes\\n  inputs = 9\\nlet f(x)\\n  if training\\n    repeat 3\\n      x = tanh(x)\\n"
-             "  return x\\nmodel\\n  x = images\\n  repeat 2\\n    x = exp(x)\\n"
-             "  loss = sum(f(x)) / samples\\n",
-             ""),
-         2, true},
-        {RESOLVED("sizes\\n  inputs = 9\\nlet f(x)\\n  repeat 700\\n    x = tanh(x)\\n  return x\\n"
-                  "model\\n  x = images\\n  repeat 2\\n    x = exp(x)\\n"
-                  "  loss = sum(f(f(x))) / samples\\n",
-                  ""),
-         2, true},
-        // The vae's text of before its lines were layers: two widths of either side.
-        {RESOLVED(
-             "sizes\\n  inputs = 9\\n  hidden = [8, 7]\\nmodel\\n  there:\\n    h = images @ "
-             "in[inputs, mlp = first(hidden)]\\n    repeat rest(hidden) as width like mlp\\n"
-             "      h = h @ [_, width]\\n  back:\\n    repeat rest(reversed(hidden)) as width like "
-             "mlp\\n      h = h @ [_, width]\\n    loss = sum(h) / samples\\n",
-             "pipeline: {stages: [1, 1]}\n"),
-         2, false},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
-        struct job_case c;
-        case_valid(&c, each[i].text);
-        assert_int_equal(job_layers(&c.job), each[i].layers);
-        assert_int_equal(c.job.model.facts->outside, each[i].outside);
-        case_clear(&c);
-    }
-    expect_errors(
-        RESOLVED(OF_BOTH, "pipeline: {stages: [1, 2]}\n"),
-        "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
-        "5: [3, 2] would do\n");
-}
-
-// A person's job has no text of its own, so that no earlier count of its layers serves its stages.
 static void test_a_new_job_has_the_layers_of_its_functions(void **state)
 {
     static const char head[] = "name: t\nmodel: {program: ./tests/unit/both.model}\n"
@@ -574,7 +510,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_mesh_follows_the_devices),
         cmocka_unit_test(test_the_devices_follow_the_mesh),
-        cmocka_unit_test(test_threads_are_open_in_a_job_file_and_one_in_a_resolved_job_of_old),
+        cmocka_unit_test(test_threads_are_open_where_the_job_names_none),
         cmocka_unit_test(test_minus_one_is_what_is_left_of_the_devices),
         cmocka_unit_test(test_mesh_and_devices_must_agree),
         cmocka_unit_test(test_the_batch_is_cut_evenly_or_told_what_would_do),
@@ -595,7 +531,6 @@ int main(void)
         cmocka_unit_test(test_a_model_without_layers_has_no_insides_to_remake),
         cmocka_unit_test(test_every_program_has_stages),
         cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
-        cmocka_unit_test(test_a_resolved_job_keeps_the_layers_that_its_stages_held),
         cmocka_unit_test(test_a_new_job_has_the_layers_of_its_functions),
         cmocka_unit_test(test_stages_want_a_number_of_layers_that_sizes_tell),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),

@@ -357,122 +357,6 @@ static void rules_may_cut_the_dimensions_that_a_program_names(void **state)
     own_clear(&o);
 }
 
-// ---- when models were built in -----------------------------------------------------------------
-
-static void the_old_keys_lead_to_the_program(void **state)
-{
-    static const char *const cases[][2] = {
-        {"kind: decoder, preset: gpt2-350m, layers: 3",
-         "5:4: model.kind: models are programs now: write program: gpt2, size: 350m\n"},
-        {"preset: llama", "5:4: model.preset: models are programs now: write program: llama, "
-                          "size: 1b\n"},
-        {"kind: vae", "5:4: model.kind: models are programs now: write program: vae\n"},
-        {"kind: mlp, hidden: [3]",
-         "5:4: model.kind: models are programs now: write program: mlp\n"},
-        {"program: gpt2, kind: decoder",
-         "5:19: model.kind: unknown key: model.program says which model it is\n"},
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[300], says[200];
-        snprintf(text, sizeof text, HEAD "  {%s}\n", cases[i][0]);
-        snprintf(says, sizeof says, "job.yaml:%s", cases[i][1]);
-        expect_refusal(text, says);
-    }
-}
-
-// The model sections of resolved jobs as schema 1 had them.
-static const struct {
-    const char *old, *now;
-} upgraded[] = {
-    {"  kind: mlp\n  inputs: 6\n  hidden: [5, 4]\n  classes: 3\n  activation: tanh\n",
-     "  program: mlp\n  inputs: 6\n  hidden: [5, 4]\n  classes: 3\n  activation: tanh\n"},
-    {"  kind: vae\n  inputs: 6\n  hidden: [5]\n  latent: 2\n  activation: gelu\n",
-     "  program: vae\n  inputs: 6\n  hidden: [5]\n  latent: 2\n  activation: gelu\n"},
-    {"  kind: decoder\n  preset: gpt2-350m\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
-     "  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 4\n  dropout: 0.1\n"
-     "  dropout_attention: 0.2\n  dropout_residual: 0.1\n  dropout_embedding: 0.1\n",
-     "  program: gpt2\n  size: 350m\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
-     "  mlp: 16\n  seq: 6\n  vocab_multiple: 4\n  vocab: 11\n  dropout: 0.1\n"
-     "  dropout_attention: 0.2\n  dropout_residual: 0.1\n  dropout_embedding: 0.1\n"},
-    {"  kind: decoder\n  preset: llama\n  layers: 2\n  embed: 4\n  heads: 2\n  kv_heads: 1\n"
-     "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  theta: 10000\n"
-     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n",
-     "  program: llama\n  size: 1b\n  layers: 2\n  embed: 4\n  heads: 2\n  kv_heads: 1\n"
-     "  head_dim: 2\n  mlp: 16\n  tied: 0\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: "
-     "10000\n"
-     "  stretch: 1\n  length: 8192\n"
-     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n"},
-    // Of a width whose head is tied today, and whose positions are stretched.
-    {"  kind: decoder\n  preset: llama\n  layers: 2\n  embed: 2048\n  heads: 2\n  kv_heads: 1\n"
-     "  head_dim: 2\n  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  theta: 10000\n"
-     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n",
-     "  program: llama\n  size: 1b\n  layers: 2\n  embed: 2048\n  heads: 2\n  kv_heads: 1\n"
-     "  head_dim: 2\n  mlp: 16\n  tied: 0\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  theta: "
-     "10000\n"
-     "  stretch: 1\n  length: 8192\n"
-     "  dropout: 0\n  dropout_attention: 0\n  dropout_residual: 0\n  dropout_embedding: 0\n"},
-    {"  kind: decoder\n  preset: cookbook\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
-     "  mlp: 16\n  seq: 6\n  vocab: 11\n  vocab_multiple: 1\n  dropout: 0\n"
-     "  dropout_attention: 0\n  dropout_residual: 0.1\n  dropout_embedding: 0\n",
-     "  program: cookbook\n  layers: 2\n  embed: 4\n  heads: 2\n  head_dim: 2\n"
-     "  mlp: 16\n  seq: 6\n  vocab_multiple: 1\n  vocab: 11\n  dropout: 0\n"
-     "  dropout_attention: 0\n  dropout_residual: 0.1\n  dropout_embedding: 0\n"},
-};
-
-// Before resolved jobs had the program's text, llama had no tied head: what such a job's 1b was it
-// stays. A job file of today that says its schema is a job of today.
-static void a_resolved_job_without_a_text_keeps_its_head(void **state)
-{
-    static const char text[] = "schema: 2\nname: t\ntrain: {steps: 1}\n"
-                               "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
-                               "model: {program: llama, size: 1b, embed: 2048}\n";
-    (void)state;
-    for (int today = 0; today < 2; today++) {
-        struct arena a = {0};
-        struct job job;
-        struct job_errors errs = {0};
-        assert_int_equal(job_parse(&a, &weft_schema, today ? "job.yaml" : NULL, NULL, text,
-                                   strlen(text), NULL, 0, &job, &errs),
-                         0);
-        assert_int_equal(model_sizes_whole(job.model.sizes, "tied", -1), today);
-        assert_true(model_sizes_number(job.model.sizes, "stretch", -1) == (today ? 32 : 1));
-        arena_clear(&a);
-    }
-}
-
-// Old and new spelling are one job: the same struct, text, hash and identity.
-static void a_resolved_job_of_schema_1_is_the_job_that_it_was(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof upgraded / sizeof *upgraded; i++) {
-        bool tokens = strstr(upgraded[i].old, "seq:") != NULL,
-             labels = strstr(upgraded[i].old, "classes:") != NULL;
-        const char *data = tokens   ? "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
-                           : labels ? "data: {train: {images: i, labels: l}, batch: 4}\n"
-                                    : "data: {train: {images: i}, batch: 4}\n";
-        char old[700], now[700], hash[2][65], identity[2][65];
-        struct job_case a, b;
-        snprintf(old, sizeof old, "schema: 1\nname: t\ntrain: {steps: 1}\n%smodel:\n%s", data,
-                 upgraded[i].old);
-        snprintf(now, sizeof now, "name: t\ntrain: {steps: 1}\n%smodel:\n%s", data,
-                 upgraded[i].now);
-        case_valid(&a, old);
-        case_valid(&b, now);
-        assert_string_equal(buf_str(&a.text), buf_str(&b.text));
-        assert_non_null(strstr(buf_str(&a.text), upgraded[i].now));
-        assert_int_equal(strncmp(buf_str(&a.text), "schema: 2\n", 10), 0);
-        job_hash(&a.job, hash[0]);
-        job_hash(&b.job, hash[1]);
-        job_identity(&a.job, identity[0]);
-        job_identity(&b.job, identity[1]);
-        assert_string_equal(hash[0], hash[1]);
-        assert_string_equal(identity[0], identity[1]);
-        case_clear(&a);
-        case_clear(&b);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,9 +374,6 @@ int main(void)
         cmocka_unit_test(a_job_resolved_without_a_text_has_todays),
         cmocka_unit_test(an_override_of_the_program_leaves_the_text_behind),
         cmocka_unit_test(rules_may_cut_the_dimensions_that_a_program_names),
-        cmocka_unit_test(the_old_keys_lead_to_the_program),
-        cmocka_unit_test(a_resolved_job_of_schema_1_is_the_job_that_it_was),
-        cmocka_unit_test(a_resolved_job_without_a_text_keeps_its_head),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

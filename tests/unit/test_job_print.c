@@ -36,28 +36,6 @@ static void drop_text(struct job_case *c)
     buf_clear(&block);
 }
 
-// Hosts of the version before read what is resolved here, unless it asks for what they have not.
-static void test_a_new_key_is_resolved_only_where_it_is_not_its_default(void **state)
-{
-    struct job_case without, given, other;
-    char a[65], b[65];
-    (void)state;
-    case_valid(&without, VALID);
-    case_valid(&given, VALID "resources: {scratch: 0}\n");
-    case_valid(&other, VALID "resources: {scratch: 64}\n");
-    assert_null(strstr(buf_str(&without.text), "scratch"));
-    assert_string_equal(buf_str(&given.text), buf_str(&without.text));
-    assert_non_null(strstr(buf_str(&other.text), "  scratch: 64\n"));
-    expect_stable(&without);
-    expect_stable(&other);
-    job_hash(&without.job, a);
-    job_hash(&other.job, b);
-    assert_string_not_equal(a, b);
-    case_clear(&without);
-    case_clear(&given);
-    case_clear(&other);
-}
-
 static void test_the_resolved_job_says_every_value(void **state)
 {
     (void)state;
@@ -113,6 +91,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  seed: 0\n"
                                           "  remat: none\n"
                                           "  fuse: true\n"
+                                          "  pack_heads: true\n"
                                           "checkpoint:\n"
                                           "  every: 0\n"
                                           "  keep: 3\n"
@@ -128,6 +107,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  threads: 0\n"
                                           "  hosts: 0\n"
                                           "  priority: 0\n"
+                                          "  scratch: 0\n"
                                           "restart:\n"
                                           "  budget: 5\n"
                                           "  per: 1h\n"
@@ -466,7 +446,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_resolved_job_says_every_value),
-        cmocka_unit_test(test_a_new_key_is_resolved_only_where_it_is_not_its_default),
         cmocka_unit_test(test_the_hash_is_of_the_resolved_text),
         cmocka_unit_test(test_what_may_change_while_a_training_goes_on_is_no_part_of_the_identity),
         cmocka_unit_test(test_another_training_is_told_by_its_keys_alone),

@@ -16,7 +16,7 @@ static void hear(struct log_order *o, uint64_t epoch, int64_t from, const char *
     m.epoch = epoch;
     m.text.data = (uint8_t *)frame_text(text);
     m.text.len = strlen(text);
-    m.ends_at = from < 0 ? 0 : from + (int64_t)m.text.len;
+    m.ends_at = from + (int64_t)m.text.len;
     log_order_add(o, &m);
 }
 
@@ -98,16 +98,6 @@ static void the_last_lines_stay_the_last_lines(void **state)
     log_order_clear(&o);
 }
 
-static void an_older_worker_tells_no_positions_and_all_of_it_is_shown(void **state)
-{
-    (void)state;
-    struct log_order o = {0};
-    hear(&o, 1, -1, "a\n");
-    hear(&o, 1, -1, "b\n");
-    assert_shown(&o, "a b ");
-    log_order_clear(&o);
-}
-
 static void nothing_came_yet(void **state)
 {
     (void)state;
@@ -125,7 +115,6 @@ int main(void)
         cmocka_unit_test(lines_of_one_millisecond_are_each_shown_once),
         cmocka_unit_test(what_never_came_is_counted_once),
         cmocka_unit_test(the_last_lines_stay_the_last_lines),
-        cmocka_unit_test(an_older_worker_tells_no_positions_and_all_of_it_is_shown),
         cmocka_unit_test(nothing_came_yet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

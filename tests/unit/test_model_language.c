@@ -210,7 +210,7 @@ static void layers_are_counted_without_a_graph(void **state)
     struct text_case c;
     (void)state;
     assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
-    assert_int_equal(model_facts_find(&c.sizes, false, &facts, &c.errs), 0);
+    assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), 0);
     assert_int_equal(facts.layers, 3 + 2 + 1);
     assert_true(facts.images && !facts.tokens && !facts.labels && !facts.samples);
     case_clear(&c);
@@ -268,7 +268,7 @@ static void layers_of_functions_are_the_models(void **state)
         char text[1000];
         snprintf(text, sizeof text, "%s%s", LAYERED, each[i].text);
         assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
-        if (model_facts_find(&c.sizes, false, &facts, &c.errs))
+        if (model_facts_find(&c.sizes, &facts, &c.errs))
             fail_msg("%s\n%s", text, case_told(&c));
         if (facts.layers != each[i].layers)
             fail_msg("%s\n%lld layers, not %d", text, (long long)facts.layers, each[i].layers);
@@ -298,53 +298,47 @@ static void layers_of_no_number_are_refused(void **state)
         char text[1000];
         snprintf(text, sizeof text, "%s%s", LAYERED, each[i].text);
         assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
-        assert_int_equal(model_facts_find(&c.sizes, false, &facts, &c.errs), ERR_INVALID);
+        assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), ERR_INVALID);
         if (each[i].says)
             assert_string_equal(case_told(&c), each[i].says);
         case_clear(&c);
     }
 }
 
-// No number of layers follows, and only a pipeline would want one; in the model section alone there
-// may be.
+// No number of layers follows, and only a pipeline would want one.
 static void layers_that_sizes_do_not_tell_are_unclear(void **state)
 {
     static const struct {
         const char *text;
-        int line, outside_line, outside; // of functions no repeat counts in `outside`
+        int line;
     } each[] = {
-        {"let f(x, m)\n  repeat m\n    x = x\n  return x\nmodel\n  loss = f(images, samples)\n", 6,
-         0, 0},
+        {"let f(x, m)\n  repeat m\n    x = x\n  return x\nmodel\n  loss = f(images, samples)\n", 6},
         {"let f(x)\n  if training\n    repeat n\n      x = x\n  return x\n"
          "model\n  x = f(images)\n  repeat 2\n    x = x\n  loss = x\n",
-         6, 0, 2},
+         6},
         {"let f(x)\n  if training\n    return x\n  repeat n\n    x = x\n  return x\n"
          "model\n  loss = f(images)\n",
-         6, 0, 0},
+         6},
         {"let f(x)\n  repeat n\n    x = x\n  return x\nmodel\n  repeat 1\n    x = images\n"
          "  loss = f(x) if training else x\n",
-         12, 0, 1},
-        {"model\n  x = images\n  if evaluating\n    repeat n\n      x = x\n  loss = x\n", 7, 7, 0},
-        {"model\n  n = 2 if training else 3\n  x = images\n  repeat n\n    x = x\n  loss = x\n", 8,
-         8, 0},
+         12},
+        {"model\n  x = images\n  if evaluating\n    repeat n\n      x = x\n  loss = x\n", 7},
+        {"model\n  n = 2 if training else 3\n  x = images\n  repeat n\n    x = x\n  loss = x\n", 8},
         // What an unknown number of turns may have set is unknown behind them.
         {"let f(x)\n  k = 0 - 1\n  repeat samples\n    k = 2\n    if k == 3\n      return x\n"
          "  repeat k\n    x = x\n  return x\nmodel\n  loss = f(images)\n",
-         7, 0, 0},
+         7},
     };
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
-        struct model_facts all, outside;
+        struct model_facts all;
         struct text_case c;
         char text[1000];
         snprintf(text, sizeof text, "%s%s", LAYERED, each[i].text);
         assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
-        assert_int_equal(model_facts_find(&c.sizes, false, &all, &c.errs), 0);
-        assert_int_equal(model_facts_find(&c.sizes, true, &outside, &c.errs), 0);
+        assert_int_equal(model_facts_find(&c.sizes, &all, &c.errs), 0);
         assert_int_equal(all.layers, 0);
         assert_int_equal(all.unclear, each[i].line);
-        assert_int_equal(outside.unclear, each[i].outside_line);
-        assert_int_equal(outside.layers, each[i].outside);
         case_clear(&c);
     }
 }
@@ -370,7 +364,7 @@ static void layers_that_sampling_leaves_out_are_told(void **state)
         snprintf(text, sizeof text, "%slet f(x)\n  repeat n\n    x = x\n  return x\n\nmodel\n%s",
                  LAYERED, each[i].text);
         assert_int_equal(case_resolve(&c, text, 0, NULL), 0);
-        assert_int_equal(model_facts_find(&c.sizes, false, &facts, &c.errs), 0);
+        assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), 0);
         assert_int_equal(facts.skipped, each[i].line);
         case_clear(&c);
     }
@@ -382,8 +376,7 @@ static void every_program_of_weft_can_be_read(void **state)
     for (const struct model_text *t = model_texts; t->name; t++) {
         struct text_case c;
         struct model_facts facts;
-        if (case_resolve(&c, t->text, 0, NULL) ||
-            model_facts_find(&c.sizes, false, &facts, &c.errs))
+        if (case_resolve(&c, t->text, 0, NULL) || model_facts_find(&c.sizes, &facts, &c.errs))
             fail_msg("%s: %s", t->name, case_told(&c));
         assert_true(c.program->heading[0]);
         for (int i = 0; i < c.program->nsizes; i++)

@@ -131,7 +131,7 @@ static void refuse_counting(struct buf *text, const char *says)
     if (model_program_read("t", buf_str(text), text->len, &c.program, &c.errs) ||
         model_sizes_resolve(c.program, NULL, 0, &c.sizes, &c.errs))
         fail_msg("%s", c.errs.item[0].message);
-    assert_int_equal(model_facts_find(&c.sizes, false, &facts, &c.errs), ERR_INVALID);
+    assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), ERR_INVALID);
     assert_string_equal(c.errs.item[0].message, says);
     assert_true(c.arena.bytes < 64 << 20);
     model_case_clear(&c);

@@ -24,7 +24,6 @@ struct counter {
     const struct model_sizes *sizes;
     const struct syntax *syntax;
     struct model_errors *errs;
-    bool outside; // functions have no layers
     bool failed;
     // The first line on whose unknown condition or count the number of layers depends; 0: none.
     int unclear;
@@ -241,7 +240,7 @@ static struct known evaluate_call(struct counter *c, const struct expr *e)
             arg[i] = k;
     }
     if (let && !c->failed)
-        return c->outside ? (struct known){0} : call_let(c, let, arg, n);
+        return call_let(c, let, arg, n);
     return f && !c->failed ? call_number(c, f, arg, n) : (struct known){0};
 }
 
@@ -434,10 +433,10 @@ static void count_block(struct counter *c, const struct stmt *s)
         }
 }
 
-int layer_count_find(const struct model_sizes *s, bool outside, struct layer_count *out,
+int layer_count_find(const struct model_sizes *s, struct layer_count *out,
                      struct model_errors *errs)
 {
-    struct counter c = {.sizes = s, .syntax = s->program->syntax, .errs = errs, .outside = outside};
+    struct counter c = {.sizes = s, .syntax = s->program->syntax, .errs = errs};
     count_block(&c, c.syntax->body);
     *out = (struct layer_count){c.unclear ? 0 : c.layers, c.blocks, c.behind, c.unclear};
     return c.failed ? ERR_INVALID : 0;

@@ -18,8 +18,7 @@ struct layer_count {
                  // `layers` is 0; 0: there is none
 };
 
-// `outside`: functions have no layers, as model_facts.h says. 0, or ERR_INVALID with what cannot be
-// in `errs`: too many layers, or sizes that make no number of them. What else is wrong with the
-// text is for the builder to find.
-int layer_count_find(const struct model_sizes *s, bool outside, struct layer_count *out,
+// 0, or ERR_INVALID with what cannot be in `errs`: too many layers, or sizes that make no number of
+// them. What else is wrong with the text is for the builder to find.
+int layer_count_find(const struct model_sizes *s, struct layer_count *out,
                      struct model_errors *errs);

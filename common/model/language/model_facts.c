@@ -46,18 +46,17 @@ static bool binds_logits(const struct stmt *s)
     return any;
 }
 
-int model_facts_find(const struct model_sizes *s, bool outside, struct model_facts *out,
+int model_facts_find(const struct model_sizes *s, struct model_facts *out,
                      struct model_errors *errs)
 {
     const struct model_program *p = s->program;
     struct layer_count count;
-    int rc = layer_count_find(s, outside, &count, errs);
+    int rc = layer_count_find(s, &count, errs);
     *out = (struct model_facts){
         .layers = count.layers,
         .blocks = count.blocks,
         .skipped = count.skipped,
         .unclear = count.unclear,
-        .outside = outside,
         .tokens = program_names(p, "tokens") || program_names(p, "targets") ||
                   program_names(p, "positions"),
         .images = program_names(p, "images"),

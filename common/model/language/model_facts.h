@@ -12,9 +12,6 @@ struct model_facts {
     // sampling needs; 0: none.
     int skipped;
     int unclear; // the line for which no sizes tell the number of layers: `layers` is 0; 0: none
-    // The layers are those of the model section alone, as before those of functions counted: of a job
-    // that was resolved then.
-    bool outside;
     bool tokens; // reads tokens, targets or positions
     bool images;
     bool labels;
@@ -25,5 +22,5 @@ struct model_facts {
 
 // 0, or ERR_INVALID with what cannot be in `errs` (too many layers, or sizes that make no number of
 // them).
-int model_facts_find(const struct model_sizes *s, bool outside, struct model_facts *out,
+int model_facts_find(const struct model_sizes *s, struct model_facts *out,
                      struct model_errors *errs);
