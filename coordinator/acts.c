@@ -4,11 +4,11 @@
 #include "coordinator/acts.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
+#include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "common/job/threads.h"
 #include "common/model/schema_list.h"
@@ -207,7 +207,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
 // what its checkpoint folder holds; no host of `weft run` is asked what lies there.
 static bool is_lost_run(const struct coord *c, const Weft__V1__SubmitRequest *q)
 {
-    return c->lost_ms && q->base_dir[0] && id_is_valid(q->continues);
+    return c->lost_ms && q->base_dir[0] && hex_is(q->continues, ID_LEN - 1);
 }
 
 static void continue_job(struct coord *c, const struct coord_event *ev, struct job *job)

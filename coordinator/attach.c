@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/attempt/life.h"
+#include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt_leader.h"
@@ -137,7 +138,7 @@ void attach_tick(struct coord *c)
 static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
 {
     struct conn *k = open_conn(c, number);
-    if (!id_is_valid(h->host) || !id_is_valid(h->incarnation) || k->host) {
+    if (!hex_is(h->host, ID_LEN - 1) || !hex_is(h->incarnation, ID_LEN - 1) || k->host) {
         drop_conn(c, number, CODE_DENIED, "that is no greeting of a worker");
         return;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/attempt/life.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/model/schema_list.h"
 #include "coordinator/checkpoint.h"
@@ -106,7 +107,7 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
         if (f->committed[i]->epoch > f->epoch ||
             !store_entry_ok(f->committed[i]->epoch, f->committed[i]->step))
             return false;
-    return id_is_valid(f->job) && f->epoch <= EPOCH_MAX && f->n_committed <= CHECKPOINTS_MAX;
+    return hex_is(f->job, ID_LEN - 1) && f->epoch <= EPOCH_MAX && f->n_committed <= CHECKPOINTS_MAX;
 }
 
 // Several hosts may see one folder, and then they tell the same. A person who adopts the job must

@@ -7,8 +7,6 @@
 #include "common/base/hash.h"
 #include "coordinator/coord_state.h"
 
-static const char hex[] = "0123456789abcdef";
-
 // SHA-256(seed, number of the draw).
 void coord_random(struct coord *c, unsigned char out[32])
 {
@@ -27,14 +25,5 @@ void coord_new_id(struct coord *c, char out[ID_LEN])
 {
     unsigned char bytes[32];
     coord_random(c, bytes);
-    for (int i = 0; i < 16; i++) {
-        out[2 * i] = hex[bytes[i] >> 4];
-        out[2 * i + 1] = hex[bytes[i] & 15];
-    }
-    out[32] = 0;
-}
-
-bool id_is_valid(const char *s)
-{
-    return strspn(s, hex) == ID_LEN - 1 && !s[ID_LEN - 1];
+    hex_print(bytes, ID_LEN / 2, out);
 }

@@ -2,7 +2,6 @@
 // Ids, nonces and keys: drawn from the seed in the decider's configuration, so that a schedule of
 // the simulator is the same whenever it is played. Inside coordinator/ only.
 #pragma once
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/id.h"
@@ -10,4 +9,3 @@
 struct coord;
 void coord_random(struct coord *c, unsigned char out[32]); // the next 32 bytes of the seed
 void coord_new_id(struct coord *c, char out[ID_LEN]);
-bool id_is_valid(const char *s);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/model/schema_list.h"
 #include "coordinator/kept_text.h"
@@ -251,13 +252,6 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
     return NULL;
 }
 
-static const char *copy_text(const char *s)
-{
-    char *copy = strdup(s);
-    PRE(copy != NULL);
-    return copy;
-}
-
 static void print_mesh(struct job_record *j)
 {
     const struct job_mesh *m = &j->settings.mesh;
@@ -278,9 +272,9 @@ static void keep_settings(struct job_record *j, const struct job *job)
                                .checkpoint = job->checkpoint,
                                .resources = job->resources,
                                .restart = job->restart};
-    j->settings.checkpoint.dir = copy_text(job->checkpoint.dir);
+    j->settings.checkpoint.dir = heap_strdup(job->checkpoint.dir);
     for (int i = 0; i < job->mesh.n; i++)
-        j->settings.mesh.axis[i].name = copy_text(job->mesh.axis[i].name);
+        j->settings.mesh.axis[i].name = heap_strdup(job->mesh.axis[i].name);
     j->threads = (int)job->resources.threads; // jobs of before database version 10 have no column
     j->parsed = true;
     if (!j->mesh[0])

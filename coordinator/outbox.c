@@ -11,7 +11,7 @@ void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCM
     Weft__Rows__Write *w = arena_new(o->arena, Weft__Rows__Write);
     weft__rows__write__init(w);
     w->row_case = which;
-    w->job = (Weft__Rows__Job *)(void *)message_dup(o->arena, row); // all members are one pointer
+    w->job = message_dup(o->arena, row); // all members are one pointer
     w->erase = erase;
     o->writes = arena_grow(o->arena, o->writes, sizeof *o->writes, o->nwrites, &o->cap_writes);
     o->writes[o->nwrites++] = w;
@@ -32,7 +32,7 @@ void out_down(struct coord *c, uint64_t conn, const Weft__V1__Down *down)
         return;
     struct coord_action *a = add_action(c, COORD_SEND);
     a->conn = conn;
-    a->down = (Weft__V1__Down *)(void *)message_dup(c->out->arena, &down->base);
+    a->down = message_dup(c->out->arena, &down->base);
 }
 
 void out_drop(struct coord *c, uint64_t conn, int code, const char *text)
@@ -62,5 +62,5 @@ void out_publish(struct coord *c, const char *job, const Weft__V1__WatchUpdate *
 {
     struct coord_action *a = add_action(c, COORD_PUBLISH);
     a->job = arena_strdup(c->out->arena, job);
-    a->update = (Weft__V1__WatchUpdate *)(void *)message_dup(c->out->arena, &update->base);
+    a->update = message_dup(c->out->arena, &update->base);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/outbox.h"
 #include "coordinator/row_codec.h"
@@ -89,10 +90,10 @@ void request_answer(struct coord *c, uint64_t call, const char *id, const Protob
 {
     struct request *q = new_request();
     digest_call(request, q->digest);
-    q->id = strdup(id);
+    q->id = heap_strdup(id);
     q->reply_len = protobuf_c_message_get_packed_size(reply);
     q->reply = malloc(q->reply_len + 1);
-    PRE(q->id && q->reply);
+    PRE(q->reply != NULL);
     protobuf_c_message_pack(reply, q->reply);
     q->t_ms = c->wall_ms;
     keep_request(c, q);

@@ -8,6 +8,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/binding.h"
@@ -348,7 +349,7 @@ static int register_host(struct newcomer *n, struct host_conn *c, const char *ho
                               .gives_way = gives_way,
                               .gone = take_place,
                               .ctx = n};
-    if (!id_is_valid(host))
+    if (!hex_is(host, ID_LEN - 1))
         return err_set(e, ERR_FENCED, "that is no greeting of a worker");
     if (*c->host)
         return strcmp(c->host, host) ? err_set(e, ERR_FENCED, "a stream speaks for one host") : 0;

@@ -75,7 +75,6 @@ int home_folder(const struct home *h, const char *name, const char *given, char 
     if (given)
         return resolve_path(given, out, size, e);
     snprintf(path, sizeof path, "%s/%s", h->dir, name);
-    if (mkdir(path, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_INVALID, "cannot make %s", path);
-    return resolve_path(path, out, size, e);
+    int rc = folder_make(path, e);
+    return rc ? rc : resolve_path(path, out, size, e);
 }

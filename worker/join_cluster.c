@@ -3,7 +3,6 @@
 // against the authority that the token names.
 #include "worker/join_cluster.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +12,7 @@
 #include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
+#include "common/base/folder.h"
 #include "common/rpc/rpc.h"
 #include "common/rpc/tls_ca.h"
 #include "worker/worker_daemon.h"
@@ -65,10 +65,9 @@ int join_cluster(const char *token, const char *coordinator, const char *dir, co
     Weft__V1__JoinReply *reply = NULL;
     struct arena a;
     arena_init(&a);
-    if (mkdir(dir, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_INVALID, "cannot make %s", dir);
     snprintf(j.ca_file, sizeof j.ca_file, "%s/.joining-ca.pem", dir);
-    int rc = tls_token_parse(token, j.sha, j.secret, e);
+    int rc = folder_make(dir, e);
+    rc = rc ? rc : tls_token_parse(token, j.sha, j.secret, e);
     rc = rc ? rc : tls_request_make(name, &a, &j.key, &j.csr, e);
     rc = rc ? rc : tls_fetch_ca(coordinator, j.sha, j.ca_file, e);
     rc = rc ? rc : ask_for_certificate(&j, &reply, e);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 
 enum { READY_MAX = 64, WAIT_MAX_MS = 60000 };
@@ -28,8 +29,7 @@ struct poll_loop_source {
 
 int poll_loop_open(struct poll_loop **out, struct err *e)
 {
-    struct poll_loop *l = calloc(1, sizeof *l);
-    PRE(l != NULL);
+    struct poll_loop *l = heap_alloc(sizeof *l);
     list_init(&l->sources);
     list_init(&l->dropped);
     if ((l->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0) {
@@ -62,8 +62,7 @@ void poll_loop_close(struct poll_loop *l)
 int poll_loop_add(struct poll_loop *l, int fd, uint32_t events, poll_loop_fn *fn, void *ctx,
                   struct poll_loop_source **out, struct err *e)
 {
-    struct poll_loop_source *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct poll_loop_source *s = heap_alloc(sizeof *s);
     *s = (struct poll_loop_source){.loop = l, .fd = fd, .events = events, .fn = fn, .ctx = ctx};
     struct epoll_event ev = {.events = events, .data.ptr = s};
     *out = NULL;

@@ -13,6 +13,7 @@
 
 #include "common/base/arena.h"
 #include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/ckpt/store.h"
 
@@ -88,8 +89,9 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
     int n = snprintf(dir, sizeof dir, "%s/%s.e%llu", jobs, job, (unsigned long long)epoch);
     if (n >= (int)sizeof dir)
         return err_set(e, ERR_INVALID, "the path %s is too long", jobs);
-    if (mkdir(dir, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", dir);
+    int rc = folder_make(dir, e);
+    if (rc)
+        return rc;
     snprintf(f->path, sizeof f->path, "%s/rank-%04d.log", dir, rank);
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     if (f->fd < 0)
@@ -263,9 +265,8 @@ void log_trim(const char *jobs)
 
 struct logs *logs_new(const char *jobs, const struct logs_ops *ops)
 {
-    struct logs *l = calloc(1, sizeof *l);
-    PRE(l != NULL);
-    l->jobs = strdup(jobs);
+    struct logs *l = heap_alloc(sizeof *l);
+    l->jobs = heap_strdup(jobs);
     l->ops = *ops;
     list_init(&l->followers);
     list_init(&l->readings);
@@ -395,8 +396,7 @@ static void list_logs_of(const struct logs *l, struct log_reading *r, int rank, 
 static void begin_reading(struct logs *l, const Weft__V1__LogAsk *ask)
 {
     uint64_t epochs[LOG_JOBS_KEPT];
-    struct log_reading *r = calloc(1, sizeof *r);
-    PRE(r != NULL);
+    struct log_reading *r = heap_alloc(sizeof *r);
     arena_init(&r->arena);
     r->ask = ask->ask;
     r->job = arena_strdup(&r->arena, ask->job);
@@ -457,12 +457,11 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
         return;
     begin_reading(l, ask);
     if (ask->follow) {
-        struct follower *f = calloc(1, sizeof *f);
-        PRE(f != NULL);
+        struct follower *f = heap_alloc(sizeof *f);
         f->ask = ask->ask;
         f->rank = ask->rank;
         f->epoch = ask->epoch;
-        f->job = strdup(ask->job);
+        f->job = heap_strdup(ask->job);
         list_append(&l->followers, &f->link);
     }
     logs_go_on(l);

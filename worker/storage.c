@@ -21,7 +21,10 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/message.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 #include "common/base/root.h"
@@ -174,7 +177,7 @@ static int check_nonce(struct store *s, const char *dir, const char *pair, struc
     if (!is_plain_id(host))
         return err_set(e, ERR_INVALID, "the probe of the checkpoint folder names no host");
     snprintf(path, sizeof path, "%s/%s", dir, host);
-    int rc = durable_read_file(s->fd, path, NONCE_MAX, &b, e);
+    int rc = folder_read_whole(s->fd, path, true, NONCE_MAX, &b, e);
     if (rc)
         err_wrap(e, "the test file that host %s wrote cannot be read here", host);
     else if (strcmp(buf_str(&b), nonce + 1))
@@ -426,14 +429,9 @@ static void explain_failure(struct act *t, int rc, const struct err *e)
 
 static void push_answer(struct storage *s, const Weft__V1__StorageDone *m)
 {
-    size_t len = weft__v1__storage_done__get_packed_size(m);
-    uint8_t *bytes = malloc(len + 1);
-    struct storage_answer *a = calloc(1, sizeof *a);
+    struct storage_answer *a = heap_alloc(sizeof *a);
     uint64_t one = 1;
-    PRE(bytes && a);
-    weft__v1__storage_done__pack(m, bytes);
-    a->message = weft__v1__storage_done__unpack(NULL, len, bytes);
-    free(bytes);
+    a->message = message_copy(&m->base);
     pthread_mutex_lock(&s->mutex);
     list_append(&s->done, &a->link);
     pthread_mutex_unlock(&s->mutex);
@@ -494,15 +492,10 @@ static void *run_act(void *arg)
 
 static struct act *act_new(struct storage *s, const Weft__V1__Storage *ask, const char *cluster)
 {
-    struct act *t = calloc(1, sizeof *t);
-    size_t len = weft__v1__storage__get_packed_size(ask);
-    uint8_t *bytes = malloc(len + 1);
-    PRE(t && bytes);
-    weft__v1__storage__pack(ask, bytes);
+    struct act *t = heap_alloc(sizeof *t);
     t->s = s;
-    t->ask = weft__v1__storage__unpack(NULL, len, bytes);
-    free(bytes);
-    t->cluster = strdup(cluster);
+    t->ask = message_copy(&ask->base);
+    t->cluster = heap_strdup(cluster);
     arena_init(&t->arena);
     weft__v1__storage_done__init(&t->answer);
     t->answer.op = t->ask->op;
@@ -541,17 +534,16 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
 
 int storage_open(const struct storage_config *c, struct storage **out, struct err *e)
 {
-    struct storage *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct storage *s = heap_alloc(sizeof *s);
     *out = NULL;
     if ((s->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
         free(s);
         return err_errno(e, ERR_INTERNAL, "cannot make an eventfd");
     }
-    s->root = c->root ? strdup(c->root) : NULL;
-    s->data_root = c->data_root ? strdup(c->data_root) : NULL;
-    s->host = strdup(c->host);
-    s->name = strdup(c->name);
+    s->root = c->root ? heap_strdup(c->root) : NULL;
+    s->data_root = c->data_root ? heap_strdup(c->data_root) : NULL;
+    s->host = heap_strdup(c->host);
+    s->name = heap_strdup(c->name);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_cond_init(&s->idle, NULL);
     list_init(&s->done);

@@ -17,9 +17,12 @@
 #include <unistd.h>
 
 #include "common/attempt/frame.h"
+#include "common/attempt/message.h"
 #include "common/attempt/page.h"
 #include "common/base/child.h"
 #include "common/base/clock.h"
+#include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "worker/rankslock.h"
 
@@ -55,13 +58,6 @@ struct supervise {
 };
 
 // ---- paths ----
-
-static int make_dir(const char *path, struct err *e)
-{
-    if (mkdir(path, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", path);
-    return 0;
-}
 
 static void run_dir(const char *runs, const char *job, uint64_t epoch, char *out, size_t size)
 {
@@ -136,12 +132,12 @@ static int make_run(struct supervise *s, const struct agent_spawn *what, const c
     page_name(what->rank, page);
     run_dir(s->own, what->job, what->epoch, own, sizeof own);
     snprintf(mark, sizeof mark, "%s/%s", own, page);
-    int rc = make_dir(own, e), fd = -1;
+    int rc = folder_make(own, e), fd = -1;
     if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) < 0)
         rc = err_errno(e, ERR_IO, "cannot make %s", mark);
     if (fd >= 0)
         close(fd);
-    return rc ? rc : make_dir(dir, e);
+    return rc ? rc : folder_make(dir, e);
 }
 
 void supervise_forget(struct supervise *s, const char *job, uint64_t epoch)
@@ -164,8 +160,7 @@ int supervise_prove(struct supervise *s, struct err *e)
 
 int supervise_open(const struct supervise_config *c, struct supervise **out, struct err *e)
 {
-    struct supervise *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct supervise *s = heap_alloc(sizeof *s);
     s->c = *c;
     *out = NULL;
     if ((size_t)snprintf(s->lock, sizeof s->lock, "%s/ranks.lock", c->state) > PATH_LEN - 200) {
@@ -174,8 +169,8 @@ int supervise_open(const struct supervise_config *c, struct supervise **out, str
     }
     snprintf(s->own, sizeof s->own, "%s/runs", c->state);
     snprintf(s->jobs, sizeof s->jobs, "%s/jobs", c->state);
-    int rc = make_dir(s->own, e);
-    rc = rc ? rc : make_dir(s->jobs, e);
+    int rc = folder_make(s->own, e);
+    rc = rc ? rc : folder_make(s->jobs, e);
     rc = rc ? rc : supervise_prove(s, e);
     if (rc) {
         supervise_close(s);
@@ -469,13 +464,12 @@ static int watch_process(struct proc *p, struct err *e)
 
 static struct proc *proc_new(struct supervise *s, int slot, const struct agent_spawn *what)
 {
-    struct proc *p = calloc(1, sizeof *p);
-    PRE(p != NULL);
+    struct proc *p = heap_alloc(sizeof *p);
     p->s = s;
     p->slot = slot;
     p->pidfd = p->pipe = p->log.fd = -1;
     p->conn.fd = -1;
-    p->job = strdup(what->job);
+    p->job = heap_strdup(what->job);
     p->epoch = what->epoch;
     p->rank = what->rank;
     return p;
@@ -507,15 +501,9 @@ static int launch_process(struct proc *p, char **argv, struct ends *theirs, stru
 
 static void copy_assign(struct proc *p, const Weft__Rank__Assign *assign)
 {
-    struct arena a;
-    arena_init(&a);
-    Weft__Rank__Assign *own = arena_dup(&a, assign, sizeof *assign);
-    FRAME(f, ASSIGN, assign, own);
-    size_t len = weft__rank__frame__get_packed_size(&f);
-    uint8_t *bytes = arena_alloc(&a, len + 1);
-    weft__rank__frame__pack(&f, bytes);
-    p->assign = weft__rank__frame__unpack(NULL, len, bytes);
-    arena_clear(&a);
+    Weft__Rank__Assign own = *assign;
+    FRAME(f, ASSIGN, assign, &own);
+    p->assign = message_copy(&f.base);
 }
 
 static void put_in_slot(struct supervise *s, int slot, struct proc *p)

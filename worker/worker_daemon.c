@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 #include "common/base/entropy.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
 #include "worker/poll_loop.h"
@@ -460,8 +461,7 @@ static void clear_daemon(struct worker_daemon *d)
 int worker_daemon_run(const struct worker_daemon_config *c, int *code, struct err *e)
 {
     struct worker_daemon d = {.c = c, .signals = -1};
-    d.late = calloc(LATE_MAX, sizeof *d.late);
-    PRE(d.late != NULL);
+    d.late = heap_alloc(sizeof *d.late * LATE_MAX);
     int rc = open_agent(&d, e);
     rc = rc ? rc : poll_loop_open(&d.loop, e);
     rc = rc ? rc : open_hands(&d, e);

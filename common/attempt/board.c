@@ -10,6 +10,7 @@
 #include "common/attempt/leader_act.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 struct entry {   // of a key: put, waited for, or both
     int writer;  // -1: not known (recalled)
@@ -36,8 +37,7 @@ void board_init(struct board *b, int ranks, board_where_fn *where, const void *c
     b->ctx = ctx;
     b->ranks = ranks;
     list_init(&b->barriers);
-    b->plans = calloc((size_t)ranks, sizeof *b->plans);
-    PRE(b->plans != NULL);
+    b->plans = heap_alloc(sizeof *b->plans * (size_t)ranks);
 }
 
 static void forget_barrier(struct board *b, struct barrier *bar)
@@ -108,10 +108,8 @@ static struct entry *find_entry(struct board *b, const char *key, const char **r
         *refused = "the key is too long, or there are too many";
         return NULL;
     }
-    en = calloc(1, sizeof *en);
-    PRE(en != NULL);
-    en->waits = calloc((size_t)b->ranks, sizeof *en->waits);
-    PRE(en->waits != NULL);
+    en = heap_alloc(sizeof *en);
+    en->waits = heap_alloc(sizeof *en->waits * (size_t)b->ranks);
     map_put(&b->keys, key, en);
     return en;
 }
@@ -126,8 +124,7 @@ void board_put(struct board *b, int rank, const Weft__Rank__KvPut *f, struct lea
     } else if (en && !en->value && !take_room(b, strlen(f->value))) {
         refused = "there are too many values";
     } else if (en && !en->value) {
-        en->value = strdup(f->value);
-        PRE(en->value != NULL);
+        en->value = heap_strdup(f->value);
         en->writer = rank;
         answer_waiting(b, en, f->key, out);
     } else if (en && en->writer < 0 && !strcmp(en->value, f->value)) {
@@ -189,12 +186,10 @@ static struct barrier *find_barrier(struct board *b, const char *name, int64_t s
     }
     if (strlen(name) >= BOARD_KEY_MAX || !make_room(b))
         return NULL;
-    struct barrier *bar = calloc(1, sizeof *bar + strlen(name) + 1);
-    PRE(bar != NULL);
+    struct barrier *bar = heap_alloc(sizeof *bar + strlen(name) + 1);
     strcpy(bar->name, name);
     bar->seq = seq;
-    bar->here = calloc((size_t)b->ranks, sizeof *bar->here);
-    PRE(bar->here != NULL);
+    bar->here = heap_alloc(sizeof *bar->here * (size_t)b->ranks);
     list_append(&b->barriers, &bar->link);
     b->nbarriers++;
     return bar;
@@ -280,8 +275,7 @@ static void compare_plans(struct board *b)
         if (strcmp(b->plans[r], b->plans[0]))
             buf_printf(&text, "%s %d",
                        text.len ? "," : "the plan of rank 0 differs from that of rank", r);
-    b->agreed = strdup(buf_str(&text));
-    PRE(b->agreed != NULL);
+    b->agreed = heap_strdup(buf_str(&text));
     buf_clear(&text);
 }
 
@@ -312,8 +306,7 @@ static void recall_value(struct board *b, const char *key, const char *value,
     struct entry *en = find_entry(b, key, &refused);
     if (!en || en->value || strlen(value) >= BOARD_VALUE_MAX || !take_room(b, strlen(value)))
         return;
-    en->value = strdup(value);
-    PRE(en->value != NULL);
+    en->value = heap_strdup(value);
     en->writer = -1;
     answer_waiting(b, en, key, out);
 }

@@ -12,6 +12,7 @@
 #include "common/attempt/saves.h"
 #include "common/attempt/watch.h"
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/protocol_rule.h"
 
@@ -542,8 +543,7 @@ struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
     l->now_ns = now_ns;
     l->join_ns = now_ns + c->join_ns;
     l->alive = c->ranks;
-    l->ranks = calloc((size_t)c->ranks, sizeof *l->ranks);
-    PRE(l->ranks != NULL);
+    l->ranks = heap_alloc(sizeof *l->ranks * (size_t)c->ranks);
     board_init(&l->board, c->ranks, say_where, l);
     saves_init(&l->saves, &saving);
     watch_init(&l->watch, c->ranks, c->hang_after_ns);

@@ -6,7 +6,7 @@
 
 #include "common/base/err.h"
 
-ProtobufCMessage *message_copy(const ProtobufCMessage *m)
+void *message_copy(const ProtobufCMessage *m)
 {
     size_t len = protobuf_c_message_get_packed_size(m);
     uint8_t *bytes = malloc(len + 1);
@@ -29,7 +29,7 @@ static void leave_to_arena(void *a, void *p)
     (void)p;
 }
 
-ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m)
+void *message_dup(struct arena *a, const ProtobufCMessage *m)
 {
     ProtobufCAllocator from = {
         .alloc = get_from_arena, .free = leave_to_arena, .allocator_data = a};

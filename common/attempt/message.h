@@ -4,5 +4,5 @@
 #include "common/base/arena.h"
 #include "proto/rank.pb-c.h"
 
-ProtobufCMessage *message_copy(const ProtobufCMessage *m);                 // the heap's
-ProtobufCMessage *message_dup(struct arena *a, const ProtobufCMessage *m); // the arena's
+void *message_copy(const ProtobufCMessage *m);                 // the heap's
+void *message_dup(struct arena *a, const ProtobufCMessage *m); // the arena's

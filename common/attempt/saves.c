@@ -159,7 +159,7 @@ static void keep_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f
     s->shards_tries = f->tries;
     if (s->shards[rank])
         return;
-    s->shards[rank] = (Weft__Rank__ShardDone *)(void *)message_copy(&f->base);
+    s->shards[rank] = message_copy(&f->base);
     s->shards[rank]->rank = rank; // whatever it says: who speaks is known
 }
 

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 
 void watch_init(struct watch *w, int ranks, int64_t hang_after_ns)
 {
     memset(w, 0, sizeof *w);
     w->n = ranks;
-    w->entries = calloc((size_t)ranks, sizeof *w->entries);
-    PRE(w->entries != NULL);
+    w->entries = heap_alloc(sizeof *w->entries * (size_t)ranks);
     w->hang_after_ns = hang_after_ns;
 }
 

@@ -2,9 +2,10 @@
 // Random bytes; see entropy.h.
 #include "common/base/entropy.h"
 
-#include <stdio.h>
 #include <sys/random.h>
 #include <sys/types.h>
+
+#include "common/base/hash.h"
 
 int entropy_bytes(void *out, size_t n, struct err *e)
 {
@@ -18,7 +19,7 @@ int entropy_id(char out[ID_LEN], struct err *e)
     unsigned char b[16];
     int rc = entropy_bytes(b, sizeof b, e);
     out[0] = 0;
-    for (int i = 0; i < 16 && !rc; i++)
-        snprintf(out + 2 * i, 3, "%02x", b[i]);
+    if (!rc)
+        hex_print(b, sizeof b, out);
     return rc;
 }

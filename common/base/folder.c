@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,41 @@ int folder_read(const char *dir, const char *name, char *out, size_t size, struc
         return err_errno(e, ERR_IO, "cannot read %s", path);
     out[n] = 0;
     return 0;
+}
+
+int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, struct buf *out,
+                      struct err *e)
+{
+    enum { PIECE = 65536 };
+    struct stat st;
+    size_t before = out->len;
+    // Opening a pipe that nobody writes must not wait; reading may.
+    int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
+    if (fd < 0)
+        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
+    if (fstat(fd, &st) || fcntl(fd, F_SETFL, 0)) {
+        rc = err_errno(e, ERR_IO, "cannot look at %s", path);
+    } else if (S_ISDIR(st.st_mode) || (regular && !S_ISREG(st.st_mode))) {
+        errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
+        rc = err_set(e, ERR_DATA, "%s is no regular file", path);
+    } else if (S_ISREG(st.st_mode) && st.st_size > (off_t)most) {
+        rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", path, (intmax_t)st.st_size, most);
+    }
+    for (ssize_t n = 1; !rc && n;) {
+        buf_reserve(out, PIECE);
+        n = read(fd, out->data + out->len, PIECE);
+        if (n < 0 && errno != EINTR)
+            rc = err_errno(e, ERR_IO, "cannot read %s", path);
+        out->len += n > 0 ? (size_t)n : 0;
+        if (out->len - before > most)
+            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", path, most);
+    }
+    buf_reserve(out, 0);
+    out->data[out->len] = 0;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return rc;
 }
 
 void folder_remove(const char *path)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
 
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
@@ -32,6 +33,11 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
                  struct err *e);
 // At most size − 1 bytes of it; ERR_NOTFOUND when it is not there.
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e);
+// Appends a file of at most `most` bytes to `out`. `path` starts at dirfd, which may be AT_FDCWD. A
+// pipe is read to its end. ERR_NOTFOUND; ERR_LIMIT: it is longer; ERR_DATA: it is a directory or,
+// with `regular`, anything else than a regular file; ERR_IO. errno says why.
+int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, struct buf *out,
+                      struct err *e);
 
 // DIR/lock, flocked as long as *fd is open; its text is the holder's pid. ERR_EXISTS: another
 // process has it, which the message names; ERR_INVALID: it cannot be made.

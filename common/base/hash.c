@@ -51,12 +51,14 @@ struct hash128 xxh3_digest(const struct xxh3 *x)
 }
 
 // ---- hexadecimal -------------------------------------------------------------------------------
-static void put_hex(const unsigned char *bytes, size_t n, char *out)
+static const char hex_digits[] = "0123456789abcdef";
+
+void hex_print(const void *bytes, size_t n, char *out)
 {
-    static const char digits[] = "0123456789abcdef";
+    const unsigned char *b = bytes;
     for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[bytes[i] >> 4];
-        out[2 * i + 1] = digits[bytes[i] & 15];
+        out[2 * i] = hex_digits[b[i] >> 4];
+        out[2 * i + 1] = hex_digits[b[i] & 15];
     }
     out[2 * n] = 0;
 }
@@ -72,10 +74,10 @@ void hash128_hex(struct hash128 h, char out[33])
     unsigned char bytes[16];
     put_be(bytes, h.hi, 8);
     put_be(bytes + 8, h.lo, 8);
-    put_hex(bytes, sizeof bytes, out);
+    hex_print(bytes, sizeof bytes, out);
 }
 
-static int hex_value(char c)
+int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
@@ -83,11 +85,16 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+bool hex_is(const char *text, size_t digits)
+{
+    return strspn(text, hex_digits) == digits && !text[digits];
+}
+
 int hash128_parse(const char *hex, struct hash128 *out)
 {
     uint64_t half[2] = {0, 0};
     for (int i = 0; i < 32; i++) {
-        int v = hex_value(hex[i]); // the terminating zero is no digit, so this never runs past it
+        int v = hex_digit(hex[i]); // the terminating zero is no digit, so this never runs past it
         if (v < 0)
             return -1;
         half[i / 16] = half[i / 16] << 4 | (uint64_t)v;
@@ -195,7 +202,7 @@ void sha256_hex(const void *data, size_t len, char out[65])
 {
     unsigned char digest[32];
     digest_sha256(data, len, digest);
-    put_hex(digest, sizeof digest, out);
+    hex_print(digest, sizeof digest, out);
 }
 
 // ---- HMAC (RFC 2104) and FNV-1a ----------------------------------------------------------------

@@ -3,12 +3,19 @@
 // HMAC-SHA-256 to prove possession of a key. Incremental forms hold no heap memory but xxh3's
 // state.
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct hash128 {
     uint64_t hi, lo;
 };
+
+// ---- hexadecimal, with the digits a to f in lower case ----
+void hex_print(const void *bytes, size_t n, char *out); // 2n digits and the zero byte
+int hex_digit(char c);                                  // of either case; −1: it is none
+bool hex_is(const char *text, size_t digits);           // so many digits and no more
+
 struct xxh3; // an opaque streaming state
 
 struct xxh3 *xxh3_new(void);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/hash.h"
 #include "common/base/json.h"
 #include "common/base/utf8.h"
 
@@ -57,13 +58,10 @@ static int read_hex4(struct json_reader *r, uint32_t *out)
 {
     *out = 0;
     for (int i = 0; i < 4; i++, r->at++) {
-        char c = peek_byte(r), lower = c | 0x20;
-        if (c >= '0' && c <= '9')
-            *out = *out << 4 | (uint32_t)(c - '0');
-        else if (lower >= 'a' && lower <= 'f')
-            *out = *out << 4 | (uint32_t)(lower - 'a' + 10);
-        else
+        int digit = hex_digit(peek_byte(r));
+        if (digit < 0)
             return report_error(r, "\\u wants four hexadecimal digits");
+        *out = *out << 4 | (uint32_t)digit;
     }
     return 0;
 }

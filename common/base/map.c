@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 static size_t hash_key(const char *key)
 {
@@ -59,9 +60,7 @@ void *map_put(struct map *m, const char *key, void *value)
     struct map_slot *s = find_slot(m, key);
     void *before = s->value;
     if (!s->key) {
-        s->key = strdup(key);
-        if (!s->key)
-            err_bug(__FILE__, __LINE__, "out of memory for a map key");
+        s->key = heap_strdup(key);
         m->n++;
     }
     s->value = value;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 
 enum { KEEP_LEAST = 2 };
@@ -391,8 +392,7 @@ void commit_init(struct commit *c, const struct commit_config *config)
 {
     PRE(config->nranks > 0);
     *c = (struct commit){.config = *config, .open = -1};
-    c->reported = calloc((size_t)config->nranks, sizeof *c->reported);
-    PRE(c->reported);
+    c->reported = heap_alloc(sizeof *c->reported * (size_t)config->nranks);
 }
 
 void commit_clear(struct commit *c)

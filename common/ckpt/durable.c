@@ -59,36 +59,6 @@ int durable_write_file(int dirfd, const char *name, const void *data, size_t len
     return stream_close(&s, e);
 }
 
-int durable_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e)
-{
-    int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
-    if (fd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", name);
-    struct stat st;
-    if (fstat(fd, &st))
-        rc = err_errno(e, ERR_IO, "cannot look at %s", name);
-    else if (!S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_DATA, "%s is no regular file", name);
-    else if (st.st_size > (off_t)max)
-        rc = err_set(e, ERR_LIMIT, "%s has %jd bytes, over %zu", name, (intmax_t)st.st_size, max);
-    while (!rc) {
-        buf_reserve(out, 65536);
-        ssize_t n = read(fd, out->data + out->len, 65536);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            rc = err_errno(e, ERR_IO, "cannot read %s", name);
-        if (n <= 0)
-            break;
-        out->len += (size_t)n;
-        out->data[out->len] = 0;
-        if (out->len > max)
-            rc = err_set(e, ERR_LIMIT, "%s has over %zu bytes", name, max);
-    }
-    close(fd);
-    return rc;
-}
-
 // RENAME_NOREPLACE where the file system has it. Elsewhere a file is linked, since link() refuses
 // an existing name; and rename() refuses to replace a directory that is not empty, which a
 // committed one never is.

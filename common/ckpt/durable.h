@@ -4,7 +4,6 @@
 #pragma once
 #include <stddef.h>
 
-#include "common/base/buf.h"
 #include "common/base/err.h"
 
 int durable_fsync(int fd, const char *what, struct err *e);
@@ -13,7 +12,5 @@ int durable_list(int dirfd, int (*each)(void *arg, const char *name, struct err 
                  struct err *e);
 // A new file, synced; its name is durable once the directory is synced too. ERR_EXISTS.
 int durable_write_file(int dirfd, const char *name, const void *data, size_t len, struct err *e);
-// Reads a whole small file; ERR_NOTFOUND, ERR_LIMIT over `max` bytes.
-int durable_read_file(int dirfd, const char *name, size_t max, struct buf *out, struct err *e);
 // ERR_EXISTS when `to` is there; it is never replaced.
 int durable_rename_new(int dirfd, const char *from, const char *to, struct err *e);

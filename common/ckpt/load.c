@@ -11,9 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/map.h"
 #include "common/base/stream.h"
-#include "common/ckpt/durable.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
 
@@ -21,8 +21,8 @@ enum { CHUNK_BYTES = 1 << 20 };
 static int read_sealed(struct load *l, struct err *e)
 {
     struct buf text = {0}, commit = {0};
-    int rc = durable_read_file(l->dirfd, "COMMIT", 4096, &commit, e);
-    rc = rc ? rc : durable_read_file(l->dirfd, "MANIFEST.json", MANIFEST_MAX_BYTES, &text, e);
+    int rc = folder_read_whole(l->dirfd, "COMMIT", true, 4096, &commit, e);
+    rc = rc ? rc : folder_read_whole(l->dirfd, "MANIFEST.json", true, MANIFEST_MAX_BYTES, &text, e);
     if (rc == ERR_NOTFOUND || rc == ERR_LIMIT) // a committed checkpoint without it is damaged
         rc = e ? (e->code = ERR_DATA) : ERR_DATA;
     if (!rc)

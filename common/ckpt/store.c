@@ -180,7 +180,7 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
 {
     struct buf text = {0};
     struct json *top;
-    int rc = durable_read_file(s->fd, "OWNER", OWNER_MAX, &text, e);
+    int rc = folder_read_whole(s->fd, "OWNER", true, OWNER_MAX, &text, e);
     if (!rc) {
         rc = json_parse(a, text.data, text.len, &top, e);
         rc = rc ? rc : json_get_str(top, "cluster", &out->cluster, e);
@@ -468,7 +468,7 @@ static int check_epoch_owner(struct store *s, const char *name, int64_t epoch, c
                              int64_t *greatest, struct err *e)
 {
     struct buf who = {0};
-    int rc = durable_read_file(s->fd, name, 4096, &who, e);
+    int rc = folder_read_whole(s->fd, name, true, 4096, &who, e);
     if (!rc && strcmp(buf_str(&who), attempt) != 0) {
         *greatest = epoch > *greatest ? epoch : *greatest;
         rc = err_set(e, ERR_FENCED, "epoch %" PRId64 " belongs to another attempt", epoch);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/heap.h"
 #include "common/base/root.h"
 #include "common/data/array_format.h"
 
@@ -143,13 +144,6 @@ static int map_file(struct array *a, const char *root, struct err *e)
     return 0;
 }
 
-static char *copy_name(const char *name)
-{
-    char *copy = strdup(name);
-    PRE(copy);
-    return copy;
-}
-
 int array_open(struct array *a, const char *path, struct err *e)
 {
     return array_open_beneath(a, NULL, path, e);
@@ -157,7 +151,7 @@ int array_open(struct array *a, const char *path, struct err *e)
 
 int array_open_beneath(struct array *a, const char *root, const char *path, struct err *e)
 {
-    *a = (struct array){.path = copy_name(path)};
+    *a = (struct array){.path = heap_strdup(path)};
     int rc = map_file(a, root, e);
     if (rc == 0)
         rc = array_parse(a, e);
@@ -169,7 +163,7 @@ int array_open_beneath(struct array *a, const char *root, const char *path, stru
 int array_open_raw(struct array *a, const char *root, const char *path, enum array_type type,
                    struct err *e)
 {
-    *a = (struct array){.path = copy_name(path)};
+    *a = (struct array){.path = heap_strdup(path)};
     int rc = map_file(a, root, e);
     if (!rc)
         rc = parse_raw(a, type, e);

@@ -6,8 +6,11 @@
 // of a program that comes with weft too, since a later weft may have another text of that name.
 #include "common/job/job_model.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
+#include "common/base/folder.h"
 #include "common/base/suggest.h"
 #include "common/job/text.h"
 #include "common/model/language/model_facts.h"
@@ -93,12 +96,12 @@ static const char *read_own(struct reading *r, const struct tree_node *at, const
                    name);
         return NULL;
     }
-    int failed = text_read_file(path, MODEL_MAX_BYTES, &content);
-    if (failed)
-        tree_error(&r->errors, at, "model.program", "cannot read %s: %s", path, strerror(failed));
-    else if (content.len > MODEL_MAX_BYTES)
+    int rc = folder_read_whole(AT_FDCWD, path, false, MODEL_MAX_BYTES, &content, NULL);
+    if (rc == ERR_LIMIT)
         tree_error(&r->errors, at, "model.program", "%s: larger than the %d KiB a program may be",
                    path, MODEL_MAX_BYTES >> 10);
+    else if (rc)
+        tree_error(&r->errors, at, "model.program", "cannot read %s: %s", path, strerror(errno));
     else if (text_check_program(name_source(r, path), buf_str(&content), content.len, &r->errors))
         text = arena_strdup(r->arena, buf_str(&content));
     buf_clear(&content);

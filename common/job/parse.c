@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // From text to struct job: read the tree, put the overrides in, match its keys against the schema's
 // rows, read each row's setting or its default, then check what spans keys (check.c).
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
 
+#include "common/base/folder.h"
 #include "common/base/suggest.h"
 #include "common/job/job_model.h"
 #include "common/job/reading.h"
@@ -314,16 +317,16 @@ int job_load(struct arena *a, const struct schema *schema, const char *path,
              struct job_errors *errs)
 {
     struct buf text = {0};
-    int failed = text_read_file(path, JOB_MAX_BYTES, &text), code = 0;
+    int code = folder_read_whole(AT_FDCWD, path, false, JOB_MAX_BYTES, &text, NULL);
     const char *slash = strrchr(path, '/');
     const char *dir = !slash          ? "."
                       : slash == path ? "/"
                                       : arena_printf(a, "%.*s", (int)(slash - path), path);
-    if (failed)
-        code = fail_reading(a, arena_strdup(a, path), ERR_IO, strerror(failed), errs);
-    else if (text.len > JOB_MAX_BYTES)
+    if (code == ERR_LIMIT)
         code = fail_reading(a, arena_strdup(a, path), ERR_INVALID,
                             "larger than the 1 MiB a job may be", errs);
+    else if (code)
+        code = fail_reading(a, arena_strdup(a, path), ERR_IO, strerror(errno), errs);
     else
         code = job_parse(a, schema, path, dir, buf_str(&text), text.len, overrides, n_overrides,
                          out, errs);

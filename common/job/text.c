@@ -4,36 +4,11 @@
 // text.h.
 #include "common/job/text.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "common/base/utf8.h"
 
 #define BYTE_ORDER_MARK "\xef\xbb\xbf" // means nothing
-
-int text_decode(const unsigned char *s, size_t len, uint32_t *code)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80   ? 1
-            : s[0] < 0xc2 ? 0
-            : s[0] < 0xe0 ? 2
-            : s[0] < 0xf0 ? 3
-            : s[0] < 0xf5 ? 4
-                          : 0;
-    if (n == 0 || (size_t)n > len)
-        return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fU >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    if (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-        return 0;
-    *code = c;
-    return n;
-}
 
 bool text_is_control(uint32_t c)
 {
@@ -110,10 +85,11 @@ static bool check_characters(const struct tree_source *source, const char *text,
     const unsigned char *s = (const unsigned char *)text, *end = s + len;
     int line = 1, column = 1;
     char kind = 0;
-    for (uint32_t c = 0; s < end; column++) {
-        int n = text_decode(s, (size_t)(end - s), &c);
-        if (n == 0 || c == 0)
+    for (; s < end; column++) {
+        size_t n = utf8_length((const char *)s, (size_t)(end - s));
+        if (n == 0 || *s == 0)
             return report_bytes(source, s, line, column, errors);
+        uint32_t c = utf8_decode((const char *)s, n);
         const char *refused = column == 1 ? find_refused_start(s, end, yaml ? NULL : &kind) : NULL;
         if (refused) {
             tree_error_at(errors, source, line, column, "%s", refused);
@@ -173,28 +149,4 @@ const char *text_lines(struct arena *a, const char *text)
         lines.len--;
     buf_putc(&lines, '\n');
     return buf_keep(&lines, a);
-}
-
-int text_read_file(const char *path, size_t most, struct buf *to)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0)
-        return errno;
-    int failed = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : 0;
-    fcntl(fd, F_SETFL, 0); // opening a pipe that nobody writes must not wait; reading may
-    ssize_t n = 1;
-    buf_reserve(to, most + 2);
-    while (!failed && n > 0 && to->len <= most) {
-        n = read(fd, to->data + to->len, most + 1 - to->len);
-        if (n > 0)
-            to->len += (size_t)n;
-        else if (n < 0 && errno != EINTR)
-            failed = errno;
-        else if (n < 0)
-            n = 1;
-    }
-    close(fd);
-    to->data[to->len] = 0;
-    return failed;
 }

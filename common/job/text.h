@@ -4,8 +4,6 @@
 #pragma once
 #include "common/job/job_tree.h"
 
-// The length of the character at `s` (1 to 4), or 0 if it is not UTF-8.
-int text_decode(const unsigned char *s, size_t len, uint32_t *code);
 // Characters that no value may hold: they would not print and read back as themselves.
 bool text_is_control(uint32_t code);
 // False after reporting the first thing that the YAML parser must not see.
@@ -19,6 +17,3 @@ bool text_check_program(const struct tree_source *source, const char *text, size
 // The text as the resolved job carries it: lines end in \n alone and have no blanks at their end, a
 // tab is a blank, and after the last line comes nothing. Lines and columns stay what they were.
 const char *text_lines(struct arena *a, const char *text);
-// Reads at most `most` + 1 bytes of a file, so that a huge one costs no more than a large one.
-// Returns 0 or an errno.
-int text_read_file(const char *path, size_t most, struct buf *to);

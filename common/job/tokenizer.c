@@ -6,14 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/hash.h"
+#include "common/base/utf8.h"
 #include "common/job/text.h"
-
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c ? strchr(digits, tolower((unsigned char)c)) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
 
 // The byte that an escape stands for, and its length behind the backslash; −1: it is none.
 static int decode_escape(const char *s, int *len)
@@ -84,22 +79,21 @@ int tokenizer_encode(enum job_tokenizer t, const char *text, int64_t vocab, stru
 static void decode_bytes(const int32_t *ids, int64_t n, struct buf *text)
 {
     for (int64_t i = 0; i < n;) {
-        unsigned char s[4];
-        uint32_t code = 0;
+        char s[4];
         size_t have = 0;
         while (have < sizeof s && i + (int64_t)have < n && ids[i + (int64_t)have] < 256) {
-            s[have] = (unsigned char)ids[i + (int64_t)have];
+            s[have] = (char)ids[i + (int64_t)have];
             have++;
         }
-        int len = have ? text_decode(s, have, &code) : 0;
-        bool shown = len && (code == '\n' || code == '\t' || !text_is_control(code));
+        size_t len = utf8_length(s, have);
+        bool shown = len && (*s == '\n' || *s == '\t' || !text_is_control(utf8_decode(s, len)));
         if (shown)
-            buf_append(text, s, (size_t)len);
+            buf_append(text, s, len);
         else if (have)
-            buf_printf(text, "\\x%02x", s[0]);
+            buf_printf(text, "\\x%02x", (unsigned char)s[0]);
         else // a vocabulary of more than the bytes
             buf_printf(text, "<%d>", ids[i]);
-        i += shown ? len : 1;
+        i += shown ? (int64_t)len : 1;
     }
 }
 

@@ -10,6 +10,7 @@
 #include <yaml.h>
 
 #include "common/base/map.h"
+#include "common/base/utf8.h"
 #include "common/job/job_tree.h"
 #include "common/job/text.h"
 
@@ -106,12 +107,12 @@ static struct tree_node *new_scalar(struct yaml_reader *r, const yaml_event_t *e
     struct tree_node *n = new_node(r, TREE_SCALAR, ev);
     if (!n)
         return NULL;
-    const unsigned char *s = ev->data.scalar.value;
-    size_t len = ev->data.scalar.length;
-    uint32_t c = 0;
-    const char *path = NULL;
-    for (size_t i = 0; i < len; i += (size_t)text_decode(s + i, len - i, &c)) {
-        POST(text_decode(s + i, len - i, &c) > 0); // the text was UTF-8 and so are its escapes
+    const char *s = (const char *)ev->data.scalar.value, *path = NULL;
+    size_t len = ev->data.scalar.length, of_character;
+    for (size_t i = 0; i < len; i += of_character) {
+        of_character = utf8_length(s + i, len - i);
+        POST(of_character); // the text was UTF-8 and so are its escapes
+        uint32_t c = utf8_decode(s + i, of_character);
         if (!text_is_control(c))
             continue;
         path = path ? path : find_path(r);
@@ -124,7 +125,7 @@ static struct tree_node *new_scalar(struct yaml_reader *r, const yaml_event_t *e
             return n;
         }
     }
-    n->text = arena_strdup(r->errors->arena, (const char *)s);
+    n->text = arena_strdup(r->errors->arena, s);
     n->plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     refuse_anchor_or_tag(r, n, ev->data.scalar.anchor, ev->data.scalar.tag);
     return n;

@@ -7,14 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
+
 static void on_read(struct loop_tag *t, bool ok);
 static void on_written(struct loop_tag *t, bool ok);
 static void on_fate(struct loop_tag *t, bool ok);
 
 struct call *call_new(struct rpc *r, const struct rpc_method *m)
 {
-    struct call *c = calloc(1, sizeof *c);
-    PRE(c != NULL);
+    struct call *c = heap_alloc(sizeof *c);
     c->r = r;
     c->method = m;
     c->emit = rpc_emit;

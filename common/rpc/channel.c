@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/rpc/address.h"
 #include "common/rpc/args.h"
 #include "common/rpc/call.h"
@@ -134,8 +135,7 @@ static int dial_command(struct rpc *r, void *arg)
         rc = tls_channel_credentials(&o->tls, &credentials, d->e);
     if (rc)
         return rc;
-    struct rpc_channel *c = d->channel = calloc(1, sizeof *c);
-    PRE(c != NULL);
+    struct rpc_channel *c = d->channel = heap_alloc(sizeof *c);
     c->r = r;
     list_init(&c->calls);
     c->core = make_core_channel(o, &to, credentials);

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/rpc/call.h"
 
 enum { INDEX_BITS = 24 };
@@ -94,8 +95,7 @@ void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
     if (kind != RPC_CALL && !c->id)
         return; // the owner never heard of it
     const char *text = kind == RPC_CLOSED ? c->text : "";
-    struct queued_event *ev = calloc(1, sizeof *ev + strlen(text) + 1);
-    PRE(ev != NULL);
+    struct queued_event *ev = heap_alloc(sizeof *ev + strlen(text) + 1);
     ev->kind = kind;
     ev->method = c->method;
     ev->message = m;

@@ -24,6 +24,7 @@
 #include "common/base/arena.h"
 #include "common/base/clock.h"
 #include "common/base/err.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 
@@ -266,9 +267,8 @@ static void *run_guard(void *arg)
 
 struct guard *guard_new(int port)
 {
-    struct guard *g = calloc(1, sizeof *g);
+    struct guard *g = heap_alloc(sizeof *g);
     pthread_condattr_t monotonic;
-    PRE(g != NULL);
     g->port = port;
     pthread_mutex_init(&g->lock, NULL);
     pthread_condattr_init(&monotonic);

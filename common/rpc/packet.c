@@ -6,11 +6,11 @@
 #include <stdlib.h>
 
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 struct packet *packet_new(const ProtobufCMessage *m)
 {
-    struct packet *p = calloc(1, sizeof *p);
-    PRE(p != NULL);
+    struct packet *p = heap_alloc(sizeof *p);
     p->size = protobuf_c_message_get_packed_size(m);
     grpc_slice s = grpc_slice_malloc(p->size);
     protobuf_c_message_pack(m, GRPC_SLICE_START_PTR(s));

@@ -13,6 +13,7 @@
 #include <grpc/support/log.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/rpc/call.h"
 
 static const int64_t grace_ns = CLOCK_S;
@@ -264,8 +265,7 @@ int rpc_open(struct rpc **out, struct err *e)
     int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0)
         return err_errno(e, ERR_IO, "eventfd");
-    struct rpc *r = calloc(1, sizeof *r);
-    PRE(r != NULL);
+    struct rpc *r = heap_alloc(sizeof *r);
     r->fd = fd;
     r->heed = -1;
     r->free_slot = NO_SLOT;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/rpc/address.h"
 #include "common/rpc/args.h"
 #include "common/rpc/guard.h"
@@ -66,8 +67,7 @@ static void count_peer(struct rpc_server *s, const char *address)
 {
     struct peer_calls *p = map_get(&s->peers, address);
     if (!p) {
-        p = calloc(1, sizeof *p);
-        PRE(p != NULL);
+        p = heap_alloc(sizeof *p);
         map_put(&s->peers, address, p);
         s->npeers++;
         guard_calls(s->guard, address, true);
@@ -212,8 +212,7 @@ static void on_arrival(struct loop_tag *t, bool ok)
 
 static void request_next_call(struct rpc_server *s)
 {
-    struct arrival *a = calloc(1, sizeof *a);
-    PRE(a != NULL);
+    struct arrival *a = heap_alloc(sizeof *a);
     a->tag.landed = on_arrival;
     a->server = s;
     grpc_call_details_init(&a->details);
@@ -352,8 +351,7 @@ static int bind_port(struct rpc_server *s, const struct address *a, const char *
 
 static struct rpc_server *new_server(struct rpc *r, const struct rpc_server_options *o)
 {
-    struct rpc_server *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct rpc_server *s = heap_alloc(sizeof *s);
     s->r = r;
     s->methods = o->methods;
     s->nmethods = o->nmethods;

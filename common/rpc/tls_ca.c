@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/folder.h"
 #include "common/rpc/tls_cert.h"
 
 static const char *const local_names[] = {"localhost", "127.0.0.1", "::1"};
@@ -90,7 +91,7 @@ static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err 
 {
     struct buf pem = {0};
     int rc = tls_cert_print(ca->cert, &pem, e);
-    rc = rc ? rc : tls_file_write(dir, "ca.pem", buf_str(&pem), e);
+    rc = rc ? rc : folder_write(dir, "ca.pem", buf_str(&pem), FOLDER_DURABLE, e);
     buf_clear(&pem);
     return rc;
 }
@@ -103,7 +104,7 @@ static int write_authority(const char *dir, const char *const *sans, int nsans, 
     int rc = tls_key_new(&ca.key, e);
     rc = rc ? rc : tls_cert_make_ca(ca.key, clock_wall_ms() / 1000, &ca.cert, e);
     rc = rc ? rc : tls_key_print(ca.key, &key, e);
-    rc = rc ? rc : tls_file_write(dir, "ca.key", buf_str(&key), e);
+    rc = rc ? rc : folder_write(dir, "ca.key", buf_str(&key), FOLDER_DURABLE, e);
     rc = rc ? rc : write_server(&ca, dir, sans, nsans, e);
     rc = rc ? rc : write_issued(&ca, &admin, dir, e);
     rc = rc ? rc : write_ca_cert(&ca, dir, e);
@@ -114,7 +115,7 @@ static int write_authority(const char *dir, const char *const *sans, int nsans, 
 
 int tls_ca_init(const char *dir, const char *const *sans, int nsans, struct err *e)
 {
-    int rc = tls_dir_make(dir, e);
+    int rc = folder_make(dir, e);
     if (rc)
         return rc;
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -143,7 +144,7 @@ int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_
     int rc = tls_pair_read(dir, "ca", &ca, e);
     if (rc)
         return rc;
-    rc = tls_dir_make(dir_out, e);
+    rc = folder_make(dir_out, e);
     rc = rc ? rc : write_ca_cert(&ca, dir_out, e);
     rc = rc ? rc : write_issued(&ca, what, dir_out, e);
     tls_pair_clear(&ca);

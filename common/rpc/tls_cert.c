@@ -3,7 +3,6 @@
 #include "common/rpc/tls_cert.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/bio.h>
@@ -17,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
+#include "common/base/hash.h"
 #include "common/rpc/tls_ca.h"
 
 #define ROLE_URI   "weft:role:"
@@ -251,8 +252,7 @@ void tls_cert_sha256(X509 *cert, char out[65])
     *out = 0;
     if (!X509_digest(cert, EVP_sha256(), digest, &n))
         return; // "" equals no digest
-    for (unsigned i = 0; i < n && i < sizeof digest; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
+    hex_print(digest, n, out);
 }
 
 void tls_cert_role(X509 *cert, char *out, size_t size)
@@ -283,65 +283,11 @@ bool tls_cert_signed_by(X509 *cert, X509 *ca)
 
 // ---- files ----
 
-static int sync_dir(const char *dir, struct err *e)
-{
-    int rc = 0, fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd))
-        rc = err_errno(e, ERR_IO, "cannot sync %s", dir);
-    if (fd >= 0)
-        close(fd);
-    return rc;
-}
-
-int tls_dir_make(const char *dir, struct err *e)
-{
-    if (!mkdir(dir, 0700) || errno == EEXIST)
-        return 0;
-    return err_errno(e, ERR_IO, "cannot make %s", dir);
-}
-
 int tls_file_read(const char *dir, const char *name, struct buf *out, struct err *e)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
-    buf_reserve(out, TLS_FILE_MAX + 1);
-    ssize_t n = read(fd, out->data, TLS_FILE_MAX + 1);
-    if (n < 0)
-        rc = err_errno(e, ERR_IO, "cannot read %s", path);
-    else if (n > TLS_FILE_MAX)
-        rc = err_set(e, ERR_LIMIT, "%s is over %d bytes", path, TLS_FILE_MAX);
-    else
-        out->len = (size_t)n;
-    out->data[out->len] = 0;
-    close(fd);
-    return rc;
-}
-
-int tls_file_write(const char *dir, const char *name, const char *text, struct err *e)
-{
-    char path[PATH_MAX], loose[PATH_MAX];
-    size_t len = strlen(text);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    if ((size_t)snprintf(loose, sizeof loose, "%s/.%s.%d", dir, name, (int)getpid()) >=
-        sizeof loose)
-        return err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
-    (void)unlink(loose); // left by a process of the same pid that died here
-    int rc = 0, fd = open(loose, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_errno(e, ERR_IO, "cannot make %s", loose);
-    if (write(fd, text, len) != (ssize_t)len || fsync(fd))
-        rc = err_errno(e, ERR_IO, "cannot write %s", loose);
-    close(fd);
-    if (!rc && rename(loose, path))
-        rc = err_errno(e, ERR_IO, "cannot rename %s", loose);
-    if (rc)
-        (void)unlink(loose);
-    if (rc)
-        return rc;
-    return sync_dir(dir, e);
+    return folder_read_whole(AT_FDCWD, path, true, TLS_FILE_MAX, out, e);
 }
 
 int tls_files_write(const char *dir, const char *name, const char *key_pem, const char *cert_pem,
@@ -349,11 +295,11 @@ int tls_files_write(const char *dir, const char *name, const char *key_pem, cons
 {
     char file[TLS_NAME_MAX + 8];
     snprintf(file, sizeof file, "%s.key", name);
-    int rc = tls_file_write(dir, file, key_pem, e);
+    int rc = folder_write(dir, file, key_pem, FOLDER_DURABLE, e);
     snprintf(file, sizeof file, "%s.pem", name);
     if (rc)
         return rc;
-    return tls_file_write(dir, file, cert_pem, e);
+    return folder_write(dir, file, cert_pem, FOLDER_DURABLE, e);
 }
 
 int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struct err *e)

@@ -53,9 +53,7 @@ void tls_cert_role(X509 *cert, char *out, size_t size);
 bool tls_cert_signed_by(X509 *cert, X509 *ca);
 
 // ---- files, 0600, whole or not at all, durable ----
-int tls_dir_make(const char *dir, struct err *e); // 0700; there already is fine
 int tls_file_read(const char *dir, const char *name, struct buf *out, struct err *e);
-int tls_file_write(const char *dir, const char *name, const char *text, struct err *e);
 // DIR/NAME.key, then DIR/NAME.pem.
 int tls_files_write(const char *dir, const char *name, const char *key_pem, const char *cert_pem,
                     struct err *e);

@@ -10,13 +10,14 @@
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
+#include "common/base/hash.h"
 #include "common/rpc/tls_ca.h"
 #include "common/rpc/tls_cert.h"
 
@@ -24,24 +25,18 @@ enum { FETCH_S = 10 }; // to connect, and for each wait of the handshake
 
 // ---- the token ----
 
-static bool is_hex64(const char *s)
-{
-    return strspn(s, "0123456789abcdef") >= 64;
-}
-
 int tls_token_parse(const char *token, char ca_sha256[65], char secret[65], struct err *e)
 {
     static const char head[] = "weft-join.", white[] = " \t\r\n";
     enum { HEAD = sizeof head - 1, ALL = HEAD + 64 + 1 + 64 };
     token += strspn(token, white); // blanks that copying by hand leaves around it
     size_t len = strcspn(token, white);
-    bool ok = len == ALL && !strncmp(token, head, HEAD) && is_hex64(token + HEAD) &&
-              token[HEAD + 64] == '.' && is_hex64(token + HEAD + 65) &&
+    bool ok = len == ALL && !strncmp(token, head, HEAD) && token[HEAD + 64] == '.' &&
               !token[len + strspn(token + len, white)];
-    if (!ok)
+    snprintf(ca_sha256, 65, "%.64s", ok ? token + HEAD : "");
+    snprintf(secret, 65, "%.64s", ok ? token + HEAD + 65 : "");
+    if (!hex_is(ca_sha256, 64) || !hex_is(secret, 64))
         return err_set(e, ERR_INVALID, "that is no join token: copy it whole, 'weft-join.…'");
-    snprintf(ca_sha256, 65, "%.64s", token + HEAD);
-    snprintf(secret, 65, "%.64s", token + HEAD + 65);
     return 0;
 }
 
@@ -131,8 +126,8 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     // What was checked is written, not what may follow it in the text.
     rc = rc ? rc : tls_cert_print(ca, &ca_text, e);
     rc = rc ? rc : tls_cert_print(cert, &cert_text, e);
-    rc = rc ? rc : tls_dir_make(dir, e);
-    rc = rc ? rc : tls_file_write(dir, "ca.pem", buf_str(&ca_text), e);
+    rc = rc ? rc : folder_make(dir, e);
+    rc = rc ? rc : folder_write(dir, "ca.pem", buf_str(&ca_text), FOLDER_DURABLE, e);
     rc = rc ? rc : tls_files_write(dir, file, key_pem, buf_str(&cert_text), e);
     buf_clear(&ca_text);
     buf_clear(&cert_text);
@@ -270,7 +265,7 @@ int tls_fetch_ca(const char *address, const char *ca_sha256, const char *ca_file
     if (rc)
         err_wrap(e, "%s", address);
     if (!rc)
-        rc = tls_file_write(dir, file, buf_str(&pem), e);
+        rc = folder_write(dir, file, buf_str(&pem), FOLDER_DURABLE, e);
     buf_clear(&pem);
     return rc;
 }

@@ -13,10 +13,10 @@
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/hash.h"
 #include "common/rpc/tls_ca.h"
 #include "common/rpc/tls_cert.h"
@@ -27,11 +27,6 @@ struct join_token {
     char role[16];
     int64_t expires_s;
 };
-
-static bool is_hex64(const char *s)
-{
-    return strspn(s, "0123456789abcdef") == 64 && !s[64];
-}
 
 static bool parse_token(const char *text, struct join_token *out)
 {
@@ -54,7 +49,7 @@ static void sweep_tokens(const char *tokens, int64_t now_s)
         struct join_token t;
         const char *name = item->d_name;
         bool gone = !strncmp(name, CLAIMED, strlen(CLAIMED));
-        if (!gone && is_hex64(name) && !tls_file_read(tokens, name, &text, NULL))
+        if (!gone && hex_is(name, 64) && !tls_file_read(tokens, name, &text, NULL))
             gone = parse_token(buf_str(&text), &t) && t.expires_s <= now_s;
         if (gone)
             (void)unlinkat(dirfd(d), name, 0);
@@ -83,8 +78,7 @@ static int new_secret(char out[65], struct err *e)
     unsigned char bytes[32];
     if (RAND_priv_bytes(bytes, sizeof bytes) != 1)
         return tls_failed(e, ERR_INTERNAL, "cannot get random bytes");
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
+    hex_print(bytes, sizeof bytes, out);
     OPENSSL_cleanse(bytes, sizeof bytes);
     return 0;
 }
@@ -100,14 +94,14 @@ int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl
     if ((size_t)snprintf(tokens, sizeof tokens, "%s/tokens", dir) >= sizeof tokens)
         return err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
     int rc = read_ca(dir, ca_sha256, e);
-    rc = rc ? rc : tls_dir_make(tokens, e);
+    rc = rc ? rc : folder_make(tokens, e);
     rc = rc ? rc : new_secret(secret, e);
     if (rc)
         return rc;
     sweep_tokens(tokens, now_s);
     sha256_hex(secret, 64, name);
     snprintf(text, sizeof text, "role %s\nexpires %" PRId64 "\n", role, now_s + ttl_s);
-    rc = tls_file_write(tokens, name, text, e);
+    rc = folder_write(tokens, name, text, FOLDER_DURABLE, e);
     if (!rc)
         snprintf(out, TLS_TOKEN_MAX, "weft-join.%s.%s", ca_sha256, secret);
     OPENSSL_cleanse(secret, sizeof secret);
@@ -165,7 +159,7 @@ static int use_up_token(const char *dir, const struct tls_request *q, int64_t no
 {
     char path[PATH_MAX], name[65], text[200];
     const char *secret = q->secret;
-    if (!is_hex64(secret))
+    if (!hex_is(secret, 64))
         return refuse_token(e, "is unknown or was used");
     sha256_hex(secret, 64, name);
     snprintf(path, sizeof path, "%s/tokens", dir);

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "coordinator/cli/own_daemons.h"
 
 struct own_run {
@@ -95,8 +96,7 @@ int own_run_open(const char *folder, struct own_run **out, char *address, size_t
     int rc = check_folder(root, e);
     if (rc)
         return rc;
-    struct own_run *r = calloc(1, sizeof *r);
-    PRE(r != NULL);
+    struct own_run *r = heap_alloc(sizeof *r);
     rc = lock_or_find(root, &r->lock, address, size, e);
     if (rc || r->lock < 0) { // another's, or nobody's
         free(r);

@@ -24,11 +24,6 @@ void request_random(char id[ID_LEN])
     PRE(entropy_id(id, &e) == 0); // the kernel always has so few random bytes
 }
 
-bool request_valid(const char *id)
-{
-    return strlen(id) == ID_LEN - 1 && strspn(id, "0123456789abcdef") == ID_LEN - 1;
-}
-
 // Whether the file that we locked is still the one of that name: its owner may just have removed
 // it.
 static bool is_current(int fd, const char *path)
@@ -45,7 +40,7 @@ static bool read_old(struct kept_request *r)
     if (pread(r->fd, text, sizeof text, 0) != (ssize_t)sizeof text || fstat(r->fd, &st))
         return false;
     text[ID_LEN - 1] = 0;
-    if (!request_valid(text) || time(NULL) - st.st_mtime > FORGOTTEN_S)
+    if (!hex_is(text, ID_LEN - 1) || time(NULL) - st.st_mtime > FORGOTTEN_S)
         return false;
     memcpy(r->id, text, sizeof text);
     return true;

@@ -24,7 +24,6 @@ struct kept_request {
 };
 
 void request_random(char id[ID_LEN]);
-bool request_valid(const char *id);
 // Finds or makes the id of this request. After an error the id is good, but not kept in a file.
 int request_begin(struct kept_request *r, const char *address, const char *text, struct err *e);
 void request_end(struct kept_request *r); // the answer was printed: removes the file

@@ -16,6 +16,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/folder.h"
+#include "common/base/heap.h"
 
 static const struct field {
     const char *name;
@@ -111,8 +112,7 @@ bool record_follow(struct record *r, const char *base_dir)
 
 bool record_is_copy(const struct record *r, const char *name)
 {
-    struct record *other = calloc(1, sizeof *other);
-    PRE(other != NULL);
+    struct record *other = heap_alloc(sizeof *other);
     bool named = (size_t)snprintf(other->dir, sizeof other->dir, "%s/.weft/%s", r->base, name) <
                  sizeof other->dir;
     if (named)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device.
 // Of data files that are here plan reads as much as tells whether a rank could (data_files.h).
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
@@ -49,28 +51,16 @@ static void print_report(const struct report *r, const struct args *f, struct bu
     }
 }
 
-static int read_file(const char *path, struct buf *to, struct err *e)
-{
-    enum { LARGEST = 1 << 20 };
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return err_errno(e, ERR_IO, "%s", path);
-    buf_reserve(to, LARGEST);
-    to->len = fread(to->data, 1, LARGEST, file);
-    to->data[to->len] = 0;
-    bool bad = ferror(file) || !feof(file);
-    fclose(file);
-    return bad ? err_set(e, ERR_IO, "%s: cannot be read, or is larger than 1 MiB", path) : 0;
-}
-
 // The device to plan for where none is named: of each kind what most people have.
 static const char *const usual[JOB_DEVICE_KINDS] = {[JOB_CPU] = "cpu", [JOB_CUDA] = "h200"};
 
 static int read_device(const struct args *f, const struct job *job, struct arena *a,
                        struct device_model *device, struct err *e)
 {
+    enum { LARGEST = 1 << 20 };
     struct buf file = {0};
-    int rc = f->device_file ? read_file(f->device_file, &file, e) : 0;
+    int rc =
+        f->device_file ? folder_read_whole(AT_FDCWD, f->device_file, false, LARGEST, &file, e) : 0;
     if (!rc)
         rc = device_model_read(a, f->device ? f->device : usual[job->resources.kind],
                                f->device_file ? buf_str(&file) : NULL, f->device_file, device, e);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
@@ -39,7 +40,7 @@ static int choose_request(struct kept_request *r, const struct verb *v, const st
     struct err e = {0};
     if (a->request) {
         *r = (struct kept_request){.fd = -1};
-        if (!request_valid(a->request))
+        if (!hex_is(a->request, ID_LEN - 1))
             return usage(v, "--request takes 32 hex digits, 0-9 a-f");
         memcpy(r->id, a->request, ID_LEN);
         return CLIENT_OK;

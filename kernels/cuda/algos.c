@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 
 enum { FILE_MOST = 4 << 20, NAME_SIZE = 64, END_SIZE = 4 + 16 + 1 };
@@ -58,20 +59,13 @@ const char *algos_get(const struct algos *a, const char *key)
     return found ? a->line[at].choice : NULL;
 }
 
-static char *copy_text(const char *text)
-{
-    char *copy = strdup(text);
-    PRE(copy);
-    return copy;
-}
-
 void algos_put(struct algos *a, const char *key, const char *choice, double us)
 {
     bool found;
     int at = find_place(a, key, &found);
     if (found) {
         char *old = a->line[at].choice;
-        a->line[at].choice = copy_text(choice);
+        a->line[at].choice = heap_strdup(choice);
         a->line[at].us = us;
         free(old);
         return;
@@ -82,7 +76,7 @@ void algos_put(struct algos *a, const char *key, const char *choice, double us)
         PRE(a->line);
     }
     memmove(a->line + at + 1, a->line + at, sizeof *a->line * (size_t)(a->n - at));
-    a->line[at] = (struct algo){copy_text(key), copy_text(choice), us};
+    a->line[at] = (struct algo){heap_strdup(key), heap_strdup(choice), us};
     a->n++;
 }
 
@@ -136,7 +130,7 @@ static int read_header(const struct algos *a, const char *line, struct err *e)
 int algos_read(struct algos *a, const char *text, struct err *e)
 {
     struct algos got;
-    char *all = copy_text(text), *save = NULL, *line = strtok_r(all, "\n", &save);
+    char *all = heap_strdup(text), *save = NULL, *line = strtok_r(all, "\n", &save);
     algos_init(&got, a->owner);
     int rc = read_header(a, line ? line : "", e);
     while (!rc && (line = strtok_r(NULL, "\n", &save)))

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/map.h"
 #include "kernels/cuda/algos.h"
@@ -84,8 +85,7 @@ void gemm_cache(struct device *d, const char *folder)
 {
     struct gemm_state *s = d->gemm;
     free(s->folder);
-    s->folder = strdup(folder);
-    PRE(s->folder);
+    s->folder = heap_strdup(folder);
     s->contest.suspects.folder = s->folder;
     algos_load(&s->disk, folder);
 }

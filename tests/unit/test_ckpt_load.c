@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading checkpoints: any region of any cut, and no damage ever becomes a number.
+#include "common/base/folder.h"
 #include "common/ckpt/durable.h"
 #include "tests/unit/ckpt_case.h"
 
@@ -100,7 +101,7 @@ static struct buf whole(int dir, const char *name)
 {
     struct buf b = {0};
     struct err e = {0};
-    assert_int_equal(durable_read_file(dir, name, 1 << 26, &b, &e), 0);
+    assert_int_equal(folder_read_whole(dir, name, true, 1 << 26, &b, &e), 0);
     return b;
 }
 

@@ -3,6 +3,8 @@
 // holder at a time whose pid the others are told, and a flag that is no number or time is refused
 // with what would be one.
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +152,35 @@ static void state_lies_where_the_user_keeps_it(void **state)
         assert_int_equal(seteuid(0), 0);
 }
 
+static void a_file_is_read_whole_or_refused_with_what_it_is(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct buf text = {0};
+    char dir[200], pipe[220];
+    snprintf(dir, sizeof dir, "%s", in_top("whole"));
+    assert_int_equal(folder_make(dir, &e), 0);
+    assert_int_equal(folder_write(dir, "file", "12345", FOLDER_LOOSE, &e), 0);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    buf_puts(&text, "0");
+    assert_int_equal(folder_read_whole(fd, "file", true, 5, &text, &e), 0);
+    assert_string_equal(buf_str(&text), "012345");
+    assert_int_equal(folder_read_whole(fd, "file", true, 4, &text, &e), ERR_LIMIT);
+    assert_int_equal(folder_read_whole(fd, "none", true, 4, &text, &e), ERR_NOTFOUND);
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(folder_read_whole(AT_FDCWD, dir, false, 4, &text, &e), ERR_DATA);
+    assert_int_equal(errno, EISDIR);
+    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(folder_read_whole(fd, "pipe", true, 4, &text, &e), ERR_DATA);
+    int writer = open(pipe, O_RDWR); // what it wrote is there until a reader comes
+    assert_int_equal(write(writer, "12345678", 8), 8);
+    assert_int_equal(folder_read_whole(fd, "pipe", false, 4, &text, &e), ERR_LIMIT);
+    close(writer);
+    close(fd);
+    buf_clear(&text);
+}
+
 static void names_of_jobs_are_names_of_folders(void **state)
 {
     (void)state;
@@ -171,6 +202,7 @@ int main(void)
         cmocka_unit_test(names_of_jobs_are_names_of_folders),
         cmocka_unit_test(a_folder_is_made_with_what_lies_above_it_and_only_its_owner_enters),
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
+        cmocka_unit_test(a_file_is_read_whole_or_refused_with_what_it_is),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
         cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
         cmocka_unit_test(state_lies_where_the_user_keeps_it),

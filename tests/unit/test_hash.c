@@ -162,6 +162,15 @@ static void hexadecimal_digests_read_back_and_nothing_else_does(void **state)
     assert_true(back.hi == h.hi && back.lo == h.lo);
 }
 
+static void hexadecimal_text_is_of_so_many_digits_in_lower_case(void **state)
+{
+    (void)state;
+    assert_true(hex_is("09af", 4));
+    assert_false(hex_is("09af", 3) || hex_is("09af", 5) || hex_is("09aF", 4) || hex_is("09ag", 4));
+    assert_int_equal(hex_digit('F'), 15);
+    assert_int_equal(hex_digit('g'), -1);
+}
+
 static void fnv1a_gives_its_authors_values(void **state)
 {
     (void)state;
@@ -180,6 +189,7 @@ int main(void)
         cmocka_unit_test(xxh3_gives_the_published_digests),
         cmocka_unit_test(xxh3_in_pieces_equals_xxh3_at_once),
         cmocka_unit_test(hexadecimal_digests_read_back_and_nothing_else_does),
+        cmocka_unit_test(hexadecimal_text_is_of_so_many_digits_in_lower_case),
         cmocka_unit_test(fnv1a_gives_its_authors_values),
     };
     return cmocka_run_group_tests_name("hash", tests, NULL, NULL);

@@ -21,6 +21,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
+#include "common/base/heap.h"
 #include "common/base/rand.h"
 #include "worker/agent/agent_state.h"
 
@@ -78,8 +79,7 @@ static struct agent_device dup_device(struct agent *g, const struct agent_device
 
 struct agent *agent_new(const struct agent_config *c)
 {
-    struct agent *g = calloc(1, sizeof *g);
-    PRE(g != NULL);
+    struct agent *g = heap_alloc(sizeof *g);
     arena_init(&g->texts);
     g->c = *c;
     g->c.host = dup_text(g, c->host);
@@ -223,8 +223,7 @@ static void on_ack(struct agent *g, const struct agent_event *ev, struct agent_o
 static void on_log_ask(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     (void)g;
-    agent_act(out, AGENT_LOGS)->log =
-        (Weft__V1__LogAsk *)(void *)message_dup(out->arena, &ev->down->log->base);
+    agent_act(out, AGENT_LOGS)->log = message_dup(out->arena, &ev->down->log->base);
 }
 
 // ---- durable acts ----
@@ -252,13 +251,12 @@ static void on_storage_ask(struct agent *g, const struct agent_event *ev, struct
     if (q && is_same_act(q->now, ask))
         return; // it is being done
     if (!q) {
-        q = calloc(1, sizeof *q);
-        PRE(q != NULL);
+        q = heap_alloc(sizeof *q);
         list_append(&g->storing, &q->link);
     }
     if (q->next)
         weft__v1__storage__free_unpacked(q->next, NULL);
-    q->next = (Weft__V1__Storage *)(void *)message_copy(&ask->base);
+    q->next = message_copy(&ask->base);
 }
 
 static void on_stored(struct agent *g, const struct agent_event *ev, struct agent_out *out)
@@ -283,8 +281,7 @@ static void settle_storage(struct agent *g, struct agent_out *out)
         }
         q->now = q->next;
         q->next = NULL;
-        agent_act(out, AGENT_STORAGE)->storage =
-            (Weft__V1__Storage *)(void *)message_dup(out->arena, &q->now->base);
+        agent_act(out, AGENT_STORAGE)->storage = message_dup(out->arena, &q->now->base);
     }
 }
 

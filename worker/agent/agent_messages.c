@@ -117,7 +117,7 @@ static Weft__V1__RankFrame *make_frame(const struct local_attempt *at, int rank,
     m->job = dup_text(out, at->job);
     m->epoch = at->epoch;
     m->rank = rank;
-    m->frame = frame_dup(out->arena, f);
+    m->frame = message_dup(out->arena, &f->base);
     return m;
 }
 
@@ -157,7 +157,7 @@ static void copy_puts(struct local_attempt *at, Weft__V1__AttemptHere *h, struct
     h->puts = arena_array(out->arena, Weft__Rank__KvPut *, list_length(&at->puts) + 1);
     list_for_each (it, &at->puts) {
         struct attempt_frame *f = list_entry(it, struct attempt_frame, link);
-        h->puts[h->n_puts++] = frame_dup(out->arena, f->frame)->kv_put;
+        h->puts[h->n_puts++] = message_dup(out->arena, &f->frame->kv_put->base);
         f->sent_ns = UNSENT;
     }
 }
@@ -319,7 +319,7 @@ void send_storage(struct agent *g, const Weft__V1__StorageDone *d, struct agent_
 {
     if (!is_attached(g))
         return;
-    UP(up, STORAGE, storage, (Weft__V1__StorageDone *)(void *)message_dup(out->arena, &d->base));
+    UP(up, STORAGE, storage, message_dup(out->arena, &d->base));
     send_up(out, up);
 }
 
@@ -327,6 +327,6 @@ void send_log(struct agent *g, const Weft__V1__LogChunk *c, struct agent_out *ou
 {
     if (!is_attached(g))
         return;
-    UP(up, LOG, log, (Weft__V1__LogChunk *)(void *)message_dup(out->arena, &c->base));
+    UP(up, LOG, log, message_dup(out->arena, &c->base));
     send_up(out, up);
 }

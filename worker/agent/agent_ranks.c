@@ -15,6 +15,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "worker/agent/agent_state.h"
 
@@ -27,7 +28,7 @@ static void send_down(const struct attempt_rank *r, const Weft__Rank__Frame *f,
         return;
     struct agent_action *a = agent_act(out, AGENT_FRAME);
     a->slot = r->slot;
-    a->frame = frame_dup(out->arena, f);
+    a->frame = message_dup(out->arena, &f->base);
 }
 
 static void send_down_to(const struct local_attempt *at, int rank, const Weft__Rank__Frame *f,
@@ -55,13 +56,6 @@ static void kill_attempt(struct local_attempt *at, struct agent_out *out)
         kill_rank(&at->ranks[i], out);
 }
 
-static char *copy_text(const char *s)
-{
-    char *copy = strdup(s ? s : "");
-    PRE(copy != NULL);
-    return copy;
-}
-
 static void drop_report(struct attempt_rank *r)
 {
     if (r->report)
@@ -87,9 +81,9 @@ static void note_end(struct agent *g, struct local_attempt *at, struct attempt_r
                                .signal = how->signal,
                                .unreached = r->unreached,
                                .step = r->seen ? r->view.step : -1,
-                               .why = copy_text(how->why),
-                               .log = copy_text(how->log),
-                               .where = copy_text(where)};
+                               .why = heap_strdup(how->why),
+                               .log = heap_strdup(how->log),
+                               .where = heap_strdup(where)};
     r->end_sent_ns = UNSENT;
     r->view_changed = false;
     r->pid = 0;
@@ -200,7 +194,7 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
 static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1__Start *s,
                                            struct agent_out *out)
 {
-    Weft__Rank__Assign *a = (Weft__Rank__Assign *)(void *)message_dup(out->arena, &s->assign->base);
+    Weft__Rank__Assign *a = message_dup(out->arena, &s->assign->base);
     a->data_root = arena_strdup(out->arena, g->c.data_root ? g->c.data_root : "");
     a->checkpoint_root = arena_strdup(out->arena, g->c.checkpoint_root ? g->c.checkpoint_root : "");
     return a;
@@ -365,7 +359,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         break;
     case BODY(STEP_REPORT): // of those that cannot go up the newest waits
         drop_report(s.rank);
-        s.rank->report = frame_copy(f);
+        s.rank->report = message_copy(&f->base);
         s.attempt->dirty = true;
         break;
     case BODY(DELETED):
@@ -374,7 +368,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         break;
     case BODY(EXIT):
         free(s.rank->why);
-        s.rank->why = copy_text(f->exit->why);
+        s.rank->why = heap_strdup(f->exit->why);
         s.rank->unreached = f->exit->unreached;
         break;
     default: // the daemon has handled Hello already; Progress says less than the page

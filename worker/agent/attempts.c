@@ -6,28 +6,11 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 // A barrier's answer is needed until every host has it; ranks are never further apart than two.
 enum { BARRIERS_REMEMBERED = 16, SLOTS_GROW = 16 };
 #define BODY(name) WEFT__RANK__FRAME__BODY_##name
-
-static void *check_memory(void *p)
-{
-    PRE(p != NULL); // small control structures: without them nothing can be decided
-    return p;
-}
-
-// ---- copies ----
-
-Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f)
-{
-    return (Weft__Rank__Frame *)(void *)message_copy(&f->base);
-}
-
-Weft__Rank__Frame *frame_dup(struct arena *a, const Weft__Rank__Frame *f)
-{
-    return (Weft__Rank__Frame *)(void *)message_dup(a, &f->base);
-}
 
 // ---- topics ----
 
@@ -109,10 +92,10 @@ struct attempt_frame *attempt_frame_add(struct list *l, int rank, const Weft__Ra
 {
     struct topic topic = topic_of_frame(f);
     struct attempt_frame *old = attempt_frame_find(l, rank, (int)f->body_case, &topic);
-    struct attempt_frame *new = check_memory(calloc(1, sizeof *new));
+    struct attempt_frame *new = heap_alloc(sizeof *new);
     new->rank = rank;
     new->sent_ns = UNSENT;
-    new->frame = frame_copy(f);
+    new->frame = message_copy(&f->base);
     if (old && old->rank == rank)
         attempt_frame_free(old);
     list_append(l, &new->link);
@@ -158,11 +141,11 @@ uint64_t attempts_newest_epoch(const struct attempts *t, const char *job)
 
 struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t epoch, int nranks)
 {
-    struct local_attempt *at = check_memory(calloc(1, sizeof *at));
-    at->job = check_memory(strdup(job));
+    struct local_attempt *at = heap_alloc(sizeof *at);
+    at->job = heap_strdup(job);
     at->epoch = epoch;
     at->nranks = nranks;
-    at->ranks = check_memory(calloc((size_t)nranks + 1, sizeof *at->ranks));
+    at->ranks = heap_alloc(sizeof *at->ranks * (size_t)(nranks + 1));
     for (int i = 0; i < nranks; i++)
         at->ranks[i].slot = -1;
     list_init(&at->questions);
@@ -226,7 +209,7 @@ void attempts_set_reaped(struct attempts *t, const char *job, uint64_t epoch)
 {
     uint64_t *e = map_get(&t->reaped, job);
     if (!e) {
-        e = check_memory(calloc(1, sizeof *e));
+        e = heap_alloc(sizeof *e);
         (void)map_put(&t->reaped, job, e);
     }
     *e = *e > epoch ? *e : epoch;
@@ -248,7 +231,8 @@ void slot_take(struct attempts *t, struct local_attempt *at, struct attempt_rank
     while (slot < t->nslots && t->slots[slot].attempt)
         slot++;
     if (slot == t->nslots) {
-        t->slots = check_memory(realloc(t->slots, sizeof *t->slots * (size_t)(slot + SLOTS_GROW)));
+        t->slots = realloc(t->slots, sizeof *t->slots * (size_t)(slot + SLOTS_GROW));
+        PRE(t->slots != NULL);
         memset(t->slots + slot, 0, sizeof *t->slots * SLOTS_GROW);
         t->nslots += SLOTS_GROW;
     }

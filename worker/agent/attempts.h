@@ -114,6 +114,3 @@ struct attempt_frame *attempt_frame_find(const struct list *l, int rank, int kin
 struct attempt_frame *attempt_frame_add(struct list *l, int rank, const Weft__Rank__Frame *f);
 void attempt_frame_free(struct attempt_frame *f);
 bool topic_same(const struct topic *a, const struct topic *b);
-
-Weft__Rank__Frame *frame_copy(const Weft__Rank__Frame *f);                 // the heap's
-Weft__Rank__Frame *frame_dup(struct arena *a, const Weft__Rank__Frame *f); // the arena's

@@ -7,16 +7,16 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 void answers_add(struct list *l, const struct answer_key *key, const char *value,
                  const char *failed)
 {
     struct answer *a = calloc(1, sizeof *a);
     PRE(a != NULL);
-    a->name = strdup(key->name);
-    a->value = strdup(value);
-    a->failed = strdup(failed);
-    PRE(a->name && a->value && a->failed);
+    a->name = heap_strdup(key->name);
+    a->value = heap_strdup(value);
+    a->failed = heap_strdup(failed);
     a->key = (struct answer_key){key->kind, a->name, key->seq};
     list_append(l, &a->link);
 }
