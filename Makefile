@@ -134,7 +134,7 @@ FAKE_SRC    += fake_graph
 FAKE_SRC    += fake_cublaslt fake_cublaslt_problem fake_cublaslt_run
 FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
-# Each is tests/<dir>/test_<name>.c, a cmocka program linked with every library of ours.
+# Each is tests/<dir>/test_<name>.c, a cmocka program; those of a room are linked as one (ROOMS).
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
@@ -148,12 +148,11 @@ UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
 UNIT_AGENT   := agent_story agent_supervise agent_frames agent_storage agent_daemon agent_join
 UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
-# These link the service's libraries too.
+# These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
-# Of them and of parity those that take any backend: run on the CUDA backend's emulated twin too.
-CUDA_RUNS   := $(addprefix ops/test_,$(filter-out backend packed,$(OPS_TESTS)))
-CUDA_RUNS   += parity/test_jax ops/test_huge
+# Of them those that take any backend: run on the CUDA backend's emulated twin too.
+CUDA_OPS    := $(filter-out backend packed,$(OPS_TESTS))
 # The emulator and the fake runtime by themselves: linked with them.
 EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
@@ -216,22 +215,39 @@ FAKE_SRC  += $(if $(CUDNN),tests/cuda/fake_cudnn.c)
 CUDA_RIGS += $(if $(CUDNN),attention)
 NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: attention by cuDNN was not built")
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
-TEST_BINS = $(UNIT_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(OPS_TESTS:%=$(BUILD)/tests/ops/test_%) \
-            $(PARITY_TESTS:%=$(BUILD)/tests/parity/test_%) $(SIM_TESTS:%=$(BUILD)/tests/sim/test_%)
-TEST_BINS += $(CUDA_PARTS:%=$(BUILD)/tests/cuda/test_%)
-# With NVIDIA's own library, where it is.
-TEST_BINS += $(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),$(BUILD)/tests/cuda/test_cublaslt)
-TEST_BINS += $(if $(CUDA_INCLUDE),$(if $(CUDNN),$(BUILD)/tests/cuda/test_sdpa))
-# What CUDA's headers suffice for: tests over the emulated twin (cuda:PROGRAM in tests/run.sh).
-EMULATED   = $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so \
-                 $(patsubst %,$(BUILD)/tests/cuda/test_%,$(EMULATED_TESTS) $(CUDA_RIGS)))
-CUDA_BINS  = $(if $(CUDA_INCLUDE),$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%) \
-                 $(CUDA_RIGS:%=cuda:$(BUILD)/tests/cuda/test_%) \
-                 $(patsubst %,cuda:$(BUILD)/tests/%,$(filter-out %/test_huge,$(CUDA_RUNS)) unit/test_rank_marks))
+# The rooms: tests/ROOM is a program of the test files named. What is asked for may be a part of them (tsan).
+ROOM_unit/base       := $(UNIT_BASE)
+ROOM_unit/job        := $(UNIT_JOB)
+ROOM_unit/model      := $(UNIT_MODEL)
+ROOM_unit/compile    := $(UNIT_COMPILE)
+ROOM_unit/data       := $(UNIT_DATA)
+ROOM_unit/ckpt       := $(UNIT_CKPT)
+ROOM_unit/collective := $(UNIT_COLLECTIVE)
+ROOM_unit/rank       := $(UNIT_RANK)
+ROOM_unit/rpc        := $(UNIT_RPC)
+ROOM_unit/coord      := $(UNIT_COORD) log_order
+ROOM_unit/agent      := $(UNIT_AGENT)
+ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
+ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
+ROOM_cuda/emulator   := $(if $(CUDA_INCLUDE),$(EMULATED_TESTS))
+SERVICE_ROOMS := unit/rpc unit/coord unit/agent
+UNIT_ROOMS    := unit/base unit/job unit/model unit/compile unit/data unit/ckpt unit/collective unit/rank $(SERVICE_ROOMS)
+$(foreach r,$(UNIT_ROOMS),$(eval ROOM_$(r) := $(filter $(UNIT_TESTS) $(SERVICE_TESTS),$(ROOM_$(r)))))
+ROOMS := $(foreach r,$(UNIT_ROOMS) ops/ops cuda/cuda cuda/emulator,$(if $(strip $(ROOM_$(r))),$(r)))
+# Files that are a program by themselves: with NVIDIA's own library, where it is, and cuDNN's planner.
+SINGLE := $(PARITY_TESTS:%=parity/test_%) $(SIM_TESTS:%=sim/test_%) $(patsubst %,unit/test_%,$(filter coord_streams,$(SERVICE_TESTS)))
+SINGLE += $(if $(CUDA_PARTS),$(if $(wildcard $(CUDA_HOME)/lib64/libcublasLt.so),cuda/test_cublaslt) $(if $(CUDA_INCLUDE),$(if $(CUDNN),cuda/test_sdpa)))
+TEST_BINS = $(ROOMS:%=$(BUILD)/tests/%) $(patsubst %,$(BUILD)/tests/%,$(SINGLE)) $(if $(CUDA_INCLUDE),$(BUILD)/tests/cuda/libweft_cuda.so)
+# What tests/run.sh is given: PROGRAM, or PROGRAM:TEST of a room; with cuda: before it, over the emulated twin.
+in_room   = $(patsubst %,$(BUILD)/tests/$(1):test_%,$(2))
+OVER_TWIN = $(if $(CUDA_INCLUDE),$(call in_room,ops/ops,$(CUDA_OPS)) \
+                $(BUILD)/tests/parity/test_jax $(call in_room,unit/rank,rank_marks) $(call in_room,cuda/cuda,$(CUDA_RIGS)))
+CPU_RUNS  = $(foreach r,$(ROOMS),$(call in_room,$(r),$(filter-out huge $(CUDA_RIGS),$(ROOM_$(r))))) $(SINGLE:%=$(BUILD)/tests/%)
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
-# Those that take minutes begin first, so that every core has work to the end.
-LONGEST    = %/test_jax %/test_compile_own %/test_compile_meshes %/test_compile_decoder %/test_layouts %/test_sim
-RUN_BINS   = $(filter $(LONGEST),$(CUDA_BINS) $(TEST_BINS)) $(filter-out $(LONGEST),$(TEST_BINS) $(CUDA_BINS))
+# Those that take longest begin first, so that every core has work to the end.
+LONGEST    = %test_jax %test_compile_own %test_compile_meshes %test_compile_decoder %test_layouts %test_sim
+ALL_RUNS   = $(OVER_TWIN:%=cuda:%) $(CPU_RUNS)
+RUN_BINS   = $(foreach l,$(LONGEST),$(filter $(l),$(ALL_RUNS))) $(filter-out $(LONGEST),$(ALL_RUNS))
 
 .PHONY: help deps all demo test check-long check-peers lint format asan tsan fuzz bench benches install clean tests
 help:
@@ -402,11 +418,6 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 	@mkdir -p $(@D)
 	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=kernels/cuda/export.map -o $@ $(filter %.o %.a,$^) -lpthread -lm
 
-$(EMULATED_TESTS:%=$(BUILD)/tests/cuda/test_%): $(BUILD)/tests/cuda/test_%: $(BUILD)/obj/emulated/tests/cuda/test_%.o $(call emulated_obj,$(FAKE_SRC)) $(BUILD)/libcommon.a
-	$(call say,LD,$@)
-	@mkdir -p $(@D)
-	$(Q)$(EMULATE_CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lcmocka -lpthread $(COMMON_LIBS)
-
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
 TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c
@@ -415,12 +426,28 @@ $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# A room's program: room.c, and the files with their main() by the file's name.
+$(BUILD)/obj/rooms/%.o: $(BUILD)/obj/%.o
+	@mkdir -p $(@D)
+	$(Q)objcopy --redefine-sym main=$(notdir $*) $< $@
+room_obj = $(foreach t,$(ROOM_$(1)),$(BUILD)/obj/rooms/$(if $(filter %/emulator,$(1)),emulated/)tests/$(dir $(1))test_$(t).o)
+define room_rule
+$(BUILD)/tests/$(1): $(call room_obj,$(1))
+$(BUILD)/obj/tests/$(1).o: tests/support/room.c Makefile
+	$$(call say,CC,$$@)
+	@mkdir -p $$(@D)
+	$$(Q)$$(CC) $$(CPPFLAGS) $$(CFLAGS) -DROOM='$(ROOM_$(1):%=TEST(test_%))' -c $$< -o $$@
+endef
+$(foreach r,$(ROOMS),$(eval $(call room_rule,$(r))))
+$(BUILD)/tests/cuda/emulator: $(call emulated_obj,$(FAKE_SRC))
+$(BUILD)/tests/cuda/cuda: $(call obj,kernels/cuda/algos.c)
+
+# A room's, or that of one file alone: make build/tests/unit/test_json.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 
-$(BUILD)/tests/cuda/test_algos: $(call obj,kernels/cuda/algos.c)
 $(BUILD)/tests/cuda/test_cublaslt: $(call cuda_obj,tests/cuda/test_cublaslt.c kernels/cuda/layout.c) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -434,9 +461,7 @@ $(BUILD)/tests/cuda/libfake_driver.so: $(BUILD)/obj/tests/cuda/fake_driver.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-soname,libcuda.so.1 -o $@ $^
-$(CUDA_RIGS:%=$(BUILD)/tests/cuda/test_%): | $(BUILD)/tests/cuda/libweft_cuda.so
-
-$(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%): $(BUILD)/tests/unit/test_%: $(BUILD)/obj/tests/unit/test_%.o \
+$(SERVICE_TESTS:%=$(BUILD)/tests/unit/test_%) $(SERVICE_ROOMS:%=$(BUILD)/tests/%): $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o \
         $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
@@ -452,11 +477,11 @@ $(SERVICE_BENCHES:%=$(BUILD)/tests/bench/bench_%): $(BUILD)/tests/bench/bench_%:
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(COORD_LIBS)
 $(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_C)
 
-$(BUILD)/tests/unit/test_log_order: $(BUILD)/obj/coordinator/cli/log_order.o
+$(BUILD)/tests/unit/test_log_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/log_order.o
 
 # The world that the coordinator's decider is played in.
 COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
-$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%): $(call obj,$(COORD_WORLD))
+$(UNIT_COORD:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/coord: $(call obj,$(COORD_WORLD))
 $(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
 
 # Objects with -DWEFT_FAULTS live apart; the rest is the product's own.
@@ -494,7 +519,7 @@ $(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a tests/support/lat
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=tests/support/late.map -o $@ \
 	    $(filter %.o %.a,$^) -ldl -lm
-$(BUILD)/tests/unit/test_compile_meshes $(BUILD)/tests/unit/test_compile_own $(BUILD)/tests/unit/test_rank_transport $(BUILD)/tests/unit/test_rank_marks: | $(LATE)
+$(patsubst %,$(BUILD)/tests/unit/%,compile rank test_compile_meshes test_compile_own test_rank_transport test_rank_marks): | $(LATE)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
@@ -502,7 +527,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordinator $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(EMULATED) $(GPU_BENCH)
+        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
 
 # A bare machine is brought what the tests need first; then make reads this file again, with a compiler.
 test_all = sh deploy/deps.sh && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested
@@ -524,8 +549,8 @@ tested: all tests
 	$(Q)sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
-gpu-test: all $(CUDA_RUNS:%=$(BUILD)/tests/%)
-	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(CUDA_RUNS:%=$(BUILD)/tests/%)
+gpu-test: all $(BUILD)/tests/ops/ops $(BUILD)/tests/parity/test_jax
+	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(call in_room,ops/ops,$(CUDA_OPS) huge) $(BUILD)/tests/parity/test_jax
 
 ## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
 gpu-bench: all $(GPU_BENCH)
@@ -533,9 +558,9 @@ gpu-bench: all $(GPU_BENCH)
 
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle
-BUNDLED_TESTS = $(patsubst %,$(BUNDLE)/tests/%,$(notdir $(CUDA_RUNS)))
+BUNDLED_TESTS = $(patsubst %,ops:test_%,$(CUDA_OPS) huge) test_jax
 .PHONY: gpu-test gpu-bench gpu-bundle gpu-rehearsal
-gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLED_TESTS) $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
 	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
@@ -557,13 +582,12 @@ $(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/
 $(BUNDLE)/libweft_cuda.so: $(BUILD)/libweft_cuda.so
 	@mkdir -p $(@D)
 	$(Q)cp $< $@ && strip -S $@
-define bundled
-$(BUNDLE)/tests/$(notdir $(1)): $(BUILD)/obj/tests/$(1).o $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
-	$$(call say,LD,$$@)
-	@mkdir -p $$(@D)
-	$$(Q)$$(CC) $$(CFLAGS) $$(LDFLAGS) $$(BESIDE) -o $$@ $$(filter %.o %.a,$$^) -lcmocka $$(RANK_LIBS)
-endef
-$(foreach t,$(CUDA_RUNS),$(eval $(call bundled,$(t))))
+$(BUNDLE)/tests/ops: $(BUILD)/obj/tests/ops/ops.o $(call room_obj,ops/ops)
+$(BUNDLE)/tests/test_jax: $(BUILD)/obj/tests/parity/test_jax.o
+$(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax: $(BUILD)/libtest.a $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
 $(BUNDLE)/bench/bench_%: $(BUILD)/obj/tests/bench/gpu/bench_%.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs one C test for run.sh and says in one piece how it ended: so several can run side by side.
 #
-#   run_one.sh RESULTS SECONDS PROGRAM     a failed one leaves its name in RESULTS
+#   run_one.sh RESULTS SECONDS TEST     a failed one leaves its name in RESULTS
 #
-# cuda:PROGRAM runs on the CUDA backend's emulated twin.
-results=$1 limit=$2 program=${3#cuda:}
-name=$(basename "$program")
-if [ "$program" != "$3" ]; then
+# TEST is PROGRAM, or PROGRAM:NAME for a file of a room's program; cuda:TEST runs on the CUDA backend's
+# emulated twin.
+results=$1 limit=$2 test=${3#cuda:}
+program=${test%:*}
+name=${test##*[/:]}
+command=$program
+[ "$program" = "$test" ] || command="$program --group $name"
+if [ "$test" != "$3" ]; then
     name=$name-cuda
     export WEFT_RIG=cuda WEFT_BACKEND_DIR="$WEFT_BUILD/tests/cuda"
     # Kernels are launched early there: the stricter way.
@@ -17,7 +21,7 @@ if [ "$program" != "$3" ]; then
 fi
 log=$results/$name.log
 start=$(date +%s)
-if timeout "$limit" "$program" >"$log" 2>&1; then
+if timeout "$limit" $command >"$log" 2>&1; then
     said=$(
         echo "ok      $name  $(grep -c '\[       OK \]' "$log") cases, $(($(date +%s) - start)) s"
         grep -h 'SKIPPED\|SKIP:' "$log" | sed 's/^/        /' | sort -u

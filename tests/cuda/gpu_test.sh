@@ -3,7 +3,7 @@
 # Every test that runs on the CUDA backend, on a real GPU: from the tree (make gpu-test) or from a
 # bundle (sh gpu-test, where CUDA is all there is).
 #
-#   gpu_test.sh LIBRARIES RANK PROGRAM...   LIBRARIES: the folder of the real libweft_cuda.so
+#   gpu_test.sh LIBRARIES RANK TEST...   LIBRARIES: the folder of the real libweft_cuda.so; TEST: as in tests/run_one.sh
 #
 # Without a GPU it says so and succeeds; WEFT_REQUIRE_GPU=1 makes that a failure. A GPU that is there
 # and cannot be opened is a failure, never a skip.
@@ -91,15 +91,15 @@ has_part() {
 }
 
 # One a line: those of real shapes first.
-ordered() { # PROGRAM...
+ordered() { # TEST...
     for name in $real; do
-        printf '%s\n' "$@" | grep "/$name\$"
+        printf '%s\n' "$@" | grep "[/:]$name\$"
     done
-    printf '%s\n' "$@" | grep -v "/\($(echo "$real" | sed 's/ /\\|/g')\)\$"
+    printf '%s\n' "$@" | grep -v "[/:]\($(echo "$real" | sed 's/ /\\|/g')\)\$"
 }
 
-# The programs that were asked for, NAME-SUFFIX behind PREFIX...
-each() { # SUFFIX PREFIX... -- PROGRAM...
+# The tests that were asked for, NAME-SUFFIX behind PREFIX...
+each() { # SUFFIX PREFIX... -- TEST...
     suffix=$1 prefix=""
     shift
     while [ "$1" != -- ]; do
@@ -107,12 +107,14 @@ each() { # SUFFIX PREFIX... -- PROGRAM...
         shift
     done
     shift
-    for program in $(ordered "$@"); do
-        case $(basename "$program") in *"${GPU_TEST_ONLY:-}"*) run "$(basename "$program")$suffix" $prefix "$program" ;; esac
+    for test in $(ordered "$@"); do
+        name=${test##*[/:]} program=${test%:*} group=""
+        [ "$program" = "$test" ] || group="--group $name"
+        case $name in *"${GPU_TEST_ONLY:-}"*) run "$name$suffix" $prefix "$program" $group ;; esac
     done
 }
 
-sanitize() { # PROGRAM...
+sanitize() { # TEST...
     sanitizer=$(command -v compute-sanitizer || ls "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer" 2>/dev/null)
     if [ -z "$sanitizer" ]; then
         echo "SKIPPED: compute-sanitizer is not installed"
