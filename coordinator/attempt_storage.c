@@ -38,7 +38,7 @@ static void fail_storage(struct attempt *at, const struct attempt_host *h, const
 
 // ---- the fence ----
 
-static struct store_entry make_entry(const Weft__Rows__Checkpoint *row)
+static struct store_entry make_entry(const Weft__V1__Checkpoint *row)
 {
     return (struct store_entry){(int64_t)row->epoch, row->step};
 }
@@ -92,7 +92,7 @@ static void tell_unused(struct attempt *at, const Weft__V1__StorageDone *d)
     struct passed_over p = {.at = at, .host = host_name(at->hosts->host)};
     struct job_note n = NOTE(PASSED);
     for (size_t i = 0; i < d->n_committed; i++) {
-        const Weft__Rows__Checkpoint *k = d->committed[i];
+        const Weft__V1__Checkpoint *k = d->committed[i];
         bool possible = store_entry_ok(k->epoch, k->step);
         char name[64];
         if (possible && !k->bad)

@@ -139,7 +139,7 @@ static void load_fence(struct coord *c, const Weft__Rows__Fenced *row)
     fence_add(c, &f);
 }
 
-static void load_checkpoint(struct coord *c, const Weft__Rows__Checkpoint *row)
+static void load_checkpoint(struct coord *c, const Weft__V1__Checkpoint *row)
 {
     if (!store_entry_ok(row->epoch, row->step))
         return; // the folder tells what it holds at the next fence

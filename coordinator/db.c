@@ -63,10 +63,10 @@ static const struct db_table tables[] = {
      .key = {"host", "incarnation"},
      .loaded = true},
     {.name = "checkpoint",
-     .row = &weft__rows__checkpoint__descriptor,
+     .row = &weft__v1__checkpoint__descriptor,
      .key = {"job", "epoch", "step"},
      .loaded = true},
-    {.name = "event", .row = &weft__rows__event__descriptor, .key = {"job", "seq"}},
+    {.name = "event", .row = &weft__v1__event__descriptor, .key = {"job", "seq"}},
     {.name = "request",
      .row = &weft__rows__request__descriptor,
      .key = {"id"},
@@ -290,7 +290,7 @@ static int check_state(struct db *s, const Weft__Rows__Job *job, struct err *e)
     sqlite3_bind_text(s->job_state, 1, job->id, -1, SQLITE_TRANSIENT);
     int rc = sqlite3_step(s->job_state);
     int have =
-        rc == SQLITE_ROW ? sqlite3_column_int(s->job_state, 0) : WEFT__ROWS__JOB_STATE__JOB_NONE;
+        rc == SQLITE_ROW ? sqlite3_column_int(s->job_state, 0) : WEFT__V1__JOB_STATE__JOB_NONE;
     sqlite3_reset(s->job_state);
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
         return set_sql_error(s, "read", e);
@@ -446,8 +446,8 @@ int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, stru
     return rc;
 }
 
-int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a,
-              Weft__Rows__Event ***out, size_t *n, struct err *e)
+int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft__V1__Event ***out,
+              size_t *n, struct err *e)
 {
     int count = 0, cap = 0, rc;
     *out = NULL;
@@ -455,7 +455,7 @@ int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a,
     sqlite3_bind_int64(s->events, 2, seq > INT64_MAX ? INT64_MAX : (int64_t)seq);
     while ((rc = sqlite3_step(s->events)) == SQLITE_ROW) {
         *out = arena_grow(a, *out, sizeof **out, count, &cap);
-        (*out)[count] = arena_new(a, Weft__Rows__Event);
+        (*out)[count] = arena_new(a, Weft__V1__Event);
         read_row(s->events, &s->table[EVENT], (*out)[count++], a);
     }
     sqlite3_reset(s->events);

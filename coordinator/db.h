@@ -42,8 +42,8 @@ int db_bind(struct db *s, const char *host, const struct db_owner *owner, struct
 int db_unbind(struct db *s, const char *host, struct err *e);
 
 // Readers for clients. The events from `seq` on.
-int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a,
-              Weft__Rows__Event ***out, size_t *n, struct err *e);
+int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft__V1__Event ***out,
+              size_t *n, struct err *e);
 // The cluster id beside the database (`cluster`, synced): what survives a lost database. Null:
 // none.
 int db_cluster(struct db *s, char out[ID_LEN], struct err *e);

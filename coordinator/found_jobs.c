@@ -46,8 +46,8 @@ static int64_t find_newest_step(const Weft__V1__FoundJob *f, uint64_t *epoch)
 
 static int compare_checkpoints(const void *a, const void *b)
 {
-    const Weft__Rows__Checkpoint *x = *(Weft__Rows__Checkpoint *const *)a,
-                                 *y = *(Weft__Rows__Checkpoint *const *)b;
+    const Weft__V1__Checkpoint *x = *(Weft__V1__Checkpoint *const *)a,
+                               *y = *(Weft__V1__Checkpoint *const *)b;
     return store_entry_compare((struct store_entry){(int64_t)x->epoch, x->step},
                                (struct store_entry){(int64_t)y->epoch, y->step});
 }
@@ -56,8 +56,8 @@ static int compare_checkpoints(const void *a, const void *b)
 static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
 {
     size_t n = f->n_committed;
-    Weft__Rows__Checkpoint **sorted =
-        arena_array(j->coord->out->arena, Weft__Rows__Checkpoint *, n + 1);
+    Weft__V1__Checkpoint **sorted =
+        arena_array(j->coord->out->arena, Weft__V1__Checkpoint *, n + 1);
     for (size_t i = 0; i < n; i++)
         sorted[i] = f->committed[i];
     qsort(sorted, n, sizeof *sorted, compare_checkpoints);

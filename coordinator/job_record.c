@@ -528,7 +528,7 @@ static void trim_events(struct job_record *j)
 
 static void publish_event(struct job_record *j, const struct event_record *ev)
 {
-    Weft__Rows__Event row;
+    Weft__V1__Event row;
     V1_NEW(WatchUpdate, watch_update, update);
     row_of_event(ev, &row);
     update.event = &row;

@@ -28,14 +28,15 @@ struct column {
     size_t of_struct, size; // an ARRAY of characters is a pointer in its row
     size_t of_row, row_size;
 };
-#define COLUMN(Struct, Row, KIND, member, row_member)                                             \
-    {                                                                                             \
-        COLUMN_##KIND, offsetof(struct Struct, member), sizeof(((struct Struct *)0)->member),     \
-            offsetof(Weft__Rows__##Row, row_member), sizeof(((Weft__Rows__##Row *)0)->row_member) \
+#define COLUMN(Struct, Row, KIND, member, row_member)                                         \
+    {                                                                                         \
+        COLUMN_##KIND, offsetof(struct Struct, member), sizeof(((struct Struct *)0)->member), \
+            offsetof(Row, row_member), sizeof(((Row *)0)->row_member)                         \
     }
-#define JOB(KIND, member)        COLUMN(job_record, Job, KIND, member, member)
-#define HOST(KIND, member)       COLUMN(host, Host, KIND, member, member)
-#define CHECKPOINT(KIND, member) COLUMN(checkpoint_record, Checkpoint, KIND, member, member)
+#define JOB(KIND, member)  COLUMN(job_record, Weft__Rows__Job, KIND, member, member)
+#define HOST(KIND, member) COLUMN(host, Weft__Rows__Host, KIND, member, member)
+#define CHECKPOINT(KIND, member) \
+    COLUMN(checkpoint_record, Weft__V1__Checkpoint, KIND, member, member)
 
 static const struct column job_columns[] = {
     JOB(ARRAY, id),
@@ -73,8 +74,8 @@ static const struct column job_columns[] = {
     JOB(TEXT, diagnosis),
     JOB(NUMBER, events),
     JOB(BOOL, committed_since),
-    COLUMN(job_record, Job, NUMBER, counted_ms, spent_ms),
-    COLUMN(job_record, Job, NUMBER, counted_ns, spent_ns),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, counted_ms, spent_ms),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, counted_ns, spent_ns),
     JOB(NUMBER, since_ckpt_ms),
     JOB(NUMBER, untidy),
     JOB(NUMBER, unsaved),
@@ -87,21 +88,21 @@ static const struct column job_columns[] = {
     JOB(TEXT, threads_why),
     JOB(TEXT, store),
     JOB(TEXT, mesh),
-    COLUMN(job_record, Job, BOOL, report.known, reported),
-    COLUMN(job_record, Job, NUMBER, report.loss, loss),
-    COLUMN(job_record, Job, NUMBER, report.tokens_per_s, tokens_per_s),
-    COLUMN(job_record, Job, NUMBER, report.samples_per_s, samples_per_s),
-    COLUMN(job_record, Job, BOOL, report.evaluated, evaluated),
-    COLUMN(job_record, Job, NUMBER, report.eval_loss, eval_loss),
-    COLUMN(job_record, Job, NUMBER, report.eval_accuracy, eval_accuracy),
+    COLUMN(job_record, Weft__Rows__Job, BOOL, report.known, reported),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, report.loss, loss),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, report.tokens_per_s, tokens_per_s),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, report.samples_per_s, samples_per_s),
+    COLUMN(job_record, Weft__Rows__Job, BOOL, report.evaluated, evaluated),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, report.eval_loss, eval_loss),
+    COLUMN(job_record, Weft__Rows__Job, NUMBER, report.eval_accuracy, eval_accuracy),
 };
 static const struct column host_columns[] = {
     HOST(ARRAY, id),      HOST(TEXT, name),     HOST(ARRAY, incarnation),
     HOST(BOOL, cordoned), HOST(BOOL, draining), HOST(NUMBER, seen_ms),
 };
 static const struct column checkpoint_columns[] = {
-    COLUMN(checkpoint_record, Checkpoint, NUMBER, id.epoch, epoch),
-    COLUMN(checkpoint_record, Checkpoint, NUMBER, id.step, step),
+    COLUMN(checkpoint_record, Weft__V1__Checkpoint, NUMBER, id.epoch, epoch),
+    COLUMN(checkpoint_record, Weft__V1__Checkpoint, NUMBER, id.step, step),
     CHECKPOINT(NUMBER, state),
     CHECKPOINT(BOOL, bad),
     CHECKPOINT(NUMBER, t_ms),
@@ -174,16 +175,16 @@ static void fill_placement(const struct job_record *j, struct arena *a, Weft__Ro
     }
 }
 
-void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__Rows__Spent ***out,
+void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__V1__Spent ***out,
                     size_t *n)
 {
     *n = 0;
-    *out = arena_array(a, Weft__Rows__Spent *, TIME_KINDS);
+    *out = arena_array(a, Weft__V1__Spent *, TIME_KINDS);
     for (enum time_kind k = 0; k < TIME_KINDS; k++) {
         if (!ms[k])
             continue;
-        Weft__Rows__Spent *s = arena_new(a, Weft__Rows__Spent);
-        weft__rows__spent__init(s);
+        Weft__V1__Spent *s = arena_new(a, Weft__V1__Spent);
+        weft__v1__spent__init(s);
         s->what = arena_strdup(a, time_word(k));
         s->ms = ms[k];
         (*out)[(*n)++] = s;
@@ -196,7 +197,7 @@ void row_write_job(const struct job_record *j)
     unsigned char key[sizeof j->key];
     ROW_NEW(Job, job, row);
     fill_row(job_columns, COUNT(job_columns), j, &row);
-    row.old_state = (Weft__Rows__JobState)j->stored;
+    row.old_state = (Weft__V1__JobState)j->stored;
     row.kind = TEXT(job_device_kind(j->kind));
     row.exit_code = job_exit_code(j);
     row.spent_boot = TEXT(j->coord->boot);
@@ -263,13 +264,13 @@ int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e
 
 // ---- events ----
 
-void row_of_event(const struct event_record *e, Weft__Rows__Event *out)
+void row_of_event(const struct event_record *e, Weft__V1__Event *out)
 {
-    weft__rows__event__init(out);
+    weft__v1__event__init(out);
     out->job = TEXT(e->job);
     out->seq = e->seq;
     out->t_ms = e->t_ms;
-    out->state = (Weft__Rows__JobState)e->state;
+    out->state = (Weft__V1__JobState)e->state;
     out->kind = TEXT(event_word(e->kind));
     out->rank = e->rank;
     out->host = TEXT(e->host);
@@ -279,14 +280,14 @@ void row_of_event(const struct event_record *e, Weft__Rows__Event *out)
 
 void row_write_event(struct coord *c, const struct event_record *e)
 {
-    Weft__Rows__Event row;
+    Weft__V1__Event row;
     row_of_event(e, &row);
     OUT_ROW(c, EVENT, &row);
 }
 
 void row_erase_event(struct coord *c, const char *job, uint64_t seq)
 {
-    ROW_NEW(Event, event, row);
+    V1_NEW(Event, event, row);
     row.job = TEXT(job);
     row.seq = seq;
     OUT_ERASE(c, EVENT, &row);
@@ -295,28 +296,28 @@ void row_erase_event(struct coord *c, const char *job, uint64_t seq)
 // ---- checkpoints ----
 
 void row_of_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                       Weft__Rows__Checkpoint *out)
+                       Weft__V1__Checkpoint *out)
 {
-    weft__rows__checkpoint__init(out);
+    weft__v1__checkpoint__init(out);
     fill_row(checkpoint_columns, COUNT(checkpoint_columns), k, out);
     out->job = TEXT(j->id);
 }
 
 void row_write_checkpoint(const struct job_record *j, const struct checkpoint_record *k)
 {
-    Weft__Rows__Checkpoint row;
+    Weft__V1__Checkpoint row;
     row_of_checkpoint(j, k, &row);
     OUT_ROW(j->coord, CHECKPOINT, &row);
 }
 
 void row_erase_checkpoint(const struct job_record *j, const struct checkpoint_record *k)
 {
-    Weft__Rows__Checkpoint row;
+    Weft__V1__Checkpoint row;
     row_of_checkpoint(j, k, &row);
     OUT_ERASE(j->coord, CHECKPOINT, &row);
 }
 
-void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_record *k)
+void row_read_checkpoint(const Weft__V1__Checkpoint *row, struct checkpoint_record *k)
 {
     read_row(checkpoint_columns, COUNT(checkpoint_columns), row, k);
 }

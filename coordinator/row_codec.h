@@ -33,14 +33,14 @@ void row_write_meta(struct coord *c); // the cluster's id and the next numbers
 
 int row_read_job(const Weft__Rows__Job *row, struct job_record *j, struct err *e); // a new one
 void row_read_host(const Weft__Rows__Host *row, struct host *h);
-void row_read_checkpoint(const Weft__Rows__Checkpoint *row, struct checkpoint_record *k);
+void row_read_checkpoint(const Weft__V1__Checkpoint *row, struct checkpoint_record *k);
 void row_read_fence(const Weft__Rows__Fenced *row, struct fenced *f);
 void row_read_request(const Weft__Rows__Request *row, struct request *q);
 void row_read_meta(struct coord *c, const Weft__Rows__Meta *row);
 
 // What clients get is of the same form. The texts are borrowed.
-void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__Rows__Spent ***out,
+void row_fill_spent(const int64_t ms[TIME_KINDS], struct arena *a, Weft__V1__Spent ***out,
                     size_t *n);
-void row_of_event(const struct event_record *e, Weft__Rows__Event *out);
+void row_of_event(const struct event_record *e, Weft__V1__Event *out);
 void row_of_checkpoint(const struct job_record *j, const struct checkpoint_record *k,
-                       Weft__Rows__Checkpoint *out);
+                       Weft__V1__Checkpoint *out);

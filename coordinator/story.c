@@ -156,8 +156,8 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     weft__v1__job_status__init(s);
     s->job = arena_strdup(a, j->id);
     s->name = arena_strdup(a, j->name);
-    s->state = (Weft__Rows__JobState)j->state;
-    s->goal = (Weft__Rows__JobState)j->goal;
+    s->state = (Weft__V1__JobState)j->state;
+    s->goal = (Weft__V1__JobState)j->goal;
     s->epoch = j->epoch;
     s->step = j->last_step > 0 || j->report.known || j->committed_step >= 0 ? j->last_step : -1;
     s->steps = j->steps;

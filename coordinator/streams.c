@@ -126,7 +126,7 @@ static bool send_events(struct streams *s, uint64_t call, const char *job, uint6
                         struct arena *a)
 {
     struct err e = {0};
-    Weft__Rows__Event **events;
+    Weft__V1__Event **events;
     size_t n = 0;
     bool sent = true;
     if (!from || !s->db)

@@ -169,12 +169,12 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
     weft__v1__checkpoints_reply__init(r);
     r->store = arena_strdup(a, j->store);
     plain_mask(r->store);
-    r->checkpoints = arena_array(a, Weft__Rows__Checkpoint *, j->ncheckpoints + 1);
+    r->checkpoints = arena_array(a, Weft__V1__Checkpoint *, j->ncheckpoints + 1);
     for (int i = j->ncheckpoints - 1; i >= 0; i--) {
         const struct checkpoint_record *k = &j->checkpoints[i];
         if (k->state == COMMIT_GONE)
             continue;
-        Weft__Rows__Checkpoint *row = arena_new(a, Weft__Rows__Checkpoint);
+        Weft__V1__Checkpoint *row = arena_new(a, Weft__V1__Checkpoint);
         row_of_checkpoint(j, k, row);
         row->job = arena_strdup(a, j->id);
         row->why = arena_strdup(a, k->why);

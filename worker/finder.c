@@ -30,10 +30,10 @@ static void add_checkpoints(struct finder *f, struct store *s, Weft__V1__FoundJo
     int n = 0;
     if (store_scan(s, f->arena, &ids, &n, NULL))
         n = 0;
-    job->committed = arena_array(f->arena, Weft__Rows__Checkpoint *, n + 1);
+    job->committed = arena_array(f->arena, Weft__V1__Checkpoint *, n + 1);
     for (int i = 0; i < n; i++) {
-        Weft__Rows__Checkpoint *c = arena_new(f->arena, Weft__Rows__Checkpoint);
-        weft__rows__checkpoint__init(c);
+        Weft__V1__Checkpoint *c = arena_new(f->arena, Weft__V1__Checkpoint);
+        weft__v1__checkpoint__init(c);
         c->epoch = (uint64_t)ids[i].epoch;
         c->step = ids[i].step;
         job->committed[job->n_committed++] = c;

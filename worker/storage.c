@@ -226,11 +226,10 @@ static void note_damaged(void *arg, struct store_entry which, const struct err *
     d->v[d->n++].why = arena_strdup(&d->t->arena, e->text);
 }
 
-static Weft__Rows__Checkpoint *make_row(struct act *t, struct store_entry id,
-                                        const struct damaged *d)
+static Weft__V1__Checkpoint *make_row(struct act *t, struct store_entry id, const struct damaged *d)
 {
-    Weft__Rows__Checkpoint *c = arena_new(&t->arena, Weft__Rows__Checkpoint);
-    weft__rows__checkpoint__init(c);
+    Weft__V1__Checkpoint *c = arena_new(&t->arena, Weft__V1__Checkpoint);
+    weft__v1__checkpoint__init(c);
     c->job = frame_text(t->ask->job);
     c->epoch = (uint64_t)id.epoch;
     c->step = id.step;
@@ -260,7 +259,7 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
         *e = d.io;
         return err_wrap(e, "cannot read the checkpoints");
     }
-    t->answer.committed = arena_array(&t->arena, Weft__Rows__Checkpoint *, n + 1);
+    t->answer.committed = arena_array(&t->arena, Weft__V1__Checkpoint *, n + 1);
     for (int i = 0; i < n; i++)
         t->answer.committed[t->answer.n_committed++] = make_row(t, ids[i], &d);
     return 0;

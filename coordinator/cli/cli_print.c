@@ -111,11 +111,11 @@ const char *word_time(int64_t t_ms, char out[WORD_MAX])
     return out;
 }
 
-const char *word_state(Weft__Rows__JobState s)
+const char *word_state(Weft__V1__JobState s)
 {
     const ProtobufCEnumValue *v =
-        protobuf_c_enum_descriptor_get_value(&weft__rows__job_state__descriptor, (int)s);
-    return v && s != WEFT__ROWS__JOB_STATE__JOB_NONE ? v->name : "UNKNOWN";
+        protobuf_c_enum_descriptor_get_value(&weft__v1__job_state__descriptor, (int)s);
+    return v && s != WEFT__V1__JOB_STATE__JOB_NONE ? v->name : "UNKNOWN";
 }
 
 const char *word_checkpoint(int state)
@@ -124,14 +124,14 @@ const char *word_checkpoint(int state)
                                                : "UNKNOWN";
 }
 
-int job_ended(Weft__Rows__JobState s)
+int job_ended(Weft__V1__JobState s)
 {
     switch (s) {
-    case WEFT__ROWS__JOB_STATE__SUCCEEDED:
+    case WEFT__V1__JOB_STATE__SUCCEEDED:
         return CLIENT_OK;
-    case WEFT__ROWS__JOB_STATE__FAILED:
-    case WEFT__ROWS__JOB_STATE__CANCELLED:
-    case WEFT__ROWS__JOB_STATE__HELD:
+    case WEFT__V1__JOB_STATE__FAILED:
+    case WEFT__V1__JOB_STATE__CANCELLED:
+    case WEFT__V1__JOB_STATE__HELD:
         return CLIENT_FAILED;
     default:
         return -1;
@@ -282,7 +282,7 @@ void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
     json_text(w, "threads_why", s->threads_why);
 }
 
-void json_event(struct json_out *w, const Weft__Rows__Event *e)
+void json_event(struct json_out *w, const Weft__V1__Event *e)
 {
     json_seconds(w, "t", e->t_ms);
     json_str(w, "state", word_state(e->state));

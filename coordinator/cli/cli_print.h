@@ -30,7 +30,7 @@ const char *word_duration(double seconds, char out[WORD_MAX]); // "0.4s", "12s",
 const char *word_rate(double value, char out[WORD_MAX]);       // "812", "12.3k", "1.20M"
 const char *word_bytes(int64_t bytes, char out[WORD_MAX]);     // "512 B", "1.5 GiB"
 const char *word_time(int64_t t_ms, char out[WORD_MAX]);       // local, "2026-11-21 13:00:02.125"
-const char *word_state(Weft__Rows__JobState s);                // "RUNNING", or "UNKNOWN"
+const char *word_state(Weft__V1__JobState s);                  // "RUNNING", or "UNKNOWN"
 const char *word_checkpoint(int state);                        // "COMMITTED", or "UNKNOWN"
 
 // A line of both, and below it what `text` says in further lines, indented: no text from outside can
@@ -41,7 +41,7 @@ void print_lines(struct buf *out, const char *before, const char *text);
 void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out);
 
 // The exit code of a verb that waits for a job in this state; -1 if the job goes on.
-int job_ended(Weft__Rows__JobState s);
+int job_ended(Weft__V1__JobState s);
 
 // ---- JSON ----
 void json_print_start(struct json_out *w, struct buf *out, bool pretty);
@@ -52,6 +52,6 @@ void json_count(struct json_out *w, const char *key, int64_t value); // a negati
 void json_seconds(struct json_out *w, const char *key, int64_t ms);
 // Writes the members of `weft status --json` into the open object.
 void json_job(struct json_out *w, const Weft__V1__JobStatus *s);
-void json_event(struct json_out *w, const Weft__Rows__Event *e);
+void json_event(struct json_out *w, const Weft__V1__Event *e);
 
 void put_out(struct buf *out); // writes to standard output, flushes, clears

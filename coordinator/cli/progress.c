@@ -81,7 +81,7 @@ static void describe_eta(const struct progress *p, int64_t now, struct buf *out)
 {
     char word[WORD_MAX];
     int64_t done = p->step - p->eta_step;
-    if (p->state != WEFT__ROWS__JOB_STATE__RUNNING || p->eta_step < 0 || done <= 0)
+    if (p->state != WEFT__V1__JOB_STATE__RUNNING || p->eta_step < 0 || done <= 0)
         return;
     double rate = (double)done / (double)(now - p->eta_ns) * 1e9;
     buf_printf(out, "  eta %s", word_duration((double)(p->steps - p->step) / rate, word));
@@ -105,7 +105,7 @@ static void describe_job(const struct progress *p, int64_t now, struct buf *out)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
-    if (*p->text && !(p->bare && p->state == WEFT__ROWS__JOB_STATE__QUEUED))
+    if (*p->text && !(p->bare && p->state == WEFT__V1__JOB_STATE__QUEUED))
         buf_printf(out, "  %.*s", (int)strcspn(p->text, "\n"), p->text);
 }
 
@@ -160,7 +160,7 @@ static const char *format_clock(int64_t t_ms,
     return space ? space + 1 : out;
 }
 
-static void show_event(struct progress *p, const Weft__Rows__Event *e)
+static void show_event(struct progress *p, const Weft__V1__Event *e)
 {
     char at[WORD_MAX];
     struct buf line = {0};
@@ -271,7 +271,7 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
 
 void progress_bare(struct progress *p, bool bare)
 {
-    bool withheld = p->bare && !bare && p->state == WEFT__ROWS__JOB_STATE__QUEUED && *p->text;
+    bool withheld = p->bare && !bare && p->state == WEFT__V1__JOB_STATE__QUEUED && *p->text;
     p->bare = bare;
     if (withheld && !p->json)
         show_line(p, clock_mono_ns());

@@ -13,7 +13,7 @@ struct progress {
     bool open;       // a live line is on the screen
     bool bare;       // see progress_bare
     char job[64], name[80], store[600];
-    Weft__Rows__JobState state;
+    Weft__V1__JobState state;
     uint64_t event; // seq of the newest that was shown, or that the job had when it was first seen
     int64_t step, steps, checkpoint;
     double loss, accuracy, eval_loss; // accuracy is NaN if the model has none

@@ -371,7 +371,7 @@ static void print_checkpoints(const void *reply, struct buf *out)
     struct table t;
     table_init(&t, ">STEP >EPOCH STATE TIME WHY");
     for (size_t i = 0; i < r->n_checkpoints; i++) {
-        const Weft__Rows__Checkpoint *c = r->checkpoints[i];
+        const Weft__V1__Checkpoint *c = r->checkpoints[i];
         table_add(&t, "%lld", (long long)c->step);
         table_add(&t, "%llu", (unsigned long long)c->epoch);
         table_add(&t, "%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "");
@@ -389,7 +389,7 @@ static void print_checkpoints_json(const void *reply, struct json_out *w)
     json_text(w, "store", r->store);
     json_array(w, "checkpoints");
     for (size_t i = 0; i < r->n_checkpoints; i++) {
-        const Weft__Rows__Checkpoint *c = r->checkpoints[i];
+        const Weft__V1__Checkpoint *c = r->checkpoints[i];
         json_object(w, NULL);
         json_int(w, "step", c->step);
         json_uint(w, "epoch", c->epoch);

@@ -164,7 +164,7 @@ static void take_status(struct logs_query *g, const Weft__V1__WatchUpdate *u)
         return;
     snprintf(g->job, sizeof g->job, "%s", s->job);
     g->ask.job = g->watch_ask.job = g->job;
-    bool held = s->state == WEFT__ROWS__JOB_STATE__HELD;
+    bool held = s->state == WEFT__V1__JOB_STATE__HELD;
     bool ended = job_ended(s->state) >= 0 && !held;
     if (held && !g->held)
         plain_error("%s is held: what it writes follows here once it is resumed", s->name);

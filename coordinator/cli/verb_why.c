@@ -36,7 +36,7 @@ static void add_up(struct time_spent *s, const Weft__V1__WhyReply *r)
 static void print_logs(const Weft__V1__WhyReply *r, struct buf *out)
 {
     for (size_t i = 0; i < r->n_events; i++) {
-        const Weft__Rows__Event *e = r->events[i];
+        const Weft__V1__Event *e = r->events[i];
         const char *rest = strchr(e->text, '\n');
         char when[40] = "before the first step";
         if (!rest || !rest[1])
@@ -55,7 +55,7 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
     int64_t first = r->n_events ? r->events[0]->t_ms : 0;
     table_init(&t, "WHEN >SINCE STATE EVENT >STEP WHERE WHAT");
     for (size_t i = 0; i < r->n_events; i++) {
-        const Weft__Rows__Event *e = r->events[i];
+        const Weft__V1__Event *e = r->events[i];
         table_add(&t, "%s", word_time(e->t_ms, at));
         table_add(&t, "%s", word_duration((double)(e->t_ms - first) / 1000, since));
         table_add(&t, "%s", word_state(e->state));

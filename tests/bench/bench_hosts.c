@@ -289,7 +289,7 @@ static void saw_jobs(struct client *k, const Weft__V1__JobsReply *r, double ms)
     k->running = 0;
     k->epochs = 0;
     for (size_t i = 0; i < r->n_jobs; i++) {
-        k->running += r->jobs[i]->state == WEFT__ROWS__JOB_STATE__RUNNING;
+        k->running += r->jobs[i]->state == WEFT__V1__JOB_STATE__RUNNING;
         k->epochs += r->jobs[i]->epoch;
     }
     pthread_mutex_unlock(&k->lock);

@@ -147,14 +147,13 @@ static bool see_job(struct world *w, struct call *c)
                      e.text);
         c->replaced = true;
         submit(w, c->variant, MS);
-    } else if ((s->state == WEFT__ROWS__JOB_STATE__HELD ||
-                s->state == WEFT__ROWS__JOB_STATE__FAILED) &&
+    } else if ((s->state == WEFT__V1__JOB_STATE__HELD || s->state == WEFT__V1__JOB_STATE__FAILED) &&
                !pending_act(w)) {
         TRACE(&w->sim, "client", "resumes %.8s (%s)", c->target, s->text);
         client_act(w, WEFT__V1__VERB__RESUME, c->target);
     } else {
-        ended = s->state == WEFT__ROWS__JOB_STATE__SUCCEEDED ||
-                s->state == WEFT__ROWS__JOB_STATE__CANCELLED;
+        ended = s->state == WEFT__V1__JOB_STATE__SUCCEEDED ||
+                s->state == WEFT__V1__JOB_STATE__CANCELLED;
     }
     arena_clear(&a);
     return ended;
@@ -187,7 +186,7 @@ static void say_what_is_open(struct world *w)
             continue;
         Weft__V1__JobStatus *s =
             c->answered ? coord_status(w->coordinator.coord, c->target, &a, NULL) : NULL;
-        if (s && s->state < WEFT__ROWS__JOB_STATE__SUCCEEDED)
+        if (s && s->state < WEFT__V1__JOB_STATE__SUCCEEDED)
             sim_fail(&w->sim,
                      "job %.8s does not end though all faults have: %s, epoch %d, "
                      "step %d: %s",

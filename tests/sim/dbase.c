@@ -61,11 +61,11 @@ static void key_of(const Weft__Rows__Write *r, char out[128])
     }
 }
 
-static Weft__Rows__JobState state_of(const struct row *r)
+static Weft__V1__JobState state_of(const struct row *r)
 {
     Weft__Rows__Write *w = weft__rows__write__unpack(NULL, r->len, r->data);
     PRE(w && w->job);
-    Weft__Rows__JobState s = w->job->state;
+    Weft__V1__JobState s = w->job->state;
     weft__rows__write__free_unpacked(w, NULL);
     return s;
 }
@@ -74,7 +74,7 @@ static Weft__Rows__JobState state_of(const struct row *r)
 static void assert_old(struct dbase *d, const Weft__Rows__Write *r, const char *key)
 {
     const struct row *old = map_get(&d->rows, key);
-    Weft__Rows__JobState was = old ? state_of(old) : WEFT__ROWS__JOB_STATE__JOB_NONE;
+    Weft__V1__JobState was = old ? state_of(old) : WEFT__V1__JOB_STATE__JOB_NONE;
     if (!r->erase && was != r->job->old_state)
         sim_fail(&d->w->sim, "memory and database disagree: %s is %s, expected %s", key,
                  job_state_word((enum job_state)was),

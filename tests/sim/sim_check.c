@@ -207,9 +207,9 @@ void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m)
 }
 
 // ---- rows ----
-static bool may_move(Weft__Rows__JobState from, Weft__Rows__JobState to)
+static bool may_move(Weft__V1__JobState from, Weft__V1__JobState to)
 {
-#define J(x)  WEFT__ROWS__JOB_STATE__##x
+#define J(x)  WEFT__V1__JOB_STATE__##x
 #define TO(x) (1u << J(x))
     static const unsigned table[] = {
         [J(JOB_NONE)] = TO(QUEUED),
@@ -227,7 +227,7 @@ static bool may_move(Weft__Rows__JobState from, Weft__Rows__JobState to)
 }
 
 // Each transition is an event; the row is written once a step, whatever happened in it.
-static void event_row(struct world *w, const Weft__Rows__Event *r)
+static void event_row(struct world *w, const Weft__V1__Event *r)
 {
     struct seen_job *j = seen_job(w, r->job);
     if (!may_move(j->state, r->state) && !w->db_harmed)
@@ -292,7 +292,7 @@ void check_decided(struct world *w, const char *job, struct store_entry id, enum
     }
 }
 
-static void checkpoint_row(struct world *w, const Weft__Rows__Checkpoint *r)
+static void checkpoint_row(struct world *w, const Weft__V1__Checkpoint *r)
 {
     check_decided(w, r->job, (struct store_entry){(int64_t)r->epoch, r->step},
                   (enum commit_state)r->state);
@@ -389,7 +389,7 @@ bool check_restored(struct rank *r)
 }
 
 // ---- the end ----
-bool check_job_ended(struct world *w, const char *job, Weft__Rows__JobState *state)
+bool check_job_ended(struct world *w, const char *job, Weft__V1__JobState *state)
 {
     *state = seen_job(w, job)->state;
     return *state == J(SUCCEEDED) || *state == J(CANCELLED);

@@ -78,8 +78,8 @@ static int read_nonces(struct act *x, struct store *s, struct err *e)
 
 static void list_one(struct act *x, struct store_entry id)
 {
-    Weft__Rows__Checkpoint *c = arena_new(x->arena, Weft__Rows__Checkpoint);
-    weft__rows__checkpoint__init(c);
+    Weft__V1__Checkpoint *c = arena_new(x->arena, Weft__V1__Checkpoint);
+    weft__v1__checkpoint__init(c);
     c->job = x->op->job;
     c->epoch = (uint64_t)id.epoch;
     c->step = id.step;
@@ -97,7 +97,7 @@ static int fence(struct act *x, struct store *s, struct err *e)
     rc = rc ? rc : store_scan(s, x->arena, &v, &n, e);
     if (rc)
         return rc;
-    x->done.committed = arena_array(x->arena, Weft__Rows__Checkpoint *, n + 1);
+    x->done.committed = arena_array(x->arena, Weft__V1__Checkpoint *, n + 1);
     for (int i = 0; i < n; i++)
         list_one(x, v[i]);
     return 0;

@@ -58,10 +58,10 @@ static struct script {
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls
-    Weft__Rows__JobState end;
+    Weft__V1__JobState end;
     const char *log;
     struct rpc *rpc;
-} script = {.end = WEFT__ROWS__JOB_STATE__SUCCEEDED};
+} script = {.end = WEFT__V1__JOB_STATE__SUCCEEDED};
 
 #define METHOD(Name, form, req, rep)                                                              \
     {                                                                                             \
@@ -97,7 +97,7 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     weft__v1__job_status__init(s);
     s->job = job_id;
     s->name = job_name;
-    s->state = step >= STEPS ? script.end : WEFT__ROWS__JOB_STATE__RUNNING;
+    s->state = step >= STEPS ? script.end : WEFT__V1__JOB_STATE__RUNNING;
     s->epoch = 2;
     s->step = step;
     s->steps = STEPS;
@@ -119,12 +119,12 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->threads_why = threads_why;
 }
 
-static void fill_event(Weft__Rows__Event *e, int64_t t_ms)
+static void fill_event(Weft__V1__Event *e, int64_t t_ms)
 {
-    weft__rows__event__init(e);
+    weft__v1__event__init(e);
     e->job = job_id;
     e->t_ms = t_ms;
-    e->state = WEFT__ROWS__JOB_STATE__STARTING;
+    e->state = WEFT__V1__JOB_STATE__STARTING;
     e->kind = kind;
     e->rank = -1;
     e->step = -1;
@@ -213,13 +213,13 @@ static void on_why(const struct rpc_event *ev)
     static char queued[] = "queued", running[] = "running", held[] = "held";
     Weft__V1__WhyReply r;
     Weft__V1__JobStatus s;
-    Weft__Rows__Event e[2], *events[] = {&e[0], &e[1]};
-    Weft__Rows__Spent spent[3], *spents[] = {&spent[0], &spent[1], &spent[2]};
+    Weft__V1__Event e[2], *events[] = {&e[0], &e[1]};
+    Weft__V1__Spent spent[3], *spents[] = {&spent[0], &spent[1], &spent[2]};
     char *names[] = {queued, running, held};
     weft__v1__why_reply__init(&r);
     fill_status(&s, 12);
     for (int i = 0; i < 3; i++) {
-        weft__rows__spent__init(&spent[i]);
+        weft__v1__spent__init(&spent[i]);
         spent[i].what = names[i];
         spent[i].ms = 1000 * (i == 1 ? 3 : i + 1);
     }
@@ -271,9 +271,9 @@ static void on_workers(const struct rpc_event *ev)
 static void on_checkpoints(const struct rpc_event *ev)
 {
     Weft__V1__CheckpointsReply r;
-    Weft__Rows__Checkpoint c, *one = &c;
+    Weft__V1__Checkpoint c, *one = &c;
     weft__v1__checkpoints_reply__init(&r);
-    weft__rows__checkpoint__init(&c);
+    weft__v1__checkpoint__init(&c);
     c.step = 10;
     c.epoch = 1;
     c.state = 2;
@@ -324,8 +324,8 @@ static void on_watch(const struct rpc_event *ev)
         return;
     }
     if (script.waits) {
-        Weft__Rows__JobState end = script.end;
-        script.end = WEFT__ROWS__JOB_STATE__QUEUED;
+        Weft__V1__JobState end = script.end;
+        script.end = WEFT__V1__JOB_STATE__QUEUED;
         say_status(ev->call, STEPS, 2);
         script.end = end;
         script.waiting = ev->call;
@@ -334,7 +334,7 @@ static void on_watch(const struct rpc_event *ev)
     for (int i = 1; i <= UPDATES; i++) {
         Weft__V1__WatchUpdate u;
         Weft__V1__JobStatus s;
-        Weft__Rows__Event e;
+        Weft__V1__Event e;
         weft__v1__watch_update__init(&u);
         fill_status(&s, script.breaks ? i : STEPS * i / UPDATES);
         fill_event(&e, 1700000000123);
@@ -348,7 +348,7 @@ static void on_watch(const struct rpc_event *ev)
         if (script.breaks && i == 3)
             return; // goes on when the process is killed
     }
-    if (script.end != WEFT__ROWS__JOB_STATE__QUEUED)
+    if (script.end != WEFT__V1__JOB_STATE__QUEUED)
         rpc_finish(script.rpc, ev->call, RPC_OK, "");
 }
 
@@ -519,8 +519,8 @@ static void take_word(const char *word)
     else if (strcmp(word, "break") == 0)
         script.breaks = true;
     else
-        script.end = (Weft__Rows__JobState)protobuf_c_enum_descriptor_get_value_by_name(
-                         &weft__rows__job_state__descriptor, word)
+        script.end = (Weft__V1__JobState)protobuf_c_enum_descriptor_get_value_by_name(
+                         &weft__v1__job_state__descriptor, word)
                          ->value;
 }
 

@@ -139,15 +139,15 @@ const Weft__Rows__Job *world_job(struct world *w, const char *id)
     return w->rows[at]->job;
 }
 
-Weft__Rows__JobState world_state(struct world *w, const char *id)
+Weft__V1__JobState world_state(struct world *w, const char *id)
 {
     return world_job(w, id)->state;
 }
 
-static const Weft__Rows__Event *newest_event(struct world *w, const char *job, const char *kind,
-                                             int *n)
+static const Weft__V1__Event *newest_event(struct world *w, const char *job, const char *kind,
+                                           int *n)
 {
-    const Weft__Rows__Event *found = NULL;
+    const Weft__V1__Event *found = NULL;
     *n = 0;
     for (int i = 0; i < w->nrows; i++) {
         const Weft__Rows__Write *r = w->rows[i];
@@ -171,7 +171,7 @@ int world_events(struct world *w, const char *job, const char *kind)
 const char *world_told(struct world *w, const char *job, const char *kind)
 {
     int n;
-    const Weft__Rows__Event *ev = newest_event(w, job, kind, &n);
+    const Weft__V1__Event *ev = newest_event(w, job, kind, &n);
     return ev ? ev->text : "";
 }
 

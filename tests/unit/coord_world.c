@@ -298,7 +298,7 @@ void world_show(struct world *w, int host, const struct world_attempt *at, int r
 static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
 {
     NEW(StorageDone, storage_done, d);
-    Weft__Rows__Checkpoint found[SAVES], *list[SAVES];
+    Weft__V1__Checkpoint found[SAVES], *list[SAVES];
     bool fence = s->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE;
     if (w->no_storage || (fence && w->no_fence))
         return;
@@ -326,8 +326,8 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
         for (int i = w->nsaves - 1; i >= 0; i--) {
             if (strcmp(w->saves[i].job, s->job) || w->saves[i].gone)
                 continue;
-            Weft__Rows__Checkpoint *k = &found[d.n_committed];
-            weft__rows__checkpoint__init(k);
+            Weft__V1__Checkpoint *k = &found[d.n_committed];
+            weft__v1__checkpoint__init(k);
             k->epoch = w->saves[i].epoch;
             k->step = w->saves[i].step;
             k->bad = w->saves[i].bad;

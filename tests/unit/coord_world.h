@@ -12,7 +12,7 @@
 
 enum { HOSTS = 6, DEVICES = 8, RANKS = 16, ROWS = 4000, SAVES = 64, QUEUE = 4000 };
 
-#define STATE(name) WEFT__ROWS__JOB_STATE__##name
+#define STATE(name) WEFT__V1__JOB_STATE__##name
 
 struct world_rank {
     bool alive;
@@ -120,7 +120,7 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused
 
 const Weft__Rows__Job *world_job(struct world *w, const char *id); // its row
-Weft__Rows__JobState world_state(struct world *w, const char *id);
+Weft__V1__JobState world_state(struct world *w, const char *id);
 int world_events(struct world *w, const char *job, const char *kind);       // how many
 const char *world_told(struct world *w, const char *job, const char *kind); // text of the newest
 const char *world_next(struct world *w, const char *job); // what it waits for; until the next call

@@ -10,7 +10,7 @@
 #define VERB(name) WEFT__V1__VERB__##name
 
 // Brings a job into a state and leaves it there: agents do not answer what would end it.
-static const char *job_in(struct world *w, Weft__Rows__JobState state, Weft__Rows__JobState goal)
+static const char *job_in(struct world *w, Weft__V1__JobState state, Weft__V1__JobState goal)
 {
     const char *job;
     if (state == STATE(QUEUED))
@@ -42,10 +42,10 @@ static const char *job_in(struct world *w, Weft__Rows__JobState state, Weft__Row
 }
 
 static const struct deed {
-    Weft__Rows__JobState state, goal;
+    Weft__V1__JobState state, goal;
     Weft__V1__Verb verb;
     bool ok;
-    Weft__Rows__JobState then, then_goal;
+    Weft__V1__JobState then, then_goal;
 } deeds[] = {
 #define D(s, g, v, ok, t, tg)                                \
     {                                                        \

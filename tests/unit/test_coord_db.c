@@ -93,8 +93,8 @@ static void fill(struct arena *a, ProtobufCMessage *m, int salt)
 
 static const ProtobufCMessageDescriptor *rows[] = {
     &weft__rows__job__descriptor,    &weft__rows__host__descriptor,
-    &weft__rows__fenced__descriptor, &weft__rows__checkpoint__descriptor,
-    &weft__rows__event__descriptor,  &weft__rows__request__descriptor,
+    &weft__rows__fenced__descriptor, &weft__v1__checkpoint__descriptor,
+    &weft__v1__event__descriptor,    &weft__rows__request__descriptor,
     &weft__rows__audit__descriptor,  &weft__rows__meta__descriptor,
 };
 enum { KINDS = sizeof rows / sizeof *rows, EVENT = 4, AUDIT = 6 };
@@ -166,7 +166,7 @@ static void every_field_of_every_row_comes_back(void **state)
     reopen(p);
     for (int k = 0; k < KINDS; k++)
         w[k] = row_of(&a, k, 5 + k);
-    w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
+    w[0]->job->old_state = WEFT__V1__JOB_STATE__JOB_NONE;
     w[4]->event->job = w[0]->job->id;
     if (db_commit(p->db, w, KINDS, &e))
         fail_msg("%s", e.text);
@@ -176,7 +176,7 @@ static void every_field_of_every_row_comes_back(void **state)
     for (int k = 0; k < KINDS; k++)
         if (k != AUDIT && k != EVENT)
             assert_true(has(&s, k, w[k]));
-    Weft__Rows__Event **events;
+    Weft__V1__Event **events;
     size_t n;
     assert_int_equal(db_events(p->db, w[0]->job->id, 0, &a, &events, &n, &e), 0);
     assert_int_equal(n, 1);
@@ -193,13 +193,13 @@ static void a_row_written_again_replaces_the_first_with_all_its_lists(void **sta
     struct seen s;
     reopen(p);
     Weft__Rows__Write *first = row_of(&a, 0, 4), *second = row_of(&a, 0, 9);
-    first->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
+    first->job->old_state = WEFT__V1__JOB_STATE__JOB_NONE;
     second->job->id = first->job->id;
     second->job->old_state = first->job->state;
     second->job->n_placement = 1;
     assert_int_equal(db_commit(p->db, &first, 1, &e), 0);
     assert_int_equal(db_commit(p->db, &second, 1, &e), 0);
-    second->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE; // no column
+    second->job->old_state = WEFT__V1__JOB_STATE__JOB_NONE; // no column
     load(p, &s);
     assert_int_equal(s.n, 1);
     assert_true(has(&s, 0, second));
@@ -232,7 +232,7 @@ static void a_state_that_is_not_the_row_s_refuses_the_whole_transaction(void **s
     struct seen s;
     reopen(p);
     Weft__Rows__Write *w[2] = {row_of(&a, 1, 3), row_of(&a, 0, 4)};
-    w[1]->job->old_state = WEFT__ROWS__JOB_STATE__RUNNING; // there is no row
+    w[1]->job->old_state = WEFT__V1__JOB_STATE__RUNNING; // there is no row
     assert_int_equal(db_commit(p->db, w, 2, &e), ERR_INTERNAL);
     load(p, &s);
     assert_int_equal(s.n, 0);
@@ -245,11 +245,11 @@ static void an_erased_job_takes_its_story_with_it(void **state)
     struct arena a = {0};
     struct err e = {0};
     struct seen s;
-    Weft__Rows__Event **events;
+    Weft__V1__Event **events;
     size_t n;
     reopen(p);
     Weft__Rows__Write *w[3] = {row_of(&a, 0, 4), row_of(&a, 4, 5), row_of(&a, 3, 6)};
-    w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
+    w[0]->job->old_state = WEFT__V1__JOB_STATE__JOB_NONE;
     w[1]->event->job = w[2]->checkpoint->job = w[0]->job->id;
     assert_int_equal(db_commit(p->db, w, 3, &e), 0);
     assert_int_equal(db_events(p->db, w[0]->job->id, 0, &a, &events, &n, &e), 0);
@@ -460,7 +460,7 @@ static void put_waiting_jobs(struct fixture *p, int from, int n)
         struct arena a = {0};
         struct err e = {0};
         Weft__Rows__Write *w[1 + EVENTS] = {row_of(&a, 0, i)};
-        w[0]->job->old_state = WEFT__ROWS__JOB_STATE__JOB_NONE;
+        w[0]->job->old_state = WEFT__V1__JOB_STATE__JOB_NONE;
         for (int k = 1; k <= EVENTS; k++) {
             w[k] = row_of(&a, EVENT, i * EVENTS + k);
             w[k]->event->job = w[0]->job->id;

@@ -151,9 +151,9 @@ static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
 {
     NEW_UP(up, done);
     Weft__V1__FoundJob found, *list[] = {&found};
-    Weft__Rows__Checkpoint ckpt, *ckpts[] = {&ckpt, &ckpt};
+    Weft__V1__Checkpoint ckpt, *ckpts[] = {&ckpt, &ckpt};
     weft__v1__found_job__init(&found);
-    weft__rows__checkpoint__init(&ckpt);
+    weft__v1__checkpoint__init(&ckpt);
     ckpt.epoch = 3;
     ckpt.step = step;
     found.job = frame_text(job);
@@ -179,7 +179,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     const Weft__V1__JobStatus *s = coord_status(r->c, "lost", &a, NULL);
     assert_non_null(s);
     assert_string_equal(s->job, lost_job);
-    assert_int_equal(s->state, WEFT__ROWS__JOB_STATE__HELD);
+    assert_int_equal(s->state, WEFT__V1__JOB_STATE__HELD);
     assert_non_null(strstr(s->text, "`weft adopt` takes it"));
     assert_string_equal(s->found, "alpha");
     assert_true(s->in_trouble); // it waits for `weft adopt`
@@ -363,13 +363,13 @@ static void a_found_job_goes_on_only_after_somebody_adopted_it(void **state)
     act(r, WEFT__V1__VERB__CANCEL, "lost");
     act(r, WEFT__V1__VERB__RESUME, "lost"); // not by this way either
     assert_non_null(strstr(r->refused, "`weft adopt` it"));
-    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__CANCELLED);
+    assert_int_equal(state_of(r, "lost"), WEFT__V1__JOB_STATE__CANCELLED);
     act(r, WEFT__V1__VERB__ADOPT, "lost");
     assert_string_equal(r->refused, "");
     assert_string_equal(coord_status(r->c, "lost", &a, NULL)->owner, "jane");
     act(r, WEFT__V1__VERB__RESUME, "lost");
     assert_string_equal(r->refused, "");
-    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__QUEUED);
+    assert_int_equal(state_of(r, "lost"), WEFT__V1__JOB_STATE__QUEUED);
     arena_clear(&a);
 }
 
@@ -381,8 +381,8 @@ static void a_found_job_never_has_the_name_of_one_that_a_person_made(void **stat
     attach(r, "/ckpt");
     tell(r, lost_job, 4, 60);
     act(r, WEFT__V1__VERB__CANCEL, "lost");
-    assert_int_equal(state_of(r, "lost"), WEFT__ROWS__JOB_STATE__CANCELLED);
-    assert_int_equal(state_of(r, lost_job), WEFT__ROWS__JOB_STATE__HELD);
+    assert_int_equal(state_of(r, "lost"), WEFT__V1__JOB_STATE__CANCELLED);
+    assert_int_equal(state_of(r, lost_job), WEFT__V1__JOB_STATE__HELD);
 }
 
 static void of_two_found_jobs_of_a_name_neither_has_it(void **state)
@@ -398,7 +398,7 @@ static void of_two_found_jobs_of_a_name_neither_has_it(void **state)
     act(r, WEFT__V1__VERB__ADOPT, "bbbb");
     assert_string_equal(r->refused, "");
     act(r, WEFT__V1__VERB__RESUME, "lost"); // now it is clear which
-    assert_int_equal(state_of(r, "bbbb"), WEFT__ROWS__JOB_STATE__QUEUED);
+    assert_int_equal(state_of(r, "bbbb"), WEFT__V1__JOB_STATE__QUEUED);
 }
 
 static void hosts_that_tell_different_things_of_a_job_are_named(void **state)

@@ -35,13 +35,13 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     } told[] = {{1, 4}, {3, -1}, {1, 4}, {UINT64_MAX, 2}, {1, 2}, {1, 4}};
     enum { TOLD = sizeof told / sizeof *told };
     struct world *w = *state;
-    Weft__Rows__Checkpoint rows[TOLD], *list[TOLD];
+    Weft__V1__Checkpoint rows[TOLD], *list[TOLD];
     NEW(StorageDone, storage_done, d);
     world_host(w, 0, 1);
     w->no_fence = true;
     const char *job = world_submit(w, "tiny", 1, CALM);
     for (int i = 0; i < TOLD; i++) {
-        weft__rows__checkpoint__init(&rows[i]);
+        weft__v1__checkpoint__init(&rows[i]);
         rows[i].epoch = told[i].epoch;
         rows[i].step = told[i].step;
         list[i] = &rows[i];
@@ -78,8 +78,8 @@ static void test_checkpoints_that_are_not_used_are_told_with_why(void **state)
     struct world *w = *state;
     NEW(StorageDone, storage_done, d);
     char *unused[] = {frame_text("step-00000020.e100000000000000000")};
-    Weft__Rows__Checkpoint bad, *list[] = {&bad};
-    weft__rows__checkpoint__init(&bad);
+    Weft__V1__Checkpoint bad, *list[] = {&bad};
+    weft__v1__checkpoint__init(&bad);
     world_host(w, 0, 1);
     w->no_fence = true;
     const char *job = world_submit(w, "tiny", 1, CALM);

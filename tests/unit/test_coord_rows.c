@@ -72,8 +72,8 @@ static void test_a_job_comes_back_with_all_its_columns(void **state)
     fill_scalars(&job.base, &a);
     unsigned char key[32] = {1, 2, 3};
     int64_t failures[] = {w->wall - 1, w->wall};
-    Weft__Rows__Spent spent, *spents[] = {&spent};
-    weft__rows__spent__init(&spent);
+    Weft__V1__Spent spent, *spents[] = {&spent};
+    weft__v1__spent__init(&spent);
     spent.what = frame_text("checkpoint");
     spent.ms = 77;
     job.id = frame_text(id);

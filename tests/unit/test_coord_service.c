@@ -400,7 +400,7 @@ static void a_watcher_hears_each_state_until_the_job_rests(void **state)
     uint64_t c = ask(p, WATCH, p->job), a;
     struct rpc_event ev = expect(p, c, RPC_MESSAGE);
     const Weft__V1__WatchUpdate *u = (const void *)ev.message;
-    assert_int_equal(u->status->state, WEFT__ROWS__JOB_STATE__QUEUED);
+    assert_int_equal(u->status->state, WEFT__V1__JOB_STATE__QUEUED);
     rpc_event_clear(&ev);
     a = act(p, 1, WEFT__V1__VERB__CANCEL, p->job);
     ev = expect(p, a, RPC_MESSAGE);
@@ -414,7 +414,7 @@ static void a_watcher_hears_each_state_until_the_job_rests(void **state)
     rpc_more(p->client, c);
     ev = expect(p, c, RPC_MESSAGE);
     u = (const void *)ev.message;
-    assert_int_equal(u->status->state, WEFT__ROWS__JOB_STATE__CANCELLED);
+    assert_int_equal(u->status->state, WEFT__V1__JOB_STATE__CANCELLED);
     rpc_event_clear(&ev);
     rpc_more(p->client, c);
     expect_closed(p, c, RPC_OK, "");

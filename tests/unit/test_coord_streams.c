@@ -56,7 +56,7 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
     Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
     weft__v1__job_status__init(s);
     s->job = frame_text(target);
-    s->state = WEFT__ROWS__JOB_STATE__RUNNING;
+    s->state = WEFT__V1__JOB_STATE__RUNNING;
     return s;
 }
 
@@ -76,15 +76,15 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
 
 // ---- the database: a job of EVENTS events ----
 
-int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a,
-              Weft__Rows__Event ***out, size_t *n, struct err *e)
+int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft__V1__Event ***out,
+              size_t *n, struct err *e)
 {
     (void)s, (void)e;
     assert_string_equal(job, "job");
-    *out = arena_array(a, Weft__Rows__Event *, EVENTS);
+    *out = arena_array(a, Weft__V1__Event *, EVENTS);
     for (*n = 0; seq <= EVENTS; seq++) {
-        Weft__Rows__Event *event = arena_new(a, Weft__Rows__Event);
-        weft__rows__event__init(event);
+        Weft__V1__Event *event = arena_new(a, Weft__V1__Event);
+        weft__v1__event__init(event);
         event->seq = seq;
         (*out)[(*n)++] = event;
     }
@@ -124,7 +124,7 @@ static void watch(struct streams *s, bool states)
 }
 
 static void publish(struct streams *s, Weft__V1__JobStatus *status, Weft__Rank__StepReport *report,
-                    Weft__Rows__Event *event)
+                    Weft__V1__Event *event)
 {
     Weft__V1__WatchUpdate u;
     weft__v1__watch_update__init(&u);
@@ -138,10 +138,10 @@ static void publish_one_of_each(struct streams *s)
 {
     Weft__V1__JobStatus status;
     Weft__Rank__StepReport report;
-    Weft__Rows__Event event;
+    Weft__V1__Event event;
     weft__v1__job_status__init(&status);
     weft__rank__step_report__init(&report);
-    weft__rows__event__init(&event);
+    weft__v1__event__init(&event);
     publish(s, NULL, &report, NULL);
     publish(s, NULL, NULL, &event);
     publish(s, &status, NULL, NULL);
