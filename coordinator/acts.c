@@ -97,24 +97,12 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
     text_set(&j->threads_why, why);
 }
 
-// Notes the hosts whose workers have said that they cannot open the job's data.
-static void note_lacking(struct job_record *j, const struct coord_event *ev)
-{
-    list_for_each (it, &j->coord->hosts) {
-        const struct host *host = list_entry(it, struct host, link);
-        for (int i = 0; host->conn && i < ev->nlacking; i++)
-            if (ev->lacking[i] == host->conn)
-                job_add_lacking(j, host->incarnation, ev->notice);
-    }
-}
-
 // known_id: of a job that a lost database knew; null: a new one.
 static void start_job(struct coord *c, const struct coord_event *ev, struct job *job,
                       const char *known_id)
 {
     struct job_record *j = job_create(c, job, known_id, ev->who, ev->submit->base_dir);
     note_threads(j, ev->submit, 0);
-    note_lacking(j, ev);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
              ev->who && ev->who[0] ? ev->who : "somebody", j->ranks, job_device_kind(j->kind),
@@ -194,7 +182,6 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
             note_threads(j, ev->submit, before);
         text_set(&j->base_dir, ev->submit->base_dir);
         recover_forgive(j);
-        note_lacking(j, ev);
         job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s, from step %lld: %s",
                  ev->who && ev->who[0] ? ev->who : "somebody", (long long)(n.step < 0 ? 0 : n.step),
                  changes.len ? buf_str(&changes) : "nothing differs");

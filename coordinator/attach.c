@@ -17,7 +17,6 @@
 #include "coordinator/host.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
-#include "coordinator/looks_again.h"
 #include "coordinator/outbox.h"
 #include "coordinator/row_codec.h"
 
@@ -263,8 +262,6 @@ static void on_register(struct coord *c, uint64_t number, const char *who,
     welcome_host(c, host, k, r);
     frames_here(c, host, r);
     found_ask(c, host);
-    host->look_ns = 0;
-    looks_again_here(c, host);
     if (host->leaving)
         attempts_drain_host(c, host, "its worker is asked to stop");
 }

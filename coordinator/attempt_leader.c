@@ -106,13 +106,13 @@ static void blame_host(struct attempt *at, struct host *host, const struct culpr
              what, host_name(host), s);
 }
 
-// Whether hosts from which nobody has heard that they lack the job's data have devices for all of it.
+// Whether hosts where the job has not failed for its data have devices for all of it.
 static bool may_run_elsewhere(const struct job_record *j)
 {
     int n = 0;
     list_for_each (it, &j->coord->hosts) {
         const struct host *h = list_entry(it, struct host, link);
-        if (!h->fenced && !job_is_lacking_on(j, h->incarnation))
+        if (!h->fenced && !job_find_avoided(j, h->incarnation))
             n += host_count_devices(h, j->kind);
     }
     return n >= j->ranks;
@@ -124,13 +124,13 @@ static void blame_host_for_data(struct attempt *at, const struct attempt_host *h
 {
     struct job_record *j = at->job;
     size_t n = strlen(f->text);
-    job_add_lacking(j, h->incarnation, f->text);
+    long long s = job_avoid(j, h->incarnation, f->text);
     if (!may_run_elsewhere(j))
         return;
     f->kind = FAULT_HOST;
     snprintf(f->text + n, sizeof f->text - n,
-             ". It counts against host %s, which this job avoids from now on, not against the job",
-             host_name(h->host));
+             ". It counts against host %s, which this job avoids for %lld s, not against the job",
+             host_name(h->host), s);
 }
 
 static void take_culprit(struct attempt *at, const struct culprit *x)
@@ -240,6 +240,8 @@ static void run_attempt(struct attempt *at)
     if (at->phase != PHASE_START || at->fault)
         return;
     n.step = at->job->restore_step;
+    for (int i = 0; i < at->nhosts; i++)
+        job_stop_avoiding(at->job, at->hosts[i].incarnation);
     job_move(at->job, JOB_RUNNING, JOB_NONE, &n, "every rank is ready (%d), their plans agree",
              at->nranks);
     attempt_enter(at, PHASE_RUN);

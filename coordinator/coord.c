@@ -18,7 +18,6 @@
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
 #include "coordinator/live_attempts.h"
-#include "coordinator/looks_again.h"
 #include "coordinator/outbox.h"
 #include "coordinator/requests.h"
 #include "coordinator/row_codec.h"
@@ -67,8 +66,6 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->dirty);
     list_init(&c->live);
     list_init(&c->unsettled);
-    list_init(&c->lacks);
-    list_init(&c->looks);
     list_init(&c->hosts);
     list_init(&c->fences);
     list_init(&c->answered);
@@ -89,7 +86,6 @@ void coord_free(struct coord *c)
     if (!c)
         return;
     attempts_free(c);
-    looks_again_free(c);
     list_for_each (it, &c->jobs)
         job_forget(list_entry(it, struct job_record, link));
     map_clear(&c->by_id);
@@ -347,7 +343,6 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
     (void)ev;
     attach_tick(c);
     attempts_tick(c);
-    looks_again_tick(c);
     wake_backoff(c);
     sweep_history(c);
 }
@@ -380,8 +375,7 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
 int64_t coord_due(const struct coord *c)
 {
     bool open = !list_empty(&c->hosts) || !list_empty(&c->queue);
-    bool soon = !list_empty(&c->live) || c->wake_ns || looks_again_is_due(c) ||
-                (c->round_due && !list_empty(&c->queue));
+    bool soon = !list_empty(&c->live) || c->wake_ns || (c->round_due && !list_empty(&c->queue));
     if (soon)
         return c->stepped_ns + TICK_MS * CLOCK_MS;
     if (open)

@@ -67,9 +67,7 @@ struct coord_event {
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
-    const char *notice;      // SUBMIT: for the reply; may be null
-    const uint64_t *lacking; // SUBMIT: [nlacking] streams of workers that cannot open the job's
-    int nlacking;            // data, of which `notice` tells
+    const char *notice; // SUBMIT: for the reply; may be null
 };
 
 enum coord_action_kind {
@@ -129,7 +127,6 @@ int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_
 struct coord_stream { // of a host that is here
     uint64_t conn;
     const char *name;
-    int devices; // of that kind
 };
 // The hosts with devices of a kind (enum job_device_kind); returns how many.
 int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out);

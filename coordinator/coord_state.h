@@ -13,8 +13,9 @@
 struct host;
 struct job_record;
 
-enum { LOOK_AGAIN_S = 30 }; // between two questions to a host about a waiting job's data
-enum { FAILED_MAX = 8 };    // see queue.c
+// A host is avoided for so long after a failure there, twice as long after each further one.
+enum { AVOID_LEAST_S = 60, AVOID_MOST_S = 3600 };
+enum { FAILED_MAX = 8 }; // see queue.c
 // What jobs wanted and a set of hosts could not give. While the set gains no device it need not be
 // searched again, so that thousands of jobs that want the same cost one search.
 struct queue_failed {
@@ -41,13 +42,9 @@ struct coord {
     int64_t wake_ns;       // when the first of them that the last round left to its backoff may go
                            // on; 0: none waits so
     struct queue_tail tails[JOB_DEVICE_KINDS];
-    struct list dirty;     // those whose row is to be written
-    struct list live;      // attempts
-    struct list unsettled; // those of them with something to settle
-    struct list lacks;     // waiting jobs whose data some host lacks, by look_ns
-    int nlacks;            // in it
-    struct list looks;     // questions about them that are open: looks_again.c
-    int nlooks;
+    struct list dirty;      // those whose row is to be written
+    struct list live;       // attempts
+    struct list unsettled;  // those of them with something to settle
     struct map hosts_by_id; // host id → struct host
     struct list hosts;      // the same, by the time they were first seen
     struct map fenced;      // "host/incarnation" → struct fenced

@@ -6,11 +6,9 @@
 //   begin ──► asked ──► all have answered, or the time is over ──► next
 //                └── cancel: its clients have gone
 //
-// The job is refused if its ranks could not open a file: because all workers lack it, or so many
-// that the others have too few devices. A worker that does not answer may have the file: then the
-// job is taken, with a notice of who lacks what, and placement leaves those out (looks_again.h). Only
-// a stream that was asked is heard, once a question. All functions are the owner's. Inside
-// coordinator/ only.
+// The job is refused if all of them say that a rank could not open a file. Where some do, or do not
+// answer, it is taken: ranks find out, and the job avoids a host that has not the data. Only a stream
+// that was asked is heard, once a question. All functions are the owner's. Inside coordinator/ only.
 #pragma once
 #include "common/base/list.h"
 #include "coordinator/coord.h"
@@ -25,9 +23,7 @@ struct data_looks {
 };
 struct checked_job { // a job about which nothing more will be heard
     struct planned job;
-    char notice[1000]; // "": nothing is known to be missing
-    uint64_t *lacking; // [nlacking] streams of the workers that lack some of it; the heap's
-    int nlacking;
+    char notice[200]; // "": workers were asked, or there is nothing to ask
 };
 
 // Numbers of questions differ from those of an earlier coordinator process, which workers may still

@@ -14,7 +14,6 @@
 #include "coordinator/attempt_leader.h"
 #include "coordinator/attempt_storage.h"
 #include "coordinator/host.h"
-#include "coordinator/looks_again.h"
 #include "coordinator/outbox.h"
 #include "coordinator/tidy.h"
 
@@ -145,8 +144,6 @@ void frames_up(struct coord *c, struct host *host, const Weft__V1__Up *up)
             found_take(c, host, up->storage);
         else if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_TIDY)
             tidy_take(c, host, up->storage);
-        else if (up->storage->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK)
-            looks_again_take(c, host, up->storage);
         else if (find_attempt(c, host, up->storage->job, up->storage->epoch, &t))
             attempt_storage(t.at, t.h, up->storage);
         return;

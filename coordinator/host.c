@@ -17,9 +17,6 @@ enum { FENCED_DAYS = 30 };
 // How many fences are kept of each host, the newest ones: only a host that lies has more
 // incarnations in so short a time.
 enum { FENCED_MAX = 64 };
-// A host is avoided for so long after a trouble, twice as long after each further one, at most an
-// hour.
-enum { AVOID_S = 60, AVOID_MOST_S = 3600 };
 
 enum { LACK_TEXT = 600 }; // bytes of a worker's sentence that are kept
 
@@ -264,7 +261,7 @@ bool host_silent(const struct coord *c, const struct host *h)
 
 int64_t host_trouble(struct coord *c, struct host *h)
 {
-    int64_t ns = AVOID_S * CLOCK_S;
+    int64_t ns = AVOID_LEAST_S * CLOCK_S;
     if (c->now_ns - h->avoid_ns > AVOID_MOST_S * CLOCK_S)
         h->troubles = 0; // the last one was long ago
     for (int i = 0; i < h->troubles && ns < AVOID_MOST_S * CLOCK_S; i++)

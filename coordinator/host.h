@@ -47,7 +47,6 @@ struct host {
     int nattempts;    // that have a rank on it
     int troubles;     // ranks that its disk, memory, device or somebody on it ended, lately
     int64_t avoid_ns; // until then placement goes elsewhere where that is possible; 0: not avoided
-    int64_t look_ns;  // until then nobody asks it about data: it left a question unanswered; 0: now
     int in_round;     // its number in the round of placement at hand; −1: it takes no part
 
     // ---- of its latest registration; null and 0 before the first ----

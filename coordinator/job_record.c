@@ -14,7 +14,7 @@
 #include "coordinator/row_codec.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
-enum { LACKING_TEXT = 600 };
+enum { AVOIDED_TEXT = 600 };
 
 static const struct {
     enum time_kind spent; // where time in this state goes; TIME_KINDS: nowhere
@@ -78,21 +78,6 @@ static struct list *find_spot(struct coord *c, const struct job_record *j)
     return back->next;
 }
 
-// A job that waits is listed while hosts that could be asked again lack its data. Of one of `weft run`
-// no host is asked: it starts at a folder of its own.
-static void list_lacks(struct job_record *j)
-{
-    struct coord *c = j->coord;
-    bool listed = !list_empty(&j->lacks), wanted = j->in_queue && j->nlacking && !j->base_dir[0];
-    if (listed && !wanted)
-        list_remove(&j->lacks);
-    if (!listed && wanted) {
-        j->look_ns = c->now_ns + LOOK_AGAIN_S * CLOCK_S;
-        list_append(&c->lacks, &j->lacks);
-    }
-    c->nlacks += wanted - listed;
-}
-
 static void enter_queue(struct job_record *j)
 {
     struct coord *c = j->coord;
@@ -100,7 +85,6 @@ static void enter_queue(struct job_record *j)
     j->in_queue = true;
     j->wait = WAIT_NEW;
     c->nqueued++;
-    list_lacks(j);
 }
 
 static void leave_queue(struct job_record *j)
@@ -110,7 +94,6 @@ static void leave_queue(struct job_record *j)
     list_remove(&j->queued);
     j->in_queue = false;
     j->coord->nqueued--;
-    list_lacks(j);
 }
 
 enum { JOB_TEXTS = 15 };
@@ -119,7 +102,7 @@ static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
     char **const texts[JOB_TEXTS] = {&j->name,     &j->found,      &j->owner,       &j->resolved,
                                      &j->base_dir, &j->goal_why,   &j->restore,     &j->diagnosis,
                                      &j->store,    &j->mesh,       &j->unsaved_why, &j->threads_why,
-                                     &j->removed,  &j->last_fault, &j->lacking_why};
+                                     &j->removed,  &j->last_fault, &j->avoided_why};
     memcpy(out, texts, sizeof texts);
 }
 
@@ -131,7 +114,6 @@ struct job_record *job_new(struct coord *c)
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    list_init(&j->lacks);
     char **texts[JOB_TEXTS];
     list_texts(j, texts);
     for (int i = 0; i < JOB_TEXTS; i++)
@@ -192,7 +174,7 @@ void job_forget(struct job_record *j)
         text_free(texts[i]);
     free(j->placement);
     free(j->failures_ms);
-    free(j->lacking);
+    free(j->avoided);
     free(j->checkpoints);
     free(j->log_hosts);
     clear_spec(j);
@@ -460,61 +442,39 @@ void job_removed(struct job_record *j, const char *what)
 
 // ---- where its data is not ----
 
-// Finds where an incarnation stands among those that lack the data, or would stand.
-static int find_lacking(const struct job_record *j, const char *incarnation)
+const struct avoided *job_find_avoided(const struct job_record *j, const char *incarnation)
 {
-    int low = 0, high = j->nlacking;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (strcmp(j->lacking[middle], incarnation) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    for (int i = 0; i < j->navoided; i++)
+        if (!strcmp(j->avoided[i].incarnation, incarnation))
+            return &j->avoided[i];
+    return NULL;
 }
 
-bool job_is_lacking_on(const struct job_record *j, const char *incarnation)
+int64_t job_avoid(struct job_record *j, const char *incarnation, const char *why)
 {
-    int at = find_lacking(j, incarnation);
-    return at < j->nlacking && !strcmp(j->lacking[at], incarnation);
-}
-
-void job_add_lacking(struct job_record *j, const char *incarnation, const char *why)
-{
-    char text[LACKING_TEXT];
-    int at = find_lacking(j, incarnation);
+    const struct avoided *known = job_find_avoided(j, incarnation);
+    int at = known ? (int)(known - j->avoided) : j->navoided++;
+    char text[AVOIDED_TEXT];
+    int64_t s = known ? known->wait_ns / CLOCK_S * 2 : AVOID_LEAST_S;
     snprintf(text, sizeof text, "%s", why);
     plain_mask(text); // it may be cut inside a character
-    text_set(&j->lacking_why, text);
-    if (job_is_lacking_on(j, incarnation))
-        return;
-    j->lacking = realloc(j->lacking, sizeof *j->lacking * (size_t)(j->nlacking + 1));
-    PRE(j->lacking != NULL);
-    memmove(j->lacking + at + 1, j->lacking + at,
-            sizeof *j->lacking * (size_t)(j->nlacking++ - at));
-    snprintf(j->lacking[at], ID_LEN, "%s", incarnation);
-    list_lacks(j);
+    text_set(&j->avoided_why, text);
+    s = s < AVOID_MOST_S ? s : AVOID_MOST_S;
+    j->avoided = realloc(j->avoided, sizeof *j->avoided * (size_t)j->navoided);
+    PRE(j->avoided != NULL);
+    j->avoided[at] =
+        (struct avoided){.wait_ns = s * CLOCK_S, .until_ns = j->coord->now_ns + s * CLOCK_S};
+    snprintf(j->avoided[at].incarnation, ID_LEN, "%s", incarnation);
+    return s;
 }
 
-void job_drop_lacking(struct job_record *j, const char *incarnation)
+void job_stop_avoiding(struct job_record *j, const char *incarnation)
 {
-    int at = find_lacking(j, incarnation);
-    if (!job_is_lacking_on(j, incarnation))
-        return;
-    memmove(j->lacking + at, j->lacking + at + 1,
-            sizeof *j->lacking * (size_t)(--j->nlacking - at));
-    if (!j->nlacking)
-        job_forget_lacking(j);
-}
-
-void job_forget_lacking(struct job_record *j)
-{
-    free(j->lacking);
-    j->lacking = NULL;
-    j->nlacking = 0;
-    text_set(&j->lacking_why, "");
-    list_lacks(j);
+    int left = 0;
+    for (int i = 0; i < j->navoided; i++)
+        if (incarnation && strcmp(j->avoided[i].incarnation, incarnation) != 0)
+            j->avoided[left++] = j->avoided[i];
+    j->navoided = left;
 }
 
 // ---- events and moves ----

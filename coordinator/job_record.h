@@ -57,14 +57,14 @@ struct job_report { // the newest of rank 0
 
 struct attempt;
 struct job_record {
-    struct list link, queued, touched, lacks; // lacks: waits, and some host cannot open its data
+    struct list link, queued, touched;
     struct coord *coord;
 
     // ---- what it waits for; these lie close together: a round looks at them in thousands ----
     int kind; // of devices: enum job_device_kind
     bool in_queue;
     enum job_wait wait;
-    int64_t not_before_ns, look_ns; // 0: now; in coord.lacks: when its hosts are asked again
+    int64_t not_before_ns; // 0: now
     char behind[ID_LEN];
     struct place_want want; // ranks 0: not filled in yet
 
@@ -125,11 +125,12 @@ struct job_record {
     bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
     uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
     bool has_news;          // its status is to be published at the end of the step
-    // Lives of workers that cannot open the job's data, sorted: placement leaves these hosts out. A
-    // coordinator that has started again finds them out again, each by a rank that fails.
-    char (*lacking)[ID_LEN];
-    int nlacking;
-    char *lacking_why; // which data, where, why, as it was told last
+    struct avoided {        // a life of a worker where a rank could not open the job's data
+        char incarnation[ID_LEN];
+        int64_t wait_ns, until_ns; // then it tries again where devices are free
+    } * avoided;                   // not durable: found out again, each by a rank that fails
+    int navoided;
+    char *avoided_why; // which data, where, why: of the newest
     bool parsed;
     struct job settings; // once `parsed`; of its texts only checkpoint.dir and the mesh's names
 
@@ -210,11 +211,10 @@ void job_saved(struct job_record *j);                     // the storage works, 
 void job_unsaved(struct job_record *j, const char *why);  // the storage has failed a save
 void job_removed(struct job_record *j, const char *what); // somebody removed its checkpoints
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
-// Notes that a worker cannot open the job's data, by its incarnation: one that starts again may.
-void job_add_lacking(struct job_record *j, const char *incarnation, const char *why);
-bool job_is_lacking_on(const struct job_record *j, const char *incarnation);
-void job_drop_lacking(struct job_record *j, const char *incarnation); // it can by now
-void job_forget_lacking(struct job_record *j);
+// A rank could not open its data there. Returns for how many seconds the job avoids the host.
+int64_t job_avoid(struct job_record *j, const char *incarnation, const char *why);
+const struct avoided *job_find_avoided(const struct job_record *j, const char *incarnation);
+void job_stop_avoiding(struct job_record *j, const char *incarnation); // null: every host
 // What the job's time is counted as at present; TIME_KINDS once it has succeeded.
 enum time_kind job_spends(const struct job_record *j);
 int64_t job_lost_ms(const struct job_record *j); // what it would lose if it were stopped now

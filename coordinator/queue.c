@@ -24,7 +24,7 @@ struct round { // over the jobs that want one kind of devices
     struct place_host *hosts;  // neither held nor reserved
     struct place_host *all;    // every device
     struct place_host *coming; // free now, or when the jobs that stop have stopped
-    struct place_host *able;   // room for those of a job whose data some hosts lack
+    struct place_host *able;   // room for those of a job that avoids some
     bool *reserved;
     bool avoids;                // some of them are to be avoided
     struct place_share *shares; // room for placement's answer
@@ -113,14 +113,17 @@ static bool has_failed(const struct queue_failed *f, const struct place_want *w)
     return false;
 }
 
-// Returns the same hosts, of which those that lack the job's data have no free device.
-static const struct place_host *leave_out_lacking(struct round *r, const struct job_record *j,
-                                                  const struct place_host *hosts)
+// Returns the same hosts, of which those where the job has failed for its data, and was to avoid after
+// `since_ns`, have no free device.
+static const struct place_host *leave_out_avoided(struct round *r, const struct job_record *j,
+                                                  const struct place_host *hosts, int64_t since_ns)
 {
     memcpy(r->able, hosts, sizeof *hosts * (size_t)r->n);
-    for (int i = 0; i < r->n; i++)
-        if (job_is_lacking_on(j, r->machines[i]->incarnation))
+    for (int i = 0; i < r->n; i++) {
+        const struct avoided *a = job_find_avoided(j, r->machines[i]->incarnation);
+        if (a && a->until_ns > since_ns)
             r->able[i].free = 0;
+    }
     return r->able;
 }
 
@@ -130,10 +133,11 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
                          struct queue_failed *failed, int *n)
 {
     const struct place_want *w = read_want(j);
+    *n = 0;
     if (failed && has_failed(failed, w))
         return false;
-    if (j->nlacking) {
-        hosts = leave_out_lacking(r, j, hosts);
+    if (j->navoided) {
+        hosts = leave_out_avoided(r, j, hosts, 0);
         failed = NULL; // what these do not give, others may
     }
     *n = placement_find(w, hosts, r->n, r->shares);
@@ -145,7 +149,8 @@ static bool find_devices(struct round *r, struct job_record *j, const struct pla
     return *n > 0;
 }
 
-// Finds free devices, if possible without hosts that are to be avoided.
+// Finds free devices, if possible without hosts that are to be avoided; at last where the job has
+// failed for its data, once its wait there is over.
 static bool find_free(struct round *r, struct job_record *j, int *n)
 {
     if (r->avoids && !has_failed(&r->no_hosts, read_want(j))) {
@@ -156,7 +161,11 @@ static bool find_free(struct round *r, struct job_record *j, int *n)
         if (find_devices(r, j, calm, NULL, n))
             return true;
     }
-    return find_devices(r, j, r->hosts, &r->no_hosts, n);
+    if (find_devices(r, j, r->hosts, &r->no_hosts, n) || !j->navoided)
+        return *n > 0;
+    const struct place_host *again = leave_out_avoided(r, j, r->hosts, r->c->now_ns);
+    *n = placement_find(read_want(j), again, r->n, r->shares);
+    return *n > 0;
 }
 
 // For a job whose file was written by a version of weft that allowed what this one does not.
@@ -231,7 +240,7 @@ static void reserve_hosts(struct round *r, const struct job_record *j)
 {
     for (int i = 0; i < r->n; i++) {
         bool useful = (j->max_hosts != 1 || r->all[i].free >= j->ranks) &&
-                      !job_is_lacking_on(j, r->machines[i]->incarnation);
+                      !job_find_avoided(j, r->machines[i]->incarnation);
         if (useful)
             r->hosts[i].free = 0;
         r->reserved[i] = r->reserved[i] || useful;
@@ -342,6 +351,13 @@ static void set_wait_reason(struct round *r, struct job_record *j)
     reserve_hosts(r, j);
 }
 
+// The next round comes then at the latest.
+static void wake_round_at(struct coord *c, int64_t ns)
+{
+    if (!c->wake_ns || ns < c->wake_ns)
+        c->wake_ns = ns;
+}
+
 static bool are_all_reserved(const struct round *r)
 {
     for (int i = 0; i < r->n; i++)
@@ -365,13 +381,15 @@ static int round_kind(struct coord *c, int kind, struct arena *a)
         seen++;
         if (j->not_before_ns > c->now_ns) {
             j->wait = WAIT_BACKOFF;
-            c->wake_ns =
-                c->wake_ns && c->wake_ns < j->not_before_ns ? c->wake_ns : j->not_before_ns;
+            wake_round_at(c, j->not_before_ns);
         } else if (tail->at) {
             wait_behind(j, tail->first);
         } else if (find_free(&r, j, &n)) {
             begin_job(&r, j, n);
         } else {
+            for (int i = 0; i < j->navoided; i++)
+                if (j->avoided[i].until_ns > c->now_ns)
+                    wake_round_at(c, j->avoided[i].until_ns);
             set_wait_reason(&r, j);
             if (are_all_reserved(&r)) {
                 tail->at = j;

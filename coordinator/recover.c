@@ -165,5 +165,5 @@ void recover_forgive(struct job_record *j)
     text_set(&j->diagnosis, "");
     text_set(&j->last_fault, "");
     text_set(&j->goal_why, "");
-    job_forget_lacking(j);
+    job_stop_avoiding(j, NULL);
 }

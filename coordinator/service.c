@@ -176,8 +176,6 @@ static void submit_job(struct service *s, uint64_t call, const struct checked_jo
     x.role = l->job.role;
     x.submit = l->job.submit;
     x.notice = l->notice;
-    x.lacking = l->lacking;
-    x.nlacking = l->nlacking;
     coord_step(s->o.coord, &x, out);
 }
 
@@ -221,7 +219,6 @@ static void answer_submit(struct service *s, struct checked_job *l, struct coord
         else
             submit_job(s, p->calls[i], l, out);
     weft__v1__submit_request__free_unpacked(p->submit, NULL);
-    free(l->lacking);
 }
 
 // A job of `weft run` starts at its own folder, where the ranks' own words are told at once.

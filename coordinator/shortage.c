@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 #include "coordinator/host.h"
-#include "coordinator/looks_again.h"
 
 struct supply {                   // of devices of one kind
     int hosts, devices;           // known
@@ -17,7 +16,8 @@ struct supply {                   // of devices of one kind
     int most;                     // on as many of those as the job may be spread over, the largest
     const char *closed;           // hosts that do not take work, and why, with what they have
     const char *unreachable;      // of those that take work: the ones without an address
-    int lacking;                  // hosts that cannot open the job's data: they are closed to it
+    int avoided;                  // hosts where it could not open its data: they are closed to it
+    int64_t again_ns;             // when it may try on the first of them
 };
 
 static const char *end_plural(int n)
@@ -70,15 +70,17 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
             continue;
         s->hosts++;
         s->devices += n;
-        bool lacks = host_takes_work(h) && job_is_lacking_on(j, h->incarnation);
-        s->lacking += lacks;
-        if (host_takes_work(h) && !lacks) {
+        const struct avoided *avoided =
+            host_takes_work(h) ? job_find_avoided(j, h->incarnation) : NULL;
+        if (avoided && (!s->avoided++ || avoided->until_ns < s->again_ns))
+            s->again_ns = avoided->until_ns;
+        if (host_takes_work(h) && !avoided) {
             open[s->open_hosts++] = n;
             s->open_devices += n;
             if (!h->address[0])
                 s->unreachable = add_word(a, s->unreachable, host_name(h));
         } else {
-            const char *why = lacks ? "cannot open its data" : host_state_word(host_state(h));
+            const char *why = avoided ? "could not open its data" : host_state_word(host_state(h));
             s->closed =
                 add_word(a, s->closed, arena_printf(a, "%d on %s (%s)", n, host_name(h), why));
         }
@@ -127,12 +129,13 @@ char *shortage_explain(const struct job_record *j, struct arena *a)
     struct supply s;
     count_supply(j, &s, a);
     char *reason = find_reason(j, &s, a);
-    if (!s.lacking)
+    if (!s.avoided)
         return reason;
-    if (list_empty(&j->lacks)) // nobody asks
-        return arena_printf(a, "%s. %s. Once %s can open it, `weft hold` and `weft resume` the job",
-                            reason, j->lacking_why, s.lacking == 1 ? "that host" : "these hosts");
-    return arena_printf(a, "%s. %s. %s asked again every %lld s: once it is there the job goes on",
-                        reason, j->lacking_why, s.lacking == 1 ? "That host is" : "These hosts are",
-                        (long long)looks_again_every_s(j->coord));
+    const char *where = s.avoided == 1 ? "there" : "on these hosts";
+    int64_t wait_ns = s.again_ns - j->coord->now_ns;
+    if (wait_ns <= 0)
+        return arena_printf(a, "%s. %s. It tries %s again when enough devices are free", reason,
+                            j->avoided_why, where);
+    return arena_printf(a, "%s. %s. It tries %s again in %lld s", reason, j->avoided_why, where,
+                        (long long)((wait_ns + CLOCK_S - 1) / CLOCK_S));
 }

@@ -225,9 +225,8 @@ int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord
     *out = arena_array(a, struct coord_stream, cap + 1);
     list_for_each (it, &c->hosts) {
         const struct host *h = list_entry(it, struct host, link);
-        int devices = host_count_devices(h, kind);
-        if (h->conn && devices)
-            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h)), devices};
+        if (h->conn && host_count_devices(h, kind))
+            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h))};
     }
     return n;
 }

@@ -63,7 +63,7 @@ def test_a_pattern_may_be_submitted_and_one_that_no_file_matches_is_refused(plac
         c.succeed(c.submit(job("train-*.bin", {"dp": 1})))
         (place / "none.yaml").write_text(json.dumps(job("valid-*.bin", {"dp": 1}, checkpoint={"dir": "."})))
         refused = c.weft("submit", str(place / "none.yaml"))
-        assert refused.code == 2 and "data.train.tokens: valid-*.bin cannot be opened on w0 (" in refused.err, refused
+        assert refused.code == 2 and "data.train.tokens: valid-*.bin cannot be opened (w0: " in refused.err, refused
         assert "no file matches" in refused.err, refused
     finally:
         c.kill_all()

@@ -81,12 +81,6 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
     q.resolved = text;
     q.threads_why = frame_text(w->threads_why ? w->threads_why : "");
     ev.submit = &q;
-    uint64_t lacking[HOSTS];
-    for (int i = 0; i < HOSTS; i++)
-        if (w->lacking >> i & 1)
-            lacking[ev.nlacking++] = w->hosts[i].conn;
-    ev.lacking = lacking;
-    ev.notice = ev.nlacking ? "data.train.images: x cannot be opened there" : "";
     w->reply_job[0] = w->refused[0] = 0;
     world_event(w, &ev);
     world_pump(w);
@@ -299,26 +293,4 @@ void world_finish(struct world *w, const char *job)
 {
     world_step(w, job, 10);
     world_save(w, job, 10);
-}
-
-// ---- what workers say of a job's data ----
-
-void world_answer_look(struct world *w, int host, const Weft__V1__Storage *s)
-{
-    int32_t first = 0;
-    char *why = frame_text("it is not there");
-    NEW(StorageDone, storage_done, d);
-    w->looks++;
-    snprintf(w->question, sizeof w->question, "%s", s->job);
-    if (w->no_looks)
-        return;
-    d.op = s->op;
-    d.job = s->job;
-    d.epoch = s->epoch;
-    d.ok = true;
-    d.missing = &first;
-    d.missing_why = &why;
-    d.n_missing = d.n_missing_why = w->lacking >> host & 1;
-    UP(up, STORAGE, storage, &d);
-    world_up(w, host, &up);
 }

@@ -306,10 +306,6 @@ static void do_storage(struct world *w, int host, const Weft__V1__Storage *s)
         w->tidied++;
         w->tidied_epoch = s->epoch;
     }
-    if (s->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK) {
-        world_answer_look(w, host, s);
-        return;
-    }
     d.op = s->op;
     d.job = s->job;
     d.epoch = s->epoch;

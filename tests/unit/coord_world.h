@@ -60,7 +60,6 @@ struct world {
     const char *boot;        // of the coordinator's machine
     const char *user;        // who submits and acts; null: ann
     const char *threads_why; // said with what is submitted; null: nothing
-    unsigned lacking;        // bits of hosts whose workers say that they cannot open a job's data
     long written;            // rows, over its life
     int nrows;
     Weft__Rows__Write *rows[ROWS];
@@ -75,10 +74,7 @@ struct world {
     // what agents leave undone
     bool no_storage, no_fence, no_start, no_ready, no_stop, no_commit, no_leave;
     const char *storage_fails;
-    bool no_looks;     // they do not say whether data is there
-    int looks;         // questions about a waiting job's data, so far
-    char question[33]; // the newest
-    int tidied;        // folders of jobs that have ended
+    int tidied; // folders of jobs that have ended
     uint64_t tidied_epoch;
     bool storage_config, storage_full;
     // the newest of each
@@ -143,8 +139,7 @@ void world_page(struct world *w, const char *job, int rank, int64_t step, int st
 
 // ---- between coord_world.c and coord_people.c ----
 void world_event(struct world *w, struct coord_event *ev);
-void world_pump(struct world *w); // what was sent arrives
-void world_answer_look(struct world *w, int host, const Weft__V1__Storage *s);
+void world_pump(struct world *w);                      // what was sent arrives
 int world_row(const struct world *w, const char *key); // −1: none
 void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
                       Weft__Rank__Frame *f);
