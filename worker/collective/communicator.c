@@ -58,7 +58,7 @@ static int check_ranks(const struct world *w, const int *ranks, int n, int *me, 
     return *me >= 0 ? 0 : err_set(e, ERR_INVALID, "rank %d is not in it, but opens it", w->rank);
 }
 
-static void delete_communicator(struct communicator *c)
+void communicator_delete(struct communicator *c)
 {
     if (!c)
         return;
@@ -107,17 +107,6 @@ static bool fill_members(struct communicator *c, const int *ranks)
     return !c->remote || c->stage;
 }
 
-static const struct world_ops communicator_ops = {
-    .step = communicators_step,
-    .find_awaited = find_awaited,
-    .find_deserter = find_deserter,
-    .free = delete_communicator,
-    .next_chunk = next_chunk,
-    .chunk_went = chunk_went,
-    .place_chunk = place_chunk,
-    .chunk_came = chunk_came,
-};
-
 int communicator_new(struct world *w, const char *name, const int *ranks, int n,
                      struct communicator **out, struct err *e)
 {
@@ -141,12 +130,11 @@ int communicator_new(struct world *w, const char *name, const int *ranks, int n,
     c->slot = w->ncommunicators;
     snprintf(c->name, sizeof c->name, "%s", name);
     if (!alloc_arrays(c) || !fill_members(c, ranks)) {
-        delete_communicator(c);
+        communicator_delete(c);
         return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
     }
     c->key = find_free_key(w, name, ranks, n);
     world_lock(w);
-    w->ops = &communicator_ops;
     w->communicators[w->ncommunicators++] = c;
     atomic_store_explicit(&w->page->communicators[c->slot].key, c->key, memory_order_release);
     for (int i = 0; i < n; i++)

@@ -180,7 +180,7 @@ static bool open_chunk(struct world *w, struct peer *p)
     struct tcp_link *l = p->link;
     for (int i = 0; i < w->ncommunicators; i++) {
         struct communicator *c = w->communicators[i];
-        if (!c->remote || c->freed || !w->ops->next_chunk(c, p, &l->chunk))
+        if (!c->remote || c->freed || !next_chunk(c, p, &l->chunk))
             continue;
         const struct chunk *k = &l->chunk;
         l->chunk_head = (struct frame){.body = (uint32_t)k->len,
@@ -214,7 +214,7 @@ static bool push_chunk(struct world *w, struct peer *p)
     l->chunk_sent += (size_t)sent;
     if (l->chunk_sent == head + l->chunk.len) {
         l->chunk_open = false;
-        w->ops->chunk_went(w, &l->chunk);
+        chunk_went(w, &l->chunk);
     }
     return true;
 }
@@ -251,7 +251,7 @@ static bool begin_data(struct world *w, struct peer *p)
     struct communicator *c = find_communicator(w, p, l->in.slot);
     if (!c || l->in.stage > 1 || l->in.body == 0 || l->in.body > PIECE)
         return false;
-    l->to = w->ops->place_chunk(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
+    l->to = place_chunk(c, p, l->in.stage, l->in.seq, l->in.value, l->in.body, &l->place);
     return l->to != NULL;
 }
 
@@ -344,7 +344,7 @@ static bool end_frame(struct world *w, struct peer *p)
     case FRAME_GRANT:
         return take_grant(p);
     case FRAME_DATA:
-        w->ops->chunk_came(w, &l->place);
+        chunk_came(w, &l->place);
         return true;
     case FRAME_BYE:
         return take_bye(p);

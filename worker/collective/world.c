@@ -37,7 +37,7 @@ struct world *world_new(int rank, int ranks, const struct world_kind *kind)
 void world_free(struct world *w)
 {
     for (int i = 0; i < w->ncommunicators; i++)
-        w->ops->free(w->communicators[i]);
+        communicator_delete(w->communicators[i]);
     pthread_mutex_destroy(&w->listener_lock);
     free(w->peers);
     free(w);
@@ -139,7 +139,7 @@ int world_look_at_peers(struct world *w, struct err *e)
     for (int i = 0; i < w->ranks; i++)
         if (read_state(&w->peers[i]) == PEER_BROKEN && i != w->rank)
             return adopt_error(&w->peers[i], e);
-    int gone = w->ops ? w->ops->find_deserter(w) : -1;
+    int gone = find_deserter(w);
     if (gone >= 0)
         return err_set(e, ERR_PEER, "rank %d has left", gone);
     return 0;
@@ -176,7 +176,7 @@ bool world_is_open(struct world *w)
 bool world_step(struct world *w)
 {
     bool pumped = w->kind->pump && w->remotes && w->kind->pump(w);
-    bool stepped = w->ops && w->ops->step(w);
+    bool stepped = communicators_step(w);
     return w->moved = pumped || stepped;
 }
 
@@ -222,7 +222,7 @@ static int sleep_unless(struct world *w, bool (*ready)(void *), void *arg, int64
             rc = world_look_at_peers(w, e);
     }
     if (!rc && !w->moved && !ready(arg)) {
-        publish_awaited(w, w->ops ? w->ops->find_awaited(w) : 0);
+        publish_awaited(w, find_awaited(w));
         rc = w->kind->nap(w, until, e);
     }
     atomic_store(&w->page->sleeping, 0);

@@ -39,8 +39,7 @@ struct world {
     int64_t connect_ns, deadline_ns;
     struct progress_page *progress;
     const struct world_kind *kind;
-    const struct world_ops *ops; // null before the first communicator
-    void *own;                   // the kind's own
+    void *own; // the kind's own
     struct peer_page *page;
     unsigned char *window;
     size_t window_size;
@@ -106,22 +105,6 @@ struct chunk {
     uint64_t offset;
     const unsigned char *data;
     size_t len;
-};
-
-// What communicators do for a world and its connections, which know nothing of operations. The
-// table is set when the first communicator is opened.
-struct world_ops {
-    bool (*step)(struct world *w);
-    uint64_t (*find_awaited)(struct world *w);
-    int (*find_deserter)(const struct world *w);
-    void (*free)(struct communicator *c);
-    // next_chunk finds what goes to p next. place_chunk returns where `len` bytes from p belong;
-    // null if they were not asked for.
-    bool (*next_chunk)(struct communicator *c, const struct peer *p, struct chunk *out);
-    void (*chunk_went)(struct world *w, const struct chunk *k);
-    unsigned char *(*place_chunk)(struct communicator *c, const struct peer *p, int stage,
-                                  uint64_t seq, uint64_t offset, size_t len, struct chunk *out);
-    void (*chunk_came)(struct world *w, const struct chunk *k);
 };
 
 // ---- world.c ----
@@ -202,8 +185,12 @@ int operation_late(struct communicator *c, struct operation *o, struct err *e); 
 int find_deserter(const struct world *w); // a rank that left before its part, or −1
 uint64_t find_awaited(struct world *w);   // who holds us up, as progress_page's word
 
+// ---- communicator.c ----
+void communicator_delete(struct communicator *c);
+
 // ---- operation.c: the operations ----
 bool communicators_step(struct world *w); // every open operation; true: something moved
+// What goes to p next; place_chunk: where `len` bytes from p belong, null if they were not asked for.
 bool next_chunk(struct communicator *c, const struct peer *p, struct chunk *out);
 void chunk_went(struct world *w, const struct chunk *k);
 unsigned char *place_chunk(struct communicator *c, const struct peer *p, int stage, uint64_t seq,
