@@ -83,7 +83,7 @@ RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo solo_restore status rank_output spawn saved_step)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print progress log_order request resolved_job data_files run_record run_left run_begin own_daemons own_run programs
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_daemons own_run programs
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)

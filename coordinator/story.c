@@ -166,9 +166,9 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     fill_hosts(j, a, s);
     s->restarts = j->restarts;
     s->checkpoint_step = j->committed_step;
-    s->events = j->events;
+    s->newest_event = j->events;
     s->checkpoint_epoch = j->committed_epoch;
-    s->exit = job_exit_code(j);
+    s->exit = job_state_ended(j->state) || j->state == JOB_HELD ? job_exit_code(j) : -1;
     s->priority = j->priority;
     s->ranks = j->ranks;
     s->owner = arena_strdup(a, j->owner);

@@ -100,13 +100,9 @@ static Weft__V1__DeviceStatus *new_device_status(const struct host *host, int i,
     const struct host_device *d = &host->devices[i];
     Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
     weft__v1__device_status__init(s);
-    s->device = i;
-    s->kind = arena_strdup(a, d->kind_word);
-    s->model = arena_strdup(a, d->model);
+    s->device = describe_device(d, a);
     s->job = arena_strdup(a, d->holder ? d->holder->id : "");
     s->rank = d->holder ? d->rank : -1;
-    s->memory = d->memory;
-    s->about = describe_device(d, a);
     return s;
 }
 

@@ -161,79 +161,12 @@ void json_text(struct json_out *w, const char *key, const char *text)
     json_str(w, key, text && *text ? text : NULL);
 }
 
-void json_known(struct json_out *w, const char *key, bool known, double value)
-{
-    if (known)
-        json_double(w, key, value);
-    else
-        json_null(w, key);
-}
-
 void json_count(struct json_out *w, const char *key, int64_t value)
 {
     if (value < 0)
         json_null(w, key);
     else
         json_int(w, key, value);
-}
-
-void json_seconds(struct json_out *w, const char *key, int64_t ms)
-{
-    json_double(w, key, (double)ms / 1000);
-}
-
-// Writes "{dp: 2, tp: 4}" as an object, or null if the text has another form.
-static void json_mesh(struct json_out *w, const char *text)
-{
-    char axis[64];
-    int size, used;
-    const char *s = text;
-    if (*s++ != '{') {
-        json_null(w, "mesh");
-        return;
-    }
-    json_object(w, "mesh");
-    while (sscanf(s, " %63[a-z0-9_] : %d%n", axis, &size, &used) == 2) {
-        json_int(w, axis, size);
-        s += used;
-        s += *s == ',';
-    }
-    json_end(w);
-}
-
-static void json_hosts(struct json_out *w, const Weft__V1__JobStatus *s)
-{
-    json_array(w, "hosts");
-    for (size_t i = 0; i < s->n_hosts; i++)
-        json_str(w, NULL, s->hosts[i]);
-    json_end(w);
-}
-
-static void json_checkpoint(struct json_out *w, const Weft__V1__JobStatus *s)
-{
-    if (s->checkpoint_step < 0) {
-        json_null(w, "checkpoint");
-        return;
-    }
-    json_object(w, "checkpoint");
-    json_int(w, "step", s->checkpoint_step);
-    json_uint(w, "epoch", s->checkpoint_epoch);
-    json_end(w);
-}
-
-// That the storage fails is told with its time, so that a reader need not follow the events.
-static void json_unsaved(struct json_out *w, const Weft__V1__JobStatus *s)
-{
-    if (!s->unsaved) {
-        json_null(w, "unsaved");
-        return;
-    }
-    json_object(w, "unsaved");
-    json_int(w, "saves", s->unsaved);
-    json_seconds(w, "since", s->unsaved_since_ms);
-    json_seconds(w, "seconds", s->unsaved_for_ms);
-    json_text(w, "why", s->unsaved_why);
-    json_end(w);
 }
 
 void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out)
@@ -243,54 +176,6 @@ void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf 
                    *s->threads_why ? s->threads_why : "resources.threads of the job");
     else if (*s->threads_why)
         plain_line(out, "%s%s", before, s->threads_why);
-}
-
-void json_job(struct json_out *w, const Weft__V1__JobStatus *s)
-{
-    int ended = job_ended(s->state);
-    json_str(w, "job", s->job);
-    json_str(w, "name", s->name);
-    json_str(w, "state", word_state(s->state));
-    json_str(w, "goal", s->goal ? word_state(s->goal) : NULL);
-    json_uint(w, "epoch", s->epoch);
-    json_count(w, "step", s->step);
-    json_int(w, "steps", s->steps);
-    json_known(w, "loss", s->reported, s->loss);
-    // Only models of tokens have a rate of tokens.
-    json_known(w, "tokens_per_s", s->reported && s->tokens_per_s > 0, s->tokens_per_s);
-    json_known(w, "samples_per_s", s->reported, s->samples_per_s);
-    json_known(w, "eval_loss", s->evaluated, s->eval_loss);
-    json_known(w, "eval_accuracy", s->evaluated && !isnan(s->eval_accuracy), s->eval_accuracy);
-    json_mesh(w, s->mesh);
-    json_hosts(w, s);
-    json_int(w, "restarts", s->restarts);
-    json_checkpoint(w, s);
-    if (ended < 0)
-        json_null(w, "exit");
-    else
-        json_int(w, "exit", ended);
-    json_int(w, "priority", s->priority);
-    json_int(w, "ranks", s->ranks);
-    json_text(w, "owner", s->owner);
-    json_text(w, "found", s->found);
-    json_seconds(w, "submitted", s->submitted_ms);
-    json_text(w, "text", s->text);
-    json_text(w, "store", s->store);
-    json_unsaved(w, s);
-    json_bool(w, "in_trouble", s->in_trouble);
-    json_count(w, "threads", s->threads ? s->threads : -1);
-    json_text(w, "threads_why", s->threads_why);
-}
-
-void json_event(struct json_out *w, const Weft__V1__Event *e)
-{
-    json_seconds(w, "t", e->t_ms);
-    json_str(w, "state", word_state(e->state));
-    json_str(w, "kind", e->kind);
-    json_count(w, "rank", e->rank);
-    json_text(w, "host", e->host);
-    json_count(w, "step", e->step);
-    json_text(w, "text", e->text);
 }
 
 void put_out(struct buf *out)

@@ -47,11 +47,6 @@ int job_ended(Weft__V1__JobState s);
 void json_print_start(struct json_out *w, struct buf *out, bool pretty);
 void json_print_end(struct json_out *w); // adds "nonfinite" if there are any, and a newline
 void json_text(struct json_out *w, const char *key, const char *text); // "" becomes null
-void json_known(struct json_out *w, const char *key, bool known, double value);
 void json_count(struct json_out *w, const char *key, int64_t value); // a negative one becomes null
-void json_seconds(struct json_out *w, const char *key, int64_t ms);
-// Writes the members of `weft status --json` into the open object.
-void json_job(struct json_out *w, const Weft__V1__JobStatus *s);
-void json_event(struct json_out *w, const Weft__V1__Event *e);
 
 void put_out(struct buf *out); // writes to standard output, flushes, clears

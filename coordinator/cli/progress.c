@@ -11,7 +11,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
-#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/message_json.h"
 
 enum { LIVE_MS = 100, PLAIN_MS = 5000 };
 
@@ -26,52 +26,6 @@ static void clear_live_line(struct progress *p)
     if (p->open)
         plain_erase_line(stdout);
     p->open = false;
-}
-
-// ---- JSON: a line for each thing ----
-
-static void print_report_json(struct json_out *w, const Weft__Rank__StepReport *r)
-{
-    json_int(w, "step", r->step);
-    json_int(w, "steps", r->steps);
-    json_double(w, "loss", r->loss);
-    json_double(w, "grad_norm", r->grad_norm);
-    json_double(w, "lr", r->lr);
-    json_known(w, "tokens_per_s", r->tokens_per_s > 0, r->tokens_per_s);
-    json_double(w, "samples_per_s", r->samples_per_s);
-    json_double(w, "step_ms", r->step_ms);
-    json_known(w, "eval_loss", r->evaluated, r->eval_loss);
-    json_known(w, "eval_accuracy", r->evaluated && !isnan(r->eval_accuracy), r->eval_accuracy);
-    json_array(w, "samples");
-    for (size_t k = 0; k < r->n_samples; k++)
-        json_str(w, NULL, r->samples[k]);
-    json_end(w);
-    json_text(w, "prompt", r->sample_prompt);
-}
-
-static void print_json(const Weft__V1__WatchUpdate *u)
-{
-    struct buf out = {0};
-    struct json_out w;
-    if (u->status) {
-        json_print_start(&w, &out, false);
-        json_str(&w, "type", "status");
-        json_job(&w, u->status);
-        json_print_end(&w);
-    }
-    if (u->report) {
-        json_print_start(&w, &out, false);
-        json_str(&w, "type", "step");
-        print_report_json(&w, u->report);
-        json_print_end(&w);
-    }
-    if (u->event) {
-        json_print_start(&w, &out, false);
-        json_str(&w, "type", "event");
-        json_event(&w, u->event);
-        json_print_end(&w);
-    }
-    put_out(&out);
 }
 
 // ---- text ----
@@ -245,12 +199,15 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
 {
     int64_t now = clock_mono_ns();
     bool worth = false;
-    if (p->json)
-        print_json(u);
+    if (p->json) {
+        struct buf line = {0};
+        json_message(&line, false, &u->base);
+        put_out(&line);
+    }
     if (u->event)
         p->event = u->event->seq;
     else if (u->status && !p->event)
-        p->event = u->status->events;
+        p->event = u->status->newest_event;
     if (u->status)
         worth = take_status(p, u->status);
     if (u->report)

@@ -3,7 +3,7 @@
 // connection. The verb's row tells them apart.
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
-#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/message_json.h"
 #include "coordinator/cli/request.h"
 
 static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, const struct args *a)
@@ -13,8 +13,7 @@ static void print_reply(const struct verb *v, const Weft__V1__ActReply *reply, c
     if (a->json) {
         json_print_start(&w, &out, a->npos == 1); // of several a line each
         json_str(&w, "verb", v->name);
-        json_str(&w, "target", reply->target);
-        json_text(&w, "text", reply->text);
+        json_members(&w, &reply->base);
         json_print_end(&w);
     } else {
         struct buf before = {0};

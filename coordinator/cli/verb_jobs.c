@@ -10,28 +10,22 @@
 #include "common/base/err.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
-#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/message_json.h"
 
-// How a verb prints its reply: for a person, and as JSON.
-typedef void print_fn(const void *reply, struct buf *out);
-typedef void json_fn(const void *reply, struct json_out *w);
+typedef void print_fn(const void *reply, struct buf *out); // for a person
 
-static void put_reply(const struct args *a, const void *reply, print_fn *print, json_fn *json)
+static void put_reply(const struct args *a, const ProtobufCMessage *reply, print_fn *print)
 {
     struct buf out = {0};
-    struct json_out w;
-    if (a->json) {
-        json_print_start(&w, &out, true);
-        json(reply, &w);
-        json_print_end(&w);
-    } else {
+    if (a->json)
+        json_message(&out, true, reply);
+    else
         print(reply, &out);
-    }
     put_out(&out);
 }
 
 static int read_and_print(const struct verb *v, const struct args *a, enum cli_link_method m,
-                          const ProtobufCMessage *request, print_fn *print, json_fn *json)
+                          const ProtobufCMessage *request, print_fn *print)
 {
     struct cli_link l = {0};
     ProtobufCMessage *reply;
@@ -40,7 +34,7 @@ static int read_and_print(const struct verb *v, const struct args *a, enum cli_l
         return rc;
     rc = cli_link_ask(&l, m, request, &reply);
     if (!rc) {
-        put_reply(a, reply, print, json);
+        put_reply(a, reply, print);
         cli_link_free(reply);
     }
     cli_link_close(&l);
@@ -48,13 +42,13 @@ static int read_and_print(const struct verb *v, const struct args *a, enum cli_l
 }
 
 static int read_job(const struct verb *v, const struct args *a, enum cli_link_method m,
-                    print_fn *print, json_fn *json)
+                    print_fn *print)
 {
     Weft__V1__JobRequest req;
     struct arena arena = {0};
     weft__v1__job_request__init(&req);
     req.job = arena_strdup(&arena, a->pos[0]);
-    int rc = read_and_print(v, a, m, &req.base, print, json);
+    int rc = read_and_print(v, a, m, &req.base, print);
     arena_clear(&arena);
     return rc;
 }
@@ -97,20 +91,6 @@ static void print_jobs(const void *reply, struct buf *out)
     table_print(&t, out);
 }
 
-static void print_jobs_json(const void *reply, struct json_out *w)
-{
-    const Weft__V1__JobsReply *r = reply;
-    json_text(w, "cluster", r->cluster);
-    json_text(w, "notice", r->notice);
-    json_array(w, "jobs");
-    for (size_t i = 0; i < r->n_jobs; i++) {
-        json_object(w, NULL);
-        json_job(w, r->jobs[i]);
-        json_end(w);
-    }
-    json_end(w);
-}
-
 // Moves a page's jobs to the end of those of the pages before it.
 static void add_page(Weft__V1__JobsReply *all, Weft__V1__JobsReply *page)
 {
@@ -148,7 +128,7 @@ int verb_jobs(const struct verb *v, const struct args *a)
         }
     } while (req.after);
     if (!rc)
-        put_reply(a, all, print_jobs, print_jobs_json);
+        put_reply(a, &all->base, print_jobs);
     cli_link_free(all);
     cli_link_close(&l);
     return rc;
@@ -202,14 +182,9 @@ static void print_status(const void *reply, struct buf *out)
     plain_line(out, "submitted   %s by %s", word_time(s->submitted_ms, word), s->owner);
 }
 
-static void print_status_json(const void *reply, struct json_out *w)
-{
-    json_job(w, reply);
-}
-
 int verb_status(const struct verb *v, const struct args *a)
 {
-    return read_job(v, a, LINK_STATUS, print_status, print_status_json);
+    return read_job(v, a, LINK_STATUS, print_status);
 }
 
 // ---- workers ----
@@ -218,16 +193,16 @@ int verb_status(const struct verb *v, const struct args *a)
 static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
 {
     for (size_t d = 0, end; d < w->n_devices; d = end) {
-        const Weft__V1__DeviceStatus *x = w->devices[d];
-        bool gpu = strcmp(x->kind, "cpu") != 0;
-        for (end = d + 1; end < w->n_devices && !strcmp(w->devices[end]->model, x->model); end++)
+        const Weft__V1__Device *x = w->devices[d]->device;
+        for (end = d + 1; end < w->n_devices && !strcmp(w->devices[end]->device->model, x->model);
+             end++)
             ;
         buf_puts(to, d ? " + " : "");
         if (end - d < w->n_devices)
             buf_printf(to, "%zu ", end - d);
         buf_puts(to, x->model);
-        if (gpu && x->about && x->about->isa[0])
-            buf_printf(to, " (%s)", x->about->isa);
+        if (*x->isa)
+            buf_printf(to, " (%s)", x->isa);
     }
 }
 
@@ -300,66 +275,11 @@ static void print_workers(const void *reply, struct buf *out)
     print_lacks(r, out);
 }
 
-static void print_device_json(struct json_out *w, const Weft__V1__DeviceStatus *d)
-{
-    json_object(w, NULL);
-    json_int(w, "device", d->device);
-    json_text(w, "kind", d->kind);
-    json_text(w, "model", d->model);
-    json_int(w, "memory", d->memory);
-    const Weft__V1__Device *about = d->about; // a message may lack it
-    json_text(w, "isa", about ? about->isa : "");
-    json_text(w, "driver", about ? about->driver : "");
-    json_text(w, "pci", about ? about->pci : "");
-    json_text(w, "uuid", about ? about->uuid : "");
-    json_text(w, "peers", about ? about->peers : "");
-    json_text(w, "job", d->job);
-    json_count(w, "rank", *d->job ? d->rank : -1);
-    json_end(w);
-}
-
-static void print_workers_json(const void *reply, struct json_out *w)
-{
-    const Weft__V1__WorkersReply *r = reply;
-    json_text(w, "notice", r->notice);
-    json_array(w, "workers");
-    for (size_t i = 0; i < r->n_workers; i++) {
-        const Weft__V1__WorkerStatus *s = r->workers[i];
-        json_object(w, NULL);
-        json_str(w, "host", s->host);
-        json_text(w, "name", s->name);
-        json_text(w, "state", s->state);
-        json_text(w, "version", s->version);
-        json_text(w, "incarnation", s->incarnation);
-        json_text(w, "rack", s->rack);
-        json_int(w, "memory", s->memory);
-        json_int(w, "seen_ms_ago", s->seen_ms_ago);
-        json_text(w, "data_root", s->data_root);
-        json_text(w, "checkpoint_root", s->checkpoint_root);
-        json_text(w, "address", s->address);
-        json_text(w, "address_doubt", s->address_doubt);
-        json_array(w, "devices");
-        for (size_t d = 0; d < s->n_devices; d++)
-            print_device_json(w, s->devices[d]);
-        json_end(w);
-        json_array(w, "lacks");
-        for (size_t k = 0; k < s->n_lacks; k++) {
-            json_object(w, NULL);
-            json_text(w, "kind", s->lacks[k]->kind);
-            json_text(w, "why", s->lacks[k]->why);
-            json_end(w);
-        }
-        json_end(w);
-        json_end(w);
-    }
-    json_end(w);
-}
-
 int verb_workers(const struct verb *v, const struct args *a)
 {
     Weft__V1__WorkersRequest req;
     weft__v1__workers_request__init(&req);
-    return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers, print_workers_json);
+    return read_and_print(v, a, LINK_WORKERS, &req.base, print_workers);
 }
 
 // ---- checkpoints ----
@@ -383,26 +303,7 @@ static void print_checkpoints(const void *reply, struct buf *out)
         plain_line(out, "in %s", r->store);
 }
 
-static void print_checkpoints_json(const void *reply, struct json_out *w)
-{
-    const Weft__V1__CheckpointsReply *r = reply;
-    json_text(w, "store", r->store);
-    json_array(w, "checkpoints");
-    for (size_t i = 0; i < r->n_checkpoints; i++) {
-        const Weft__V1__Checkpoint *c = r->checkpoints[i];
-        json_object(w, NULL);
-        json_int(w, "step", c->step);
-        json_uint(w, "epoch", c->epoch);
-        json_str(w, "state", word_checkpoint(c->state));
-        json_bool(w, "bad", c->bad);
-        json_text(w, "why", c->why);
-        json_seconds(w, "t", c->t_ms);
-        json_end(w);
-    }
-    json_end(w);
-}
-
 int verb_checkpoints(const struct verb *v, const struct args *a)
 {
-    return read_job(v, a, LINK_CHECKPOINTS, print_checkpoints, print_checkpoints_json);
+    return read_job(v, a, LINK_CHECKPOINTS, print_checkpoints);
 }

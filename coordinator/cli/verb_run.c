@@ -338,7 +338,7 @@ static int take_up_job(struct run *r)
         return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
     bool failed = job_ended(s->state) == CLIENT_FAILED;
-    r->progress.event = s->events; // what follows is shown, however soon it happens
+    r->progress.event = s->newest_event; // what follows is shown, however soon it happens
     if (r->changed)
         rc = job_ended(s->state) >= 0 ? change_job(r, s->checkpoint_step) : hold_job(r);
     else if (failed)

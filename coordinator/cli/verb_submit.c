@@ -8,7 +8,7 @@
 #include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
-#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/message_json.h"
 #include "coordinator/cli/request.h"
 #include "coordinator/cli/resolved_job.h"
 
@@ -18,10 +18,8 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct kept_re
     struct json_out w;
     if (json) {
         json_print_start(&w, &out, true);
-        json_str(&w, "job", reply->job);
-        json_str(&w, "name", reply->name);
+        json_members(&w, &reply->base);
         json_str(&w, "request", r->id);
-        json_str(&w, "notice", *reply->notice ? reply->notice : NULL);
         json_print_end(&w);
     } else {
         buf_printf(&out, "%s  %s\n", reply->job, reply->name);

@@ -5,31 +5,22 @@
 #include <string.h>
 
 #include "coordinator/cli/cli_link.h"
-#include "coordinator/cli/cli_print.h"
+#include "coordinator/cli/message_json.h"
 
-// The kinds of time in a job's life. From `held` on nobody tried to make it run: these do not count
-// in goodput.
-static const char *const kinds[] = {"queued",     "starting",  "running",    "lost",
-                                    "recovering", "draining",  "checkpoint", "held",
-                                    "failed",     "cancelled", "unknown"};
-enum { KINDS = sizeof kinds / sizeof *kinds, RUNNING = 2, HELD = 7 };
-
-struct time_spent {
-    int64_t ms[KINDS];
-    double goodput; // below 0 while there is no time to share out
-};
-
-static void add_up(struct time_spent *s, const Weft__V1__WhyReply *r)
+// The share of the time in which the job ran, of all in which it was meant to; below 0: there was none.
+static double find_goodput(const Weft__V1__WhyReply *r)
 {
-    int64_t all = 0;
-    *s = (struct time_spent){0};
-    for (size_t i = 0; i < r->n_spent; i++)
-        for (int k = 0; k < KINDS; k++)
-            if (strcmp(kinds[k], r->spent[i]->what) == 0)
-                s->ms[k] += r->spent[i]->ms;
-    for (int k = 0; k < HELD; k++)
-        all += s->ms[k];
-    s->goodput = all > 0 ? (double)s->ms[RUNNING] / (double)all : -1;
+    static const char *const others[] = {"held", "failed", "cancelled", "unknown"};
+    int64_t all = 0, running = 0;
+    for (size_t i = 0; i < r->n_spent; i++) {
+        const Weft__V1__Spent *spent = r->spent[i];
+        bool counts = true;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            counts = counts && strcmp(others[k], spent->what) != 0;
+        all += counts ? spent->ms : 0;
+        running += strcmp(spent->what, "running") == 0 ? spent->ms : 0;
+    }
+    return all > 0 ? (double)running / (double)all : -1;
 }
 
 // The event of a rank's end has the last lines of its log behind its own first line.
@@ -74,17 +65,18 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
     print_logs(r, out);
 }
 
-static void print_spent(const struct time_spent *s, struct buf *out)
+static void print_spent(const Weft__V1__WhyReply *r, struct buf *out)
 {
     char word[WORD_MAX];
+    double goodput = find_goodput(r);
     int n = 0;
     buf_puts(out, "time: ");
-    for (int k = 0; k < KINDS; k++)
-        if (s->ms[k] > 0)
-            buf_printf(out, "%s%s %s", n++ ? ", " : "", kinds[k],
-                       word_duration((double)s->ms[k] / 1000, word));
-    if (s->goodput >= 0)
-        buf_printf(out, "; goodput %.1f %%", 100 * s->goodput);
+    for (size_t i = 0; i < r->n_spent; i++)
+        if (r->spent[i]->ms > 0)
+            buf_printf(out, "%s%s %s", n++ ? ", " : "", r->spent[i]->what,
+                       word_duration((double)r->spent[i]->ms / 1000, word));
+    if (goodput >= 0)
+        buf_printf(out, "; goodput %.1f %%", 100 * goodput);
     buf_puts(out, n ? "\n" : "none yet\n");
 }
 
@@ -103,14 +95,12 @@ static void print_head(const Weft__V1__JobStatus *s, struct buf *out)
 
 static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
 {
-    struct time_spent spent;
-    add_up(&spent, r);
     if (r->status)
         print_head(r->status, out);
     if (r->trimmed)
         buf_puts(out, "older events were dropped\n");
     print_events(r, out);
-    print_spent(&spent, out);
+    print_spent(r, out);
     if (*r->next)
         print_lines(out, "next: ", r->next);
 }
@@ -118,25 +108,13 @@ static void print_text(const Weft__V1__WhyReply *r, struct buf *out)
 static void print_json(const Weft__V1__WhyReply *r, struct buf *out)
 {
     struct json_out w;
-    struct time_spent spent;
-    add_up(&spent, r);
+    double goodput = find_goodput(r);
     json_print_start(&w, out, true);
-    if (r->status)
-        json_job(&w, r->status);
-    json_array(&w, "events");
-    for (size_t i = 0; i < r->n_events; i++) {
-        json_object(&w, NULL);
-        json_event(&w, r->events[i]);
-        json_end(&w);
-    }
-    json_end(&w);
-    json_bool(&w, "trimmed", r->trimmed);
-    json_object(&w, "time");
-    for (int k = 0; k < KINDS; k++)
-        json_seconds(&w, kinds[k], spent.ms[k]);
-    json_end(&w);
-    json_known(&w, "goodput", spent.goodput >= 0, spent.goodput);
-    json_text(&w, "next", r->next);
+    json_members(&w, &r->base);
+    if (goodput < 0)
+        json_null(&w, "goodput");
+    else
+        json_double(&w, "goodput", goodput);
     json_print_end(&w);
 }
 

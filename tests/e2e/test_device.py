@@ -267,8 +267,8 @@ def host(place, late):
 
 def test_a_job_goes_to_devices_of_its_kind(host, toy):
     (worker,) = host.json("workers")["workers"]
-    assert [(d["kind"], d["model"]) for d in worker["devices"]] == [("cpu", "cpu"), ("cuda", "late 0"), ("cuda", "late 1")]
-    assert {"isa", "driver", "pci", "uuid", "peers"} <= worker["devices"][1].keys()
+    assert [(d["device"]["kind"], d["device"]["model"]) for d in worker["devices"]] == [("cpu", "cpu"), ("cuda", "late 0"), ("cuda", "late 1")]
+    assert {"isa", "driver", "pci", "uuid", "peers"} <= worker["devices"][1]["device"].keys()
     assert "1 cpu + 1 late 0" in host.weft("workers").out
     data = host.put_data(toy)
     far = host.submit(kind(solo.job(data, 2, name="far"), "cuda"))

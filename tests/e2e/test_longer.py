@@ -341,7 +341,7 @@ def test_a_served_job_that_was_changed_is_not_begun_anew_where_its_checkpoints_a
 def threads_told(run, *flags):
     """What each status of `weft run --json` says of the threads, once."""
     lines = [json.loads(line) for line in solo.weft("run", str(run.file), "--json", *flags).out.splitlines()]
-    return {(s["threads"], s["threads_why"]) for s in lines if s["type"] == "status"}
+    return {(s["threads"], s["threads_why"]) for s in (line["status"] for line in lines) if s}
 
 
 def test_a_run_tells_who_decided_its_threads_as_long_as_it_goes_on(place, toy):

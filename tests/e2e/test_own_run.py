@@ -64,7 +64,7 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     assert why.code == 0 and "SUCCEEDED at step 30 of 30" in why.out and "goodput" in why.out, why
     assert_at_rest(finished)
     status = json.loads(ask(finished, "status", "test", "--json").out)
-    assert status["state"] == "SUCCEEDED" and status["checkpoint"]["step"] == 30, status
+    assert status["state"] == "SUCCEEDED" and status["checkpoint_step"] == 30, status
     assert "COMMITTED" in ask(finished, "checkpoints", "test").out
     logs = ask(finished, "logs", "test")  # of which a worker alone tells
     assert logs.code == 4 and "read worker/jobs in its folder" in logs.err, logs

@@ -182,10 +182,10 @@ def test_who_runs_it_reads_the_text_and_so_does_a_program(place, periodic):
     run = subprocess.run([solo.WEFT, "run", str(place / "job.yaml"), "--json"], capture_output=True, text=True,
                          timeout=solo.WATCHDOG, check=True)  # fmt: skip
     rows = [json.loads(line) for line in run.stdout.splitlines()]
-    told = [r for r in rows if r["type"] == "step"]
+    told = [r["report"] for r in rows if r["report"]]
     assert told[-1]["samples"] == ["brown fox "] and told[-1]["eval_accuracy"] is None
     assert all(r["samples"] == [] for r in told[:-1])
-    assert told[-1]["prompt"] == "the quick " and told[0]["prompt"] is None
+    assert told[-1]["sample_prompt"] == "the quick " and told[0]["sample_prompt"] is None
     again = solo.weft("run", str(place / "job.yaml"), "--new")
     assert again.code == 0 and " tokens/s" in again.out and "  0 tokens/s" not in again.out and "sample after step 80: the quick brown fox " in again.out, again
 

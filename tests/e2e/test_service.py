@@ -29,7 +29,7 @@ def test_a_submitted_job_runs_to_its_end_and_tells_its_story(one, toy):
     job = one.submit(solo.job(one.put_data(toy), 2))
     done = one.succeed(job)
     assert done["step"] == done["steps"] == 30
-    assert done["checkpoint"]["step"] == 30
+    assert done["checkpoint_step"] == 30
     assert done["exit"] == 0
     why = one.json("why", job)
     states = [e["state"] for e in why["events"]]
@@ -149,7 +149,7 @@ def test_hold_keeps_a_checkpoint_and_resume_goes_on_from_it(one, noise):
     assert one.weft("hold", job).code == 0
     cluster.go_on(pids)
     held = one.wait(job, ("HELD",))
-    assert held["checkpoint"]["step"] == held["step"] > 0
+    assert held["checkpoint_step"] == held["step"] > 0
     assert not one.rank_pids()
     assert one.weft("resume", job).code == 0
     done = one.succeed(job)
@@ -163,7 +163,7 @@ def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise
     high = one.submit(solo.job(one.put_data(toy), 2, name="urgent", resources={"priority": 10}))
     one.succeed(high)
     back = one.wait(low, ("RUNNING",), step=1)
-    assert back["epoch"] == 2 and back["checkpoint"]["step"] > 0
+    assert back["epoch"] == 2 and back["checkpoint_step"] > 0
     assert any("urgent" in e["text"] or "preempt" in e["kind"] + e["text"] for e in one.events(low)), one.why(low)
     assert one.weft("cancel", low).code == 0
     one.wait(low, ("CANCELLED",))
@@ -178,7 +178,7 @@ def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, t
     one.wait(running, ("RUNNING",), step=4)
     assert one.weft("drain", "w0").code == 0
     one.wait(running, ("QUEUED",))
-    assert one.status(running)["checkpoint"]["step"] > 0
+    assert one.status(running)["checkpoint_step"] > 0
     assert one.weft("uncordon", "w0").code == 0
     assert one.wait(running, ("RUNNING",))["epoch"] == epoch + 1
     first = solo.next_line(later)  # while the job goes on
@@ -223,7 +223,7 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
 
 def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
     """The cause is the host's, who waits for it is another person."""
-    if any(d["kind"] == "cuda" for d in one.json("workers")["workers"][0]["devices"]):
+    if any(d["device"]["kind"] == "cuda" for d in one.json("workers")["workers"][0]["devices"]):
         pytest.skip("this machine has a GPU")
     cause = re.search(r"offers no GPU: (.+)", one.workers[0].text())
     assert cause, one.workers[0].text()
@@ -242,7 +242,7 @@ def test_hosts_that_have_no_gpu_for_the_same_cause_are_one_line(place):
     c = cluster.Cluster(place, workers=3, devices=1)
     try:
         workers = c.json("workers")["workers"]
-        if any(d["kind"] == "cuda" for w in workers for d in w["devices"]):
+        if any(d["device"]["kind"] == "cuda" for w in workers for d in w["devices"]):
             pytest.skip("this machine has a GPU")
         (lack,) = workers[0]["lacks"]
         assert [w["lacks"] for w in workers] == 3 * [[lack]]
@@ -330,7 +330,7 @@ def test_both_daemons_stop_in_order_and_leave_nothing(place, noise):
     c.wait(job, ("RUNNING",), step=3)
     assert c.workers[0].stop() == 0  # drains: the ranks save
     assert not c.rank_pids()
-    assert c.wait(job, ("QUEUED",))["checkpoint"]["step"] > 0
+    assert c.wait(job, ("QUEUED",))["checkpoint_step"] > 0
     assert c.coordinator.stop() == 0
 
 

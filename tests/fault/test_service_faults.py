@@ -203,7 +203,7 @@ def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
     if who == "worker":
         assert not one.attempts(job)
         saved = max(c.step for c in solo.checkpoints_of(one.store(job)))
-        assert one.wait(job, ("QUEUED",))["checkpoint"]["step"] == saved
+        assert one.wait(job, ("QUEUED",))["checkpoint_step"] == saved
     else:
         assert one.attempts(job) == before
     daemon.up()
@@ -338,7 +338,7 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
     one.set_database(None if how == "deleted" else old)
     if how == "deleted":  # the folder tells of the job; whether it is wanted is a person's word
         held = one.wait(first, ("HELD",))
-        assert held["checkpoint"]["step"] == STEPS and held["epoch"] == done["epoch"]
+        assert held["checkpoint_step"] == STEPS and held["epoch"] == done["epoch"]
         assert one.weft("resume", first).code == 4
         assert one.weft("adopt", first).code == 0 and one.weft("resume", first).code == 0
     again = one.succeed(first)  # it runs again from what the directory holds
@@ -506,7 +506,7 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         filler.unlink()
         wait_until(lambda: c.json("jobs")["notice"] is None)
         after = c.wait(job, ("RUNNING",), step=before["step"] + 1)
-        wait_until(lambda: c.status(job)["checkpoint"]["step"] > after["step"])  # saves go on too
+        wait_until(lambda: c.status(job)["checkpoint_step"] > after["step"])  # saves go on too
         assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
         assert c.weft("hold", job).code == 0
         out, err = watching.communicate(timeout=solo.WATCHDOG)  # it was told the rest by the database that was opened anew

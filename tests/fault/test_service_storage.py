@@ -57,7 +57,7 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, no
 
     def submit():
         job = c.submit(spec)
-        wait_until(lambda: c.status(job)["checkpoint"])
+        wait_until(lambda: c.status(job)["checkpoint_step"])
         return job
 
     job, pids = c.submit_and_stop(submit, 2, 2000)
@@ -68,7 +68,7 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, no
     removed = wait_until(lambda: [e for e in c.events(job) if e["kind"] == "removed"])
     assert "somebody removed " + store in removed[0]["text"], removed
     assert "removed" in watch.line_with("somebody removed ")
-    wait_until(lambda: c.status(job)["checkpoint"])
+    wait_until(lambda: c.status(job)["checkpoint_step"])
     for told in (c.weft("status", job).out, row_of(c, job)):
         assert "somebody removed " + store in told, told
     assert {k["state"] for k in c.json("checkpoints", job)["checkpoints"]} >= {"LOST", "COMMITTED"}
@@ -85,31 +85,31 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, no
 def test_storage_without_room_is_said_everywhere_until_there_is_room(small, noise, place):
     c, filler = small
     job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=1000000))
-    wait_until(lambda: c.status(job)["checkpoint"])
+    wait_until(lambda: c.status(job)["checkpoint_step"])
     told = c.weft("status", job).out + row_of(c, job)
-    assert c.status(job)["unsaved"] is None and "not saved" not in told
+    assert c.status(job)["unsaved"] == 0 and "not saved" not in told
     watch = Watch(c, job, place / "early")
-    before = time.time()
+    before = 1000 * time.time()
     fill(filler)
-    first = wait_until(lambda: c.status(job)["unsaved"])
-    assert before <= first["since"] <= time.time() and "No space left on device" in first["why"]
-    later = wait_until(lambda: (u := c.status(job)["unsaved"])["saves"] > first["saves"] and u)
-    assert later["since"] == first["since"] and later["seconds"] >= first["seconds"]
+    first = wait_until(lambda: (s := c.status(job))["unsaved"] and s)
+    assert before - 1 <= first["unsaved_since_ms"] <= 1000 * time.time() and "No space left on device" in first["unsaved_why"]
+    later = wait_until(lambda: (s := c.status(job))["unsaved"] > first["unsaved"] and s)
+    assert later["unsaved_since_ms"] == first["unsaved_since_ms"] and later["unsaved_for_ms"] >= first["unsaved_for_ms"]
     c.coordinator.kill()
     c.coordinator.wait_start(2)
     wait_until(lambda: c.weft("status", job).code == 0)
     c.wait(job, ("RUNNING",))
-    assert c.status(job)["unsaved"]["since"] == first["since"]
+    assert c.status(job)["unsaved_since_ms"] == first["unsaved_since_ms"]
     told = c.weft("status", job).out
     assert "not saved   since " in told and "No space left on device" in told, told
     assert "not saved for " in row_of(c, job) and "No space left on device" in row_of(c, job)
     late = Watch(c, job, place / "late")  # whoever comes only now is told too
     for w in (watch, late):
         assert "No space left on device" in w.line_with("not saved since ")
-    saved = c.status(job)["checkpoint"]["step"]
+    saved = c.status(job)["checkpoint_step"]
     filler.unlink()
-    wait_until(lambda: c.status(job)["checkpoint"]["step"] > saved)
-    assert c.status(job)["unsaved"] is None
+    wait_until(lambda: c.status(job)["checkpoint_step"] > saved)
+    assert c.status(job)["unsaved"] == 0
     assert "not saved" not in c.weft("status", job).out + row_of(c, job)
     last = Watch(c, job, place / "last")
     assert "not saved" not in last.line_with("RUNNING")

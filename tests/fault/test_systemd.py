@@ -201,11 +201,11 @@ def test_stopping_the_worker_drains_and_starting_it_goes_on(machine, noise):
     worker = m.unit("worker", "ActiveState", "Result", "ExecMainStatus")
     assert worker == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}, m.story()
     waiting = m.until_job(job, "QUEUED")
-    saved = waiting["checkpoint"]["step"]
+    saved = waiting["checkpoint_step"]
     assert 5 <= saved < STEPS and waiting["restarts"] == 0, waiting
     m.ok("systemctl", "start", "weft-worker")
     done = m.until_job(job, "SUCCEEDED")
-    assert done["epoch"] == 2 and done["checkpoint"]["step"] == STEPS, done
+    assert done["epoch"] == 2 and done["checkpoint_step"] == STEPS, done
     assert f"step {saved}" in m.weft("logs", job).stdout + m.weft("why", job).stdout
 
 

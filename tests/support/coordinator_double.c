@@ -101,6 +101,8 @@ static void fill_status(Weft__V1__JobStatus *s, int64_t step)
     s->epoch = 2;
     s->step = step;
     s->steps = STEPS;
+    s->exit =
+        s->state == WEFT__V1__JOB_STATE__RUNNING ? -1 : s->state != WEFT__V1__JOB_STATE__SUCCEEDED;
     s->reported = true;
     s->loss = 1.0 / 0.0; // what cannot be said in JSON
     s->samples_per_s = 1234.5;
@@ -240,13 +242,17 @@ static void on_workers(const struct rpc_event *ev)
     static char w0_share[] = "0", w1_name[] = "w1", w1_address[] = "10.0.0.1";
     Weft__V1__WorkerStatus w, other, *one = &w, *both[] = {&w, &other};
     Weft__V1__DeviceStatus d[2], *devices[] = {&d[0], &d[1]};
+    Weft__V1__Device about[2];
     weft__v1__workers_reply__init(&r);
     weft__v1__worker_status__init(&w);
     for (int i = 0; i < 2; i++) {
         weft__v1__device_status__init(&d[i]);
-        d[i].device = i;
-        d[i].kind = cpu;
-        d[i].model = model;
+        weft__v1__device__init(&about[i]);
+        about[i].index = i;
+        about[i].kind = cpu;
+        about[i].model = model;
+        d[i].device = &about[i];
+        d[i].rank = -1;
     }
     d[1].job = job_id;
     d[1].rank = 0;
