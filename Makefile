@@ -38,7 +38,7 @@ EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs: what job reading may use too, the lowest first.
-MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names size_expression model_sizes model_program layer_count model_facts model_dims)
+MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims)
 MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   += model model_check schema_list
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)

@@ -61,7 +61,20 @@ struct schema_table {
     size_t section; // offset in struct job of what the rows' offsets are relative to
 };
 
+struct job;
+// What only the model's graph tells. A layer is a turn of a repeat, a `layer` block or a numbered
+// one that lies in no other layer.
+struct job_layers {
+    int n;
+    bool blocks; // there are named blocks outside layers
+    int skipped; // the line of a loss or a report, which sampling leaves out, with layers ahead of
+                 // some that sampling needs; 0: there is none
+};
+
 struct schema {
     const struct schema_table *const *tables; // in the order of the printed form
     int n;
+    // Builds the model of a job file, to count its layers. Returns an error code where it
+    // cannot be built, which whoever compiles the job reports.
+    int (*count_layers)(const struct job *job, struct job_layers *out);
 };

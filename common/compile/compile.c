@@ -75,8 +75,22 @@ static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUD
 static void reserve_graph(const struct job *job, struct graph *g)
 {
     enum { NODES = 64, VALUES = 144, LAYERS = 4096 }; // of a layer with its backward and update
-    int64_t layers = job_layers(job) < LAYERS ? job_layers(job) : LAYERS;
+    int64_t layers = job->pipeline.layers < LAYERS ? job->pipeline.layers : LAYERS;
     graph_reserve(g, (int)(layers + 1) * NODES, (int)(layers + 1) * VALUES);
+}
+
+// Stages hold the same layers in each program; that of samples ends at its logits.
+static int check_layers(struct compilation *p, enum program_kind kind, const struct graph *g)
+{
+    int64_t layers = p->job->pipeline.layers;
+    if (p->out->nstages == 1 || g->nlayers == layers ||
+        (kind == PROGRAM_SAMPLE && g->nlayers < layers))
+        return 0;
+    return err_set(
+        p->err, ERR_INVALID,
+        "pipeline.layers: the %s program has %d layers and the job has %lld: stages want "
+        "as many in each program: leave the axis out",
+        program_name(kind), g->nlayers, (long long)layers);
 }
 
 static int build_global(struct compilation *p, enum program_kind kind, struct graph *g)
@@ -93,11 +107,8 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
-    p->build(g, job, kind, batch, job->data.batch);
-    bool ends_early = kind == PROGRAM_SAMPLE && g->nlayers < job_layers(job); // at its logits
-    if (p->out->nstages > 1 && g->nlayers != job_layers(job) && !ends_early)
-        return err_set(p->err, ERR_INTERNAL, "the model has %d layers where the job counts %d",
-                       g->nlayers, job_layers(job));
+    if (!p->build(g, job, kind, batch, job->data.batch) && check_layers(p, kind, g))
+        return ERR_INVALID;
     stages_assign(g, job);
     if (kind == PROGRAM_TRAIN) {
         optimiser_freeze(g, &job->optimizer);

@@ -445,9 +445,11 @@ static void print_mfu_text(const struct report *r, struct buf *out)
     if (!m->samples || !m->seq || !embed)
         return;
     int64_t n = r->cost.params_active;
-    double token = 6 * (double)n + 6 * (double)m->layers * (double)embed * (double)m->seq;
+    double token =
+        6 * (double)n + 6 * (double)r->job->pipeline.layers * (double)embed * (double)m->seq;
     buf_printf(out, "MFU counts 6N + 6LCT FLOPs a token: N %lld, L %lld, C %lld, T %lld: %.4g",
-               (long long)n, (long long)m->layers, (long long)embed, (long long)m->seq, token);
+               (long long)n, (long long)r->job->pipeline.layers, (long long)embed,
+               (long long)m->seq, token);
     if (r->device->flops > 0)
         buf_printf(out, "; 100 %% of %s's %.4g FLOP/s is %.4g tokens/s a device", r->device->name,
                    r->device->flops, r->device->flops / token);

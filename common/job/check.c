@@ -275,8 +275,8 @@ static void resolve_groups(struct reading *r)
 
 static void check_remat(struct reading *r)
 {
-    if (r->model_ok && READING_OK(r, "train.remat") && r->job->train.remat != JOB_REMAT_NONE &&
-        !job_has_insides(r->job))
+    if (r->built && READING_OK(r, "train.remat") && r->job->train.remat != JOB_REMAT_NONE &&
+        !r->layers.n && !r->layers.blocks)
         reading_error(r, reading_row(r, "train.remat"),
                       "acts on layers, turns of `repeat` or `layer` blocks, and with its sizes the "
                       "model has none: "

@@ -79,6 +79,7 @@ enum job_pipeline_schedule { JOB_1F1B, JOB_GPIPE, JOB_INTERLEAVED, JOB_ZERO_BUBB
 struct job_pipeline {
     int schedule;              // enum job_pipeline_schedule
     int64_t chunks;            // of each stage
+    int64_t layers;            // of the model: where it may be cut into stages
     struct schema_list stages; // int64_t: how many layers each stage has, or each chunk, in the
                                // order of the model; none: as equal as can be
 };
@@ -153,9 +154,7 @@ struct job {
 int job_pipeline_axis(const struct job *job);
 int job_stages(const struct job *job);
 int job_chunks(const struct job *job); // of each stage, pipeline.chunks; 1 without a pipeline
-int job_layers(const struct job *job); // of the model: where it may be cut into stages
 int64_t job_microbatches_within(const struct job *, int64_t most); // its schedule takes; 0: none
-bool job_has_insides(const struct job *job);   // of layers or blocks: what train.remat acts on
 extern const char *const job_schedule_names[]; // by enum job_pipeline_schedule, null at the end
 // Returns how many layers the place c · stages + s has, chunk c of stage s: as pipeline.stages
 // says, else equally, with what is left over at the earliest places.

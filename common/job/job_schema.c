@@ -222,6 +222,13 @@ static const struct schema_row pipeline_rows[] = {
      .max = JOB_MAX_CHUNKS,
      .doc = "runs of layers that each stage has, for interleaved and circular: v chunks make the "
             "time that stages wait a v-th, and v times as many sends"},
+    {.path = "pipeline.layers",
+     .type = SCHEMA_INT,
+     .offset = AT(job_pipeline, layers),
+     .derived = "of the model",
+     .max = 1024,
+     .doc = "of the model, which stages may be cut at; weft builds the model to count them when it "
+            "reads the job file, whatever stands here"},
     {.path = "pipeline.stages",
      .type = SCHEMA_INT_LIST,
      .offset = AT(job_pipeline, stages),

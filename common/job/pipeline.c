@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "common/job/reading.h"
-#include "common/model/language/model_facts.h"
 
 const char *const job_schedule_names[] = {
     [JOB_1F1B] = "1f1b",
@@ -51,22 +50,11 @@ int64_t job_microbatches_within(const struct job *job, int64_t most)
     return most < stages ? 0 : most;
 }
 
-int job_layers(const struct job *job)
-{
-    return (int)job->model.facts->layers;
-}
-
-bool job_has_insides(const struct job *job)
-{
-    const struct model_facts *f = job->model.facts;
-    return f->layers > 0 || f->blocks || f->unclear;
-}
-
 int64_t job_stage_layers(const struct job *job, int place)
 {
     if (job->pipeline.stages.n)
         return ((const int64_t *)job->pipeline.stages.items)[place];
-    int64_t layers = job_layers(job), places = job_stages(job) * job_chunks(job);
+    int64_t layers = job->pipeline.layers, places = job_stages(job) * job_chunks(job);
     return layers / places + (place < layers % places);
 }
 
@@ -86,11 +74,6 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     if (stages > JOB_MAX_STAGES)
         reading_error(r, mesh, "%s: %lld stages: a pipeline has at most %d", axis,
                       (long long)stages, JOB_MAX_STAGES);
-    else if (r->job->model.facts->unclear)
-        reading_error(r, mesh,
-                      "%s: %lld stages: how many layers a pipeline cuts must follow from sizes "
-                      "alone, and for line %d of the model it does not: leave the axis out",
-                      axis, (long long)stages, r->job->model.facts->unclear);
     else if (layers == 0)
         reading_error(r, mesh,
                       "%s: %lld stages: a pipeline is cut between layers, turns of `repeat` or "
@@ -122,7 +105,7 @@ static const char *print_even_stages(struct reading *r)
 // The number of chunks nearest to what the job asks for with which its layers divide; 0: none.
 static int64_t find_even_chunks(const struct job *job)
 {
-    int64_t layers = job_layers(job), stages = job_stages(job), best = 0;
+    int64_t layers = job->pipeline.layers, stages = job_stages(job), best = 0;
     for (int64_t c = 2; c * stages <= layers; c++)
         if (layers % (c * stages) == 0 &&
             (!best || llabs(c - job->pipeline.chunks) < llabs(best - job->pipeline.chunks)))
@@ -136,7 +119,8 @@ static bool check_chunks(struct reading *r)
     const struct job *job = r->job;
     struct reading_row *row = reading_row(r, "pipeline.chunks");
     const char *schedule = job_schedule_names[job->pipeline.schedule];
-    long long chunks = job->pipeline.chunks, stages = job_stages(job), layers = job_layers(job);
+    long long chunks = job->pipeline.chunks, stages = job_stages(job),
+              layers = job->pipeline.layers;
     long long even = find_even_chunks(job);
     const char *fix =
         even ? arena_printf(r->arena, "chunks: %lld would do", even) : "schedule: 1f1b would do";
@@ -191,36 +175,45 @@ static int64_t sum_given(const struct job *job)
     return sum;
 }
 
+// Takes the number of layers that a resolved job has; else the model is built to count them. Returns
+// false if it cannot be built, which compiling the job will report.
+static bool find_layers(struct reading *r)
+{
+    if (!r->file && reading_given(r, "pipeline.layers"))
+        return true;
+    r->built = !r->schema->count_layers(r->job, &r->layers);
+    r->job->pipeline.layers = r->built ? r->layers.n : 0;
+    return r->built;
+}
+
 void check_pipeline(struct reading *r)
 {
     const struct job *job = r->job;
-    if (!r->model_ok || !READING_OK(r, "mesh", "sharding.rules", "resources.devices",
-                                    "pipeline.stages", "pipeline.schedule", "pipeline.chunks",
-                                    "train.microbatches", "eval.sample.prompt"))
+    if (!r->model_ok ||
+        !READING_OK(r, "mesh", "sharding.rules", "resources.devices", "pipeline.stages",
+                    "pipeline.schedule", "pipeline.chunks", "pipeline.layers", "data.batch",
+                    "data.dtype", "train.microbatches", "eval.sample.prompt"))
         return;
     check_axis(r);
+    if (!find_layers(r))
+        return;
     const struct schema_list *given = &job->pipeline.stages;
     struct reading_row *row = reading_row(r, "pipeline.stages");
     int axis = job_pipeline_axis(job), stages = job_stages(job), chunks = job_chunks(job);
-    int64_t layers = job_layers(job), sum = sum_given(job);
+    int64_t layers = job->pipeline.layers, sum = sum_given(job);
     if (axis >= 0 && !check_stages(r, job->mesh.axis[axis].name, stages, layers))
         return;
     if (!check_chunks(r))
         return;
     check_microbatches(r);
-    if (stages > 1 && job->eval.sample.prompt && job->model.facts->skipped)
+    if (stages > 1 && job->eval.sample.prompt && r->layers.skipped)
         reading_error(
             r, reading_row(r, "eval.sample.prompt"),
             "sampling leaves out line %d of the model, a loss's or a report's, and with "
             "%d stages the layers behind it would lie elsewhere: bind its value in a line "
             "of its own, or leave the axis out",
-            job->model.facts->skipped, stages);
-    if (given->n && job->model.facts->unclear)
-        reading_error(r, row,
-                      "the model's number of layers must follow from sizes alone, and for line %d "
-                      "it does not: leave it out",
-                      job->model.facts->unclear);
-    else if (given->n && axis < 0 && given->n != 1)
+            r->layers.skipped, stages);
+    if (given->n && axis < 0 && given->n != 1)
         reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);
     else if (given->n && given->n != stages * chunks)

@@ -27,7 +27,9 @@ struct reading {
     struct tree_errors errors;
     struct reading_row *rows;
     int n;
-    bool model_ok; // the model's sizes and facts are known
+    bool model_ok;            // the model's sizes and facts are known
+    bool built;               // the model was built, which told
+    struct job_layers layers; // these
 };
 
 // ---- reading.c ----

@@ -52,8 +52,16 @@ static void add_report(struct builder *b, const char *name, struct term t)
         graph_report(b->g, arena_strdup(b->arena, name), part);
 }
 
+// Remembers the first line that sampling leaves out and that has layers.
+static void note_left_out(struct builder *b, const struct stmt *s, int64_t layers_before)
+{
+    if (b->layers > layers_before && !b->left_out)
+        b->left_out = s->at.line;
+}
+
 static void run_report(struct builder *b, const struct stmt *s)
 {
+    int64_t layers = b->layers;
     if (b->run.kind == PROGRAM_SAMPLE)
         return;
     if (s->n && s->n != s->nnames)
@@ -64,6 +72,7 @@ static void run_report(struct builder *b, const struct stmt *s)
         if (!b->failed)
             add_report(b, s->name[i], t);
     }
+    note_left_out(b, s, layers);
 }
 
 // Sampling needs the logits on every device, so they are made a sum of the step, as the loss is.
@@ -159,6 +168,7 @@ static void run_bind(struct builder *b, const struct stmt *s)
 {
     bool loss = strcmp(s->name[0], "loss") == 0;
     bool logits = strcmp(s->name[0], "logits") == 0 && b->calls == 0;
+    int64_t layers = b->layers;
     struct term t[MODEL_MAX_LIST];
     if (loss && b->run.kind == PROGRAM_SAMPLE)
         return;
@@ -171,6 +181,9 @@ static void run_bind(struct builder *b, const struct stmt *s)
     b->drawing = logits && b->run.kind == PROGRAM_SAMPLE;
     for (int i = 0; i < s->n && !b->failed; i++)
         t[i] = evaluate(b, s->value[i]);
+    if (loss)
+        note_left_out(b, s, layers);
+    b->bound_logits |= logits;
     b->at = s->value[0];
     if (b->drawing && !b->failed)
         draw_from(b, t[0]);
@@ -212,8 +225,8 @@ static void set_layer_scope(struct builder *b)
         graph_scope(b->g, "%s", b->prefix);
 }
 
-// A layer of the model: what a pipeline may cut at, and what is remade alone. Which are layers is
-// counted without a graph too (language/layer_count.h). False: it lies in another.
+// A layer of the model: what a pipeline may cut at, and what is remade alone. False: it lies in
+// another.
 static bool begin_layer(struct builder *b)
 {
     if (b->in_layer)
@@ -222,6 +235,8 @@ static bool begin_layer(struct builder *b)
         build_fail(b, "more than %d layers", MODEL_MAX_LAYERS);
     b->in_layer = true;
     b->past_layers |= b->calls == 0;
+    if (!b->bound_logits && !b->counted.skipped)
+        b->counted.skipped = b->left_out;
     set_layer_scope(b);
     graph_layer(b->g, b->layers++);
     return true;
@@ -280,6 +295,7 @@ static void run_scope(struct builder *b, const struct stmt *s)
     bool began = stmt_is_layer(s) && begin_layer(b);
     if (!began && !b->calls && !block)
         b->block = b->prefix;
+    b->counted.blocks |= !b->in_layer && !b->calls;
     set_graph_scope(b);
     run_block(b, s->body);
     b->prefix = outer;
@@ -426,6 +442,10 @@ int model_build(struct graph *g, const struct model_sizes *sizes, const struct m
     set_graph_scope(&b);
     run_block(&b, sizes->program->syntax->body);
     check_whole(&b);
+    if (run->layers) {
+        *run->layers = b.counted;
+        run->layers->n = (int)b.layers;
+    }
     map_clear(&b.params);
     map_clear(&b.sites);
     map_clear(&b.lasts);

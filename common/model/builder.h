@@ -2,16 +2,18 @@
 // From a program and its sizes to the graph of one microbatch. LANGUAGE.md says what programs mean.
 // Inside common/model/ only.
 #pragma once
+#include "common/base/schema.h"
 #include "common/compile/graph/graph.h"
 #include "common/compile/program/schedule.h"
 #include "common/model/language/model_sizes.h"
 
 struct model_run {
     enum program_kind kind;
-    int64_t batch;      // samples of the microbatch
-    int64_t step_batch; // of the whole step: what `samples` is
-    int64_t seed;       // of all that is drawn
-    bool bytes;         // images are bytes, 0 to 255, read as 0 to 1
+    int64_t batch;             // samples of the microbatch
+    int64_t step_batch;        // of the whole step: what `samples` is
+    int64_t seed;              // of all that is drawn
+    bool bytes;                // images are bytes, 0 to 255, read as 0 to 1
+    struct job_layers *layers; // of a train program: how many it has; null: nobody asks
     // Called for each name that a line gives a value, with its dimensions, "[batch, seq]". May be
     // null.
     void (*named)(void *ctx, int line, const char *name, const char *dims);

@@ -4,17 +4,36 @@
 
 #include "common/explain/fit.h"
 #include "common/model/builder.h"
-#include "common/model/language/model_facts.h"
+
+static struct model_run make_run(const struct job *job, enum program_kind kind, int64_t batch,
+                                 int64_t step_batch)
+{
+    return (struct model_run){.kind = kind,
+                              .batch = batch,
+                              .step_batch = step_batch,
+                              .seed = job->train.seed,
+                              .bytes = job->data.dtype != JOB_DATA_F32};
+}
 
 int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
                     int64_t step_batch)
 {
-    const struct model_run run = {.kind = kind,
-                                  .batch = batch,
-                                  .step_batch = step_batch,
-                                  .seed = job->train.seed,
-                                  .bytes = job->data.dtype != JOB_DATA_F32};
+    const struct model_run run = make_run(job, kind, batch, step_batch);
     return model_build(g, job->model.sizes, &run);
+}
+
+int model_count_layers(const struct job *job, struct job_layers *out)
+{
+    int64_t batch = job->data.batch / job->train.microbatches;
+    struct model_run run = make_run(job, PROGRAM_TRAIN, batch ? batch : 1, job->data.batch);
+    struct arena scratch = {0};
+    struct graph g;
+    struct err e = {0};
+    run.layers = out;
+    graph_init(&g, &scratch, NULL, &e);
+    int rc = model_build(&g, job->model.sizes, &run);
+    arena_clear(&scratch);
+    return rc;
 }
 
 int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,

@@ -16,6 +16,9 @@ int model_compile(const struct job *job, struct arena *a, struct compiled *out, 
 void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
                struct findings *found, struct arena *a);
 
+// Builds the train program to count its layers (weft_schema.count_layers).
+int model_count_layers(const struct job *job, struct job_layers *out);
+
 // The builder that the above hand to the compiler (build_fn).
 int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
                     int64_t step_batch);

@@ -6,6 +6,7 @@
 #include "common/data/data_schema.h"
 #include "common/job/job.h"
 #include "common/job/job_schema.h"
+#include "common/model/model.h"
 
 static const struct schema_table data_table = {data_rows, DATA_ROWS, offsetof(struct job, data)};
 static const struct schema_table ckpt_table = {ckpt_rows, CKPT_ROWS,
@@ -18,4 +19,4 @@ static const struct schema_table *const tables[] = {
     &job_metrics_schema,  &job_resources_schema, &job_restart_schema,
 };
 
-const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0]};
+const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0], model_count_layers};

@@ -84,9 +84,12 @@ struct builder {
     enum point point;         // that the statement says; NONE: names tell
     struct map params, sites; // path → struct made_param; path → a draw is there
     const struct made_param *newest;
-    int64_t layers;    // begun so far
-    bool past_layers;  // some of them in the model section itself: draws are called after that
-    bool in_layer;     // so the graph's scope stays
+    int64_t layers;   // begun so far
+    bool past_layers; // some of them in the model section itself: draws are called after that
+    bool in_layer;    // so the graph's scope stays
+    bool bound_logits;
+    int left_out; // the first line that sampling leaves out and that has layers; 0: none
+    struct job_layers counted;
     const char *block; // the outermost named block's path, or null: "embed" or "head"
     int steps, calls;
     bool done;                   // a sample program has its logits

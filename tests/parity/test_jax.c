@@ -310,7 +310,7 @@ static void initial_weights_are_the_ones_numpys_philox_draws(void **state)
     struct rig r;
     golden_open(&g, p->golden);
     rig_open(&r, &g, p->run, p->microbatches);
-    int layers = (int)r.job.model.facts->layers;
+    int layers = (int)r.job.pipeline.layers;
     assert_int_equal(each_param(&r, &g, expect_drawn, NULL), 2 * layers);
     rig_close(&r);
     golden_close(&g);

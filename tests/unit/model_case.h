@@ -19,11 +19,12 @@ struct model_case {
     struct err e;
 };
 
-// Reads and builds; 0, or what the reader or the builder returned.
-static inline int model_case_build(struct model_case *c, const char *text, size_t len,
-                                   enum program_kind kind)
+// Reads and builds; 0, or what the reader or the builder returned. `layers`: null, or filled in.
+static inline int model_case_count(struct model_case *c, const char *text, size_t len,
+                                   enum program_kind kind, struct job_layers *layers)
 {
-    const struct model_run run = {.kind = kind, .batch = 4, .step_batch = 8, .seed = 1};
+    const struct model_run run = {
+        .kind = kind, .batch = 4, .step_batch = 8, .seed = 1, .layers = layers};
     *c = (struct model_case){0};
     arena_init(&c->arena);
     c->errs.arena = &c->arena;
@@ -33,6 +34,12 @@ static inline int model_case_build(struct model_case *c, const char *text, size_
     dims_init(&c->dims, &c->arena);
     graph_init(&c->g, &c->arena, &c->dims, &c->e);
     return model_build(&c->g, &c->sizes, &run);
+}
+
+static inline int model_case_build(struct model_case *c, const char *text, size_t len,
+                                   enum program_kind kind)
+{
+    return model_case_count(c, text, len, kind, NULL);
 }
 
 static inline void model_case_clear(struct model_case *c)

@@ -106,7 +106,7 @@ static const struct own {
     {OWN(capped, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(uneven, TOKENS), ANY | LAYERS | SEQUENCE},
     {OWN(two_losses, TOKENS), ANY | LAYERS | SEQUENCE},
-    {OWN(helped, TOKENS), ANY | SEQUENCE}, // with stages it is refused: test_job_check
+    {OWN(helped, TOKENS), ANY | SEQUENCE}, // it evaluates with fewer layers
     {OWN(soft_experts, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
@@ -278,38 +278,22 @@ static void layers_of_functions_are_remade(void **state)
         fail_msg("%llu bytes, %llu without", (unsigned long long)block, (unsigned long long)none);
 }
 
-// The graph counts its layers as the job does: all of them, or those that its stages held when it was
-// resolved, of which the last then has the function's.
-static void layers_of_a_resolved_job_are_where_they_were(void **state)
+// Two of its four layers are made only in training.
+static void stages_want_as_many_layers_in_each_program(void **state)
 {
-    static const struct {
-        const char *stages;
-        int layers, of_function; // the layer in which its last op lies
-    } each[] = {{"[2, 3]", 5, 4}, {"[1, 1]", 2, 1}};
+    static const char text[] = "name: t\nmodel: {program: ./tests/unit/programs/helped.model}\n"
+                               "data: " TOKENS "batch: 24}\ntrain: {steps: 1, microbatches: 2}\n";
+    static const char *const stages = "mesh={pp: 2}";
+    struct fixture f;
     (void)state;
-    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
-        struct fixture f;
-        char text[1000];
-        snprintf(
-            text, sizeof text,
-            "name: t\nmodel: {program: ./both.model, text: \"sizes\\n  inputs = 24\\nlet f(x)\\n"
-            "  repeat 3\\n    x = x + gelu(linear(x, w[_, to = inputs])){to as inputs}\\n"
-            "  return x\\nmodel\\n  x = images\\n  repeat 2\\n"
-            "    x = x + tanh(linear(x, w[_, to = inputs])){to as inputs}\\n"
-            "  loss = sum(late: f(x)) / samples\\n\"}\n"
-            "data: " ALONE "batch: 24}\nmesh: {pp: 2}\ntrain: {steps: 1, microbatches: 2}\n"
-            "pipeline: {stages: %s}\n",
-            each[i].stages);
-        compile_text(&f, text, 0);
-        const struct graph *g = f.c.global[PROGRAM_TRAIN];
-        int last = 0;
-        for (int k = 0; k < g->nnodes; k++)
-            if (g->nodes[k].phase == PHASE_FORWARD && g->nodes[k].op == OP_GELU)
-                last = g->nodes[k].layer;
-        assert_int_equal(g->nlayers, each[i].layers);
-        assert_int_equal(last, each[i].of_function);
-        fixture_clear(&f);
-    }
+    compile_text(&f, text, 0);
+    assert_int_equal(f.c.global[PROGRAM_TRAIN]->nlayers, 4);
+    assert_int_equal(f.c.global[PROGRAM_EVAL]->nlayers, 2);
+    fixture_clear(&f);
+    assert_int_equal(compile_with(&f, text, &stages, 1), ERR_INVALID);
+    assert_string_equal(f.e.text, "pipeline.layers: the eval program has 2 layers and the job has "
+                                  "4: stages want as many in each program: leave the axis out");
+    fixture_clear(&f);
 }
 
 // Two steps of AdamW, rate 0.01 and decay 0.1.
@@ -378,7 +362,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_written_out_is_the_op_of_weft),
         cmocka_unit_test(what_nothing_reads_only_decays),
         cmocka_unit_test(layers_of_functions_are_remade),
-        cmocka_unit_test(layers_of_a_resolved_job_are_where_they_were),
+        cmocka_unit_test(stages_want_as_many_layers_in_each_program),
         cmocka_unit_test(each_model_on_each_mesh_is_the_model_of_one_device),
     };
     return cmocka_run_group_tests(tests, make_data, forget_all);

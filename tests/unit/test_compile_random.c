@@ -29,7 +29,6 @@
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/refine.h"
 #include "common/compile/shard/stage.h"
-#include "common/model/language/model_facts.h"
 #include "tests/support/normal.h"
 #include "tests/support/random_graph.h"
 #include "tests/support/replay.h"
@@ -86,8 +85,7 @@ static void make_stages(struct random_case *c)
     int axis = ask(c, 5, 0, c->mesh.n), size = c->mesh.axis[axis].size, left = LAYERS;
     job->sharding.n_rules = 1;
     job->sharding.rules[0] = (struct job_rule){.dim = "layers", .axes = {1, &c->axis_name}};
-    static const struct model_facts facts = {.layers = LAYERS};
-    job->model.facts = &facts;
+    job->pipeline.layers = LAYERS;
     job->pipeline.schedule = ask(c, 5, 1, JOB_CIRCULAR + 1);
     job->pipeline.chunks = 1 + ask(c, 5, 3, LAYERS / size > 0 ? LAYERS / size : 1);
     c->axis_name = c->mesh.axis[axis].name;

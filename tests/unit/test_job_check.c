@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What spans keys: defaults taken from other keys, sizes that must agree, keys that need another.
-#include "common/model/language/model_facts.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>
@@ -276,18 +275,18 @@ static void test_every_program_has_stages(void **state)
 }
 
 // The layers of a line of the loss, which sampling leaves out, lie before those of the logits.
-#define SKIPPING                                                                              \
-    "name: t\nmodel: {program: ./two.model, text: \"sizes\\n  seq = 8\\n  vocab = 256\\nlet " \
-    "f(x)\\n"                                                                                 \
-    "  repeat 2\\n    x = x\\n  return x\\nmodel\\n  loss = f(tokens)\\n  logits = "          \
-    "f(tokens)\\n\"}\n"                                                                       \
+#define SKIPPING                                                                                \
+    "name: t\nmodel: {program: ./two.model, text: \"sizes\\n  seq = 8\\n  vocab = 256\\nlet "   \
+    "f(x)\\n  repeat 2\\n    x = x\\n  return x\\nmodel\\n  x = embed(tokens, t[vocab, e = 4])" \
+    "\\n  loss = cross_entropy(f(x) @ t[vocab, e], targets)\\n  logits = f(x) @ t[vocab, "      \
+    "e]\\n\"}\n"                                                                                \
     "data: {format: tokens, train: {tokens: t}, eval: {tokens: t}, batch: 4}\n" TRAIN_LINE
 
 static void test_sampling_and_stages_agree_on_the_layers(void **state)
 {
     (void)state;
     expect_errors(SKIPPING "eval: {sample: {prompt: a}}\nmesh: {pp: 2}\n",
-                  "job.yaml:5:25: eval.sample.prompt: sampling leaves out line 9 of the model, a "
+                  "job.yaml:5:25: eval.sample.prompt: sampling leaves out line 10 of the model, a "
                   "loss's or a report's, and with 2 stages the layers behind it would lie "
                   "elsewhere: bind its value in a line of its own, or leave the axis out\n");
     expect_errors(SKIPPING "eval: {sample: {prompt: a}}\n", "");
@@ -309,22 +308,35 @@ static void test_a_new_job_has_the_layers_of_its_functions(void **state)
                         "model has 5: [5] would do\n");
 }
 
-static void test_stages_want_a_number_of_layers_that_sizes_tell(void **state)
+// What training alone has is a layer too.
+static void test_stages_hold_the_layers_of_training(void **state)
 {
     static const char helped[] =
         "name: t\nmodel: {program: ./tests/unit/programs/helped.model}\n"
         "data: {format: tokens, train: {tokens: t}, batch: 12}\n" TRAIN_LINE;
     char text[500];
     (void)state;
-    expect_errors(helped, "");
-    snprintf(text, sizeof text, "%smesh: {pp: 2}\n", helped);
-    expect_errors(
-        text, "job.yaml:5:7: mesh: pp: 2 stages: how many layers a pipeline cuts must follow "
-              "from sizes alone, and for line 13 of the model it does not: leave the axis out\n");
-    snprintf(text, sizeof text, "%spipeline: {stages: [4]}\n", helped);
-    expect_errors(text,
-                  "job.yaml:5:20: pipeline.stages: the model's number of layers must follow from "
-                  "sizes alone, and for line 13 it does not: leave it out\n");
+    snprintf(text, sizeof text, "%smesh: {pp: 4}\n", helped);
+    expect_errors(text, "");
+    snprintf(text, sizeof text, "%spipeline: {stages: [2]}\n", helped);
+    expect_errors(text, "job.yaml:5:20: pipeline.stages: the stages have 2 layers together, the "
+                        "model has 4: [4] would do\n");
+}
+
+// A job file's own number is not asked, a resolved job's is: its model is not built again.
+static void test_layers_are_counted_where_a_file_is_read(void **state)
+{
+    static const char text[] = VALID "mesh: {pp: 2}\npipeline: {layers: 3}\n";
+    struct job_case c;
+    struct job job;
+    struct job_errors errs;
+    (void)state;
+    case_valid(&c, text);
+    assert_int_equal(c.job.pipeline.layers, 2);
+    assert_int_equal(
+        job_parse(&c.arena, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &job, &errs), 0);
+    assert_int_equal(job.pipeline.layers, 3);
+    case_clear(&c);
 }
 
 static void test_labels_act_where_the_model_reads_them(void **state)
@@ -532,7 +544,8 @@ int main(void)
         cmocka_unit_test(test_every_program_has_stages),
         cmocka_unit_test(test_sampling_and_stages_agree_on_the_layers),
         cmocka_unit_test(test_a_new_job_has_the_layers_of_its_functions),
-        cmocka_unit_test(test_stages_want_a_number_of_layers_that_sizes_tell),
+        cmocka_unit_test(test_stages_hold_the_layers_of_training),
+        cmocka_unit_test(test_layers_are_counted_where_a_file_is_read),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
         cmocka_unit_test(test_stages_hold_the_models_layers),

@@ -2,7 +2,6 @@
 // The model section: programs by name, their published sizes, programs of the user's own, and the
 // section as it was when models were built in.
 #include "common/base/folder.h"
-#include "common/model/language/model_facts.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/job_case.h"
 
@@ -106,7 +105,7 @@ static void an_override_gives_a_size(void **state)
     (void)state;
     assert_int_equal(case_read(&c, text, strlen(text), set, 2), 0);
     assert_string_equal(c.job.model.program, "llama");
-    assert_int_equal(c.job.model.facts->layers, 2);
+    assert_int_equal(c.job.pipeline.layers, 2);
     assert_int_equal(model_sizes_whole(c.job.model.sizes, "kv_heads", 0), 4);
     case_clear(&c);
 }
@@ -208,8 +207,6 @@ static void what_is_wrong_with_an_own_program_is_told_with_its_file(void **state
          "/mine.model:4:10: byte 0xff is not UTF-8: save the file as UTF-8\n"},
         {"sizes\n  width = 3\n\n\t\nmodel\n\tloss = sum(images)\n", "./mine.model",
          "/mine.model:6:1: tabs and spaces both indent: use spaces alone\n"},
-        {"sizes\n  width = 3\n  n = 4.5\nmodel\n  repeat n\n    loss = sum(images)\n",
-         "./mine.model", "/mine.model:5:3: repeat takes a whole number from 0, not 4.5\n"},
         {"model\n  if training\n\t  loss = sum(images)\n", "./mine.model",
          "/mine.model:3:1: tabs and spaces both indent: use spaces alone\n"},
         {NULL, "./mine.model", "/mine.model: No such file or directory\n"},

@@ -63,6 +63,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "pipeline:\n"
                                           "  schedule: 1f1b\n"
                                           "  chunks: 1\n"
+                                          "  layers: 2\n"
                                           "  stages: []\n"
                                           "precision:\n"
                                           "  compute: f32\n"

@@ -560,6 +560,107 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
     }
 }
 
+// ---- layers ------------------------------------------------------------------------------------
+
+#define LAYERED "sizes\n  inputs = 4\n  n = 3\n  hidden = [8, 8]\n  kind = a | b\n"
+#define F       "let f(x)\n  repeat n\n    x = x\n  return x\n"
+
+static struct job_layers count_layers(const char *text)
+{
+    struct job_layers layers = {0};
+    struct model_case c;
+    char whole[1000];
+    snprintf(whole, sizeof whole, "%s%s", LAYERED, text);
+    if (model_case_count(&c, whole, strlen(whole), PROGRAM_TRAIN, &layers))
+        fail_msg("%s\n%s", whole, c.e.text);
+    model_case_clear(&c);
+    return layers;
+}
+
+// A repeat's turns count where they are not in another's: in the functions that the model calls too.
+static void layers_are_the_outermost_turns_and_blocks(void **state)
+{
+    static const struct {
+        const char *text;
+        int layers;
+    } each[] = {
+        {"model\n  x = images\n  if n > 2\n    repeat n\n      repeat 7\n        x = x\n"
+         "  repeat hidden as width\n    x = x\n  layers.(n):\n    loss = sum(x) / samples\n",
+         3 + 2 + 1},
+        {F "model\n  loss = sum(f(images)) / samples\n", 3},
+        {F "model\n  loss = sum(right: f(left: f(images))) / samples\n", 6},
+        {F "model\n  repeat 2\n    x = f(images)\n  loss = sum(x) / samples\n", 2},
+        {"let f(x)\n  layers.(0):\n    x = x\n  return x\nlet g(x)\n  return f(f(x)) + x\n"
+         "model\n  loss = sum(g(images)) / samples\n",
+         2},
+        {"let f(x, m, widths)\n  k = 2 * m\n  k += 1\n  repeat k\n    x = x\n"
+         "  repeat rest(widths) as width\n    x = x\n  return x\n"
+         "model\n  loss = sum(f(images, n + 1, hidden)) / samples\n",
+         10},
+        {"let f(x, m)\n  repeat m\n    x = x\n  return x if m == 1 else f(x, m - 1)\n"
+         "model\n  loss = sum(f(images, n)) / samples\n",
+         6},
+        {"let deep()\n  return 2 * n\nlet f(x, k)\n  if k == b\n    repeat 100\n      x = x\n"
+         "  else\n    repeat deep()\n      x = x\n  return x\n"
+         "model\n  loss = sum(f(images, kind)) / samples\n",
+         6},
+        {"let f(x)\n  layer\n    x = x\n    repeat n\n      x = x\n  return x\n"
+         "model\n  layer = f(images)\n  a:\n    layer\n      layer\n"
+         "        loss = sum(f(layer)) / samples\n",
+         2},
+        {"let f(x)\n  repeat n as i\n    if i == 1\n      return x\n  return x\n"
+         "model\n  loss = sum(f(images)) / samples\n",
+         2},
+        // Of the train program, with the job's batch.
+        {"let f(x, m)\n  repeat m\n    x = x\n  return x\n"
+         "model\n  loss = sum(f(images, samples)) / samples\n",
+         8},
+        {"let f(x)\n  if training\n    return x\n  repeat n\n    x = x\n  return x\n"
+         "model\n  loss = sum(f(images)) / samples\n",
+         0},
+        {"model\n  n = 2 if training else 3\n  x = images\n  repeat n\n    x = x\n"
+         "  loss = sum(x) / samples\n",
+         2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct job_layers layers = count_layers(each[i].text);
+        if (layers.n != each[i].layers)
+            fail_msg("%s\n%d layers, not %d", each[i].text, layers.n, each[i].layers);
+    }
+}
+
+static void named_blocks_outside_layers_are_noticed(void **state)
+{
+    (void)state;
+    assert_true(count_layers("model\n  a:\n    loss = sum(images) / samples\n").blocks);
+    assert_false(
+        count_layers("model\n  layer\n    a:\n      loss = sum(images) / samples\n").blocks);
+}
+
+// What sampling leaves out, and layers that it needs behind that.
+static void layers_that_sampling_leaves_out_are_told(void **state)
+{
+    static const struct {
+        const char *text;
+        int line;
+    } each[] = {
+        {"  x = f(images)\n  logits = x\n  loss = sum(f(x)) / samples\n", 0},
+        {"  loss = sum(f(images)) / samples\n  logits = images\n", 0},
+        {"  loss = sum(f(images)) / samples\n  logits = f(images)\n", 11},
+        {"  report a = sum(f(images)) / samples\n  x = f(images)\n  logits = x\n"
+         "  loss = sum(x) / samples\n",
+         11},
+        {"  y = f(images)\n  loss = sum(y) / samples\n  logits = f(images)\n", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        char text[500];
+        snprintf(text, sizeof text, F "model\n%s", each[i].text);
+        assert_int_equal(count_layers(text).skipped, each[i].line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +681,9 @@ int main(void)
         cmocka_unit_test(training_alone_draws),
         cmocka_unit_test(losses_are_terms_and_reports_are_parts),
         cmocka_unit_test(sampling_reads_the_last_position),
+        cmocka_unit_test(layers_are_the_outermost_turns_and_blocks),
+        cmocka_unit_test(named_blocks_outside_layers_are_noticed),
+        cmocka_unit_test(layers_that_sampling_leaves_out_are_told),
         cmocka_unit_test(what_cannot_be_is_refused_with_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

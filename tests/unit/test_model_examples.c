@@ -58,9 +58,8 @@ static void each_is_a_model_of_its_layers(void **state)
             if (kind == PROGRAM_SAMPLE && !each[i].samples)
                 continue;
             build(&c, each[i].name, (enum program_kind)kind);
-            assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), 0);
+            model_facts_find(&c.sizes, &facts);
             assert_int_equal(facts.samples, each[i].samples);
-            assert_int_equal(facts.layers, each[i].layers);
             assert_int_equal(c.g.nlayers, each[i].layers);
             model_case_clear(&c);
         }

@@ -122,45 +122,6 @@ static void so_many_functions(void **state)
     refuse_buf(&text, "more than 256 functions");
 }
 
-static void refuse_counting(struct buf *text, const char *says)
-{
-    struct model_case c = {0};
-    struct model_facts facts;
-    arena_init(&c.arena);
-    c.errs.arena = &c.arena;
-    if (model_program_read("t", buf_str(text), text->len, &c.program, &c.errs) ||
-        model_sizes_resolve(c.program, NULL, 0, &c.sizes, &c.errs))
-        fail_msg("%s", c.errs.item[0].message);
-    assert_int_equal(model_facts_find(&c.sizes, &facts, &c.errs), ERR_INVALID);
-    assert_string_equal(c.errs.item[0].message, says);
-    assert_true(c.arena.bytes < 64 << 20);
-    model_case_clear(&c);
-    buf_clear(text);
-}
-
-// What is called 4^14 times, what turns 1024^3 times, and what binds in a block that is passed over.
-static void layers_are_counted_in_so_many_steps(void **state)
-{
-    static const char says[] = "counting the model's layers takes over 1048576 steps";
-    static const char *const first[] = {"  return x\n",
-                                        "  repeat 0\n    x = x\n    if training\n      y = x\n"
-                                        "  return x\n"};
-    struct buf text = {0};
-    (void)state;
-    for (size_t k = 0; k < sizeof first / sizeof *first; k++) {
-        buf_printf(&text, "sizes\n  inputs = 4\nlet f0(x)\n%s", first[k]);
-        for (int i = 1; i < 15; i++)
-            buf_printf(&text, "let f%d(x)\n  return f%d(f%d(f%d(f%d(x))))\n", i, i - 1, i - 1,
-                       i - 1, i - 1);
-        buf_puts(&text, "model\n  y = f14(images)\n" LOSS);
-        refuse_counting(&text, says);
-    }
-    buf_puts(&text, "sizes\n  inputs = 4\nlet f(x)\n  repeat 1024\n    repeat 1024\n"
-                    "      repeat 1024\n        if x == 5\n          return x\n  return x\n"
-                    "model\n  y = f(1)\n  y = images\n" LOSS);
-    refuse_counting(&text, says);
-}
-
 static void so_large_a_parameter(void **state)
 {
     static const char text[] = "sizes\n  inputs = 16777216\nmodel\n"
@@ -195,7 +156,6 @@ int main(void)
         cmocka_unit_test(so_many_layers),
         cmocka_unit_test(functions_do_not_grow_without_bound),
         cmocka_unit_test(so_many_functions),
-        cmocka_unit_test(layers_are_counted_in_so_many_steps),
         cmocka_unit_test(so_large_a_parameter),
         cmocka_unit_test(so_many_errors_are_told),
     };

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "common/model/language/layer_count.h"
-
 // ---- which names stand in the text -------------------------------------------------------------
 
 static bool has_name(const struct expr *e, const char *name)
@@ -46,17 +44,10 @@ static bool binds_logits(const struct stmt *s)
     return any;
 }
 
-int model_facts_find(const struct model_sizes *s, struct model_facts *out,
-                     struct model_errors *errs)
+void model_facts_find(const struct model_sizes *s, struct model_facts *out)
 {
     const struct model_program *p = s->program;
-    struct layer_count count;
-    int rc = layer_count_find(s, &count, errs);
     *out = (struct model_facts){
-        .layers = count.layers,
-        .blocks = count.blocks,
-        .skipped = count.skipped,
-        .unclear = count.unclear,
         .tokens = program_names(p, "tokens") || program_names(p, "targets") ||
                   program_names(p, "positions"),
         .images = program_names(p, "images"),
@@ -67,5 +58,4 @@ int model_facts_find(const struct model_sizes *s, struct model_facts *out,
         .classes = model_sizes_whole(s, "classes", 0),
     };
     out->samples = out->tokens && binds_logits(p->syntax->body);
-    return rc;
 }

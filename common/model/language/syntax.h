@@ -13,7 +13,7 @@ enum {
     MODEL_MAX_SIZES = 64,      // in the sizes section
     MODEL_MAX_LETS = 256,      // `let` functions
     MODEL_MAX_LIST = 64,       // items of a list
-    MODEL_MAX_LAYERS = 1024,   // as layer_count.h counts them
+    MODEL_MAX_LAYERS = 1024,   // as struct job_layers counts them
     MODEL_MAX_CALLS = 16,      // of `let` functions inside each other
     MODEL_MAX_STEPS = 1 << 20, // expressions that building a graph looks at
     MODEL_MAX_NODES = 1 << 16, // of the graph of a microbatch
