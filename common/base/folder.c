@@ -124,7 +124,7 @@ int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, st
     int fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), rc = 0;
     if (fd < 0)
         return err_errno(e, errno == ENOENT ? ERR_NOTFOUND : ERR_IO, "cannot open %s", path);
-    if (fstat(fd, &st) || fcntl(fd, F_SETFL, 0)) {
+    if (fstat(fd, &st) || (!S_ISREG(st.st_mode) && fcntl(fd, F_SETFL, 0))) {
         rc = err_errno(e, ERR_IO, "cannot look at %s", path);
     } else if (S_ISDIR(st.st_mode) || (regular && !S_ISREG(st.st_mode))) {
         errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL;
