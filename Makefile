@@ -168,7 +168,7 @@ GPU_BENCH    := ops ends
 GPU_BENCH    := $(GPU_BENCH:%=$(BUILD)/tests/bench/gpu/bench_%)
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
-SIM_SRC     := sim disk disk_calls net dbase sim_coordinator sim_host sim_storage rank save sim_attempt sim_check sim_check_disk fault client sim_world solo_run trace test_sim
+SIM_SRC     := sim disk disk_calls net dbase sim_coordinator sim_host sim_storage rank save sim_attempt sim_check sim_check_disk fault client sim_world trace test_sim
 SIM_SRC     := $(SIM_SRC:%=tests/sim/%.c)
 # The store's system calls, sent to the simulated disk.
 SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessat renameat renameat2 \

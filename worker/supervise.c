@@ -366,6 +366,7 @@ static void look_at_page(struct proc *p)
             return; // not made yet
     }
     page_read(p->page, &v);
+    v.stopped = child_is_stopped(p->pid);
     if (p->seen && page_view_same(&v, &p->view))
         return;
     p->seen = true;

@@ -235,7 +235,8 @@ void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
                               .collective_left = f->collective_left,
                               .heartbeat_ns = f->heartbeat_ns,
                               .awaits = f->awaits,
-                              .awaits_entered = f->awaits_entered};
+                              .awaits_entered = f->awaits_entered,
+                              .stopped = f->stopped};
     snprintf(out->collective_text, sizeof out->collective_text, "%s", f->collective_text);
 }
 
@@ -255,4 +256,5 @@ void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Pr
     out->heartbeat_ns = v->heartbeat_ns;
     out->awaits = v->awaits;
     out->awaits_entered = v->awaits_entered;
+    out->stopped = v->stopped;
 }

@@ -278,12 +278,6 @@ static void on_progress(struct leader *l, int rank, const Weft__Rank__Progress *
     take_view(l, rank, &v);
 }
 
-static void on_suspect(struct leader *l, const struct leader_event *ev, struct leader_out *out)
-{
-    (void)out;
-    watch_suspect(&l->watch, ev->rank, ev->suspect);
-}
-
 // ---- frames ----
 
 // The directory decides: where a greater epoch has begun no save of this attempt can ever commit.
@@ -512,13 +506,12 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
 {
     static void (*const on[LEADER_EVENTS])(struct leader *, const struct leader_event *,
                                            struct leader_out *) = {
-        [LEADER_EV_FENCED] = on_fenced,     [LEADER_EV_BAD] = on_bad,
-        [LEADER_EV_JOINED] = on_joined,     [LEADER_EV_FRAME] = on_frame,
-        [LEADER_EV_PAGE] = on_page,         [LEADER_EV_SUSPECT] = on_suspect,
-        [LEADER_EV_ENDED] = on_ended,       [LEADER_EV_DIED] = on_died,
-        [LEADER_EV_GONE] = on_gone,         [LEADER_EV_RECALL] = on_recall,
-        [LEADER_EV_STOPPING] = on_stopping, [LEADER_EV_OVER] = on_over,
-        [LEADER_EV_TICK] = on_tick,
+        [LEADER_EV_FENCED] = on_fenced, [LEADER_EV_BAD] = on_bad,
+        [LEADER_EV_JOINED] = on_joined, [LEADER_EV_FRAME] = on_frame,
+        [LEADER_EV_PAGE] = on_page,     [LEADER_EV_ENDED] = on_ended,
+        [LEADER_EV_DIED] = on_died,     [LEADER_EV_GONE] = on_gone,
+        [LEADER_EV_RECALL] = on_recall, [LEADER_EV_STOPPING] = on_stopping,
+        [LEADER_EV_OVER] = on_over,     [LEADER_EV_TICK] = on_tick,
     };
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;

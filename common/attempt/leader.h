@@ -76,7 +76,6 @@ enum leader_event_kind {
     LEADER_EV_JOINED,   // rank: it is here. A frame of it says so too
     LEADER_EV_FRAME,    // rank, frame: it said this; see leader_hears
     LEADER_EV_PAGE,     // rank, page: its progress page, read this moment
-    LEADER_EV_SUSPECT,  // rank, suspect: whether its process is stopped, or silent
     LEADER_EV_ENDED,    // rank, code, signal, step, text (why), log
     LEADER_EV_DIED,     // rank, text (how: "died"): it is gone and said no word
     LEADER_EV_GONE,     // rank: its process is gone, for a reason that is known already
@@ -92,7 +91,7 @@ struct leader_event {
     int rank;
     const Weft__Rank__Frame *frame; // borrowed, as everything here
     const struct page_view *page;
-    bool suspect, deaf;
+    bool deaf;
     int code, signal;
     int unreached; // ENDED: 1 + the rank that it did not find at the address that one published
     int64_t step;  // ENDED: where it was; −1 or 0: not known

@@ -158,7 +158,7 @@ int page_view_equal(const struct page_view *a, const struct page_view *b)
 int page_view_same(const struct page_view *a, const struct page_view *b)
 {
     return page_view_equal(a, b) && a->awaits == b->awaits &&
-           a->awaits_entered == b->awaits_entered;
+           a->awaits_entered == b->awaits_entered && a->stopped == b->stopped;
 }
 
 void page_view_text(const struct page_view *v, char *out, size_t size)

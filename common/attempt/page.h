@@ -57,11 +57,13 @@ struct page_view {
     char collective_text[64];
     int awaits;              // 1 + the rank that it waits for in a collective; 0: nobody
     uint64_t awaits_entered; // the last one that it saw that rank enter
+    bool stopped;            // its process is: not of the page, added by whoever started it
 };
 void page_read(const struct progress_page *p, struct page_view *out);
 // True when there is nothing new to tell.
 int page_view_same(const struct page_view *a, const struct page_view *b);
-// True when the two differ in nothing that is progress: whom a rank waits for is not.
+// True when the two differ in nothing that is progress: whom a rank waits for is not, nor whether its
+// process is stopped.
 int page_view_equal(const struct page_view *a, const struct page_view *b);
 // "step 12, backward of microbatch 0, in collective 31 (fc1/weight)" into out.
 void page_view_text(const struct page_view *v, char *out, size_t size);

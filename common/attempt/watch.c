@@ -42,11 +42,6 @@ void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now
     en->changed_ns = now_ns;
 }
 
-void watch_suspect(struct watch *w, int rank, bool suspect)
-{
-    w->entries[rank].suspect = suspect;
-}
-
 void watch_gone(struct watch *w, int rank)
 {
     w->entries[rank].gone = true;
@@ -95,16 +90,16 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
     bool a_waits = find_awaited(w, ra) >= 0, b_waits = find_awaited(w, rb) >= 0;
     if (a_waits != b_waits)
         return a_waits ? 1 : -1;
-    if (a_waits && a->suspect != b->suspect)
-        return a->suspect ? -1 : 1;
+    if (a_waits && a->view.stopped != b->view.stopped)
+        return a->view.stopped ? -1 : 1;
     if (a_waits && is_stale(w, ra) != is_stale(w, rb))
         return is_stale(w, ra) ? -1 : 1;
     if (a->view.step != b->view.step)
         return a->view.step < b->view.step ? -1 : 1;
     if (a->view.collective_entered != b->view.collective_entered)
         return a->view.collective_entered < b->view.collective_entered ? -1 : 1;
-    if (a->suspect != b->suspect)
-        return a->suspect ? -1 : 1;
+    if (a->view.stopped != b->view.stopped)
+        return a->view.stopped ? -1 : 1;
     if (a->view.collective_left != b->view.collective_left)
         return a->view.collective_left < b->view.collective_left ? -1 : 1;
     if (a->view.ops != b->view.ops)
@@ -116,12 +111,12 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_ns)
 {
     int64_t limit = find_limit(w, en->view.state), stopped = running_limit(w);
-    if (en->view.state != RANK_SAVING || !en->suspect || !WEFT_RULE(stopped_saver))
-        en->suspect_ns = 0;
-    else if (!en->suspect_ns)
-        en->suspect_ns = now_ns;
+    if (en->view.state != RANK_SAVING || !en->view.stopped || !WEFT_RULE(stopped_saver))
+        en->stopped_ns = 0;
+    else if (!en->stopped_ns)
+        en->stopped_ns = now_ns;
     return (limit && now_ns - en->changed_ns > limit) ||
-           (en->suspect_ns && stopped && now_ns - en->suspect_ns > stopped);
+           (en->stopped_ns && stopped && now_ns - en->stopped_ns > stopped);
 }
 
 // A running one whose page changed in time: whoever waits for it has no reason to move.
@@ -156,7 +151,7 @@ void watch_afresh(struct watch *w, int64_t now_ns)
 {
     for (int r = 0; r < w->n; r++) {
         w->entries[r].changed_ns = now_ns;
-        w->entries[r].suspect_ns = 0;
+        w->entries[r].stopped_ns = 0;
     }
 }
 

@@ -3,15 +3,14 @@
 // the culprit. Pure: views and times come in. Inside common/attempt/ only.
 //
 // A running rank must change its page within hang_after of the longest step seen; in other states
-// it has that state's limit. A saving rank whose process has been stopped or silent for as long as
-// a running one may stand still gets no more time: the limit of saving is for a process that
-// writes.
+// it has that state's limit. A saving rank whose process has been stopped for as long as a running
+// one may stand still gets no more time: the limit of saving is for a process that writes.
 //
 // The culprit is the rank for which all others wait in the end. Each page names one rank that its
 // owner waits for in a collective. Following these names from rank to rank leads to a rank that
 // waits for nobody, or around in a circle. A circle is a deadlock, or one of its pages is old,
 // because its owner was stopped while it waited. Then the culprit is a rank whose process is
-// stopped or silent, else one that has seen less of its peer than that peer has done. Where this
+// stopped, else one that has seen less of its peer than that peer has done. Where this
 // does not tell, the ranks in the earliest step are compared, since stages of a pipeline count
 // their collectives differently: the culprit has entered the lowest collective; among equals it is
 // the one that is stopped, has left fewer collectives, has started fewer instructions, or changed
@@ -28,10 +27,9 @@
 struct watch_entry {
     struct page_view view;
     bool seen, gone;    // gone: it ended, nothing is expected of it
-    bool suspect;       // its process is stopped or silent
     int64_t changed_ns; // when the view last changed
     int64_t stepped_ns; // when its step last changed while running; 0: not yet
-    int64_t suspect_ns; // saving: since when it is suspect; 0: it is not
+    int64_t stopped_ns; // saving: since when its process is stopped; 0: it is not
 };
 struct watch {
     int n;
@@ -44,7 +42,6 @@ struct watch {
 void watch_init(struct watch *w, int ranks, int64_t hang_after_ns);
 void watch_clear(struct watch *w);
 void watch_see(struct watch *w, int rank, const struct page_view *v, int64_t now_ns);
-void watch_suspect(struct watch *w, int rank, bool suspect);
 void watch_gone(struct watch *w, int rank);
 
 struct watch_verdict {

@@ -57,6 +57,12 @@ int child_start(const struct child_start *c, pid_t *pid)
     return -1;
 }
 
+bool child_is_stopped(pid_t pid)
+{
+    siginfo_t info = {0};
+    return !waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) && info.si_pid == pid;
+}
+
 bool child_read(int fd, size_t most, int64_t until_ns, struct buf *out)
 {
     for (;;) {

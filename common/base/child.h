@@ -31,6 +31,9 @@ struct child_start {
 // Starts it. Returns 0, or -1 with errno set and `pid` 0.
 int child_start(const struct child_start *c, pid_t *pid);
 
+// Whether a child is stopped now, by a signal or a debugger. Nothing is taken from who waits for it.
+bool child_is_stopped(pid_t pid);
+
 // Appends what comes from the pipe `fd` to `out`, which stays a text. True: the other side has
 // closed its end. False: it went on until `until_ns`, or for more than `most` bytes.
 bool child_read(int fd, size_t most, int64_t until_ns, struct buf *out);

@@ -42,12 +42,17 @@ static const struct fault_mix mixes[] = {
                 W(worker_crash) = 2, W(host_stop) = 2, W(host_power) = 1, W(power) = 2,
                 W(rank_crash) = 3, W(rank_stop) = 1, W(rank_error) = 1, W(client) = 3, W(term) = 1},
      .eio_per_mille = 2},
-#undef W
 };
+// Of seeds from BLAME_SEEDS on.
+static const struct fault_mix blame_mix = {
+    .name = "blame",
+    .weight = {W(rank_crash) = 4, W(rank_stop) = 5, W(rank_error) = 2, W(coordinator_stop) = 3},
+    .blames = true};
+#undef W
 
 const struct fault_mix *fault_mix_of(uint64_t seed)
 {
-    return &mixes[seed % (sizeof mixes / sizeof *mixes)];
+    return seed >= BLAME_SEEDS ? &blame_mix : &mixes[seed % (sizeof mixes / sizeof *mixes)];
 }
 
 // ---- strikes ----
@@ -198,8 +203,12 @@ static void rank_stop(struct world *w)
 {
     struct rank *r = any_rank(w);
     struct sim *s = &w->sim;
-    if (r)
-        rank_hangs(r, sim_chance(s, 500) ? 0 : sim_between(s, S, 40 * S));
+    bool for_good = sim_chance(s, 500);
+    if (!r)
+        return;
+    rank_hangs(r, for_good ? 0 : sim_between(s, S, 40 * S));
+    if (for_good && w->mix->blames)
+        check_stopped(r);
 }
 
 static void rank_error(struct world *w)

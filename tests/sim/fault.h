@@ -34,6 +34,7 @@ struct fault_mix {
     const char *name;
     int weight[FAULT_KINDS];
     bool gentle;       // nothing that may cost an attempt
+    bool blames;       // nothing that may keep the truth from who names a culprit
     enum moment often; // what its faults like to wait for
     int eio_per_mille, slow_per_mille;
 };

@@ -18,9 +18,7 @@ static void step_next(struct rank *r);
 
 void rank_says(struct rank *r, const Weft__Rank__Frame *f)
 {
-    if (!r->proc.dead && r->w->solo)
-        solo_rank_says(r, f);
-    else if (!r->proc.dead)
+    if (!r->proc.dead)
         host_rank_says(r, f);
 }
 
@@ -34,6 +32,13 @@ static void unlink_living(struct rank *r)
         }
 }
 
+// It has ended because of itself, or was told so.
+static void note_failed(struct rank *r)
+{
+    if (!r->failed_ns)
+        r->failed_ns = r->w->sim.now;
+}
+
 static void end(struct rank *r, int code, int signal)
 {
     if (r->proc.dead)
@@ -44,10 +49,9 @@ static void end(struct rank *r, int code, int signal)
     check_rank_ended(r);
     unlink_living(r);
     sim_attempt_gone(r, !signal && (code == RANK_EXIT_DONE || code == RANK_EXIT_DRAINED));
-    if (r->w->solo)
-        solo_rank_ended(r, code, signal);
-    else
-        host_rank_ended(r, code, signal);
+    if (signal)
+        note_failed(r);
+    host_rank_ended(r, code, signal);
 }
 
 static void exit_now(void *arg, uint64_t code)
@@ -60,6 +64,9 @@ void rank_exits(struct rank *r, int code, const char *why)
     if (r->exiting)
         return;
     r->exiting = true;
+    r->ended_ns = r->w->sim.now;
+    if (rank_exit_is_cause(code))
+        note_failed(r);
     FRAME_BODY(b, Exit, exit);
     b.code = code;
     b.why = frame_text(why);
@@ -83,7 +90,7 @@ void rank_kill(struct rank *r, int64_t after_ns)
 
 void rank_fails(struct rank *r, int code)
 {
-    if (r->proc.dead)
+    if (r->proc.dead || (code >= 0 && r->proc.stopped)) // a stopped one runs into no error
         return;
     if (code < 0)
         end(r, 0, -code);
@@ -98,8 +105,6 @@ static void wakes(void *arg, uint64_t tag)
     if (r->proc.dead)
         return;
     proc_wake(&r->proc);
-    if (r->shares)
-        proc_wake(r->shares);
 }
 
 void rank_hangs(struct rank *r, int64_t ns)
@@ -107,6 +112,7 @@ void rank_hangs(struct rank *r, int64_t ns)
     if (r->proc.dead || r->proc.stopped)
         return;
     TRACE(&r->w->sim, r->proc.who, "stops");
+    r->struck = true;
     proc_stop(&r->proc);
     if (ns)
         sim_after(&r->w->sim, ns, wakes, r, 0);

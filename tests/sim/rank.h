@@ -46,9 +46,8 @@ struct rank {
     struct proc proc;
     struct world *w;
     struct host *host;
-    struct proc *agent;  // whose child it is
-    struct proc *shares; // stands still and goes on with it: a solo leader; null: none
-    struct rank *next;   // of the host's living
+    struct proc *agent; // whose child it is
+    struct rank *next;  // of the host's living
     struct sim_attempt *attempt;
     const struct variant *kind;
     int slot, device, rank, n;
@@ -60,6 +59,8 @@ struct rank {
     uint64_t entered, left;
     int answers; // of the join: gets and put
     bool exiting, dying, stop, peer_lost, must_drain;
+    bool struck;                 // it was stopped once
+    int64_t failed_ns, ended_ns; // when it failed of its own, when it began to end; 0: it did not
     enum rank_wait wait;
     // the saver
     struct order *orders, *last_order;

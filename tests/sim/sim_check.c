@@ -9,6 +9,8 @@
 #include "common/ckpt/commit.h"
 #include "coordinator/words.h"
 
+enum { PATIENCE_S = 150 }; // a rank that stands still for good has been named and killed by then
+
 // ---- what is remembered ----
 struct check *check_new(struct world *w)
 {
@@ -70,6 +72,22 @@ void check_spawned(struct rank *r)
 void check_rank_ended(struct rank *r)
 {
     r->w->check->rank_ends++;
+}
+
+static void still_there(void *arg, uint64_t tag)
+{
+    const struct rank *r = arg;
+    (void)tag;
+    if (!r->proc.dead)
+        sim_fail(&r->w->sim, "%s has stood still for %d s and its attempt goes on", r->proc.who,
+                 PATIENCE_S);
+}
+
+// One that trains is named long before the limit of a rank that starts.
+void check_stopped(struct rank *r)
+{
+    if (r->proc.stopped && r->state >= RANK_RUNNING)
+        sim_after(&r->w->sim, PATIENCE_S * S, still_there, r, 0);
 }
 
 void check_exit_fenced(struct host *h)
@@ -226,6 +244,28 @@ static bool may_move(Weft__V1__JobState from, Weft__V1__JobState to)
     return from == to || (table[from] >> to & 1);
 }
 
+// Who fails an attempt is named, and it was that one: a rank that only gave up is not named when another
+// had failed before.
+static void check_culprit(struct world *w, const Weft__Rows__Event *r)
+{
+    const struct sim_attempt *at = w->attempts; // the newest first
+    while (at && strcmp(at->job, r->job) != 0)
+        at = at->next;
+    const struct rank *k = at && r->rank >= 0 ? at->rank[r->rank] : NULL;
+    if (!k || !w->mix->blames)
+        return;
+    if (!strcmp(r->kind, "hang") && !k->struck)
+        sim_fail(&w->sim, "nothing had happened to whom the leader names: %s", r->text);
+    if (!strcmp(r->kind, "failed") && !k->failed_ns)
+        sim_fail(&w->sim, "it did not fail of its own: %s", r->text);
+    for (int i = 0; i < at->n && strstr(r->text, " gave up: "); i++) {
+        const struct rank *o = at->rank[i];
+        if (o && o->failed_ns && o->failed_ns < k->ended_ns)
+            sim_fail(&w->sim, "rank %d only gave up, and rank %d had failed before it: %s", r->rank,
+                     i, r->text);
+    }
+}
+
 // Each transition is an event; the row is written once a step, whatever happened in it.
 static void event_row(struct world *w, const Weft__V1__Event *r)
 {
@@ -235,6 +275,7 @@ static void event_row(struct world *w, const Weft__V1__Event *r)
                  job_state_word((enum job_state)j->state),
                  job_state_word((enum job_state)r->state));
     j->state = r->state;
+    check_culprit(w, r);
 }
 
 static bool is_trained(const struct seen_job *j, int64_t steps)

@@ -10,6 +10,7 @@ struct check;
 struct check *check_new(struct world *w);
 
 // Processes.
+void check_stopped(struct rank *r); // for good
 void check_spawned(struct rank *r);
 void check_rank_ended(struct rank *r);
 void check_exit_fenced(struct host *h);
@@ -18,7 +19,7 @@ void check_up(struct host *h, const Weft__V1__Up *m);
 void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m);
 // Rows, as they become durable.
 void check_row(struct world *w, const Weft__Rows__Write *row);
-// The same of a solo leader, which keeps no rows: what it lets others know.
+// The same of a checkpoint's row.
 void check_decided(struct world *w, const char *job, struct store_entry id,
                    enum commit_state state);
 // Ranks.

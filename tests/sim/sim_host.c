@@ -9,6 +9,8 @@
 #include "tests/sim/rank.h"
 #include "tests/sim/sim_check.h"
 
+enum { CORE_MS = 1200 };
+
 static void step(struct host *h, struct agent_event *ev);
 
 static bool alive(const struct host *h)
@@ -38,10 +40,26 @@ static void arm(struct host *h)
     proc_after(h->proc, due - now, ticks, h, (uint64_t)due);
 }
 
-static bool same_page(const struct page_view *a, const struct rank *r)
+static int find_awaited(const struct rank *r)
 {
-    return a->step == r->step && a->state == r->state && a->collective_entered == r->entered &&
-           a->collective_left == r->left;
+    for (int i = 0; i < r->n && r->entered > r->left; i++)
+        if (r->attempt->rank[i] && r->attempt->rank[i]->entered < r->entered)
+            return i;
+    return -1;
+}
+
+static struct page_view view_of(const struct rank *r)
+{
+    int awaits = find_awaited(r);
+    return (struct page_view){.rank = r->rank,
+                              .step = r->step,
+                              .state = r->state,
+                              .collective_entered = r->entered,
+                              .collective_left = r->left,
+                              .collective_text = SIM_COLLECTIVE,
+                              .awaits = awaits + 1,
+                              .awaits_entered = awaits < 0 ? 0 : r->attempt->rank[awaits]->entered,
+                              .stopped = r->proc.stopped};
 }
 
 static void looks_at_pages(void *arg, uint64_t tag)
@@ -55,16 +73,10 @@ static void looks_at_pages(void *arg, uint64_t tag)
         if (!s->used || !s->rank)
             continue;
         any = true;
-        struct rank *r = s->rank;
-        if (same_page(&s->told, r))
+        struct page_view v = view_of(s->rank);
+        if (page_view_same(&s->told, &v))
             continue;
-        s->told = (struct page_view){.rank = r->rank,
-                                     .step = r->step,
-                                     .state = r->state,
-                                     .collective_entered = r->entered,
-                                     .collective_left = r->left,
-                                     .collective_text = SIM_COLLECTIVE,
-                                     .heartbeat_ns = (uint64_t)h->w->sim.now};
+        s->told = v;
         step(h, &(struct agent_event){.kind = AGENT_EV_PAGE, .slot = i, .page = &s->told});
     }
     if (any && alive(h) && !h->polling) {
@@ -195,7 +207,10 @@ void host_rank_ended(struct rank *r, int code, int signal)
         struct note *n = pack(r, NULL);
         n->code = code;
         n->signal = signal;
-        proc_after(r->agent, in_order(&h->w->sim, &r->latest_up), agent_reaps, n, 0);
+        // A crashing process may write a core: its peers lose it before it can be reaped.
+        int64_t core_ns =
+            signal && h->w->mix->blames ? sim_between(&h->w->sim, 0, CORE_MS * MS) : 0;
+        proc_after(r->agent, core_ns + in_order(&h->w->sim, &r->latest_up), agent_reaps, n, 0);
     }
     try_lock(h);
 }

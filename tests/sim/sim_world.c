@@ -183,10 +183,8 @@ static void build_cluster(struct world *w)
 
 static void take_down(struct world *w)
 {
-    if (w->solo)
-        solo_end(w);
     sim_coordinator_die(w);
-    for (int i = 0; i < w->nhosts && !w->solo; i++)
+    for (int i = 0; i < w->nhosts; i++)
         host_power_off(&w->hosts[i]);
     if (w->disk.open_fds && !w->sim.failed)
         sim_fail(&w->sim, "%d descriptors of the storage were left open", w->disk.open_fds);
@@ -201,10 +199,7 @@ void world_run(uint64_t seed, bool tracing, struct sim_result *out)
     struct world *w = calloc(1, sizeof *w);
     sim_init(&w->sim, seed, tracing);
     build_storage(w);
-    if (seed >= SOLO_SEEDS)
-        solo_begin(w);
-    else
-        build_cluster(w);
+    build_cluster(w);
     while (!w->sim.failed && !w->done && sim_next(&w->sim))
         if (w->sim.handled > TOO_MANY)
             sim_fail(&w->sim, "over %d events: it runs in circles", TOO_MANY);

@@ -6,7 +6,8 @@
 //                 │ net: packed messages
 //              host (the real agent_step) ─► rank ─► disk (the real store.c)
 //
-// Or, from SOLO_SEEDS on, solo runs: no more than ranks, their leader and the disk (solo_run.c).
+// From BLAME_SEEDS on only ranks and the coordinator fail, so that whom the leader of an attempt
+// blames can be held against what befell its ranks.
 #pragma once
 #include "coordinator/coord.h"
 #include "tests/sim/disk.h"
@@ -58,7 +59,6 @@ void net_partition(struct host *h, bool up, bool down, int64_t ns);
 
 // ---- dbase.c: rows, applied a transaction at a time ----
 struct dbase;
-struct solo_run;
 struct dbase *dbase_new(struct world *w);
 void dbase_commit(struct dbase *d, Weft__Rows__Write *const *v, int n);
 void dbase_load(struct dbase *d, struct coord *c);
@@ -162,7 +162,6 @@ struct world {
     bool quiet, db_harmed, done;
     int64_t quiet_ns;
     int64_t lease;
-    struct solo_run *solo; // null: a cluster's schedule
 };
 struct sim_result {
     bool failed;
@@ -172,15 +171,9 @@ struct sim_result {
 const struct variant *variant_at(int i); // sim_world.c
 int variant_count(void);
 const struct variant *variant_of(const char *resolved);
-// Seeds from here on are schedules of solo attempts.
-#define SOLO_SEEDS UINT64_C(1000000000)
+#define BLAME_SEEDS UINT64_C(1000000000)
 void world_run(uint64_t seed, bool tracing, struct sim_result *out);
 void world_free_all(void);
-// ---- solo_run.c: instead of coordinator, database, network, hosts and clients ----
-void solo_begin(struct world *w);
-void solo_end(struct world *w);
-void solo_rank_says(struct rank *r, const Weft__Rank__Frame *f);
-void solo_rank_ended(struct rank *r, int code, int signal);
 
 void client_begin(struct world *w, int jobs); // client.c
 void client_act(struct world *w, Weft__V1__Verb verb, const char *target);

@@ -171,6 +171,18 @@ static void a_killed_rank_is_known_by_its_signal(void **state)
     assert_int_equal(r->signal[0], SIGKILL);
 }
 
+static void a_stopped_rank_is_reported_as_stopped_until_it_continues(void **state)
+{
+    struct rig *r = *state;
+    start(r, 0, "page 7 ready stay");
+    until(r, &r->ready[0]);
+    supervise_kill(r->s, 0, SIGSTOP);
+    until(r, &r->page[0].stopped);
+    supervise_kill(r->s, 0, SIGCONT);
+    supervise_look(r->s);
+    assert_false(r->page[0].stopped);
+}
+
 static void a_frame_reaches_its_rank(void **state)
 {
     struct rig *r = *state;
@@ -663,6 +675,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         STORY(a_rank_is_assigned_and_its_frames_page_and_lines_come_back),
         STORY(a_killed_rank_is_known_by_its_signal),
+        STORY(a_stopped_rank_is_reported_as_stopped_until_it_continues),
         STORY(a_frame_reaches_its_rank),
         STORY(what_a_rank_said_last_is_heard_whole),
         STORY(a_rank_that_speaks_garbage_is_killed),

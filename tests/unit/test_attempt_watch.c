@@ -21,6 +21,14 @@ static void see_all(struct watch *w, struct page_view v, int64_t now)
         watch_see(w, r, &v, now);
 }
 
+// Its process is stopped, or goes on: nothing else of its page changes.
+static void stop(struct watch *w, int rank, bool stopped)
+{
+    struct page_view v = w->entries[rank].view;
+    v.stopped = stopped;
+    watch_see(w, rank, &v, w->entries[rank].changed_ns + CLOCK_S);
+}
+
 static void ranks_that_move_do_not_hang(void **state)
 {
     (void)state;
@@ -59,7 +67,7 @@ static void the_culprit_has_the_lowest_entered_collective(void **state)
     see_all(&w, at(5, 31, 30), 1000 * MS);
     struct page_view late = at(5, 29, 29);
     watch_see(&w, 3, &late, 1001 * MS); // it even moved last
-    watch_suspect(&w, 2, true);
+    stop(&w, 2, true);
     assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 3);
     assert_int_equal(v.still_ns, 501 * MS);
@@ -75,10 +83,10 @@ static void among_equals_it_is_the_stopped_one(void **state)
     see_all(&w, at(5, 31, 30), 1000 * MS);
     struct page_view behind = at(5, 31, 29);
     watch_see(&w, 1, &behind, 1000 * MS);
-    watch_suspect(&w, 2, true);
+    stop(&w, 2, true);
     assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 2);
-    watch_suspect(&w, 2, false);
+    stop(&w, 2, false);
     assert_true(watch_hung(&w, 1502 * MS, &v)); // nobody is stopped: who left fewer
     assert_int_equal(v.rank, 1);
     watch_clear(&w);
@@ -111,7 +119,7 @@ static void the_culprit_is_whom_all_wait_for_in_the_end(void **state)
                                         waits(20, 1, 30)});
     assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 1);
-    watch_suspect(&w, 2, true); // an innocent one may be stopped too
+    stop(&w, 2, true); // an innocent one may be stopped too
     assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 1);
     watch_clear(&w);
@@ -129,10 +137,10 @@ static void in_a_circle_it_is_the_stopped_one_or_whose_word_is_old(void **state)
     see_stages(&w, views);
     assert_true(watch_hung(&w, 1501 * MS, &v));
     assert_int_equal(v.rank, 2);
-    watch_suspect(&w, 2, true);
+    stop(&w, 2, true);
     assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 2);
-    watch_suspect(&w, 2, false);
+    stop(&w, 2, false);
     // Whom it waits for is told later than where it stands, and is no progress.
     struct page_view fresh = waits(20, 0, 31);
     watch_see(&w, 2, &fresh, 1503 * MS);
@@ -216,10 +224,10 @@ static void time_that_was_not_heard_does_not_count(void **state)
 }
 
 // All four save from second 1 on; asked every 200 ms from `from` up to `to`, who hangs first?
-static int64_t first_hung(struct watch *w, int64_t from, int64_t to, bool suspect,
+static int64_t first_hung(struct watch *w, int64_t from, int64_t to, bool stopped,
                           struct watch_verdict *v)
 {
-    watch_suspect(w, 2, suspect);
+    stop(w, 2, stopped);
     for (int64_t t = from; t <= to; t += 200)
         if (watch_hung(w, t * MS, v))
             return t;

@@ -31,7 +31,6 @@ struct solo_member {
     int pid;
     const struct progress_page *page; // of a local rank; null: not there yet
     int64_t heard_ns;
-    bool suspect; // as the leader was told
 };
 
 struct solo_leader {
@@ -134,6 +133,19 @@ static void tell_leader(struct solo_leader *l, struct leader_event *ev)
 
 // ---- what it sees ----
 
+static bool is_process_stopped(int pid)
+{
+    char path[40], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    text[n] = 0;
+    const char *state = strrchr(text, ')');
+    return state && (state[2] == 'T' || state[2] == 't' || state[2] == 'Z');
+}
+
 // Reads the page of a rank of this host; others tell theirs.
 static void look_at_page(struct solo_leader *l, int rank)
 {
@@ -149,34 +161,23 @@ static void look_at_page(struct solo_leader *l, int rank)
             return; // not there yet: its Progress frames tell
     }
     page_read(m->page, &v);
+    v.stopped = is_process_stopped(m->pid);
     tell_leader(l, &(struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
 }
 
-static bool is_process_stopped(int pid)
-{
-    char path[40], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *f = fopen(path, "re");
-    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f)
-        fclose(f);
-    text[n] = 0;
-    const char *state = strrchr(text, ')');
-    return state && (state[2] == 'T' || state[2] == 't' || state[2] == 'Z');
-}
-
-// Whether a rank's process cannot run: stopped here, silent elsewhere.
-static void look_at_process(struct solo_leader *l, int rank, int64_t now)
+// A silent rank of another host is taken for a stopped one.
+static void look_at_silence(struct solo_leader *l, int rank, int64_t now)
 {
     struct solo_member *m = &l->members[rank];
-    if (!m->joined || leader_rank(l->leader, rank)->ended)
+    struct page_view v = leader_rank(l->leader, rank)->view;
+    if (!m->joined || m->local || leader_rank(l->leader, rank)->ended || v.stopped ||
+        now - m->heard_ns <= SILENT_MS * CLOCK_MS)
         return;
-    bool suspect = m->local ? is_process_stopped(m->pid) : now - m->heard_ns > SILENT_MS * CLOCK_MS;
-    if (suspect == m->suspect)
-        return;
-    m->suspect = suspect;
-    tell_leader(
-        l, &(struct leader_event){.kind = LEADER_EV_SUSPECT, .rank = rank, .suspect = suspect});
+    v.stopped = true;
+    Weft__Rank__Progress p;
+    frame_from_view(&v, "", &p);
+    FRAME(f, PROGRESS, progress, &p);
+    tell_leader(l, &(struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = &f});
 }
 
 // ---- what connections say ----
@@ -290,7 +291,7 @@ static void run_timers(struct solo_leader *l)
     say_who_is_missing(l, now);
     for (int r = 0; r < l->at->ranks; r++) {
         look_at_page(l, r);
-        look_at_process(l, r, now);
+        look_at_silence(l, r, now);
     }
     tell_leader(l, &(struct leader_event){.kind = LEADER_EV_TICK});
     if (l->failed)
