@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/cores.h"
@@ -166,6 +167,7 @@ struct worker_setup {
     struct paths tls;
     struct arena arena;
     struct worker_daemon_config c;
+    Weft__V1__Register about;
     char name[128], rank[PATH_LEN], address[300], own_address[256], share[256];
     char data_root[PATH_LEN], checkpoint_root[PATH_LEN], runs[PATH_LEN];
 };
@@ -181,8 +183,8 @@ static int find_roots(const struct worker_flags *f, struct worker_setup *w, stru
     if (home_folder(&w->home, "checkpoints", f->checkpoint_root, w->checkpoint_root,
                     sizeof w->checkpoint_root, e))
         return err_wrap(e, "--checkpoint-root");
-    w->c.agent.data_root = w->data_root;
-    w->c.agent.checkpoint_root = w->checkpoint_root;
+    w->about.data_root = w->data_root;
+    w->about.checkpoint_root = w->checkpoint_root;
     return 0;
 }
 
@@ -205,13 +207,13 @@ static void try_address(struct worker_setup *w, const char *address)
     log_warn("worker",
              "--address %s: this host does not reach itself by it (%s), and others may not",
              address, why.text);
-    w->c.agent.address_doubt = arena_strdup(&w->arena, why.text);
+    w->about.address_doubt = arena_strdup(&w->arena, why.text);
 }
 
 // Who this host is to others.
 static int describe_host(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
-    struct agent_config *a = &w->c.agent;
+    Weft__V1__Register *a = &w->about;
     int rc = coordinator_address(f->coordinator, w->address, sizeof w->address, e);
     rc = rc ? rc : observe_runs(w->home.dir, w->runs, sizeof w->runs, e);
     if (rc)
@@ -227,53 +229,47 @@ static int describe_host(const struct worker_flags *f, struct worker_setup *w, s
         try_address(w, f->address);
     else
         observe_address(w->address, w->own_address, sizeof w->own_address);
+    a->host = w->home.host;
     a->name = w->name;
     a->share = w->share;
-    a->version = WEFT_VERSION;
-    a->rack = f->rack;
-    a->address = f->address ? f->address : w->own_address;
+    a->version = frame_text(WEFT_VERSION);
+    a->rack = frame_text(f->rack);
+    a->address = f->address ? frame_text(f->address) : w->own_address;
     a->memory = observe_memory();
     a->cores = cores_usable();
-    a->grace_ns = f->grace_ns;
+    w->c.agent.about = a;
+    w->c.agent.grace_ns = f->grace_ns;
     w->c.coordinator = w->address;
     w->c.runs = w->runs;
     return *w->share ? 0 : err_set(e, ERR_INVALID, "--share is empty");
 }
 
-static void offer_devices(struct worker_setup *w, const struct agent_device *d, int n)
-{
-    struct agent_config *a = &w->c.agent;
-    struct agent_device *all = arena_array(&w->arena, struct agent_device, a->ndevices + n + 1);
-    if (a->ndevices)
-        memcpy(all, a->devices, sizeof *all * (size_t)a->ndevices);
-    if (n)
-        memcpy(all + a->ndevices, d, sizeof *all * (size_t)n);
-    a->devices = all;
-    a->ndevices += n;
-}
-
 // People ask the coordinator why no host has such devices, and not this host's log.
 static void note_lack(struct worker_setup *w, const char *kind, const char *why)
 {
-    struct agent_config *a = &w->c.agent;
-    PRE(a->nlacks < HOST_LACKS_MAX);
-    a->lacks[a->nlacks++] = (struct agent_lack){kind, arena_strdup(&w->arena, why)};
+    Weft__V1__Lack *lack = arena_new(&w->arena, Weft__V1__Lack);
+    weft__v1__lack__init(lack);
+    lack->kind = frame_text(kind);
+    lack->why = arena_strdup(&w->arena, why);
+    if (!w->about.n_lacks)
+        w->about.lacks = arena_array(&w->arena, Weft__V1__Lack *, HOST_LACKS_MAX);
+    PRE(w->about.n_lacks < HOST_LACKS_MAX);
+    w->about.lacks[w->about.n_lacks++] = lack;
 }
 
 // A host need not have any, unless a flag says how many to offer.
 static int find_gpus(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
-    const struct agent_device *d = NULL;
     struct err why = {0};
     int n = 0;
     if (!f->cuda_devices) {
         note_lack(w, "cuda", "its worker was started with --cuda-devices 0");
         return 0;
     }
-    if (observe_devices(w->rank, "cuda", 0, &w->arena, &d, &n, &why)) {
+    if (observe_devices(w->rank, "cuda", 0, &w->arena, &w->about, &n, &why)) {
         if (f->cuda_devices > 0)
             return err_set(e, ERR_INVALID, "--cuda-devices %d: %s", f->cuda_devices, why.text);
-        if (!w->c.agent.ndevices)
+        if (!w->about.n_devices)
             return err_set(e, ERR_INVALID, "this host offers no device: %s", why.text);
         log_info("worker", "offers no GPU: %s", why.text);
         note_lack(w, "cuda", why.text);
@@ -281,23 +277,22 @@ static int find_gpus(const struct worker_flags *f, struct worker_setup *w, struc
     }
     if (f->cuda_devices > n)
         return err_set(e, ERR_INVALID, "--cuda-devices %d: this host has %d", f->cuda_devices, n);
-    offer_devices(w, d, f->cuda_devices > 0 ? f->cuda_devices : n);
+    if (f->cuda_devices > 0)
+        w->about.n_devices -= (size_t)(n - f->cuda_devices);
     return 0;
 }
 
 static int find_devices(const struct worker_flags *f, struct worker_setup *w, struct err *e)
 {
-    const struct agent_device *d = NULL;
     int cpus = f->cpu_devices >= 0 ? f->cpu_devices : cores_usable(), n = 0;
-    int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &d, &n, e) : 0;
+    int rc = cpus ? observe_devices(w->rank, "cpu", cpus, &w->arena, &w->about, &n, e) : 0;
     if (rc)
         return rc;
-    offer_devices(w, d, n);
     if (!cpus)
         note_lack(w, "cpu", "its worker was started with --cpu-devices 0");
     if ((rc = find_gpus(f, w, e)))
         return rc;
-    return w->c.agent.ndevices ? 0 : err_set(e, ERR_INVALID, "this host offers no device");
+    return w->about.n_devices ? 0 : err_set(e, ERR_INVALID, "this host offers no device");
 }
 
 static int prepare_worker(const struct worker_flags *f, struct worker_setup *w, struct err *e)
@@ -329,6 +324,7 @@ static int run_worker(const struct worker_flags *f)
     struct err e = {0};
     int code = 0;
     w.home.lock = -1;
+    weft__v1__register__init(&w.about);
     arena_init(&w.arena);
     int rc = prepare_worker(f, &w, &e);
     rc = rc ? rc : worker_daemon_run(&w.c, &code, &e);

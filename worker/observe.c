@@ -82,44 +82,51 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     return rc;
 }
 
-static const char *read_word(const struct json *device, const char *key)
+static int read_text(const struct json *device, const char *key, bool needed, char **out,
+                     struct err *e)
 {
-    const char *word = "";
-    return json_get_str(device, key, &word, NULL) ? "" : word;
+    const char *text = "";
+    int rc = json_get_str(device, key, &text, needed ? e : NULL);
+    *out = frame_text(rc ? "" : text);
+    return needed ? rc : 0;
 }
 
-static int read_devices(const struct json *top, const char *kind, struct arena *a,
-                        struct agent_device **out, int *n, struct err *e)
+// Adds the devices to those that the host has already.
+static int add_devices(const struct json *top, const char *kind, struct arena *a,
+                       Weft__V1__Register *about, int *n, struct err *e)
 {
     const struct json *list, *it;
     int rc = json_get_array(top, "devices", &list, e);
     if (rc)
         return rc;
-    struct agent_device *d = arena_array(a, struct agent_device, list->count + 1);
-    *n = 0;
+    size_t had = about->n_devices;
+    Weft__V1__Device **all = arena_array(a, Weft__V1__Device *, (int)had + list->count + 1);
+    for (size_t i = 0; i < had; i++)
+        all[i] = about->devices[i];
+    about->devices = all;
     for (it = list->first; it && !rc; it = it->next) {
-        d[*n].kind = arena_strdup(a, kind);
-        rc = json_get_str(it, "model", &d[*n].model, e);
-        if (!rc)
-            rc = json_get_int(it, "memory", &d[*n].memory, e);
-        d[*n].isa = read_word(it, "isa");
-        d[*n].driver = read_word(it, "driver");
-        d[*n].pci = read_word(it, "pci");
-        d[*n].uuid = read_word(it, "uuid");
-        d[*n].peers = read_word(it, "peers");
-        d[*n].ordinal = *n;
-        (*n)++;
+        Weft__V1__Device *d = all[about->n_devices] = arena_new(a, Weft__V1__Device);
+        weft__v1__device__init(d);
+        d->index = (int)about->n_devices++;
+        d->kind = arena_strdup(a, kind);
+        rc = read_text(it, "model", true, &d->model, e);
+        rc = rc ? rc : json_get_int(it, "memory", &d->memory, e);
+        (void)read_text(it, "isa", false, &d->isa, e);
+        (void)read_text(it, "driver", false, &d->driver, e);
+        (void)read_text(it, "pci", false, &d->pci, e);
+        (void)read_text(it, "uuid", false, &d->uuid, e);
+        (void)read_text(it, "peers", false, &d->peers, e);
     }
-    *out = d;
+    *n = (int)(about->n_devices - had);
     return rc;
 }
 
 int observe_devices(const char *rank, const char *kind, int cpus, struct arena *a,
-                    const struct agent_device **out, int *n, struct err *e)
+                    Weft__V1__Register *about, int *n, struct err *e)
 {
     struct buf answer = {0};
     struct json *top;
-    struct agent_device *d = NULL;
+    size_t had = about->n_devices;
     int rc = run_probe(rank, kind, cpus, &answer, e);
     // A driver may have said something first.
     const char *line = rc ? NULL : strchr(buf_str(&answer), '{');
@@ -127,17 +134,16 @@ int observe_devices(const char *rank, const char *kind, int cpus, struct arena *
         rc = err_set(e, ERR_DEVICE, "%s --probe printed no JSON", rank);
     if (!rc) {
         rc = json_parse(a, line, strlen(line), &top, e);
-        rc = rc ? rc : read_devices(top, kind, a, &d, n, e);
+        rc = rc ? rc : add_devices(top, kind, a, about, n, e);
         if (rc)
             err_wrap(e, "what %s --probe --kind %s answers", rank, kind);
     }
     buf_clear(&answer);
     if (rc)
-        return rc;
-    for (int i = 0; i < *n && !strcmp(kind, "cpu"); i++)
-        d[i].memory /= *n; // they are one machine's
-    *out = d;
-    return 0;
+        about->n_devices = had;
+    for (size_t i = had; i < about->n_devices && !strcmp(kind, "cpu"); i++)
+        about->devices[i]->memory /= *n; // they are one machine's
+    return rc;
 }
 
 // ---- the machine ----

@@ -9,10 +9,10 @@
 #include "common/base/err.h"
 #include "worker/agent/agent.h"
 
-// Runs `rank --probe --kind KIND` and reads its answer. cpus > 0: the CPU counts as so many devices
-// with an equal share of its memory each. The arena owns the result.
+// Runs `rank --probe --kind KIND` and adds the devices that it finds, *n, to those in `about`. cpus
+// > 0: the CPU counts as so many devices with an equal share of its memory each. The arena owns them.
 int observe_devices(const char *rank, const char *kind, int cpus, struct arena *a,
-                    const struct agent_device **out, int *n, struct err *e);
+                    Weft__V1__Register *about, int *n, struct err *e);
 int64_t observe_memory(void); // bytes of this machine
 // Where the ranks of this user's workers on this machine meet: $XDG_RUNTIME_DIR/weft/runs or
 // /tmp/weft-<uid>/runs, 0700 and ours; else STATE/meet, which no other worker shares. Made.

@@ -539,8 +539,8 @@ int storage_open(const struct storage_config *c, struct storage **out, struct er
         free(s);
         return err_errno(e, ERR_INTERNAL, "cannot make an eventfd");
     }
-    s->root = c->root ? heap_strdup(c->root) : NULL;
-    s->data_root = c->data_root ? heap_strdup(c->data_root) : NULL;
+    s->root = c->root && *c->root ? heap_strdup(c->root) : NULL;
+    s->data_root = c->data_root && *c->data_root ? heap_strdup(c->data_root) : NULL;
     s->host = heap_strdup(c->host);
     s->name = heap_strdup(c->name);
     pthread_mutex_init(&s->mutex, NULL);

@@ -15,7 +15,7 @@ struct storage;
 
 struct storage_config {
     const char *root;      // --checkpoint-root; null: none
-    const char *data_root; // --data-root; null: none
+    const char *data_root; // --data-root; null or "": none
     const char *host;      // id: the name of this host's nonce
     const char *name;      // for messages
 };

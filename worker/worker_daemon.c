@@ -394,7 +394,6 @@ static int open_agent(struct worker_daemon *d, struct err *e)
     int rc = entropy_id(d->incarnation, e);
     rc = rc ? rc : entropy_bytes(a.seed, sizeof a.seed, e);
     a.incarnation = d->incarnation;
-    a.host = d->c->home->host;
     a.cluster = d->c->home->cluster;
     if (!rc)
         d->agent = agent_new(&a);
@@ -409,11 +408,11 @@ static int open_hands(struct worker_daemon *d, struct err *e)
         .state = d->c->home->dir,
         .runs = d->c->runs,
         .rank = d->c->rank,
-        .share = d->c->agent.share,
+        .share = d->c->agent.about->share,
         .ops = {d, on_rank_frame, on_rank_page, on_rank_ended},
     };
-    struct storage_config t = {d->c->agent.checkpoint_root, d->c->agent.data_root, d->c->home->host,
-                               d->c->agent.name};
+    const Weft__V1__Register *about = d->c->agent.about;
+    struct storage_config t = {about->checkpoint_root, about->data_root, about->host, about->name};
     snprintf(jobs, sizeof jobs, "%s/jobs", d->c->home->dir);
     s.logs = d->logs = logs_new(jobs, &(struct logs_ops){d, on_log, has_no_room_for_logs});
     int rc = supervise_open(&s, &d->supervise, e);

@@ -236,25 +236,28 @@ static void tick(struct bench *b, struct host *h, int64_t now)
 
 static void open_hosts(struct bench *b)
 {
-    static const struct agent_device device = {
-        .kind = "cpu", .model = "pretended", .memory = 1LL << 30};
+    Weft__V1__Device device, *devices[] = {&device};
+    weft__v1__device__init(&device);
+    device.kind = frame_text("cpu");
+    device.model = frame_text("pretended");
+    device.memory = 1LL << 30;
     for (int i = 0; i < b->nhosts; i++) {
         struct host *h = &b->hosts[i];
         h->number = i;
         snprintf(h->id, sizeof h->id, "%032x", i + 1);
         snprintf(h->incarnation, sizeof h->incarnation, "%032x", 0x10000 + i);
         snprintf(h->name, sizeof h->name, "host-%04d", i);
-        struct agent_config c = {.host = h->id,
-                                 .incarnation = h->incarnation,
-                                 .name = h->name,
-                                 .version = WEFT_VERSION,
-                                 .rack = "",
-                                 .address = "127.0.0.1",
-                                 .share = h->name,
-                                 .devices = &device,
-                                 .ndevices = 1,
-                                 .memory = 1LL << 34,
-                                 .grace_ns = CLOCK_S};
+        Weft__V1__Register about;
+        weft__v1__register__init(&about);
+        about.host = h->id;
+        about.name = about.share = h->name;
+        about.version = frame_text(WEFT_VERSION);
+        about.address = frame_text("127.0.0.1");
+        about.devices = devices;
+        about.n_devices = 1;
+        about.memory = 1LL << 34;
+        struct agent_config c = {
+            .incarnation = h->incarnation, .about = &about, .grace_ns = CLOCK_S};
         memcpy(c.seed, h->id, sizeof c.seed);
         h->agent = agent_new(&c);
         // Channels of equal options would share one connection.

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "tests/sim/rank.h"
 #include "tests/sim/sim_check.h"
@@ -370,21 +371,23 @@ void host_received(struct host *h, const uint8_t *data, size_t len)
 // ---- the worker's life ----
 static void worker_begins(struct host *h)
 {
-    static const struct agent_device device = {.kind = "cpu", .model = "cpu", .memory = 1LL << 36};
-    struct agent_device devices[MAX_DEVICES];
-    struct agent_config c = {.host = h->id,
-                             .name = h->name,
-                             .version = "0.1.0",
-                             .rack = "",
-                             .address = "127.0.0.1",
-                             .share = h->name,
-                             .devices = devices,
-                             .ndevices = h->ndevices,
-                             .memory = 1LL << 36,
-                             .grace_ns = 20 * S};
-    struct sim *s = &h->w->sim;
+    Weft__V1__Device device, *devices[MAX_DEVICES];
+    Weft__V1__Register about;
+    weft__v1__device__init(&device);
+    device.kind = device.model = frame_text("cpu");
+    device.memory = 1LL << 36;
+    weft__v1__register__init(&about);
+    about.host = h->id;
+    about.name = about.share = h->name;
+    about.version = frame_text("0.1.0");
+    about.address = frame_text("127.0.0.1");
+    about.devices = devices;
+    about.n_devices = (size_t)h->ndevices;
+    about.memory = 1LL << 36;
     for (int i = 0; i < h->ndevices; i++)
-        devices[i] = device;
+        devices[i] = &device; // the coordinator knows them by their order
+    struct agent_config c = {.about = &about, .grace_ns = 20 * S};
+    struct sim *s = &h->w->sim;
     for (size_t i = 0; i < sizeof c.seed; i += 4) {
         uint32_t word = sim_word(s);
         memcpy(c.seed + i, &word, 4);

@@ -174,16 +174,21 @@ static inline void spawned(struct rig *r, int slot)
 static inline int set_up(void **state)
 {
     static struct rig r;
-    static const struct agent_device cpu = {.kind = "cpu"}, gpu = {.kind = "cuda", .isa = "sm_90"};
-    struct agent_device devices[4] = {cpu, cpu, gpu, gpu}; // each kind counts from 0
-    devices[1].ordinal = devices[3].ordinal = 1;
-    struct agent_config c = {.host = "h1",
-                             .incarnation = "i1",
-                             .name = "host-a",
-                             .data_root = "/mine",
-                             .devices = devices,
-                             .ndevices = 4,
-                             .grace_ns = 30 * CLOCK_S};
+    Weft__V1__Device cpu, gpu;
+    Weft__V1__Device *devices[4] = {&cpu, &cpu, &gpu, &gpu}; // each kind counts from 0
+    Weft__V1__Register about;
+    weft__v1__device__init(&cpu);
+    weft__v1__device__init(&gpu);
+    weft__v1__register__init(&about);
+    cpu.kind = frame_text("cpu");
+    gpu.kind = frame_text("cuda");
+    gpu.isa = frame_text("sm_90");
+    about.host = frame_text("h1");
+    about.name = frame_text("host-a");
+    about.data_root = frame_text("/mine");
+    about.devices = devices;
+    about.n_devices = 4;
+    struct agent_config c = {.incarnation = "i1", .about = &about, .grace_ns = 30 * CLOCK_S};
     memset(&r, 0, sizeof r);
     arena_init(&r.arena);
     r.g = agent_new(&c);

@@ -52,54 +52,14 @@ static void move_to(struct agent *g, enum agent_state to, int64_t now)
 
 // ---- life ----
 
-static const char *dup_text(struct agent *g, const char *s)
-{
-    return s ? arena_strdup(&g->texts, s) : NULL;
-}
-
-static char *copy_text(const char *s)
-{
-    char *copy = s && *s ? strdup(s) : NULL;
-    PRE(copy || !s || !*s);
-    return copy;
-}
-
-static struct agent_device dup_device(struct agent *g, const struct agent_device *d)
-{
-    return (struct agent_device){.kind = dup_text(g, d->kind),
-                                 .model = dup_text(g, d->model),
-                                 .memory = d->memory,
-                                 .ordinal = d->ordinal,
-                                 .isa = dup_text(g, d->isa),
-                                 .driver = dup_text(g, d->driver),
-                                 .pci = dup_text(g, d->pci),
-                                 .uuid = dup_text(g, d->uuid),
-                                 .peers = dup_text(g, d->peers)};
-}
-
 struct agent *agent_new(const struct agent_config *c)
 {
     struct agent *g = heap_alloc(sizeof *g);
-    arena_init(&g->texts);
-    g->c = *c;
-    g->c.host = dup_text(g, c->host);
-    g->c.name = dup_text(g, c->name ? c->name : c->host);
-    g->c.version = dup_text(g, c->version);
-    g->c.rack = dup_text(g, c->rack);
-    g->c.address = dup_text(g, c->address);
-    g->c.address_doubt = dup_text(g, c->address_doubt);
-    g->c.share = dup_text(g, c->share);
-    g->c.data_root = dup_text(g, c->data_root);
-    g->c.checkpoint_root = dup_text(g, c->checkpoint_root);
-    struct agent_device *d = arena_array(&g->texts, struct agent_device, c->ndevices + 1);
-    for (int i = 0; i < c->ndevices; i++)
-        d[i] = dup_device(g, &c->devices[i]);
-    g->c.devices = d;
-    for (int i = 0; i < c->nlacks; i++)
-        g->c.lacks[i] =
-            (struct agent_lack){dup_text(g, c->lacks[i].kind), dup_text(g, c->lacks[i].why)};
-    g->cluster = copy_text(c->cluster);
-    g->incarnation = copy_text(c->incarnation);
+    memcpy(g->seed, c->seed, sizeof g->seed);
+    g->about = message_copy(&c->about->base);
+    g->grace_ns = c->grace_ns;
+    g->cluster = c->cluster && *c->cluster ? heap_strdup(c->cluster) : NULL;
+    g->incarnation = heap_strdup(c->incarnation);
     g->lease_ns = LEASE_NS;
     g->heartbeat_ns = HEARTBEAT_NS;
     attempts_init(&g->attempts);
@@ -110,10 +70,8 @@ struct agent *agent_new(const struct agent_config *c)
 static void storage_queue_free(struct storage_queue *q)
 {
     list_remove(&q->link);
-    if (q->now)
-        weft__v1__storage__free_unpacked(q->now, NULL);
-    if (q->next)
-        weft__v1__storage__free_unpacked(q->next, NULL);
+    weft__v1__storage__free_unpacked(q->now, NULL);
+    weft__v1__storage__free_unpacked(q->next, NULL);
     free(q);
 }
 
@@ -124,7 +82,7 @@ void agent_free(struct agent *g)
     attempts_clear(&g->attempts);
     list_for_each (it, &g->storing)
         storage_queue_free(list_entry(it, struct storage_queue, link));
-    arena_clear(&g->texts);
+    weft__v1__register__free_unpacked(g->about, NULL);
     free(g->cluster);
     free(g->incarnation);
     free(g);
@@ -144,7 +102,7 @@ static int64_t draw_backoff(struct agent *g)
 {
     int64_t span = BACKOFF_NS << (g->failures < 16 ? g->failures : 16), most = g->lease_ns / 4;
     struct rand_site site = {.stream = 1};
-    memcpy(&site.seed, g->c.seed, sizeof site.seed);
+    memcpy(&site.seed, g->seed, sizeof site.seed);
     g->failures++;
     int64_t half = (span < most ? span : most) / 2;
     return half + (int64_t)((double)half * (double)rand_uniform(&site, g->draws++));
@@ -196,7 +154,7 @@ static void on_registered(struct agent *g, const struct agent_event *ev, struct 
     g->lease_ns = r->lease_ms > 0 ? r->lease_ms * CLOCK_MS : LEASE_NS;
     g->heartbeat_ns = r->heartbeat_ms > 0 ? r->heartbeat_ms * CLOCK_MS : HEARTBEAT_NS;
     if (!g->cluster && *r->cluster) {
-        g->cluster = copy_text(r->cluster);
+        g->cluster = heap_strdup(r->cluster);
         agent_act(out, AGENT_REMEMBER)->cluster = arena_strdup(out->arena, r->cluster);
     }
     if (g->terms)
@@ -254,8 +212,7 @@ static void on_storage_ask(struct agent *g, const struct agent_event *ev, struct
         q = heap_alloc(sizeof *q);
         list_append(&g->storing, &q->link);
     }
-    if (q->next)
-        weft__v1__storage__free_unpacked(q->next, NULL);
+    weft__v1__storage__free_unpacked(q->next, NULL);
     q->next = message_copy(&ask->base);
 }
 
@@ -342,7 +299,7 @@ static void on_cleared(struct agent *g, const struct agent_event *ev, struct age
     g->clearing = false;
     agent_forget_all(g);
     free(g->incarnation);
-    g->incarnation = copy_text(ev->incarnation);
+    g->incarnation = heap_strdup(ev->incarnation);
     g->failures = 0;
     if (g->stream)
         move_to(g, AGENT_AWAY, ev->now_ns); // CLOSED is still to come, and connects
@@ -358,9 +315,9 @@ static void on_term(struct agent *g, const struct agent_event *ev, struct agent_
         agent_kill_all(g, out);
         return;
     }
-    g->term_ns = ev->now_ns + g->c.grace_ns;
+    g->term_ns = ev->now_ns + g->grace_ns;
     send_leaving(g, ev->now_ns, out);
-    snprintf(why, sizeof why, "host %s is asked to stop", g->c.name);
+    snprintf(why, sizeof why, "host %s is asked to stop", g->about->name);
     agent_drain(g, why, ev->now_ns, g->term_ns, out);
 }
 

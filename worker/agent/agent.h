@@ -31,30 +31,13 @@
 
 struct agent;
 
-struct agent_device {
-    const char *kind, *model;
-    int64_t memory;
-    int ordinal; // among the host's devices of its kind
-    // Of an accelerator (kernels/backend.h, struct device_info); null: nothing to say.
-    const char *isa, *driver, *pci, *uuid, *peers;
-};
-struct agent_lack { // a kind of devices that this host does not offer
-    const char *kind, *why;
-};
 struct agent_config {
     unsigned char seed[32];
-    const char *host;        // id, 32 hex digits, durable
     const char *incarnation; // new at every start
     const char *cluster;     // durable once known; null: none yet
-    const char *name, *version, *rack, *address, *share;
-    const char *address_doubt; // why this host does not reach itself by its address; null: it does
-    const char *data_root, *checkpoint_root; // null: none (`weft run`)
-    const struct agent_device *devices;
-    int ndevices;
-    struct agent_lack lacks[HOST_LACKS_MAX];
-    int nlacks;
-    int64_t memory;
-    int cores;        // that its ranks may use
+    // What this host is: its id (32 hex digits, durable), name, devices and the like. The agent adds
+    // nonce, cluster, incarnation, draining and attempts when it registers.
+    const Weft__V1__Register *about;
     int64_t grace_ns; // for SIGTERM's drain
 };
 struct agent *agent_new(const struct agent_config *c);

@@ -58,32 +58,32 @@ static void kill_attempt(struct local_attempt *at, struct agent_out *out)
 
 static void drop_report(struct attempt_rank *r)
 {
-    if (r->report)
-        weft__rank__frame__free_unpacked(r->report, NULL);
+    weft__rank__frame__free_unpacked(r->report, NULL);
     r->report = NULL;
 }
 
 // ---- processes ----
 
-struct ending {
-    int code, signal;
-    const char *why, *log;
-};
-
-static void note_end(struct agent *g, struct local_attempt *at, struct attempt_rank *r,
-                     const struct ending *how)
+// `signal` 0: it exited. `log`: the last lines that it printed.
+static void note_end(struct agent *g, struct local_attempt *at, struct attempt_rank *r, int code,
+                     int signal, const char *why, const char *log)
 {
     char where[300] = "";
+    Weft__V1__RankEnd end;
+    weft__v1__rank_end__init(&end);
     if (r->seen)
         page_view_text(&r->view, where, sizeof where);
-    r->ended = true;
-    r->end = (struct rank_end){.code = how->signal ? 128 + how->signal : how->code,
-                               .signal = how->signal,
-                               .unreached = r->unreached,
-                               .step = r->seen ? r->view.step : -1,
-                               .why = heap_strdup(how->why),
-                               .log = heap_strdup(how->log),
-                               .where = heap_strdup(where)};
+    end.job = at->job;
+    end.epoch = at->epoch;
+    end.rank = r->rank;
+    end.code = signal ? 128 + signal : code;
+    end.signal = signal;
+    end.unreached = r->exit ? r->exit->unreached : 0;
+    end.step = r->seen ? r->view.step : -1;
+    end.why = frame_text(why);
+    end.log = frame_text(log);
+    end.where = where;
+    r->end = message_copy(&end.base);
     r->end_sent_ns = UNSENT;
     r->view_changed = false;
     r->pid = 0;
@@ -97,10 +97,9 @@ void agent_ended(struct agent *g, const struct agent_event *ev, struct agent_out
 {
     struct process_slot s = slot_get(&g->attempts, ev->slot);
     (void)out;
-    if (!s.attempt)
-        return;
-    struct ending how = {ev->code, ev->signal, s.rank->why, ev->log};
-    note_end(g, s.attempt, s.rank, &how);
+    if (s.attempt)
+        note_end(g, s.attempt, s.rank, ev->code, ev->signal, s.rank->exit ? s.rank->exit->why : "",
+                 ev->log);
 }
 
 void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_out *out)
@@ -109,8 +108,7 @@ void agent_spawned(struct agent *g, const struct agent_event *ev, struct agent_o
     if (!s.attempt)
         return;
     if (!ev->ok) {
-        struct ending how = {.code = RANK_EXIT_HOST, .why = ev->text};
-        note_end(g, s.attempt, s.rank, &how);
+        note_end(g, s.attempt, s.rank, RANK_EXIT_HOST, 0, ev->text, "");
         return;
     }
     s.rank->pid = ev->pid;
@@ -151,14 +149,14 @@ static void explain_refusal(const struct agent *g, const Weft__V1__Start *s, cha
     const char *job = "";
     *out = 0;
     if (g->terms)
-        snprintf(out, size, "host %s is asked to stop and takes no rank", g->c.name);
+        snprintf(out, size, "host %s is asked to stop and takes no rank", g->about->name);
     for (size_t i = 0; i < s->n_ranks && !*out; i++) {
         int device = s->ranks[i]->device;
-        if (device < 0 || device >= g->c.ndevices)
-            snprintf(out, size, "host %s has no device %d", g->c.name, device);
+        if (device < 0 || device >= (int)g->about->n_devices)
+            snprintf(out, size, "host %s has no device %d", g->about->name, device);
         else if ((there = rank_on_device(g, device, &job)))
             snprintf(out, size, "device %d of host %s still has rank %d of job %s", device,
-                     g->c.name, there->rank, job);
+                     g->about->name, there->rank, job);
         for (size_t j = 0; j < i && !*out; j++)
             if (s->ranks[j]->device == device || s->ranks[j]->rank == s->ranks[i]->rank)
                 snprintf(out, size, "device %d or rank %d was given twice", device,
@@ -173,7 +171,10 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     struct agent_spawn *sp = arena_new(out->arena, struct agent_spawn);
     Weft__Rank__Assign *assign = arena_dup(out->arena, common, sizeof *common);
     assign->rank = r->rank;
-    assign->device = g->c.devices[r->device].ordinal;
+    Weft__V1__Device **devices = g->about->devices;
+    assign->device = 0; // its number among the host's devices of its kind
+    for (int i = 0; i < r->device; i++)
+        assign->device += strcmp(devices[i]->kind, devices[r->device]->kind) == 0;
     assign->metrics = arena_strdup(out->arena, "");
     // Rank 0 alone writes metrics, beside the checkpoints, where the job's next host sees them.
     if (*assign->store && r->rank == 0)
@@ -195,8 +196,8 @@ static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1
                                            struct agent_out *out)
 {
     Weft__Rank__Assign *a = message_dup(out->arena, &s->assign->base);
-    a->data_root = arena_strdup(out->arena, g->c.data_root ? g->c.data_root : "");
-    a->checkpoint_root = arena_strdup(out->arena, g->c.checkpoint_root ? g->c.checkpoint_root : "");
+    a->data_root = arena_strdup(out->arena, g->about->data_root);
+    a->checkpoint_root = arena_strdup(out->arena, g->about->checkpoint_root);
     return a;
 }
 
@@ -229,9 +230,8 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
     explain_refusal(g, s, why, sizeof why);
     struct local_attempt *at = add_attempt(g, s);
     if (*why) { // these ranks are no cause of a failure, so they end with 69 and are placed again
-        struct ending how = {.code = RANK_EXIT_LOST, .why = why};
         for (int i = 0; i < at->nranks; i++)
-            note_end(g, at, &at->ranks[i], &how);
+            note_end(g, at, &at->ranks[i], RANK_EXIT_LOST, 0, why, "");
         return;
     }
     const Weft__Rank__Assign *common = make_assignment(g, s, out);
@@ -367,9 +367,8 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         send_frame(g, s.attempt, s.rank->rank, f, out);
         break;
     case BODY(EXIT):
-        free(s.rank->why);
-        s.rank->why = heap_strdup(f->exit->why);
-        s.rank->unreached = f->exit->unreached;
+        weft__rank__exit__free_unpacked(s.rank->exit, NULL);
+        s.rank->exit = message_copy(&f->exit->base);
         break;
     default: // the daemon has handled Hello already; Progress says less than the page
         break;
@@ -485,7 +484,7 @@ void agent_resume(struct agent *g)
 static void tell_fellows(const struct agent *g, const struct local_attempt *at,
                          const struct attempt_rank *gone, struct agent_out *out)
 {
-    const struct rank_end *end = &gone->end;
+    const Weft__V1__RankEnd *end = gone->end;
     char why[700], how[64];
     if (end->code == RANK_EXIT_DONE || end->code == RANK_EXIT_DRAINED)
         return;
@@ -494,8 +493,8 @@ static void tell_fellows(const struct agent *g, const struct local_attempt *at,
     if (!rank_exit_is_cause(end->code) && *end->why) // its reason names the rank that was the cause
         snprintf(why, sizeof why, "%.600s", end->why);
     else
-        snprintf(why, sizeof why, "rank %d on host %s %s%s%s%s%.300s", gone->rank, g->c.name, how,
-                 *end->where ? "; it was last seen " : "", end->where, *end->why ? ": " : "",
+        snprintf(why, sizeof why, "rank %d on host %s %s%s%s%s%.300s", gone->rank, g->about->name,
+                 how, *end->where ? "; it was last seen " : "", end->where, *end->why ? ": " : "",
                  end->why);
     FRAME_BODY(lost, Lost, lost);
     lost.rank = gone->rank;
@@ -511,8 +510,8 @@ static void settle_ends(struct agent *g, struct local_attempt *at, struct agent_
     bool all = true;
     for (int i = 0; i < at->nranks; i++) {
         struct attempt_rank *r = &at->ranks[i];
-        all = all && r->ended;
-        if (!r->ended || r->end_settled)
+        all = all && r->end;
+        if (!r->end || r->end_settled)
             continue;
         r->end_settled = true;
         g->heartbeat_now = true;
@@ -555,9 +554,9 @@ static void send_unsent(struct agent *g, struct local_attempt *at, int64_t now,
         if (r->report)
             send_frame(g, at, r->rank, r->report, out);
         drop_report(r);
-        if (!r->ended || r->end_sent_ns != UNSENT)
+        if (!r->end || r->end_sent_ns != UNSENT)
             continue;
-        send_end(g, at, r, out);
+        send_end(g, r, out);
         r->end_sent_ns = now;
     }
     if (at->reaped && at->reaped_sent_ns == UNSENT) {

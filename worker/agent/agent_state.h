@@ -28,8 +28,9 @@ struct storage_queue {
 };
 
 struct agent {
-    struct agent_config c; // its texts are the arena's
-    struct arena texts;
+    unsigned char seed[32];
+    Weft__V1__Register *about;   // what this host is; the rest of it is filled in when it is sent
+    int64_t grace_ns;            // for SIGTERM's drain
     char *cluster, *incarnation; // they change; cluster is null until one is known
     enum agent_state state;
     bool stream;   // there is one, or one is being opened
@@ -83,8 +84,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out);
 bool agent_has_progress(const struct agent *g);
 void send_frame(struct agent *g, const struct local_attempt *at, int rank,
                 const Weft__Rank__Frame *f, struct agent_out *out);
-void send_end(struct agent *g, const struct local_attempt *at, const struct attempt_rank *r,
-              struct agent_out *out);
+void send_end(struct agent *g, const struct attempt_rank *r, struct agent_out *out);
 void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_out *out);
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out);
 void send_storage(struct agent *g, const Weft__V1__StorageDone *d, struct agent_out *out);

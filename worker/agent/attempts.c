@@ -158,12 +158,9 @@ struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t
 static void clear_rank(struct attempt_rank *r)
 {
     PRE(r->slot < 0);
-    free(r->why);
-    free(r->end.why);
-    free(r->end.log);
-    free(r->end.where);
-    if (r->report)
-        weft__rank__frame__free_unpacked(r->report, NULL);
+    weft__rank__exit__free_unpacked(r->exit, NULL);
+    weft__v1__rank_end__free_unpacked(r->end, NULL);
+    weft__rank__frame__free_unpacked(r->report, NULL);
 }
 
 void attempts_remove(struct local_attempt *at)

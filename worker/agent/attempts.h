@@ -38,25 +38,17 @@ struct attempt_frame { // a question, a put or an answer
     Weft__Rank__Frame *frame;
 };
 
-struct rank_end { // texts are the heap's
-    int code, signal;
-    int unreached; // as its Exit frame said
-    int64_t step;  // −1: not known
-    char *why, *log, *where;
-};
-
 struct attempt_rank {
     int rank, device;
     int slot;                  // of its process; −1: none
     int pid;                   // 0: not known yet, or none
     bool seen, view_changed;   // `view` holds something; something that was not sent
     struct page_view view;     // its progress page
-    char *why;                 // what its Exit frame said, or null
-    int unreached;             // and this
+    Weft__Rank__Exit *exit;    // its frame of that kind, or null
     Weft__Rank__Frame *report; // the newest StepReport that did not go up yet, or null
     bool asked_to_stop, killed;
-    bool ended, end_settled; // its consequences were drawn
-    struct rank_end end;     // if `ended`
+    Weft__V1__RankEnd *end; // null: it has not ended
+    bool end_settled;       // its consequences were drawn
     int64_t end_sent_ns;
 };
 
