@@ -420,7 +420,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/test_leader.c
 TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
@@ -505,6 +505,14 @@ $(BUILD)/tests/weft-rank-double: $(call obj,worker/rank/main.c tests/unit/rank_d
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
 $(call obj,tests/unit/rank_double.c): | $(PROTO_C)
 
+# Leads ranks without a daemon: for tests of ranks by themselves, benchmarks and the bundle for GPUs.
+LEAD_PARTS := $(call obj,tests/support/lead_ranks.c tests/support/test_leader.c)
+$(BUILD)/tests/lead-ranks: $(LEAD_PARTS) $(BUILD)/librank.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RANK_LIBS)
+$(LEAD_PARTS): | $(PROTO_C)
+
 # A coordinator that answers from a script: the client is tested against it by itself.
 $(BUILD)/tests/coordinator-double: $(call obj,tests/support/coordinator_double.c) $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -527,7 +535,7 @@ $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^
 
 tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordinator $(BUILD)/tests/weft-rank-double \
-        $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
+        $(BUILD)/tests/lead-ranks $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
 
 # A bare machine is brought what the tests need first; then make reads this file again, with a compiler.
 test_all = sh deploy/deps.sh && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested

@@ -522,7 +522,7 @@ static void put_in_slot(struct supervise *s, int slot, struct proc *p)
 int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *what, int *pid,
                     struct err *e)
 {
-    char dir[PATH_LEN], fd[16], parent[16], *share = frame_text(s->c.share);
+    char dir[PATH_LEN], fd[16], parent[16], number[16], *share = frame_text(s->c.share);
     char *argv[] = {frame_text(s->c.rank),
                     frame_text("--fd"),
                     fd,
@@ -534,6 +534,8 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
                     share,
                     frame_text("--kind"),
                     frame_text(what->kind),
+                    frame_text("--rank"), // for people who look at processes, and for wrappers
+                    number,
                     NULL};
     struct ends theirs = {-1, -1, -1};
     PRE(!find_proc(s, slot));
@@ -543,6 +545,7 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     run_dir(s->c.runs, what->job, what->epoch, dir, sizeof dir);
     snprintf(fd, sizeof fd, "%d", RANK_FD);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
+    snprintf(number, sizeof number, "%d", what->rank);
     copy_assign(p, what->assign);
     int rc = make_run(s, what, dir, e);
     rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->epoch, what->rank, e);

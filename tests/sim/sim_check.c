@@ -246,7 +246,7 @@ static bool may_move(Weft__V1__JobState from, Weft__V1__JobState to)
 
 // Who fails an attempt is named, and it was that one: a rank that only gave up is not named when another
 // had failed before.
-static void check_culprit(struct world *w, const Weft__Rows__Event *r)
+static void check_culprit(struct world *w, const Weft__V1__Event *r)
 {
     const struct sim_attempt *at = w->attempts; // the newest first
     while (at && strcmp(at->job, r->job) != 0)

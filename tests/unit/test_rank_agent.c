@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks under an agent: the true weft-rank with its backend, over socket pairs to a small agent
-// played here with a leader.
+// Ranks under an agent: the true weft-rank with its backend, over socket pairs to the leader of
+// tests/support/test_leader.h.
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,13 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/attempt/frame.h"
-#include "common/attempt/leader.h"
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/ckpt/store.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_leader.h"
 #include "tests/unit/datafile.h"
 #include "tests/unit/scratch.h"
 #include "tests/unit/unit.h"
@@ -29,17 +27,11 @@ static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
 static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n"};
 
 struct agent {
-    int ranks;
+    struct test_leader lead;
     pid_t pid[RANKS];
-    struct frame_conn conn[RANKS];
-    bool open[RANKS], greeted[RANKS];
-    struct leader *leader;
-    int64_t committed, stepped;
-    int exit_code[RANKS]; // of the Exit frame, −1: none came
-    char why[RANKS][400];
-    const char *data_root, *checkpoint_root; // assigned
+    Weft__Rank__Assign assign;
     struct store store;
-    char job[1500], metrics[100];
+    char job[1500], metrics[100], path[1100];
 };
 
 static void write_file(const char *path, const void *bytes, size_t len)
@@ -79,39 +71,12 @@ static int remove_top(void **state)
 
 // ---- the agent ----
 
-static void send_rank(struct agent *a, int rank, const Weft__Rank__Frame *f)
-{
-    if (!a->open[rank])
-        return;
-    assert_int_equal(frame_queue(&a->conn[rank], f, NULL), 0);
-    (void)frame_flush(&a->conn[rank], NULL); // what it does not take leaves with the next
-}
-
-static void lead(struct agent *a, struct leader_event ev)
-{
-    struct arena arena;
-    struct leader_out out = {.arena = &arena};
-    arena_init(&arena);
-    ev.now_ns = clock_mono_ns();
-    leader_step(a->leader, &ev, &out);
-    for (int i = 0; i < out.n; i++) {
-        const struct leader_action *x = &out.v[i];
-        for (int r = 0; r < a->ranks && x->kind == LEADER_SEND; r++)
-            if (x->rank < 0 || x->rank == r)
-                send_rank(a, r, x->frame);
-        if (x->kind == LEADER_REPORT)
-            a->stepped = x->report->step;
-        if (x->kind == LEADER_COMMITTED)
-            a->committed = x->id.step;
-    }
-    arena_clear(&arena);
-}
-
 static void agent_init(struct agent *a, int ranks, int steps)
 {
+    static unsigned char key[32] = {1};
+    static char id[] = "00112233445566778899aabbccddeeff";
+    Weft__Rank__Assign *s = &a->assign;
     memset(a, 0, sizeof *a);
-    a->ranks = ranks;
-    a->committed = -1;
     snprintf(a->job, sizeof a->job,
              "name: tiny\n"
              "model: {program: mlp, inputs: 4, hidden: [8], classes: 2}\n"
@@ -122,127 +87,72 @@ static void agent_init(struct agent *a, int ranks, int steps)
              "train: {steps: %d, seed: 1}\n"
              "checkpoint: {dir: ckpt}\n",
              ranks, steps);
-    snprintf(a->metrics, sizeof a->metrics, "%s/rows.jsonl", top);
-    a->leader = leader_new(&(struct leader_config){.ranks = ranks, .join_ns = 600 * CLOCK_S},
-                           clock_mono_ns());
-    lead(a, (struct leader_event){.kind = LEADER_EV_FENCED, .epoch = EPOCH});
     assert_int_equal(store_make(&a->store, "ckpt", &owner, NULL), 0);
+    snprintf(a->metrics, sizeof a->metrics, "%s/rows.jsonl", top);
+    snprintf(a->path, sizeof a->path, "%s/%s", top, a->store.path);
+    weft__rank__assign__init(s);
+    s->epoch = EPOCH;
+    s->job_text = a->job;
+    s->job_hash = s->job_id = s->cluster_id = s->attempt_id = s->run_id = id;
+    s->key.data = key;
+    s->key.len = sizeof key;
+    s->store = a->path;
+    s->hang_after_ns = 60 * CLOCK_S;
+    s->base_dir = top;
+    s->metrics = a->metrics;
+    struct leader_config c = {
+        .ranks = ranks, .hang_after_ns = 60 * CLOCK_S, .join_ns = 600 * CLOCK_S};
+    test_leader_init(&a->lead, &c, s, "attempt");
+    test_leader_fence(&a->lead, NULL, 0);
+}
+
+// All ranks' paths lie beneath these roots; null: anywhere.
+static void agent_confine(struct agent *a, char *data_root, char *checkpoint_root)
+{
+    for (int r = 0; r < a->lead.n; r++) {
+        Weft__Rank__Assign *s = &a->lead.ranks[r].assign;
+        s->base_dir = data_root ? frame_text("") : s->base_dir;
+        s->data_root = frame_text(data_root);
+        s->checkpoint_root = frame_text(checkpoint_root);
+    }
 }
 
 // A rank as an agent starts it: its end of a socket pair inherited, everything else closed.
-static pid_t spawn(int fd, int parent, const char *out)
+static pid_t spawn(int fd, int rank, int parent, const char *out)
 {
-    char number[16], pid_text[16];
+    char number[16], pid_text[16], rank_text[16];
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
     snprintf(number, sizeof number, "%d", fd);
     snprintf(pid_text, sizeof pid_text, "%d", parent);
+    snprintf(rank_text, sizeof rank_text, "%d", rank);
     fcntl(fd, F_SETFD, 0);
     int log = open(out, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     dup2(log, 1);
     dup2(log, 2);
     execl(program, program, "--fd", number, "--dir", "attempt", "--parent", pid_text, "--host",
-          "here", (char *)NULL);
+          "here", "--rank", rank_text, (char *)NULL);
     _exit(127);
 }
 
 static void agent_spawn(struct agent *a)
 {
-    for (int r = 0; r < a->ranks; r++) {
-        int sv[2];
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-        frame_conn_init(&a->conn[r], sv[0]);
-        a->open[r] = true;
-        a->exit_code[r] = -1;
-        a->pid[r] = spawn(sv[1], (int)getpid(), "out");
-        close(sv[1]);
+    for (int r = 0; r < a->lead.n; r++) {
+        int fd = test_leader_connect(&a->lead, r);
+        a->pid[r] = spawn(fd, r, (int)getpid(), "out");
+        test_leader_watch(&a->lead, r, a->pid[r]);
+        close(fd);
     }
-}
-
-static void assign(struct agent *a, int rank)
-{
-    unsigned char key[32] = {1};
-    char id[] = "00112233445566778899aabbccddeeff";
-    char store[1100];
-    snprintf(store, sizeof store, "%s/%s", top, a->store.path);
-    FRAME_BODY(body, Assign, assign);
-    body.rank = rank;
-    body.ranks = a->ranks;
-    body.epoch = EPOCH;
-    body.job_text = a->job;
-    body.job_hash = body.job_id = body.cluster_id = body.attempt_id = body.run_id = id;
-    body.key.data = key;
-    body.key.len = sizeof key;
-    body.store = store;
-    body.hang_after_ns = 60 * CLOCK_S;
-    body.base_dir = a->data_root ? body.base_dir : top;
-    body.metrics = rank == 0 ? a->metrics : body.metrics;
-    body.data_root = frame_text(a->data_root);
-    body.checkpoint_root = frame_text(a->checkpoint_root);
-    FRAME(f, ASSIGN, assign, &body);
-    send_rank(a, rank, &f);
-}
-
-static void on_hello(struct agent *a, int rank, const Weft__Rank__Hello *h)
-{
-    assert_false(a->greeted[rank]);
-    assert_int_equal(h->version, FRAME_VERSION);
-    assert_int_equal(h->pid, a->pid[rank]);
-    assert_string_equal(h->host, "here");
-    a->greeted[rank] = true;
-    assign(a, rank);
-}
-
-static void on_frame(struct agent *a, int r, Weft__Rank__Frame *f)
-{
-    switch (f->body_case) {
-    case WEFT__RANK__FRAME__BODY_HELLO:
-        on_hello(a, r, f->hello);
-        break;
-    case WEFT__RANK__FRAME__BODY_EXIT:
-        a->exit_code[r] = f->exit->code;
-        snprintf(a->why[r], sizeof a->why[r], "%s", f->exit->why);
-        break;
-    default:
-        assert_true(leader_hears(f));
-        lead(a, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = r, .frame = f});
-    }
-    weft__rank__frame__free_unpacked(f, NULL);
-}
-
-static void agent_hang_up(struct agent *a, int rank)
-{
-    frame_conn_clear(&a->conn[rank]);
-    a->open[rank] = false;
 }
 
 // Serves until `done` is true; without one, until every rank has hung up.
 static void serve(struct agent *a, bool (*done)(const struct agent *))
 {
     alarm(WATCHDOG_S);
-    while (!done || !done(a)) {
-        struct pollfd p[RANKS];
-        int any = 0;
-        for (int r = 0; r < a->ranks; r++) {
-            p[r] = (struct pollfd){.fd = a->open[r] ? a->conn[r].fd : -1, .events = POLLIN};
-            any += a->open[r];
-        }
-        if (!any)
-            break;
-        assert_true(poll(p, (nfds_t)a->ranks, 1000) >= 0);
-        for (int r = 0; r < a->ranks; r++) {
-            Weft__Rank__Frame *f;
-            if (!p[r].revents)
-                continue;
-            int end = frame_fill(&a->conn[r], NULL);
-            while (a->open[r] && !frame_next(&a->conn[r], &f, NULL) && f)
-                on_frame(a, r, f);
-            if (end)
-                agent_hang_up(a, r);
-        }
-    }
+    while ((!done || !done(a)) && test_leader_is_open(&a->lead))
+        test_leader_turn(&a->lead, 100);
     alarm(0);
 }
 
@@ -257,7 +167,7 @@ static int end_of(pid_t pid)
 
 static void assert_all_end(struct agent *a, int code)
 {
-    for (int r = 0; r < a->ranks; r++) {
+    for (int r = 0; r < a->lead.n; r++) {
         int got = end_of(a->pid[r]);
         if (got != code)
             (void)!system("cat out");
@@ -267,15 +177,13 @@ static void assert_all_end(struct agent *a, int code)
 
 static void agent_clear(struct agent *a)
 {
-    for (int r = 0; r < a->ranks; r++)
-        frame_conn_clear(&a->conn[r]);
-    leader_free(a->leader);
+    test_leader_clear(&a->lead);
     store_close(&a->store);
 }
 
 static bool has_stepped(const struct agent *a)
 {
-    return a->stepped > 0;
+    return a->lead.stepped > 0;
 }
 
 static int64_t newest_step(struct agent *a)
@@ -312,16 +220,13 @@ static void two_ranks_train_to_the_end_under_an_agent(void **state)
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_DONE);
-    assert_int_equal(a.exit_code[0], RANK_EXIT_DONE);
-    assert_int_equal(a.exit_code[1], RANK_EXIT_DONE);
-    assert_int_equal(a.committed, 20);
+    assert_int_equal(a.lead.ranks[0].exit_code, RANK_EXIT_DONE);
+    assert_int_equal(a.lead.ranks[1].exit_code, RANK_EXIT_DONE);
+    assert_int_equal(a.lead.committed, 20);
     assert_int_equal(newest_step(&a), 20);
     assert_int_equal(count_lines("rows.jsonl"), 20);
     assert_int_equal(access("attempt/page-0000", F_OK), 0);
     assert_int_equal(access("attempt/page-0001", F_OK), 0);
-    // Nothing of a solo run is there.
-    assert_int_not_equal(access("attempt/lock", F_OK), 0);
-    assert_int_not_equal(access("attempt/state", F_OK), 0);
     agent_clear(&a);
 }
 
@@ -334,7 +239,7 @@ static void the_end_of_its_descriptor_ends_a_rank_with_69(void **state)
         agent_spawn(&a);
         serve(&a, has_stepped);
         for (int r = 0; r < ranks; r++)
-            agent_hang_up(&a, r);
+            test_leader_hang_up(&a.lead, r);
         assert_all_end(&a, RANK_EXIT_LOST);
         assert_says("out", "lost the agent: ");
         agent_clear(&a);
@@ -349,15 +254,12 @@ static void a_stop_of_the_agent_drains_all_ranks_at_one_step(void **state)
     agent_init(&a, 2, 100000000);
     agent_spawn(&a);
     serve(&a, has_stepped);
-    FRAME_BODY(body, Stop, stop);
-    FRAME(f, STOP, stop, &body);
-    for (int r = 0; r < 2; r++)
-        send_rank(&a, r, &f);
+    test_leader_stop(&a.lead, "a test asks");
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_DRAINED);
-    assert_int_equal(a.exit_code[0], RANK_EXIT_DRAINED);
-    assert_true(a.committed > 0);
-    assert_int_equal(newest_step(&a), a.committed);
+    assert_int_equal(a.lead.ranks[0].exit_code, RANK_EXIT_DRAINED);
+    assert_true(a.lead.committed > 0);
+    assert_int_equal(newest_step(&a), a.lead.committed);
     agent_clear(&a);
 }
 
@@ -371,8 +273,8 @@ static void a_rank_whose_epoch_is_over_does_not_begin(void **state)
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_LOST);
-    assert_non_null(strstr(a.why[0], "epoch 4 is over: epoch 5 has begun"));
-    assert_int_equal(a.committed, -1);
+    assert_non_null(strstr(a.lead.ranks[0].why, "epoch 4 is over: epoch 5 has begun"));
+    assert_int_equal(a.lead.committed, -1);
     agent_clear(&a);
 }
 
@@ -381,7 +283,7 @@ static void paths_of_a_job_stay_beneath_the_assigned_roots(void **state)
     (void)state;
     struct agent a;
     agent_init(&a, 2, 20);
-    a.data_root = a.checkpoint_root = top;
+    agent_confine(&a, top, top);
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_DONE);
@@ -391,7 +293,7 @@ static void paths_of_a_job_stay_beneath_the_assigned_roots(void **state)
     char root[80];
     snprintf(root, sizeof root, "%s/root", top);
     agent_init(&a, 2, 20);
-    a.data_root = root;
+    agent_confine(&a, root, NULL);
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_ABSENT);
@@ -400,7 +302,7 @@ static void paths_of_a_job_stay_beneath_the_assigned_roots(void **state)
     // Its checkpoints elsewhere than beneath their root.
     assert_int_equal(system("rm -rf attempt/* out"), 0);
     agent_init(&a, 2, 20);
-    a.checkpoint_root = root;
+    agent_confine(&a, NULL, root);
     agent_spawn(&a);
     serve(&a, NULL);
     assert_all_end(&a, RANK_EXIT_CONFIG);
@@ -413,11 +315,72 @@ static void a_rank_whose_parent_is_another_ends_at_once(void **state)
     (void)state;
     int sv[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    assert_int_equal(end_of(spawn(sv[1], (int)getppid(), "out")), RANK_EXIT_LOST);
+    assert_int_equal(end_of(spawn(sv[1], 0, (int)getppid(), "out")), RANK_EXIT_LOST);
     close(sv[1]);
     char byte;
     assert_int_equal(recv(sv[0], &byte, 1, 0), 0); // it said nothing
     close(sv[0]);
+}
+
+static void write_script(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+    assert_int_equal(chmod(name, 0700), 0);
+}
+
+// A shim for one rank: it sees which one it stands before, and the rank takes its place.
+static void a_wrapper_stands_before_each_ranks_command_line(void **state)
+{
+    (void)state;
+    struct agent a;
+    write_script("wrap", "#!/bin/sh\n"
+                         "echo \"wrapped with $1:$*\"\nshift\n"
+                         "case \" $* \" in *\" --rank 1 \"*) echo 'this is the second';; esac\n"
+                         "exec \"$@\"\n");
+    setenv("WEFT_RANK_WRAPPER", " ./wrap  -x ", 1);
+    agent_init(&a, 2, 20);
+    agent_spawn(&a);
+    unsetenv("WEFT_RANK_WRAPPER");
+    serve(&a, NULL);
+    assert_all_end(&a, RANK_EXIT_DONE);
+    assert_int_equal(newest_step(&a), 20);
+    assert_says("out", "wrapped with -x:-x ");
+    assert_says("out", "--rank 0");
+    assert_says("out", "this is the second");
+    agent_clear(&a);
+    setenv("WEFT_RANK_WRAPPER", "./nothing-like-that", 1);
+    int sv[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+    assert_int_equal(end_of(spawn(sv[1], 0, (int)getpid(), "out")), RANK_EXIT_CONFIG);
+    unsetenv("WEFT_RANK_WRAPPER");
+    assert_says("out", "cannot start WEFT_RANK_WRAPPER './nothing-like-that'");
+    close(sv[0]);
+    close(sv[1]);
+}
+
+// As a debugger does: the rank is the wrapper's child, and dies with it.
+static void a_rank_dies_with_the_wrapper_that_started_it(void **state)
+{
+    (void)state;
+    struct agent a;
+    char pid[32] = "";
+    write_script("wrap", "#!/bin/sh\n\"$@\" &\necho $! >pid\nwait\n");
+    setenv("WEFT_RANK_WRAPPER", "./wrap", 1);
+    agent_init(&a, 1, 100000000);
+    agent_spawn(&a);
+    unsetenv("WEFT_RANK_WRAPPER");
+    serve(&a, has_stepped);
+    FILE *f = fopen("pid", "re");
+    assert_non_null(f);
+    assert_non_null(fgets(pid, sizeof pid, f));
+    fclose(f);
+    assert_int_not_equal(atoi(pid), a.pid[0]);
+    assert_int_equal(kill(atoi(pid), 0), 0);
+    assert_int_equal(kill(a.pid[0], SIGKILL), 0);
+    serve(&a, NULL); // its socket closes with it
+    assert_int_equal(end_of(a.pid[0]), 128 + SIGKILL);
+    assert_int_equal(a.lead.ranks[0].exit_code, -1); // it could not even say so
+    agent_clear(&a);
 }
 
 static void a_descriptor_that_is_no_socket_is_a_bad_configuration(void **state)
@@ -425,7 +388,7 @@ static void a_descriptor_that_is_no_socket_is_a_bad_configuration(void **state)
     (void)state;
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
-    assert_int_equal(end_of(spawn(fd, (int)getpid(), "out")), RANK_EXIT_CONFIG);
+    assert_int_equal(end_of(spawn(fd, 0, (int)getpid(), "out")), RANK_EXIT_CONFIG);
     assert_says("out", "is not a stream socket");
     close(fd);
 }
@@ -468,6 +431,8 @@ int main(void)
         CASE(a_rank_whose_epoch_is_over_does_not_begin),
         CASE(paths_of_a_job_stay_beneath_the_assigned_roots),
         CASE(a_rank_whose_parent_is_another_ends_at_once),
+        CASE(a_wrapper_stands_before_each_ranks_command_line),
+        CASE(a_rank_dies_with_the_wrapper_that_started_it),
         CASE(a_descriptor_that_is_no_socket_is_a_bad_configuration),
         CASE(a_probe_tells_the_devices_as_json),
     };

@@ -41,7 +41,7 @@ static const char usage[] =
     "usage: weft-rank --solo DIR --job FILE [-s key=value]... [--of N] [--rank R]\n"
     "                 [--host NAME] [--listen HOST:PORT] [--new]\n"
     "       weft-rank --probe --kind KIND [--devices N]\n"
-    "       weft-rank --fd N --dir DIR --parent PID [--host NAME] [--kind KIND]\n"
+    "       weft-rank --fd N --dir DIR [--parent PID] [--rank R] [--host NAME] [--kind KIND]\n"
     "\n"
     "Trains the job over N ranks, with DIR as the place of state, logs and metrics. Without "
     "--rank\n"
@@ -81,7 +81,7 @@ static int check_flags(const struct rank_flags *f, struct err *e)
     if (f->probe)
         return f->kind ? 0 : err_set(e, ERR_INVALID, "--probe needs --kind");
     if (f->fd >= 0)
-        return f->dir && o->parent ? 0 : err_set(e, ERR_INVALID, "--fd needs --dir and --parent");
+        return f->dir ? 0 : err_set(e, ERR_INVALID, "--fd needs --dir");
     if (!o->dir || !o->job_file)
         return err_set(e, ERR_INVALID, "--solo DIR and --job FILE are needed");
     return 0;
@@ -277,12 +277,38 @@ static int run_rank(const struct rank_flags *f)
     return code;
 }
 
-// Dies with its parent, and at once if that is gone already.
+// Dies with its parent, and at once if that is gone already. 0: the parent is a wrapper, not known.
 static void tie_to_parent(int parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
+    if (parent && getppid() != parent)
         _exit(RANK_EXIT_LOST);
+}
+
+// Becomes WEFT_RANK_WRAPPER with this command line behind it: a debugger, a profiler, a script that
+// preloads something into one rank (it sees --rank). The wrapper dies with our parent, as exec keeps
+// that, and what it starts dies with it; descriptors stay open. --parent is left out, since what the
+// wrapper starts may be its child.
+static int become_wrapper(const char *wrapper, int argc, char **argv)
+{
+    char *words = strdup(wrapper), *save = NULL;
+    char **line = calloc(strlen(wrapper) + (size_t)argc + 1, sizeof *line);
+    int n = 0;
+    PRE(words != NULL && line != NULL);
+    for (char *w = strtok_r(words, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
+        line[n++] = w;
+    for (int i = 0; i < argc; i++) {
+        if (!strcmp(argv[i], "--parent"))
+            i++;
+        else
+            line[n++] = argv[i];
+    }
+    unsetenv("WEFT_RANK_WRAPPER");
+    execvp(line[0], line);
+    log_error("rank", "cannot start WEFT_RANK_WRAPPER '%s': %s", wrapper, strerror(errno));
+    free(line);
+    free(words);
+    return RANK_EXIT_CONFIG;
 }
 
 static void block_signals(void)
@@ -358,6 +384,7 @@ static int run_served(const struct rank_flags *f)
     int type, code;
     socklen_t size = sizeof type;
     PRE(p != NULL);
+    log_context(NULL, f->solo.rank);
     if (getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM) {
         log_error("rank", "--fd: descriptor %d is not a stream socket", f->fd);
         free(p);
@@ -406,10 +433,13 @@ int main(int argc, char **argv)
         plain_error("  to do: see weft-rank --help");
         return RANK_EXIT_CONFIG;
     }
-    if (f.solo.parent)
+    if (f.solo.parent || f.fd >= 0)
         tie_to_parent(f.solo.parent);
     if (f.probe)
         return run_probe(&f);
+    const char *wrapper = getenv("WEFT_RANK_WRAPPER");
+    if (f.fd >= 0 && wrapper && strspn(wrapper, " \t") < strlen(wrapper))
+        return become_wrapper(wrapper, argc, argv);
     if (f.fd < 0 && f.solo.rank < 0)
         return run_all(&f.solo, argc, argv);
     block_signals();
