@@ -37,11 +37,14 @@ EXPLAIN_SRC := findings fixes sharding_findings explain heads routing unruled wo
 EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
-# Reading programs: what job reading may use too, the lowest first.
-MODEL_SRC   := $(addprefix language/,model_errors lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims)
-MODEL_SRC   += draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
-MODEL_SRC   += model model_check schema_list
+# Reading programs, the lowest first; and building the graphs that they say.
+LANGUAGE_SRC := model_errors lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims
+LANGUAGE_SRC := $(LANGUAGE_SRC:%=common/language/%.c)
+MODEL_SRC   := draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
+# What a job and its model come to.
+PLAN_SRC    := plan model_check schema_list
+PLAN_SRC    := $(PLAN_SRC:%=common/plan/%.c)
 # The programs that come with weft, compiled in as text.
 MODEL_PROGRAMS := gpt2 gpt3 llama llama2 mistral mixtral deepseek-v2-lite jaxformer qwen2 qwen3 gemma2 palm nanochat cookbook mlp vae starter
 
@@ -175,7 +178,7 @@ SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessa
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
 SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
-COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(DATA_SRC) $(CKPT_SRC)
+COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -286,7 +289,7 @@ MODEL_TEXTS := $(MODEL_PROGRAMS:%=common/model/programs/%.model)
 $(BUILD)/gen/model_texts.c: $(MODEL_TEXTS) Makefile
 	$(call say,TEXT,$@)
 	@mkdir -p $(@D)
-	$(Q){ echo '#include "common/model/language/model_program.h"'; \
+	$(Q){ echo '#include "common/language/model_program.h"'; \
 	  echo 'const struct model_text model_texts[] = {'; \
 	  for p in $(MODEL_PROGRAMS); do echo "{\"$$p\","; \
 	    sed 's/[\\"]/\\&/g; s/.*/"&\\n"/' common/model/programs/$$p.model; echo '},'; done; \
@@ -657,7 +660,7 @@ SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
 BINDIR  := $(PREFIX)/bin
 DOCDIR  := $(PREFIX)/share/doc/weft
 # What is read by who uses weft, not by who changes it; links among them hold where they are installed.
-USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md common/model/LANGUAGE.md coordinator/cli/README.md deploy/README.md
+USER_DOCS := README.md common/GLOSSARY.md common/job/README.md common/job/KEYS.md common/language/LANGUAGE.md coordinator/cli/README.md deploy/README.md
 UNITDIR := $(PREFIX)/lib/systemd/system
 COMPDIR := $(PREFIX)/share/bash-completion/completions
 fill = sed -e 's|@BINDIR@|$(BINDIR)|g; s|@SYSCONFDIR@|$(SYSCONFDIR)|g; s|@DOCDIR@|$(DOCDIR)|g' $(1) >$(2) && chmod 644 $(2)

@@ -11,7 +11,7 @@
 #include "common/base/hash.h"
 #include "common/base/plain.h"
 #include "common/job/threads.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/job_paths.h"

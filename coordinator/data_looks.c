@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/plain.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "coordinator/job_paths.h"
 #include "coordinator/streams.h"
 

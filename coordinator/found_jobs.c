@@ -8,7 +8,7 @@
 #include "common/attempt/life.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
 #include "coordinator/kept_text.h"

@@ -8,7 +8,7 @@
 
 #include "common/base/heap.h"
 #include "common/base/plain.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
 #include "coordinator/row_codec.h"

@@ -16,8 +16,8 @@
 
 #include "common/base/buf.h"
 #include "common/base/child.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 
 enum { SOCKET_FD = 0, JOB_FD = 1 };
 

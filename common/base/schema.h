@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The row type of the job file's schema. Each module has a const table of rows for its own keys.
-// One list above common/job collects them (model/schema_list.c), and common/job parses against it.
+// One list above common/job collects them (plan/schema_list.c), and common/job parses against it.
 // A row is at once the parser's rule, the default, the documentation (`weft schema`,
 // common/job/KEYS.md) and the printer of the resolved form.
 #pragma once

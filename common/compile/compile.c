@@ -20,7 +20,7 @@
 #include "common/compile/program/weights.h"
 #include "common/compile/shard/partition.h"
 #include "common/compile/shard/stage.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 struct compilation {
     const struct job *job;

@@ -2,7 +2,7 @@
 // The compiler: from a job to its programs and its plan. Pure: no I/O, no threads, no device; every
 // rank, the client and the coordinator run it alike. The passes are drawn in the README.
 //
-// The model's builder is handed in, so that this folder knows no model (model/model.h does).
+// The model's builder is handed in, so that this folder knows no model (plan/plan.h does).
 #pragma once
 #include "common/compile/program/memory_plan.h"
 #include "common/compile/program/program.h"

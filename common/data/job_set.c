@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/data/sampler.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 static int check_format(const struct array *a, int format, struct err *e)
 {

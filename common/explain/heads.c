@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/compile/graph/node_work.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 struct heads {
     int64_t query, key; // heads

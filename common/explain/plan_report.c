@@ -9,7 +9,7 @@
 #include "common/explain/picture.h"
 #include "common/explain/plan_table.h"
 #include "common/job/threads.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 static bool is_param(const struct buffer *b)
 {

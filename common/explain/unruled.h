@@ -2,7 +2,7 @@
 // Dimensions of a program that no rule of the sharding section cuts, where one would expect it.
 #pragma once
 #include "common/compile/shard/sharding.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 // A size that is a multiple of another, which has a rule, but does not say that it is like it. The
 // program computes the same, but its weights stay whole where those beside them are cut.

@@ -12,7 +12,7 @@
 #include "common/explain/fixes.h"
 #include "common/explain/heads.h"
 #include "common/explain/routing.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 enum { REPEATED_PERCENT = 25 }; // of the products: a small head may well be repeated
 // How much is tried: dimensions at most, and nodes that are partitioned for all trials together.

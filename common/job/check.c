@@ -5,8 +5,8 @@
 
 #include "common/job/job_model.h"
 #include "common/job/reading.h"
-#include "common/model/language/model_dims.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_dims.h"
+#include "common/language/model_facts.h"
 
 static void check_version(struct reading *r)
 {

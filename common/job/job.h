@@ -4,7 +4,7 @@
 // A job is read with job_load() (a file) or job_parse() (text). Both report every violation at
 // once, fill in every default and leave a struct job whose pointers live in the arena. The keys
 // are schema rows (base/schema.h), which the modules own; the binaries hand the whole list in
-// (model/schema_list.h: weft_schema). job_print() writes the resolved job, with every default
+// (plan/schema_list.h: weft_schema). job_print() writes the resolved job, with every default
 // written out; it parses to the same struct and prints to the same bytes. job_hash() is its
 // SHA-256. Nothing here opens a data set. Any thread may read a struct job once it is filled.
 #pragma once
@@ -33,7 +33,7 @@ union job_size { // as its kind says (model_program.h)
     int word; // an index
     struct schema_list list;
 };
-struct model_program; // common/model/language has these three
+struct model_program; // common/language has these three
 struct model_sizes;
 struct model_facts;
 struct job_model {

@@ -13,7 +13,7 @@
 #include "common/base/folder.h"
 #include "common/base/suggest.h"
 #include "common/job/text.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 _Static_assert((int)JOB_MAX_SIZES == (int)MODEL_MAX_SIZES, "a row for every size");
 

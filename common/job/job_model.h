@@ -3,7 +3,7 @@
 #pragma once
 #include "common/job/job_schema.h"
 #include "common/job/reading.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 // Finds the program that the tree names, and gives the reading a schema with the rows of its sizes.
 // What is wrong is reported; then the section has no further rows, and job->model.read is null.

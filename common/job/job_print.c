@@ -4,7 +4,7 @@
 
 #include "common/base/hash.h"
 #include "common/job/reading.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 // Opens the sections of `path` that `before` was not in; returns the key's name.
 static const char *open_sections(const char *path, const char *before, struct buf *to)

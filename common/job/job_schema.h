@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections of a job file that job/ itself owns, for model/schema_list.c.
+// The sections of a job file that job/ itself owns, for plan/schema_list.c.
 #pragma once
 #include "common/base/schema.h"
 

@@ -2,7 +2,7 @@
 // The default of data.tokenizer, and what does not fit together in eval.sample.
 #include "common/job/reading.h"
 #include "common/job/tokenizer.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: one row of metrics holds them
 

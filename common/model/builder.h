@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a program and its sizes to the graph of one microbatch. LANGUAGE.md says what programs mean.
-// Inside common/model/ only.
 #pragma once
 #include "common/base/schema.h"
 #include "common/compile/graph/graph.h"
 #include "common/compile/program/schedule.h"
-#include "common/model/language/model_sizes.h"
+#include "common/language/model_sizes.h"
 
 struct model_run {
     enum program_kind kind;

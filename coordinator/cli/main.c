@@ -52,7 +52,7 @@ static const struct verb verbs[] = {
      "names: the dimensions of every value with its line, parameters, FLOPs, and what each "
      "default\n"
      "rule cuts; -s SIZE=VALUE gives a size. new: writes NAME.model, a small decoder with\n"
-     "comments that trains as it is. common/model/LANGUAGE.md says what may stand in one.",
+     "comments that trains as it is. common/language/LANGUAGE.md says what may stand in one.",
      0},
     {"jobs", "", "the jobs that wait or run", REMOTE | F(ALL), 0, 0, verb_jobs, NULL, 0},
     {"status", "JOB", "one job now", REMOTE, 1, 1, verb_status, A_JOB, 0},

@@ -6,8 +6,8 @@
 
 #include "common/base/plain.h"
 #include "common/explain/plan_report.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 
 int resolve_job(const struct args *a, struct arena *arena, struct job *job, struct buf *resolved)
 {

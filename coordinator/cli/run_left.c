@@ -9,7 +9,7 @@
 #include "common/base/folder.h"
 #include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 
 bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out)
 {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "common/base/plain.h"
-#include "common/model/language/model_program.h"
-#include "common/model/model_check.h"
+#include "common/language/model_program.h"
+#include "common/plan/model_check.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/verbs.h"
 

@@ -11,8 +11,8 @@
 #include "common/base/plain.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 #include "coordinator/cli/data_files.h"
 #include "coordinator/cli/verbs.h"
 

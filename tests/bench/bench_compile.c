@@ -18,8 +18,8 @@
 
 #include "common/base/clock.h"
 #include "common/explain/plan_report.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 
 enum { RUNS_MAX = 1000 };
 

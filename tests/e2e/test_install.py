@@ -24,7 +24,7 @@ TEXTS = [
     "share/doc/weft/README.md",
     "share/doc/weft/common/GLOSSARY.md",
     "share/doc/weft/common/job/KEYS.md",
-    "share/doc/weft/common/model/LANGUAGE.md",
+    "share/doc/weft/common/language/LANGUAGE.md",
     "share/doc/weft/common/job/README.md",
     "share/doc/weft/coordinator/cli/README.md",
     "share/doc/weft/deploy/README.md",

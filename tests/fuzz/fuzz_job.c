@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/job/job.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/language/model_facts.h"
 #include "common/model/builder.h"
-#include "common/model/language/model_facts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

@@ -6,9 +6,9 @@
 
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
-#include "common/model/language/model_facts.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/language/model_facts.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

@@ -13,17 +13,19 @@ from source import Finding, Tree
 ARROWS = {
     "common/base": [],
     "common/op": ["common/base"],
-    "common/job": ["common/base", "common/op", "common/model/language"],
-    "common/model/language": ["common/base"],
-    "common/compile": ["common/base", "common/op", "common/job", "common/model/language"],
+    "common/language": ["common/base"],
+    "common/job": ["common/base", "common/op", "common/language"],
+    "common/compile": ["common/base", "common/op", "common/job", "common/language"],
     "common/compile/layout": ["common/base", "common/op"],
     "common/compile/graph": ["common/base", "common/op", "common/job", "common/compile/layout"],
     "common/compile/shard": ["common/base", "common/op", "common/job", "common/compile/layout", "common/compile/graph"],
     "common/compile/program": ["common/base", "common/op", "common/job", "common/compile/layout", "common/compile/graph", "common/compile/shard"],
-    "common/explain": ["common/base", "common/op", "common/job", "common/compile", "common/model/language"],
-    "common/data": ["common/base", "common/op", "common/job", "common/model/language"],
+    "common/explain": ["common/base", "common/op", "common/job", "common/compile", "common/language"],
+    "common/data": ["common/base", "common/op", "common/job", "common/language"],
     "common/ckpt": ["common/base", "common/op"],
-    "common/model": ["common/base", "common/op", "common/job", "common/compile", "common/explain"],
+    "common/model": ["common/base", "common/op", "common/compile", "common/language"],
+    "common/plan": ["common/base", "common/op", "common/language", "common/job", "common/compile", "common/explain",
+                    "common/model", "common/data", "common/ckpt"],
     "common/attempt": ["common/base", "common/ckpt", "proto"],
     "common/rpc": ["common/base", "proto"],
     "kernels": ["common/base", "common/op"],
@@ -41,12 +43,10 @@ ARROWS = {
     "coordinator/cli": ["proto", "common"],
     "tests": ["common", "kernels", "worker", "coordinator", "proto"],
 }
-# model/schema_list.c is the one place above job/ that lists every module's rows.
 # storage.c looks for a job's data, which a pattern may name.
 # launch.h is where a kernel's source meets the emulator in the GPU's place.
 EXCEPTIONS = {
     "kernels/cuda/launch.h": ["tests/cuda"],
-    "common/model/schema_list.c": ["common/data", "common/ckpt"],
     "worker/storage.c": ["common/data"],
 }
 HOMES = {  # header prefix -> the only place that may include it

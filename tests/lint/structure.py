@@ -19,7 +19,7 @@ from source import Tree, without_comments
 PATHS = {
     "a `mesh` key to a collective": [
         "common/job/job_schema.c", "common/job/parse.c", "common/job/job_mesh.c",
-        "common/job/job_sharding.c", "common/job/check.c", "common/model/model.c", "common/compile/compile.c",
+        "common/job/job_sharding.c", "common/job/check.c", "common/plan/plan.c", "common/compile/compile.c",
         "common/compile/layout/mesh.c", "common/compile/layout/spec.c", "common/compile/layout/reshard.c",
         "common/compile/shard/sharding.c", "common/compile/shard/resolve.c", "common/compile/shard/refine.c",
         "common/compile/shard/op_rules.c", "common/compile/shard/partition.c", "common/compile/graph/optable.c",

@@ -14,9 +14,9 @@
 
 #include "common/ckpt/shard_file.h"
 #include "common/job/lr.h"
-#include "common/model/language/model_facts.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/language/model_facts.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 #include "tests/support/find_slice.h"
 #include "tests/unit/unit.h"
 #include "worker/rank/exec/model_state.h"

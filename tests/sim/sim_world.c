@@ -8,7 +8,7 @@
 
 #include "common/base/buf.h"
 #include "common/job/job.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "tests/sim/sim_check.h"
 
 // ---- kinds of jobs ----

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is wrong with a program `t`: "t:12:7: …", or "t: heads: …" of a size that was given.
 #pragma once
-#include "common/model/language/model_errors.h"
+#include "common/language/model_errors.h"
 
 static inline void put_model_error(const struct model_error *one, struct buf *to)
 {

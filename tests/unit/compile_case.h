@@ -9,9 +9,9 @@
 
 #include "common/base/rand.h"
 #include "common/compile/compile.h"
-#include "common/model/language/model_facts.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/language/model_facts.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 #include "tests/support/interp.h"
 #include "tests/support/normal.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/job/job.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "tests/unit/unit.h"
 
 #define NAME_LINE  "name: tiny\n"

@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/language/model_facts.h"
 #include "common/model/builder.h"
-#include "common/model/language/model_facts.h"
 #include "tests/support/model_errors_text.h"
 #include "tests/unit/unit.h"
 

@@ -6,7 +6,7 @@
 
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
-#include "common/model/model_check.h"
+#include "common/plan/model_check.h"
 #include "tests/unit/compile_case.h"
 
 #define IMAGES "{format: npy, dtype: u8, train: {images: i, labels: l}, "

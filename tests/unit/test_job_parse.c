@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys and values of a job file: what each type takes, what is refused and in which words;
 // overrides.
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/json.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 // Reads the resolved text of `c` again and expects the same text and hash.
 static void expect_stable(const struct job_case *c)

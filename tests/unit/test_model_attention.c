@@ -5,8 +5,8 @@
 
 #include "common/compile/layout/zigzag.h"
 #include "common/explain/cost.h"
+#include "common/language/model_facts.h"
 #include "common/model/builder.h"
-#include "common/model/language/model_facts.h"
 #include "tests/support/model_errors_text.h"
 #include "tests/unit/decoder_case.h"
 

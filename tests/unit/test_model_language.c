@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 #include "tests/support/model_errors_text.h"
 #include "tests/unit/unit.h"
 

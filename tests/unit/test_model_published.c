@@ -6,9 +6,9 @@
 // The rows that pad a vocabulary are left out.
 #include <stdlib.h>
 
-#include "common/model/language/model_sizes.h"
-#include "common/model/model_check.h"
-#include "common/model/schema_list.h"
+#include "common/language/model_sizes.h"
+#include "common/plan/model_check.h"
+#include "common/plan/schema_list.h"
 #include "tests/unit/job_case.h"
 
 static const struct published {

@@ -20,7 +20,7 @@
 #include "common/base/plain.h"
 #include "common/base/url.h"
 #include "common/explain/plan_report.h"
-#include "common/model/model.h"
+#include "common/plan/plan.h"
 #include "worker/rank/lead/saved_step.h"
 #include "worker/rank/lead/solo.h"
 #include "worker/rank/lead/solo_leader.h"

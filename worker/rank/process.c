@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/ckpt/store.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/train/train.h"
 

@@ -31,10 +31,10 @@
 #include "common/compile/graph/node_work.h"
 #include "common/compile/graph/optable.h"
 #include "common/job/threads.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
 #include "common/op/chain.h"
 #include "common/op/gemm.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 #include "kernels/backend.h"
 
 enum { SETS = 64, MAX_RUNS = 1000, MAX_CALLS = 1000, PATTERN = 1 << 20 };

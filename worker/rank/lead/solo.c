@@ -21,7 +21,7 @@
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/job/threads.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "worker/rank/lead/rank_join.h"
 #include "worker/rank/lead/saved_step.h"
 #include "worker/rank/lead/solo_restore.h"

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 
 // How the job that made the checkpoint differs from this one; "" where that is not known.
 static void compare_jobs(const struct manifest *restored, const struct job *now,

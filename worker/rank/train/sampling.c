@@ -8,7 +8,7 @@
 #include "common/base/hash.h"
 #include "common/base/rand.h"
 #include "common/job/tokenizer.h"
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 #include "worker/rank/train/choice.h"
 
 static int open_prompt(struct sampling *s, struct err *e)

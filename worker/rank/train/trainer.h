@@ -4,7 +4,7 @@
 #pragma once
 #include <stdatomic.h>
 
-#include "common/model/model.h"
+#include "common/plan/plan.h"
 #include "worker/rank/exec/model_state.h"
 #include "worker/rank/link/rank_link.h"
 #include "worker/rank/save/saver.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program by itself. See model_check.h.
-#include "common/model/model_check.h"
+#include "common/plan/model_check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/explain/cost.h"
+#include "common/language/model_facts.h"
 #include "common/model/builder.h"
-#include "common/model/language/model_facts.h"
-#include "common/model/model.h"
-#include "common/model/schema_list.h"
+#include "common/plan/plan.h"
+#include "common/plan/schema_list.h"
 
 // ---- a job for it ------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers as programs compute with them: whole ones, others, and lists of whole ones.
-// Inside common/model/language/ only.
+// Inside common/language/ only.
 #pragma once
-#include "common/model/language/syntax.h"
+#include "common/language/syntax.h"
 
 static const double NUMBER_LARGEST = 9007199254740992; // whole numbers up to here are exact
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of a program's dimensions: those that rules of sharding may use.
 #pragma once
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 // Each name once: the sizes that are whole numbers, and what else stands in brackets and braces.
 // The list lies in `a`.

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/suggest.h"
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 const char *model_size_kind_name(enum model_size_kind k)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of a program's dimensions. See model_dims.h.
-#include "common/model/language/model_dims.h"
+#include "common/language/model_dims.h"
 
 #include <string.h>
 

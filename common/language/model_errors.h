@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is wrong with a program or with the sizes it was given, and where.
-// Inside common/model/language/ only.
+// Inside common/language/ only.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"

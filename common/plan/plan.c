@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job's model as the compiler's builder. See model.h.
-#include "common/model/model.h"
+// The job's model as the compiler's builder. See plan.h.
+#include "common/plan/plan.h"
 
 #include "common/explain/fit.h"
 #include "common/model/builder.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers. See number.h.
-#include "common/model/language/number.h"
+#include "common/language/number.h"
 
 #include <math.h>
 #include <string.h>

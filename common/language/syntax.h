@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's text as a tree. Nothing is looked up here: that is done by who walks the tree with
-// sizes (model_sizes.h) and a graph. Inside common/model/language/ only.
+// sizes (model_sizes.h) and a graph. Inside common/language/ only.
 #pragma once
 #include <stdint.h>
 
-#include "common/model/language/lexer.h"
+#include "common/language/lexer.h"
 
 // What a text may ask for: each is refused where it is passed.
 enum {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's text as tokens. Lines end statements and indentation makes blocks, but not inside
-// brackets; a comment reaches from # to the line's end. Inside common/model/language/ only.
+// brackets; a comment reaches from # to the line's end. Inside common/language/ only.
 #pragma once
 #include <stdbool.h>
 
-#include "common/model/language/model_errors.h"
+#include "common/language/model_errors.h"
 
 enum token_kind {
     TOKEN_END,

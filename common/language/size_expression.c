@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions of sizes. See size_expression.h.
-#include "common/model/language/size_expression.h"
+#include "common/language/size_expression.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sections, statements and blocks. See syntax.h.
-#include "common/model/language/syntax.h"
+#include "common/language/syntax.h"
 
 #include <string.h>
 
-#include "common/model/language/parser.h"
+#include "common/language/parser.h"
 
 static struct stmt *parse_block(struct parser *p);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The list of the schema's tables, in the order of the resolved form. See schema_list.h.
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 
 #include "common/ckpt/ckpt_schema.h"
 #include "common/data/data_schema.h"
 #include "common/job/job.h"
 #include "common/job/job_schema.h"
-#include "common/model/model.h"
+#include "common/plan/plan.h"
 
 static const struct schema_table data_table = {data_rows, DATA_ROWS, offsetof(struct job, data)};
 static const struct schema_table ckpt_table = {ckpt_rows, CKPT_ROWS,

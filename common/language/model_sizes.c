@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sizes as numbers. See model_sizes.h.
-#include "common/model/language/model_sizes.h"
+#include "common/language/model_sizes.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "common/base/json.h"
 #include "common/base/suggest.h"
-#include "common/model/language/size_expression.h"
+#include "common/language/size_expression.h"
 
 struct resolving {
     const struct model_program *program;

@@ -2,7 +2,7 @@
 // What the rest of weft asks of a model: which data it reads and how large that is. Found from the text
 // and the sizes alone; no graph is built.
 #pragma once
-#include "common/model/language/model_sizes.h"
+#include "common/language/model_sizes.h"
 
 struct model_facts {
     bool tokens; // reads tokens, targets or positions

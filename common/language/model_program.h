@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program: a model as text, read. ../LANGUAGE.md says what it means.
+// A program: a model as text, read. LANGUAGE.md says what it means.
 //
 //   model_program_read()   text → struct model_program, or what is wrong with it
 //   model_sizes_resolve()  what a job gives and the defaults → struct model_sizes (model_sizes.h)
@@ -8,8 +8,8 @@
 // Reading opens no file and looks at nothing but the text, so the text is all that has to travel.
 // This folder stands on common/base alone: job reading may use it.
 #pragma once
-#include "common/model/language/model_errors.h"
-#include "common/model/language/syntax.h"
+#include "common/language/model_errors.h"
+#include "common/language/syntax.h"
 
 enum model_size_kind {
     MODEL_WHOLE,  // a whole number; a dimension too

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parser's place in the tokens, and what its files share.
-// Inside common/model/language/ only.
+// Inside common/language/ only.
 //
 // A function that meets what it does not expect tells it once and sets `lost`; callers go on to the
 // end of the line without reading, and the next line begins anew.
 #pragma once
-#include "common/model/language/syntax.h"
+#include "common/language/syntax.h"
 
 struct parser {
     struct arena *arena;

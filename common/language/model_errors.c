@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is wrong with a program. See model_errors.h.
-#include "common/model/language/model_errors.h"
+#include "common/language/model_errors.h"
 
 #include <stdarg.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions of the sizes section: their values, given those of the sizes before.
-// Inside common/model/language/ only.
+// Inside common/language/ only.
 #pragma once
-#include "common/model/language/model_sizes.h"
+#include "common/language/model_sizes.h"
 
 struct size_scope {
     const struct model_program *program;

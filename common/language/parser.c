@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions, from the loosest operator to the tightest. See parser.h.
-#include "common/model/language/parser.h"
+#include "common/language/parser.h"
 
 #include <string.h>
 

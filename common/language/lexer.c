@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's text as tokens. See lexer.h.
-#include "common/model/language/lexer.h"
+#include "common/language/lexer.h"
 
 #include <ctype.h>
 #include <stdlib.h>

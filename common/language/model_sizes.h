@@ -2,8 +2,8 @@
 // The sizes of a program as numbers: what a job gives, else the defaults, in the order of the text,
 // each an expression of those before it. Held against their ranges.
 #pragma once
-#include "common/model/language/model_program.h"
-#include "common/model/language/number.h"
+#include "common/language/model_program.h"
+#include "common/language/number.h"
 
 // A size that is given, as text: "12", "gelu", or the items of a list.
 struct model_given {

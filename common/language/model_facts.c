@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the rest of weft asks of a model. See model_facts.h.
-#include "common/model/language/model_facts.h"
+#include "common/language/model_facts.h"
 
 #include <string.h>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading a program. See model_program.h.
-#include "common/model/language/model_program.h"
+#include "common/language/model_program.h"
 
 #include <string.h>
 
 #include "common/base/json.h"
 #include "common/base/utf8.h"
-#include "common/model/language/model_sizes.h"
-#include "common/model/language/size_expression.h"
+#include "common/language/model_sizes.h"
+#include "common/language/size_expression.h"
 
 static const double LARGEST_WHOLE = 1 << 24, LARGEST_NUMBER = 1e300; // where a size says nothing
 
