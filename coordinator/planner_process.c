@@ -146,7 +146,7 @@ static void check_job(const char *base, const char *text, size_t len, struct are
     if (job_parse(a, &weft_schema, NULL, *base ? base : NULL, text, len, NULL, 0, &job, &errs))
         job_errors_err(&errs, e);
     else if (!job_check_devices(&job, e))
-        model_compile(&job, a, &compiled, NULL, e);
+        plan_compile(&job, a, &compiled, NULL, e);
 }
 
 // Returns a copy with a zero byte behind it.

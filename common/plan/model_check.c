@@ -241,7 +241,7 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     int rc = model_look(program, sizes, nsizes, a, out, why);
     if (rc)
         return rc;
-    if ((rc = model_compile(&out->job, a, &compiled, NULL, &e))) {
+    if ((rc = plan_compile(&out->job, a, &compiled, NULL, &e))) {
         buf_printf(why, "%s\n", e.text);
         return rc;
     }

@@ -15,14 +15,14 @@ static struct model_run make_run(const struct job *job, enum program_kind kind, 
                               .bytes = job->data.dtype != JOB_DATA_F32};
 }
 
-int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
-                    int64_t step_batch)
+int plan_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+                   int64_t step_batch)
 {
     const struct model_run run = make_run(job, kind, batch, step_batch);
     return model_build(g, job->model.sizes, &run);
 }
 
-int model_count_layers(const struct job *job, struct job_layers *out)
+int plan_count_layers(const struct job *job, struct job_layers *out)
 {
     int64_t batch = job->data.batch / job->train.microbatches;
     struct model_run run = make_run(job, PROGRAM_TRAIN, batch ? batch : 1, job->data.batch);
@@ -36,21 +36,21 @@ int model_count_layers(const struct job *job, struct job_layers *out)
     return rc;
 }
 
-int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,
-                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e)
+int plan_explain(const struct job *job, const struct compile_options *o, struct arena *a,
+                 struct compiled *out, struct findings *found, struct buf *dump, struct err *e)
 {
-    return explain_job(job, model_build_job, o, a, out, found, dump, e);
+    return explain_job(job, plan_build_job, o, a, out, found, dump, e);
 }
 
-int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
-                  struct err *e)
+int plan_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
+                 struct err *e)
 {
     struct findings found;
-    return model_explain(job, &(struct compile_options){.hasty = true}, a, out, &found, dump, e);
+    return plan_explain(job, &(struct compile_options){.hasty = true}, a, out, &found, dump, e);
 }
 
-void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
-               struct findings *found, struct arena *a)
+void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
+              struct findings *found, struct arena *a)
 {
-    fit_check(job, model_build_job, d, c, found, a, FIT_WORK);
+    fit_check(job, plan_build_job, d, c, found, a, FIT_WORK);
 }

@@ -6,19 +6,19 @@
 #include "common/explain/explain.h"
 
 // Compiles the job with its model: explain_job() with the model's builder.
-int model_explain(const struct job *job, const struct compile_options *o, struct arena *a,
-                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
-// Compiles as model_explain() does, for callers that want no findings: `e` has the first error.
-int model_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
-                  struct err *e);
+int plan_explain(const struct job *job, const struct compile_options *o, struct arena *a,
+                 struct compiled *out, struct findings *found, struct buf *dump, struct err *e);
+// Compiles as plan_explain() does, for callers that want no findings: `e` has the first error.
+int plan_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,
+                 struct err *e);
 
 // Adds what there is to say about a device that the plan does not fit: fit.h.
-void model_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
-               struct findings *found, struct arena *a);
+void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
+              struct findings *found, struct arena *a);
 
 // Builds the train program to count its layers (weft_schema.count_layers).
-int model_count_layers(const struct job *job, struct job_layers *out);
+int plan_count_layers(const struct job *job, struct job_layers *out);
 
 // The builder that the above hand to the compiler (build_fn).
-int model_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
-                    int64_t step_batch);
+int plan_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,
+                   int64_t step_batch);

@@ -20,8 +20,8 @@ int resolve_job(const struct args *a, struct arena *arena, struct job *job, stru
         job_errors_print(&errs, &why);
     else if (job_check_devices(job, &e))
         buf_printf(&why, "%s: %s\n", a->pos[0], e.text);
-    else if (model_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found,
-                           NULL, &e))
+    else if (plan_explain(job, &(struct compile_options){.hasty = true}, arena, &compiled, &found,
+                          NULL, &e))
         report_errors(a->pos[0], &found, &e, &why);
     else
         job_print(job, resolved);

@@ -145,7 +145,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
         buf_printf(why, "weft plan: %s\n", e.text);
         return CLIENT_USAGE;
     }
-    int rc = model_explain(&job, &(struct compile_options){0}, a, &compiled, &found, NULL, &e);
+    int rc = plan_explain(&job, &(struct compile_options){0}, a, &compiled, &found, NULL, &e);
     if (rc)
         buf_printf(why, "%s: %s\n", file, e.text);
     if (rc && !compiled.whole)
@@ -154,7 +154,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
         findings_add(&found, &wrong);
     if (found.errors && !f->json && !f->show)
         buf_reset(why); // the report has them, each once
-    model_fit(&job, &device, &compiled, &found, a);
+    plan_fit(&job, &device, &compiled, &found, a);
     const char *absent = f->show && !f->json ? NULL : look_at_data(&job, &found, a);
     report_make(&report, &job, &compiled, &found, &device, a);
     report.absent = absent;

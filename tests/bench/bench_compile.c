@@ -91,7 +91,7 @@ static void build_alone(const struct job *job, struct arena *a)
     struct err e = {0};
     graph_init(&g, a, NULL, &e);
     g.compute = job->precision.compute == JOB_BF16 ? DT_BF16 : DT_F32;
-    if (model_build_job(&g, job, PROGRAM_TRAIN, job->data.batch, job->data.batch))
+    if (plan_build_job(&g, job, PROGRAM_TRAIN, job->data.batch, job->data.batch))
         die("build", e.text);
 }
 
@@ -112,7 +112,7 @@ static struct times run(int at)
         die(cases[at].what, errs.items[0].message);
     if (cases[at].work == BUILD)
         build_alone(&job, &a);
-    else if (model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e))
+    else if (plan_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e))
         die(cases[at].what, e.text);
     if (cases[at].work == PLAN) {
         report_make(&r, &job, &c, &found, device_model_find("cpu"), &a);

@@ -394,7 +394,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_step: %s: %s\n", o.job, errs.items[0].message);
         return 2;
     }
-    if (model_explain(&b.job, &o.compile, &b.arena, &b.compiled, &found, NULL, &e)) {
+    if (plan_explain(&b.job, &o.compile, &b.arena, &b.compiled, &found, NULL, &e)) {
         fprintf(stderr, "bench_step: %s\n", e.text);
         return 2;
     }

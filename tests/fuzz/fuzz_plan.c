@@ -54,11 +54,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
         job_parse(&a, &weft_schema, "input", NULL, (const char *)bytes, len, NULL, 0, &job, &errs);
     // A fuzzer would only wait for many layers or microbatches.
     if (rc == 0 && job.train.microbatches <= 4 && job.pipeline.layers <= 7) {
-        rc = model_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e);
+        rc = plan_explain(&job, &(struct compile_options){0}, &a, &c, &found, NULL, &e);
         must(rc == 0 || (rc != ERR_INTERNAL && e.code == rc && e.text[0]));
         must(!found.errors || rc == ERR_INVALID);
         if (c.whole && !found.errors && job.pipeline.layers <= 2)
-            model_fit(&job, &tiny, &c, &found, &a);
+            plan_fit(&job, &tiny, &c, &found, &a);
         if (c.whole)
             check_report(&a, &job, &c, &found);
     }

@@ -36,8 +36,8 @@ static inline int compile_again(struct fixture *f)
     if (own_model)
         return explain_job(&f->job, own_model, &(struct compile_options){0}, &f->a, &f->c,
                            &f->found, NULL, &f->e);
-    return model_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
-                         &f->e);
+    return plan_explain(&f->job, &(struct compile_options){0}, &f->a, &f->c, &f->found, NULL,
+                        &f->e);
 }
 
 // The text must parse with these settings.

@@ -17,7 +17,7 @@ static void compile_order(struct order_case *c, int microbatches, bool as_read)
                                0, &c->f.job, &errs),
                      0);
     const struct compile_options o = {.as_read = as_read};
-    if (model_explain(&c->f.job, &o, &c->f.a, &c->f.c, &c->f.found, NULL, &c->f.e))
+    if (plan_explain(&c->f.job, &o, &c->f.a, &c->f.c, &c->f.found, NULL, &c->f.e))
         fail_msg("%s", c->f.e.text);
     c->p = compiled_program(&c->f.c, PROGRAM_TRAIN, 0);
 }

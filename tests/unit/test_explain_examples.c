@@ -354,7 +354,7 @@ static void gpt3_is_refused_by_80_gb_devices_and_fits_with_its_fix(void **state)
     struct fixture f;
     (void)state;
     assert_int_equal(load(&f, "gpt3-175b.yaml", NULL, 0), 0);
-    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
+    plan_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
     assert_int_equal(f.found.n, 1);
     assert_int_equal(f.found.items[0].code, FINDING_DOES_NOT_FIT);
     char fix[300];
@@ -365,7 +365,7 @@ static void gpt3_is_refused_by_80_gb_devices_and_fits_with_its_fix(void **state)
     *and = 0;
     fixture_clear(&f);
     assert_int_equal(load(&f, "gpt3-175b.yaml", (const char *[]){fix, and+5}, 2), 0);
-    model_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
+    plan_fit(&f.job, device_model_find("a100-80g"), &f.c, &f.found, &f.a);
     assert_int_equal(f.found.n, 0);
     fixture_clear(&f);
 }

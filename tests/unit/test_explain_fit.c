@@ -30,7 +30,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     assert_int_equal(f.c.memory.params, 4 * count);
     assert_int_equal(f.c.memory.grads, 4 * count);
     assert_int_equal(f.c.memory.optimizer, 8 * count);
-    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
     const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_string_equal(one->fix, "sharding.rules.embed=[fsdp, data] and "
@@ -50,7 +50,7 @@ static void gpt3_does_not_fit_eight_by_eight_and_cutting_its_weights_on_data_doe
     assert_int_equal(compile_with(&f, GPT3, set, 2), 0);
     d = read_model(&f.a, "a100-80g", NULL);
     assert_true(fit_fits(&f.c, &d));
-    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
     assert_int_equal(f.found.n, 0);
     fixture_clear(&f);
 }
@@ -78,7 +78,7 @@ static void state_and_gradients_are_cut_as_far_as_it_takes(void **state)
         assert_int_equal(f.c.memory.params + f.c.memory.grads + f.c.memory.optimizer,
                          (uint64_t)16 * PARAMS);
         struct device_model d = {"small", (uint64_t)(cases[i].bytes * PARAMS) + (1 << 20), 0, 0};
-        model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+        plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
         const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
         assert_non_null(one);
         assert_non_null(one->fix);
@@ -100,7 +100,7 @@ static void too_many_activations_want_more_microbatches(void **state)
     // 32768 rows of 64 floats are 8 MiB; the forward keeps one a layer.
     assert_true(f.c.memory.stash >= 4 * ((uint64_t)8 << 20));
     struct device_model d = read_model(&f.a, "tiny:memory=24MiB,libraries=1MiB", NULL);
-    model_fit(&f.job, &d, &f.c, &f.found, &f.a);
+    plan_fit(&f.job, &d, &f.c, &f.found, &f.a);
     const struct finding *one = find_finding(&f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     assert_non_null(one->fix);
@@ -145,7 +145,7 @@ static const struct finding *advise(struct fixture *f, const char *text, uint64_
 {
     struct device_model d = device_of(memory);
     compile_text(f, text, 0);
-    fit_check(&f->job, model_build_job, &d, &f->c, &f->found, &f->a, FIT_WORK);
+    fit_check(&f->job, plan_build_job, &d, &f->c, &f->found, &f->a, FIT_WORK);
     const struct finding *one = find_finding(f, FINDING_DOES_NOT_FIT, NULL);
     assert_non_null(one);
     return one;
@@ -289,7 +289,7 @@ static int build_counted(struct graph *g, const struct job *job, enum program_ki
                          int64_t batch, int64_t step_batch)
 {
     built += kind == PROGRAM_TRAIN;
-    return model_build_job(g, job, kind, batch, step_batch);
+    return plan_build_job(g, job, kind, batch, step_batch);
 }
 
 static void the_search_ends_where_a_job_takes_long_to_compile(void **state)

@@ -344,7 +344,7 @@ static int check_plan(const struct solo_options *o, const struct job *job, struc
     struct compiled compiled;
     struct findings found = {0};
     int rc =
-        model_explain(job, &(struct compile_options){.hasty = true}, a, &compiled, &found, NULL, e);
+        plan_explain(job, &(struct compile_options){.hasty = true}, a, &compiled, &found, NULL, e);
     if (rc != ERR_INVALID)
         return 0;
     report_errors(o->job_file, &found, e, violations);

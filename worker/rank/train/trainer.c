@@ -29,7 +29,7 @@ enum { HANGS = 10 };
 static int open_compiled(struct trainer *t, struct err *e)
 {
     struct buf dump = {0};
-    int rc = model_compile(t->job, &t->arena, &t->compiled, &dump, e);
+    int rc = plan_compile(t->job, &t->arena, &t->compiled, &dump, e);
     if (rc == ERR_INTERNAL && dump.len) // a bug of weft: whoever mends it needs the program
         log_error("compile", "%s", buf_str(&dump));
     buf_clear(&dump);
