@@ -65,12 +65,12 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 DECIDER_SRC := words kept_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db db_schema db_value binding service streams data_looks planner_process planner coord_daemon certs http prometheus
+COORD_SRC   := db db_schema db_value binding questions service streams data_looks planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
 DECIDING_AGENT_SRC := $(DECIDING_AGENT_SRC:%=worker/agent/%.c)
-AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon
+AGENT_SRC   := poll_loop rank_logs rankslock supervise observe storage finder home join_cluster worker_daemon worker_setup
 AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
 # The lower first.
@@ -86,7 +86,7 @@ RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo solo_restore status rank_output spawn saved_step)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_daemons own_run programs
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored programs
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
@@ -328,9 +328,9 @@ $(BUILD)/librank.a: $(RANK_PARTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
 # ---- products ----------------------------------------------------------------------------------
-$(BUILD)/weft: $(call obj,$(CLI_SRC)) $(BUILD)/libservice.a $(BUILD)/libcommon.a
+$(BUILD)/weft: $(call obj,$(CLI_SRC)) $(BUILD)/libcoord.a $(BUILD)/libagent.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(RPC_LIBS) $(COMMON_LIBS)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(COORD_LIBS)
 
 $(BUILD)/weft-coordinator: $(call obj,coordinator/main.c) $(BUILD)/libcoord.a $(BUILD)/libservice.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)

@@ -3,13 +3,10 @@
 #include "coordinator/coord_daemon.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,6 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
 #include "common/base/entropy.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
 #include "coordinator/http.h"
@@ -25,11 +23,11 @@
 
 enum { TLS_PATH = 4200 };
 enum { PAGES, PROBES, DOORS }; // of HTTP
-enum { FD_RPC, FD_SIGNAL, FD_PARENT, FD_PLANNER, FD_HTTP, FDS = FD_HTTP + DOORS };
+enum { FD_RPC, FD_STOP, FD_PLANNER, FD_HTTP, FDS = FD_HTTP + DOORS };
 enum { EVENTS_A_PASS = 4096, IDLE_MS = 1000, ROOM_EVERY_MS = 1000 };
 
 struct coord_daemon {
-    const struct coord_daemon_config *c;
+    const struct coord_daemon_config *c; // borrowed
     struct db *db;
     struct coord *coord;
     struct rpc *rpc;
@@ -38,15 +36,12 @@ struct coord_daemon {
     struct service *service;
     struct http *http[DOORS];
     struct metrics_commits commits;
-    int signals;
-    bool stop, serving;
-    bool orphaned;                  // who started it is gone
+    bool serving;
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
     char read_only[160];            // what is told meanwhile
     int64_t watchdog_ns, barked_ns; // of systemd; 0: none
     char ca[TLS_PATH], cert[TLS_PATH], key[TLS_PATH];
-    struct buf bound;
 };
 
 // ---- state -------------------------------------------------------------------------------------
@@ -143,7 +138,7 @@ static int resume_with_room(struct coord_daemon *d, struct err *e)
         return 0;
     db_close(d->db);
     d->db = NULL;
-    int rc = db_open(&d->db, d->c->state, e);
+    int rc = db_open(&d->db, d->c->state, d->c->locked ? DB_LOCKED : DB_OWN, e);
     if (rc)
         return rc;
     service_use_db(d->service, d->db);
@@ -160,7 +155,7 @@ static int resume_with_room(struct coord_daemon *d, struct err *e)
 
 static int open_state(struct coord_daemon *d, struct err *e)
 {
-    int rc = db_open(&d->db, d->c->state, e);
+    int rc = db_open(&d->db, d->c->state, d->c->locked ? DB_LOCKED : DB_OWN, e);
     rc = rc ? rc : start_decider(d, e);
     return rc == ERR_LIMIT && d->db ? become_read_only(d, NULL, e) : rc;
 }
@@ -240,7 +235,6 @@ static int listen_one(struct coord_daemon *d, int i, struct err *e)
     if (rc)
         return rc;
     log_info("coordinator", "listens on %s", bound);
-    buf_printf(&d->bound, "%s\n", bound);
     return 0;
 }
 
@@ -257,7 +251,6 @@ static int open_http(struct coord_daemon *d, int door, const char *address, stru
     if (rc)
         return err_wrap(e, door == PROBES ? "--probes" : "--http");
     log_info("coordinator", "%s at %s", door == PROBES ? "probes" : "http", bound);
-    buf_printf(&d->bound, "%s %s\n", door == PROBES ? "probes" : "http", bound);
     return 0;
 }
 
@@ -274,16 +267,6 @@ static int listen_all(struct coord_daemon *d, struct err *e)
     return rc;
 }
 
-static int open_signals(struct coord_daemon *d, struct err *e)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    d->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return d->signals < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
-}
-
 static int open_planner(struct coord_daemon *d, struct err *e)
 {
     const struct planner_options o = {.program = "/proc/self/exe"};
@@ -298,7 +281,6 @@ static void begin_serving(struct coord_daemon *d)
     d->grace_ns = clock_mono_ns() + (d->c->lease_ns ? d->c->lease_ns : COORD_LEASE_S * CLOCK_S);
     d->barked_ns = clock_mono_ns();
     d->watchdog_ns = notify_watchdog_ns();
-    notify_ready(d->c->ready_fd, buf_str(&d->bound));
     notify_service("READY=1");
 }
 
@@ -352,23 +334,6 @@ static int take_events(struct coord_daemon *d, struct err *e)
     return rc;
 }
 
-static void read_signals(struct coord_daemon *d, const struct pollfd *p)
-{
-    struct signalfd_siginfo info;
-    char byte;
-    if (p[FD_SIGNAL].revents && read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        log_info("coordinator", "asked to stop by pid %u", info.ssi_pid);
-        d->stop = true;
-    }
-    if (p[FD_PARENT].revents && read(d->c->parent_fd, &byte, 1) == 0) {
-        log_info("coordinator", "who started it is gone");
-        d->stop = d->orphaned = true;
-    }
-    for (int i = 0; i < DOORS; i++)
-        if (d->http[i] && (p[FD_HTTP + i].revents || http_due_ns(d->http[i], clock_mono_ns())))
-            http_serve(d->http[i]);
-}
-
 // systemd wants to know that the loop goes round.
 static void feed_watchdog(struct coord_daemon *d)
 {
@@ -379,74 +344,65 @@ static void feed_watchdog(struct coord_daemon *d)
     notify_service("WATCHDOG=1");
 }
 
-static int run_loop(struct coord_daemon *d, struct err *e)
+int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon **out, struct err *e)
 {
-    int rc = 0;
-    while (!d->stop && !rc) {
+    struct coord_daemon *d = heap_alloc(sizeof *d);
+    d->c = c;
+    int rc = open_state(d, e);
+    rc = rc ? rc : open_planner(d, e);
+    rc = rc ? rc : listen_all(d, e);
+    if (rc) {
+        coord_daemon_close(d);
+        return rc;
+    }
+    struct service_options o = {.rpc = d->rpc,
+                                .coord = d->coord,
+                                .db = d->db,
+                                .planner = d->planner,
+                                .tls_dir = c->tls_dir};
+    d->service = service_new(&o);
+    if (d->room_ns) // the disk was full at the start
+        service_begin_anew(d->service, d->coord, d->read_only, NULL);
+    begin_serving(d);
+    *out = d;
+    return 0;
+}
+
+int coord_daemon_run(struct coord_daemon *d, struct err *e)
+{
+    for (;;) {
         struct pollfd p[FDS] = {[FD_RPC] = {rpc_fd(d->rpc), POLLIN, 0},
-                                [FD_SIGNAL] = {d->signals, POLLIN, 0},
-                                [FD_PARENT] = {d->c->parent_fd, POLLIN, 0},
+                                [FD_STOP] = {d->c->stop, POLLIN, 0},
                                 [FD_PLANNER] = {planner_fd(d->planner), POLLIN, 0}};
         for (int i = 0; i < DOORS; i++)
             p[FD_HTTP + i] = (struct pollfd){d->http[i] ? http_fd(d->http[i]) : -1, POLLIN, 0};
         if (poll(p, FDS, wait_ms(d)) < 0 && errno != EINTR)
             return err_errno(e, ERR_INTERNAL, "cannot wait for events");
-        read_signals(d, p);
-        rc = take_events(d, e);
+        if (p[FD_STOP].revents)
+            return 0;
+        for (int i = 0; i < DOORS; i++)
+            if (d->http[i] && (p[FD_HTTP + i].revents || http_due_ns(d->http[i], clock_mono_ns())))
+                http_serve(d->http[i]);
+        int rc = take_events(d, e);
+        if (rc)
+            return rc;
         feed_watchdog(d);
     }
-    return rc;
 }
 
-// Nobody else is left to remove the folder that was made for the socket. One that holds anything stays.
-static void remove_socket_folders(const struct coord_daemon_config *c)
+void coord_daemon_close(struct coord_daemon *d)
 {
-    char path[PATH_MAX];
-    for (int i = 0; i < c->nlisten; i++) {
-        if (strncmp(c->listen[i], "unix:/", strlen("unix:/")) != 0)
-            continue;
-        snprintf(path, sizeof path, "%s", c->listen[i] + strlen("unix:"));
-        *strrchr(path, '/') = 0;
-        (void)rmdir(path);
-    }
-}
-
-int coord_daemon_run(const struct coord_daemon_config *c, struct err *e)
-{
-    struct coord_daemon *d = calloc(1, sizeof *d);
-    PRE(d != NULL);
-    d->c = c;
-    d->signals = -1;
-    int rc = open_signals(d, e);
-    rc = rc ? rc : open_state(d, e);
-    rc = rc ? rc : open_planner(d, e);
-    rc = rc ? rc : listen_all(d, e);
-    if (!rc) {
-        struct service_options o = {.rpc = d->rpc,
-                                    .coord = d->coord,
-                                    .db = d->db,
-                                    .planner = d->planner,
-                                    .tls_dir = c->tls_dir};
-        d->service = service_new(&o);
-        if (d->room_ns) // the disk was full at the start
-            service_begin_anew(d->service, d->coord, d->read_only, NULL);
-        begin_serving(d);
-        rc = run_loop(d, e);
+    if (!d)
+        return;
+    if (d->serving)
         notify_service("STOPPING=1");
-    }
     d->serving = false;
     for (int i = 0; i < DOORS; i++)
         http_close(d->http[i]);
     rpc_close(d->rpc); // what was answered leaves; open streams get a second
-    if (d->orphaned)
-        remove_socket_folders(c);
     service_free(d->service);
     planner_close(d->planner);
     coord_free(d->coord);
     db_close(d->db);
-    buf_clear(&d->bound);
-    if (d->signals >= 0)
-        close(d->signals);
     free(d);
-    return rc;
 }

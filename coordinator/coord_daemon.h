@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The running coordinator: one loop on the main thread that owns all state. Each pass takes every
-// event that is there, writes the rows of all of them in one transaction, and only then answers.
+// The running coordinator: one loop on one thread that owns all state. Each pass takes every event
+// that is there, writes the rows of all of them in one transaction, and only then answers.
+// weft-coordinator runs it on its main thread, `weft run` on a thread beside the worker's.
 // Inside coordinator/ only.
+//
+//   coord_daemon_open (it listens) → coord_daemon_run (until it is asked to stop) → coord_daemon_close
+//
+// The three may be called by different threads, one after the other. A planner process dies with
+// the thread that runs the loop.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
@@ -13,16 +20,21 @@ enum { EXIT_INTERNAL = 70, EXIT_CONFIG = 78 };
 
 struct coord_daemon_config { // strings are borrowed
     const char *state;       // folder
+    bool locked;             // the caller holds DIR/lock of it
     const char *listen[LISTEN_MAX];
     int nlisten;
     const char *http;    // of all pages, null: none
     const char *probes;  // of /healthz and /readyz, null: none
     const char *tls_dir; // null: no TLS
     int64_t lease_ns;    // 0: the decider's default
-    int ready_fd;        // gets the bound addresses, a line each; −1: none
-    int parent_fd; // its end of file asks to stop, and to remove the sockets' folders; −1: none
+    int stop;            // asks to stop by being readable: a signalfd, an eventfd
 };
-// Until asked to stop: 0. SIGTERM and SIGINT are blocked by the caller before any thread.
-// ERR_INVALID, ERR_EXISTS: configuration; ERR_IO from a transaction: start again from what is
-// durable.
-int coord_daemon_run(const struct coord_daemon_config *c, struct err *e);
+struct coord_daemon;
+
+// ERR_INVALID, ERR_EXISTS: configuration. The caller has blocked its signals before, since threads
+// are started that inherit the mask.
+int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon **out,
+                      struct err *e);
+// 0: it was asked to stop. ERR_IO from a transaction: start again from what is durable.
+int coord_daemon_run(struct coord_daemon *d, struct err *e);
+void coord_daemon_close(struct coord_daemon *d); // null is fine

@@ -475,7 +475,7 @@ static int migrate_from(struct db *s, int version, struct err *e)
     return rc ? rc : run_sql(s, bump, e);
 }
 
-static int migrate_schema(struct db *s, struct err *e)
+static int migrate_schema(struct db *s, bool may_write, struct err *e)
 {
     sqlite3_stmt *q = NULL;
     int have = -1;
@@ -487,6 +487,9 @@ static int migrate_schema(struct db *s, struct err *e)
         return set_sql_error(s, "cannot read its version", e);
     if (have > DB_VERSION)
         return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program knows up to %d",
+                       s->dir, have, DB_VERSION);
+    if (have < DB_VERSION && !may_write)
+        return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program reads %d alone",
                        s->dir, have, DB_VERSION);
     int rc = 0;
     for (int v = have; v < DB_VERSION && !rc; v++) {
@@ -548,32 +551,39 @@ bool db_has_room(const struct db *s)
     return room;
 }
 
-static int open_sql(struct db *s, bool alone, struct err *e)
+static int open_sql(struct db *s, enum db_use use, bool alone, struct err *e)
 {
     char path[4100];
     snprintf(path, sizeof path, "%s/weft.db", s->dir);
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(path, &s->sql, flags, NULL))
+    int flags = use == DB_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    if (sqlite3_open_v2(path, &s->sql, flags | SQLITE_OPEN_NOMUTEX, NULL))
         return set_sql_error(s, "cannot open", e);
     sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
+    if (use == DB_READ) {
+        int rc = migrate_schema(s, false, e);
+        rc = rc ? rc : prepare_all(s, e);
+        return rc ? rc : run_sql(s, "BEGIN", e);
+    }
     int rc = alone ? run_sql(s, "PRAGMA locking_mode = EXCLUSIVE", e) : 0;
     rc = rc ? rc : run_sql(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", e);
     rc = rc ? rc : run_sql(s, "PRAGMA foreign_keys = OFF", e);
-    rc = rc ? rc : migrate_schema(s, e);
+    rc = rc ? rc : migrate_schema(s, true, e);
     rc = rc ? rc : prepare_all(s, e);
     return rc;
 }
 
 // SQLite keeps an index of its log in a file that it shares with other readers. A full disk has no
 // room for that file; who has the database alone needs none.
-static int open_database(struct db *s, struct err *e)
+static int open_database(struct db *s, enum db_use use, struct err *e)
 {
+    if (use == DB_READ)
+        return open_sql(s, use, false, e);
     if (make_private(s, e))
         return ERR_IO;
-    int rc = open_sql(s, false, e);
+    int rc = open_sql(s, use, false, e);
     if (rc && !db_has_room(s)) {
         close_sql(s);
-        rc = open_sql(s, true, e);
+        rc = open_sql(s, use, true, e);
     }
     if (!rc && fsync(s->dir_fd)) // the file's own name
         rc = err_errno(e, ERR_IO, "cannot sync %s", s->dir);
@@ -588,15 +598,20 @@ static int open_folder(struct db *s, struct err *e)
     return s->dir_fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", s->dir) : 0;
 }
 
-int db_open(struct db **out, const char *dir, struct err *e)
+static int take_lock(struct db *s, enum db_use use, struct err *e)
+{
+    return use == DB_OWN ? folder_lock(s->dir, &s->lock_fd, e) : 0;
+}
+
+int db_open(struct db **out, const char *dir, enum db_use use, struct err *e)
 {
     struct db *s = calloc(1, sizeof *s);
     PRE(s != NULL);
     s->lock_fd = s->dir_fd = -1;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    int rc = open_folder(s, e);
-    rc = rc ? rc : folder_lock(s->dir, &s->lock_fd, e);
-    rc = rc ? rc : open_database(s, e);
+    int rc = use == DB_READ ? 0 : open_folder(s, e);
+    rc = rc ? rc : take_lock(s, use, e);
+    rc = rc ? rc : open_database(s, use, e);
     if (rc) {
         db_close(s);
         return rc;

@@ -15,9 +15,14 @@
 
 struct db;
 
+enum db_use {
+    DB_OWN,    // DIR/lock is taken too
+    DB_LOCKED, // the caller holds it
+    DB_READ,   // nothing is made or changed, and all is read as it stood at the first reading
+};
 // Makes DIR (0700) and the database. ERR_EXISTS: in use, by the pid that the message names. On a full
 // disk one that is there opens all the same, for reading.
-int db_open(struct db **out, const char *dir, struct err *e);
+int db_open(struct db **out, const char *dir, enum db_use use, struct err *e);
 void db_close(struct db *s); // null is fine
 // Whether the disk has room again, for far more than a transaction.
 bool db_has_room(const struct db *s);

@@ -9,10 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
@@ -41,10 +42,7 @@ static const char usage[] =
     "                    or unix:/path for this user alone\n"
     "  --probes ADDR     /healthz and /readyz, at any HOST:PORT\n"
     "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
-    "  --lease D         after so long without a word a host is given up; default 10s\n"
-    "  --ready-fd N      told the bound addresses once it serves\n"
-    "  --parent-fd N     when its other end closes, the coordinator ends and removes its sockets'\n"
-    "                    folders, if they are empty\n";
+    "  --lease D         after so long without a word a host is given up; default 10s\n";
 
 struct coordinator_flags {
     struct coord_daemon_config c;
@@ -59,8 +57,6 @@ static const struct flag_row rows[] = {
     {"probes", FLAG_TEXT, AT(probes), 0, 0, 0},
     {"tls", FLAG_TEXT, AT(tls_dir), 0, 0, 0},
     {"lease", FLAG_DURATION, AT(lease_ns), LEASE_LEAST_MS, 0, 0},
-    {"ready-fd", FLAG_DESCRIPTOR, AT(ready_fd), 0, 0, 0},
-    {"parent-fd", FLAG_DESCRIPTOR, AT(parent_fd), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -95,7 +91,8 @@ static int fill_defaults(struct coordinator_flags *f, struct err *e)
     return rc || f->c.nlisten ? rc : find_socket(f, e);
 }
 
-static void block_signals(void)
+// SIGTERM and SIGINT become readable. They are blocked before any thread starts.
+static int open_signals(int *out, struct err *e)
 {
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
@@ -103,16 +100,8 @@ static void block_signals(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
-// A connection takes a descriptor, and the usual 1,024 would be few.
-static void raise_limits(void)
-{
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
-        return;
-    l.rlim_cur = l.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &l);
+    *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *out < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
 }
 
 static int exit_code(int rc)
@@ -124,7 +113,7 @@ static int exit_code(int rc)
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    static struct coordinator_flags f = {.c = {.ready_fd = -1, .parent_fd = -1}};
+    static struct coordinator_flags f = {.c = {.stop = -1}};
     if (argc > 1 && argv[1][0] != '-')
         return certs_main(argc - 1, argv + 1);
     if (flag_asks_help(argc, argv)) {
@@ -142,10 +131,16 @@ int main(int argc, char **argv)
         plain_error("  to do: see weft-coordinator --help");
         return EXIT_CONFIG;
     }
-    block_signals();
-    raise_limits();
-    int rc = fill_defaults(&f, &e);
-    rc = rc ? rc : coord_daemon_run(&f.c, &e);
+    struct coord_daemon *d = NULL;
+    child_raise_limits();
+    int rc = open_signals(&f.c.stop, &e);
+    rc = rc ? rc : fill_defaults(&f, &e);
+    rc = rc ? rc : coord_daemon_open(&f.c, &d, &e);
+    rc = rc ? rc : coord_daemon_run(d, &e);
+    struct signalfd_siginfo info;
+    if (!rc && read(f.c.stop, &info, sizeof info) == (ssize_t)sizeof info)
+        log_info("coordinator", "asked to stop by pid %u", info.ssi_pid);
+    coord_daemon_close(d);
     if (rc)
         log_error("coordinator", "%s", e.text);
     return exit_code(rc);

@@ -14,13 +14,12 @@
 #include "coordinator/binding.h"
 #include "coordinator/data_looks.h"
 #include "coordinator/ids.h"
+#include "coordinator/questions.h"
 #include "coordinator/streams.h"
 
 // ---- which role may call which method: a role that is not named may not ----
 
 enum { PEOPLE = RPC_CLIENT | RPC_ADMIN };
-enum { EVENT_ROOM = 256 }; // of an event without its text
-enum { JOBS_PAGE = 1000 }; // of a reply
 enum method {
     SUBMIT,
     ACT,
@@ -502,74 +501,6 @@ void service_tick(struct service *s, struct coord_out *out)
 
 // ---- answering ----
 
-// Events carry ranks' last lines: a long story must still fit into one message.
-static void keep_newest(Weft__V1__WhyReply *r)
-{
-    size_t size = 0, n = r->n_events;
-    if (!n)
-        return;
-    while (n > 0 && (size += strlen(r->events[n - 1]->text) + EVENT_ROOM) < RPC_MESSAGE_MAX / 2)
-        n--;
-    r->events += n;
-    r->n_events -= n;
-}
-
-#define BASE(x) ((x) ? &(x)->base : NULL)
-
-// A call's message as the type that its row in service_methods gives it.
-static const char *get_job_name(const ProtobufCMessage *m)
-{
-    PRE(m->descriptor == &weft__v1__job_request__descriptor);
-    return ((const Weft__V1__JobRequest *)(const void *)m)->job;
-}
-
-static const ProtobufCMessage *answer_jobs(struct service *s, const ProtobufCMessage *m,
-                                           struct arena *a, struct err *e)
-{
-    const Weft__V1__JobsRequest *ask = (const Weft__V1__JobsRequest *)(const void *)m;
-    (void)e;
-    return &coord_jobs(s->o.coord, ask->all, ask->after, JOBS_PAGE, a)->base;
-}
-
-static const ProtobufCMessage *answer_status(struct service *s, const ProtobufCMessage *m,
-                                             struct arena *a, struct err *e)
-{
-    Weft__V1__JobStatus *r = coord_status(s->o.coord, get_job_name(m), a, e);
-    return BASE(r);
-}
-
-static const ProtobufCMessage *answer_why(struct service *s, const ProtobufCMessage *m,
-                                          struct arena *a, struct err *e)
-{
-    Weft__V1__WhyReply *r = coord_why(s->o.coord, get_job_name(m), clock_mono_ns(), a, e);
-    if (!r || db_events(s->o.db, r->status->job, 0, a, &r->events, &r->n_events, e))
-        return NULL;
-    keep_newest(r);
-    r->trimmed = r->n_events && r->events[0]->seq > 1;
-    return &r->base;
-}
-
-static const ProtobufCMessage *answer_workers(struct service *s, const ProtobufCMessage *m,
-                                              struct arena *a, struct err *e)
-{
-    (void)m, (void)e;
-    return &coord_workers(s->o.coord, clock_mono_ns(), a)->base;
-}
-
-static const ProtobufCMessage *answer_checkpoints(struct service *s, const ProtobufCMessage *m,
-                                                  struct arena *a, struct err *e)
-{
-    Weft__V1__CheckpointsReply *r = coord_checkpoints(s->o.coord, get_job_name(m), a, e);
-    return BASE(r);
-}
-
-// Readers' calls, each with the function that knows its request.
-static const ProtobufCMessage *(*const answers[METHODS])(struct service *, const ProtobufCMessage *,
-                                                         struct arena *, struct err *) = {
-    [JOBS] = answer_jobs,       [STATUS] = answer_status,           [WHY] = answer_why,
-    [WORKERS] = answer_workers, [CHECKPOINTS] = answer_checkpoints,
-};
-
 static void answer_one(struct service *s, const struct question *q)
 {
     struct arena a;
@@ -582,9 +513,9 @@ static void answer_one(struct service *s, const struct question *q)
         streams_logs(&s->streams, q->call, (const Weft__V1__LogsRequest *)q->request);
         return;
     }
-    PRE(answers[q->method]);
     arena_init(&a);
-    const ProtobufCMessage *reply = answers[q->method](s, q->request, &a, &e);
+    const ProtobufCMessage *reply =
+        answer_question(s->o.coord, s->o.db, &service_methods[q->method], q->request, &a, &e);
     if (reply)
         rpc_reply(s->o.rpc, q->call, reply);
     else

@@ -111,7 +111,7 @@ static bool is_barren(const struct job_record *j)
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
 static char *explain_state(const struct job_record *j, struct arena *a)
 {
-    if (j->coord->read_only[0] && !job_state_ended(j->state))
+    if (j->coord->read_only[0] && !job_state_ended(j->state) && j->state != JOB_HELD)
         return arena_strdup(a, j->coord->read_only);
     switch (j->state) {
     case JOB_QUEUED:
@@ -223,9 +223,8 @@ static char *explain_phase(const struct attempt *at, struct arena *a)
 
 char *story_next(const struct job_record *j, struct arena *a)
 {
-    if (j->coord->read_only[0])
-        return arena_printf(a, "%s: nothing is decided until there is room; what runs goes on",
-                            j->coord->read_only);
+    if (j->coord->read_only[0] && !job_state_ended(j->state) && j->state != JOB_HELD)
+        return arena_strdup(a, j->coord->read_only);
     if (j->attempt)
         return explain_phase(j->attempt, a);
     switch (j->state) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks print: files of bounded size that rotate, their tails, and people who follow them.
-// Inside worker/ only.
+// Inside worker/, and for the client about a `weft run` that is over.
 //
 //   JOBS/<job>.e<epoch>/rank-0003.log    the newest lines: at most LOG_FILE_MAX bytes
 //                       rank-0003.log.7  the LOG_FILE_MAX before; it is the seventh that was full,

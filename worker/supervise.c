@@ -235,6 +235,12 @@ void supervise_kill(struct supervise *s, int slot, int sig)
         (void)syscall(SYS_pidfd_send_signal, p->pidfd, sig, NULL, 0);
 }
 
+void supervise_signal_all(struct supervise *s, int sig)
+{
+    for (int i = 0; i < s->nprocs; i++)
+        supervise_kill(s, i, sig);
+}
+
 static void stop_frames(struct proc *p)
 {
     poll_loop_drop(p->on_frame);

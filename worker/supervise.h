@@ -51,5 +51,6 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
                     struct err *e);
 void supervise_frame(struct supervise *s, int slot, const Weft__Rank__Frame *f);
 void supervise_kill(struct supervise *s, int slot, int sig);
-void supervise_look(struct supervise *s); // reads the pages
+void supervise_signal_all(struct supervise *s, int sig); // every rank that lives
+void supervise_look(struct supervise *s);                // reads the pages
 void supervise_forget(struct supervise *s, const char *job, uint64_t epoch);

@@ -2,12 +2,9 @@
 // The running worker. See worker_daemon.h.
 #include "worker/worker_daemon.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
@@ -15,7 +12,6 @@
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
-#include "worker/poll_loop.h"
 #include "worker/rank_logs.h"
 #include "worker/storage.h"
 #include "worker/supervise.h"
@@ -46,7 +42,7 @@ struct late { // an event that an action caused: it is fed when all actions are 
 struct worker_daemon {
     const struct worker_daemon_config *c;
     struct agent *agent;
-    struct poll_loop *loop;
+    struct poll_loop *loop; // borrowed
     struct logs *logs;
     struct supervise *supervise;
     struct storage *storage;
@@ -57,11 +53,10 @@ struct worker_daemon {
     int64_t look_ns;    // the last look at the pages
     int64_t lost_ns;    // when the loss of the coordinator was last logged; 0: it is there
     char lost_why[64];  // as it was logged
-    int signals;
-    struct poll_loop_source *on_parent;
+    struct poll_loop_source *on_rpc, *on_storage;
     struct late *late;
     int nlate;
-    bool feeding, exits, ready;
+    bool feeding, exits, attached;
     char incarnation[ID_LEN];
     int code;
 };
@@ -222,14 +217,9 @@ static void open_stream(struct worker_daemon *d)
 
 static void note_attached(struct worker_daemon *d)
 {
-    char line[64];
     log_info("worker", "attached to %s", d->c->coordinator);
     d->lost_ns = 0;
-    if (d->ready || d->c->ready_fd < 0)
-        return;
-    d->ready = true;
-    snprintf(line, sizeof line, "%s\n", d->c->home->host);
-    notify_ready(d->c->ready_fd, line);
+    d->attached = true;
 }
 
 // The first failure is logged, and one that says something new, then one a minute.
@@ -319,34 +309,25 @@ static void on_storage(void *ctx, uint32_t events)
     }
 }
 
-static void on_signal(void *ctx, uint32_t events)
+void worker_daemon_stop(struct worker_daemon *d)
 {
-    struct worker_daemon *d = ctx;
-    struct signalfd_siginfo info;
-    (void)events;
-    while (read(d->signals, &info, sizeof info) == (ssize_t)sizeof info) {
-        log_info("worker", "asked to stop by signal %u", info.ssi_signo);
-        notify_service("STOPPING=1");
-        feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
-    }
+    notify_service("STOPPING=1");
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
 }
 
-// The process that started this worker is gone, and would not want its ranks to stay.
-static void on_parent(void *ctx, uint32_t events)
+void worker_daemon_signal_ranks(struct worker_daemon *d, int sig)
 {
-    struct worker_daemon *d = ctx;
-    char rest[64];
-    if ((events & EPOLLIN) && read(d->c->parent_fd, rest, sizeof rest) > 0)
-        return;
-    poll_loop_drop(d->on_parent);
-    log_warn("worker", "the process that started this worker is gone");
-    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
-    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TERM});
+    supervise_signal_all(d->supervise, sig);
+}
+
+bool worker_daemon_attached(const struct worker_daemon *d)
+{
+    return d->attached;
 }
 
 // ---- the loop ----
 
-static void run_once(struct worker_daemon *d)
+bool worker_daemon_turn(struct worker_daemon *d)
 {
     int64_t now = clock_mono_ns(), due = deadline_earlier(agent_due(d->agent), d->connect_ns);
     if (agent_living(d->agent))
@@ -364,6 +345,7 @@ static void run_once(struct worker_daemon *d)
         open_stream(d);
     if (!d->exits && agent_due(d->agent) && now >= agent_due(d->agent))
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
+    return !d->exits;
 }
 
 // Lets what was sent last leave before the process does.
@@ -427,53 +409,43 @@ static int open_channel(struct worker_daemon *d, struct err *e)
     return rc ? rc : rpc_dial(d->rpc, &o, &d->channel, e);
 }
 
-static int watch_descriptors(struct worker_daemon *d, struct err *e)
+int worker_daemon_open(const struct worker_daemon_config *c, struct poll_loop *loop,
+                       struct worker_daemon **out, struct err *e)
 {
-    struct poll_loop_source *none;
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    if ((d->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
-        return err_errno(e, ERR_INTERNAL, "cannot read signals");
-    int rc = poll_loop_add(d->loop, d->signals, EPOLLIN, on_signal, d, &none, e);
-    rc = rc ? rc : poll_loop_add(d->loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &none, e);
-    rc = rc ? rc : poll_loop_add(d->loop, storage_fd(d->storage), EPOLLIN, on_storage, d, &none, e);
-    if (!rc && d->c->parent_fd >= 0)
-        rc = poll_loop_add(d->loop, d->c->parent_fd, EPOLLIN, on_parent, d, &d->on_parent, e);
-    return rc;
+    struct worker_daemon *d = heap_alloc(sizeof *d);
+    *d = (struct worker_daemon){
+        .c = c, .loop = loop, .late = heap_alloc(sizeof *d->late * LATE_MAX)};
+    int rc = open_agent(d, e);
+    rc = rc ? rc : open_hands(d, e);
+    rc = rc ? rc : open_channel(d, e);
+    rc = rc ? rc : poll_loop_add(loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &d->on_rpc, e);
+    rc =
+        rc ? rc
+           : poll_loop_add(loop, storage_fd(d->storage), EPOLLIN, on_storage, d, &d->on_storage, e);
+    if (rc) {
+        (void)worker_daemon_close(d);
+        return rc;
+    }
+    notify_service("READY=1");
+    feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
+    *out = d;
+    return 0;
 }
 
-static void clear_daemon(struct worker_daemon *d)
+int worker_daemon_close(struct worker_daemon *d)
 {
+    if (!d)
+        return 0;
+    int code = d->code;
+    poll_loop_drop(d->on_rpc);
+    poll_loop_drop(d->on_storage);
+    say_goodbye(d);
     supervise_close(d->supervise);
     storage_close(d->storage);
     rpc_close(d->rpc);
     logs_free(d->logs);
-    poll_loop_close(d->loop);
     agent_free(d->agent);
-    if (d->signals >= 0)
-        close(d->signals);
     free(d->late);
-}
-
-int worker_daemon_run(const struct worker_daemon_config *c, int *code, struct err *e)
-{
-    struct worker_daemon d = {.c = c, .signals = -1};
-    d.late = heap_alloc(sizeof *d.late * LATE_MAX);
-    int rc = open_agent(&d, e);
-    rc = rc ? rc : poll_loop_open(&d.loop, e);
-    rc = rc ? rc : open_hands(&d, e);
-    rc = rc ? rc : open_channel(&d, e);
-    rc = rc ? rc : watch_descriptors(&d, e);
-    if (!rc) {
-        notify_service("READY=1");
-        feed_agent(&d, (struct agent_event){.kind = AGENT_EV_TICK});
-        while (!d.exits)
-            run_once(&d);
-        say_goodbye(&d);
-    }
-    clear_daemon(&d);
-    *code = d.code;
-    return rc;
+    free(d);
+    return code;
 }

@@ -3,9 +3,7 @@
 #include "common/base/flag.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,17 +32,6 @@ static int read_number(const char *text, int min, int max, int *out, struct err 
     if (errno || end == text || *end || n < min || n > max)
         return err_set(e, ERR_INVALID, "'%s' is not a number from %d to %d", text, min, max);
     *out = (int)n;
-    return 0;
-}
-
-static int read_descriptor(const char *text, int *out, struct err *e)
-{
-    int fd, rc = read_number(text, 0, INT_MAX, &fd, e);
-    if (rc)
-        return rc;
-    if (fcntl(fd, F_GETFD) < 0)
-        return err_set(e, ERR_INVALID, "no file is open with the number %d", fd);
-    *out = fd;
     return 0;
 }
 
@@ -102,9 +89,6 @@ static int set_flag(const struct flag_row *row, const char *text, void *to, stru
         break;
     case FLAG_NUMBER:
         rc = read_number(text, row->min, row->max, at, e);
-        break;
-    case FLAG_DESCRIPTOR:
-        rc = read_descriptor(text, at, e);
         break;
     case FLAG_DURATION:
         rc = read_duration(text, row->min * CLOCK_MS, at, e);

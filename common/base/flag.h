@@ -12,9 +12,8 @@ bool flag_asks_help(int argc, char **argv);
 
 // A program's flags are a table, and their values members of a struct.
 enum flag_kind {
-    FLAG_TEXT,       // const char *
-    FLAG_NUMBER,     // int, from min to max
-    FLAG_DESCRIPTOR, // int: the number of a file that this process has open
+    FLAG_TEXT,     // const char *
+    FLAG_NUMBER,   // int, from min to max
     FLAG_DURATION, // int64_t of nanoseconds, at least min milliseconds: "500ms", "10s", "2m", "1h"
     FLAG_SECONDS,  // the same, and a bare number is seconds: "3600"
     FLAG_SWITCH,   // bool: no value follows

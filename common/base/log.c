@@ -13,9 +13,15 @@
 
 #include "common/base/plain.h"
 
+static int log_fd = STDERR_FILENO;
 static atomic_int context_rank = -1;
 static _Atomic int64_t context_step = -1;
 static char context_job[80]; // set before threads start
+
+void log_to(int fd)
+{
+    log_fd = fd;
+}
 
 void log_context(const char *job, int rank)
 {
@@ -95,7 +101,7 @@ void log_line(enum log_level level, const char *subsystem, const char *fmt, ...)
     line[n < (int)sizeof line ? n : (int)sizeof line - 1] = 0;
     plain_mask(line);
     line[n < (int)sizeof line ? n : (int)sizeof line - 1] = '\n';
-    ssize_t unused = write(STDERR_FILENO, line, (size_t)n + 1);
+    ssize_t unused = write(log_fd, line, (size_t)n + 1);
     (void)unused; // nowhere left to say that the log cannot be written
     errno = saved;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log: one line an event on standard error, "2026-01-02T03:04:05.678Z info ckpt job=a rank=1
-// step=7 text". Every line carries what log_context() set. Lines are written with one write(2), so
-// processes may share the descriptor. Safe from any thread; log_context belongs to the main one.
+// The log: one line an event on standard error, or where log_to() says, as
+// "2026-01-02T03:04:05.678Z info ckpt job=a rank=1 step=7 text". Every line carries what
+// log_context() set. Lines are written with one write(2), so processes may share the descriptor.
+// Safe from any thread; log_context belongs to the main one.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
 enum log_level { LOG_INFO, LOG_WARN, LOG_ERROR };
 
+void log_to(int fd);                         // before threads start
 void log_context(const char *job, int rank); // null and −1 leave the key out
 void log_step(int64_t step);                 // −1 leaves the key out
 

@@ -34,12 +34,3 @@ int64_t notify_watchdog_ns(void)
     long long n = strtoll(usec, NULL, 10);
     return n > 0 && n < INT64_MAX / 1000 ? n * 1000 : 0;
 }
-
-void notify_ready(int fd, const char *text)
-{
-    if (fd < 0)
-        return;
-    ssize_t n = write(fd, text, strlen(text));
-    (void)n;
-    close(fd);
-}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a daemon says about itself to whoever started it: systemd's datagrams, and a line on the
-// descriptor of --ready-fd.
+// What a daemon says about itself to systemd.
 #pragma once
 #include <stdint.h>
 
@@ -8,5 +7,3 @@
 void notify_service(const char *state);
 // How long systemd waits at most for the next "WATCHDOG=1"; 0: it does not wait for any.
 int64_t notify_watchdog_ns(void);
-// Writes the text and closes the descriptor; −1: nothing. Nobody reading is no error.
-void notify_ready(int fd, const char *text);

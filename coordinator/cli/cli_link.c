@@ -5,14 +5,19 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/folder.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
-#include "coordinator/cli/own_run.h"
+#include "coordinator/cli/own_coordinator.h"
+#include "coordinator/cli/stored.h"
 
 #define UNARY(Name, request_type, reply_type)               \
     {                                                       \
@@ -82,8 +87,6 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
 {
     if (m->code != RPC_FAILED_PRECONDITION)
         return m->todo;
-    if (l->run && strcmp(l->verb->name, "logs") == 0)
-        return "no worker is here while the run is not under way: read worker/jobs in its folder";
     if (l->folder && strstr(text, "`weft submit --continue`"))
         return "`weft run` with more train.steps does";
     if (strstr(text, "`weft "))
@@ -148,20 +151,82 @@ int cli_link_tls(const char *dir, struct arena *a, struct rpc_tls *out, struct e
     return err_set(e, ERR_INVALID, "%s holds neither client.pem nor admin.pem", dir);
 }
 
+// ---- a folder of `weft run` ----
+
+enum {
+    CHANGE_S = 10, // for a run that begins or ends
+    RETRY_MS = 20,
+};
+
+static bool is_folder(const char *address)
+{
+    struct stat st;
+    if (strncmp(address, "unix:", strlen("unix:")) == 0 || strstr(address, "://"))
+        return false;
+    return strchr(address, '/') || (stat(address, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+static bool find_run(struct cli_link *l, const char *root)
+{
+    bool found = own_coordinator_find(root, &l->folder_fd, l->address);
+    l->folder_fd = found ? l->folder_fd : 0;
+    return found;
+}
+
+// Takes the folder's lock and has its coordinator here, or finds the run that holds the lock.
+static int host_coordinator(struct cli_link *l, const char *root, struct err *e)
+{
+    int64_t until = clock_mono_ns() + CHANGE_S * CLOCK_S;
+    int rc;
+    while ((rc = folder_lock(root, &l->lock, e)) == ERR_EXISTS) {
+        if (find_run(l, root))
+            return 0;
+        if (clock_mono_ns() >= until)
+            return err_wrap(e, "its coordinator does not listen");
+        *e = (struct err){0};
+        clock_sleep_ms(RETRY_MS);
+    }
+    if (rc)
+        return rc;
+    l->host = heap_alloc(sizeof *l->host);
+    rc = own_coordinator_open(l->host, root, e);
+    snprintf(l->address, sizeof l->address, "%s", l->host->address);
+    return rc;
+}
+
+static int open_folder(struct cli_link *l, struct err *e)
+{
+    char *root = realpath(l->folder, NULL);
+    if (!root)
+        return err_errno(e, ERR_INVALID, "%s", l->folder);
+    l->folder = arena_strdup(&l->arena, root);
+    free(root);
+    const char *database = arena_printf(&l->arena, "%s/weft.db", l->folder);
+    if (access(arena_printf(&l->arena, "%s/job", l->folder), F_OK))
+        return err_set(e, ERR_INVALID,
+                       "%s is no folder of `weft run`: name .weft/NAME beside its job file",
+                       l->folder);
+    if (strcmp(l->verb->name, "submit") == 0)
+        return err_set(e, ERR_INVALID,
+                       "a folder of `weft run` has that run's job alone; jobs are given to a "
+                       "coordinator of its own");
+    if (find_run(l, l->folder))
+        return 0;
+    if (access(database, F_OK))
+        return err_errno(e, ERR_NOTFOUND, "what is known of that run is not there: %s", database);
+    return l->verb->act ? host_coordinator(l, l->folder, e) : stored_open(&l->stored, l->folder, e);
+}
+
 static int find_coordinator(struct cli_link *l, const char *flag, struct err *e)
 {
     char given[PATH_MAX];
     int rc = coordinator_address(flag, given, sizeof given, e);
     if (rc)
         return rc;
-    if (!own_run_is_folder(given))
+    if (!is_folder(given))
         return coordinator_address(flag, l->address, sizeof l->address, e);
     l->folder = arena_strdup(&l->arena, given);
-    if (strcmp(l->verb->name, "submit") == 0)
-        return err_set(e, ERR_INVALID,
-                       "a folder of `weft run` has that run's job alone; jobs are given to a "
-                       "coordinator of its own");
-    return own_run_open(given, &l->run, l->address, sizeof l->address, e);
+    return open_folder(l, e);
 }
 
 int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address, const char *tls,
@@ -174,7 +239,7 @@ int cli_link_dial(struct cli_link *l, const struct verb *v, const char *address,
         tls = tls && *tls ? tls : NULL;
     }
     int rc = find_coordinator(l, address, e);
-    if (rc)
+    if (rc || l->stored)
         return rc;
     l->secure = tls != NULL;
     if ((rc = cli_link_tls(tls, &l->arena, &o.tls, e)))
@@ -212,7 +277,14 @@ void cli_link_close(struct cli_link *l)
     if (l->channel)
         rpc_hang_up(l->channel);
     rpc_close(l->rpc);
-    own_run_close(l->run);
+    stored_close(l->stored);
+    if (l->host)
+        own_coordinator_close(l->host);
+    free(l->host);
+    if (l->lock > 0)
+        close(l->lock);
+    if (l->folder_fd > 0)
+        close(l->folder_fd);
     arena_clear(&l->arena);
     *l = (struct cli_link){0};
 }
@@ -224,6 +296,8 @@ int cli_link_try(struct cli_link *l, enum cli_link_method m, const ProtobufCMess
 {
     *code = RPC_OK;
     *reply = NULL;
+    if (l->stored)
+        return stored_ask(l->stored, &methods[m], request, reply, code, e);
     return rpc_ask(l->rpc, l->channel, &methods[m], request, timeout_ns, reply, code, e);
 }
 

@@ -3,6 +3,9 @@
 // was tried and where it came from, what is wrong there, what to do, and the exit code.
 // Inside coordinator/cli/ only.
 //
+// A folder of `weft run` stands for the coordinator of its run. Where none is under way, what is stored
+// is read, without a stream (`stored`), and a verb that acts has that coordinator in its own process.
+//
 // A verb that asks once calls cli_link_open, cli_link_ask, cli_link_close. One that follows a
 // stream calls cli_link_open, cli_link_stream_open, and cli_link_stream_next for each event; the
 // stream connects again by itself.
@@ -30,11 +33,14 @@ enum { LINK_ADDRESS_MAX = 320, LINK_TIMEOUT_S = 15, LINK_SUBMIT_S = 90 };
 struct cli_link {
     const struct verb *verb;
     char address[LINK_ADDRESS_MAX];
-    const char *origin;  // of the address: "--coordinator", "WEFT_COORDINATOR", …
-    bool secure;         // certificates were given
-    const char *own;     // the folder of `weft run`, whose own coordinator it is; else null
-    const char *folder;  // .weft/NAME of a `weft run`, where --coordinator names one; else null
-    struct own_run *run; // started for this connection alone; else null
+    const char *origin;    // of the address: "--coordinator", "WEFT_COORDINATOR", …
+    bool secure;           // certificates were given
+    const char *own;       // the folder of `weft run`, whose own coordinator it is; else null
+    const char *folder;    // .weft/NAME of a `weft run`, where --coordinator names one; else null
+    int folder_fd;         // of it, for the address of the run that is under way; 0: none
+    struct stored *stored; // what is read of one that is not under way; else null
+    struct own_coordinator *host; // the coordinator of one that a verb acts on; else null
+    int lock;                     // then: of the folder
     struct rpc *rpc;
     struct rpc_channel *channel;
     struct arena arena;

@@ -2,12 +2,14 @@
 // weft, the client: the table of its verbs. Help, usage and completion are made from the rows.
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/buf.h"
 #include "common/base/plain.h"
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
+#include "coordinator/planner_process.h"
 #include "proto/weft.pb-c.h"
 
 static int run_completion(const struct verb *v, const struct args *a);
@@ -195,6 +197,8 @@ int main(int argc, char **argv)
         v ? print_verb_help(v) : print_help(stdout);
         return CLIENT_OK;
     }
+    if (argc == 3 && strcmp(word, "--planner") == 0) // by the coordinator of `weft run` alone
+        return planner_process_main(strtoll(argv[2], NULL, 10));
     if (strcmp(word, "--version") == 0) {
         plain_printf(stdout, "weft %s\n", WEFT_VERSION);
         return CLIENT_OK;

@@ -59,7 +59,7 @@ static void describe_job(const struct progress *p, int64_t now, struct buf *out)
         buf_printf(out, "  accuracy %.2f %%", 100 * p->accuracy);
     if (p->checkpoint >= 0)
         buf_printf(out, "  checkpoint %lld", (long long)p->checkpoint);
-    if (*p->text && !(p->bare && p->state == WEFT__V1__JOB_STATE__QUEUED))
+    if (*p->text)
         buf_printf(out, "  %.*s", (int)strcspn(p->text, "\n"), p->text);
 }
 
@@ -224,14 +224,6 @@ void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u)
     bool due = now - p->shown_ns >= every && p->step != p->said_step;
     if (worth || due || (p->live && !p->open && p->state))
         show_line(p, now);
-}
-
-void progress_bare(struct progress *p, bool bare)
-{
-    bool withheld = p->bare && !bare && p->state == WEFT__V1__JOB_STATE__QUEUED && *p->text;
-    p->bare = bare;
-    if (withheld && !p->json)
-        show_line(p, clock_mono_ns());
 }
 
 void progress_say(struct progress *p, const char *text)

@@ -11,7 +11,6 @@
 struct progress {
     bool json, live; // live: standard output is a terminal
     bool open;       // a live line is on the screen
-    bool bare;       // see progress_bare
     char job[64], name[80], store[600];
     Weft__V1__JobState state;
     uint64_t event; // seq of the newest that was shown, or that the job had when it was first seen
@@ -27,8 +26,6 @@ struct progress {
 
 void progress_init(struct progress *p, bool json);
 void progress_update(struct progress *p, const Weft__V1__WatchUpdate *u);
-// While `bare` is set, why the job waits is not shown: its only host is about to come or go.
-void progress_bare(struct progress *p, bool bare);
 void progress_say(struct progress *p, const char *text); // to standard error, above the live line
 // Prints the last line of an ended job, and returns the exit code.
 int progress_end(struct progress *p);

@@ -57,8 +57,8 @@ static int new_record(struct run *r, struct err *e)
     return rc ? rc : record_write(&r->record, e);
 }
 
-// The record is of the same training with another text: it goes on with this one, unless it would end
-// before the step that it has come to. A finished job goes on only to more steps.
+// The record is of the same training with another text: it continues with this one, unless it would
+// end before the step that it has come to. A finished job continues only to more steps.
 static int take_change(struct run *r, const struct job *before, struct err *e)
 {
     struct buf changes = {0};
@@ -77,7 +77,7 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
     return 0;
 }
 
-// A job file that names no threads goes on with those it was begun with here; records of old, beside
+// A job file that names no threads continues with those it was begun with here; records of old, beside
 // which no job lies, ran with one. The first start deals this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
@@ -107,7 +107,7 @@ static void settle_threads(struct run *r)
 }
 
 // Another training, and none of the one that was begun here is lost by it.
-static int begin_anew(struct run *r, const char *keys)
+static int start_again(struct run *r, const char *keys)
 {
     struct err e = {0};
     int rc = check_data(r);
@@ -117,7 +117,7 @@ static int begin_anew(struct run *r, const char *keys)
     settle_threads(r);
     if (rc || new_record(r, &e))
         return run_report_failure(r, &e, "make room, or move it aside yourself", CLIENT_FAILED);
-    plain_error("it has saved nothing yet: it begins anew with another %s", keys);
+    plain_error("it has saved nothing yet: it starts again with another %s", keys);
     return CLIENT_OK;
 }
 
@@ -140,7 +140,7 @@ static int compare_record(struct run *r)
     if (known)
         job_identity_differences(&before, &r->job, &keys);
     if (keys.len && left_untrained(&r->record, &before)) {
-        rc = begin_anew(r, buf_str(&keys));
+        rc = start_again(r, buf_str(&keys));
     } else {
         if (!known)
             err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
@@ -165,8 +165,9 @@ static int take_move(struct run *r, const char *from)
     if (!r->changed && strcmp(r->record.state, "SUCCEEDED") == 0)
         return CLIENT_OK;
     if (record_is_copy(&r->record, r->job.name)) {
-        err_set(&e, ERR_EXISTS, "%s is a copy: its job goes on in %s alone", r->base, from);
-        return run_report_failure(r, &e, "start over with --new, or go on there", CLIENT_REFUSED);
+        err_set(&e, ERR_EXISTS, "%s is a copy: its job continues in %s alone", r->base, from);
+        return run_report_failure(r, &e, "start over with --new, or continue there",
+                                  CLIENT_REFUSED);
     }
     r->changes = r->changed ? arena_printf(&r->arena, "%s; its folder was %s", r->changes, from)
                             : arena_printf(&r->arena, "its folder was %s", from);

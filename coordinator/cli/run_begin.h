@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a `weft run` begins or goes on with: the job that the command gives beside the record of the one
-// that was begun here before. No daemon is there yet. Inside coordinator/cli/ only, for verb_run.c.
+// that was begun here before. Nothing runs yet. Inside coordinator/cli/ only, for verb_run.c.
 #pragma once
+#include <stdatomic.h>
+
 #include "common/job/job.h"
 #include "coordinator/cli/cli_link.h"
-#include "coordinator/cli/own_daemons.h"
+#include "coordinator/cli/own_coordinator.h"
+#include "coordinator/cli/own_worker.h"
 #include "coordinator/cli/progress.h"
 #include "coordinator/cli/run_record.h"
 
@@ -18,15 +21,17 @@ struct run {
     struct record record;
     bool changed;        // the job goes on with another text than it was begun with
     const char *changes; // then: the keys with the settings of both
-    struct own_daemons daemons;
+    struct own_coordinator coordinator;
+    struct own_worker worker;
     struct cli_link link;
     struct cli_link_stream stream;
     struct progress progress;
-    bool ready;         // the worker was seen attached
-    int64_t settled_ns; // so long ago, counted as SETTLE_MS says
-    int64_t looked_ns;
-    int signals;           // a signalfd
-    int stops;             // how often a stop was asked for
+    atomic_int stops;      // how often a signal asked to stop
+    int attached;          // these are readable once the worker has attached, …
+    int halted;            // … a stop was asked for, or the worker has ended
+    int worker_over;       // … the worker has ended, and with it every rank
+    int client_over;       // … the client has no more to say
+    int rc;                // then: the exit code
     bool threads_open;     // the job file does not name its threads
     char threads_why[120]; // as of SubmitRequest; "": the job file names them
 };

@@ -15,6 +15,7 @@
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/log_order.h"
+#include "coordinator/cli/stored.h"
 
 enum { FEWER = 8192, CUT_SOON_S = 60, GATHER_MS = 500, ASK_AGAIN_MS = 500, ASK_HELD_MS = 2000 };
 
@@ -221,6 +222,22 @@ static int follow_job(struct logs_query *g, const struct verb *v)
     return rc < 0 && !ferror(stdout) ? read_all(g) : rc;
 }
 
+static void add_lines(void *ctx, const Weft__V1__LogLines *lines)
+{
+    log_order_add(ctx, lines);
+}
+
+// Of a run that is not under way: no more will come.
+static int show_stored(struct logs_query *g, struct cli_link *l)
+{
+    enum rpc_code code = RPC_OK;
+    struct err e = {0};
+    if (stored_logs(l->stored, &g->ask, add_lines, &g->order, &code, &e))
+        return cli_link_explain(l, code, e.text);
+    show_lines(g);
+    return CLIENT_OK;
+}
+
 int verb_logs(const struct verb *v, const struct args *a)
 {
     struct logs_query g = {.args = a, .order = {.some = a->lines > 0}};
@@ -237,7 +254,9 @@ int verb_logs(const struct verb *v, const struct args *a)
     g.ask.follow = a->follow;
     g.ask.lines = a->lines;
     g.ask.epoch = (uint64_t)a->epoch;
-    if (a->follow) {
+    if (l.stored) {
+        rc = show_stored(&g, &l);
+    } else if (a->follow) {
         rc = follow_job(&g, v);
     } else {
         cli_link_stream_open(&g.lines, &g.ask.base);

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft run: one job, here, with nothing else running. It starts a coordinator and a worker of its
-// own (own_daemons.h), gives them the job once (run_record.h) and watches it to its end.
+// weft run: one job, here, in one process. On the main thread are the worker, which starts the ranks,
+// and all signals (own_worker.h); on another the coordinator (own_coordinator.h); on a third this
+// client, which gives the coordinator the job once (run_record.h), watches it to its end, and prints. It
+// alone waits where a terminal or a pager stands still.
 //
-//   load → record → daemons → submit or resume → watch ──► ended: 0 or 1
-//                                                  └─ Ctrl-C: drain, 130; again: kill, 130
+//   load → record → coordinator → worker ┬──────────────────────────────────────► worker ends
+//                                        └─ submit or resume → watch ──► ended: 0 or 1
+//                                                               └─ Ctrl-C: drain, 130; again: kill, 130
 //
 // The first Ctrl-C drains the worker: the ranks save, and the job is queued again. Since nobody
 // offers devices any more, it waits there until the same command runs again.
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/deadline.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
@@ -27,11 +28,8 @@
 #include "coordinator/cli/run_begin.h"
 #include "coordinator/cli/run_left.h"
 
-enum { STOP_GRACE_MS = 15000, POLL_MS = 100, ASK_S = 2, UPDATES_AT_ONCE = 64 };
-// What the coordinator said before it knew the worker arrives for a while after the worker has
-// attached: only what still stands then is told as the reason why the job waits. Of the time between two
-// looks no more counts than LOOK_MOST_MS: who stood still for longer has what came meanwhile to read.
-enum { SETTLE_MS = 2000, LOOK_MOST_MS = 2 * POLL_MS };
+enum { POLL_MS = 100, UPDATES_AT_ONCE = 64 };
+enum { LAST_WORDS_MS = 1000 }; // that a terminal gets to take after an interruption
 
 // ---- what people read ----
 
@@ -78,16 +76,18 @@ static int report_finished(const struct run *r)
     char todo[160] = "put it back, or start over with --new";
     if (left_check_result(&r->record, &r->job, &step, &e)) {
         if (step)
-            snprintf(todo, sizeof todo,
-                     "put it back, give more train.steps to go on from step %lld, which is left, "
-                     "or start over with --new",
-                     (long long)step);
+            snprintf(
+                todo, sizeof todo,
+                "put it back, give more train.steps to continue from step %lld, which is left, "
+                "or start over with --new",
+                (long long)step);
         complain(r->verb, e.text, r->record.store, todo);
         return CLIENT_FAILED;
     }
     if (!r->args->json)
         plain_printf(
-            stdout, "%s is finished; with more train.steps it goes on, with --new it starts over\n",
+            stdout,
+            "%s is finished; with more train.steps it continues, with --new it starts over\n",
             r->job.name);
     print_places(r);
     return CLIENT_OK;
@@ -97,7 +97,7 @@ static int report_finished(const struct run *r)
 static void print_command(struct run *r)
 {
     struct buf line = {0};
-    buf_puts(&line, "to go on: ");
+    buf_puts(&line, "to continue: ");
     put_word(&line, program_invocation_name, false);
     buf_puts(&line, " run ");
     put_word(&line, r->args->pos[0], false);
@@ -134,71 +134,62 @@ static void remember_state(struct run *r)
                  "make room; the same command asks the state again");
 }
 
-// ---- signals and daemons ----
+// ---- between the threads ----
 
-static void watch_signals(struct run *r)
+static void raise_flag(int fd)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    (void)eventfd_write(fd, 1);
 }
 
-static void take_signals(struct run *r)
+static bool is_raised(int fd)
 {
-    struct signalfd_siginfo s;
-    while (read(r->signals, &s, sizeof s) == (ssize_t)sizeof s)
-        r->stops += s.ssi_signo != SIGCHLD;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
 }
 
-// Waits for something to happen, at most `ms`; daemons that ended are started again.
-static int wait_for_events(struct run *r, int ms)
+static void on_stopped(void *ctx)
 {
-    struct err e = {0};
-    struct pollfd fds[] = {{.fd = r->signals, .events = POLLIN},
-                           {.fd = rpc_fd(r->link.rpc), .events = POLLIN}};
-    int left_ms = deadline_wait_ms(daemons_due(&r->daemons), clock_mono_ns());
-    poll(fds, 2, left_ms >= 0 && left_ms < ms ? left_ms : ms);
-    take_signals(r);
-    if (!daemons_restart(&r->daemons, &e))
-        return CLIENT_OK;
-    return run_report_failure(r, &e, "see the log; then run the same command again", CLIENT_FAILED);
+    struct run *r = ctx;
+    r->stops++;
+    raise_flag(r->halted);
+}
+
+static void on_attached(void *ctx)
+{
+    raise_flag(((struct run *)ctx)->attached);
+}
+
+static int explain_halt(const struct run *r) // a failure of the worker is told at the end
+{
+    return r->stops ? CLIENT_INTERRUPTED : CLIENT_FAILED;
+}
+
+// Waits until the coordinator says something, or the worker is halted or over; at most POLL_MS.
+static void wait_for_events(struct run *r)
+{
+    struct pollfd fds[] = {
+        {.fd = rpc_fd(r->link.rpc), .events = POLLIN},
+        {.fd = is_raised(r->halted) ? r->worker_over : r->halted, .events = POLLIN}};
+    poll(fds, 2, POLL_MS);
 }
 
 // ---- giving it the job ----
 
-static bool is_away(int rc, enum rpc_code code)
-{
-    return rc == ERR_PEER || code == RPC_UNAVAILABLE || code == RPC_DEADLINE_EXCEEDED ||
-           code == RPC_CANCELLED;
-}
-
-// Asks until there is an answer, since the coordinator may still be starting. A Ctrl-C gives 130;
-// any signal ends a try, so that none waits for a plan.
+// An exit code; CLIENT_REFUSED with `code` and `e`. A halt ends a try, so that none waits for a plan.
 static int ask_coordinator(struct run *r, enum cli_link_method m, const ProtobufCMessage *request,
                            ProtobufCMessage **reply, enum rpc_code *code, struct err *e)
 {
-    int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : ASK_S;
-    for (;;) {
-        int rc = cli_link_try(&r->link, m, request, seconds * CLOCK_S, reply, code, e);
-        if (!rc || !is_away(rc, *code))
-            return rc ? CLIENT_REFUSED : CLIENT_OK;
-        rc = wait_for_events(r, 20);
-        if (rc || r->stops)
-            return rc ? rc : CLIENT_INTERRUPTED;
-    }
+    int seconds = m == LINK_SUBMIT ? LINK_SUBMIT_S : LINK_TIMEOUT_S;
+    if (!cli_link_try(&r->link, m, request, seconds * CLOCK_S, reply, code, e))
+        return CLIENT_OK;
+    return is_raised(r->halted) ? explain_halt(r) : CLIENT_REFUSED;
 }
 
 // The database is lost, and with it the id of the cluster that the checkpoints belong to.
 static int refuse_unknown(const struct run *r)
 {
     complain(r->verb, "what the coordinator knew of this job is lost", r->record.dir,
-             "put its folder coordinator/ back, or start over with --new (the old state is kept "
+             "put its weft.db back, or start over with --new (the old state is kept "
              "aside)");
     return CLIENT_REFUSED;
 }
@@ -276,9 +267,9 @@ static int hold_job(struct run *r)
 static void tell_changes(const struct run *r, int64_t from_step)
 {
     if (from_step < 0)
-        plain_error("it begins with a changed job: %s", r->changes);
+        plain_error("it starts with a changed job: %s", r->changes);
     else
-        plain_error("it goes on from step %lld with a changed job: %s", (long long)from_step,
+        plain_error("it continues from step %lld with a changed job: %s", (long long)from_step,
                     r->changes);
 }
 
@@ -288,7 +279,8 @@ static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
     char from[40] = "";
     if (known_step >= 0)
         snprintf(from, sizeof from, " from step %lld", (long long)known_step);
-    err_set(&e, ERR_NOTFOUND, "%s has changed and was to go on%s, and %s", r->job.name, from, why);
+    err_set(&e, ERR_NOTFOUND, "%s has changed and was to continue%s, and %s", r->job.name, from,
+            why);
     complain(r->verb, e.text, r->record.store, "put the folder back, or start over with --new");
     return CLIENT_FAILED;
 }
@@ -363,38 +355,34 @@ static int take_up_until_settled(struct run *r)
         int rc = take_up_job(r);
         if (rc || !r->changed)
             return rc;
-        rc = wait_for_events(r, POLL_MS);
-        if (rc || r->stops)
-            return rc ? rc : CLIENT_INTERRUPTED;
+        wait_for_events(r);
+        if (is_raised(r->halted))
+            return explain_halt(r);
     }
 }
 
 // ---- watching ----
 
-// Whether the reason why the job waits may be that our worker is not known yet, or not any more.
-static bool is_bare(struct run *r)
+// Why a job waits that was interrupted is that its only host is going.
+static void hide_wait(const struct run *r, Weft__V1__JobStatus *s)
 {
-    int64_t now = clock_mono_ns(), since = now - r->looked_ns, most = LOOK_MOST_MS * CLOCK_MS;
-    if (r->ready)
-        r->settled_ns += since < most ? since : most;
-    r->ready = r->ready || daemons_ready(&r->daemons);
-    r->looked_ns = now;
-    return r->stops || r->settled_ns < SETTLE_MS * CLOCK_MS;
+    if (r->stops && s && s->state == WEFT__V1__JOB_STATE__QUEUED && *s->text)
+        *s->text = 0;
 }
 
 // Shows what the stream has, but not for ever: a job may report faster than a terminal can show, and
-// Ctrl-C is heeded between two calls. Returns an exit code once the job has ended, else -1.
+// a halt is seen between two calls. Returns an exit code once the job has ended, else -1.
 static int take_updates(struct run *r, Weft__V1__JobRequest *req)
 {
     ProtobufCMessage *m;
     enum rpc_code code = RPC_OK;
     char text[RPC_TEXT_MAX] = "";
-    progress_bare(&r->progress, is_bare(r));
     for (int i = 0; i < UPDATES_AT_ONCE; i++) {
         switch (cli_link_stream_next(&r->stream, &req->base, true, 0, &m, &code, text)) {
         case LINK_NOTHING:
             return -1;
         case LINK_MESSAGE:
+            hide_wait(r, ((Weft__V1__WatchUpdate *)(void *)m)->status);
             progress_update(&r->progress, (const Weft__V1__WatchUpdate *)(const void *)m);
             req->from_event = r->progress.event + 1;
             cli_link_free(m);
@@ -411,33 +399,30 @@ static int take_updates(struct run *r, Weft__V1__JobRequest *req)
     return -1;
 }
 
-static int handle_interrupts(struct run *r, int *heeded)
-{
-    if (r->stops >= 2 || (*heeded && daemons_drained(&r->daemons)))
-        return CLIENT_INTERRUPTED;
-    if (r->stops && !*heeded) {
-        *heeded = 1;
-        progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
-        daemons_drain(&r->daemons);
-    }
-    return -1;
-}
-
 static int watch_job(struct run *r)
 {
+    struct pollfd host[] = {{.fd = r->attached, .events = POLLIN},
+                            {.fd = r->halted, .events = POLLIN}};
     Weft__V1__JobRequest req;
-    int heeded = 0, rc = -1;
+    bool told = false;
+    int rc = -1;
+    // Before that the coordinator would say that the job waits for hosts.
+    poll(host, 2, -1);
     weft__v1__job_request__init(&req);
     req.job = r->record.job;
     req.from_event = r->progress.event + 1;
     r->stream = (struct cli_link_stream){.link = &r->link, .method = LINK_WATCH};
     cli_link_stream_open(&r->stream, &req.base);
     while (rc < 0) {
+        bool over = is_raised(r->worker_over);
         rc = take_updates(r, &req);
+        if (rc < 0 && over)
+            return explain_halt(r);
+        if (rc < 0 && r->stops && !told)
+            progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
+        told = r->stops;
         if (rc < 0)
-            rc = handle_interrupts(r, &heeded);
-        if (rc < 0 && wait_for_events(r, POLL_MS))
-            rc = CLIENT_FAILED;
+            wait_for_events(r);
     }
     return rc;
 }
@@ -451,63 +436,116 @@ static void print_start(const struct run *r)
                 *r->threads_why ? r->threads_why : "resources.threads", r->record.dir);
 }
 
+static void *run_client(void *arg)
+{
+    struct run *r = arg;
+    if (!r->args->json)
+        print_start(r);
+    r->rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
+    if (!r->rc) {
+        r->rc = watch_job(r);
+        remember_state(r);
+    }
+    if (r->rc == CLIENT_OK || r->rc == CLIENT_FAILED)
+        print_places(r);
+    else if (r->rc == CLIENT_INTERRUPTED)
+        print_command(r);
+    cli_link_close(&r->link);
+    raise_flag(r->client_over);
+    return NULL;
+}
+
+// ---- the process ----
+
+static int open_run(struct run *r, struct err *e)
+{
+    int *const flags[] = {&r->attached, &r->halted, &r->worker_over, &r->client_over};
+    for (int i = 0; i < 4; i++)
+        if ((*flags[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+            return err_errno(e, ERR_IO, "cannot make an eventfd");
+    int rc = own_worker_block_signals(&r->worker, e);
+    rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, e);
+    rc = rc ? rc : cli_link_dial(&r->link, r->verb, r->coordinator.address, "", e);
+    r->link.own = r->record.dir;
+    return rc;
+}
+
+// Waits until the client has said its last. After an interruption it is not waited for: it may be held
+// by a terminal that stands still, and people want to leave.
+static void join_client(struct run *r, pthread_t client)
+{
+    struct pollfd fds[] = {{.fd = r->client_over, .events = POLLIN},
+                           {.fd = r->worker.signals, .events = POLLIN}};
+    while (!is_raised(r->client_over)) {
+        if (!poll(fds, 2, r->stops ? LAST_WORDS_MS : -1)) {
+            own_coordinator_close(&r->coordinator);
+            _exit(CLIENT_INTERRUPTED);
+        }
+        own_worker_take_signals(&r->worker);
+    }
+    pthread_join(client, NULL);
+}
+
 // A job that has changed is held before its host attaches: with its old text it would begin in a folder
 // that it was moved from, or that another run is in.
-static int start_worker(struct run *r)
+static int run_threads(struct run *r, struct err *e)
 {
-    struct err e = {0};
-    int rc = r->changed && r->record.job[0] ? hold_job(r) : CLIENT_OK;
-    if (!rc && daemons_start_worker(&r->daemons, &e))
-        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
-    return rc;
+    pthread_t client;
+    const struct job_resources *s = &r->job.resources;
+    if (r->changed && r->record.job[0]) {
+        rpc_heed(r->link.rpc, r->worker.signals);
+        int rc = hold_job(r);
+        if (rc)
+            return rc;
+    }
+    rpc_heed(r->link.rpc, r->halted);
+    if ((errno = pthread_create(&client, NULL, run_client, r))) {
+        err_errno(e, ERR_IO, "cannot start a thread");
+        return CLIENT_FAILED;
+    }
+    r->worker.folder = r->record.dir;
+    r->worker.coordinator = r->coordinator.address;
+    r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
+    r->worker.devices = (int)s->devices;
+    r->worker.done = r->client_over;
+    r->worker.broken = r->coordinator.ended;
+    r->worker.attached = on_attached;
+    r->worker.stopped = on_stopped;
+    r->worker.ctx = r;
+    int rc = own_worker_run(&r->worker, e);
+    raise_flag(r->worker_over);
+    raise_flag(r->halted);
+    join_client(r, client);
+    if (!rc)
+        *e = (struct err){0};
+    return rc && !r->rc ? CLIENT_FAILED : r->rc;
 }
 
 static int run_job(struct run *r)
 {
     struct err e = {0};
-    watch_signals(r);
-    if (!r->args->json)
-        print_start(r);
     int rc = forget_state(r);
     if (rc)
         return rc;
-    rc = daemons_start(&r->daemons, r->record.dir, job_device_kind(r->job.resources.kind),
-                       (int)r->job.resources.devices, &e);
-    if (rc)
-        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
-    else if (cli_link_dial(&r->link, r->verb, r->daemons.address, "", &e))
-        rc = run_report_failure(r, &e, "see `weft doctor`", CLIENT_FAILED);
-    r->link.own = r->record.dir;
-    if (!rc) {
-        rpc_heed(r->link.rpc, r->signals);
-        rc = start_worker(r);
+    if (open_run(r, &e)) {
+        cli_link_close(&r->link);
+        rc = CLIENT_FAILED;
+    } else {
+        rc = run_threads(r, &e);
     }
-    if (!rc) {
-        rc = r->record.job[0] ? take_up_until_settled(r) : begin_job(r);
-    }
-    if (!rc) {
-        rc = watch_job(r);
-        remember_state(r);
-    }
-    cli_link_close(&r->link);
-    daemons_stop(&r->daemons, r->stops >= 2 ? 0 : STOP_GRACE_MS);
-    return rc;
+    own_coordinator_close(&r->coordinator);
+    if (r->coordinator.why.code)
+        e = r->coordinator.why;
+    return e.code ? run_report_failure(r, &e, "see `weft doctor` and the log there", rc) : rc;
 }
 
 int verb_run(const struct verb *v, const struct args *a)
 {
-    struct run r = {.verb = v, .args = a, .record = {.lock = -1}, .signals = -1};
+    struct run r = {.verb = v, .args = a, .record = {.lock = -1}};
     progress_init(&r.progress, a->json);
     int rc = run_begin(&r);
-    if (!rc && strcmp(r.record.state, "SUCCEEDED") == 0) {
-        rc = report_finished(&r);
-    } else if (!rc) {
-        rc = run_job(&r);
-        if (rc == CLIENT_OK || rc == CLIENT_FAILED)
-            print_places(&r);
-        else if (rc == CLIENT_INTERRUPTED)
-            print_command(&r);
-    }
+    if (!rc)
+        rc = strcmp(r.record.state, "SUCCEEDED") == 0 ? report_finished(&r) : run_job(&r);
     record_close(&r.record);
     buf_clear(&r.resolved);
     arena_clear(&r.arena);

@@ -45,6 +45,22 @@ static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req
     return cli_link_explain(s->link, code, text);
 }
 
+// A run that is not under way: nothing more will come.
+static int show_stored(struct cli_link *l, const Weft__V1__JobRequest *req, struct progress *p)
+{
+    ProtobufCMessage *m;
+    Weft__V1__WatchUpdate update;
+    int rc = cli_link_ask(l, LINK_STATUS, &req->base, &m);
+    if (rc)
+        return rc;
+    weft__v1__watch_update__init(&update);
+    update.status = (Weft__V1__JobStatus *)(void *)m;
+    progress_update(p, &update);
+    cli_link_free(m);
+    rc = progress_end(p);
+    return rc < 0 ? CLIENT_OK : rc;
+}
+
 int verb_watch(const struct verb *v, const struct args *a)
 {
     struct cli_link l = {0};
@@ -57,9 +73,10 @@ int verb_watch(const struct verb *v, const struct args *a)
     if (rc)
         return rc;
     req.job = arena_strdup(&l.arena, a->pos[0]);
-    cli_link_stream_open(&s, &req.base);
+    if (!l.stored)
+        cli_link_stream_open(&s, &req.base);
     do
-        rc = take_watch_event(&s, &req, &p);
+        rc = l.stored ? show_stored(&l, &req, &p) : take_watch_event(&s, &req, &p);
     while (rc < 0 && !ferror(stdout));
     cli_link_close(&l);
     return rc < 0 ? CLIENT_FAILED : rc;

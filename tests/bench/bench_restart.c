@@ -67,7 +67,7 @@ static void begin(struct bench *b)
     struct arena a;
     arena_init(&a);
     struct coord_out out = {.arena = &a};
-    must(db_open(&b->db, b->dir, &e), &e);
+    must(db_open(&b->db, b->dir, DB_OWN, &e), &e);
     b->c = coord_new(&config);
     must(db_load(b->db, load_row, b->c, &e), &e);
     coord_started(b->c, clock_mono_ns(), clock_wall_ms(), &out);

@@ -115,11 +115,11 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     end = solo.weft("run", str(run.file))
     assert end.code == 0, end
     (told,) = (line for line in end.err.splitlines() if "changed job" in line)
-    assert told.startswith("it goes on from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
+    assert told.startswith("it continues from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
     assert "schedule.value from 0.05 to 0.01" in told, end
     assert_went_on(run, place, toy)
     again = solo.weft("run", str(run.file))
-    assert again.code == 0 and "is finished; with more train.steps it goes on" in again.out, again
+    assert again.code == 0 and "is finished; with more train.steps it continues" in again.out, again
 
 
 def test_a_run_whose_first_try_trained_nothing_begins_anew_as_another_training(place, toy):
@@ -128,7 +128,7 @@ def test_a_run_whose_first_try_trained_nothing_begins_anew_as_another_training(p
     first = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
     assert first.code == 1 and "Not a directory" in first.out + first.err, first
     end = solo.weft("run", str(run.file), "-s", "train.seed=4")
-    assert end.code == 0 and "it has saved nothing yet: it begins anew with another train.seed" in end.err, end
+    assert end.code == 0 and "it has saved nothing yet: it starts again with another train.seed" in end.err, end
     end = solo.weft("run", str(run.file), "-s", "train.seed=5")
     assert end.code == 2 and "which differs in train.seed" in end.err, end
 
@@ -140,7 +140,7 @@ def test_a_changed_run_whose_checkpoints_are_gone_is_refused_until_they_are_back
     store.rename(place / "aside")
     run.carry_on_as(solo.job(toy, 1, train__steps=30))
     end = solo.weft("run", str(run.file))
-    told = "test has changed and was to go on from step 20, and its checkpoints are gone"
+    told = "test has changed and was to continue from step 20, and its checkpoints are gone"
     assert end.code == 1 and told in end.err and "--new" in end.err and not store.exists(), end
     (place / "aside").rename(store)
     assert solo.weft("run", str(run.file)).code == 0
@@ -155,7 +155,7 @@ def test_a_changed_run_whose_checkpoints_are_all_damaged_is_refused_and_says_so(
     solo.damage(made.path)
     run.carry_on_as(solo.job(toy, 1, train__steps=30))
     end = solo.weft("run", str(run.file))
-    told = "test has changed and was to go on from step 20, and none of its checkpoints can be used: step-00000020.e1/"
+    told = "test has changed and was to continue from step 20, and none of its checkpoints can be used: step-00000020.e1/"
     assert end.code == 1 and told in end.err and "are gone" not in end.err and "--new" in end.err, end
     solo.damage(made.path)  # whole again
     assert solo.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 30
@@ -170,18 +170,18 @@ def test_a_run_that_lost_its_newest_checkpoint_is_refused_once_finished_and_else
     assert solo.weft("run", str(run.file)).code == 0
     lose(run.checkpoints()[-1].path)
     end = solo.weft("run", str(run.file))
-    todo = "  to do: put it back, give more train.steps to go on from step 20, which is left, or start over with --new\n"
+    todo = "  to do: put it back, give more train.steps to continue from step 20, which is left, or start over with --new\n"
     assert end.code == 1 and f"test was finished, and its result is {word}: " in end.err and todo in end.err, end
     end = solo.weft("run", str(run.file), "-s", "train.steps=40")
     told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
     assert end.code == 0 and end.out.count(told) == 1, end
-    assert "it goes on from step 20 with a changed job: train.steps from 30 to 40\n" in end.err, end
+    assert "it continues from step 20 with a changed job: train.steps from 30 to 40\n" in end.err, end
     assert [c.step for c in run.checkpoints() if c.epoch == 2] == [30, 40]
 
 
 def lose_database(run):
     for name in ("weft.db", "weft.db-wal", "weft.db-shm"):
-        (run.place / ".weft/test/coordinator" / name).unlink(missing_ok=True)
+        (run.place / ".weft/test" / name).unlink(missing_ok=True)
 
 
 def test_a_run_whose_database_is_lost_goes_on_in_its_folder_and_says_what_changed(place, toy):
@@ -192,7 +192,7 @@ def test_a_run_whose_database_is_lost_goes_on_in_its_folder_and_says_what_change
     end = solo.weft("run", str(run.file))
     assert end.code == 0, end
     (told,) = (line for line in end.err.splitlines() if "changed job" in line)
-    assert told.startswith("it goes on from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
+    assert told.startswith("it continues from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
     assert "restored: goes on from step-00000020.e1 (step 20)\n" in end.out, end
     assert_went_on(run, place, toy)
 
@@ -221,7 +221,8 @@ def test_an_unchanged_run_whose_database_is_lost_goes_on_too(place, noise):
 def test_a_run_that_lost_its_cluster_too_is_refused_and_not_begun_anew(place, toy):
     run = solo.Run(place, solo.job(toy, 1, train__steps=20), "mine")
     assert solo.weft("run", str(run.file)).code == 0
-    shutil.rmtree(place / ".weft/test/coordinator")
+    lose_database(run)
+    (place / ".weft/test/cluster").unlink()
     end = solo.weft("run", str(run.file), "-s", "train.steps=40")
     assert end.code == 4 and "what the coordinator knew of this job is lost" in end.err and "--new" in end.err, end
     assert len(run.stores()) == 1 and run.checkpoints()[-1].step == 20

@@ -3,12 +3,10 @@
 import fcntl
 import json
 import os
-import pathlib
 import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 
 import pytest
@@ -46,16 +44,8 @@ def living(place, noise):
     process.communicate(timeout=solo.WATCHDOG)
 
 
-@pytest.fixture
-def short():
-    """A folder whose path is short enough for sockets, whatever the test is called."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-test-"))
-    yield folder
-    shutil.rmtree(folder)
-
-
 def assert_at_rest(run):
-    assert not (state_folder(run) / "sockets").is_symlink()
+    assert not (state_folder(run) / "sock").exists()
     assert not solo.processes_naming(run.place)
 
 
@@ -66,10 +56,15 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     status = json.loads(ask(finished, "status", "test", "--json").out)
     assert status["state"] == "SUCCEEDED" and status["checkpoint_step"] == 30, status
     assert "COMMITTED" in ask(finished, "checkpoints", "test").out
-    logs = ask(finished, "logs", "test")  # of which a worker alone tells
-    assert logs.code == 4 and "read worker/jobs in its folder" in logs.err, logs
-    assert list((state_folder(finished) / "worker" / "jobs").iterdir())
-    assert ask(finished, "watch", "test").code == 0
+    logs = ask(finished, "logs", "test")
+    assert logs.code == 0 and "checkpoint of step 30 committed" in logs.out and "[0] " in logs.out, logs
+    lines = json.loads(ask(finished, "logs", "test", "-n", "1", "--rank", "0", "--json").out)
+    assert lines["rank"] == 0 and lines["epoch"] == 1 and lines["host"] and lines["text"] in logs.out, lines
+    assert ask(finished, "logs", "other").code == 4
+    assert "SUCCEEDED" in ask(finished, "watch", "test").out
+    (job,) = json.loads(ask(finished, "jobs", "--all", "--json").out)["jobs"]
+    assert job["name"] == "test" and job["job"] == status["job"]
+    assert len(json.loads(ask(finished, "workers", "--json").out)["workers"]) == 1
     assert_at_rest(finished)
     again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
     assert again.code == 0, again
@@ -87,7 +82,7 @@ def test_a_run_that_is_under_way_is_asked_in_its_own_coordinator(living):
     process.communicate(timeout=solo.WATCHDOG)
     assert process.returncode == 130
     told = ask(run, "why", "test")
-    assert told.code == 0 and "QUEUED" in told.out, told
+    assert told.code == 0 and "QUEUED" in told.out and "the same command continues it" in told.out, told
 
 
 def test_a_killed_run_is_asked_about_at_once_and_goes_on_afterwards(living):
@@ -104,28 +99,14 @@ def test_a_killed_run_is_asked_about_at_once_and_goes_on_afterwards(living):
     assert again.returncode == 130, err
 
 
-@pytest.mark.parametrize("room", ["coordinator", "worker"])
-def test_a_run_waits_for_the_daemons_of_one_that_was_killed(finished, room):
-    """They hold their folders until they have seen that their run is gone."""
-    lock = (state_folder(finished) / room / "lock").open()
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    again = start(finished, "-s", "train.steps=40")
-    time.sleep(0.5)
-    assert again.poll() is None, again.communicate()
-    lock.close()
-    _, err = again.communicate(timeout=solo.WATCHDOG)
-    assert again.returncode == 0, err
-
-
 def test_a_verb_that_is_killed_leaves_nothing_that_keeps_the_run_from_going_on(finished):
-    watching = solo.watch_over(subprocess.Popen([solo.WEFT, "resume", "test", "--coordinator", str(state_folder(finished))],
-                                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
-    watching.kill()
-    watching.wait(timeout=solo.WATCHDOG)
-    end = time.monotonic() + solo.WATCHDOG
-    while solo.processes_naming(finished.place):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    acting = solo.watch_over(subprocess.Popen([solo.WEFT, "resume", "test", "--coordinator", str(state_folder(finished))],
+                                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))  # fmt: skip
+    while not (state_folder(finished) / "sock").exists() and acting.poll() is None:
+        time.sleep(0.001)
+    acting.kill()
+    acting.wait(timeout=solo.WATCHDOG)
+    assert ask(finished, "why", "test").code == 0
     again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
     assert again.code == 0, again
 
@@ -172,9 +153,9 @@ def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
     original = start(run)
     assert run.wait_until(lambda: run.checkpoints()[-1].step > saved)
     epoch = json.loads(ask(run, "status", "test", "--json").out)["epoch"]
-    assert ask(copy, "why", "test").code == 0  # by a coordinator of its own
+    assert ask(copy, "why", "test").code == 0
     refused = solo.weft("run", str(copy.file))
-    assert refused.code == 4 and f"is a copy: its job goes on in {run.place} alone" in refused.err, refused
+    assert refused.code == 4 and f"is a copy: its job continues in {run.place} alone" in refused.err, refused
     status = json.loads(ask(run, "status", "test", "--json").out)
     assert status["state"] == "RUNNING" and status["epoch"] == epoch, status
     interrupt(original)
@@ -199,7 +180,7 @@ def test_what_is_no_folder_of_a_run_is_refused(finished):
     assert end.code == 2 and "is no folder of `weft run`" in end.err, end
     end = ask(finished, "submit", str(finished.file))
     assert end.code == 2 and "has that run's job alone" in end.err, end
-    (state_folder(finished) / "coordinator" / "weft.db").rename(finished.place / "kept.db")
+    (state_folder(finished) / "weft.db").rename(finished.place / "kept.db")
     end = ask(finished, "why", "test")
     assert end.code == 2 and "weft.db: No such file" in end.err, end
     assert_at_rest(finished)
@@ -207,19 +188,17 @@ def test_what_is_no_folder_of_a_run_is_refused(finished):
     assert end.code == 2 and "none/.weft/test: No such file or directory" in end.err, end
 
 
-def test_a_verb_waits_for_the_database_of_a_run_that_begins(finished):
+def test_a_verb_that_acts_waits_for_a_run_that_begins_or_ends(finished):
     lock = (state_folder(finished) / "lock").open()
     fcntl.flock(lock, fcntl.LOCK_EX)
-    database, kept = state_folder(finished) / "coordinator" / "weft.db", finished.place / "kept.db"
-    database.rename(kept)
-    asking = solo.watch_over(subprocess.Popen([solo.WEFT, "status", "test", "--coordinator", str(state_folder(finished))],
+    asking = solo.watch_over(subprocess.Popen([solo.WEFT, "cancel", "test", "--coordinator", str(state_folder(finished))],
                                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))  # fmt: skip
     time.sleep(0.5)
     assert asking.poll() is None, asking.communicate()
-    kept.rename(database)
+    assert ask(finished, "status", "test").code == 0  # who reads waits for nobody
     lock.close()
     _, err = asking.communicate(timeout=solo.WATCHDOG)
-    assert asking.returncode == 0, err
+    assert asking.returncode == 4 and "it has succeeded" in err, err
 
 
 def test_a_run_is_asked_by_a_path_longer_than_any_address(place, toy):
@@ -249,30 +228,6 @@ def test_a_run_goes_on_in_a_folder_whose_name_holds_line_breaks(place, toy):
     assert run.checkpoints()[-1].step == 40
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
-def test_a_verb_that_is_stopped_leaves_no_folder_of_sockets(living, short, sent):
-    run, process = living
-    interrupt(process)
-    sockets = short
-    asking = solo.watch_over(subprocess.Popen([solo.WEFT, "watch", "test", "--coordinator", str(state_folder(run))],
-                                              env={**os.environ, "XDG_RUNTIME_DIR": str(sockets)},
-                                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))  # fmt: skip
-    assert "QUEUED" in asking.stdout.readline()
-    assert len(list(sockets.iterdir())) == 1
-    asking.send_signal(sent)
-    asking.communicate(timeout=solo.WATCHDOG)
-    assert run.wait_until(lambda: not list(sockets.iterdir()) and not solo.processes_naming(run.place))
-
-
-def test_what_a_mark_of_sockets_names_is_removed_only_if_a_run_made_it(finished):
-    theirs = finished.place / "theirs"
-    theirs.mkdir()
-    (theirs / "c.sock").touch()
-    (state_folder(finished) / "sockets").symlink_to(theirs)
-    assert ask(finished, "why", "test").code == 0
-    assert (theirs / "c.sock").exists()
-
-
 def test_a_cancelled_run_goes_on_and_says_what_it_was(living):
     run, process = living
     interrupt(process)
@@ -295,4 +250,4 @@ def test_a_run_whose_record_is_damaged_is_not_begun_by_mistake(finished, cut):
     end = solo.weft("run", str(finished.file), "--new")
     assert end.code == 0 and len(finished.stores()) == 2 and saved in finished.stores(), end
     (aside,) = state_folder(finished).glob("old-*")
-    assert (aside / "coordinator" / "weft.db").exists()
+    assert (aside / "weft.db").exists()

@@ -261,7 +261,6 @@ def test_hosts_that_have_no_gpu_for_the_same_cause_are_one_line(place):
     (["--grace", "5"], 78, "--grace: '5' is not a time such as 90s"),
     (["--grace", "1e1s"], 78, "--grace: '1e1s' is not a time such as 90s"),
     (["joni"], 78, "unexpected argument 'joni'; did you mean join?"),
-    (["--parent-fd", "999"], 78, "--parent-fd: no file is open with the number 999"),
     (["--address", ""], 78, "--address: '' is empty"),
     (["--address", "a b"], 78, "--address: 'a b' has a blank in it"),
     (["--address", "999.1.1.1"], 78, "--address: '999.1.1.1' is no IPv4 address"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft run in a storm: it, its daemons and its ranks are killed at any moment, its folder is moved, questions come in
-between, and the same command is given again at once. It ends with the bits of an undisturbed run.
+"""weft run in a storm: it and its ranks are killed or stopped for a while at any moment, its terminal hangs up, its
+folder is moved, a second run is tried, verbs that read and that act come in between, and the same command is given
+again at once. It ends with the bits of an undisturbed run.
 
 WEFT_SEED=N draws other storms, WEFT_ROUNDS=N how many."""
 import contextlib
@@ -15,7 +16,8 @@ import solo
 
 STEPS = 800
 TRIES = 6
-VICTIMS = ["weft", "weft", "weft-coordinator", "weft-worker", "weft-rank"]
+READS = ["why", "status", "watch", "logs", "checkpoints", "jobs", "workers"]
+ACTS = ["hold", "preempt", "cancel", "resume"]
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +39,35 @@ class Storm:
 
     def start(self):
         return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(self.run.file)], stdout=subprocess.PIPE,
-                                                stderr=subprocess.STDOUT, text=True))  # fmt: skip
+                                                stderr=subprocess.STDOUT, text=True, preexec_fn=os.setpgrp))  # fmt: skip
 
     def strike(self, process):
-        """Kills one process; then, mostly, the run too, or it is asked to stop."""
+        """One blow to a rank or to the run, questions, a second run; then, mostly, the run is ended."""
         time.sleep(self.rng.random() ** 2 * 1.5)
-        name = os.fsencode(self.rng.choice(VICTIMS))
-        found = [p for p in solo.processes_naming(self.place) if solo.cmdline(p)[:1] and os.path.basename(solo.cmdline(p)[0]) == name]
-        if found:
-            solo.kill_pid(self.rng.choice(found))
-        if self.rng.random() < 0.4:
-            self.ask()
+        blow = self.rng.choice(["rank", "rank", "pause", "second", "none"])
+        ranks = [p for p in solo.processes_naming(self.place) if os.path.basename(solo.cmdline(p)[0]) == b"weft-rank"]
+        if blow == "rank" and ranks:
+            solo.kill_pid(self.rng.choice(ranks))
+        elif blow == "pause":
+            process.send_signal(signal.SIGTSTP)  # it stops only where a shell could continue it
+            time.sleep(self.rng.random() * 0.5)
+            os.killpg(process.pid, signal.SIGCONT)
+        elif blow == "second":
+            second = solo.weft("run", str(self.run.file))
+            assert second.code == 4 or process.poll() is not None, second
+        if self.rng.random() < 0.6:
+            self.ask(self.rng.choice(READS if self.rng.random() < 0.7 else ACTS))
         if self.rng.random() < 0.8:
             time.sleep(self.rng.random() * 0.3)
             with contextlib.suppress(ProcessLookupError):
-                process.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGINT]))
+                process.send_signal(self.rng.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGHUP]))
 
-    def ask(self):
+    def ask(self, verb):
         """Any answer will do: the run begins, ends, or is there; but it comes, and nothing is spoilt by it."""
         state = self.run.place / ".weft" / "test"
-        q = subprocess.Popen([solo.WEFT, "why", "test", "--coordinator", state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if self.rng.random() < 0.3:
+        words = [] if verb in ("jobs", "workers") else ["test"]
+        q = subprocess.Popen([solo.WEFT, verb, *words, "--coordinator", state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        if self.rng.random() < 0.3 or verb == "watch":
             time.sleep(self.rng.random() * 0.1)
             q.kill()
         q.wait(timeout=solo.WATCHDOG)
@@ -78,7 +88,10 @@ def test_weft_run_survives_any_storm_with_the_same_bits(place, noise, calm, seed
         out, _ = process.communicate(timeout=solo.WATCHDOG)
         if process.returncode == 0:
             break
-        assert process.returncode in (-signal.SIGKILL, -signal.SIGINT, 130), (attempt, process.returncode, out)
+        # 1: a verb held or cancelled it; 4: a verb that acts has the folder just now.
+        assert process.returncode in (-signal.SIGKILL, -signal.SIGINT, -signal.SIGHUP, 1, 4, 130), (attempt, process.returncode, out)
+        assert process.returncode != 1 or "HELD" in out or "CANCELLED" in out, out
+        assert process.returncode != 4 or "is in use by pid" in out, out
         if storm.rng.random() < 0.4:
             storm.move()
     assert process.returncode == 0, out

@@ -45,7 +45,12 @@ ARROWS = {
 }
 # storage.c looks for a job's data, which a pattern may name.
 # launch.h is where a kernel's source meets the emulator in the GPU's place.
+# `weft run` is one process: what in the client has a coordinator, a worker or their files in it.
 EXCEPTIONS = {
+    "coordinator/cli/main.c": ["coordinator"],
+    "coordinator/cli/own_coordinator.h": ["coordinator"],
+    "coordinator/cli/own_worker.c": ["worker"],
+    "coordinator/cli/stored.c": ["coordinator", "worker"],
     "kernels/cuda/launch.h": ["tests/cuda"],
     "worker/storage.c": ["common/data"],
 }

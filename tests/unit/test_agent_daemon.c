@@ -3,6 +3,7 @@
 // its ranks: registering, running, draining, being fenced, and dying.
 #include <limits.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include "common/rpc/rpc.h"
@@ -19,7 +20,7 @@ struct rig {
     struct rpc *rpc;
     struct rpc_server *server;
     uint64_t call;
-    int worker, lifeline[2];
+    int worker;
     char incarnation[40], host[40];
 };
 
@@ -27,18 +28,13 @@ struct rig {
 
 static void start_worker(struct rig *r)
 {
-    char fd[16];
-    assert_int_equal(pipe(r->lifeline), 0);
-    assert_int_equal(fcntl(r->lifeline[1], F_SETFD, FD_CLOEXEC), 0);
-    snprintf(fd, sizeof fd, "%d", r->lifeline[0]);
     r->worker = fork();
     if (r->worker == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         execl(r->program, r->program, "--coordinator", r->address, "--state", r->state, "--rank",
-              r->self, "--cpu-devices", "2", "--grace", "30s", "--name", "host-a", "--parent-fd",
-              fd, (char *)NULL);
+              r->self, "--cpu-devices", "2", "--grace", "30s", "--name", "host-a", (char *)NULL);
         _exit(127);
     }
-    close(r->lifeline[0]);
 }
 
 static int wait_worker(struct rig *r)
@@ -192,7 +188,6 @@ static int tear_down(void **state)
         kill(r->worker, SIGKILL);
         waitpid(r->worker, NULL, 0);
     }
-    close(r->lifeline[1]);
     rpc_close(r->rpc);
     return temp_folder_remove(r->dir);
 }
@@ -256,7 +251,6 @@ static void killed_it_takes_its_ranks_along_and_comes_back_as_the_same_host(void
     kill(r->worker, SIGKILL);
     assert_int_equal(wait_worker(r), 128 + SIGKILL);
     gone(pid);
-    close(r->lifeline[1]);
     start_worker(r);
     welcome(r);
     assert_string_equal(r->host, host);
@@ -311,30 +305,13 @@ static void a_twin_leaves_with_76(void **state)
     gone(pid);
 }
 
-static void it_ends_with_whoever_started_it(void **state)
-{
-    struct rig *r = *state;
-    welcome(r);
-    start_ranks(r, "ready stay");
-    hear_ready(r);
-    int pid = rank_pid(r);
-    close(r->lifeline[1]);
-    pass(r, UP(REAPED));
-    assert_int_equal(wait_worker(r), 0);
-    gone(pid);
-    assert_int_equal(pipe(r->lifeline), 0);
-    close(r->lifeline[0]);
-}
-
 static void a_second_worker_on_its_folder_is_refused(void **state)
 {
     struct rig *r = *state;
     welcome(r);
     int first = r->worker;
-    int lifeline = r->lifeline[1];
     start_worker(r);
     assert_int_equal(wait_worker(r), 78);
-    close(lifeline);
     r->worker = first;
 }
 
@@ -352,7 +329,6 @@ int main(int argc, char **argv)
         STORY(ranks_outlive_a_lost_stream),
         STORY(fenced_it_kills_and_registers_as_somebody_new),
         STORY(a_twin_leaves_with_76),
-        STORY(it_ends_with_whoever_started_it),
         STORY(a_second_worker_on_its_folder_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

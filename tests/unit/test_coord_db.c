@@ -44,7 +44,7 @@ static void reopen(struct fixture *p)
     struct err e = {0};
     db_close(p->db);
     p->db = NULL;
-    if (db_open(&p->db, p->dir, &e))
+    if (db_open(&p->db, p->dir, DB_OWN, &e))
         fail_msg("%s", e.text);
 }
 
@@ -271,7 +271,7 @@ static void a_second_coordinator_is_refused_and_told_who_is_there(void **state)
     struct db *second = NULL;
     char pid[20];
     reopen(p);
-    assert_int_equal(db_open(&second, p->dir, &e), ERR_EXISTS);
+    assert_int_equal(db_open(&second, p->dir, DB_OWN, &e), ERR_EXISTS);
     snprintf(pid, sizeof pid, "%d", (int)getpid());
     assert_non_null(strstr(e.text, pid));
     assert_null(second);
@@ -290,7 +290,7 @@ static void a_newer_database_is_refused_and_left_as_it_is(void **state)
     assert_int_equal(sqlite3_open(path, &sql), SQLITE_OK);
     assert_int_equal(sqlite3_exec(sql, "PRAGMA user_version = 999", NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(sql);
-    assert_int_equal(db_open(&p->db, p->dir, &e), ERR_INVALID);
+    assert_int_equal(db_open(&p->db, p->dir, DB_OWN, &e), ERR_INVALID);
     assert_non_null(strstr(e.text, "999"));
 }
 
@@ -306,7 +306,7 @@ static void what_was_acknowledged_survives_and_nothing_else(void **state)
     if (child == 0) {
         struct err e = {0};
         struct db *db = NULL;
-        _exit(db_open(&db, p->dir, &e) || db_commit(db, &w, 1, &e) ? 1 : 0);
+        _exit(db_open(&db, p->dir, DB_OWN, &e) || db_commit(db, &w, 1, &e) ? 1 : 0);
     }
     waitpid(child, &status, 0);
     assert_int_equal(status, 0);

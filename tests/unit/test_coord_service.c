@@ -289,7 +289,7 @@ static int setup(void **state)
     const struct coord_config config = {.seed = {7}, .lease_ns = 20 * PATIENCE};
     arena_init(&a);
     assert_int_equal(temp_folder_make(p->dir, "service"), 0);
-    must(db_open(&p->db, p->dir, &e), &e);
+    must(db_open(&p->db, p->dir, DB_OWN, &e), &e);
     p->coord = coord_new(&config);
     coord_started(p->coord, clock_mono_ns(), clock_wall_ms(), &out);
     settle(p, &out);

@@ -10,7 +10,7 @@
 
 struct flags {
     const char *text, *names[2];
-    int number, descriptor, nnames;
+    int number, nnames;
     int64_t time_ns, seconds_ns;
     bool on;
 };
@@ -18,7 +18,6 @@ struct flags {
 static const struct flag_row rows[] = {
     {"text", FLAG_TEXT, AT(text), 0, 0, 0},
     {"number", FLAG_NUMBER, AT(number), 1, 20, 0},
-    {"fd", FLAG_DESCRIPTOR, AT(descriptor), 0, 0, 0},
     {"time", FLAG_DURATION, AT(time_ns), 100, 0, 0},
     {"seconds", FLAG_SECONDS, AT(seconds_ns), 1000, 0, 0},
     {"on", FLAG_SWITCH, AT(on), 0, 0, 0},
@@ -31,7 +30,7 @@ static int read_line(struct flags *f, char *line, struct err *e)
 {
     char program[] = "program", *argv[ARGS_MAX] = {program}, *save;
     int argc = 1;
-    *f = (struct flags){.number = -1, .descriptor = -1};
+    *f = (struct flags){.number = -1};
     for (char *w = strtok_r(line, " ", &save); w; w = strtok_r(NULL, " ", &save))
         argv[argc++] = w;
     return flags_read_all(rows, ROWS, argc, argv, f, e);
@@ -39,14 +38,13 @@ static int read_line(struct flags *f, char *line, struct err *e)
 
 static void each_kind_of_flag_is_read_into_its_member(void **state)
 {
-    char line[] = "--text words --number=17 --fd 0 --time 1.5s --on -s a -s b";
+    char line[] = "--text words --number=17 --time 1.5s --on -s a -s b";
     struct flags f;
     struct err e = {0};
     (void)state;
     assert_int_equal(read_line(&f, line, &e), 0);
     assert_string_equal(f.text, "words");
     assert_int_equal(f.number, 17);
-    assert_int_equal(f.descriptor, 0);
     assert_true(f.time_ns == 1500 * CLOCK_MS && f.on);
     assert_int_equal(f.nnames, 2);
     assert_string_equal(f.names[0], "a");
@@ -121,7 +119,6 @@ static void what_is_wrong_with_a_flag_is_told_with_what_would_do(void **state)
         {"--number 0", "'0' is not a number from 1 to 20"},
         {"--number 21", "'21' is not a number from 1 to 20"},
         {"--number 99999999999999999999", "is not a number from 1 to 20"},
-        {"--fd 999999", "--fd: no file is open with the number 999999"},
         {"--time 5", "--time: '5' is not a time such as 90s, 500ms or 2m"},
         {"--time ms", "'ms' is not a time"},
         {"--time -1s", "'-1s' is not a time"},

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator of a `weft run`; see own_coordinator.h.
+#include "coordinator/cli/own_coordinator.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+enum { LOG_BYTES = 4 << 20 }; // a larger log is renamed before more is written
+
+bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS])
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    *fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(address, OWN_ADDRESS, "unix:/proc/self/fd/%d/sock", *fd);
+    snprintf(to.sun_path, sizeof to.sun_path, "%s", address + strlen("unix:"));
+    int s = *fd < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool there = s >= 0 && !connect(s, (const struct sockaddr *)(void *)&to, sizeof to);
+    if (s >= 0)
+        close(s);
+    if (!there && *fd >= 0)
+        close(*fd);
+    return there;
+}
+
+static int open_log(struct own_coordinator *o, const char *folder, struct err *e)
+{
+    struct stat st;
+    if (!fstatat(o->folder, "log", &st, 0) && st.st_size > LOG_BYTES)
+        (void)renameat(o->folder, "log", o->folder, "log.1");
+    o->log = openat(o->folder, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (o->log < 0)
+        return err_errno(e, ERR_IO, "%s/log", folder);
+    log_to(o->log);
+    return 0;
+}
+
+static void *run_coordinator(void *arg)
+{
+    struct own_coordinator *o = arg;
+    if (coord_daemon_run(o->daemon, &o->why))
+        log_error("coordinator", "%s", o->why.text);
+    (void)eventfd_write(o->ended, 1);
+    return NULL;
+}
+
+int own_coordinator_open(struct own_coordinator *o, const char *folder, struct err *e)
+{
+    *o = (struct own_coordinator){.folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC),
+                                  .stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                  .ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                  .log = -1};
+    if (o->folder < 0 || o->stop < 0 || o->ended < 0)
+        return err_errno(e, ERR_IO, "%s", folder);
+    snprintf(o->address, sizeof o->address, "unix:/proc/self/fd/%d/sock", o->folder);
+    o->c = (struct coord_daemon_config){
+        .state = folder, .locked = true, .listen = {o->address}, .nlisten = 1, .stop = o->stop};
+    int rc = open_log(o, folder, e);
+    rc = rc ? rc : coord_daemon_open(&o->c, &o->daemon, e);
+    if (!rc && pthread_create(&o->thread, NULL, run_coordinator, o))
+        rc = err_set(e, ERR_IO, "cannot start the coordinator's thread");
+    o->runs = !rc;
+    return rc;
+}
+
+void own_coordinator_close(struct own_coordinator *o)
+{
+    if (o->runs) {
+        (void)eventfd_write(o->stop, 1);
+        pthread_join(o->thread, NULL);
+    }
+    coord_daemon_close(o->daemon);
+    if (o->log > 0) {
+        log_to(STDERR_FILENO);
+        close(o->log);
+    }
+    const int fds[] = {o->folder, o->stop, o->ended};
+    for (int i = 0; i < 3; i++)
+        if (fds[i] > 0)
+            close(fds[i]);
+    *o = (struct own_coordinator){.why = o->why};
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator of a `weft run` in this process, on a thread of its own: for the run itself, and
+// for a verb that acts on one that is not under way. Inside coordinator/cli/ only.
+//
+//   FOLDER/weft.db   what it knows
+//   FOLDER/log       what it logs, and the worker beside it
+//   FOLDER/sock      where verbs of other processes call it
+//
+// Sockets have short names and folders need not: so ours is called by way of a descriptor of FOLDER,
+// unix:/proc/self/fd/N/sock, in this process and in those that ask.
+#pragma once
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "common/base/err.h"
+#include "coordinator/coord_daemon.h"
+
+enum { OWN_ADDRESS = 64 };
+struct own_coordinator {
+    struct coord_daemon_config c;
+    struct coord_daemon *daemon;
+    pthread_t thread;
+    bool runs; // the thread was started
+    char address[OWN_ADDRESS];
+    int folder, stop, log; // descriptors
+    int ended; // readable once the loop has ended; `why` says why, if nobody asked it to
+    struct err why;
+};
+// Finds the coordinator that listens in FOLDER. `fd` gets the descriptor that its address needs, to be
+// closed when it is called no more. False: none does, and then there is none.
+bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS]);
+// It listens when this returns. The caller holds FOLDER's lock, and blocks its signals. Clear a zeroed
+// struct with own_coordinator_close, after a failure too.
+int own_coordinator_open(struct own_coordinator *o, const char *folder, struct err *e);
+void own_coordinator_close(struct own_coordinator *o);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker of a `weft run` in this process, on its main thread, which also takes the signals:
+//
+//   SIGINT, SIGTERM, SIGHUP   the ranks save and end, and the worker with them; once more: at once
+//   SIGTSTP (Ctrl-Z)          all ranks stop, then this process; on SIGCONT all of them continue
+//
+// Ranks die with the thread that started them, and that is the one that outlives all others. They are
+// in process groups of their own, so what a terminal sends reaches them this way alone.
+// Inside coordinator/cli/ only.
+#pragma once
+#include <stdbool.h>
+
+#include "common/base/err.h"
+
+struct own_worker {
+    const char *folder, *coordinator; // .weft/NAME; its coordinator's address
+    bool cpu;                         // it offers `devices` CPU devices, else all the GPUs
+    int devices;
+    int done;   // when it is readable the worker ends, as by a signal
+    int broken; // when it is readable the worker ends at once
+    void (*attached)(void *ctx);
+    void (*stopped)(void *ctx); // a signal asked to stop
+    void *ctx;
+    int signals; // set by own_worker_block_signals
+    struct worker_daemon *daemon;
+};
+// Call this before any thread is started.
+int own_worker_block_signals(struct own_worker *w, struct err *e);
+// Runs it until it was asked to stop, or until it cannot go on: an error.
+int own_worker_run(struct own_worker *w, struct err *e);
+// For who waits for something else after that, when `signals` is readable.
+void own_worker_take_signals(struct own_worker *w);
