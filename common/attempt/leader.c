@@ -492,12 +492,15 @@ static void begin_afresh(struct leader *l, int64_t gap_ns)
         l->deaf_ns += gap_ns;
 }
 
-// The wait for a messenger's cause counts only time in which this process could hear of it: after
-// a pause, however short, the cause may be among what it has not read yet.
-static void postpone_blame(struct leader *l, int64_t gap_ns)
+// The wait for a messenger's cause, and that for a page to change, count only time in which this
+// process could hear of it: after a pause, however short, it may be among what was not read yet.
+static void leave_out_pause(struct leader *l, int64_t gap_ns)
 {
-    if (l->blame_ns && gap_ns > LEADER_TICK_MS * CLOCK_MS)
-        l->blame_ns += gap_ns - LEADER_TICK_MS * CLOCK_MS;
+    int64_t pause_ns = gap_ns - LEADER_TICK_MS * CLOCK_MS;
+    if (pause_ns > 0 && l->blame_ns)
+        l->blame_ns += pause_ns;
+    if (pause_ns > 0 && WEFT_RULE(leader_gap))
+        watch_postpone(&l->watch, pause_ns, l->now_ns);
 }
 
 // ---- the door ----
@@ -518,7 +521,7 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     l->now_ns = ev->now_ns;
     if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS)
         begin_afresh(l, gap_ns);
-    postpone_blame(l, gap_ns);
+    leave_out_pause(l, gap_ns);
     on[ev->kind](l, ev, out);
 }
 
