@@ -248,7 +248,8 @@ OVER_TWIN = $(if $(CUDA_INCLUDE),$(call in_room,ops/ops,$(CUDA_OPS)) \
 CPU_RUNS  = $(foreach r,$(ROOMS),$(call in_room,$(r),$(filter-out huge $(CUDA_RIGS),$(ROOM_$(r))))) $(SINGLE:%=$(BUILD)/tests/%)
 NO_EMULATION = $(if $(CUDA_INCLUDE),,@echo "SKIPPED: no CUDA headers in $(CUDA_HOME)/include: the CUDA backend was not tested")
 # Those that take longest begin first, so that every core has work to the end.
-LONGEST    = %test_jax %test_compile_own %test_compile_meshes %test_compile_decoder %test_layouts %test_sim
+LONGEST    = %test_sim %test_compile_own %test_jax %test_compile_meshes %test_ops %test_reductions %test_transformer %test_chain %test_compile_decoder
+LONGEST   += %test_compile_pipeline %test_bf16 %test_layouts %test_compile_experts %test_compile_random %test_rank_solo %test_ckpt_crash
 ALL_RUNS   = $(OVER_TWIN:%=cuda:%) $(CPU_RUNS)
 RUN_BINS   = $(foreach l,$(LONGEST),$(filter $(l),$(ALL_RUNS))) $(filter-out $(LONGEST),$(ALL_RUNS))
 

@@ -3,6 +3,7 @@
 the proof that nothing is left: no process, no shared memory, no socket where runs ended in order."""
 import os
 import pathlib
+import signal
 import sys
 import time
 import warnings
@@ -14,6 +15,21 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
 
 import netns  # noqa: E402
 import solo  # noqa: E402
+
+
+# No test takes so long on any machine; one that hangs ends so, and the others run.
+LIMIT_S = 3000 if solo.LONG else 900
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    def give_up(*_):
+        pytest.fail(f"not done after {LIMIT_S} s")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(LIMIT_S)
+    yield
+    signal.alarm(0)
 
 
 def shared_memory():
