@@ -82,15 +82,6 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
     return rc;
 }
 
-static int read_text(const struct json *device, const char *key, bool needed, char **out,
-                     struct err *e)
-{
-    const char *text = "";
-    int rc = json_get_str(device, key, &text, needed ? e : NULL);
-    *out = frame_text(rc ? "" : text);
-    return needed ? rc : 0;
-}
-
 // Adds the devices to those that the host has already.
 static int add_devices(const struct json *top, const char *kind, struct arena *a,
                        Weft__V1__Register *about, int *n, struct err *e)
@@ -109,13 +100,22 @@ static int add_devices(const struct json *top, const char *kind, struct arena *a
         weft__v1__device__init(d);
         d->index = (int)about->n_devices++;
         d->kind = arena_strdup(a, kind);
-        rc = read_text(it, "model", true, &d->model, e);
-        rc = rc ? rc : json_get_int(it, "memory", &d->memory, e);
-        (void)read_text(it, "isa", false, &d->isa, e);
-        (void)read_text(it, "driver", false, &d->driver, e);
-        (void)read_text(it, "pci", false, &d->pci, e);
-        (void)read_text(it, "uuid", false, &d->uuid, e);
-        (void)read_text(it, "peers", false, &d->peers, e);
+        const char *text = "";
+        rc = json_get_str(it, "model", &text, e);
+        d->model = frame_text(text);
+        if (!rc)
+            rc = json_get_int(it, "memory", &d->memory, e);
+        const struct {
+            const char *key;
+            char **to;
+        } others[] = {{"isa", &d->isa},
+                      {"driver", &d->driver},
+                      {"pci", &d->pci},
+                      {"uuid", &d->uuid},
+                      {"peers", &d->peers}};
+        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+            if (!json_get_str(it, others[i].key, &text, NULL))
+                *others[i].to = frame_text(text);
     }
     *n = (int)(about->n_devices - had);
     return rc;

@@ -3,11 +3,9 @@
 // which seals it.
 //
 // COMMIT is the SHA-256 of MANIFEST.json as 64 hex digits and a newline. A manifest is valid if and
-// only if every key below is there and no other (`resolved`, `changes` and numerics.deterministic
-// may be missing: an older weft did not write them), files are unique, every slice lies inside its
-// file behind the head, slices of a file do not overlap and leave no hole, and the slices of a
-// tensor are no more than the files and cover it exactly. Integers over 2^53 travel as strings
-// (seed).
+// only if every key below is there and no other, files are unique, every slice lies inside its file
+// behind the head, slices of a file do not overlap and leave no hole, and the slices of a tensor are
+// no more than the files and cover it exactly. Integers over 2^53 travel as strings (seed).
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
@@ -63,7 +61,7 @@ struct manifest {
     int naxes;
     struct manifest_axis *mesh;
     struct manifest_numerics numerics;
-    const char *resolved; // the job's text; null in manifests of an older weft
+    const char *resolved; // the job's text
     int nchanges;
     const struct manifest_change *changes; // oldest first
     int nfiles;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of MANIFEST.json: writer and strict parser. See manifest.h.
+// The text of MANIFEST.json: writer and strict parser, both by one table of fields a struct. See
+// manifest.h.
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,91 +11,198 @@
 #include "common/base/map.h"
 #include "common/ckpt/manifest.h"
 
+struct parser {
+    struct arena *a;
+    struct manifest *m;
+    struct map files, tensors; // by their names
+};
+
+enum field_kind {
+    TEXT,
+    NUMBER, // int64_t or uint64_t, at least 0
+    FLAG,
+    DIGEST,
+    SEED, // uint64_t, as text
+    VERSION,
+    DTYPE,
+    SPEC,
+    AXES,      // the mesh
+    FILE_NAME, // an index into the files, by their names
+    DIMS,      // an array of `count` sizes
+    START,     // the same, of as many as DIMS before it
+    OBJECT,
+    PARENT, // an object, or null where its first number is below 0
+    LIST,   // of `count` objects; each is checked after it was read
+};
+// A key of a closed object: every one must be there, and no other may be.
+struct field {
+    const char *key; // null: behind the last
+    enum field_kind kind;
+    size_t offset, count;
+    const struct field *of; // of OBJECT, PARENT, LIST: the fields inside
+    size_t size;            // of LIST: an item's
+    int (*check)(struct parser *p, void *item, struct err *e);
+};
+static int check_file(struct parser *p, void *item, struct err *e);
+static int check_tensor(struct parser *p, void *item, struct err *e);
+
+#define FIELD(kind, type, key, member) FIELD_OF(kind, type, key, member, member, NULL, 0, NULL)
+#define FIELD_OF(kind, type, key, member, n, fields, size, check)                               \
+    {                                                                                           \
+        key, kind, offsetof(struct type, member), offsetof(struct type, n), fields, size, check \
+    }
+
+static const struct field parent_fields[] = {
+    FIELD(NUMBER, manifest, "epoch", parent_epoch),
+    FIELD(NUMBER, manifest, "step", parent_step),
+    {0},
+};
+static const struct field numerics_fields[] = {
+    FIELD(TEXT, manifest_numerics, "backend", backend),
+    FIELD(TEXT, manifest_numerics, "device", device),
+    FIELD(TEXT, manifest_numerics, "isa", isa),
+    FIELD(TEXT, manifest_numerics, "libraries", libraries),
+    FIELD(NUMBER, manifest_numerics, "threads", threads),
+    FIELD(TEXT, manifest_numerics, "algorithms", algorithms),
+    FIELD(FLAG, manifest_numerics, "deterministic", deterministic),
+    {0},
+};
+static const struct field change_fields[] = {
+    FIELD(NUMBER, manifest_change, "step", step),
+    FIELD(TEXT, manifest_change, "what", what),
+    {0},
+};
+static const struct field file_fields[] = {
+    FIELD(TEXT, manifest_file, "name", name),
+    FIELD(NUMBER, manifest_file, "bytes", bytes),
+    FIELD(NUMBER, manifest_file, "head_bytes", head_bytes),
+    FIELD(DIGEST, manifest_file, "head_xxh3", head_digest),
+    {0},
+};
+static const struct field slice_fields[] = {
+    FIELD(FILE_NAME, manifest_slice, "file", file),
+    FIELD(NUMBER, manifest_slice, "offset", at),
+    FIELD(NUMBER, manifest_slice, "bytes", bytes),
+    FIELD_OF(DIMS, manifest_slice, "shape", box.shape.dim, box.shape.n, NULL, 0, NULL),
+    FIELD_OF(START, manifest_slice, "start", box.start, box.shape.n, NULL, 0, NULL),
+    FIELD(DIGEST, manifest_slice, "xxh3", digest),
+    {0},
+};
+static const struct field tensor_fields[] = {
+    FIELD(TEXT, manifest_tensor, "name", name),
+    FIELD(DTYPE, manifest_tensor, "dtype", dtype),
+    FIELD_OF(DIMS, manifest_tensor, "shape", shape.dim, shape.n, NULL, 0, NULL),
+    FIELD(SPEC, manifest_tensor, "spec", spec),
+    FIELD_OF(LIST, manifest_tensor, "slices", slices, nslices, slice_fields,
+             sizeof(struct manifest_slice), NULL),
+    {0},
+};
+static const struct field manifest_fields[] = {
+    FIELD(VERSION, manifest, "version", cluster),
+    FIELD(TEXT, manifest, "cluster", cluster),
+    FIELD(TEXT, manifest, "job", job),
+    FIELD(TEXT, manifest, "name", name),
+    FIELD(TEXT, manifest, "job_hash", job_hash),
+    FIELD(TEXT, manifest, "run", run),
+    FIELD(NUMBER, manifest, "epoch", epoch),
+    FIELD(NUMBER, manifest, "step", step),
+    FIELD(SEED, manifest, "seed", seed),
+    FIELD(NUMBER, manifest, "samples", samples),
+    FIELD(TEXT, manifest, "optimizer", optimizer),
+    FIELD_OF(PARENT, manifest, "parent", cluster, cluster, parent_fields, 0, NULL),
+    FIELD(AXES, manifest, "mesh", mesh),
+    FIELD_OF(OBJECT, manifest, "numerics", numerics, numerics, numerics_fields, 0, NULL),
+    FIELD(TEXT, manifest, "resolved", resolved),
+    FIELD_OF(LIST, manifest, "changes", changes, nchanges, change_fields,
+             sizeof(struct manifest_change), NULL),
+    FIELD_OF(LIST, manifest, "files", files, nfiles, file_fields, sizeof(struct manifest_file),
+             check_file),
+    FIELD_OF(LIST, manifest, "tensors", tensors, ntensors, tensor_fields,
+             sizeof(struct manifest_tensor), check_tensor),
+    {0},
+};
+
 // ---- writing ----
-static void write_hash(struct json_out *w, const char *key, struct hash128 h)
+static void write_object(struct json_out *w, const char *key, const struct manifest *m,
+                         const struct field *fields, const void *base);
+
+static const char *get_text(const struct manifest *m, const struct field *f, const void *at,
+                            char room[33])
 {
-    char hex[33];
-    hash128_hex(h, hex);
-    json_str(w, key, hex);
+    switch (f->kind) {
+    case DIGEST:
+        hash128_hex(*(const struct hash128 *)at, room);
+        return room;
+    case SEED:
+        snprintf(room, 33, "%" PRIu64, *(const uint64_t *)at);
+        return room;
+    case DTYPE:
+        return ckpt_dtype_name(*(const enum dtype *)at);
+    case FILE_NAME:
+        return m->files[*(const int *)at].name;
+    default:
+        return *(const char *const *)at;
+    }
 }
 
-static void write_dims(struct json_out *w, const char *key, const int64_t *v, int n)
+static void write_field(struct json_out *w, const struct manifest *m, const struct field *f,
+                        const char *base)
 {
-    json_array(w, key);
-    for (int i = 0; i < n; i++)
-        json_int(w, NULL, v[i]);
-    json_end(w);
+    const void *at = base + f->offset;
+    const int *n = (const void *)(base + f->count);
+    char room[33];
+    switch (f->kind) {
+    case NUMBER:
+        json_int(w, f->key, *(const int64_t *)at);
+        break;
+    case FLAG:
+        json_bool(w, f->key, *(const bool *)at);
+        break;
+    case VERSION:
+        json_int(w, f->key, MANIFEST_VERSION);
+        break;
+    case SPEC:
+        json_raw(w, f->key, *(const char *const *)at);
+        break;
+    case AXES:
+        json_object(w, f->key);
+        for (int i = 0; i < m->naxes; i++)
+            json_int(w, m->mesh[i].name, m->mesh[i].size);
+        json_end(w);
+        break;
+    case DIMS:
+    case START:
+        json_array(w, f->key);
+        for (int i = 0; i < *n; i++)
+            json_int(w, NULL, ((const int64_t *)at)[i]);
+        json_end(w);
+        break;
+    case PARENT:
+        if (m->parent_step < 0)
+            json_null(w, f->key);
+        else
+            write_object(w, f->key, m, f->of, at);
+        break;
+    case OBJECT:
+        write_object(w, f->key, m, f->of, at);
+        break;
+    case LIST:
+        json_array(w, f->key);
+        for (int i = 0; i < *n; i++)
+            write_object(w, NULL, m, f->of, *(const char *const *)at + f->size * (size_t)i);
+        json_end(w);
+        break;
+    default:
+        json_str(w, f->key, get_text(m, f, at, room));
+    }
 }
 
-static void write_run(struct json_out *w, const struct manifest *m)
+static void write_object(struct json_out *w, const char *key, const struct manifest *m,
+                         const struct field *fields, const void *base)
 {
-    char seed[24];
-    snprintf(seed, sizeof seed, "%" PRIu64, m->seed);
-    json_int(w, "version", MANIFEST_VERSION);
-    json_str(w, "cluster", m->cluster);
-    json_str(w, "job", m->job);
-    json_str(w, "name", m->name);
-    json_str(w, "job_hash", m->job_hash);
-    json_str(w, "run", m->run);
-    json_int(w, "epoch", m->epoch);
-    json_int(w, "step", m->step);
-    json_str(w, "seed", seed);
-    json_int(w, "samples", m->samples);
-    json_str(w, "optimizer", m->optimizer);
-    if (m->parent_step < 0) {
-        json_null(w, "parent");
-    } else {
-        json_object(w, "parent");
-        json_int(w, "epoch", m->parent_epoch);
-        json_int(w, "step", m->parent_step);
-        json_end(w);
-    }
-    json_object(w, "mesh");
-    for (int i = 0; i < m->naxes; i++)
-        json_int(w, m->mesh[i].name, m->mesh[i].size);
-    json_end(w);
-    json_object(w, "numerics");
-    json_str(w, "backend", m->numerics.backend);
-    json_str(w, "device", m->numerics.device);
-    json_str(w, "isa", m->numerics.isa);
-    json_str(w, "libraries", m->numerics.libraries);
-    json_int(w, "threads", m->numerics.threads);
-    json_str(w, "algorithms", m->numerics.algorithms);
-    json_bool(w, "deterministic", m->numerics.deterministic);
-    json_end(w);
-    if (m->resolved)
-        json_str(w, "resolved", m->resolved);
-    json_array(w, "changes");
-    for (int i = 0; i < m->nchanges; i++) {
-        json_object(w, NULL);
-        json_int(w, "step", m->changes[i].step);
-        json_str(w, "what", m->changes[i].what);
-        json_end(w);
-    }
-    json_end(w);
-}
-
-static void write_tensor(struct json_out *w, const struct manifest *m,
-                         const struct manifest_tensor *t)
-{
-    json_object(w, NULL);
-    json_str(w, "name", t->name);
-    json_str(w, "dtype", ckpt_dtype_name(t->dtype));
-    write_dims(w, "shape", t->shape.dim, t->shape.n);
-    json_raw(w, "spec", t->spec);
-    json_array(w, "slices");
-    for (int i = 0; i < t->nslices; i++) {
-        const struct manifest_slice *s = &t->slices[i];
-        json_object(w, NULL);
-        json_str(w, "file", m->files[s->file].name);
-        json_uint(w, "offset", s->at);
-        json_uint(w, "bytes", s->bytes);
-        write_dims(w, "start", s->box.start, s->box.shape.n);
-        write_dims(w, "shape", s->box.shape.dim, s->box.shape.n);
-        write_hash(w, "xxh3", s->digest);
-        json_end(w);
-    }
-    json_end(w);
+    json_object(w, key);
+    for (const struct field *f = fields; f->key; f++)
+        write_field(w, m, f, base);
     json_end(w);
 }
 
@@ -103,252 +211,189 @@ void manifest_write(const struct manifest *m, struct buf *out)
     struct json_out w;
     json_out_init(&w, out);
     w.pretty = true;
-    json_object(&w, NULL);
-    write_run(&w, m);
-    json_array(&w, "files");
-    for (int i = 0; i < m->nfiles; i++) {
-        json_object(&w, NULL);
-        json_str(&w, "name", m->files[i].name);
-        json_uint(&w, "bytes", m->files[i].bytes);
-        json_uint(&w, "head_bytes", m->files[i].head_bytes);
-        write_hash(&w, "head_xxh3", m->files[i].head_digest);
-        json_end(&w);
-    }
-    json_end(&w);
-    json_array(&w, "tensors");
-    for (int i = 0; i < m->ntensors; i++)
-        write_tensor(&w, m, &m->tensors[i]);
-    json_end(&w);
-    json_end(&w);
+    write_object(&w, NULL, m, manifest_fields, m);
     json_out_clear(&w);
     buf_putc(out, '\n');
 }
 
-// ---- reading: fields ----
-// A row of a closed object: every key must be there, and no other may be. Only one whose type ends
-// in _OR may be missing; the field then keeps what it held.
-enum field_type {
-    FIELD_STR,
-    FIELD_STR_OR,
-    FIELD_INT,
-    FIELD_BOOL_OR,
-    FIELD_HASH,
-    FIELD_U64_TEXT,
-    FIELD_OTHER,
-    FIELD_OTHER_OR
-};
-struct field {
-    const char *key;
-    enum field_type type;
-    size_t offset;
+// ---- reading ----
+static const enum json_type json_types[] = {
+    [TEXT] = JSON_STRING,      [NUMBER] = JSON_NUMBER, [FLAG] = JSON_BOOL,
+    [DIGEST] = JSON_STRING,    [SEED] = JSON_STRING,   [VERSION] = JSON_NUMBER,
+    [DTYPE] = JSON_STRING,     [SPEC] = JSON_ARRAY,    [AXES] = JSON_OBJECT,
+    [FILE_NAME] = JSON_STRING, [DIMS] = JSON_ARRAY,    [START] = JSON_ARRAY,
+    [OBJECT] = JSON_OBJECT,    [LIST] = JSON_ARRAY,
 };
 
-static int read_bool(const struct json *o, const char *key, bool *to, struct err *e)
+static int refuse(const struct field *f, const char *why, struct err *e)
 {
-    const struct json *b = json_get(o, key);
-    if (b && b->type != JSON_BOOL)
-        return err_set(e, ERR_DATA, "'%s' is neither true nor false", key);
-    *to = b ? b->boolean : *to;
+    return err_set(e, ERR_DATA, "'%s' %s", f->key, why);
+}
+
+static int read_object(struct parser *p, const struct json *o, const struct field *fields,
+                       void *base, struct err *e);
+
+// Copies an entry of a spec: an axis, null or, not inside of another, a list of axes.
+static int copy_spec_entry(const struct json *v, bool inside, struct json_out *w, struct err *e)
+{
+    int rc = 0;
+    if (v->type == JSON_STRING && *v->string) {
+        json_str(w, NULL, v->string);
+    } else if (v->type == JSON_NULL && !inside) {
+        json_null(w, NULL);
+    } else if (v->type == JSON_ARRAY && !inside) {
+        json_array(w, NULL);
+        for (const struct json *axis = v->first; axis && !rc; axis = axis->next)
+            rc = copy_spec_entry(axis, true, w, e);
+        json_end(w);
+    } else {
+        rc = err_set(e, ERR_DATA, "'spec' holds something else than axes, lists of axes and null");
+    }
+    return rc;
+}
+
+// The spec is kept as its own JSON text: a reader of a checkpoint uses the slices alone.
+static int read_spec(struct parser *p, const struct json *list, struct manifest_tensor *t,
+                     struct err *e)
+{
+    struct buf text = {0};
+    struct json_out w;
+    int rc = 0;
+    if (list->count > t->shape.n)
+        return err_set(e, ERR_DATA, "'spec' has %d entries for %d dimensions", list->count,
+                       t->shape.n);
+    json_out_init(&w, &text);
+    json_array(&w, NULL);
+    for (const struct json *v = list->first; v && !rc; v = v->next)
+        rc = copy_spec_entry(v, false, &w, e);
+    json_end(&w);
+    json_out_clear(&w);
+    t->spec = buf_keep(&text, p->a);
+    return rc;
+}
+
+static int read_list(struct parser *p, const struct json *list, const struct field *f, char **items,
+                     int *n, struct err *e)
+{
+    *items = arena_alloc(p->a, f->size * (size_t)(list->count + 1));
+    for (const struct json *o = list->first; o; o = o->next) {
+        void *item = *items + f->size * (size_t)(*n)++;
+        int rc = read_object(p, o, f->of, item, e);
+        if (!rc && f->check)
+            rc = f->check(p, item, e);
+        if (rc) {
+            err_wrap(e, "%s[%d]", f->key, *n - 1);
+            return rc;
+        }
+    }
     return 0;
 }
 
-static int read_field(const struct json *o, const struct field *f, void *base, struct err *e)
+static int read_text(struct parser *p, const char *text, const struct field *f, void *to,
+                     struct err *e)
 {
-    void *to = (char *)base + f->offset;
-    const char *text;
-    int64_t number;
+    const struct manifest_file *file;
     char *end;
-    int rc;
-    if (f->type == FIELD_OTHER)
-        return json_get(o, f->key) ? 0 : err_set(e, ERR_DATA, "'%s' is missing", f->key);
-    bool may_miss = f->type == FIELD_STR_OR || f->type == FIELD_OTHER_OR;
-    if (f->type == FIELD_OTHER_OR || (may_miss && !json_get(o, f->key)))
-        return 0;
-    if (f->type == FIELD_BOOL_OR)
-        return read_bool(o, f->key, to, e);
-    if (f->type == FIELD_INT) {
-        rc = json_get_int(o, f->key, &number, e);
-        if (!rc && number < 0)
-            rc = err_set(e, ERR_DATA, "'%s' is below 0", f->key);
-        if (!rc)
-            *(int64_t *)to = number;
-        return rc;
-    }
-    rc = json_get_str(o, f->key, &text, e);
-    if (rc)
-        return rc;
-    if (f->type == FIELD_STR || f->type == FIELD_STR_OR) {
-        *(const char **)to = text;
-    } else if (f->type == FIELD_HASH) {
-        if (hash128_parse(text, to))
-            return err_set(e, ERR_DATA, "'%s' is not 32 hex digits", f->key);
-    } else {
+    switch (f->kind) {
+    case DIGEST:
+        return hash128_parse(text, to) ? refuse(f, "is not 32 hex digits", e) : 0;
+    case SEED:
         errno = 0;
         *(uint64_t *)to = strtoull(text, &end, 10);
-        if (errno || *end || end == text || *text < '0' || *text > '9')
-            return err_set(e, ERR_DATA, "'%s' is not a whole number", f->key);
+        return errno || *end || *text < '0' || *text > '9' ? refuse(f, "is not a whole number", e)
+                                                           : 0;
+    case DTYPE:
+        *(enum dtype *)to = ckpt_dtype_parse(text);
+        return *(enum dtype *)to ? 0 : err_set(e, ERR_DATA, "unknown dtype '%s'", text);
+    case FILE_NAME:
+        file = map_get(&p->files, text);
+        *(int *)to = file ? (int)(file - p->m->files) : 0;
+        return file ? 0 : err_set(e, ERR_DATA, "unknown file '%s'", text);
+    default:
+        *(const char **)to = text;
+        return 0;
     }
-    return 0;
 }
 
-static int read_object(const struct json *o, const struct field *fields, int n, void *base,
-                       struct err *e)
+static int read_field(struct parser *p, const struct json *v, const struct field *f, char *base,
+                      struct err *e)
 {
-    if (!o || o->type != JSON_OBJECT)
+    void *to = base + f->offset;
+    int *n = (void *)(base + f->count), i = 0;
+    struct manifest *m = p->m;
+    switch (f->kind) {
+    case VERSION: // was looked at first
+        return 0;
+    case NUMBER:
+        *(int64_t *)to = v->integer;
+        return v->is_int && v->integer >= 0 ? 0 : refuse(f, "is not a whole number from 0 on", e);
+    case FLAG:
+        *(bool *)to = v->boolean;
+        return 0;
+    case SPEC:
+        return read_spec(p, v, (struct manifest_tensor *)(void *)base, e);
+    case AXES:
+        m->mesh = arena_array(p->a, struct manifest_axis, v->count + 1);
+        for (const struct json *x = v->first; x; x = x->next) {
+            m->mesh[m->naxes++] = (struct manifest_axis){x->key, x->integer};
+            if (!x->is_int || x->integer < 1)
+                return err_set(e, ERR_DATA, "mesh: axis '%s' has no size", x->key);
+        }
+        return 0;
+    case DIMS:
+    case START:
+        if (v->count > MAX_DIMS || (f->kind == START && v->count != *n))
+            return refuse(f, "has too many or too few dimensions", e);
+        for (const struct json *d = v->first; d; d = d->next, i++) {
+            if (!d->is_int || d->integer < 0)
+                return refuse(f, "holds something else than whole numbers", e);
+            ((int64_t *)to)[i] = d->integer;
+        }
+        *n = i;
+        return 0;
+    case LIST:
+        return read_list(p, v, f, to, n, e);
+    case PARENT:
+        m->parent_epoch = m->parent_step = -1;
+        if (v->type == JSON_NULL)
+            return 0;
+        __attribute__((fallthrough));
+    case OBJECT:
+        if (!read_object(p, v, f->of, to, e))
+            return 0;
+        err_wrap(e, "%s", f->key);
+        return ERR_DATA;
+    default:
+        return read_text(p, v->string, f, to, e);
+    }
+}
+
+static int read_object(struct parser *p, const struct json *o, const struct field *fields,
+                       void *base, struct err *e)
+{
+    const struct field *f;
+    int rc = 0;
+    if (o->type != JSON_OBJECT)
         return err_set(e, ERR_DATA, "not an object");
     for (const struct json *c = o->first; c; c = c->next) {
-        int i = 0;
-        while (i < n && strcmp(fields[i].key, c->key) != 0)
-            i++;
-        if (i == n)
+        for (f = fields; f->key && strcmp(f->key, c->key); f++)
+            ;
+        if (!f->key)
             return err_set(e, ERR_DATA, "unknown key '%s'", c->key);
     }
-    for (int i = 0; i < n; i++)
-        if (read_field(o, &fields[i], base, e))
-            return ERR_DATA;
-    return 0;
+    for (f = fields; f->key && !rc; f++) {
+        const struct json *v = json_get(o, f->key);
+        if (!v)
+            rc = err_set(e, ERR_DATA, "'%s' is missing", f->key);
+        else if (v->type != json_types[f->kind] && f->kind != PARENT)
+            rc = refuse(f, "is of another type", e);
+        else
+            rc = read_field(p, v, f, base, e);
+    }
+    return rc;
 }
 
-static int read_dims(const struct json *o, const char *key, int64_t *out, int *n, struct err *e)
-{
-    const struct json *list;
-    if (json_get_array(o, key, &list, e))
-        return ERR_DATA;
-    if (list->count > MAX_DIMS)
-        return err_set(e, ERR_DATA, "'%s' has more than %d dimensions", key, MAX_DIMS);
-    *n = 0;
-    for (const struct json *d = list->first; d; d = d->next) {
-        if (d->type != JSON_NUMBER || !d->is_int || d->integer < 0)
-            return err_set(e, ERR_DATA, "'%s' holds something else than whole numbers", key);
-        out[(*n)++] = d->integer;
-    }
-    return 0;
-}
-
-// ---- reading: the parts ----
-#define AT(type, key, kind, member)              \
-    {                                            \
-        key, kind, offsetof(struct type, member) \
-    }
-
-static const struct field run_fields[] = {
-    AT(manifest, "cluster", FIELD_STR, cluster),
-    AT(manifest, "job", FIELD_STR, job),
-    AT(manifest, "name", FIELD_STR, name),
-    AT(manifest, "job_hash", FIELD_STR, job_hash),
-    AT(manifest, "run", FIELD_STR, run),
-    AT(manifest, "epoch", FIELD_INT, epoch),
-    AT(manifest, "step", FIELD_INT, step),
-    AT(manifest, "seed", FIELD_U64_TEXT, seed),
-    AT(manifest, "samples", FIELD_INT, samples),
-    AT(manifest, "optimizer", FIELD_STR, optimizer),
-    AT(manifest, "resolved", FIELD_STR_OR, resolved),
-    {"version", FIELD_OTHER, 0},
-    {"parent", FIELD_OTHER, 0},
-    {"mesh", FIELD_OTHER, 0},
-    {"numerics", FIELD_OTHER, 0},
-    {"changes", FIELD_OTHER_OR, 0},
-    {"files", FIELD_OTHER, 0},
-    {"tensors", FIELD_OTHER, 0},
-};
-static const struct field numerics_fields[] = {
-    AT(manifest_numerics, "backend", FIELD_STR, backend),
-    AT(manifest_numerics, "device", FIELD_STR, device),
-    AT(manifest_numerics, "isa", FIELD_STR, isa),
-    AT(manifest_numerics, "libraries", FIELD_STR, libraries),
-    AT(manifest_numerics, "threads", FIELD_INT, threads),
-    AT(manifest_numerics, "algorithms", FIELD_STR, algorithms),
-    AT(manifest_numerics, "deterministic", FIELD_BOOL_OR, deterministic),
-};
-static const struct field change_fields[] = {
-    AT(manifest_change, "step", FIELD_INT, step),
-    AT(manifest_change, "what", FIELD_STR, what),
-};
-static const struct field parent_fields[] = {
-    AT(manifest, "epoch", FIELD_INT, parent_epoch),
-    AT(manifest, "step", FIELD_INT, parent_step),
-};
-static const struct field file_fields[] = {
-    AT(manifest_file, "name", FIELD_STR, name),
-    AT(manifest_file, "bytes", FIELD_INT, bytes),
-    AT(manifest_file, "head_bytes", FIELD_INT, head_bytes),
-    AT(manifest_file, "head_xxh3", FIELD_HASH, head_digest),
-};
-static const struct field tensor_fields[] = {
-    AT(manifest_tensor, "name", FIELD_STR, name),
-    {"spec", FIELD_OTHER, 0},
-    {"dtype", FIELD_OTHER, 0},
-    {"shape", FIELD_OTHER, 0},
-    {"slices", FIELD_OTHER, 0},
-};
-static const struct field slice_fields[] = {
-    AT(manifest_slice, "offset", FIELD_INT, at),
-    AT(manifest_slice, "bytes", FIELD_INT, bytes),
-    AT(manifest_slice, "xxh3", FIELD_HASH, digest),
-    {"file", FIELD_OTHER, 0},
-    {"start", FIELD_OTHER, 0},
-    {"shape", FIELD_OTHER, 0},
-};
-#define READ(o, table, base, e) \
-    read_object(o, table, (int)(sizeof(table) / sizeof *(table)), base, e)
-
-static int read_mesh(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
-{
-    const struct json *mesh;
-    if (json_get_object(top, "mesh", &mesh, e))
-        return ERR_DATA;
-    m->mesh = arena_array(a, struct manifest_axis, mesh->count + 1);
-    for (const struct json *x = mesh->first; x; x = x->next) {
-        if (x->type != JSON_NUMBER || !x->is_int || x->integer < 1)
-            return err_set(e, ERR_DATA, "mesh: axis '%s' has no size", x->key);
-        m->mesh[m->naxes++] = (struct manifest_axis){x->key, x->integer};
-    }
-    return 0;
-}
-
-static int read_changes(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
-{
-    const struct json *list;
-    if (!json_get(top, "changes"))
-        return 0;
-    if (json_get_array(top, "changes", &list, e))
-        return ERR_DATA;
-    struct manifest_change *changes = arena_array(a, struct manifest_change, list->count + 1);
-    m->changes = changes;
-    for (const struct json *o = list->first; o; o = o->next)
-        if (READ(o, change_fields, &changes[m->nchanges++], e)) {
-            err_wrap(e, "change %d", m->nchanges - 1);
-            return ERR_DATA;
-        }
-    return 0;
-}
-
-static int read_run(struct arena *a, const struct json *top, struct manifest *m, struct err *e)
-{
-    int64_t version;
-    if (top->type != JSON_OBJECT)
-        return err_set(e, ERR_DATA, "not an object");
-    if (json_get_int(top, "version", &version, e))
-        return ERR_DATA;
-    if (version != MANIFEST_VERSION)
-        return err_set(e, ERR_UNSUPPORTED, "version %" PRId64 ", this program reads %d", version,
-                       MANIFEST_VERSION);
-    if (READ(top, run_fields, m, e))
-        return ERR_DATA;
-    m->parent_epoch = m->parent_step = -1;
-    const struct json *parent = json_get(top, "parent");
-    if (parent->type != JSON_NULL && READ(parent, parent_fields, m, e)) {
-        err_wrap(e, "parent");
-        return ERR_DATA;
-    }
-    m->numerics.deterministic = true; // of checkpoints from before there was a choice
-    if (READ(json_get(top, "numerics"), numerics_fields, &m->numerics, e)) {
-        err_wrap(e, "numerics");
-        return ERR_DATA;
-    }
-    return read_changes(a, top, m, e) ? ERR_DATA : read_mesh(a, top, m, e);
-}
-
+// ---- what the parts say together ----
 // A file's name becomes a path, so it must be a plain name of a shard and nothing else.
 static bool is_shard_file_name(const char *name)
 {
@@ -357,29 +402,16 @@ static bool is_shard_file_name(const char *name)
            strcmp(name, "COMMIT") != 0 && strcmp(name, "MANIFEST.json") != 0;
 }
 
-static int read_files(struct arena *a, const struct json *top, struct manifest *m,
-                      struct map *index, struct err *e)
+static int check_file(struct parser *p, void *item, struct err *e)
 {
-    const struct json *list;
-    if (json_get_array(top, "files", &list, e))
-        return ERR_DATA;
-    if (list->count > MANIFEST_MAX_FILES)
-        return err_set(e, ERR_DATA, "%d files, over %d", list->count, MANIFEST_MAX_FILES);
-    m->files = arena_array(a, struct manifest_file, list->count + 1);
-    for (const struct json *o = list->first; o; o = o->next) {
-        struct manifest_file *f = &m->files[m->nfiles];
-        if (READ(o, file_fields, f, e)) {
-            err_wrap(e, "file %d", m->nfiles);
-            return ERR_DATA;
-        }
-        if (!is_shard_file_name(f->name) || map_put(index, f->name, f))
-            return err_set(e, ERR_DATA, "file %d: the name '%s' is not good or not unique",
-                           m->nfiles, f->name);
-        if (f->head_bytes < 8 || f->head_bytes > f->bytes)
-            return err_set(e, ERR_DATA, "file '%s': a head of %" PRIu64 " in %" PRIu64 " bytes",
-                           f->name, f->head_bytes, f->bytes);
-        m->nfiles++;
-    }
+    const struct manifest_file *f = item;
+    if (p->m->nfiles > MANIFEST_MAX_FILES)
+        return err_set(e, ERR_DATA, "%d files, over %d", p->m->nfiles, MANIFEST_MAX_FILES);
+    if (!is_shard_file_name(f->name) || map_put(&p->files, f->name, item))
+        return err_set(e, ERR_DATA, "the name '%s' is not good or not unique", f->name);
+    if (f->head_bytes < 8 || f->head_bytes > f->bytes)
+        return err_set(e, ERR_DATA, "'%s': a head of %" PRIu64 " in %" PRIu64 " bytes", f->name,
+                       f->head_bytes, f->bytes);
     return 0;
 }
 
@@ -392,21 +424,12 @@ static int count_box_bytes(const struct box *b, enum dtype t, uint64_t *out)
     return 0;
 }
 
-static int read_slice(const struct json *o, const struct manifest *m, const struct map *files,
-                      const struct manifest_tensor *t, struct manifest_slice *s, struct err *e)
+static int check_slice(const struct manifest *m, const struct manifest_tensor *t,
+                       const struct manifest_slice *s, struct err *e)
 {
-    const char *file;
+    const struct manifest_file *f = &m->files[s->file];
     uint64_t bytes;
-    int n = 0;
-    if (READ(o, slice_fields, s, e) || json_get_str(o, "file", &file, e) ||
-        read_dims(o, "start", s->box.start, &n, e) ||
-        read_dims(o, "shape", s->box.shape.dim, &s->box.shape.n, e))
-        return ERR_DATA;
-    const struct manifest_file *f = map_get(files, file);
-    if (!f)
-        return err_set(e, ERR_DATA, "unknown file '%s'", file);
-    s->file = (int)(f - m->files);
-    if (n != s->box.shape.n || !box_inside(&s->box, &t->shape))
+    if (!box_inside(&s->box, &t->shape))
         return err_set(e, ERR_DATA, "start and shape lie outside of the tensor");
     if (count_box_bytes(&s->box, t->dtype, &bytes) || bytes != s->bytes)
         return err_set(e, ERR_DATA, "dtype and shape do not make %" PRIu64 " bytes", s->bytes);
@@ -455,96 +478,22 @@ static int check_cover(const struct manifest_tensor *t, struct err *e)
     return rc;
 }
 
-static int read_axis(const struct json *v, struct json_out *w, struct err *e)
+static int check_tensor(struct parser *p, void *item, struct err *e)
 {
-    if (v->type != JSON_STRING || !*v->string)
-        return err_set(e, ERR_DATA,
-                       "'spec' holds something else than axes, lists of axes and null");
-    json_str(w, NULL, v->string);
-    return 0;
-}
-
-static int read_entry(const struct json *v, struct json_out *w, struct err *e)
-{
+    const struct manifest_tensor *t = item;
     int rc = 0;
-    if (v->type == JSON_NULL) {
-        json_null(w, NULL);
-        return 0;
-    }
-    if (v->type != JSON_ARRAY)
-        return read_axis(v, w, e);
-    json_array(w, NULL);
-    for (const struct json *axis = v->first; axis && !rc; axis = axis->next)
-        rc = read_axis(axis, w, e);
-    json_end(w);
-    return rc;
-}
-
-// The spec is kept as its own JSON text: a reader of a checkpoint uses the slices alone.
-static int read_spec(struct arena *a, const struct json *o, struct manifest_tensor *t,
-                     struct err *e)
-{
-    const struct json *list;
-    struct buf text = {0};
-    struct json_out w;
-    if (json_get_array(o, "spec", &list, e))
-        return ERR_DATA;
-    if (list->count > t->shape.n)
-        return err_set(e, ERR_DATA, "'spec' has %d entries for %d dimensions", list->count,
-                       t->shape.n);
-    int rc = 0;
-    json_out_init(&w, &text);
-    json_array(&w, NULL);
-    for (const struct json *v = list->first; v && !rc; v = v->next)
-        rc = read_entry(v, &w, e);
-    json_end(&w);
-    json_out_clear(&w);
-    t->spec = arena_strdup(a, buf_str(&text));
-    buf_clear(&text);
-    return rc;
-}
-
-static int read_tensor(struct arena *a, const struct json *o, const struct manifest *m,
-                       const struct map *files, struct manifest_tensor *t, struct err *e)
-{
-    const char *dtype;
-    const struct json *list;
-    if (READ(o, tensor_fields, t, e) || json_get_str(o, "dtype", &dtype, e) ||
-        read_dims(o, "shape", t->shape.dim, &t->shape.n, e) || read_spec(a, o, t, e) ||
-        json_get_array(o, "slices", &list, e))
-        return ERR_DATA;
-    t->dtype = ckpt_dtype_parse(dtype);
-    if (!t->dtype)
-        return err_set(e, ERR_DATA, "unknown dtype '%s'", dtype);
-    if (list->count > m->nfiles)
-        return err_set(e, ERR_DATA, "%d slices in %d files", list->count, m->nfiles);
-    t->slices = arena_array(a, struct manifest_slice, list->count + 1);
-    for (const struct json *s = list->first; s; s = s->next, t->nslices++)
-        if (read_slice(s, m, files, t, &t->slices[t->nslices], e)) {
-            err_wrap(e, "slice %d", t->nslices);
-            return ERR_DATA;
-        }
-    return check_cover(t, e);
-}
-
-static int read_tensors(struct arena *a, const struct json *top, struct manifest *m,
-                        const struct map *files, struct err *e)
-{
-    struct map names = {0};
-    const struct json *list;
-    int rc = json_get_array(top, "tensors", &list, e) ? ERR_DATA : 0;
+    if (t->nslices > p->m->nfiles)
+        return err_set(e, ERR_DATA, "'%s': %d slices in %d files", t->name, t->nslices,
+                       p->m->nfiles);
+    if (map_put(&p->tensors, t->name, item))
+        return err_set(e, ERR_DATA, "'%s' is there twice", t->name);
+    for (int i = 0; i < t->nslices && !rc; i++)
+        if ((rc = check_slice(p->m, t, &t->slices[i], e)))
+            err_wrap(e, "slice %d", i);
+    if (!rc)
+        rc = check_cover(t, e);
     if (rc)
-        return rc;
-    m->tensors = arena_array(a, struct manifest_tensor, list->count + 1);
-    for (const struct json *o = list->first; o && !rc; o = o->next) {
-        struct manifest_tensor *t = &m->tensors[m->ntensors++];
-        rc = read_tensor(a, o, m, files, t, e);
-        if (rc)
-            err_wrap(e, "tensor '%s'", t->name ? t->name : "?");
-        else if (map_put(&names, t->name, t))
-            rc = err_set(e, ERR_DATA, "tensor '%s' is there twice", t->name);
-    }
-    map_clear(&names);
+        err_wrap(e, "'%s'", t->name);
     return rc;
 }
 
@@ -593,19 +542,34 @@ static int check_files(const struct manifest *m, struct err *e)
     return rc;
 }
 
+static int check_version(const struct json *top, struct err *e)
+{
+    int64_t version;
+    if (top->type != JSON_OBJECT)
+        return err_set(e, ERR_DATA, "not an object");
+    if (json_get_int(top, "version", &version, e))
+        return ERR_DATA;
+    return version == MANIFEST_VERSION
+               ? 0
+               : err_set(e, ERR_UNSUPPORTED, "version %" PRId64 ", this program reads %d", version,
+                         MANIFEST_VERSION);
+}
+
 int manifest_parse(struct arena *a, const char *text, size_t len, struct manifest *out,
                    struct err *e)
 {
+    struct parser p = {.a = a, .m = out};
     struct json *top;
-    struct map files = {0};
     *out = (struct manifest){0};
-    if (json_parse(a, text, len, &top, e))
-        return e ? (e->code = ERR_DATA) : ERR_DATA;
-    int rc = read_run(a, top, out, e);
-    rc = rc ? rc : read_files(a, top, out, &files, e);
-    rc = rc ? rc : read_tensors(a, top, out, &files, e);
-    rc = rc ? rc : check_files(out, e);
-    map_clear(&files);
+    int rc = json_parse(a, text, len, &top, e) ? ERR_DATA : 0;
+    if (!rc)
+        rc = check_version(top, e);
+    if (!rc)
+        rc = read_object(&p, top, manifest_fields, out, e);
+    if (!rc)
+        rc = check_files(out, e);
+    map_clear(&p.files);
+    map_clear(&p.tensors);
     if (rc && e)
         e->code = rc;
     return rc;

@@ -283,6 +283,7 @@ static void start(struct bench *b)
                                 .run = "bench",
                                 .epoch = 1,
                                 .optimizer = "adamw",
+                                .resolved = "name: bench\n",
                                 .parent_epoch = -1,
                                 .parent_step = -1,
                                 .naxes = 1,

@@ -69,6 +69,7 @@ static int commit_one(struct order *o, struct store *s, struct err *e)
                          .epoch = o->id.epoch,
                          .step = o->id.step,
                          .optimizer = "sgd",
+                         .resolved = "name: test\n",
                          .parent_epoch = -1,
                          .parent_step = -1,
                          .nfiles = r->n,

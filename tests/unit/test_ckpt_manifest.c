@@ -75,28 +75,6 @@ static int parse_edited(struct fixture *f, const struct buf *text, const char *f
     return rc;
 }
 
-// Before jobs could choose, every run was.
-static void a_manifest_that_does_not_say_so_is_of_a_deterministic_run(void **state)
-{
-    static const char says[] = ",\n    \"deterministic\": false";
-    struct fixture *f = *state;
-    struct manifest m, back;
-    struct buf old = {0};
-    struct err e = {0};
-    m = fx_prepare(f, 3, 200);
-    m.numerics.deterministic = false;
-    struct buf text = text_of(&m);
-    const char *at = strstr(text.data, says);
-    assert_non_null(at);
-    buf_append(&old, text.data, (size_t)(at - text.data));
-    buf_puts(&old, at + strlen(says));
-    if (manifest_parse(&f->arena, old.data, old.len, &back, &e))
-        fail_msg("%s", e.text);
-    assert_true(back.numerics.deterministic);
-    buf_clear(&old);
-    buf_clear(&text);
-}
-
 static void texts_that_contradict_themselves_are_refused(void **state)
 {
     static const struct {
@@ -114,7 +92,7 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         {"\"dp\": 2", "\"dp\": 0", "dp", ERR_DATA},
         {"\"isa\": \"avx512\",", "", "isa", ERR_DATA},
         {"\"threads\": 2", "\"threads\": 2, \"more\": 1", "more", ERR_DATA},
-        {"\"deterministic\": true", "\"deterministic\": 1", "neither true nor false", ERR_DATA},
+        {"\"deterministic\": true", "\"deterministic\": 1", "deterministic", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "../00001\"", "../00001", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "COMMIT\"", "COMMIT", ERR_DATA},
         {"shard-00001-of-00004.safetensors\"", "shard-00000-of-00004.safetensors\"", "unique",
@@ -221,7 +199,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FX_TEST(a_manifest_reads_back_to_the_same_text),
         FX_TEST(a_report_that_does_not_fit_the_deal_is_refused),
-        FX_TEST(a_manifest_that_does_not_say_so_is_of_a_deterministic_run),
         FX_TEST(texts_that_contradict_themselves_are_refused),
         FX_TEST(slices_must_cover_tensor_and_file_exactly),
         FX_TEST(a_tensor_has_no_more_slices_than_files_and_files_are_few),

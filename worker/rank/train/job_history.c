@@ -15,8 +15,7 @@ static void compare_jobs(const struct manifest *restored, const struct job *now,
     struct job_errors errs = {0};
     const char *text = restored->resolved;
     arena_init(&a);
-    if (text &&
-        !job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs))
+    if (!job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs))
         job_changes(&before, now, changes);
     arena_clear(&a);
 }
