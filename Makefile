@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
 
-BASE_SRC    := notify child entropy flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
+BASE_SRC    := notify child system entropy flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
@@ -86,7 +86,7 @@ RANK_SRC    += $(addprefix train/,train trainer job_history inputs feed evaluate
 RANK_SRC    += $(addprefix lead/,solo_leader solo_conns rank_join rank_cores solo solo_restore status rank_output spawn saved_step)
 RANK_SRC    := $(RANK_SRC:%=worker/rank/%.c)
 
-CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored programs
+CLI_SRC     := main flags completion cli_link cli_print message_json progress log_order request resolved_job data_files run_record run_left run_begin own_coordinator own_worker stored
 # Each holds the verbs that its name says.
 CLI_SRC     += verb_act verb_doctor verb_files verb_jobs verb_logs verb_model verb_plan verb_run verb_submit verb_watch verb_why
 CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)

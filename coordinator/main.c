@@ -13,12 +13,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
+#include "common/base/system.h"
 #include "common/base/url.h"
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
@@ -91,19 +91,6 @@ static int fill_defaults(struct coordinator_flags *f, struct err *e)
     return rc || f->c.nlisten ? rc : find_socket(f, e);
 }
 
-// SIGTERM and SIGINT become readable. They are blocked before any thread starts.
-static int open_signals(int *out, struct err *e)
-{
-    sigset_t set;
-    (void)signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return *out < 0 ? err_errno(e, ERR_INTERNAL, "cannot listen to signals") : 0;
-}
-
 static int exit_code(int rc)
 {
     bool ours = rc == ERR_INVALID || rc == ERR_EXISTS || rc == ERR_NOTFOUND || rc == ERR_DATA;
@@ -132,8 +119,8 @@ int main(int argc, char **argv)
         return EXIT_CONFIG;
     }
     struct coord_daemon *d = NULL;
-    child_raise_limits();
-    int rc = open_signals(&f.c.stop, &e);
+    system_raise_limits();
+    int rc = system_read_signals((const int[]){SIGTERM, SIGINT, 0}, &f.c.stop, &e);
     rc = rc ? rc : fill_defaults(&f, &e);
     rc = rc ? rc : coord_daemon_open(&f.c, &d, &e);
     rc = rc ? rc : coord_daemon_run(d, &e);

@@ -11,13 +11,13 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/flag.h"
 #include "common/base/folder.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "common/base/suggest.h"
+#include "common/base/system.h"
 #include "common/rpc/coordinator_address.h"
 #include "worker/join_cluster.h"
 #include "worker/worker_daemon.h"
@@ -115,18 +115,6 @@ static void on_signal(void *ctx, uint32_t events)
     }
 }
 
-// SIGTERM and SIGINT become readable. They are blocked before any thread starts.
-static int open_signals(int *out, struct err *e)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    *out = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return *out < 0 ? err_errno(e, ERR_INTERNAL, "cannot read signals") : 0;
-}
-
 static int run_worker(const struct worker_flags *f)
 {
     static struct worker_setup w;
@@ -134,7 +122,7 @@ static int run_worker(const struct worker_flags *f)
     struct poll_loop *loop = NULL;
     struct poll_loop_source *none;
     struct err e = {0};
-    int rc = open_signals(&r.signals, &e);
+    int rc = system_read_signals((const int[]){SIGTERM, SIGINT, 0}, &r.signals, &e);
     rc = rc ? rc : worker_setup_open(&f->o, &w, &e);
     rc = rc ? rc : poll_loop_open(&loop, &e);
     rc = rc ? rc : worker_daemon_open(&w.c, loop, &r.daemon, &e);
@@ -174,7 +162,6 @@ int main(int argc, char **argv)
         .o = {.cpu_devices = -1, .cuda_devices = -1, .grace_ns = WORKER_GRACE_S * CLOCK_S}};
     struct err e = {0};
     char state[4000];
-    (void)signal(SIGPIPE, SIG_IGN);
     if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;
@@ -195,6 +182,6 @@ int main(int argc, char **argv)
     f.o.state = f.o.state ? f.o.state : state;
     if (f.token)
         return run_join(&f);
-    child_raise_limits();
+    system_raise_limits();
     return run_worker(&f);
 }

@@ -11,6 +11,7 @@
 #include "common/base/cores.h"
 #include "common/base/host_address.h"
 #include "common/base/log.h"
+#include "common/base/system.h"
 #include "common/rpc/coordinator_address.h"
 #include "worker/observe.h"
 
@@ -18,18 +19,10 @@
 
 static int find_rank_program(const struct worker_options *f, char *out, size_t size, struct err *e)
 {
-    ssize_t n;
-    if (f->rank) {
-        snprintf(out, size, "%s", f->rank);
-    } else {
-        n = readlink("/proc/self/exe", out, size - 20);
-        out[n > 0 ? n : 0] = 0;
-        char *slash = strrchr(out, '/');
-        snprintf(slash ? slash + 1 : out, 20, "weft-rank");
-    }
-    if (access(out, X_OK))
-        return err_errno(e, ERR_INVALID, "cannot run %s", out);
-    return 0;
+    if (!f->rank)
+        return system_find_program("weft-rank", out, size, e);
+    snprintf(out, size, "%s", f->rank);
+    return access(out, X_OK) ? err_errno(e, ERR_INVALID, "cannot run %s", out) : 0;
 }
 
 // --tls DIR must have its files; STATE/tls is taken if it is there.

@@ -18,7 +18,7 @@ enum {
 struct worker_options { // strings are borrowed; null: not given
     const char *coordinator, *tls, *name, *address, *rack, *data_root, *checkpoint_root, *share;
     const char *state;             // folder; never null
-    const char *rank;              // path of weft-rank; null: beside this program
+    const char *rank;              // path of weft-rank; null: it is looked for
     int cpu_devices, cuda_devices; // −1: all that there are
     int64_t grace_ns;
     bool own_rights; // of `weft run`: no roots, paths are what they are to its user

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,15 +28,6 @@ static int add_files(posix_spawn_file_actions_t *to, const struct child_file *fi
     if (!input && !failed)
         failed = posix_spawn_file_actions_addopen(to, 0, "/dev/null", O_RDONLY, 0);
     return failed;
-}
-
-void child_raise_limits(void)
-{
-    struct rlimit l;
-    if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur == l.rlim_max)
-        return;
-    l.rlim_cur = l.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
 int child_start(const struct child_start *c, pid_t *pid)

@@ -28,10 +28,6 @@ struct child_start {
                              // goes to ours, does not reach it
 };
 
-// Raises the number of descriptors that this process may have to the most that it is allowed: a
-// connection takes one, a rank four, and the usual 1,024 would be few.
-void child_raise_limits(void);
-
 // Starts it. Returns 0, or -1 with errno set and `pid` 0.
 int child_start(const struct child_start *c, pid_t *pid);
 

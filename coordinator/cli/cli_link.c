@@ -189,7 +189,7 @@ static int host_coordinator(struct cli_link *l, const char *root, struct err *e)
     if (rc)
         return rc;
     l->host = heap_alloc(sizeof *l->host);
-    rc = own_coordinator_open(l->host, root, e);
+    rc = own_coordinator_open(l->host, root, -1, e);
     snprintf(l->address, sizeof l->address, "%s", l->host->address);
     return rc;
 }

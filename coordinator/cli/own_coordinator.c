@@ -45,19 +45,21 @@ static int open_log(struct own_coordinator *o, const char *folder, struct err *e
 static void *run_coordinator(void *arg)
 {
     struct own_coordinator *o = arg;
-    if (coord_daemon_run(o->daemon, &o->why))
-        log_error("coordinator", "%s", o->why.text);
-    (void)eventfd_write(o->ended, 1);
+    if (!coord_daemon_run(o->daemon, &o->why))
+        return NULL;
+    log_error("coordinator", "%s", o->why.text);
+    if (o->broken >= 0)
+        (void)eventfd_write(o->broken, 2);
     return NULL;
 }
 
-int own_coordinator_open(struct own_coordinator *o, const char *folder, struct err *e)
+int own_coordinator_open(struct own_coordinator *o, const char *folder, int broken, struct err *e)
 {
     *o = (struct own_coordinator){.folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC),
                                   .stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-                                  .ended = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                                  .broken = broken,
                                   .log = -1};
-    if (o->folder < 0 || o->stop < 0 || o->ended < 0)
+    if (o->folder < 0 || o->stop < 0)
         return err_errno(e, ERR_IO, "%s", folder);
     snprintf(o->address, sizeof o->address, "unix:/proc/self/fd/%d/sock", o->folder);
     o->c = (struct coord_daemon_config){
@@ -81,9 +83,9 @@ void own_coordinator_close(struct own_coordinator *o)
         log_to(STDERR_FILENO);
         close(o->log);
     }
-    const int fds[] = {o->folder, o->stop, o->ended};
-    for (int i = 0; i < 3; i++)
-        if (fds[i] > 0)
-            close(fds[i]);
+    if (o->folder > 0)
+        close(o->folder);
+    if (o->stop > 0)
+        close(o->stop);
     *o = (struct own_coordinator){.why = o->why};
 }

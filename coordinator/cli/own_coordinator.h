@@ -23,13 +23,13 @@ struct own_coordinator {
     bool runs; // the thread was started
     char address[OWN_ADDRESS];
     int folder, stop, log; // descriptors
-    int ended; // readable once the loop has ended; `why` says why, if nobody asked it to
-    struct err why;
+    int broken;     // an eventfd of the owner's that gets a 2 when the loop fails; −1: none
+    struct err why; // then, once it is closed
 };
 // Finds the coordinator that listens in FOLDER. `fd` gets the descriptor that its address needs, to be
 // closed when it is called no more. False: none does, and then there is none.
 bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS]);
 // It listens when this returns. The caller holds FOLDER's lock, and blocks its signals. Clear a zeroed
 // struct with own_coordinator_close, after a failure too.
-int own_coordinator_open(struct own_coordinator *o, const char *folder, struct err *e);
+int own_coordinator_open(struct own_coordinator *o, const char *folder, int broken, struct err *e);
 void own_coordinator_close(struct own_coordinator *o);

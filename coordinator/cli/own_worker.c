@@ -4,27 +4,19 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "common/base/child.h"
 #include "common/base/clock.h"
-#include "coordinator/cli/programs.h"
+#include "common/base/system.h"
 #include "worker/worker_daemon.h"
 #include "worker/worker_setup.h"
 
-int own_worker_block_signals(struct own_worker *w, struct err *e)
+int own_worker_read_signals(struct own_worker *w, struct err *e)
 {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGTSTP);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    (void)signal(SIGPIPE, SIG_IGN);
-    w->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return w->signals < 0 ? err_errno(e, ERR_INTERNAL, "cannot read signals") : 0;
+    const int which[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, 0};
+    return system_read_signals(which, &w->signals, e);
 }
 
 // What a terminal's Ctrl-Z would do to the whole process group if the ranks were in it.
@@ -62,32 +54,25 @@ static void on_signal(void *ctx, uint32_t events)
     own_worker_take_signals(ctx);
 }
 
-struct stop_source { // a descriptor that asks once, and how often that counts
-    struct own_worker *worker;
-    struct poll_loop_source *source;
-    int times;
-};
-
 static void on_stop(void *ctx, uint32_t events)
 {
-    struct stop_source *s = ctx;
+    struct own_worker *w = ctx;
+    eventfd_t times = 0;
     (void)events;
-    poll_loop_drop(s->source);
-    for (int i = 0; i < s->times; i++)
-        worker_daemon_stop(s->worker->daemon);
+    (void)eventfd_read(w->stop, &times);
+    for (; times; times--)
+        worker_daemon_stop(w->daemon);
 }
 
 static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c, struct err *e)
 {
     struct poll_loop *loop = NULL;
     struct poll_loop_source *none;
-    struct stop_source done = {.worker = w, .times = 1}, broken = {.worker = w, .times = 2};
     bool attached = false;
     int rc = poll_loop_open(&loop, e);
     rc = rc ? rc : worker_daemon_open(c, loop, &w->daemon, e);
     rc = rc ? rc : poll_loop_add(loop, w->signals, EPOLLIN, on_signal, w, &none, e);
-    rc = rc ? rc : poll_loop_add(loop, w->done, EPOLLIN, on_stop, &done, &done.source, e);
-    rc = rc ? rc : poll_loop_add(loop, w->broken, EPOLLIN, on_stop, &broken, &broken.source, e);
+    rc = rc ? rc : poll_loop_add(loop, w->stop, EPOLLIN, on_stop, w, &none, e);
     while (!rc && worker_daemon_turn(w->daemon)) {
         if (!attached && worker_daemon_attached(w->daemon))
             w->attached(w->ctx);
@@ -103,20 +88,16 @@ static int run_daemon(struct own_worker *w, const struct worker_daemon_config *c
 int own_worker_run(struct own_worker *w, struct err *e)
 {
     static struct worker_setup setup;
-    char state[WORKER_PATH], rank[WORKER_PATH];
+    char state[WORKER_PATH];
     const struct worker_options o = {.coordinator = w->coordinator,
                                      .state = state,
-                                     .rank = rank,
                                      .cpu_devices = w->cpu ? w->devices : 0,
                                      .cuda_devices = w->cpu ? 0 : -1,
                                      .grace_ns = WORKER_GRACE_S * CLOCK_S,
                                      .own_rights = true};
     snprintf(state, sizeof state, "%s/worker", w->folder);
-    child_raise_limits();
-    int rc = find_program("weft-rank", rank, sizeof rank, e);
-    if (rc)
-        return rc;
-    rc = worker_setup_open(&o, &setup, e);
+    system_raise_limits();
+    int rc = worker_setup_open(&o, &setup, e);
     rc = rc ? rc : run_daemon(w, &setup.c, e);
     worker_setup_close(&setup);
     return rc;

@@ -16,17 +16,16 @@ struct own_worker {
     const char *folder, *coordinator; // .weft/NAME; its coordinator's address
     bool cpu;                         // it offers `devices` CPU devices, else all the GPUs
     int devices;
-    int done;   // when it is readable the worker ends, as by a signal
-    int broken; // when it is readable the worker ends at once
+    int stop;    // an eventfd: to write 1 asks to stop as a signal does, 2 as two do
+    int signals; // set by own_worker_read_signals
     void (*attached)(void *ctx);
     void (*stopped)(void *ctx); // a signal asked to stop
     void *ctx;
-    int signals; // set by own_worker_block_signals
-    struct worker_daemon *daemon;
+    struct worker_daemon *daemon; // null while it does not run
 };
 // Call this before any thread is started.
-int own_worker_block_signals(struct own_worker *w, struct err *e);
-// Runs it until it was asked to stop, or until it cannot go on: an error.
+int own_worker_read_signals(struct own_worker *w, struct err *e);
+// Runs it until it was asked to stop, or until it cannot continue: an error.
 int own_worker_run(struct own_worker *w, struct err *e);
 // For who waits for something else after that, when `signals` is readable.
 void own_worker_take_signals(struct own_worker *w);

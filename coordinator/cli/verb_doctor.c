@@ -17,10 +17,10 @@
 #include "common/base/child.h"
 #include "common/base/clock.h"
 #include "common/base/plain.h"
+#include "common/base/system.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/cli_print.h"
-#include "coordinator/cli/programs.h"
 
 enum { HEAR_S = 10, HEAR_BYTES = 65536, END_S = 5, ANSWER_S = 5 };
 enum health { OK, WARN, BAD };
@@ -57,7 +57,7 @@ static void check_programs(struct check *c)
     char path[sizeof c->rank];
     struct err e = {0};
     for (int i = 0; i < 3; i++) {
-        if (find_program(names[i], path, sizeof path, &e)) {
+        if (system_find_program(names[i], path, sizeof path, &e)) {
             set_result(c, BAD, "install it beside weft: make install", "%s", e.text);
             return;
         }

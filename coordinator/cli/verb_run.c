@@ -452,6 +452,7 @@ static void *run_client(void *arg)
         print_command(r);
     cli_link_close(&r->link);
     raise_flag(r->client_over);
+    raise_flag(r->worker.stop);
     return NULL;
 }
 
@@ -459,12 +460,13 @@ static void *run_client(void *arg)
 
 static int open_run(struct run *r, struct err *e)
 {
-    int *const flags[] = {&r->attached, &r->halted, &r->worker_over, &r->client_over};
-    for (int i = 0; i < 4; i++)
+    int *const flags[] = {&r->attached, &r->halted, &r->worker_over, &r->client_over,
+                          &r->worker.stop};
+    for (int i = 0; i < 5; i++)
         if ((*flags[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
             return err_errno(e, ERR_IO, "cannot make an eventfd");
-    int rc = own_worker_block_signals(&r->worker, e);
-    rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, e);
+    int rc = own_worker_read_signals(&r->worker, e);
+    rc = rc ? rc : own_coordinator_open(&r->coordinator, r->record.dir, r->worker.stop, e);
     rc = rc ? rc : cli_link_dial(&r->link, r->verb, r->coordinator.address, "", e);
     r->link.own = r->record.dir;
     return rc;
@@ -507,8 +509,6 @@ static int run_threads(struct run *r, struct err *e)
     r->worker.coordinator = r->coordinator.address;
     r->worker.cpu = strcmp(job_device_kind(s->kind), "cpu") == 0;
     r->worker.devices = (int)s->devices;
-    r->worker.done = r->client_over;
-    r->worker.broken = r->coordinator.ended;
     r->worker.attached = on_attached;
     r->worker.stopped = on_stopped;
     r->worker.ctx = r;

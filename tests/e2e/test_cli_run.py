@@ -189,7 +189,7 @@ def test_what_cannot_start_here_ends_the_run_and_says_why(small):
     shutil.copy(solo.WEFT, alone / "weft")
     end = subprocess.run([alone / "weft", "run", str(small.file)], capture_output=True, text=True, timeout=solo.WATCHDOG,
                          env={**os.environ, "PATH": "/usr/bin"})  # fmt: skip
-    assert end.returncode == 1 and "weft-rank is neither beside weft" in end.stderr, end
+    assert end.returncode == 1 and "weft-rank is neither beside this program" in end.stderr, end
     assert f"  where: {state_folder(small)}\n" in end.stderr, end
     assert weft_run(small).code == 0, "it is the same job"
 
