@@ -11,7 +11,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 
 # ---- what is built -----------------------------------------------------------------------------
 PROTO_SRC   := proto/rank.proto
-SERVICE_SRC := proto/weft.proto proto/rows.proto proto/health.proto
+SERVICE_SRC := proto/weft.proto proto/health.proto
 
 BASE_SRC    := notify child system entropy flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
@@ -62,10 +62,10 @@ RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit guard s
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := words kept_text ids outbox row_codec host job_record placement checkpoint attempt attempt_leader attempt_storage \
+DECIDER_SRC := words kept_text ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db db_schema db_value binding questions service streams data_looks planner_process planner coord_daemon certs http prometheus
+COORD_SRC   := db binding questions service streams data_looks planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
@@ -484,7 +484,7 @@ $(SERVICE_BENCHES:%=$(BUILD)/obj/tests/bench/bench_%.o): | $(PROTO_C) $(SERVICE_
 $(BUILD)/tests/unit/test_log_order $(BUILD)/tests/unit/coord: $(BUILD)/obj/coordinator/cli/log_order.o
 
 # The world that the coordinator's decider is played in.
-COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c
+COORD_WORLD := tests/unit/coord_world.c tests/unit/coord_people.c tests/support/stored_row.c
 $(UNIT_COORD:%=$(BUILD)/tests/unit/test_%) $(BUILD)/tests/unit/coord: $(call obj,$(COORD_WORLD))
 $(call obj,$(COORD_WORLD)): | $(PROTO_C) $(SERVICE_C)
 
@@ -494,7 +494,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) tests/support/stored_row.c $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -642,7 +642,7 @@ fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
-FUZZ_WITH_up    := $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+FUZZ_WITH_up    := tests/support/stored_row.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)

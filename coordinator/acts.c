@@ -21,7 +21,6 @@
 #include "coordinator/outbox.h"
 #include "coordinator/recover.h"
 #include "coordinator/requests.h"
-#include "coordinator/row_codec.h"
 
 enum { AUDIT_KEEP = 10000, AUDIT_TEXT = 200 };
 enum { WAITING_MAX = 50000 }; // jobs in the queue
@@ -35,9 +34,9 @@ static void write_audit(struct coord *c, const struct coord_event *ev, enum audi
     snprintf(cut, sizeof cut, "%s", target); // refused ones are of any length
     plain_mask(cut);
     struct audit_record a = {c->next_audit++, c->wall_ms, ev->who, ev->role, verb, cut, result};
-    row_write_audit(c, &a);
+    out_row(c, ROW_AUDIT, &a);
     if (a.seq >= AUDIT_KEEP)
-        row_erase_audit(c, a.seq - AUDIT_KEEP);
+        out_erase(c, ROW_AUDIT, &(struct audit_record){.seq = a.seq - AUDIT_KEEP});
     c->meta_dirty = true;
 }
 

@@ -18,7 +18,6 @@
 #include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
-#include "coordinator/row_codec.h"
 
 enum { DEVICES_MOST = JOB_DEVICE_KINDS * HOST_DEVICES_MAX, NAME_TEXT = 320, PATH_TEXT = 4096 };
 

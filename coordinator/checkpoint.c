@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/row_codec.h"
+#include "coordinator/outbox.h"
 
 // ---- rows ----
 
@@ -25,27 +25,22 @@ void checkpoint_write(struct job_record *j, const struct commit *m)
         const struct commit_record *r = &m->records[i];
         now[i] = (struct checkpoint_record){
             .id = r->id, .state = r->state, .bad = r->bad, .t_ms = j->coord->wall_ms};
+        snprintf(now[i].job, sizeof now[i].job, "%s", j->id);
         snprintf(now[i].why, sizeof now[i].why, "%s", r->why);
         while (k < j->ncheckpoints && store_entry_compare(j->checkpoints[k].id, r->id) < 0)
-            row_erase_checkpoint(j, &j->checkpoints[k++]);
+            out_erase(j->coord, ROW_CHECKPOINT, &j->checkpoints[k++]);
         bool there = k < j->ncheckpoints && !store_entry_compare(j->checkpoints[k].id, r->id);
         if (there && are_same(&j->checkpoints[k], &now[i]))
             now[i] = j->checkpoints[k];
         else
-            row_write_checkpoint(j, &now[i]);
+            out_row(j->coord, ROW_CHECKPOINT, &now[i]);
         k += there;
     }
     while (k < j->ncheckpoints)
-        row_erase_checkpoint(j, &j->checkpoints[k++]);
+        out_erase(j->coord, ROW_CHECKPOINT, &j->checkpoints[k++]);
     free(j->checkpoints);
     j->checkpoints = now;
     j->ncheckpoints = m->n;
-}
-
-void checkpoint_forget(struct job_record *j)
-{
-    for (int i = 0; i < j->ncheckpoints; i++)
-        row_erase_checkpoint(j, &j->checkpoints[i]);
 }
 
 void checkpoint_remember(const struct job_record *j, struct leader_memory *out)

@@ -10,4 +10,3 @@ void checkpoint_load(struct job_record *j, const struct checkpoint_record *k);
 // What the records say, for the leader of an attempt that begins or goes on; the step's arena.
 void checkpoint_remember(const struct job_record *j, struct leader_memory *out);
 void checkpoint_write(struct job_record *j, const struct commit *m); // as rows: what has changed
-void checkpoint_forget(struct job_record *j);                        // erases its rows

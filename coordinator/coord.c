@@ -20,7 +20,6 @@
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 #include "coordinator/requests.h"
-#include "coordinator/row_codec.h"
 #include "coordinator/settle.h"
 #include "coordinator/story.h"
 #include "coordinator/tidy.h"
@@ -32,12 +31,6 @@ enum {
     REQUESTS_KEPT = 200000
 }; // unless the configuration says
 enum { ENDED_KEPT = 20000, ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
-
-struct waiting_checkpoint { // of a job that may not have been loaded yet
-    struct list link;
-    char job[ID_LEN];
-    struct checkpoint_record record;
-};
 
 // ---- life ----
 
@@ -69,16 +62,9 @@ struct coord *coord_new(const struct coord_config *config)
     list_init(&c->hosts);
     list_init(&c->fences);
     list_init(&c->answered);
-    list_init(&c->loaded);
     c->next_seq = c->next_audit = 1;
     acts_check();
     return c;
-}
-
-static void free_waiting(struct waiting_checkpoint *w)
-{
-    list_remove(&w->link);
-    free(w);
 }
 
 void coord_free(struct coord *c)
@@ -92,23 +78,22 @@ void coord_free(struct coord *c)
     attach_free(c);
     hosts_free(c);
     requests_free(c);
-    list_for_each (it, &c->loaded)
-        free_waiting(list_entry(it, struct waiting_checkpoint, link));
     free(c);
 }
 
 // ---- loading ----
 
-static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
+static int load_job(struct coord *c, const struct row *row, struct err *e)
 {
-    if (job_find(c, row->id))
-        return err_set(e, ERR_DATA, "job %s has two rows", row->id);
     struct job_record *j = job_new(c);
-    int rc = row_read_job(row, j, e);
+    int rc = row_read(row, j, e);
+    if (!rc && (strlen(j->id) != ID_LEN - 1 || j->state == JOB_NONE || j->ranks < 1))
+        rc = err_set(e, ERR_DATA, "the row of job '%s' is damaged", j->id);
     if (rc) {
         job_forget(j);
         return rc;
     }
+    j->stored = j->state;
     job_add(j);
     // Only an attempt needs its job file from the start. The others are read when their turn comes,
     // and held if this version cannot: ten thousand of them would take seconds.
@@ -116,70 +101,46 @@ static int load_job(struct coord *c, const Weft__Rows__Job *row, struct err *e)
         err_wrap(e, "job %s", j->id);
         return ERR_DATA;
     }
-    if (!j->mesh[0]) // the row is older than this column
-        (void)job_read_settings(j, NULL);
     if (j->seq >= c->next_seq)
         c->next_seq = j->seq + 1;
     return 0;
 }
 
-static void load_host(struct coord *c, const Weft__Rows__Host *row)
+static int load_checkpoint(struct coord *c, const struct row *row, struct err *e)
 {
-    row_read_host(row, host_add(c, row->id, row->incarnation));
+    struct checkpoint_record k = {0};
+    int rc = row_read(row, &k, e);
+    struct job_record *j = job_find(c, k.job);
+    // The folder says at the next fence what it holds in place of one that cannot be.
+    if (!rc && j && store_entry_ok((uint64_t)k.id.epoch, k.id.step))
+        checkpoint_load(j, &k);
+    return rc;
 }
 
-static void load_fence(struct coord *c, const Weft__Rows__Fenced *row)
+int coord_load(struct coord *c, const struct row *row, struct err *e)
 {
-    struct fenced f;
-    row_read_fence(row, &f);
-    fence_add(c, &f);
-}
-
-static void load_checkpoint(struct coord *c, const Weft__V1__Checkpoint *row)
-{
-    if (!store_entry_ok(row->epoch, row->step))
-        return; // the folder tells what it holds at the next fence
-    struct waiting_checkpoint *w = calloc(1, sizeof *w);
-    PRE(w != NULL);
-    snprintf(w->job, sizeof w->job, "%s", row->job);
-    row_read_checkpoint(row, &w->record);
-    list_append(&c->loaded, &w->link);
-}
-
-int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e)
-{
+    struct fenced f = {0};
+    int rc;
     PRE(!c->started);
-    switch (row->row_case) {
-    case WEFT__ROWS__WRITE__ROW_JOB:
-        return load_job(c, row->job, e);
-    case WEFT__ROWS__WRITE__ROW_HOST:
-        load_host(c, row->host);
-        return 0;
-    case WEFT__ROWS__WRITE__ROW_FENCED:
-        load_fence(c, row->fenced);
-        return 0;
-    case WEFT__ROWS__WRITE__ROW_CHECKPOINT:
-        load_checkpoint(c, row->checkpoint);
-        return 0;
-    case WEFT__ROWS__WRITE__ROW_REQUEST:
-        request_load(c, row->request);
-        return 0;
-    case WEFT__ROWS__WRITE__ROW_META:
-        row_read_meta(c, row->meta);
-        return 0;
+    switch (row->kind) {
+    case ROW_META:
+        c->had_meta = true;
+        return row_read(row, c, e);
+    case ROW_JOB:
+        return load_job(c, row, e);
+    case ROW_HOST:
+        return row_read(row, host_add(c, row->values[0].data, ""), e); // its id comes first
+    case ROW_FENCED:
+        rc = row_read(row, &f, e);
+        if (!rc)
+            fence_add(c, &f);
+        return rc;
+    case ROW_CHECKPOINT:
+        return load_checkpoint(c, row, e);
+    case ROW_REQUEST:
+        return request_load(c, row, e);
     default:
-        return 0; // events and audit rows are the store's
-    }
-}
-
-static void give_checkpoints(struct coord *c)
-{
-    list_for_each (it, &c->loaded) {
-        struct waiting_checkpoint *w = list_entry(it, struct waiting_checkpoint, link);
-        struct job_record *j = job_find(c, w->job);
-        if (j)
-            checkpoint_load(j, &w->record);
-        free_waiting(w);
+        return 0; // events and audit rows are the database's
     }
 }
 
@@ -216,7 +177,7 @@ static void flush_rows(struct coord *c)
     }
     hosts_flush(c);
     if (c->meta_dirty)
-        row_write_meta(c);
+        out_row(c, ROW_META, c);
     c->meta_dirty = false;
 }
 
@@ -237,7 +198,6 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
         c->meta_dirty = true;
     }
     hosts_started(c);
-    give_checkpoints(c);
     jobs_enter_queue(c);
     list_for_each (it, &c->jobs)
         revive_job(list_entry(it, struct job_record, link));
@@ -252,23 +212,11 @@ void coord_read_only(struct coord *c, int64_t now_ns, int64_t wall_ms, const cha
     c->wall_ms = wall_ms;
     snprintf(c->read_only, sizeof c->read_only, "%s", why);
     hosts_started(c);
-    give_checkpoints(c);
     list_for_each (it, &c->jobs)
         job_count_on(list_entry(it, struct job_record, link));
 }
 
 // ---- history ----
-
-static void forget_job(struct coord *c, struct job_record *j)
-{
-    uint64_t keep = (uint64_t)c->config.keep_events;
-    uint64_t first = j->events > keep ? j->events - keep + 1 : 1;
-    for (uint64_t s = first; s <= j->events; s++)
-        row_erase_event(c, j->id, s);
-    checkpoint_forget(j);
-    row_erase_job(j);
-    job_forget(j);
-}
 
 // How many ended jobs each user has, by name; each one counted changes what map_get says.
 static int64_t add_ended(struct map *by_owner, const struct job_record *j, int64_t change)
@@ -294,7 +242,8 @@ static void sweep_jobs(struct coord *c)
         if (over && (c->wall_ms - j->ended_ms >= c->config.keep_ended_ms ||
                      add_ended(&ended, j, 0) > c->config.keep_ended)) {
             add_ended(&ended, j, -1);
-            forget_job(c, j);
+            out_erase(c, ROW_JOB, j); // with its checkpoints and events
+            job_forget(j);
         } else {
             tidy_again(j);
         }

@@ -3,7 +3,7 @@
 // No I/O, no clock, no threads: time and messages arrive in the event, and what is to be done
 // leaves as rows to write and actions to carry out. Inside coordinator/ only.
 //
-//   event ──► coord_step ──► out.writes   one transaction, durable first
+//   event ──► coord_step ──► out.rows     one transaction, durable first
 //                        └─► out.actions  then these, in order
 //
 // The owner (coord_daemon.c; the simulator) may batch: several coord_step into one coord_out, one
@@ -20,8 +20,7 @@
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/base/id.h"
-#include "coordinator/words.h"
-#include "proto/rows.pb-c.h"
+#include "coordinator/row.h"
 #include "proto/weft.pb-c.h"
 
 struct coord;
@@ -40,10 +39,10 @@ struct coord_config {
     int keep_requests;      // answers that a repeat gets, for a day at most; 0: 200000
 };
 
-// cluster (out, ID_LEN bytes) of coord_started. Rows may come in any order.
 struct coord *coord_new(const struct coord_config *c);
 void coord_free(struct coord *c); // null is fine
-int coord_load(struct coord *c, const Weft__Rows__Write *row, struct err *e);
+// Rows come kind after kind.
+int coord_load(struct coord *c, const struct row *row, struct err *e);
 
 enum coord_event_kind {
     COORD_EV_UP,       // conn said `up`
@@ -90,8 +89,8 @@ struct coord_action {
 };
 struct coord_out { // all memory is the arena's
     struct arena *arena;
-    int nwrites, cap_writes;
-    Weft__Rows__Write **writes;
+    int nrows, cap_rows;
+    struct row *rows;
     int nactions, cap_actions;
     struct coord_action *actions;
 };

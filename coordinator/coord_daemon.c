@@ -46,9 +46,9 @@ struct coord_daemon {
 
 // ---- state -------------------------------------------------------------------------------------
 
-static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
+static int load_row(void *ctx, const struct row *row, struct err *e)
 {
-    return coord_load(ctx, w, e);
+    return coord_load(ctx, row, e);
 }
 
 // The id beside the database is older than any row: where they differ, one of them is not ours.
@@ -66,9 +66,9 @@ static int keep_cluster(struct coord_daemon *d, const char *beside, struct err *
 static int commit_rows(struct coord_daemon *d, const struct coord_out *out, struct err *e)
 {
     int64_t start = clock_mono_ns();
-    int rc = out->nwrites ? db_commit(d->db, out->writes, out->nwrites, e) : 0;
-    if (out->nwrites && !rc)
-        metrics_commit(&d->commits, clock_mono_ns() - start, out->nwrites);
+    int rc = out->nrows ? db_commit(d->db, out->rows, out->nrows, e) : 0;
+    if (out->nrows && !rc)
+        metrics_commit(&d->commits, clock_mono_ns() - start, out->nrows);
     return rc;
 }
 

@@ -52,7 +52,6 @@ struct coord {
     struct map conns;       // of the number in hex → struct conn
     struct map requests;    // id → struct request
     struct list answered;   // the same, oldest first
-    struct list loaded;     // checkpoint rows that wait for coord_started
     uint64_t next_seq, next_audit;
     int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
     bool meta_dirty, hosts_dirty, had_meta;

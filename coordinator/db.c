@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The database; see db.h.
 //
-// A row travels as a message of rows.proto. Its scalar fields are columns of the same names, which
-// generic code binds and reads by the message's descriptor; a repeated field is a table of its own,
-// `job_placement` and so on, rewritten with its row. The tables themselves are written out below,
-// version by version: a column that a message has and its table lacks is found when the statements
-// are prepared, at open.
+// Each kind of rows is a table, and each of its columns (row.h) a column of that name. The table is
+// made from them when the database is new, and at every open gets those that it lacks.
 #include "coordinator/db.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sqlite3.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,70 +18,37 @@
 
 #include "common/base/buf.h"
 #include "common/base/folder.h"
-#include "common/rpc/rpc.h"
-#include "coordinator/db_schema.h"
-#include "coordinator/db_value.h"
 
 enum { ROOM_BYTES = 512 << 10 };
+enum { DB_VERSION = 13 }; // another number: databases of before are refused
 
-enum { KEYS_MAX = 3, CHILDREN_MAX = 3, COLUMNS_MAX = 64 };
-
-struct child_table { // a repeated field
-    const char *field, *table;
-    sqlite3_stmt *insert, *remove, *read;
+enum { // statements of a table
+    PUT,
+    ERASE,
+    ERASE_OF_JOB, // all rows of a job
+    TABLE_STATEMENTS
 };
-struct db_table {
-    const char *name;
-    const ProtobufCMessageDescriptor *row;
-    const char *key[KEYS_MAX];
-    const char *skip;  // a field of the message that is not stored
-    const char *order; // SQL: in which db_load hands its rows out; null: any
-    bool loaded;
-    struct child_table child[CHILDREN_MAX];
-    // made at open
-    int ncolumns;
-    const ProtobufCFieldDescriptor *column[COLUMNS_MAX];
-    sqlite3_stmt *put, *erase;
+enum { // the others
+    JOB_STATE = ROW_KINDS * TABLE_STATEMENTS,
+    EVENTS,
+    BOUND,
+    BIND,
+    OWNED,
+    UNBIND,
+    STATEMENTS
 };
-
-// In the order in which db_load hands rows out; [n] is the oneof case n + 1 of Write.
-static const struct db_table tables[] = {
-    {.name = "job",
-     .row = &weft__rows__job__descriptor,
-     .key = {"id"},
-     .skip = "old_state",
-     .order = "seq",
-     .loaded = true,
-     .child = {{.field = "placement", .table = "job_placement"},
-               {.field = "failures_ms", .table = "job_failures_ms"},
-               {.field = "spent", .table = "job_spent"}}},
-    {.name = "host", .row = &weft__rows__host__descriptor, .key = {"id"}, .loaded = true},
-    {.name = "fenced",
-     .row = &weft__rows__fenced__descriptor,
-     .key = {"host", "incarnation"},
-     .loaded = true},
-    {.name = "checkpoint",
-     .row = &weft__v1__checkpoint__descriptor,
-     .key = {"job", "epoch", "step"},
-     .loaded = true},
-    {.name = "event", .row = &weft__v1__event__descriptor, .key = {"job", "seq"}},
-    {.name = "request",
-     .row = &weft__rows__request__descriptor,
-     .key = {"id"},
-     .order = "t_ms",
-     .loaded = true},
-    {.name = "audit", .row = &weft__rows__audit__descriptor, .key = {"seq"}},
-    {.name = "meta", .row = &weft__rows__meta__descriptor, .loaded = true},
-};
-enum { TABLES = sizeof tables / sizeof *tables, JOB = 0, EVENT = 4 };
 
 struct db {
     sqlite3 *sql;
     int lock_fd, dir_fd;
     char dir[4000];
-    struct db_table table[TABLES];
-    sqlite3_stmt *job_state, *events, *bound, *bind, *owned, *unbind;
+    sqlite3_stmt *statement[STATEMENTS];
 };
+
+static sqlite3_stmt *table_statement(const struct db *s, enum row_kind kind, int which)
+{
+    return s->statement[(int)kind * TABLE_STATEMENTS + which];
+}
 
 // ---- statements --------------------------------------------------------------------------------
 
@@ -117,96 +82,126 @@ prepare_sql(struct db *s, sqlite3_stmt **out, struct err *e, const char *fmt, ..
     return rc ? set_sql_error(s, "statement", e) : 0;
 }
 
-static void print_columns(const struct db_table *t, struct buf *to, const char *each)
+// Appends the names of the columns, or of the keys, each with `behind` behind it.
+static void print_columns(const struct row_table *t, bool keys, const char *between,
+                          const char *behind, struct buf *to)
 {
+    int n = 0;
     for (int i = 0; i < t->ncolumns; i++)
-        buf_printf(to, "%s%s", i ? ", " : "", each ? each : t->column[i]->name);
+        if (!keys || t->columns[i].key)
+            buf_printf(to, "%s%s%s", n++ ? between : "", t->columns[i].name, behind);
 }
 
-static int prepare_child(struct db *s, struct child_table *c, const struct db_table *t,
-                         struct err *e)
+static const char *column_type(const struct column *c)
 {
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
-    const ProtobufCMessageDescriptor *d = f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
-    struct buf names = {0}, marks = {0};
-    for (unsigned i = 0; i < (d ? d->n_fields : 1); i++) {
-        buf_printf(&names, "%s%s", i ? ", " : "", d ? d->fields[i].name : "value");
-        buf_puts(&marks, ", ?");
+    return c->form == COLUMN_NUMBER ? "INTEGER NOT NULL DEFAULT 0"
+           : c->form == COLUMN_REAL ? "REAL"
+           : c->form < COLUMN_BYTES ? "TEXT NOT NULL DEFAULT ''"
+                                    : "BLOB NOT NULL DEFAULT x''";
+}
+
+static int make_table(struct db *s, const struct row_table *t, struct err *e)
+{
+    struct buf sql = {0};
+    buf_printf(&sql, "CREATE TABLE IF NOT EXISTS %s(", t->name);
+    for (int i = 0; i < t->ncolumns; i++)
+        buf_printf(&sql, "%s %s, ", t->columns[i].name, column_type(&t->columns[i]));
+    buf_puts(&sql, "PRIMARY KEY(");
+    print_columns(t, true, ", ", "", &sql);
+    buf_puts(&sql, ")) WITHOUT ROWID");
+    int rc = run_sql(s, buf_str(&sql), e);
+    for (int i = 0; i < t->ncolumns && !rc; i++) {
+        const struct column *c = &t->columns[i];
+        if (!sqlite3_table_column_metadata(s->sql, NULL, t->name, c->name, NULL, NULL, NULL, NULL,
+                                           NULL))
+            continue;
+        buf_reset(&sql); // a column that the table, which was there, does not have yet
+        buf_printf(&sql, "ALTER TABLE %s ADD COLUMN %s %s", t->name, c->name, column_type(c));
+        rc = run_sql(s, buf_str(&sql), e);
     }
-    int rc = prepare_sql(s, &c->insert, e, "INSERT INTO %s(job, n, %s) VALUES(?, ?%s)", c->table,
-                         buf_str(&names), buf_str(&marks));
-    rc = rc ? rc : prepare_sql(s, &c->remove, e, "DELETE FROM %s WHERE job = ?", c->table);
-    rc = rc ? rc
-            : prepare_sql(s, &c->read, e, "SELECT %s FROM %s WHERE job = ? ORDER BY n",
-                          buf_str(&names), c->table);
-    buf_clear(&names);
-    buf_clear(&marks);
+    buf_clear(&sql);
     return rc;
 }
 
-static void find_columns(struct db_table *t)
+static int make_tables(struct db *s, struct err *e)
 {
-    for (unsigned i = 0; i < t->row->n_fields; i++) {
-        const ProtobufCFieldDescriptor *f = &t->row->fields[i];
-        if (f->label == PROTOBUF_C_LABEL_REPEATED || (t->skip && strcmp(f->name, t->skip) == 0))
-            continue;
-        PRE(t->ncolumns < COLUMNS_MAX);
-        t->column[t->ncolumns++] = f;
-    }
+    int rc = run_sql(s,
+                     "CREATE TABLE IF NOT EXISTS bound(host TEXT PRIMARY KEY, certificate TEXT NOT "
+                     "NULL, print TEXT NOT NULL) WITHOUT ROWID",
+                     e);
+    for (int i = 0; i < ROW_KINDS && !rc; i++)
+        rc = make_table(s, &row_tables[i], e);
+    return rc;
 }
 
-static int prepare_table(struct db *s, struct db_table *t, struct err *e)
+static int check_schema(struct db *s, enum db_use use, struct err *e)
 {
-    struct buf names = {0}, marks = {0}, keys = {0};
-    find_columns(t);
-    print_columns(t, &names, NULL);
-    print_columns(t, &marks, "?");
-    for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
-        buf_printf(&keys, " AND %s = ?", t->key[k]);
-    int rc = prepare_sql(s, &t->put, e, "INSERT OR REPLACE INTO %s(%s) VALUES(%s)", t->name,
+    sqlite3_stmt *q = NULL;
+    char version[60];
+    int have = -1;
+    if (!sqlite3_prepare_v2(s->sql, "PRAGMA user_version", -1, &q, NULL) &&
+        sqlite3_step(q) == SQLITE_ROW)
+        have = sqlite3_column_int(q, 0);
+    sqlite3_finalize(q);
+    if (have < 0)
+        return set_sql_error(s, "cannot read its version", e);
+    if (have == DB_VERSION)
+        return use == DB_READ ? 0 : make_tables(s, e);
+    if (have || use == DB_READ)
+        return err_set(e, ERR_INVALID,
+                       "%s/weft.db has version %d, and this weft reads version %d alone: move "
+                       "weft.db and its -wal and -shm away and start again; jobs are then found "
+                       "again from their checkpoints",
+                       s->dir, have, DB_VERSION);
+    snprintf(version, sizeof version, "PRAGMA user_version = %d; COMMIT", DB_VERSION);
+    int rc = run_sql(s, "BEGIN IMMEDIATE", e);
+    rc = rc ? rc : make_tables(s, e);
+    rc = rc ? rc : run_sql(s, version, e);
+    if (rc)
+        (void)run_sql(s, "ROLLBACK", NULL);
+    return rc;
+}
+
+static int prepare_table(struct db *s, enum row_kind kind, struct err *e)
+{
+    const struct row_table *t = &row_tables[kind];
+    sqlite3_stmt **out = &s->statement[(int)kind * TABLE_STATEMENTS];
+    struct buf names = {0}, keys = {0}, marks = {0};
+    print_columns(t, false, ", ", "", &names);
+    print_columns(t, true, " AND ", " = ?", &keys);
+    for (int i = 0; i < t->ncolumns; i++)
+        buf_puts(&marks, i ? ", ?" : "?");
+    int rc = prepare_sql(s, &out[PUT], e, "INSERT OR REPLACE INTO %s(%s) VALUES(%s)", t->name,
                          buf_str(&names), buf_str(&marks));
-    rc =
-        rc ? rc : prepare_sql(s, &t->erase, e, "DELETE FROM %s WHERE 1%s", t->name, buf_str(&keys));
-    for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
-        rc = prepare_child(s, &t->child[c], t, e);
+    rc = rc ? rc
+            : prepare_sql(s, &out[ERASE], e, "DELETE FROM %s WHERE %s", t->name, buf_str(&keys));
+    if (!rc && t->of_job)
+        rc = prepare_sql(s, &out[ERASE_OF_JOB], e, "DELETE FROM %s WHERE job = ?", t->name);
+    if (!rc && kind == ROW_EVENT)
+        rc = prepare_sql(s, &s->statement[EVENTS], e,
+                         "SELECT %s FROM event WHERE job = ? AND seq >= ? ORDER BY seq",
+                         buf_str(&names));
     buf_clear(&names);
-    buf_clear(&marks);
     buf_clear(&keys);
+    buf_clear(&marks);
     return rc;
 }
 
 static int prepare_all(struct db *s, struct err *e)
 {
-    struct buf names = {0};
+    static const char *const others[STATEMENTS] = {
+        [JOB_STATE] = "SELECT state FROM job WHERE id = ?",
+        [BOUND] = "SELECT certificate, print FROM bound WHERE host = ?",
+        [BIND] = "INSERT OR REPLACE INTO bound(host, certificate, print) VALUES(?, ?, ?)",
+        [OWNED] = "SELECT host FROM bound WHERE print = ?",
+        [UNBIND] = "DELETE FROM bound WHERE host = ?",
+    };
     int rc = 0;
-    memcpy(s->table, tables, sizeof tables);
-    for (int i = 0; i < TABLES && !rc; i++)
-        rc = prepare_table(s, &s->table[i], e);
-    if (rc)
-        return rc;
-    print_columns(&s->table[EVENT], &names, NULL);
-    rc = prepare_sql(s, &s->job_state, e, "SELECT state FROM job WHERE id = ?");
-    rc = rc ? rc
-            : prepare_sql(s, &s->events, e,
-                          "SELECT %s FROM event WHERE job = ? AND seq >= ? ORDER BY seq",
-                          buf_str(&names));
-    rc = rc ? rc
-            : prepare_sql(s, &s->bound, e, "SELECT certificate, print FROM bound WHERE host = ?");
-    rc = rc ? rc
-            : prepare_sql(s, &s->bind, e,
-                          "INSERT OR REPLACE INTO bound(host, certificate, print) VALUES(?, ?, ?)");
-    rc = rc ? rc : prepare_sql(s, &s->owned, e, "SELECT host FROM bound WHERE print = ?");
-    rc = rc ? rc : prepare_sql(s, &s->unbind, e, "DELETE FROM bound WHERE host = ?");
-    buf_clear(&names);
+    for (int i = 0; i < ROW_KINDS && !rc; i++)
+        rc = prepare_table(s, (enum row_kind)i, e);
+    for (int i = 0; i < STATEMENTS && !rc; i++)
+        rc = others[i] ? prepare_sql(s, &s->statement[i], e, "%s", others[i]) : 0;
     return rc;
-}
-
-// ---- repeated fields ---------------------------------------------------------------------------
-
-static const void *get_field(const void *message, const ProtobufCFieldDescriptor *f)
-{
-    return (const char *)message + f->offset;
 }
 
 static int finish_statement(struct db *s, sqlite3_stmt *q, struct err *e)
@@ -217,142 +212,100 @@ static int finish_statement(struct db *s, sqlite3_stmt *q, struct err *e)
     return rc == SQLITE_DONE ? 0 : set_sql_error(s, "write", e);
 }
 
-static size_t element_size(const ProtobufCFieldDescriptor *f)
+static void bind_text(sqlite3_stmt *q, int at, const char *text)
 {
-    return f->type == PROTOBUF_C_TYPE_MESSAGE ? sizeof(void *) : sizeof(int64_t);
+    sqlite3_bind_text(q, at, text, -1, SQLITE_STATIC);
 }
 
-static int put_children(struct db *s, const struct child_table *c, const struct db_table *t,
-                        const void *row, const char *key, struct err *e)
+static const char *read_text(sqlite3_stmt *q, int at)
 {
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
-    size_t n = *(const size_t *)(const void *)((const char *)row + f->quantifier_offset);
-    const char *elements = *(char *const *)get_field(row, f);
-    sqlite3_bind_text(c->remove, 1, key, -1, SQLITE_TRANSIENT);
-    int rc = finish_statement(s, c->remove, e);
-    for (size_t i = 0; i < n && !rc; i++) {
-        const void *at = elements + i * element_size(f);
-        sqlite3_bind_text(c->insert, 1, key, -1, SQLITE_TRANSIENT);
-        sqlite3_bind_int64(c->insert, 2, (int64_t)i);
-        if (f->type == PROTOBUF_C_TYPE_MESSAGE) {
-            const ProtobufCMessageDescriptor *d = f->descriptor;
-            for (unsigned k = 0; k < d->n_fields; k++)
-                db_bind_value(c->insert, 3 + (int)k, &d->fields[k],
-                              get_field(*(void *const *)at, &d->fields[k]));
-        } else {
-            db_bind_value(c->insert, 3, f, at);
-        }
-        rc = finish_statement(s, c->insert, e);
-    }
-    return rc;
+    const char *text = (const char *)sqlite3_column_text(q, at);
+    return text ? text : "";
 }
 
-static int read_children(struct db *s, const struct child_table *c, const struct db_table *t,
-                         void *row, const char *key, struct arena *a, struct err *e)
+// ---- rows --------------------------------------------------------------------------------------
+
+static void bind_row(sqlite3_stmt *q, const struct row *r, bool keys)
 {
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field_by_name(t->row, c->field);
-    const ProtobufCMessageDescriptor *d = f->type == PROTOBUF_C_TYPE_MESSAGE ? f->descriptor : NULL;
-    char *elements = NULL;
-    int n = 0, cap = 0, rc;
-    sqlite3_bind_text(c->read, 1, key, -1, SQLITE_TRANSIENT);
-    while ((rc = sqlite3_step(c->read)) == SQLITE_ROW) {
-        elements = arena_grow(a, elements, element_size(f), n, &cap);
-        void *at = elements + (size_t)n++ * element_size(f);
-        if (!d) {
-            db_read_value(c->read, 0, f, at, a);
+    const struct row_table *t = &row_tables[r->kind];
+    int at = 0;
+    for (int i = 0; i < t->ncolumns; i++) {
+        const struct column *c = &t->columns[i];
+        const struct value *v = &r->values[i];
+        if (keys && !c->key)
             continue;
-        }
-        ProtobufCMessage *m = arena_alloc(a, d->sizeof_message);
-        protobuf_c_message_init(d, m);
-        for (unsigned k = 0; k < d->n_fields; k++)
-            db_read_value(c->read, (int)k, &d->fields[k], (char *)m + d->fields[k].offset, a);
-        *(void **)(void *)at = m;
+        if (c->form == COLUMN_NUMBER)
+            sqlite3_bind_int64(q, ++at, v->number);
+        else if (c->form == COLUMN_REAL)
+            sqlite3_bind_double(q, ++at, v->real);
+        else if (c->form < COLUMN_BYTES)
+            bind_text(q, ++at, v->data);
+        else
+            sqlite3_bind_blob(q, ++at, v->data, (int)v->len, SQLITE_STATIC);
     }
-    sqlite3_reset(c->read);
-    *(size_t *)(void *)((char *)row + f->quantifier_offset) = (size_t)n;
-    *(char **)(void *)((char *)row + f->offset) = elements;
-    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
-static void read_row(sqlite3_stmt *q, const struct db_table *t, void *row, struct arena *a)
+static struct row read_row(sqlite3_stmt *q, enum row_kind kind, struct arena *a)
 {
-    protobuf_c_message_init(t->row, row);
-    for (int i = 0; i < t->ncolumns; i++)
-        db_read_value(q, i, t->column[i], (char *)row + t->column[i]->offset, a);
+    const struct row_table *t = &row_tables[kind];
+    struct row r = {.kind = kind, .values = arena_array(a, struct value, t->ncolumns)};
+    for (int i = 0; i < t->ncolumns; i++) {
+        const struct column *c = &t->columns[i];
+        struct value *v = &r.values[i];
+        if (c->form == COLUMN_NUMBER)
+            v->number = sqlite3_column_int64(q, i);
+        else if (c->form == COLUMN_REAL)
+            v->real = sqlite3_column_type(q, i) == SQLITE_NULL ? NAN : sqlite3_column_double(q, i);
+        else if (c->form < COLUMN_BYTES) {
+            v->data = arena_strdup(a, read_text(q, i));
+            v->len = strlen(v->data);
+        } else {
+            v->len = (size_t)sqlite3_column_bytes(q, i);
+            v->data = v->len ? arena_dup(a, sqlite3_column_blob(q, i), v->len) : "";
+        }
+    }
+    return r;
 }
 
-// ---- writing -----------------------------------------------------------------------------------
-
-static int check_state(struct db *s, const Weft__Rows__Job *job, struct err *e)
+static int check_state(struct db *s, const struct row *job, struct err *e)
 {
-    sqlite3_bind_text(s->job_state, 1, job->id, -1, SQLITE_TRANSIENT);
-    int rc = sqlite3_step(s->job_state);
-    int have =
-        rc == SQLITE_ROW ? sqlite3_column_int(s->job_state, 0) : WEFT__V1__JOB_STATE__JOB_NONE;
-    sqlite3_reset(s->job_state);
+    sqlite3_stmt *q = s->statement[JOB_STATE];
+    bind_text(q, 1, job->values[0].data);
+    int rc = sqlite3_step(q);
+    int have = rc == SQLITE_ROW ? sqlite3_column_int(q, 0) : (int)JOB_NONE;
+    sqlite3_reset(q);
     if (rc != SQLITE_ROW && rc != SQLITE_DONE)
         return set_sql_error(s, "read", e);
-    if (have == (int)job->old_state)
+    if (have == (int)job->replaces)
         return 0;
     return err_set(e, ERR_INTERNAL, "job %s: memory says it was in state %d, the database %d",
-                   job->id, (int)job->old_state, have);
+                   job->values[0].data, (int)job->replaces, have);
 }
 
-static const ProtobufCFieldDescriptor *find_field(const struct db_table *t, const char *name)
+static int write_row(struct db *s, const struct row *r, struct err *e)
 {
-    return protobuf_c_message_descriptor_get_field_by_name(t->row, name);
-}
-
-static int put_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
-{
-    for (int i = 0; i < t->ncolumns; i++)
-        db_bind_value(t->put, i + 1, t->column[i], get_field(row, t->column[i]));
-    int rc = finish_statement(s, t->put, e);
-    for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
-        rc = put_children(s, &t->child[c], t, row,
-                          *(char *const *)get_field(row, find_field(t, t->key[0])), e);
-    return rc;
-}
-
-// Erases a row, and with a job everything that is stored about it.
-static int erase_row(struct db *s, const struct db_table *t, const void *row, struct err *e)
-{
-    for (int k = 0; k < KEYS_MAX && t->key[k]; k++)
-        db_bind_value(t->erase, k + 1, find_field(t, t->key[k]),
-                      get_field(row, find_field(t, t->key[k])));
-    int rc = finish_statement(s, t->erase, e);
-    if (t != &s->table[JOB] || rc)
+    sqlite3_stmt *q = table_statement(s, r->kind, r->erase ? ERASE : PUT);
+    int rc = r->kind == ROW_JOB && !r->erase ? check_state(s, r, e) : 0;
+    if (rc)
         return rc;
-    static const char *const of[] = {"job_placement", "job_spent", "job_failures_ms", "event",
-                                     "checkpoint"};
-    for (size_t i = 0; i < sizeof of / sizeof *of && !rc; i++) {
-        char *sql = sqlite3_mprintf("DELETE FROM %s WHERE job = %Q", of[i],
-                                    ((const Weft__Rows__Job *)row)->id);
-        rc = run_sql(s, sql, e);
-        sqlite3_free(sql);
-    }
+    bind_row(q, r, r->erase);
+    rc = finish_statement(s, q, e);
+    for (int i = 0; i < ROW_KINDS && r->kind == ROW_JOB && r->erase && !rc; i++)
+        if (row_tables[i].of_job) {
+            q = table_statement(s, (enum row_kind)i, ERASE_OF_JOB);
+            bind_text(q, 1, r->values[0].data);
+            rc = finish_statement(s, q, e);
+        }
     return rc;
 }
 
-static int write_one(struct db *s, const Weft__Rows__Write *w, struct err *e)
-{
-    PRE(w->row_case >= 1 && (int)w->row_case <= TABLES);
-    const struct db_table *t = &s->table[(int)w->row_case - 1];
-    if (w->erase)
-        return erase_row(s, t, w->job, e);
-    int rc = t == &s->table[JOB] ? check_state(s, w->job, e) : 0;
-    return rc ? rc : put_row(s, t, w->job, e);
-}
-
-int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e)
+int db_commit(struct db *s, const struct row *rows, int n, struct err *e)
 {
     int rc = n ? run_sql(s, "BEGIN IMMEDIATE", e) : 0;
     if (rc || !n)
         return rc;
     for (int i = 0; i < n && !rc; i++)
-        rc = write_one(s, writes[i], e);
+        rc = write_row(s, &rows[i], e);
     if (!rc)
         rc = run_sql(s, "COMMIT", e);
     if (rc)
@@ -360,59 +313,14 @@ int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err 
     return rc;
 }
 
-int db_owner(struct db *s, const char *host, struct db_owner *out, struct err *e)
-{
-    *out = (struct db_owner){0};
-    sqlite3_bind_text(s->bound, 1, host, -1, SQLITE_TRANSIENT);
-    int rc = sqlite3_step(s->bound);
-    if (rc == SQLITE_ROW) {
-        snprintf(out->name, sizeof out->name, "%s", (const char *)sqlite3_column_text(s->bound, 0));
-        snprintf(out->print, sizeof out->print, "%s",
-                 (const char *)sqlite3_column_text(s->bound, 1));
-    }
-    sqlite3_reset(s->bound);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
-}
-
-int db_owned(struct db *s, const char *print, struct arena *a, const char ***out, int *n,
-             struct err *e)
-{
-    int rc, cap = 0;
-    *out = NULL;
-    *n = 0;
-    sqlite3_bind_text(s->owned, 1, print, -1, SQLITE_TRANSIENT);
-    while ((rc = sqlite3_step(s->owned)) == SQLITE_ROW) {
-        *out = arena_grow(a, *out, sizeof **out, *n, &cap);
-        (*out)[(*n)++] = arena_strdup(a, (const char *)sqlite3_column_text(s->owned, 0));
-    }
-    sqlite3_reset(s->owned);
-    return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
-}
-
-int db_bind(struct db *s, const char *host, const struct db_owner *owner, struct err *e)
-{
-    sqlite3_bind_text(s->bind, 1, host, -1, SQLITE_TRANSIENT);
-    sqlite3_bind_text(s->bind, 2, owner->name, -1, SQLITE_TRANSIENT);
-    sqlite3_bind_text(s->bind, 3, owner->print, -1, SQLITE_TRANSIENT);
-    return finish_statement(s, s->bind, e);
-}
-
-int db_unbind(struct db *s, const char *host, struct err *e)
-{
-    sqlite3_bind_text(s->unbind, 1, host, -1, SQLITE_TRANSIENT);
-    return finish_statement(s, s->unbind, e);
-}
-
-// ---- reading -----------------------------------------------------------------------------------
-
-static int load_table(struct db *s, int at,
-                      int (*row)(void *, const Weft__Rows__Write *, struct err *), void *ctx,
+static int load_table(struct db *s, enum row_kind kind,
+                      int (*row)(void *, const struct row *, struct err *), void *ctx,
                       struct err *e)
 {
-    const struct db_table *t = &s->table[at];
+    const struct row_table *t = &row_tables[kind];
     struct buf names = {0};
     sqlite3_stmt *q = NULL;
-    print_columns(t, &names, NULL);
+    print_columns(t, false, ", ", "", &names);
     int rc = prepare_sql(s, &q, e, "SELECT %s FROM %s%s%s", buf_str(&names), t->name,
                          t->order ? " ORDER BY " : "", t->order ? t->order : "");
     int step = SQLITE_DONE;
@@ -420,15 +328,8 @@ static int load_table(struct db *s, int at,
     while (!rc && (step = sqlite3_step(q)) == SQLITE_ROW) {
         struct arena a;
         arena_init(&a);
-        Weft__Rows__Write w = WEFT__ROWS__WRITE__INIT;
-        w.row_case = (Weft__Rows__Write__RowCase)(at + 1);
-        w.job = arena_alloc(&a, t->row->sizeof_message); // the oneof's members share their place
-        read_row(q, t, w.job, &a);
-        for (int c = 0; c < CHILDREN_MAX && t->child[c].field && !rc; c++)
-            rc = read_children(s, &t->child[c], t, w.job,
-                               *(char *const *)get_field(w.job, find_field(t, t->key[0])), &a, e);
-        if (!rc)
-            rc = row(ctx, &w, e);
+        struct row r = read_row(q, kind, &a);
+        rc = row(ctx, &r, e);
         arena_clear(&a);
     }
     if (!rc && step != SQLITE_DONE)
@@ -437,68 +338,85 @@ static int load_table(struct db *s, int at,
     return rc;
 }
 
-int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
-            void *ctx, struct err *e)
+int db_load(struct db *s, int (*row)(void *ctx, const struct row *r, struct err *e), void *ctx,
+            struct err *e)
 {
     int rc = 0;
-    for (int i = 0; i < TABLES && !rc; i++)
-        rc = s->table[i].loaded ? load_table(s, i, row, ctx, e) : 0;
+    for (int i = 0; i < ROW_KINDS && !rc; i++)
+        rc = row_tables[i].is_log ? 0 : load_table(s, (enum row_kind)i, row, ctx, e);
     return rc;
 }
 
 int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft__V1__Event ***out,
               size_t *n, struct err *e)
 {
+    sqlite3_stmt *q = s->statement[EVENTS];
     int count = 0, cap = 0, rc;
     *out = NULL;
-    sqlite3_bind_text(s->events, 1, job, -1, SQLITE_TRANSIENT);
-    sqlite3_bind_int64(s->events, 2, seq > INT64_MAX ? INT64_MAX : (int64_t)seq);
-    while ((rc = sqlite3_step(s->events)) == SQLITE_ROW) {
+    bind_text(q, 1, job);
+    sqlite3_bind_int64(q, 2, seq > INT64_MAX ? INT64_MAX : (int64_t)seq);
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        struct event_record ev = {0};
+        struct row r = read_row(q, ROW_EVENT, a);
+        if (row_read(&r, &ev, e))
+            break;
         *out = arena_grow(a, *out, sizeof **out, count, &cap);
         (*out)[count] = arena_new(a, Weft__V1__Event);
-        read_row(s->events, &s->table[EVENT], (*out)[count++], a);
+        event_message(&ev, (*out)[count++]);
     }
-    sqlite3_reset(s->events);
+    sqlite3_reset(q);
     *n = (size_t)count;
+    return rc == SQLITE_DONE ? 0 : rc == SQLITE_ROW ? ERR_DATA : set_sql_error(s, "read", e);
+}
+
+// ---- which hosts a certificate has used --------------------------------------------------------
+
+int db_owner(struct db *s, const char *host, struct db_owner *out, struct err *e)
+{
+    sqlite3_stmt *q = s->statement[BOUND];
+    *out = (struct db_owner){0};
+    bind_text(q, 1, host);
+    int rc = sqlite3_step(q);
+    if (rc == SQLITE_ROW) {
+        snprintf(out->name, sizeof out->name, "%s", read_text(q, 0));
+        snprintf(out->print, sizeof out->print, "%s", read_text(q, 1));
+    }
+    sqlite3_reset(q);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
+}
+
+int db_owned(struct db *s, const char *print, struct arena *a, const char ***out, int *n,
+             struct err *e)
+{
+    sqlite3_stmt *q = s->statement[OWNED];
+    int rc, cap = 0;
+    *out = NULL;
+    *n = 0;
+    bind_text(q, 1, print);
+    while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+        *out = arena_grow(a, *out, sizeof **out, *n, &cap);
+        (*out)[(*n)++] = arena_strdup(a, read_text(q, 0));
+    }
+    sqlite3_reset(q);
     return rc == SQLITE_DONE ? 0 : set_sql_error(s, "read", e);
 }
 
+int db_bind(struct db *s, const char *host, const struct db_owner *owner, struct err *e)
+{
+    sqlite3_stmt *q = s->statement[BIND];
+    bind_text(q, 1, host);
+    bind_text(q, 2, owner->name);
+    bind_text(q, 3, owner->print);
+    return finish_statement(s, q, e);
+}
+
+int db_unbind(struct db *s, const char *host, struct err *e)
+{
+    bind_text(s->statement[UNBIND], 1, host);
+    return finish_statement(s, s->statement[UNBIND], e);
+}
+
 // ---- the directory -----------------------------------------------------------------------------
-
-// One version further; it is for the caller to roll back what has failed.
-static int migrate_from(struct db *s, int version, struct err *e)
-{
-    char bump[60];
-    snprintf(bump, sizeof bump, "PRAGMA user_version = %d; COMMIT", version + 1);
-    int rc = run_sql(s, "BEGIN IMMEDIATE", e);
-    rc = rc ? rc : run_sql(s, db_migrations[version], e);
-    return rc ? rc : run_sql(s, bump, e);
-}
-
-static int migrate_schema(struct db *s, bool may_write, struct err *e)
-{
-    sqlite3_stmt *q = NULL;
-    int have = -1;
-    if (!sqlite3_prepare_v2(s->sql, "PRAGMA user_version", -1, &q, NULL) &&
-        sqlite3_step(q) == SQLITE_ROW)
-        have = sqlite3_column_int(q, 0);
-    sqlite3_finalize(q);
-    if (have < 0)
-        return set_sql_error(s, "cannot read its version", e);
-    if (have > DB_VERSION)
-        return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program knows up to %d",
-                       s->dir, have, DB_VERSION);
-    if (have < DB_VERSION && !may_write)
-        return err_set(e, ERR_INVALID, "%s/weft.db has version %d; this program reads %d alone",
-                       s->dir, have, DB_VERSION);
-    int rc = 0;
-    for (int v = have; v < DB_VERSION && !rc; v++) {
-        rc = migrate_from(s, v, e);
-        if (rc)
-            (void)run_sql(s, "ROLLBACK", NULL);
-    }
-    return rc;
-}
 
 // The file holds the keys of jobs, so only its owner may read it, whatever the folder's mode is.
 // SQLite gives its other files the same mode.
@@ -512,29 +430,11 @@ static int make_private(struct db *s, struct err *e)
     return rc;
 }
 
-static void finalize_query(sqlite3_stmt **q)
-{
-    sqlite3_finalize(*q);
-    *q = NULL;
-}
-
 static void close_sql(struct db *s)
 {
-    for (int i = 0; i < TABLES; i++) {
-        finalize_query(&s->table[i].put);
-        finalize_query(&s->table[i].erase);
-        for (int c = 0; c < CHILDREN_MAX; c++) {
-            finalize_query(&s->table[i].child[c].insert);
-            finalize_query(&s->table[i].child[c].remove);
-            finalize_query(&s->table[i].child[c].read);
-        }
-    }
-    finalize_query(&s->job_state);
-    finalize_query(&s->events);
-    finalize_query(&s->bound);
-    finalize_query(&s->bind);
-    finalize_query(&s->owned);
-    finalize_query(&s->unbind);
+    for (int i = 0; i < STATEMENTS; i++)
+        sqlite3_finalize(s->statement[i]);
+    memset(s->statement, 0, sizeof s->statement);
     sqlite3_close(s->sql);
     s->sql = NULL;
 }
@@ -560,14 +460,13 @@ static int open_sql(struct db *s, enum db_use use, bool alone, struct err *e)
         return set_sql_error(s, "cannot open", e);
     sqlite3_busy_timeout(s->sql, 5000); // a person reading with sqlite3
     if (use == DB_READ) {
-        int rc = migrate_schema(s, false, e);
+        int rc = check_schema(s, use, e);
         rc = rc ? rc : prepare_all(s, e);
         return rc ? rc : run_sql(s, "BEGIN", e);
     }
     int rc = alone ? run_sql(s, "PRAGMA locking_mode = EXCLUSIVE", e) : 0;
     rc = rc ? rc : run_sql(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", e);
-    rc = rc ? rc : run_sql(s, "PRAGMA foreign_keys = OFF", e);
-    rc = rc ? rc : migrate_schema(s, true, e);
+    rc = rc ? rc : check_schema(s, use, e);
     rc = rc ? rc : prepare_all(s, e);
     return rc;
 }

@@ -4,14 +4,13 @@
 // people may read it with sqlite3 while the coordinator runs. Inside coordinator/ only.
 //
 // The file beside it, `lock`, is flocked for the store's life: a second coordinator is refused with
-// the first one's pid. Schema versions are migrated in order, in one transaction each; a newer one
-// than this program's is refused. One thread.
+// the first one's pid. A database of another version is refused. One thread.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
 #include "common/base/id.h"
 #include "common/rpc/rpc.h"
-#include "proto/rows.pb-c.h"
+#include "coordinator/row.h"
 
 struct db;
 
@@ -27,13 +26,14 @@ void db_close(struct db *s); // null is fine
 // Whether the disk has room again, for far more than a transaction.
 bool db_has_room(const struct db *s);
 
-// All rows that the decider wants back (all but audit and events), jobs by seq, requests by time.
-int db_load(struct db *s, int (*row)(void *ctx, const Weft__Rows__Write *w, struct err *e),
-            void *ctx, struct err *e);
-// One transaction, all or nothing. A job's old_state that is not what the row holds is ERR_INTERNAL
+// All rows that the decider wants back (all but logs), kind after kind, jobs by seq, requests by time.
+int db_load(struct db *s, int (*row)(void *ctx, const struct row *r, struct err *e), void *ctx,
+            struct err *e);
+// One transaction, all or nothing. With the row of a job that is erased go its checkpoints and
+// events. A job's state that is not the one that the row replaces is ERR_INTERNAL
 // (memory and disk disagree: end the process). ERR_LIMIT: the disk is full. Any failure: nothing was
 // written, and memory is ahead of the rows: they are to be loaded again, or the process ends.
-int db_commit(struct db *s, Weft__Rows__Write *const *writes, int n, struct err *e);
+int db_commit(struct db *s, const struct row *rows, int n, struct err *e);
 
 // Which host ids each certificate has used; binding.h says what follows. Each in a transaction of
 // its own.

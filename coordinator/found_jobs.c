@@ -2,6 +2,7 @@
 // Jobs found again; see found_jobs.h.
 #include "coordinator/found_jobs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,6 @@
 #include "coordinator/job_record.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/row_codec.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
 enum { CHECKPOINTS_MAX = 10000 };        // of one job that was found
@@ -62,15 +62,15 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
         sorted[i] = f->committed[i];
     qsort(sorted, n, sizeof *sorted, compare_checkpoints);
     for (size_t i = 0; i < n; i++) {
-        struct checkpoint_record k;
+        struct checkpoint_record k = {.id = {(int64_t)sorted[i]->epoch, sorted[i]->step},
+                                      .state = COMMIT_COMMITTED,
+                                      .bad = sorted[i]->bad,
+                                      .t_ms = j->coord->wall_ms};
         if (i && !compare_checkpoints(&sorted[i - 1], &sorted[i]))
             continue;
-        row_read_checkpoint(sorted[i], &k);
-        k.state = COMMIT_COMMITTED;
-        k.t_ms = j->coord->wall_ms;
-        k.why[0] = 0; // it is committed: nothing is to be explained
+        snprintf(k.job, sizeof k.job, "%s", j->id);
         checkpoint_load(j, &k);
-        row_write_checkpoint(j, &k);
+        out_row(j->coord, ROW_CHECKPOINT, &k);
     }
 }
 

@@ -9,7 +9,7 @@
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/kept_text.h"
-#include "coordinator/row_codec.h"
+#include "coordinator/outbox.h"
 
 // How long a fenced incarnation is remembered. A process that comes back later is still stopped, by
 // the epochs of its jobs.
@@ -131,7 +131,7 @@ static void keep_newest_fences(struct coord *c, const char *host, int keep)
     struct fenced *f;
     int n;
     while ((f = find_oldest_fence(c, host, &n)) && n > keep) {
-        row_erase_fence(c, f);
+        out_erase(c, ROW_FENCED, f);
         free_fence(c, f);
     }
 }
@@ -139,7 +139,7 @@ static void keep_newest_fences(struct coord *c, const char *host, int keep)
 void fence_write(struct coord *c, const struct fenced *f)
 {
     fence_add(c, f);
-    row_write_fence(c, f);
+    out_row(c, ROW_FENCED, f);
     keep_newest_fences(c, f->host, FENCED_MAX);
 }
 
@@ -165,7 +165,7 @@ void host_forget(struct coord *c, const char *id)
     if (!h || !coord_host_gives_way(c, id))
         return;
     keep_newest_fences(c, id, 0);
-    row_erase_host(c, h);
+    out_erase(c, ROW_HOST, h);
     free_host(c, h);
 }
 
@@ -385,7 +385,7 @@ static void sweep_fences(struct coord *c)
         bool is_newest = h && !strcmp(h->incarnation, f->incarnation);
         if (is_newest || c->wall_ms - f->t_ms < FENCED_DAYS * 24LL * 3600 * 1000)
             continue;
-        row_erase_fence(c, f);
+        out_erase(c, ROW_FENCED, f);
         free_fence(c, f);
     }
 }
@@ -398,7 +398,7 @@ void hosts_sweep(struct coord *c)
         if (!h->fenced || h->cordoned || h->draining || h->nattempts ||
             c->wall_ms - h->seen_ms < c->config.keep_ended_ms)
             continue;
-        row_erase_host(c, h);
+        out_erase(c, ROW_HOST, h);
         free_host(c, h);
     }
     sweep_fences(c);
@@ -416,7 +416,7 @@ void hosts_flush(struct coord *c)
     list_for_each (it, &c->hosts) {
         struct host *h = list_entry(it, struct host, link);
         if (h->dirty)
-            row_write_host(c, h);
+            out_row(c, ROW_HOST, h);
         h->dirty = false;
     }
     c->hosts_dirty = false;

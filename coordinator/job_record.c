@@ -11,7 +11,6 @@
 #include "common/plan/schema_list.h"
 #include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
-#include "coordinator/row_codec.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
 enum { AVOIDED_TEXT = 600 };
@@ -257,10 +256,7 @@ static void keep_settings(struct job_record *j, const struct job *job)
     j->settings.checkpoint.dir = heap_strdup(job->checkpoint.dir);
     for (int i = 0; i < job->mesh.n; i++)
         j->settings.mesh.axis[i].name = heap_strdup(job->mesh.axis[i].name);
-    j->threads = (int)job->resources.threads; // jobs of before database version 10 have no column
     j->parsed = true;
-    if (!j->mesh[0])
-        print_mesh(j);
 }
 
 int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e)
@@ -298,7 +294,9 @@ static void set_text(struct job_record *j, const struct job *job)
     j->kind = job->resources.kind;
     j->max_hosts = (int)job->resources.hosts;
     j->steps = job->train.steps;
+    j->threads = (int)job->resources.threads;
     keep_settings(j, job);
+    print_mesh(j);
 }
 
 struct job_record *job_create(struct coord *c, const struct job *job, const char *known_id,
@@ -315,6 +313,7 @@ struct job_record *job_create(struct coord *c, const struct job *job, const char
     j->seq = c->next_seq++;
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
     j->counted_ns = c->now_ns;
+    memcpy(j->counted_boot, c->boot, sizeof j->counted_boot);
     set_text(j, job);
     c->meta_dirty = true;
     job_add(j);
@@ -326,7 +325,6 @@ void job_change(struct job_record *j, const struct job *job)
 {
     PRE(!j->attempt && !j->in_queue);
     clear_spec(j);
-    text_set(&j->mesh, "");
     j->want = (struct place_want){0};
     free(j->log_hosts); // as many as it had ranks
     j->log_hosts = NULL;
@@ -380,9 +378,9 @@ void job_account(struct job_record *j)
 void job_count_on(struct job_record *j)
 {
     int64_t ms = j->coord->wall_ms - j->counted_ms;
-    if (!j->counted_elsewhere)
+    if (strcmp(j->counted_boot, j->coord->boot) == 0)
         return;
-    j->counted_elsewhere = false;
+    memcpy(j->counted_boot, j->coord->boot, sizeof j->counted_boot);
     if (ms > 0 && job_spends(j) < TIME_KINDS)
         j->spent_ms[TIME_UNKNOWN] += ms;
     j->counted_ns = j->unsaved_ns = j->coord->now_ns;
@@ -483,14 +481,15 @@ static void trim_events(struct job_record *j)
 {
     uint64_t keep = (uint64_t)j->coord->config.keep_events;
     if (j->events > keep)
-        row_erase_event(j->coord, j->id, j->events - keep);
+        out_erase(j->coord, ROW_EVENT,
+                  &(struct event_record){.job = j->id, .seq = j->events - keep});
 }
 
 static void publish_event(struct job_record *j, const struct event_record *ev)
 {
     Weft__V1__Event row;
     V1_NEW(WatchUpdate, watch_update, update);
-    row_of_event(ev, &row);
+    event_message(ev, &row);
     update.event = &row;
     out_publish(j->coord, j->id, &update);
 }
@@ -512,7 +511,7 @@ static void add_event(struct job_record *j, const struct job_note *n, const char
                               .host = n->host,
                               .step = n->step,
                               .text = buf_str(&text)};
-    row_write_event(j->coord, &ev);
+    out_row(j->coord, ROW_EVENT, &ev);
     trim_events(j);
     job_touch(j);
     publish_event(j, &ev);
@@ -592,7 +591,7 @@ void job_flush(struct job_record *j)
     job_account(j);
     list_remove(&j->touched);
     j->flushed_ns = j->coord->now_ns;
-    row_write_job(j);
+    out_row(j->coord, ROW_JOB, j)->replaces = j->stored;
     j->stored = j->state;
 }
 

@@ -18,7 +18,7 @@
 #include "common/ckpt/commit.h"
 #include "common/job/job.h"
 #include "coordinator/coord_state.h"
-#include "coordinator/words.h"
+#include "coordinator/row.h"
 
 enum job_wait {   // why a queued job is not placed; the story tells it
     WAIT_NEW,     // no round has seen it yet
@@ -42,6 +42,7 @@ enum untidy { // what attempts left in the job's folder since its last fence
 };
 
 struct checkpoint_record { // what the database holds
+    char job[ID_LEN];
     struct store_entry id;
     enum commit_state state;
     bool bad;
@@ -112,20 +113,20 @@ struct job_record {
     int restarts;
     int64_t not_before_ms; // backoff
 
-    int64_t spent_ms[TIME_KINDS]; // where its time went
-    int64_t counted_ns;           // until when that is counted; 0: not begun
-    int64_t counted_ms;           // the wall clock then
-    int64_t since_ckpt_ms;        // of running, not saved since: what a failure would lose
-    uint64_t events;              // number of the newest event
-    struct job_report report;     // what it has come to
+    int64_t spent_ms[TIME_KINDS];  // where its time went
+    int64_t counted_ns;            // until when that is counted; 0: not begun
+    int64_t counted_ms;            // the wall clock then
+    char counted_boot[CLOCK_BOOT]; // of the machine whose monotonic clock counted_ns is
+    int64_t since_ckpt_ms;         // of running, not saved since: what a failure would lose
+    uint64_t events;               // number of the newest event
+    struct job_report report;      // what it has come to
 
     // ---- of this process's life ----
-    char *last_fault;       // how its newest attempt failed; "": none has, or before this process
-    enum job_state stored;  // what the database holds
-    bool counted_elsewhere; // counted_ns is of another boot: see job_count_on
-    uint64_t tidy_conn;     // of the host that was asked to tidy its folder; 0: none
-    bool has_news;          // its status is to be published at the end of the step
-    struct avoided {        // a life of a worker where a rank could not open the job's data
+    char *last_fault;      // how its newest attempt failed; "": none has, or before this process
+    enum job_state stored; // what the database holds
+    uint64_t tidy_conn;    // of the host that was asked to tidy its folder; 0: none
+    bool has_news;         // its status is to be published at the end of the step
+    struct avoided {       // a life of a worker where a rank could not open the job's data
         char incarnation[ID_LEN];
         int64_t wait_ns, until_ns; // then it tries again where devices are free
     } * avoided;                   // not durable: found out again, each by a rank that fails
@@ -172,17 +173,6 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
 int job_read_settings(struct job_record *j, struct err *e);
 int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e);
 
-struct event_record { // one row of its story
-    const char *job;
-    uint64_t seq;
-    int64_t t_ms;
-    enum job_state state; // after it
-    enum event_kind kind;
-    int rank; // −1: none
-    const char *host;
-    int64_t step; // −1: none
-    const char *text;
-};
 struct job_note { // of an event
     enum event_kind kind;
     int rank;         // −1: none

@@ -4,17 +4,17 @@
 
 #include "common/attempt/message.h"
 
-void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCMessage *row,
-             bool erase)
+struct row *out_row(struct coord *c, enum row_kind kind, const void *record)
 {
     struct coord_out *o = c->out;
-    Weft__Rows__Write *w = arena_new(o->arena, Weft__Rows__Write);
-    weft__rows__write__init(w);
-    w->row_case = which;
-    w->job = message_dup(o->arena, row); // all members are one pointer
-    w->erase = erase;
-    o->writes = arena_grow(o->arena, o->writes, sizeof *o->writes, o->nwrites, &o->cap_writes);
-    o->writes[o->nwrites++] = w;
+    o->rows = arena_grow(o->arena, o->rows, sizeof *o->rows, o->nrows, &o->cap_rows);
+    o->rows[o->nrows] = row_make(kind, record, o->arena);
+    return &o->rows[o->nrows++];
+}
+
+void out_erase(struct coord *c, enum row_kind kind, const void *record)
+{
+    out_row(c, kind, record)->erase = true;
 }
 
 static struct coord_action *add_action(struct coord *c, enum coord_action_kind kind)

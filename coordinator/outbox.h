@@ -15,9 +15,10 @@ enum { // gRPC's numbers
     CODE_ABORTED = 10,
 };
 
-// Rows are made by row_codec.h.
-void out_row(struct coord *c, Weft__Rows__Write__RowCase which, const ProtobufCMessage *row,
-             bool erase);
+// A row is to be written as the struct is now, or to be erased. What is returned is valid until the
+// next.
+struct row *out_row(struct coord *c, enum row_kind kind, const void *record);
+void out_erase(struct coord *c, enum row_kind kind, const void *record);
 void out_down(struct coord *c, uint64_t conn, const Weft__V1__Down *down); // conn 0: nobody
 void out_drop(struct coord *c, uint64_t conn, int code, const char *text);
 void out_reply(struct coord *c, uint64_t call, const ProtobufCMessage *reply);

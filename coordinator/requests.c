@@ -9,7 +9,6 @@
 #include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/outbox.h"
-#include "coordinator/row_codec.h"
 
 enum { REQUEST_ID_MAX = 128 };
 static const int64_t keep_ms = 24LL * 3600 * 1000;
@@ -44,13 +43,12 @@ static struct request *new_request(void)
     return q;
 }
 
-void request_load(struct coord *c, const Weft__Rows__Request *row)
+int request_load(struct coord *c, const struct row *row, struct err *e)
 {
-    if (map_get(&c->requests, row->id))
-        return;
     struct request *q = new_request();
-    row_read_request(row, q);
+    int rc = row_read(row, q, e);
     keep_request(c, q);
+    return rc;
 }
 
 static void repeat_answer(struct coord *c, uint64_t call, const struct request *q,
@@ -97,7 +95,7 @@ void request_answer(struct coord *c, uint64_t call, const char *id, const Protob
     protobuf_c_message_pack(reply, q->reply);
     q->t_ms = c->wall_ms;
     keep_request(c, q);
-    row_write_request(c, q);
+    out_row(c, ROW_REQUEST, q);
     out_reply(c, call, reply);
 }
 
@@ -116,7 +114,7 @@ void requests_trim(struct coord *c)
         struct request *q = list_entry(it, struct request, link);
         if ((int)c->requests.n <= c->config.keep_requests && c->wall_ms - q->t_ms < keep_ms)
             return;
-        row_erase_request(c, q);
+        out_erase(c, ROW_REQUEST, q);
         forget_request(c, q);
     }
 }

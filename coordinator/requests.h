@@ -13,7 +13,7 @@ struct request { // one that was answered
     size_t reply_len;
     int64_t t_ms;
 };
-void request_load(struct coord *c, const Weft__Rows__Request *row);
+int request_load(struct coord *c, const struct row *row, struct err *e);
 // True when the call is answered or refused here: it was made before, or its id is not usable.
 bool request_known(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
                    const ProtobufCMessageDescriptor *reply);

@@ -8,7 +8,6 @@
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
 #include "coordinator/kept_text.h"
-#include "coordinator/row_codec.h"
 #include "coordinator/story.h"
 
 bool coord_has_answered(const struct coord *c, const char *request_id)
@@ -61,7 +60,15 @@ static void fill_spent(const struct job_record *j, int64_t now_ns, struct arena 
     memcpy(ms, j->spent_ms, sizeof ms);
     if (now < TIME_KINDS)
         ms[now] += job_uncounted_ms(j, now_ns);
-    row_fill_spent(ms, a, &r->spent, &r->n_spent);
+    r->spent = arena_array(a, Weft__V1__Spent *, TIME_KINDS);
+    for (enum time_kind k = 0; k < TIME_KINDS; k++) {
+        if (!ms[k])
+            continue;
+        Weft__V1__Spent *s = r->spent[r->n_spent++] = arena_new(a, Weft__V1__Spent);
+        weft__v1__spent__init(s);
+        s->what = arena_strdup(a, time_word(k));
+        s->ms = ms[k];
+    }
 }
 
 Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
@@ -171,8 +178,13 @@ Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char 
         if (k->state == COMMIT_GONE)
             continue;
         Weft__V1__Checkpoint *row = arena_new(a, Weft__V1__Checkpoint);
-        row_of_checkpoint(j, k, row);
+        weft__v1__checkpoint__init(row);
         row->job = arena_strdup(a, j->id);
+        row->epoch = (uint64_t)k->id.epoch;
+        row->step = k->id.step;
+        row->state = (int)k->state;
+        row->bad = k->bad;
+        row->t_ms = k->t_ms;
         row->why = arena_strdup(a, k->why);
         plain_mask(row->why);
         r->checkpoints[r->n_checkpoints++] = row;

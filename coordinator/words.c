@@ -68,9 +68,9 @@ const char *job_state_word(enum job_state s)
     return (int)s >= 0 && s < JOB_STATES ? job_states[s] : "?";
 }
 
-const char *event_word(enum event_kind k)
+const char *event_word(int k)
 {
-    PRE((int)k >= 0 && k < EVENT_KINDS);
+    PRE(k >= 0 && k < EVENT_KINDS);
     return events[k];
 }
 
@@ -86,9 +86,9 @@ const char *sign_word(enum fault_sign s)
     return signs[s];
 }
 
-const char *audit_word(enum audit_verb v)
+const char *audit_word(int v)
 {
-    PRE((int)v >= 0 && v < AUDIT_VERBS);
+    PRE(v >= 0 && v < AUDIT_VERBS);
     return verbs[v];
 }
 
@@ -109,18 +109,10 @@ const char *host_state_word(enum host_state s)
     return host_states[s];
 }
 
-const char *fence_word(enum fence_reason r)
+const char *fence_word(int r)
 {
-    PRE((int)r >= 0 && r < FENCE_REASONS);
+    PRE(r >= 0 && r < FENCE_REASONS);
     return fence_reasons[r];
-}
-
-static int find_word(const char *const *words, int n, const char *word)
-{
-    int i = 0;
-    while (i < n && strcmp(words[i], word) != 0)
-        i++;
-    return i;
 }
 
 int device_kind_of_word(const char *word)
@@ -129,14 +121,4 @@ int device_kind_of_word(const char *word)
     while (kind < JOB_DEVICE_KINDS && strcmp(job_device_kind(kind), word) != 0)
         kind++;
     return kind;
-}
-
-enum time_kind time_of_word(const char *word)
-{
-    return (enum time_kind)find_word(times, TIME_KINDS, word);
-}
-
-enum fence_reason fence_of_word(const char *word)
-{
-    return (enum fence_reason)find_word(fence_reasons, FENCE_REASONS, word);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words that leave the coordinator: in rows, on the wire, in `--json` and in metrics. Inside,
-// each is an enum; here each is spelled once. A word that has been released never changes.
+// each is an enum; here each is spelled once.
 // Inside coordinator/ only.
 #pragma once
 #include <stdbool.h>
@@ -113,15 +113,12 @@ enum host_state {
 enum fence_reason { FENCE_LEASE, FENCE_TWIN, FENCE_REASONS };
 
 const char *job_state_word(enum job_state s); // "QUEUED"
-const char *event_word(enum event_kind k);
+const char *event_word(int k);                // enum event_kind; a column calls it
 const char *time_word(enum time_kind k);
 const char *sign_word(enum fault_sign s);
-const char *audit_word(enum audit_verb v);
+const char *audit_word(int v);                   // enum audit_verb
 enum audit_verb audit_verb_of(Weft__V1__Verb v); // NONE: no such verb
 bool audit_verb_is_of_hosts(enum audit_verb v);  // the others are about a job
 const char *host_state_word(enum host_state s);
-const char *fence_word(enum fence_reason r);
-// What a row says, or the count when this program does not know the word.
-enum time_kind time_of_word(const char *word);
-enum fence_reason fence_of_word(const char *word);
-int device_kind_of_word(const char *word); // enum job_device_kind
+const char *fence_word(int r);             // enum fence_reason
+int device_kind_of_word(const char *word); // enum job_device_kind, or the count: it is none

@@ -18,9 +18,9 @@ struct stored {
     char jobs[4200]; // the folder of the logs
 };
 
-static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
+static int load_row(void *ctx, const struct row *row, struct err *e)
 {
-    return coord_load(ctx, w, e);
+    return coord_load(ctx, row, e);
 }
 
 int stored_open(struct stored **out, const char *folder, struct err *e)

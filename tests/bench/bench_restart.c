@@ -43,15 +43,15 @@ static double now_ms(void)
 
 // ---- the daemon's part ----
 
-static int load_row(void *ctx, const Weft__Rows__Write *w, struct err *e)
+static int load_row(void *ctx, const struct row *row, struct err *e)
 {
-    return coord_load(ctx, w, e);
+    return coord_load(ctx, row, e);
 }
 
 static void commit(struct bench *b, struct coord_out *out)
 {
     struct err e = {0};
-    must(db_commit(b->db, out->writes, out->nwrites, &e), &e);
+    must(db_commit(b->db, out->rows, out->nrows, &e), &e);
     for (int i = 0; i < out->nactions; i++) {
         const struct coord_action *x = &out->actions[i];
         if (x->kind == COORD_REPLY && x->reply->descriptor == &weft__v1__submit_reply__descriptor)

@@ -6,8 +6,8 @@
 //   0 Up of the host · 1 Up of a stranger · 2 time passes (length in ms) · 3 SubmitRequest
 //   4 ActRequest · 5 the host's stream ends and it attaches anew
 //
-// Whatever comes, rows are packable, replies are, and nothing is read or kept beyond its bounds.
-// Ids follow from the seed, so the corpus can name the job.
+// Whatever comes, rows can be read again, messages are packable, and nothing is read or kept beyond
+// its bounds. Ids follow from the seed, so the corpus can name the job.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +15,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
+#include "tests/support/stored_row.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -32,11 +33,8 @@ struct world {
 
 static void take(struct world *w, const struct coord_out *out)
 {
-    for (int i = 0; i < out->nwrites; i++) {
-        uint8_t *bytes = malloc(weft__rows__write__get_packed_size(out->writes[i]) + 1);
-        weft__rows__write__pack(out->writes[i], bytes);
-        free(bytes);
-    }
+    for (int i = 0; i < out->nrows; i++)
+        stored_row_free(stored_row_new(&out->rows[i]));
     for (int i = 0; i < out->nactions; i++) {
         const struct coord_action *a = &out->actions[i];
         if (a->kind != COORD_SEND)

@@ -39,7 +39,7 @@ PATHS = {
         "worker/agent/agent_messages.c", "coordinator/service.c", "coordinator/coord_daemon.c",
         "coordinator/coord.c", "coordinator/frames.c", "coordinator/attempt.c", "coordinator/attempt_leader.c",
         "coordinator/checkpoint.c", "common/attempt/leader.c", "common/attempt/saves.c", "common/ckpt/commit.c",
-        "common/ckpt/manifest_json.c", "coordinator/outbox.c", "coordinator/row_codec.c", "coordinator/db.c",
+        "common/ckpt/manifest_json.c", "coordinator/outbox.c", "coordinator/row.c", "coordinator/db.c",
         "worker/storage.c",
     ],
     "a submit to a running rank": [
@@ -48,7 +48,7 @@ PATHS = {
         "coordinator/service.c", "coordinator/planner.c", "coordinator/coord_daemon.c", "coordinator/coord.c",
         "coordinator/acts.c", "coordinator/requests.c", "coordinator/job_record.c", "coordinator/settle.c",
         "coordinator/queue.c", "coordinator/placement.c", "coordinator/host.c", "coordinator/attempt.c",
-        "coordinator/attempt_storage.c", "coordinator/outbox.c", "coordinator/row_codec.c", "coordinator/db.c",
+        "coordinator/attempt_storage.c", "coordinator/outbox.c", "coordinator/row.c", "coordinator/db.c",
         "worker/worker_daemon.c", "worker/agent/agent.c", "worker/agent/attempts.c", "worker/agent/agent_ranks.c",
         "worker/agent/agent_messages.c", "worker/storage.c", "worker/supervise.c", "worker/rankslock.c",
         "worker/rank/main.c",

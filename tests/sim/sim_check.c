@@ -225,12 +225,12 @@ void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m)
 }
 
 // ---- rows ----
-static bool may_move(Weft__V1__JobState from, Weft__V1__JobState to)
+static bool may_move(enum job_state from, enum job_state to)
 {
-#define J(x)  WEFT__V1__JOB_STATE__##x
+#define J(x)  JOB_##x
 #define TO(x) (1u << J(x))
     static const unsigned table[] = {
-        [J(JOB_NONE)] = TO(QUEUED),
+        [JOB_NONE] = TO(QUEUED),
         [J(QUEUED)] = TO(STARTING) | TO(HELD) | TO(CANCELLED),
         [J(STARTING)] = TO(RUNNING) | TO(DRAINING) | TO(RECOVERING),
         [J(RUNNING)] = TO(DRAINING) | TO(RECOVERING),
@@ -246,7 +246,7 @@ static bool may_move(Weft__V1__JobState from, Weft__V1__JobState to)
 
 // Who fails an attempt is named, and it was that one: a rank that only gave up is not named when another
 // had failed before.
-static void check_culprit(struct world *w, const Weft__V1__Event *r)
+static void check_culprit(struct world *w, const struct event_record *r)
 {
     const struct sim_attempt *at = w->attempts; // the newest first
     while (at && strcmp(at->job, r->job) != 0)
@@ -254,9 +254,9 @@ static void check_culprit(struct world *w, const Weft__V1__Event *r)
     const struct rank *k = at && r->rank >= 0 ? at->rank[r->rank] : NULL;
     if (!k || !w->mix->blames)
         return;
-    if (!strcmp(r->kind, "hang") && !k->struck)
+    if (r->kind == EVENT_HANG && !k->struck)
         sim_fail(&w->sim, "nothing had happened to whom the leader names: %s", r->text);
-    if (!strcmp(r->kind, "failed") && !k->failed_ns)
+    if (r->kind == EVENT_FAILED && !k->failed_ns)
         sim_fail(&w->sim, "it did not fail of its own: %s", r->text);
     for (int i = 0; i < at->n && strstr(r->text, " gave up: "); i++) {
         const struct rank *o = at->rank[i];
@@ -267,13 +267,12 @@ static void check_culprit(struct world *w, const Weft__V1__Event *r)
 }
 
 // Each transition is an event; the row is written once a step, whatever happened in it.
-static void event_row(struct world *w, const Weft__V1__Event *r)
+static void event_row(struct world *w, const struct event_record *r)
 {
     struct seen_job *j = seen_job(w, r->job);
     if (!may_move(j->state, r->state) && !w->db_harmed)
-        sim_fail(&w->sim, "job %.8s goes from %s to %s", r->job,
-                 job_state_word((enum job_state)j->state),
-                 job_state_word((enum job_state)r->state));
+        sim_fail(&w->sim, "job %.8s goes from %s to %s", r->job, job_state_word(j->state),
+                 job_state_word(r->state));
     j->state = r->state;
     check_culprit(w, r);
 }
@@ -286,13 +285,12 @@ static bool is_trained(const struct seen_job *j, int64_t steps)
     return false;
 }
 
-static void job_row(struct world *w, const Weft__Rows__Job *r)
+static void job_row(struct world *w, const struct job_record *r)
 {
     struct seen_job *j = seen_job(w, r->id);
     if (j->state != r->state && !w->db_harmed)
-        sim_fail(&w->sim, "job %.8s is %s, its last event says %s", r->id,
-                 job_state_word((enum job_state)r->state),
-                 job_state_word((enum job_state)j->state));
+        sim_fail(&w->sim, "job %.8s is %s, its last event says %s", r->id, job_state_word(r->state),
+                 job_state_word(j->state));
     if (r->epoch < j->epoch && !w->db_harmed)
         sim_fail(&w->sim, "the epoch of job %.8s goes from %d back to %d", r->id, (int)j->epoch,
                  (int)r->epoch);
@@ -333,36 +331,32 @@ void check_decided(struct world *w, const char *job, struct store_entry id, enum
     }
 }
 
-static void checkpoint_row(struct world *w, const Weft__V1__Checkpoint *r)
+static void fenced_row(struct world *w, const struct row *r)
 {
-    check_decided(w, r->job, (struct store_entry){(int64_t)r->epoch, r->step},
-                  (enum commit_state)r->state);
-}
-
-static void fenced_row(struct world *w, const Weft__Rows__Fenced *r)
-{
+    const char *incarnation = row_value(r, "incarnation")->data;
     struct seen_fenced *f = arena_new(&w->sim.arena, struct seen_fenced);
-    memcpy(f->incarnation, r->incarnation, strnlen(r->incarnation, sizeof f->incarnation - 1));
+    memcpy(f->incarnation, incarnation, strnlen(incarnation, sizeof f->incarnation - 1));
     f->next = w->check->fenced;
     w->check->fenced = f;
     if (w->mix->gentle)
-        sim_fail(&w->sim, "a host is fenced (%s) though it never was away for a lease", r->why);
+        sim_fail(&w->sim, "a host is fenced (%s) though it never was away for a lease",
+                 row_value(r, "why")->data);
 }
 
-void check_row(struct world *w, const Weft__Rows__Write *row)
+void check_row(struct world *w, const struct stored_row *s)
 {
     if (w->sim.tracing)
-        trace_row(w, row);
-    if (row->erase)
+        trace_row(w, s);
+    if (s->row.erase)
         return;
-    if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
-        job_row(w, row->job);
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
-        event_row(w, row->event);
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
-        checkpoint_row(w, row->checkpoint);
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)
-        fenced_row(w, row->fenced);
+    if (s->row.kind == ROW_JOB)
+        job_row(w, s->job);
+    else if (s->row.kind == ROW_EVENT)
+        event_row(w, s->event);
+    else if (s->row.kind == ROW_CHECKPOINT)
+        check_decided(w, s->checkpoint->job, s->checkpoint->id, s->checkpoint->state);
+    else if (s->row.kind == ROW_FENCED)
+        fenced_row(w, &s->row);
 }
 
 // ---- ranks ----
@@ -430,7 +424,7 @@ bool check_restored(struct rank *r)
 }
 
 // ---- the end ----
-bool check_job_ended(struct world *w, const char *job, Weft__V1__JobState *state)
+bool check_job_ended(struct world *w, const char *job, enum job_state *state)
 {
     *state = seen_job(w, job)->state;
     return *state == J(SUCCEEDED) || *state == J(CANCELLED);

@@ -5,6 +5,7 @@
 #pragma once
 #include "common/ckpt/commit.h"
 #include "tests/sim/rank.h"
+#include "tests/support/stored_row.h"
 
 struct check;
 struct check *check_new(struct world *w);
@@ -18,7 +19,7 @@ void check_exit_fenced(struct host *h);
 void check_up(struct host *h, const Weft__V1__Up *m);
 void check_down(struct world *w, uint64_t conn, const Weft__V1__Down *m);
 // Rows, as they become durable.
-void check_row(struct world *w, const Weft__Rows__Write *row);
+void check_row(struct world *w, const struct stored_row *s);
 // The same of a checkpoint's row.
 void check_decided(struct world *w, const char *job, struct store_entry id,
                    enum commit_state state);
@@ -36,13 +37,13 @@ void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *
 bool check_whole(const char *path, const char *job, struct store_entry id);
 void check_after_power_loss(struct world *w);
 // The end.
-bool check_job_ended(struct world *w, const char *job, Weft__V1__JobState *state);
+bool check_job_ended(struct world *w, const char *job, enum job_state *state);
 void check_end(struct world *w);
 
 // A readable line a message (trace.c).
 void trace_up(struct world *w, uint64_t conn, const Weft__V1__Up *m);
 void trace_down(struct host *h, const Weft__V1__Down *m);
-void trace_row(struct world *w, const Weft__Rows__Write *row);
+void trace_row(struct world *w, const struct stored_row *s);
 void trace_leader(struct world *w, int rank, const Weft__Rank__Frame *f); // −1: to all
 void trace_rank(const struct rank *r, const Weft__Rank__Frame *f);
 const char *storage_word(Weft__V1__StorageOp op); // "FENCE"

@@ -82,7 +82,7 @@ void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *
 }
 
 // ---- names ----
-static struct seen_job *job_of(struct world *w, const struct disk_node *dir)
+static struct seen_job *seen_job_of(struct world *w, const struct disk_node *dir)
 {
     struct seen_job *j = w->check->jobs;
     while (j && (!*j->path || disk_find(&w->disk, j->path) != dir))
@@ -132,7 +132,7 @@ void check_renamed(void *world, struct disk_node *dir, const char *from, const c
 {
     struct world *w = world;
     struct store_entry id;
-    struct seen_job *j = job_of(w, dir);
+    struct seen_job *j = seen_job_of(w, dir);
     if (!j)
         return;
     if (store_entry_parse(to, &id))

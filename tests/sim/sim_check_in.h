@@ -21,7 +21,7 @@ struct seen_fence {
 struct seen_job {
     struct seen_job *next;
     char id[33], path[300];
-    Weft__V1__JobState state;
+    enum job_state state;
     uint64_t epoch;   // of the row
     uint64_t started; // greatest assigned
     uint64_t fenced;  // greatest answered by a fence

@@ -172,7 +172,7 @@ static void second(void *arg, uint64_t life)
     struct sim_coordinator *b = &t->w->coordinator;
     (void)life;
     if (MUTATED(reply_after_commit))
-        dbase_commit(t->w->db, t->out.writes, t->out.nwrites);
+        dbase_commit(t->w->db, t->out.rows, t->out.nrows);
     else
         carry_out(t->w, &t->out);
     end_turn(t);
@@ -191,11 +191,11 @@ static void first(void *arg, uint64_t life)
     if (MUTATED(reply_after_commit))
         carry_out(t->w, &t->out);
     else
-        dbase_commit(t->w->db, t->out.writes, t->out.nwrites);
-    if (t->out.nwrites)
+        dbase_commit(t->w->db, t->out.rows, t->out.nrows);
+    if (t->out.nrows)
         world_moment(t->w, MOMENT_SEND, NULL);
     if (b->proc)
-        proc_after(b->proc, t->out.nwrites ? sim_between(s, 1000, 300000) : 0, second, t, life);
+        proc_after(b->proc, t->out.nrows ? sim_between(s, 1000, 300000) : 0, second, t, life);
 }
 
 static void run_turn(struct sim_coordinator *b, struct turn *t)
@@ -203,9 +203,9 @@ static void run_turn(struct sim_coordinator *b, struct turn *t)
     struct sim *s = &b->w->sim;
     b->turn = t;
     b->turning = true;
-    if (t->out.nwrites)
+    if (t->out.nrows)
         world_moment(b->w, MOMENT_COMMIT, NULL);
-    proc_after(b->proc, t->out.nwrites ? sim_between(s, 100000, 3 * MS) : 0, first, t, b->life);
+    proc_after(b->proc, t->out.nrows ? sim_between(s, 100000, 3 * MS) : 0, first, t, b->life);
 }
 
 static struct turn *new_turn(struct sim_coordinator *b)

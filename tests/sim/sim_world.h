@@ -60,7 +60,7 @@ void net_partition(struct host *h, bool up, bool down, int64_t ns);
 // ---- dbase.c: rows, applied a transaction at a time ----
 struct dbase;
 struct dbase *dbase_new(struct world *w);
-void dbase_commit(struct dbase *d, Weft__Rows__Write *const *v, int n);
+void dbase_commit(struct dbase *d, const struct row *v, int n);
 void dbase_load(struct dbase *d, struct coord *c);
 void dbase_roll_back(struct dbase *d); // to an older transaction
 void dbase_delete(struct dbase *d);

@@ -175,23 +175,22 @@ void trace_down(struct host *h, const Weft__V1__Down *m)
     sim_say_message(&h->w->sim, "coordinator", h->name, what, why);
 }
 
-void trace_row(struct world *w, const Weft__Rows__Write *row)
+void trace_row(struct world *w, const struct stored_row *r)
 {
     struct sim *s = &w->sim;
-    if (row->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
-        sim_say(s, "coordinator", "job %.4s: %s: %s", row->event->job, row->event->kind,
-                row->event->text);
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_CHECKPOINT)
-        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %s%s", (int)row->checkpoint->step,
-                (int)row->checkpoint->epoch, row->checkpoint->job,
-                commit_state_name((enum commit_state)row->checkpoint->state),
-                row->erase ? ", erased" : "");
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_JOB)
-        sim_say(s, "coordinator", "job %.4s is %s, goal %s, epoch %d%s", row->job->id,
-                job_state_word((enum job_state)row->job->state),
-                job_state_word((enum job_state)row->job->goal), (int)row->job->epoch,
-                row->job->fenced ? ", fenced" : "");
-    else if (row->row_case == WEFT__ROWS__WRITE__ROW_FENCED)
+    if (r->row.kind == ROW_EVENT)
+        sim_say(s, "coordinator", "job %.4s: %s: %s", r->event->job,
+                event_word((int)r->event->kind), r->event->text);
+    else if (r->row.kind == ROW_CHECKPOINT)
+        sim_say(s, "coordinator", "checkpoint %d.e%d of %.4s is %s%s", (int)r->checkpoint->id.step,
+                (int)r->checkpoint->id.epoch, r->checkpoint->job,
+                commit_state_name(r->checkpoint->state), r->row.erase ? ", erased" : "");
+    else if (r->row.kind == ROW_JOB)
+        sim_say(s, "coordinator", "job %.4s is %s, goal %s, epoch %d%s", r->job->id,
+                job_state_word(r->job->state), job_state_word(r->job->goal), (int)r->job->epoch,
+                r->job->fenced ? ", fenced" : "");
+    else if (r->row.kind == ROW_FENCED)
         sim_say(s, "coordinator", "incarnation %.8s of %.8s is fenced: %s",
-                row->fenced->incarnation, row->fenced->host, row->fenced->why);
+                row_value(&r->row, "incarnation")->data, row_value(&r->row, "host")->data,
+                row_value(&r->row, "why")->data);
 }

@@ -124,7 +124,7 @@ bool world_act(struct world *w, Weft__V1__Verb verb, const char *target)
 
 // ---- what is there ----
 
-const Weft__Rows__Job *world_job(struct world *w, const char *id)
+const struct job_record *world_job(struct world *w, const char *id)
 {
     char key[200];
     snprintf(key, sizeof key, "job %s", id);
@@ -133,24 +133,24 @@ const Weft__Rows__Job *world_job(struct world *w, const char *id)
     return w->rows[at]->job;
 }
 
-Weft__V1__JobState world_state(struct world *w, const char *id)
+enum job_state world_state(struct world *w, const char *id)
 {
     return world_job(w, id)->state;
 }
 
-static const Weft__V1__Event *newest_event(struct world *w, const char *job, const char *kind,
-                                           int *n)
+static const struct event_record *newest_event(struct world *w, const char *job, const char *kind,
+                                               int *n)
 {
-    const Weft__V1__Event *found = NULL;
+    const struct event_record *found = NULL;
     *n = 0;
     for (int i = 0; i < w->nrows; i++) {
-        const Weft__Rows__Write *r = w->rows[i];
-        if (r->row_case != WEFT__ROWS__WRITE__ROW_EVENT || strcmp(r->event->job, job) ||
-            strcmp(r->event->kind, kind))
+        const struct stored_row *s = w->rows[i];
+        if (s->row.kind != ROW_EVENT || strcmp(s->event->job, job) ||
+            strcmp(event_word((int)s->event->kind), kind))
             continue;
         ++*n;
-        if (!found || r->event->seq > found->seq)
-            found = r->event;
+        if (!found || s->event->seq > found->seq)
+            found = s->event;
     }
     return found;
 }
@@ -165,7 +165,7 @@ int world_events(struct world *w, const char *job, const char *kind)
 const char *world_told(struct world *w, const char *job, const char *kind)
 {
     int n;
-    const Weft__V1__Event *ev = newest_event(w, job, kind, &n);
+    const struct event_record *ev = newest_event(w, job, kind, &n);
     return ev ? ev->text : "";
 }
 

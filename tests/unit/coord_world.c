@@ -22,80 +22,60 @@ static void *copy(const ProtobufCMessage *m)
     return to;
 }
 
-static void key_of(const Weft__Rows__Write *r, char out[200])
-{
-    switch (r->row_case) {
-    case WEFT__ROWS__WRITE__ROW_JOB:
-        snprintf(out, 200, "job %s", r->job->id);
-        return;
-    case WEFT__ROWS__WRITE__ROW_HOST:
-        snprintf(out, 200, "host %s", r->host->id);
-        return;
-    case WEFT__ROWS__WRITE__ROW_FENCED:
-        snprintf(out, 200, "fenced %s %s", r->fenced->host, r->fenced->incarnation);
-        return;
-    case WEFT__ROWS__WRITE__ROW_CHECKPOINT:
-        snprintf(out, 200, "ckpt %s %llu %lld", r->checkpoint->job,
-                 (unsigned long long)r->checkpoint->epoch, (long long)r->checkpoint->step);
-        return;
-    case WEFT__ROWS__WRITE__ROW_EVENT:
-        snprintf(out, 200, "event %s %llu", r->event->job, (unsigned long long)r->event->seq);
-        return;
-    case WEFT__ROWS__WRITE__ROW_REQUEST:
-        snprintf(out, 200, "request %s", r->request->id);
-        return;
-    case WEFT__ROWS__WRITE__ROW_AUDIT:
-        snprintf(out, 200, "audit %llu", (unsigned long long)r->audit->seq);
-        return;
-    case WEFT__ROWS__WRITE__ROW_META:
-        snprintf(out, 200, "meta");
-        return;
-    default:
-        fail_msg("a write of no row");
-    }
-}
-
 int world_row(const struct world *w, const char *key)
 {
     char k[200];
     for (int i = 0; i < w->nrows; i++) {
-        key_of(w->rows[i], k);
+        row_print_key(&w->rows[i]->row, k);
         if (!strcmp(k, key))
             return i;
     }
     return -1;
 }
 
-static void check_job_write(const Weft__Rows__Job *old, const Weft__Rows__Job *row)
+static void check_job_write(const struct stored_row *old, const struct stored_row *s)
 {
-    assert_int_equal(row->old_state, old ? old->state : STATE(JOB_NONE));
+    const struct job_record *j = s->job;
+    assert_int_equal(s->row.replaces, old ? old->job->state : JOB_NONE);
     if (old)
-        assert_true(row->epoch >= old->epoch);
-    bool goal = row->state == STATE(DRAINING) || row->state == STATE(RECOVERING);
-    assert_int_equal(goal, row->goal != STATE(JOB_NONE));
+        assert_true(j->epoch >= old->job->epoch);
+    assert_int_equal(j->state == JOB_DRAINING || j->state == JOB_RECOVERING, j->goal != JOB_NONE);
 }
 
-static void apply(struct world *w, const Weft__Rows__Write *r)
+void world_drop_row(struct world *w, int at)
 {
+    stored_row_free(w->rows[at]);
+    w->rows[at] = w->rows[--w->nrows];
+}
+
+static void apply(struct world *w, const struct row *r)
+{
+    struct stored_row *s = stored_row_new(r);
     char key[200];
-    key_of(r, key);
+    row_print_key(r, key);
     int at = world_row(w, key);
-    if (r->row_case == WEFT__ROWS__WRITE__ROW_JOB && !r->erase)
-        check_job_write(at >= 0 ? w->rows[at]->job : NULL, r->job);
-    if (at >= 0) {
-        weft__rows__write__free_unpacked(w->rows[at], NULL);
-        w->rows[at] = w->rows[--w->nrows];
-    }
-    if (r->erase)
+    if (r->kind == ROW_JOB && !r->erase)
+        check_job_write(at >= 0 ? w->rows[at] : NULL, s);
+    if (at >= 0)
+        world_drop_row(w, at);
+    for (int i = w->nrows - 1; i >= 0 && r->kind == ROW_JOB && r->erase; i--)
+        if (row_is_of_job(&w->rows[i]->row, s->job->id))
+            world_drop_row(w, i);
+    if (r->erase) {
+        stored_row_free(s);
         return;
+    }
     assert_true(w->nrows < ROWS);
-    w->rows[w->nrows++] = copy(&r->base);
+    w->rows[w->nrows++] = s;
 }
 
-void world_add_row(struct world *w, const Weft__Rows__Write *row)
+void world_add_row(struct world *w, enum row_kind kind, const void *record)
 {
+    struct arena a = {0};
+    struct row r = row_make(kind, record, &a);
     assert_true(w->nrows < ROWS);
-    w->rows[w->nrows++] = copy(&row->base);
+    w->rows[w->nrows++] = stored_row_new(&r);
+    arena_clear(&a);
 }
 
 // ---- the decider ----
@@ -127,9 +107,9 @@ static void take(struct world *w, const struct coord_action *a)
 
 static void carry_out(struct world *w, struct coord_out *out)
 {
-    w->written += out->nwrites;
-    for (int i = 0; i < out->nwrites; i++)
-        apply(w, out->writes[i]);
+    w->written += out->nrows;
+    for (int i = 0; i < out->nrows; i++)
+        apply(w, &out->rows[i]);
     for (int i = 0; i < out->nactions; i++)
         take(w, &out->actions[i]);
 }
@@ -170,10 +150,12 @@ static void begin(struct world *w)
     struct coord_out out = {.arena = &a};
     config.seed[0] = (unsigned char)++w->seeds;
     w->c = coord_new(&config);
-    for (int i = 0; i < w->nrows; i++) {
-        struct err e = {0};
-        assert_int_equal(coord_load(w->c, w->rows[i], &e), 0);
-    }
+    for (int kind = 0; kind < ROW_KINDS; kind++)
+        for (int i = 0; i < w->nrows; i++)
+            if ((int)w->rows[i]->row.kind == kind) {
+                struct row r = row_make(w->rows[i]->row.kind, w->rows[i]->record, &a);
+                assert_int_equal(coord_load(w->c, &r, NULL), 0);
+            }
     coord_started(w->c, w->now, w->wall, &out);
     carry_out(w, &out);
     arena_clear(&a);
@@ -194,7 +176,7 @@ void world_clear(struct world *w)
         weft__rank__barrier_done__free_unpacked(w->barrier, NULL);
     coord_free(w->c);
     for (int i = 0; i < w->nrows; i++)
-        weft__rows__write__free_unpacked(w->rows[i], NULL);
+        stored_row_free(w->rows[i]);
     for (int i = w->head; i < w->nqueue; i++)
         weft__v1__down__free_unpacked(w->queue[i].down, NULL);
 }

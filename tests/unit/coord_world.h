@@ -8,11 +8,13 @@
 
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
+#include "coordinator/host.h"
+#include "tests/support/stored_row.h"
 #include "tests/unit/unit.h"
 
 enum { HOSTS = 6, DEVICES = 8, RANKS = 16, ROWS = 4000, SAVES = 64, QUEUE = 4000 };
 
-#define STATE(name) WEFT__V1__JOB_STATE__##name
+#define STATE(name) JOB_##name
 
 struct world_rank {
     bool alive;
@@ -62,7 +64,7 @@ struct world {
     const char *threads_why; // said with what is submitted; null: nothing
     long written;            // rows, over its life
     int nrows;
-    Weft__Rows__Write *rows[ROWS];
+    struct stored_row *rows[ROWS]; // what a test changes in a struct is what a restart reads
     struct world_host hosts[HOSTS];
     uint64_t conns, calls;
     int seeds;
@@ -101,7 +103,7 @@ void world_detach(struct world *w, int host);
 void world_reborn(struct world *w, int host); // its processes are gone, a new incarnation attaches
 void world_pass(struct world *w, int64_t ms); // in ticks, with heartbeats
 void world_restart(struct world *w);          // the coordinator; all agents attach again
-void world_add_row(struct world *w, const Weft__Rows__Write *row); // into the database
+void world_add_row(struct world *w, enum row_kind kind, const void *record); // into the database
 void world_crash(struct world *w); // the coordinator, and nobody attaches yet
 void world_up(struct world *w, int host, Weft__V1__Up *up);
 
@@ -115,8 +117,8 @@ const char *world_submit_as(struct world *w, const char *request, const char *na
                             const char *more);
 bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // false: refused
 
-const Weft__Rows__Job *world_job(struct world *w, const char *id); // its row
-Weft__V1__JobState world_state(struct world *w, const char *id);
+const struct job_record *world_job(struct world *w, const char *id); // as its row says
+enum job_state world_state(struct world *w, const char *id);
 int world_events(struct world *w, const char *job, const char *kind);       // how many
 const char *world_told(struct world *w, const char *job, const char *kind); // text of the newest
 const char *world_next(struct world *w, const char *job); // what it waits for; until the next call
@@ -141,6 +143,7 @@ void world_page(struct world *w, const char *job, int rank, int64_t step, int st
 void world_event(struct world *w, struct coord_event *ev);
 void world_pump(struct world *w);                      // what was sent arrives
 int world_row(const struct world *w, const char *key); // −1: none
+void world_drop_row(struct world *w, int at);
 void world_rank_frame(struct world *w, int host, const struct world_attempt *at, int rank,
                       Weft__Rank__Frame *f);
 void world_show(struct world *w, int host, const struct world_attempt *at, int rank, int state,

@@ -10,7 +10,7 @@
 #define VERB(name) WEFT__V1__VERB__##name
 
 // Brings a job into a state and leaves it there: agents do not answer what would end it.
-static const char *job_in(struct world *w, Weft__V1__JobState state, Weft__V1__JobState goal)
+static const char *job_in(struct world *w, enum job_state state, enum job_state goal)
 {
     const char *job;
     if (state == STATE(QUEUED))
@@ -42,25 +42,25 @@ static const char *job_in(struct world *w, Weft__V1__JobState state, Weft__V1__J
 }
 
 static const struct deed {
-    Weft__V1__JobState state, goal;
+    enum job_state state, goal;
     Weft__V1__Verb verb;
     bool ok;
-    Weft__V1__JobState then, then_goal;
+    enum job_state then, then_goal;
 } deeds[] = {
 #define D(s, g, v, ok, t, tg)                                \
     {                                                        \
         STATE(s), STATE(g), VERB(v), ok, STATE(t), STATE(tg) \
     }
-    D(QUEUED, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
-    D(QUEUED, JOB_NONE, HOLD, true, HELD, JOB_NONE),
-    D(QUEUED, JOB_NONE, PREEMPT, true, QUEUED, JOB_NONE),
-    D(QUEUED, JOB_NONE, RESUME, true, QUEUED, JOB_NONE),
-    D(STARTING, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
-    D(STARTING, JOB_NONE, HOLD, true, HELD, JOB_NONE),
-    D(STARTING, JOB_NONE, RESUME, true, STARTING, JOB_NONE),
-    D(RUNNING, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
-    D(RUNNING, JOB_NONE, HOLD, true, HELD, JOB_NONE),
-    D(RUNNING, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+    D(QUEUED, NONE, CANCEL, true, CANCELLED, NONE),
+    D(QUEUED, NONE, HOLD, true, HELD, NONE),
+    D(QUEUED, NONE, PREEMPT, true, QUEUED, NONE),
+    D(QUEUED, NONE, RESUME, true, QUEUED, NONE),
+    D(STARTING, NONE, CANCEL, true, CANCELLED, NONE),
+    D(STARTING, NONE, HOLD, true, HELD, NONE),
+    D(STARTING, NONE, RESUME, true, STARTING, NONE),
+    D(RUNNING, NONE, CANCEL, true, CANCELLED, NONE),
+    D(RUNNING, NONE, HOLD, true, HELD, NONE),
+    D(RUNNING, NONE, RESUME, true, RUNNING, NONE),
     D(DRAINING, QUEUED, HOLD, true, DRAINING, HELD),
     D(DRAINING, QUEUED, CANCEL, true, DRAINING, CANCELLED),
     D(DRAINING, QUEUED, PREEMPT, true, DRAINING, QUEUED),
@@ -76,22 +76,22 @@ static const struct deed {
     D(RECOVERING, STARTING, HOLD, true, RECOVERING, HELD),
     D(RECOVERING, STARTING, PREEMPT, true, RECOVERING, QUEUED),
     D(RECOVERING, STARTING, RESUME, false, RECOVERING, STARTING),
-    D(HELD, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
-    D(HELD, JOB_NONE, HOLD, true, HELD, JOB_NONE),
-    D(HELD, JOB_NONE, PREEMPT, false, HELD, JOB_NONE),
-    D(HELD, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
-    D(SUCCEEDED, JOB_NONE, CANCEL, false, SUCCEEDED, JOB_NONE),
-    D(SUCCEEDED, JOB_NONE, HOLD, false, SUCCEEDED, JOB_NONE),
-    D(SUCCEEDED, JOB_NONE, PREEMPT, false, SUCCEEDED, JOB_NONE),
-    D(SUCCEEDED, JOB_NONE, RESUME, false, SUCCEEDED, JOB_NONE),
-    D(FAILED, JOB_NONE, CANCEL, false, FAILED, JOB_NONE),
-    D(FAILED, JOB_NONE, HOLD, false, FAILED, JOB_NONE),
-    D(FAILED, JOB_NONE, PREEMPT, false, FAILED, JOB_NONE),
-    D(FAILED, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
-    D(CANCELLED, JOB_NONE, CANCEL, true, CANCELLED, JOB_NONE),
-    D(CANCELLED, JOB_NONE, HOLD, false, CANCELLED, JOB_NONE),
-    D(CANCELLED, JOB_NONE, PREEMPT, false, CANCELLED, JOB_NONE),
-    D(CANCELLED, JOB_NONE, RESUME, true, RUNNING, JOB_NONE),
+    D(HELD, NONE, CANCEL, true, CANCELLED, NONE),
+    D(HELD, NONE, HOLD, true, HELD, NONE),
+    D(HELD, NONE, PREEMPT, false, HELD, NONE),
+    D(HELD, NONE, RESUME, true, RUNNING, NONE),
+    D(SUCCEEDED, NONE, CANCEL, false, SUCCEEDED, NONE),
+    D(SUCCEEDED, NONE, HOLD, false, SUCCEEDED, NONE),
+    D(SUCCEEDED, NONE, PREEMPT, false, SUCCEEDED, NONE),
+    D(SUCCEEDED, NONE, RESUME, false, SUCCEEDED, NONE),
+    D(FAILED, NONE, CANCEL, false, FAILED, NONE),
+    D(FAILED, NONE, HOLD, false, FAILED, NONE),
+    D(FAILED, NONE, PREEMPT, false, FAILED, NONE),
+    D(FAILED, NONE, RESUME, true, RUNNING, NONE),
+    D(CANCELLED, NONE, CANCEL, true, CANCELLED, NONE),
+    D(CANCELLED, NONE, HOLD, false, CANCELLED, NONE),
+    D(CANCELLED, NONE, PREEMPT, false, CANCELLED, NONE),
+    D(CANCELLED, NONE, RESUME, true, RUNNING, NONE),
 #undef D
 };
 
@@ -127,7 +127,7 @@ static void test_a_preempted_job_goes_on_from_what_it_saved(void **state)
     assert_state(w, job, RUNNING); // nobody else waits
     assert_int_equal(world_job(w, job)->epoch, 2);
     assert_int_equal(world_job(w, job)->restore_step, 4);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_a_job_that_ends_while_draining_has_succeeded(void **state)
@@ -232,7 +232,7 @@ static void test_a_row_of_more_ranks_from_an_earlier_version_is_read(void **stat
     struct world *w = *state;
     const char *job = world_submit(w, "it", RANK_MAX, "");
     for (int i = 0; i < w->nrows; i++)
-        if (w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_JOB)
+        if (w->rows[i]->row.kind == ROW_JOB)
             w->rows[i]->job->ranks = 4096;
     world_restart(w);
     assert_state(w, job, QUEUED);
@@ -293,7 +293,7 @@ static void test_old_events_make_room(void **state)
     assert_true(world_job(w, job)->events > 600);
     int n = 0;
     for (int i = 0; i < w->nrows; i++)
-        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT;
+        n += w->rows[i]->row.kind == ROW_EVENT;
     assert_int_equal(n, 500);
 }
 
@@ -307,7 +307,7 @@ static void test_of_many_answers_the_newest_are_kept(void **state)
     world_pass(w, 61000);
     int n = 0;
     for (int i = 0; i < w->nrows; i++)
-        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_REQUEST;
+        n += w->rows[i]->row.kind == ROW_REQUEST;
     assert_int_equal(n, 300);
 }
 
@@ -320,8 +320,8 @@ static void test_an_ended_job_is_forgotten_in_the_end(void **state)
     w->wall += 31LL * 24 * 3600 * 1000;
     world_pass(w, 200);
     for (int i = 0; i < w->nrows; i++) {
-        assert_int_not_equal(w->rows[i]->row_case, WEFT__ROWS__WRITE__ROW_JOB);
-        assert_int_not_equal(w->rows[i]->row_case, WEFT__ROWS__WRITE__ROW_EVENT);
+        assert_int_not_equal(w->rows[i]->row.kind, ROW_JOB);
+        assert_int_not_equal(w->rows[i]->row.kind, ROW_EVENT);
     }
 }
 
@@ -358,7 +358,7 @@ static void test_every_mutating_call_is_audited(void **state)
     world_act(w, VERB(PREEMPT), job); // refused
     int n = 0, refused = 0;
     for (int i = 0; i < w->nrows; i++) {
-        if (w->rows[i]->row_case != WEFT__ROWS__WRITE__ROW_AUDIT)
+        if (w->rows[i]->row.kind != ROW_AUDIT)
             continue;
         n++;
         assert_string_equal(w->rows[i]->audit->who, "ann");

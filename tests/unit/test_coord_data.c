@@ -51,7 +51,7 @@ static void test_data_that_comes_later_is_found_without_a_person(void **state)
     assert_state(w, job, QUEUED);
     world_pass(w, 2000);
     assert_int_equal(world_host_of(w, job, 0), 0);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_a_wait_is_twice_as_long_each_time_and_an_hour_at_most(void **state)

@@ -17,7 +17,7 @@ static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state
     assert_state(w, job, RUNNING); // no time has passed
     assert_int_equal(world_job(w, job)->epoch, 2);
     assert_int_equal(world_job(w, job)->restarts, 1);
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_living(w, job), 2);
     assert_non_null(strstr(world_told(w, job, "failed"), "rank 1 on host host0 device 1"));
     assert_non_null(strstr(world_told(w, job, "failed"), "signal 11"));
@@ -34,7 +34,7 @@ static void test_kills_from_outside_cost_the_job_nothing_however_many(void **sta
         world_pass(w, 120000); // the wait of one that saves nothing
         assert_state(w, job, RUNNING);
     }
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_non_null(strstr(world_told(w, job, "failed"),
                            "a signal from outside of the job: it counts against host host0"));
     world_step(w, job, 3);
@@ -56,7 +56,7 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
         assert_state(w, job, RUNNING);
         assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
         assert_non_null(strstr(world_told(w, job, "failed"), "host host0, which is avoided for"));
-        assert_int_equal(world_job(w, job)->budget_used, 0);
+        assert_int_equal(world_job(w, job)->nfailures, 0);
         world_step(w, job, 4);
         world_detach(w, 1);
         world_pass(w, 11000); // it is given up: there is nobody else now
@@ -116,7 +116,7 @@ static void test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone(void **
     world_die_saying(w, job, 0, RANK_EXIT_ABSENT, "cannot open x: No such file");
     assert_state(w, job, RUNNING);
     assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_non_null(strstr(world_told(w, job, "failed"), "cannot open x: No such file. It counts "
                                                          "against host host0, which this job"));
     const char *other = world_submit(w, "other", 1, CALM);
@@ -216,7 +216,7 @@ static void test_a_spent_budget_holds_the_job_and_resume_begins_it_anew(void **s
     assert_non_null(strstr(world_job(w, job)->diagnosis, "budget"));
     assert_true(world_act(w, WEFT__V1__VERB__RESUME, job));
     assert_state(w, job, RUNNING);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_failures_that_are_long_ago_do_not_count(void **state)
@@ -243,7 +243,7 @@ static void test_a_checkpoint_since_the_last_failure_makes_the_next_free(void **
         world_save(w, job, s);
         world_die(w, job, 0, 70, 0);
         assert_state(w, job, RUNNING);
-        assert_int_equal(world_job(w, job)->budget_used, 0);
+        assert_int_equal(world_job(w, job)->nfailures, 0);
         assert_int_equal(world_job(w, job)->restore_step, s);
     }
 }
@@ -286,7 +286,7 @@ static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
     assert_state(w, job, RUNNING);
     world_die(w, job, 1, 0, 11);
     assert_non_null(strstr(world_told(w, job, "failed"), "rank 1"));
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_job(w, job)->restarts, 1);
 }
 
@@ -299,7 +299,7 @@ static void test_a_lost_peer_that_nobody_explains_costs_nothing(void **state)
     world_pass(w, 2000);
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_bad_configuration_fails_the_job(void **state)
@@ -367,7 +367,7 @@ static void test_a_hang_is_named_and_its_attempt_killed(void **state)
     assert_non_null(strstr(text, "30"));
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
 }
 
 static void test_a_silent_agent_is_not_a_hang(void **state)
@@ -406,7 +406,7 @@ static void test_a_crash_while_draining_goes_on_to_the_goal(void **state)
     assert_state(w, job, DRAINING);
     world_die(w, job, 0, 0, 9);
     assert_state(w, job, CANCELLED);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_all_ranks_leaving_without_the_last_checkpoint_is_no_success(void **state)
@@ -534,7 +534,7 @@ static void test_a_job_that_starts_on_a_full_disk_waits_for_room(void **state)
     const Weft__V1__JobStatus *s = coord_status(w->c, job, &a, NULL);
     assert_non_null(strstr(s->text, "no space left on device"));
     assert_int_equal(s->unsaved, tries);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     w->storage_fails = NULL;
     world_pass(w, 10000);
     assert_state(w, job, RUNNING);

@@ -167,26 +167,20 @@ static void begin(struct world *w, struct jobs *j)
 
 struct rows {
     int n;
-    struct {
-        uint8_t *bytes;
-        size_t len;
-    } v[ROWS];
+    struct stored_row *v[ROWS];
 };
 
 static void copy_rows(const struct world *w, struct rows *out)
 {
     out->n = w->nrows;
-    for (int i = 0; i < w->nrows; i++) {
-        out->v[i].len = weft__rows__write__get_packed_size(w->rows[i]);
-        out->v[i].bytes = malloc(out->v[i].len + 1);
-        weft__rows__write__pack(w->rows[i], out->v[i].bytes);
-    }
+    for (int i = 0; i < w->nrows; i++)
+        out->v[i] = stored_row_new(&w->rows[i]->row);
 }
 
-static bool has_row(const struct rows *r, const uint8_t *bytes, size_t len)
+static bool has_row(const struct rows *r, const struct row *row)
 {
     for (int i = 0; i < r->n; i++)
-        if (r->v[i].len == len && !memcmp(r->v[i].bytes, bytes, len))
+        if (row_is_same(&r->v[i]->row, row))
             return true;
     return false;
 }
@@ -194,15 +188,11 @@ static bool has_row(const struct rows *r, const uint8_t *bytes, size_t len)
 static void assert_same_rows(const struct world *w, const struct rows *was, const char *frame,
                              const char *lie)
 {
-    static struct rows is;
-    copy_rows(w, &is);
-    for (int i = 0; i < is.n; i++) {
-        if (!has_row(was, is.v[i].bytes, is.v[i].len))
+    for (int i = 0; i < w->nrows; i++)
+        if (!has_row(was, &w->rows[i]->row))
             fail_msg("%s, told of %s, changes what is known (a row of kind %d)", frame, lie,
-                     w->rows[i]->row_case);
-        free(is.v[i].bytes);
-    }
-    assert_int_equal(is.n, was->n);
+                     (int)w->rows[i]->row.kind);
+    assert_int_equal(w->nrows, was->n);
 }
 
 // The three jobs run; `f` speaks for the liar, and `was` has all rows as they are before it does.
@@ -303,7 +293,7 @@ static void test_answers_that_nobody_asked_for_are_not_heard(void **state)
             d = *all;
             d.op = (Weft__V1__StorageOp)op;
             d.ok = ok;
-            d.attempt = world_job(w, j.own)->attempt_id;
+            d.attempt = frame_text(world_job(w, j.own)->attempt_id);
             UP(up, STORAGE, storage, &d);
             world_up(w, LIAR, &up);
             assert_same_rows(w, &was, "an answer about storage", "what nobody asked");
@@ -391,10 +381,8 @@ static void say_anything(struct forger *f, const struct jobs *j)
 static void drop_audit_rows(struct world *w)
 {
     for (int i = w->nrows - 1; i >= 0; i--)
-        if (w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_AUDIT) {
-            weft__rows__write__free_unpacked(w->rows[i], NULL);
-            w->rows[i] = w->rows[--w->nrows];
-        }
+        if (w->rows[i]->row.kind == ROW_AUDIT)
+            world_drop_row(w, i);
 }
 
 // A user who may do what users may, and asks for what cannot be.
@@ -445,7 +433,7 @@ static void test_a_storm_of_lies_touches_nobody_else_s_job(void **state)
         if (!f.seed)
             f.seed = 1;
     }
-    const Weft__Rows__Job *is = world_job(w, j.other);
+    const struct job_record *is = world_job(w, j.other);
     assert_int_equal(is->state, STATE(RUNNING));
     assert_int_equal(is->epoch, 1);
     assert_int_equal(is->restarts, 0);

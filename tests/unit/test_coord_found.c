@@ -8,6 +8,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "coordinator/coord.h"
+#include "tests/support/stored_row.h"
 #include "tests/unit/unit.h"
 
 static const char cluster[] = "0123456789abcdef0123456789abcdef";
@@ -26,25 +27,25 @@ struct rig {
     char refused[400];
     char events[4000]; // their texts, a line each
     char nonce[80];
-    Weft__Rows__Meta *meta; // newest row
+    struct stored_row *meta; // newest row
 };
 
 static void take(struct rig *r, const struct coord_out *out)
 {
-    for (int i = 0; i < out->nwrites; i++)
-        if (out->writes[i]->row_case == WEFT__ROWS__WRITE__ROW_META) {
-            uint8_t bytes[200];
-            size_t n = weft__rows__meta__pack(out->writes[i]->meta, bytes);
-            if (r->meta)
-                weft__rows__meta__free_unpacked(r->meta, NULL);
-            r->meta = weft__rows__meta__unpack(NULL, n, bytes);
+    for (int i = 0; i < out->nrows; i++) {
+        struct stored_row *row = stored_row_new(&out->rows[i]);
+        size_t n = strlen(r->events);
+        if (row->row.kind == ROW_EVENT)
+            snprintf(r->events + n, sizeof r->events - n, "%s: %s\n",
+                     event_word((int)row->event->kind), row->event->text);
+        if (row->row.kind == ROW_META) {
+            struct stored_row *before = r->meta;
+            r->meta = row;
+            row = before;
         }
-    for (int i = 0; i < out->nwrites; i++)
-        if (out->writes[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT) {
-            size_t n = strlen(r->events);
-            snprintf(r->events + n, sizeof r->events - n, "%s: %s\n", out->writes[i]->event->kind,
-                     out->writes[i]->event->text);
-        }
+        if (row)
+            stored_row_free(row);
+    }
     for (int i = 0; i < out->nactions; i++) {
         if (out->actions[i].kind == COORD_REFUSE)
             snprintf(r->refused, sizeof r->refused, "%s", out->actions[i].text);
@@ -58,19 +59,14 @@ static void take(struct rig *r, const struct coord_out *out)
     }
 }
 
-static void begin(struct rig *r, const char *known, const Weft__Rows__Meta *meta)
+static void begin(struct rig *r, const char *known, const struct stored_row *meta)
 {
     struct coord_config config = {.cluster = known};
     struct arena a = {0};
     struct coord_out out = {.arena = &a};
     r->c = coord_new(&config);
-    if (meta) {
-        Weft__Rows__Write w;
-        weft__rows__write__init(&w);
-        w.row_case = WEFT__ROWS__WRITE__ROW_META;
-        w.meta = (Weft__Rows__Meta *)(void *)(uintptr_t)meta;
-        assert_int_equal(coord_load(r->c, &w, NULL), 0);
-    }
+    if (meta)
+        assert_int_equal(coord_load(r->c, &meta->row, NULL), 0);
     coord_started(r->c, r->now, 1700000000000, &out);
     take(r, &out);
     arena_clear(&a);
@@ -90,7 +86,7 @@ static int tear_down(void **state)
     struct rig *r = *state;
     coord_free(r->c);
     if (r->meta)
-        weft__rows__meta__free_unpacked(r->meta, NULL);
+        stored_row_free(r->meta);
     return 0;
 }
 
@@ -197,7 +193,7 @@ static void hosts_that_come_back_later_are_asked_too_even_after_a_restart(void *
 {
     struct rig *r = *state;
     begin(r, cluster, NULL);
-    assert_true(r->meta->lost_ms > 0);
+    assert_true(row_value(&r->meta->row, "lost_ms")->number > 0);
     coord_free(r->c);
     begin(r, cluster, r->meta);
     attach(r, "/ckpt");

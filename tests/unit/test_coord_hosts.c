@@ -21,9 +21,9 @@ static void test_a_host_that_is_not_heard_for_a_lease_is_fenced(void **state)
     world_pass(w, 3500);
     assert_state(w, job, RUNNING); // on the other
     assert_int_equal(world_job(w, job)->epoch, 2);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_int_equal(world_events(w, job, "lost"), 1);
-    assert_string_equal(world_job(w, job)->placement[0]->host, w->hosts[1 - lost].id);
+    assert_string_equal(world_job(w, job)->placement[0].host, w->hosts[1 - lost].id);
 }
 
 static void test_a_fenced_incarnation_is_never_accepted_again(void **state)
@@ -64,7 +64,7 @@ static int fenced_rows(struct world *w)
 {
     int n = 0;
     for (int i = 0; i < w->nrows; i++)
-        n += w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_FENCED;
+        n += w->rows[i]->row.kind == ROW_FENCED;
     return n;
 }
 
@@ -136,7 +136,7 @@ static void test_a_worker_that_restarts_proves_that_its_ranks_are_gone(void **st
     world_reborn(w, 0);
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
 }
 
 static void test_a_reconnect_changes_nothing(void **state)
@@ -164,7 +164,7 @@ static void test_a_rank_that_died_while_its_agent_was_away_is_told_of(void **sta
     world_attach(w, 0);
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
 }
 
 static void test_a_pause_of_the_coordinator_begins_a_lease_of_grace(void **state)
@@ -270,7 +270,7 @@ static void test_a_drained_host_gives_its_jobs_to_others(void **state)
     assert_true(world_act(w, WEFT__V1__VERB__DRAIN, was ? "host1" : "host0"));
     assert_state(w, job, RUNNING);
     assert_int_equal(world_host_of(w, job, 0), 1 - was);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_int_equal(world_events(w, job, "drained"), 1);
 }
 
@@ -311,7 +311,7 @@ test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so
     char told[100];
     snprintf(told, sizeof told, "it counts against host host%d, which is avoided for", bad);
     assert_non_null(strstr(world_told(w, job, "lost"), told));
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_int_not_equal(world_host_of(w, job, 0), bad);
     assert_int_not_equal(world_host_of(w, job, 1), bad);
 }
@@ -326,7 +326,7 @@ static void test_hosts_that_never_find_each_other_do_not_fail_the_job(void **sta
     for (int i = 0; i < 8; i++) {
         give_up_on(w, job, 1, 0);
         world_pass(w, 3600000);
-        assert_int_equal(world_job(w, job)->budget_used, 0);
+        assert_int_equal(world_job(w, job)->nfailures, 0);
     }
     assert_int_equal(world_job(w, job)->restarts, 8);
     assert_state(w, job, RUNNING);

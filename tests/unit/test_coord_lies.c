@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const Weft__Rows__Host *host_row(const struct world *w, int host)
+static const struct host *host_row(const struct world *w, int host)
 {
     char key[80];
     snprintf(key, sizeof key, "host %s", w->hosts[host].id);
@@ -18,11 +18,11 @@ static const Weft__Rows__Host *host_row(const struct world *w, int host)
 // The fence's answer for a job that waits for it.
 static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone *d)
 {
-    const Weft__Rows__Job *row = world_job(w, job);
+    const struct job_record *row = world_job(w, job);
     d->op = WEFT__V1__STORAGE_OP__STORAGE_FENCE;
-    d->job = row->id;
+    d->job = frame_text(row->id);
     d->epoch = row->epoch;
-    d->attempt = row->attempt_id;
+    d->attempt = frame_text(row->attempt_id);
     UP(up, STORAGE, storage, d);
     world_up(w, 0, &up);
 }
@@ -145,7 +145,7 @@ static void test_what_is_told_of_ranks_before_the_first_start_is_of_another_atte
     UP(ended, RANK_END, rank_end, &end);
     world_up(w, 0, &ended);
     assert_state(w, job, STARTING);
-    assert_int_equal(world_job(w, job)->budget_used, 0);
+    assert_int_equal(world_job(w, job)->nfailures, 0);
     w->no_storage = false;
     world_detach(w, 0);
     world_attach(w, 0); // asked again
@@ -311,7 +311,7 @@ static void test_the_last_lines_of_an_event_are_bounded(void **state)
     world_up(w, 0, &up);
     assert_state(w, job, FAILED);
     for (int i = 0; i < w->nrows; i++)
-        if (w->rows[i]->row_case == WEFT__ROWS__WRITE__ROW_EVENT)
+        if (w->rows[i]->row.kind == ROW_EVENT)
             assert_true(strlen(w->rows[i]->event->text) < LONG / 8);
 }
 

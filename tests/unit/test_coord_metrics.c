@@ -162,21 +162,20 @@ static void commits_fall_into_their_buckets(void **state)
 }
 
 // A name as a damaged or foreign store may hold it; the parser of jobs takes no such one.
-static void load_odd_job(struct played *p, const Weft__Rows__Job *like, const char *name)
+static void load_odd_job(struct played *p, const struct job_record *like, const char *name)
 {
     struct coord_config config = {.cluster = "0123456789abcdef0123456789abcdef"};
     struct err e = {0};
     char text[100];
-    Weft__Rows__Job row = *like;
-    Weft__Rows__Write write;
+    struct job_record odd = *like;
+    struct arena a = {0};
     snprintf(text, sizeof text, "%s", name);
-    row.name = text;
-    weft__rows__write__init(&write);
-    write.row_case = WEFT__ROWS__WRITE__ROW_JOB;
-    write.job = &row;
+    odd.name = text;
+    struct row row = row_make(ROW_JOB, &odd, &a);
     struct coord *c = coord_new(&config);
-    if (coord_load(c, &write, &e))
+    if (coord_load(c, &row, &e))
         fail_msg("%s", e.text);
+    arena_clear(&a);
     coord_free(p->w.c);
     p->w.c = c;
 }

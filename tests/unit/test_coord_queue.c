@@ -223,7 +223,7 @@ static void test_a_greater_priority_preempts_the_smaller(void **state)
     assert_state(w, high, RUNNING);
     assert_state(w, low, QUEUED);
     assert_non_null(strstr(world_told(w, low, "preempted"), "high"));
-    assert_int_equal(world_job(w, low)->budget_used, 0);
+    assert_int_equal(world_job(w, low)->nfailures, 0);
     world_finish(w, high);
     assert_state(w, low, RUNNING);
 }
@@ -310,7 +310,7 @@ static void test_a_job_file_of_another_version_is_held_when_its_turn_comes(void 
     const char *job = world_submit(w, "old", 1, ""), *other = world_submit(w, "new", 1, "");
     char row[60];
     snprintf(row, sizeof row, "job %s", job);
-    Weft__Rows__Job *stored = w->rows[world_row(w, row)]->job;
+    struct job_record *stored = w->rows[world_row(w, row)]->job;
     memcpy(strstr(stored->resolved, "model"), "mocel", 5);
     world_restart(w);
     assert_state(w, job, QUEUED); // nobody has read it yet

@@ -5,33 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/attempt/frame.h"
-
 static const char id[] = "0123456789abcdef0123456789abcdef";
 static const char resolved[] =
     "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 2}\n"
     "data: {train: {images: x, labels: l}, batch: 24}\ntrain: {steps: 10}\n";
-
-// Every scalar column gets a value of its own.
-static void fill_scalars(ProtobufCMessage *m, struct arena *a)
-{
-    for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
-        void *at = (char *)m + f->offset;
-        if (f->label == PROTOBUF_C_LABEL_REPEATED)
-            continue;
-        if (f->type == PROTOBUF_C_TYPE_STRING)
-            *(char **)at = arena_printf(a, "%s is a text", f->name);
-        else if (f->type == PROTOBUF_C_TYPE_BOOL)
-            *(protobuf_c_boolean *)at = true;
-        else if (f->type == PROTOBUF_C_TYPE_INT64 || f->type == PROTOBUF_C_TYPE_UINT64)
-            *(int64_t *)at = 1000 + i;
-        else if (f->type == PROTOBUF_C_TYPE_INT32)
-            *(int32_t *)at = 1000 + (int)i;
-        else if (f->type == PROTOBUF_C_TYPE_DOUBLE)
-            *(double *)at = 0.1 * i;
-    }
-}
 
 static bool is_one_of(const char *name, const char *const *names)
 {
@@ -40,108 +17,124 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-static void assert_same_columns(const ProtobufCMessage *was, const ProtobufCMessage *is,
+static void assert_same_columns(const struct row *was, const struct row *is,
                                 const char *const *except)
 {
-    for (unsigned i = 0; i < was->descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *f = &was->descriptor->fields[i];
-        const void *a = (const char *)was + f->offset, *b = (const char *)is + f->offset;
-        bool same = true;
-        if (f->label == PROTOBUF_C_LABEL_REPEATED || is_one_of(f->name, except))
-            continue;
-        if (f->type == PROTOBUF_C_TYPE_STRING)
-            same = strcmp(*(char *const *)a, *(char *const *)b) == 0;
-        else if (f->type == PROTOBUF_C_TYPE_DOUBLE)
-            same = memcmp(a, b, sizeof(double)) == 0;
-        else if (f->type == PROTOBUF_C_TYPE_INT64 || f->type == PROTOBUF_C_TYPE_UINT64)
-            same = *(const int64_t *)a == *(const int64_t *)b;
-        else if (f->type != PROTOBUF_C_TYPE_BYTES)
-            same = *(const int32_t *)a == *(const int32_t *)b;
-        if (!same)
-            fail_msg("the column %s is not as it was", f->name);
+    const struct row_table *t = &row_tables[was->kind];
+    for (int i = 0; i < t->ncolumns; i++) {
+        const struct value *a = &was->values[i], *b = &is->values[i];
+        bool same = a->number == b->number && memcmp(&a->real, &b->real, sizeof a->real) == 0 &&
+                    a->len == b->len && (!a->len || memcmp(a->data, b->data, a->len) == 0);
+        if (!same && !is_one_of(t->columns[i].name, except))
+            fail_msg("%s: the column %s is not as it was", t->name, t->columns[i].name);
     }
+}
+
+static void test_a_struct_is_the_row_that_it_was_read_from(void **state)
+{
+    static const char *const none[] = {NULL};
+    (void)state;
+    for (int kind = 0; kind < ROW_KINDS; kind++) {
+        struct arena a = {0};
+        struct row r = row_filled((enum row_kind)kind, 4 + kind, &a);
+        struct stored_row *s = stored_row_new(&r);
+        struct row again = row_make(r.kind, s->record, &a);
+        assert_same_columns(&r, &again, none);
+        stored_row_free(s);
+        arena_clear(&a);
+    }
+}
+
+static void set_text(const struct row *r, const char *column, const char *text)
+{
+    struct value *v = row_value(r, column);
+    v->data = text;
+    v->len = strlen(text);
+}
+
+// Loads the row and lets the decider write it again.
+static const struct row *write_again(struct world *w, const struct row *r, Weft__V1__Verb verb)
+{
+    char key[200];
+    w->rows[w->nrows++] = stored_row_new(r);
+    world_restart(w);
+    assert_true(world_act(w, verb, id));
+    row_print_key(r, key);
+    return &w->rows[world_row(w, key)]->row;
+}
+
+static struct row held_job(struct arena *a)
+{
+    struct row r = row_filled(ROW_JOB, 4, a);
+    set_text(&r, "id", id);
+    set_text(&r, "resolved", resolved);
+    set_text(&r, "placement", "");
+    row_value(&r, "state")->number = JOB_HELD;
+    row_value(&r, "goal")->number = JOB_NONE;
+    return r;
 }
 
 static void test_a_job_comes_back_with_all_its_columns(void **state)
 {
+    static const char *const changed[] = {
+        "state",      "goal_why",   "ended_ms",     "events",           "counted_ms",
+        "counted_ns", "unsaved_ns", "counted_boot", "spent_unknown_ms", NULL};
     struct world *w = *state;
-    struct arena a;
-    arena_init(&a);
-    Weft__Rows__Job job;
-    weft__rows__job__init(&job);
-    fill_scalars(&job.base, &a);
-    unsigned char key[32] = {1, 2, 3};
-    int64_t failures[] = {w->wall - 1, w->wall};
-    Weft__V1__Spent spent, *spents[] = {&spent};
-    weft__v1__spent__init(&spent);
-    spent.what = frame_text("checkpoint");
-    spent.ms = 77;
-    job.id = frame_text(id);
-    job.run_id = job.attempt_id = job.id;
-    job.job_hash = frame_text(id);
-    job.resolved = frame_text(resolved);
-    job.state = STATE(HELD);
-    job.goal = STATE(JOB_NONE);
-    job.ranks = 2;
-    job.kind = frame_text("cpu");
-    job.key = (ProtobufCBinaryData){sizeof key, key};
-    job.failures_ms = failures;
-    job.n_failures_ms = 2;
-    job.budget_used = 2;
-    job.spent = spents;
-    job.n_spent = 1;
-    job.exit_code = 1;
-    Weft__Rows__Write row = WEFT__ROWS__WRITE__INIT;
-    row.row_case = WEFT__ROWS__WRITE__ROW_JOB;
-    row.job = &job;
-    world_add_row(w, &row);
-    world_restart(w);
-    assert_true(world_act(w, WEFT__V1__VERB__CANCEL, id));
-    const Weft__Rows__Job *is = world_job(w, id);
-    static const char *const changed[] = {"state",      "old_state", "goal_why", "ended_ms",
-                                          "events",     "spent_ms",  "spent_ns", "spent_boot",
-                                          "unsaved_ns", NULL};
-    assert_same_columns(&job.base, &is->base, changed);
-    assert_int_equal(is->state, STATE(CANCELLED));
-    assert_int_equal(is->key.len, sizeof key);
-    assert_memory_equal(is->key.data, key, sizeof key);
-    assert_int_equal(is->n_failures_ms, 2);
-    assert_memory_equal(is->failures_ms, failures, sizeof failures);
-    bool found = false;
-    for (size_t i = 0; i < is->n_spent; i++)
-        found = found || (!strcmp(is->spent[i]->what, "checkpoint") && is->spent[i]->ms == 77);
-    assert_true(found);
+    struct arena a = {0};
+    struct row r = held_job(&a);
+    const struct row *is = write_again(w, &r, WEFT__V1__VERB__CANCEL);
+    assert_same_columns(&r, is, changed);
+    assert_int_equal(row_value(is, "state")->number, JOB_CANCELLED);
     arena_clear(&a);
 }
 
 static void test_a_host_comes_back_with_all_its_columns(void **state)
 {
+    static const char *const changed[] = {"cordoned", NULL};
     struct world *w = *state;
-    struct arena a;
-    arena_init(&a);
-    Weft__Rows__Host host;
-    weft__rows__host__init(&host);
-    fill_scalars(&host.base, &a);
-    host.id = frame_text(id);
-    host.incarnation = frame_text(id);
-    Weft__Rows__Write row = WEFT__ROWS__WRITE__INIT;
-    row.row_case = WEFT__ROWS__WRITE__ROW_HOST;
-    row.host = &host;
-    world_add_row(w, &row);
-    world_restart(w);
-    assert_true(world_act(w, WEFT__V1__VERB__CORDON, id)); // it is already
-    char key[60];
-    snprintf(key, sizeof key, "host %s", id);
-    static const char *const none[] = {NULL};
-    assert_same_columns(&host.base, &w->rows[world_row(w, key)]->host->base, none);
+    struct arena a = {0};
+    struct row r = row_filled(ROW_HOST, 5, &a);
+    set_text(&r, "id", id);
+    assert_same_columns(&r, write_again(w, &r, WEFT__V1__VERB__CORDON), changed);
     arena_clear(&a);
+}
+
+static void test_a_damaged_row_is_refused_and_named(void **state)
+{
+    static const struct {
+        const char *column, *text; // null: a number
+        int64_t number;
+    } damage[] = {
+        {"id", "0123", 0},   {"state", NULL, JOB_STATES},   {"goal", NULL, -1},
+        {"ranks", NULL, 0},  {"ranks", NULL, INT64_MAX},    {"kind", "abacus", 0},
+        {"key", "short", 0}, {"placement", "a b 0 0\n", 0}, {"placement", "a b c d", 0},
+        {"state", NULL, 0},  {"failures_ms", "1 2 x", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        struct coord_config config = {0};
+        struct coord *c = coord_new(&config);
+        struct arena a = {0};
+        struct err e = {0};
+        struct row r = held_job(&a);
+        if (damage[i].text)
+            set_text(&r, damage[i].column, damage[i].text);
+        else
+            row_value(&r, damage[i].column)->number = damage[i].number;
+        assert_int_equal(coord_load(c, &r, &e), ERR_DATA);
+        assert_non_null(strstr(e.text, "is damaged"));
+        coord_free(c);
+        arena_clear(&a);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_struct_is_the_row_that_it_was_read_from),
         STORY(test_a_job_comes_back_with_all_its_columns),
         STORY(test_a_host_comes_back_with_all_its_columns),
+        cmocka_unit_test(test_a_damaged_row_is_refused_and_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

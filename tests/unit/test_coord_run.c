@@ -15,9 +15,9 @@ static void test_a_job_goes_from_submit_to_succeeded(void **state)
     world_step(w, job, 1);
     world_finish(w, job);
     assert_state(w, job, SUCCEEDED);
-    assert_int_equal(world_job(w, job)->exit_code, 0);
+    assert_int_equal(job_exit_code(world_job(w, job)), 0);
     assert_int_equal(world_job(w, job)->committed_step, 10);
-    assert_int_equal(world_job(w, job)->n_placement, 0);
+    assert_int_equal(world_job(w, job)->nplaced, 0);
     assert_int_equal(world_events(w, job, "submitted"), 1);
     assert_int_equal(world_events(w, job, "placed"), 1);
     assert_int_equal(world_events(w, job, "started"), 1);
@@ -143,7 +143,7 @@ static void test_a_store_that_is_not_shared_fails_the_job_naming_the_host(void *
     assert_state(w, job, FAILED);
     assert_non_null(strstr(world_job(w, job)->diagnosis, "host0"));
     assert_non_null(strstr(world_job(w, job)->diagnosis, "the nonce of host1 is not there"));
-    assert_int_equal(world_job(w, job)->exit_code, 1);
+    assert_int_equal(job_exit_code(world_job(w, job)), 1);
     assert_int_equal(w->starts, 0);
 }
 
@@ -363,7 +363,7 @@ static void test_all_that_ran_is_lost_with_a_removed_checkpoint_folder(void **st
     world_die(w, job, 1, 0, 11);
     assert_int_equal(spent_ms(w, "running"), 0);
     assert_int_equal(spent_ms(w, "lost"), 8000);
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
 }
 
 static void test_a_clock_that_is_set_changes_no_time_of_a_job(void **state)

@@ -47,7 +47,7 @@ static void must(int rc, const struct err *e)
 static void settle(struct fixture *p, struct coord_out *out)
 {
     struct err e = {0};
-    must(db_commit(p->db, out->writes, out->nwrites, &e), &e);
+    must(db_commit(p->db, out->rows, out->nrows, &e), &e);
     if (p->service)
         service_act(p->service, out);
     arena_clear(out->arena);

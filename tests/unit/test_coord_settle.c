@@ -28,7 +28,7 @@ static void test_all_ends_of_one_registration_are_one_failure(void **state)
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->epoch, 2);
     assert_int_equal(world_job(w, job)->restarts, 1);
-    assert_int_equal(world_job(w, job)->budget_used, 1);
+    assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_events(w, job, "failed"), 1);
     assert_int_equal(world_events(w, job, "lost"), 0);
 }
@@ -46,7 +46,7 @@ static void test_a_lost_host_ends_all_its_attempts_in_one_step(void **state)
     for (int i = 0; i < 3; i++) {
         assert_state(w, jobs[i], QUEUED);
         assert_int_equal(world_events(w, jobs[i], "lost"), 1);
-        assert_int_equal(world_job(w, jobs[i])->n_placement, 0);
+        assert_int_equal(world_job(w, jobs[i])->nplaced, 0);
     }
     world_host(w, 1, 3);
     for (int i = 0; i < 3; i++)
