@@ -39,7 +39,7 @@
 #include "common/ckpt/load.h"
 #include "common/job/job.h"
 #include "common/job/threads.h"
-#include "common/model/schema_list.h"
+#include "common/plan/schema_list.h"
 #include "tests/support/test_leader.h"
 
 enum { LISTS_MAX = 64, GRACE_S = 8, JOIN_S = 60, RANK_FD = 3, TURN_MS = 50 };
