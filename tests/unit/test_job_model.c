@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model section: programs by name, their published sizes, programs of the user's own, and the
-// section as it was when models were built in.
+// The model section: programs by name, their published sizes, programs of the user's own.
 #include "common/base/folder.h"
-#include "common/model/language/model_program.h"
-#include "common/model/language/model_sizes.h"
+#include "common/language/model_program.h"
+#include "common/language/model_sizes.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/job_case.h"
 
