@@ -201,7 +201,7 @@ static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
         if (end - d < w->n_devices)
             buf_printf(to, "%zu ", end - d);
         buf_puts(to, x->model);
-        if (*x->isa)
+        if (*x->isa && strcmp(x->kind, "cpu") != 0)
             buf_printf(to, " (%s)", x->isa);
     }
 }

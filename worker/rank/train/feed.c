@@ -34,23 +34,32 @@ size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local)
     return get_labels_offset(set, samples) + samples * dataset_label_bytes(set);
 }
 
-static int32_t *find_labels(const struct feed_options *o, void *host)
+static int32_t *find_labels(const struct feed_options *o, int slot)
 {
     size_t samples = (size_t)o->local * (size_t)o->microbatches;
-    return (int32_t *)(void *)((char *)host + get_labels_offset(o->set, samples));
+    return (int32_t *)(void *)((char *)o->host[slot] + get_labels_offset(o->set, samples));
 }
 
-static int read_step(struct feed *f, uint64_t step, void *host, struct err *e)
+static struct batch get_batch(const struct feed_options *o, int slot)
+{
+    return (struct batch){o->host[slot], find_labels(o, slot), o->packed[slot]};
+}
+
+static int read_step(struct feed *f, uint64_t step, int slot, struct err *e)
 {
     const struct feed_options *o = &f->o;
     size_t image = dataset_sample_bytes(o->set) * (size_t)o->local;
     for (int m = 0; m < o->microbatches; m++) {
         o->ids(o->ctx, step, (uint64_t)(m * o->microbatch + o->start), (size_t)o->local, f->ids);
-        int rc = dataset_read(o->set, f->ids, (size_t)o->local, (char *)host + image * (size_t)m,
-                              find_labels(o, host) + o->local * m, e);
+        int rc = dataset_read(o->set, f->ids, (size_t)o->local,
+                              (char *)o->host[slot] + image * (size_t)m,
+                              find_labels(o, slot) + o->local * m, e);
         if (rc)
             return rc;
     }
+    struct batch b = get_batch(o, slot);
+    if (o->pack)
+        o->pack(o->packer, &b);
     return 0;
 }
 
@@ -67,7 +76,7 @@ static void *feed_main(void *arg)
         if (stop)
             break;
         struct err e = {0};
-        int rc = read_step(f, step, f->o.host[slot], &e);
+        int rc = read_step(f, step, slot, &e);
         pthread_mutex_lock(&f->lock);
         if (rc)
             f->err = e; // the slot stays empty; batches read before are still given
@@ -142,7 +151,6 @@ int feed_next(struct feed *f, struct batch *out, struct err *e)
     if (rc)
         return rc;
     f->next++;
-    out->images = f->o.host[slot];
-    out->labels = find_labels(&f->o, f->o.host[slot]);
+    *out = get_batch(&f->o, slot);
     return 0;
 }

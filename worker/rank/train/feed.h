@@ -15,6 +15,12 @@ struct feed;
 typedef void (*feed_ids)(const void *ctx, uint64_t step, uint64_t first, size_t count,
                          uint64_t *out);
 
+struct batch {
+    const void *images;
+    const int32_t *labels;
+    char *packed; // the same as the program's inputs; null: it is not packed
+};
+
 struct feed_options {
     const struct dataset *set; // borrowed
     feed_ids ids;
@@ -25,11 +31,10 @@ struct feed_options {
                           // local is 0 in a stage that reads no data
     uint64_t first, end;  // steps [first, end)
     void *host[2];        // borrowed staging memory, feed_bytes() each
-};
-
-struct batch {
-    const void *images;
-    const int32_t *labels;
+    // What is done with a batch that was read, on the feed's thread; null: nothing.
+    void (*pack)(const void *packer, const struct batch *b);
+    const void *packer;
+    char *packed[2]; // borrowed; batch.packed of the two
 };
 
 size_t feed_bytes(const struct dataset *set, int microbatches, int64_t local);

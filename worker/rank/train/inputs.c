@@ -141,22 +141,6 @@ void inputs_close(struct inputs *in)
     *in = (struct inputs){0};
 }
 
-int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
-                uint64_t first, uint64_t end, struct feed **out, struct err *e)
-{
-    return feed_open(&(struct feed_options){.set = set,
-                                            .ids = ids,
-                                            .ctx = ctx,
-                                            .microbatches = in->microbatches,
-                                            .microbatch = in->microbatch,
-                                            .start = in->start,
-                                            .local = in->local,
-                                            .first = first,
-                                            .end = end,
-                                            .host = {in->host[0], in->host[1]}},
-                     out, e);
-}
-
 // Copies the columns of one sample: as many at once as follow each other in the sample too.
 static int put_row(const struct inputs *in, const struct input *i, const char *from, char *to,
                    put_fn put, struct err *e)
@@ -215,26 +199,51 @@ static int put_on_host(const struct inputs *in, void *to, const void *from, size
     return 0;
 }
 
-static int put_packed(struct inputs *in, const struct batch *b, struct err *e)
+static void pack_batch(const void *inputs, const struct batch *b)
 {
-    char *at = in->packed[in->newest ^= 1];
-    int rc = 0;
-    for (int k = 0; k < in->n && !rc; k++) {
-        const struct input *i = &in->input[k];
-        rc = put_input(in, i, b, at, put_on_host, e);
-        if (!rc)
-            rc = put_on_device(in, i->device, at, get_input_bytes(in, i), e);
-        at += get_packed_bytes(in, i);
+    const struct inputs *in = inputs;
+    char *at = b->packed;
+    for (int k = 0; k < in->n; k++) {
+        (void)put_input(in, &in->input[k], b, at, put_on_host, NULL);
+        at += get_packed_bytes(in, &in->input[k]);
     }
-    return rc;
+}
+
+int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
+                uint64_t first, uint64_t end, struct feed **out, struct err *e)
+{
+    return feed_open(&(struct feed_options){.set = set,
+                                            .ids = ids,
+                                            .ctx = ctx,
+                                            .microbatches = in->microbatches,
+                                            .microbatch = in->microbatch,
+                                            .start = in->start,
+                                            .local = in->local,
+                                            .first = first,
+                                            .end = end,
+                                            .host = {in->host[0], in->host[1]},
+                                            .pack = in->packed[0] ? pack_batch : NULL,
+                                            .packer = in,
+                                            .packed = {in->packed[0], in->packed[1]}},
+                     out, e);
 }
 
 int inputs_put(struct inputs *in, const struct batch *b, struct err *e)
 {
+    struct batch batch = *b;
+    if (in->packed[0] && !batch.packed) { // it is no feed's
+        batch.packed = in->packed[0];
+        pack_batch(in, &batch);
+    }
     int rc = exec_inputs_begin(in->exec, in->kind, e);
-    if (!rc && in->packed[0])
-        rc = put_packed(in, b, e);
-    for (int k = 0; k < in->n && !rc && !in->packed[0]; k++)
-        rc = put_input(in, &in->input[k], b, in->input[k].device, put_on_device, e);
+    for (int k = 0; k < in->n && !rc; k++) {
+        const struct input *i = &in->input[k];
+        if (!in->packed[0]) {
+            rc = put_input(in, i, &batch, i->device, put_on_device, e);
+            continue;
+        }
+        rc = put_on_device(in, i->device, batch.packed, get_input_bytes(in, i), e);
+        batch.packed += get_packed_bytes(in, i);
+    }
     return rc ? rc : exec_inputs_end(in->exec, e);
 }

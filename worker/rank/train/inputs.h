@@ -29,10 +29,9 @@ struct inputs {
     int n;
     struct input input[INPUTS_MAX];
     void *host[2]; // staging memory of the feed's two batches
-    // For a device with memory of its own: all inputs of a step as they will lie there, so that each
-    // is copied in one piece. Two, used in turn.
+    // For a device with memory of its own: all inputs of each of the two batches as they will lie
+    // there, so that each is copied in one piece. The feed's thread fills them.
     char *packed[2];
-    int newest;         // which of the two was filled last
     int32_t *positions; // of a sample's columns; null where no input asks for them
 };
 
@@ -42,6 +41,7 @@ void inputs_close(struct inputs *in); // a zeroed one is fine
 // Opens a feed of steps [first, end) for these inputs; `ids` tells their samples.
 int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
                 uint64_t first, uint64_t end, struct feed **out, struct err *e);
-// Queues the copy of a batch for the program's next run. The batch may change once the stream of
-// exec_inputs() has come this far. Wait for that before the next call but one, too.
+// Queues the copy of a batch, a feed's or one whose `packed` is null, for the program's next run. The
+// batch may change once the stream of exec_inputs() has come this far: before that no other may be
+// put that is not a feed's.
 int inputs_put(struct inputs *in, const struct batch *b, struct err *e);
