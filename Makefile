@@ -261,6 +261,13 @@ help:
 deps:
 	$(Q)sh deploy/deps.sh
 
+ifneq ($(filter all test,$(MAKECMDGOALS)),)
+NEEDED  := yaml.h xxhash.h oneapi/dnnl/dnnl.h protobuf-c/protobuf-c.h grpc/grpc.h openssl/ssl.h sqlite3.h microhttpd.h
+MISSING := $(shell command -v protoc-c >/dev/null || echo protoc-c; \
+             printf '\043if !__has_include(<%s>)\n"%s"\n\043endif\n' $(foreach h,$(NEEDED),$h $h) | $(CC) -E -P -)
+$(if $(MISSING),$(error missing: $(MISSING). `make deps` installs what the build needs))
+endif
+
 ## make all          build the programs and the backends into build/ (NVCC= leaves out CUDA's)
 all: $(PRODUCTS)
 	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
