@@ -32,17 +32,6 @@ struct compilation {
     struct err *err;
 };
 
-static void mesh_from_job(const struct job *job, struct mesh *m)
-{
-    m->n = job->mesh.n;
-    for (int i = 0; i < m->n; i++) {
-        snprintf(m->axis[i].name, sizeof m->axis[i].name, "%s", job->mesh.axis[i].name);
-        m->axis[i].size = (int)job->mesh.axis[i].size;
-    }
-    int stages = job_pipeline_axis(job);
-    m->stages = stages < 0 ? 0 : (axis_set)(1u << stages);
-}
-
 static int report_failure(struct compilation *p, int rc, const char *pass, const struct graph *g,
                           const struct mesh *m)
 {
@@ -305,7 +294,14 @@ int compile_job(const struct job *job, build_fn build, const struct compile_opti
     out->layers = arena_array(a, int64_t, out->nstages * out->nchunks);
     for (int i = 0; i < out->nstages * out->nchunks; i++)
         out->layers[i] = job_stage_layers(job, i);
-    mesh_from_job(job, &out->mesh);
+    out->mesh.n = job->mesh.n;
+    for (int i = 0; i < out->mesh.n; i++) {
+        snprintf(out->mesh.axis[i].name, sizeof out->mesh.axis[i].name, "%s",
+                 job->mesh.axis[i].name);
+        out->mesh.axis[i].size = (int)job->mesh.axis[i].size;
+    }
+    int stages = job_pipeline_axis(job);
+    out->mesh.stages = stages < 0 ? 0 : (axis_set)(1u << stages);
     out->sharding = arena_new(a, struct sharding);
     out->dims = arena_new(a, struct dims);
     dims_init(out->dims, a);

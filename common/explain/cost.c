@@ -116,23 +116,6 @@ static void count_collectives(const struct compiled *c, struct arena *a, struct 
     arena_clear(&scratch);
 }
 
-// Counts all parameters, and those that one token uses: of the experts as many as it chooses. All
-// layers of experts are taken to be like the first.
-static void count_params(const struct graph *g, struct cost *out)
-{
-    const struct node *router = experts_find_router(g);
-    for (int i = 0; i < g->nvalues; i++) {
-        const struct value *v = &g->values[i];
-        if (v->kind != VALUE_PARAM || v->alias >= 0)
-            continue;
-        int64_t n = shape_count(&v->shape);
-        out->params += n;
-        bool dealt = router && value_find_dim(v, DIM_EXPERT) >= 0;
-        out->params_active +=
-            dealt ? n / router->attr.slots.experts * g->values[router->in[0]].shape.dim[2] : n;
-    }
-}
-
 // The forward FLOPs of a microbatch that places take which no choice can fill.
 static double count_idle(const struct graph *g)
 {
@@ -180,19 +163,6 @@ static double count_stage_traffic(const struct program *p, double *of)
     return bytes;
 }
 
-static double find_most_traffic(const struct compiled *c)
-{
-    struct arena scratch = {0};
-    double most = 0, *of = arena_array(&scratch, double,
-                                       compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
-    for (int s = 0; s < c->nstages; s++) {
-        double bytes = count_stage_traffic(compiled_program(c, PROGRAM_TRAIN, s), of);
-        most = bytes > most ? bytes : most;
-    }
-    arena_clear(&scratch);
-    return most;
-}
-
 // Counts each input once, even where the program reads it in several cuts.
 uint64_t cost_batch_bytes(const struct program *p)
 {
@@ -234,8 +204,28 @@ void cost_count(const struct compiled *c, struct arena *a, struct cost *out)
     const struct graph *whole = c->global[PROGRAM_TRAIN];
     out->flops_per_step = 3 * count_flops(whole, NULL, true) * p->microbatches;
     out->flops_active = out->flops_per_step - 3 * count_idle(whole) * p->microbatches;
-    count_params(whole, out);
+    // Counts all parameters, and those that one token uses: of the experts as many as it chooses. All
+    // layers of experts are taken to be like the first.
+    const struct node *router = experts_find_router(whole);
+    for (int i = 0; i < whole->nvalues; i++) {
+        const struct value *v = &whole->values[i];
+        if (v->kind != VALUE_PARAM || v->alias >= 0)
+            continue;
+        int64_t n = shape_count(&v->shape);
+        out->params += n;
+        bool dealt = router && value_find_dim(v, DIM_EXPERT) >= 0;
+        out->params_active +=
+            dealt ? n / router->attr.slots.experts * whole->values[router->in[0]].shape.dim[2] : n;
+    }
     double all = count_flops(p->graph, &c->mesh, false) * mesh_ranks(&c->mesh) / c->nstages;
     out->utilisation = all > 0 ? count_flops(whole, NULL, false) / all : 1;
-    out->traffic = find_most_traffic(c);
+    struct arena scratch = {0};
+    double most = 0, *of = arena_array(&scratch, double,
+                                       compiled_program(c, PROGRAM_TRAIN, 0)->graph->nnodes);
+    for (int s = 0; s < c->nstages; s++) {
+        double bytes = count_stage_traffic(compiled_program(c, PROGRAM_TRAIN, s), of);
+        most = bytes > most ? bytes : most;
+    }
+    arena_clear(&scratch);
+    out->traffic = most;
 }

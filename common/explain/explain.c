@@ -45,28 +45,6 @@ static void find_empty_groups(const struct graph *g, const struct job_optimizer 
     }
 }
 
-static void find_tf32(const struct job *job, struct findings *f)
-{
-    if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
-        findings_add(f, &(struct finding){.code = FINDING_TF32_IS_F32,
-                                          .message = "precision.compute: tf32: products on the CPU "
-                                                     "are computed in f32, as with f32",
-                                          .fix = "precision.compute=f32"});
-}
-
-static void find_deterministic(const struct job *job, struct findings *f)
-{
-    bool cpu = job->resources.kind == JOB_CPU;
-    if (!job->precision.deterministic)
-        findings_add(f, &(struct finding){
-                            .code = cpu ? FINDING_DETERMINISTIC_ANYWAY : FINDING_NOT_DETERMINISTIC,
-                            .message = cpu ? "precision.deterministic: false: on the CPU a step "
-                                             "run twice gives the same bits all the same"
-                                           : "precision.deterministic: false: a step run twice may "
-                                             "differ in its last bits",
-                            .fix = "precision.deterministic=true"});
-}
-
 // A job of more devices than weft runs may be planned, as people do before they have them: a finding
 // says that nobody runs it.
 static void find_many_devices(const struct job *job, struct findings *f)
@@ -81,35 +59,43 @@ static void find_many_devices(const struct job *job, struct findings *f)
                                                               e.text)});
 }
 
-static void make_findings(const struct job *job, const struct compile_options *o,
-                          const struct compiled *c, struct arena *a, struct findings *f)
-{
-    const struct sharding *s = c->sharding;
-    const struct graph *g = c->global[PROGRAM_TRAIN];
-    sharding_findings(c, job, 0, s->of_names, f);
-    if (g) {
-        find_empty_groups(g, &job->optimizer, f);
-        sharding_findings(c, job, s->of_names, s->facts.n, f);
-        heads_check(s, job, &c->mesh, g, f);
-        routing_check(s, job, &c->mesh, g, f);
-    }
-    find_many_devices(job, f);
-    if (c->whole) {
-        usage_check(c, job, a, f);
-        if (!o->hasty)
-            repeated_check(c, job, f);
-        find_tf32(job, f);
-        find_deterministic(job, f);
-    }
-}
-
 int explain_job(const struct job *job, build_fn build, const struct compile_options *o,
                 struct arena *a, struct compiled *out, struct findings *found, struct buf *dump,
                 struct err *e)
 {
     int rc = compile_job(job, build, o, a, out, dump, e);
     findings_init(found, job, a);
-    make_findings(job, o, out, a, found);
+    const struct sharding *s = out->sharding;
+    const struct graph *g = out->global[PROGRAM_TRAIN];
+    sharding_findings(out, job, 0, s->of_names, found);
+    if (g) {
+        find_empty_groups(g, &job->optimizer, found);
+        sharding_findings(out, job, s->of_names, s->facts.n, found);
+        heads_check(s, job, &out->mesh, g, found);
+        routing_check(s, job, &out->mesh, g, found);
+    }
+    find_many_devices(job, found);
+    if (out->whole) {
+        usage_check(out, job, a, found);
+        if (!o->hasty)
+            repeated_check(out, job, found);
+        if (job->precision.compute == JOB_TF32 && job->resources.kind == JOB_CPU)
+            findings_add(
+                found, &(struct finding){.code = FINDING_TF32_IS_F32,
+                                         .message = "precision.compute: tf32: products on the CPU "
+                                                    "are computed in f32, as with f32",
+                                         .fix = "precision.compute=f32"});
+        bool cpu = job->resources.kind == JOB_CPU;
+        if (!job->precision.deterministic)
+            findings_add(
+                found, &(struct finding){
+                           .code = cpu ? FINDING_DETERMINISTIC_ANYWAY : FINDING_NOT_DETERMINISTIC,
+                           .message = cpu ? "precision.deterministic: false: on the CPU a step "
+                                            "run twice gives the same bits all the same"
+                                          : "precision.deterministic: false: a step run twice may "
+                                            "differ in its last bits",
+                           .fix = "precision.deterministic=true"});
+    }
     const struct finding *error = findings_first_error(found);
     return error ? err_set(e, ERR_INVALID, "%s", error->message) : rc;
 }

@@ -23,24 +23,6 @@ static bool has_key_heads(const struct heads *h, const struct value *v)
     return false;
 }
 
-// FLOPs of a step's products that make keys and values and their gradients, on one device that
-// makes them all; what is made again for the backward not counted.
-static double count_key_flops(const struct heads *h, const struct graph *g, int64_t microbatches)
-{
-    double total = 0;
-    for (int i = 0; i < g->nnodes; i++) {
-        const struct node *n = &g->nodes[i];
-        bool keys = false;
-        for (int k = 0; k < n->nin; k++)
-            keys |= has_key_heads(h, &g->values[n->in[k]]);
-        for (int k = 0; k < n->nout; k++)
-            keys |= has_key_heads(h, &g->values[n->out[k]]);
-        if (op_is(n->op, OP_IS_PRODUCT) && keys && !n->again)
-            total += node_flops(g, NULL, n);
-    }
-    return total * (double)microbatches;
-}
-
 // What a device holds of key heads that its query heads do not read: it needs one.
 static uint64_t count_idle_bytes(const struct heads *h, const struct graph *g)
 {
@@ -98,7 +80,20 @@ static void report_wrong_ratio(const struct heads *h, const struct mesh *m, stru
 static void report_whole(const struct heads *h, const struct job *job, const struct mesh *m,
                          const struct graph *g, struct findings *f)
 {
-    double repeated = count_key_flops(h, g, job->train.microbatches) * (double)(h->parts - 1);
+    // FLOPs of a step's products that make keys and values and their gradients, on one device that
+    // makes them all; what is made again for the backward not counted.
+    double total = 0;
+    for (int i = 0; i < g->nnodes; i++) {
+        const struct node *n = &g->nodes[i];
+        bool keys = false;
+        for (int k = 0; k < n->nin; k++)
+            keys |= has_key_heads(h, &g->values[n->in[k]]);
+        for (int k = 0; k < n->nout; k++)
+            keys |= has_key_heads(h, &g->values[n->out[k]]);
+        if (op_is(n->op, OP_IS_PRODUCT) && keys && !n->again)
+            total += node_flops(g, NULL, n);
+    }
+    double repeated = total * (double)job->train.microbatches * (double)(h->parts - 1);
     findings_add(f, &(struct finding){
                         .code = FINDING_KEY_HEADS_WHOLE,
                         .tensor = point_name(POINT_ATT),

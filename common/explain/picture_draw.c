@@ -66,18 +66,6 @@ static int widen_to(int a, const char *text)
     return a > b ? a : b;
 }
 
-static void measure_cells(const struct grid *g, struct grid_layout *l)
-{
-    l->label = l->cell = 1;
-    for (int r = 0; r < l->nrows; r++) {
-        l->label = widen_to(l->label, get_row_text(g, l->row[r]));
-        for (int c = 0; c < l->ncols; c++)
-            l->cell = widen_to(l->cell, get_cell_text(g, l->row[r], l->col[c]));
-    }
-    for (int c = 0; c < l->ncols; c++)
-        l->cell = widen_to(l->cell, get_column_text(g, l->col[c]));
-}
-
 // Finds the greatest number of columns that the width holds. Fewer columns may have shorter texts,
 // so it begins with many.
 static void lay_out_grid(const struct grid *g, int width, struct grid_layout *l)
@@ -87,7 +75,14 @@ static void lay_out_grid(const struct grid *g, int width, struct grid_layout *l)
         if (fit > g->cols && fit > 3)
             continue;
         l->ncols = choose_shown(g->cols, fit, l->col);
-        measure_cells(g, l);
+        l->label = l->cell = 1;
+        for (int r = 0; r < l->nrows; r++) {
+            l->label = widen_to(l->label, get_row_text(g, l->row[r]));
+            for (int c = 0; c < l->ncols; c++)
+                l->cell = widen_to(l->cell, get_cell_text(g, l->row[r], l->col[c]));
+        }
+        for (int c = 0; c < l->ncols; c++)
+            l->cell = widen_to(l->cell, get_column_text(g, l->col[c]));
         if (l->label + 2 + l->ncols * (l->cell + 3) <= width)
             return;
     }

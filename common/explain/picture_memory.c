@@ -69,18 +69,6 @@ static void draw_bar(const char *what, uint64_t bytes, uint64_t of, int width, s
     buf_clear(&size);
 }
 
-static void draw_categories(const struct memory *m, int width, struct buf *out)
-{
-    draw_bar("params", m->params, m->arena, width, out);
-    draw_bar("grads", m->grads, m->arena, width, out);
-    draw_bar("optimizer", m->optimizer, m->arena, width, out);
-    if (m->copies)
-        draw_bar("copies", m->copies, m->arena, width, out);
-    draw_bar("stash", m->stash, m->arena, width, out);
-    draw_bar("transient", m->transient, m->arena, width, out);
-    draw_bar("workspace", m->workspace, m->arena, width, out);
-}
-
 // ---- over the step ------------------------------------------------------------------------------
 
 // The fullest instruction of a column.
@@ -221,7 +209,14 @@ void picture_memory(const struct compiled *c, int width, struct buf *out)
         buf_puts(out, ": ");
         buf_bytes(out, m->arena);
         buf_putc(out, '\n');
-        draw_categories(m, width, out);
+        draw_bar("params", m->params, m->arena, width, out);
+        draw_bar("grads", m->grads, m->arena, width, out);
+        draw_bar("optimizer", m->optimizer, m->arena, width, out);
+        if (m->copies)
+            draw_bar("copies", m->copies, m->arena, width, out);
+        draw_bar("stash", m->stash, m->arena, width, out);
+        draw_bar("transient", m->transient, m->arena, width, out);
+        draw_bar("workspace", m->workspace, m->arena, width, out);
         draw_chart(p, &x, width, out);
         draw_peak(p, &x, width, &a, out);
         arena_clear(&a);

@@ -119,11 +119,6 @@ struct tensor_grid {
     uint64_t stages; // that hold the tensor, a bit each
 };
 
-static bool on_stage(const struct tensor_grid *t, int rank)
-{
-    return t->stage_axis < 0 || t->stages >> mesh_coord(t->m, rank, t->stage_axis) & 1;
-}
-
 // The ranks that hold block (row, col).
 static int count_holders(const struct tensor_grid *t, int row, int col)
 {
@@ -133,7 +128,7 @@ static int count_holders(const struct tensor_grid *t, int row, int col)
         left /= i == t->n - 1 ? 1 : t->parts[i];
     }
     for (int r = 0; r < all; r++) {
-        bool here = on_stage(t, r);
+        bool here = t->stage_axis < 0 || t->stages >> mesh_coord(t->m, r, t->stage_axis) & 1;
         for (int i = 0; i < t->n && here; i++)
             here = cut_place(t->m, r, &t->v->spec.dim[t->dims[i]]) == want[i];
         if (here)

@@ -54,8 +54,19 @@ static double shortest_forward(const struct schedule *s, int nstages)
     return least;
 }
 
-static void print_lines(const struct compiled *c, int microbatches, int width, struct buf *out)
+static bool has_weights(const struct schedule *s)
 {
+    for (int i = 0; i < s->n; i++)
+        if (s->slots[i].phase == PHASE_WEIGHTS)
+            return true;
+    return false;
+}
+
+void picture_schedule(const struct compiled *c, int width, struct buf *out)
+{
+    int microbatches = compiled_program(c, PROGRAM_TRAIN, 0)->microbatches;
+    buf_printf(out, "a step of %d stage%s and %d microbatch%s, time to the right\n", c->nstages,
+               c->nstages > 1 ? "s" : "", microbatches, microbatches > 1 ? "es" : "");
     enum { LABEL = 10 };
     const struct schedule *s = c->schedule[PROGRAM_TRAIN];
     struct line l = {.unit = shortest_forward(s, c->nstages), .chunks = c->nchunks > 1};
@@ -79,22 +90,6 @@ static void print_lines(const struct compiled *c, int microbatches, int width, s
         buf_printf(out, "%s│ U\n", buf_str(&line));
         buf_clear(&line);
     }
-}
-
-static bool has_weights(const struct schedule *s)
-{
-    for (int i = 0; i < s->n; i++)
-        if (s->slots[i].phase == PHASE_WEIGHTS)
-            return true;
-    return false;
-}
-
-void picture_schedule(const struct compiled *c, int width, struct buf *out)
-{
-    int microbatches = compiled_program(c, PROGRAM_TRAIN, 0)->microbatches;
-    buf_printf(out, "a step of %d stage%s and %d microbatch%s, time to the right\n", c->nstages,
-               c->nstages > 1 ? "s" : "", microbatches, microbatches > 1 ? "es" : "");
-    print_lines(c, microbatches, width, out);
     buf_puts(out, has_weights(c->schedule[PROGRAM_TRAIN])
                       ? "F forward, B backward, W gradients of weights, each of a microbatch; "
                       : "F forward, B backward (twice as long), each of a microbatch; ");

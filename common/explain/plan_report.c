@@ -92,20 +92,6 @@ static bool is_first_with(const struct value *v, int stage)
     return v->stages >> stage & 1 && !(v->stages & (((uint64_t)1 << stage) - 1));
 }
 
-static void print_param_json(const struct program *p, const struct buffer *b, struct json_out *w)
-{
-    const struct value *v = &p->graph->values[b->value];
-    json_object(w, NULL);
-    json_str(w, "name", v->name);
-    print_shape_json(w, "shape", &v->shape);
-    json_str(w, "dtype", dtype_name(v->dtype));
-    spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
-    print_shape_json(w, "shard", &b->shape);
-    json_uint(w, "bytes", b->bytes);
-    print_stages_json(w, v->stages);
-    json_end(w);
-}
-
 static int64_t print_params_json(const struct report *r, struct json_out *w)
 {
     int64_t count = 0;
@@ -116,7 +102,16 @@ static int64_t print_params_json(const struct report *r, struct json_out *w)
             const struct buffer *b = &p->buffers[i];
             if (!is_param(b) || !is_first_with(get_value(r->compiled, b), s))
                 continue;
-            print_param_json(p, b, w);
+            const struct value *v = &p->graph->values[b->value];
+            json_object(w, NULL);
+            json_str(w, "name", v->name);
+            print_shape_json(w, "shape", &v->shape);
+            json_str(w, "dtype", dtype_name(v->dtype));
+            spec_json(&v->spec, &p->mesh, v->shape.n, "spec", w);
+            print_shape_json(w, "shard", &b->shape);
+            json_uint(w, "bytes", b->bytes);
+            print_stages_json(w, v->stages);
+            json_end(w);
             count += shape_count(&get_value(r->compiled, b)->shape);
         }
     }
@@ -166,23 +161,6 @@ static void print_collectives_json(const struct report *r, struct json_out *w)
 static const char *schedule_name(const struct report *r)
 {
     return r->compiled->nstages > 1 ? job_schedule_names[r->job->pipeline.schedule] : NULL;
-}
-
-static void print_pipeline_json(const struct report *r, struct json_out *w)
-{
-    const struct compiled *c = r->compiled;
-    json_object(w, "pipeline");
-    json_str(w, "schedule", schedule_name(r));
-    json_int(w, "stages", c->nstages);
-    json_int(w, "chunks", c->nchunks);
-    json_array(w, "layers");
-    for (int s = 0; s < c->nstages * c->nchunks; s++)
-        json_int(w, NULL, c->layers[s]);
-    json_end(w);
-    json_int(w, "microbatches", compiled_program(c, PROGRAM_TRAIN, 0)->microbatches);
-    json_double(w, "bubble", c->schedule_cost.bubble);
-    json_int(w, "peak_stash", c->schedule_cost.peak_stash);
-    json_end(w);
 }
 
 static void print_findings_json(const struct report *r, struct json_out *w)
@@ -238,7 +216,19 @@ void report_json(const struct report *r, struct json_out *w)
     json_double(w, "flops_per_step", r->cost.flops_per_step);
     json_double(w, "flops_active", r->cost.flops_active);
     json_double(w, "utilisation", r->cost.utilisation);
-    print_pipeline_json(r, w);
+    const struct compiled *c = r->compiled;
+    json_object(w, "pipeline");
+    json_str(w, "schedule", schedule_name(r));
+    json_int(w, "stages", c->nstages);
+    json_int(w, "chunks", c->nchunks);
+    json_array(w, "layers");
+    for (int s = 0; s < c->nstages * c->nchunks; s++)
+        json_int(w, NULL, c->layers[s]);
+    json_end(w);
+    json_int(w, "microbatches", compiled_program(c, PROGRAM_TRAIN, 0)->microbatches);
+    json_double(w, "bubble", c->schedule_cost.bubble);
+    json_int(w, "peak_stash", c->schedule_cost.peak_stash);
+    json_end(w);
     print_findings_json(r, w);
     json_bool(w, "fits", r->fits);
     json_str(w, "absent", r->absent);
@@ -456,27 +446,6 @@ static void print_mfu_text(const struct report *r, struct buf *out)
     buf_putc(out, '\n');
 }
 
-// Where a token does not need all parameters: those it needs, and the FLOPs that choices can fill.
-static void print_active_text(const struct report *r, struct buf *out)
-{
-    const struct cost *c = &r->cost;
-    if (c->params_active != c->params)
-        buf_printf(out,
-                   "experts: %.4g of %.4g parameters serve a token, which is N below; %.4g of the "
-                   "FLOPs are for places that choices can fill\n",
-                   (double)c->params_active, (double)c->params, c->flops_active);
-}
-
-static void print_threads_text(const struct report *r, struct buf *out)
-{
-    int64_t threads = r->job->resources.threads;
-    if (leaves_threads(r->job))
-        buf_puts(out, "threads of a device: " THREADS_LATER "\n");
-    else if (r->job->resources.kind == JOB_CPU)
-        buf_printf(out, "a device uses %lld thread%s: resources.threads of the job\n",
-                   (long long)threads, threads == 1 ? "" : "s");
-}
-
 void report_text(const struct report *r, struct buf *out)
 {
     int micro = compiled_program(r->compiled, PROGRAM_TRAIN, 0)->microbatches;
@@ -496,8 +465,19 @@ void report_text(const struct report *r, struct buf *out)
         r->cost.flops_per_step, r->cost.utilisation, micro, micro == 1 ? "" : "es");
     buf_bytes(out, (uint64_t)r->cost.traffic);
     buf_putc(out, '\n');
-    print_threads_text(r, out);
-    print_active_text(r, out);
+    int64_t threads = r->job->resources.threads;
+    if (leaves_threads(r->job))
+        buf_puts(out, "threads of a device: " THREADS_LATER "\n");
+    else if (r->job->resources.kind == JOB_CPU)
+        buf_printf(out, "a device uses %lld thread%s: resources.threads of the job\n",
+                   (long long)threads, threads == 1 ? "" : "s");
+    // Where a token does not need all parameters: those it needs, and the FLOPs that choices can fill.
+    const struct cost *c = &r->cost;
+    if (c->params_active != c->params)
+        buf_printf(out,
+                   "experts: %.4g of %.4g parameters serve a token, which is N below; %.4g of the "
+                   "FLOPs are for places that choices can fill\n",
+                   (double)c->params_active, (double)c->params, c->flops_active);
     print_mfu_text(r, out);
     print_findings_text(r, out);
     buf_printf(out, "plan %.16s: %s\n", r->compiled->hash,

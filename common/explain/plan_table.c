@@ -25,16 +25,6 @@ static bool find_layer(const char *name, struct plan_row *r)
     return false;
 }
 
-static void write_key(const struct plan_table *t, const struct plan_row *r, struct buf *key)
-{
-    for (int i = 0; i < PLAN_CELLS; i++)
-        if (i == t->name)
-            buf_printf(key, "%.*s#%s\n", r->begin, r->cell[i], r->cell[i] + r->end);
-        else
-            buf_printf(key, "%s\n", r->cell[i]);
-    buf_puts(key, r->tail);
-}
-
 static void add_layer(struct plan_table *t, struct plan_row *r, int layer)
 {
     r->layers = arena_grow(t->arena, r->layers, sizeof *r->layers, r->n, &r->cap);
@@ -56,7 +46,12 @@ static void add_layered_row(struct plan_table *t, struct plan_row *row)
     int layer = atoi(row->cell[t->name] + row->begin);
     struct plan_row *like = NULL;
     struct buf key = {0};
-    write_key(t, row, &key);
+    for (int i = 0; i < PLAN_CELLS; i++)
+        if (i == t->name)
+            buf_printf(&key, "%.*s#%s\n", row->begin, row->cell[i], row->cell[i] + row->end);
+        else
+            buf_printf(&key, "%s\n", row->cell[i]);
+    buf_puts(&key, row->tail);
     for (uintptr_t at; (at = (uintptr_t)map_get(&t->known, buf_str(&key))); buf_putc(&key, '+')) {
         like = &t->rows[at - 1];
         if (like->layers[like->n - 1] != layer)

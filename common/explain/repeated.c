@@ -90,14 +90,6 @@ static void check_experts(struct repeat_checker *k)
 
 // ---- sizes without a rule ----------------------------------------------------------------------
 
-// The axes that cut weights as such: neither samples nor positions, and not experts alone.
-static axis_set find_weight_axes(const struct repeat_checker *k)
-{
-    const struct sharding *s = k->c->sharding;
-    return mesh_cuts(&k->c->mesh) & (axis_set) ~(dim_axes(rules_axes(&s->rules, DIM_BATCH)) |
-                                                 s->batch | s->context | k->alone);
-}
-
 static void add_size(struct repeat_checker *k, const struct model_size *size, axis_set axes,
                      const char *because)
 {
@@ -118,24 +110,14 @@ static bool is_multiple(const struct repeat_checker *k, const struct model_size 
     return false;
 }
 
-static void check_multiples(struct repeat_checker *k)
-{
-    const struct rules *rules = &k->c->sharding->rules;
-    for (int i = 0; i < k->nmultiples; i++) {
-        const char *base = k->multiples[i].base->name;
-        axis_set axes =
-            mesh_cuts(&k->c->mesh) & dim_axes(rules_axes(rules, dims_id(k->c->dims, base)));
-        if (axes)
-            add_size(k, k->multiples[i].size, axes,
-                     TEXT(k, "and %s cuts %s, of which it is a multiple: `like %s` there would do",
-                          describe_axes(k, axes), base, base));
-    }
-}
-
 // A dimension without a rule is reported only where it holds most of the parameters.
 static void check_largest(struct repeat_checker *k)
 {
-    axis_set axes = find_weight_axes(k);
+    // The axes that cut weights as such: neither samples nor positions, and not experts alone.
+    const struct sharding *s = k->c->sharding;
+    axis_set axes =
+        mesh_cuts(&k->c->mesh) &
+        (axis_set) ~(dim_axes(rules_axes(&s->rules, DIM_BATCH)) | s->batch | s->context | k->alone);
     double share;
     const struct model_size *size = unruled_find_largest(k->job, k->c->sharding, &k->c->mesh,
                                                          k->c->global[PROGRAM_TRAIN], axes, &share);
@@ -186,7 +168,16 @@ void repeated_check(const struct compiled *c, const struct job *job, struct find
     k.nmultiples =
         unruled_find(job, &c->sharding->rules, c->global[PROGRAM_TRAIN], k.arena, &k.multiples);
     check_experts(&k);
-    check_multiples(&k);
+    const struct rules *rules = &k.c->sharding->rules;
+    for (int i = 0; i < k.nmultiples; i++) {
+        const char *base = k.multiples[i].base->name;
+        axis_set axes =
+            mesh_cuts(&k.c->mesh) & dim_axes(rules_axes(rules, dims_id(k.c->dims, base)));
+        if (axes)
+            add_size(&k, k.multiples[i].size, axes,
+                     TEXT(&k, "and %s cuts %s, of which it is a multiple: `like %s` there would do",
+                          describe_axes(&k, axes), base, base));
+    }
     check_largest(&k);
     check_redundant(&k);
 }

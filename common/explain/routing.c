@@ -14,21 +14,6 @@ struct routing_checker {
 
 // ---- the order of axes -------------------------------------------------------------------------
 
-// The names of a rule with those of `last` behind the others.
-static struct job_names put_last(const struct routing_checker *c, const struct job_names *from,
-                                 axis_set last)
-{
-    struct job_names to = {0};
-    to.name = arena_array(c->fix.arena, const char *, from->n);
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < from->n; i++) {
-            int axis = job_axis_find(&c->fix.job->mesh, from->name[i]);
-            if ((axis >= 0 && last >> axis & 1) == pass)
-                to.name[to.n++] = from->name[i];
-        }
-    return to;
-}
-
 // What swaps the first two dimensions of what a DISPATCH makes, which is where its tokens go to the
 // devices of their experts; null: nothing does.
 static const struct node *find_exchange(const struct graph *g)
@@ -128,7 +113,15 @@ static void check_order(const struct routing_checker *c, const struct graph *g, 
     const struct job_rule *rule = job_rule_find(&c->fix.job->sharding, name);
     if (!broken || !rule)
         return;
-    struct job_names names = put_last(c, &rule->axes, shared);
+    // The names of a rule with those of `last` behind the others.
+    struct job_names names = {0};
+    names.name = arena_array(c->fix.arena, const char *, rule->axes.n);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < rule->axes.n; i++) {
+            int axis = job_axis_find(&c->fix.job->mesh, rule->axes.name[i]);
+            if ((axis >= 0 && shared >> axis & 1) == pass)
+                names.name[names.n++] = rule->axes.name[i];
+        }
     struct dim_cut ordered = find_axes(c, &names);
     uint64_t now = count_exchange(c, g, dim, axes), then = count_exchange(c, g, dim, &ordered);
     const char *which = axis_set_text(c->fix.mesh, shared, c->fix.arena);

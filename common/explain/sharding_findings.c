@@ -409,27 +409,21 @@ static void tell_chunks(const struct teller *t, const struct fact *f)
     findings_add(t->found, &one);
 }
 
-// The coarser cut with the axes that the finer has besides, where they divide.
-static struct spec find_nearest_finer(const struct mesh *m, const struct value *v,
-                                      const struct spec *coarse, const struct spec *fine)
-{
-    struct spec s = *coarse;
-    for (int d = 0; d < v->shape.n; d++)
-        for (int i = 0; i < fine->dim[d].n; i++) {
-            int axis = fine->dim[d].axis[i], parts = dim_parts(m, &s.dim[d]);
-            if (!(spec_axes(&s) >> axis & 1) && v->shape.dim[d] % (parts * m->axis[axis].size) == 0)
-                dim_append(&s.dim[d], axis);
-        }
-    return s;
-}
-
 // Tells of a spec that does not go on from the parameter's or gradient's. If the job does not give
 // the list at all, this is one finding for the list and not one a tensor, and the fix gives the list
 // what sharding.grads has.
 static void tell_not_finer(const struct teller *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
-    struct spec right = find_nearest_finer(t->fix.mesh, v, &f->within, &f->has);
+    // The coarser cut with the axes that the finer has besides, where they divide.
+    struct spec right = f->within;
+    for (int d = 0; d < v->shape.n; d++)
+        for (int i = 0; i < f->has.dim[d].n; i++) {
+            int axis = f->has.dim[d].axis[i], parts = dim_parts(t->fix.mesh, &right.dim[d]);
+            if (!(spec_axes(&right) >> axis & 1) &&
+                v->shape.dim[d] % (parts * t->fix.mesh->axis[axis].size) == 0)
+                dim_append(&right.dim[d], axis);
+        }
     const char *key = fix_entries(t->fix.job, f->list).key;
     int line = find_finer_line(t, f);
     bool given = line || get_refine(t, f)->n_params;

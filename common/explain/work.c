@@ -211,13 +211,6 @@ struct cut_search {
     } dims[DIMENSIONS];
 };
 
-// The dimension whose rule cuts this one: its own, or the one it is like.
-static enum dim find_ruled(const struct cut_search *s, enum dim d)
-{
-    enum dim ruled = rules_dim(&s->c->sharding->rules, d);
-    return ruled == DIM_NONE ? d : ruled;
-}
-
 // Whether a job may give the dimension a rule.
 static bool may_have_rule(const struct cut_search *s, enum dim d)
 {
@@ -229,7 +222,9 @@ static bool may_have_rule(const struct cut_search *s, enum dim d)
 static void note_dim(struct cut_search *s, enum dim d, double flops)
 {
     int at = 0;
-    d = find_ruled(s, d);
+    // The dimension whose rule cuts this one: its own, or the one it is like.
+    enum dim ruled = rules_dim(&s->c->sharding->rules, d);
+    d = ruled == DIM_NONE ? d : ruled;
     if (!may_have_rule(s, d))
         return;
     while (at < s->ndims && s->dims[at].dim != d)

@@ -260,29 +260,6 @@ static bool list_given(struct reading *r, struct model_given *given, int *n)
     return true;
 }
 
-static void keep_sizes(struct job_model *m, struct arena *a)
-{
-    for (int i = 0; i < m->read->nsizes; i++) {
-        const struct number *x = &m->sizes->value[i].number;
-        union job_size *to = &m->size[i];
-        switch (m->read->sizes[i].kind) {
-        case MODEL_WHOLE:
-            to->whole = (int64_t)x->value;
-            break;
-        case MODEL_NUMBER:
-            to->number = x->value;
-            break;
-        case MODEL_CHOICE:
-            to->word = (int)x->value;
-            break;
-        case MODEL_LIST:
-            to->list.n = x->n;
-            to->list.items = arena_dup(a, x->item, sizeof *x->item * (size_t)x->n);
-            break;
-        }
-    }
-}
-
 void resolve_model(struct reading *r)
 {
     struct job_model *m = &r->job->model;
@@ -296,7 +273,25 @@ void resolve_model(struct reading *r)
     m->sizes = sizes;
     m->facts = facts;
     if (!model_sizes_resolve(m->read, given, n, sizes, &errs)) {
-        keep_sizes(m, r->arena);
+        for (int i = 0; i < m->read->nsizes; i++) {
+            const struct number *x = &m->sizes->value[i].number;
+            union job_size *to = &m->size[i];
+            switch (m->read->sizes[i].kind) {
+            case MODEL_WHOLE:
+                to->whole = (int64_t)x->value;
+                break;
+            case MODEL_NUMBER:
+                to->number = x->value;
+                break;
+            case MODEL_CHOICE:
+                to->word = (int)x->value;
+                break;
+            case MODEL_LIST:
+                to->list.n = x->n;
+                to->list.items = arena_dup(r->arena, x->item, sizeof *x->item * (size_t)x->n);
+                break;
+            }
+        }
         model_facts_find(sizes, facts);
         r->model_ok = true;
     }

@@ -58,15 +58,6 @@ int64_t job_stage_layers(const struct job *job, int place)
     return layers / places + (place < layers % places);
 }
 
-static void check_axis(struct reading *r)
-{
-    const struct job_rule *rule = job_rule_find(&r->job->sharding, "layers");
-    if (rule && rule->axes.n > 1)
-        reading_error(r, reading_row(r, "sharding.rules"),
-                      "layers: the stages of a pipeline lie along one axis, these are %d",
-                      rule->axes.n);
-}
-
 // Reports what is wrong with the number of stages, and returns false then.
 static bool check_stages(struct reading *r, const char *axis, int64_t stages, int64_t layers)
 {
@@ -194,7 +185,11 @@ void check_pipeline(struct reading *r)
                     "pipeline.schedule", "pipeline.chunks", "pipeline.layers", "data.batch",
                     "data.dtype", "train.microbatches", "eval.sample.prompt"))
         return;
-    check_axis(r);
+    const struct job_rule *rule = job_rule_find(&r->job->sharding, "layers");
+    if (rule && rule->axes.n > 1)
+        reading_error(r, reading_row(r, "sharding.rules"),
+                      "layers: the stages of a pipeline lie along one axis, these are %d",
+                      rule->axes.n);
     if (!find_layers(r))
         return;
     const struct schema_list *given = &job->pipeline.stages;

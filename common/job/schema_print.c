@@ -144,27 +144,6 @@ static void print_markdown_programs(struct arena *a, struct buf *to)
     }
 }
 
-static void print_json_programs(struct json_out *w)
-{
-    struct arena a = {0};
-    json_array(w, "programs");
-    for (const struct model_text *t = model_texts; t->name; t++) {
-        const struct model_program *p;
-        struct schema_row *rows;
-        int n = read_rows(t, &a, &p, &rows);
-        json_object(w, NULL);
-        json_str(w, "name", t->name);
-        json_str(w, "doc", model_title(p, &a));
-        json_array(w, "keys");
-        for (int i = 0; i < n; i++)
-            print_json_row(&rows[i], w);
-        json_end(w);
-        json_end(w);
-    }
-    json_end(w);
-    arena_clear(&a);
-}
-
 static void print_json_table(const struct schema *schema, struct buf *to)
 {
     struct json_out w;
@@ -176,7 +155,23 @@ static void print_json_table(const struct schema *schema, struct buf *to)
     for (int i = 0; i < schema_rows(schema); i++)
         print_json_row(schema_row(schema, i, &offset), &w);
     json_end(&w);
-    print_json_programs(&w);
+    struct arena a = {0};
+    json_array(&w, "programs");
+    for (const struct model_text *t = model_texts; t->name; t++) {
+        const struct model_program *p;
+        struct schema_row *rows;
+        int n = read_rows(t, &a, &p, &rows);
+        json_object(&w, NULL);
+        json_str(&w, "name", t->name);
+        json_str(&w, "doc", model_title(p, &a));
+        json_array(&w, "keys");
+        for (int i = 0; i < n; i++)
+            print_json_row(&rows[i], &w);
+        json_end(&w);
+        json_end(&w);
+    }
+    json_end(&w);
+    arena_clear(&a);
     json_end(&w);
     json_out_clear(&w);
     buf_putc(to, '\n');

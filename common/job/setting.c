@@ -118,14 +118,6 @@ static bool is_float(const char *s)
     return any && !*s;
 }
 
-static void print_bound(double x, char out[32])
-{
-    json_format_double(x, out);
-    size_t n = strlen(out);
-    if (n > 2 && strcmp(out + n - 2, ".0") == 0) // bounds are mostly whole
-        out[n - 2] = 0;
-}
-
 static bool check_range(const struct setting *s, double x)
 {
     const struct schema_row *row = s->row;
@@ -136,7 +128,10 @@ static bool check_range(const struct setting *s, double x)
     if (!low && !high)
         return true;
     char bound[32];
-    print_bound(low ? row->min : row->max, bound);
+    json_format_double(low ? row->min : row->max, bound);
+    size_t n = strlen(bound);
+    if (n > 2 && strcmp(bound + n - 2, ".0") == 0) // bounds are mostly whole
+        bound[n - 2] = 0;
     bool strict = low ? row->above_min : row->below_max;
     bool time = row->type == SCHEMA_DURATION || row->type == SCHEMA_DURATIONS;
     const char *unit = time ? "s" : "";

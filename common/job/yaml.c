@@ -61,20 +61,6 @@ __attribute__((format(printf, 3, 4))) static void stop_reading(struct yaml_reade
     r->failed = true;
 }
 
-static void stop_syntax(struct yaml_reader *r)
-{
-    const yaml_parser_t *p = &r->parser;
-    yaml_mark_t at = p->problem_mark;
-    const char *context = p->context ? p->context : "";
-    char begins[40] = "";
-    if (*context && p->context_mark.line < at.line)
-        snprintf(begins, sizeof begins, " that begins in line %d", mark_line(p->context_mark));
-    bool mark = strstr(context, "alias") || strstr(context, "anchor");
-    stop_reading(r, at, "not YAML: %s%s%s%s%s", p->problem ? p->problem : "unreadable",
-                 *context ? " " : "", context, begins,
-                 mark ? ": a text that begins with * or & stands in quotes" : "");
-}
-
 static struct tree_node *new_node(struct yaml_reader *r, enum tree_kind kind,
                                   const yaml_event_t *ev)
 {
@@ -255,7 +241,17 @@ static void read_events(struct yaml_reader *r)
     while (!r->done && !r->failed) {
         yaml_event_t ev;
         if (!yaml_parser_parse(&r->parser, &ev)) {
-            stop_syntax(r);
+            const yaml_parser_t *p = &r->parser;
+            yaml_mark_t at = p->problem_mark;
+            const char *context = p->context ? p->context : "";
+            char begins[40] = "";
+            if (*context && p->context_mark.line < at.line)
+                snprintf(begins, sizeof begins, " that begins in line %d",
+                         mark_line(p->context_mark));
+            bool mark = strstr(context, "alias") || strstr(context, "anchor");
+            stop_reading(r, at, "not YAML: %s%s%s%s%s", p->problem ? p->problem : "unreadable",
+                         *context ? " " : "", context, begins,
+                         mark ? ": a text that begins with * or & stands in quotes" : "");
             return;
         }
         size_t type = (size_t)ev.type;

@@ -83,18 +83,6 @@ static void indent_line(struct lexer *l)
     }
 }
 
-static const char *read_comment(struct lexer *l)
-{
-    int begin = l->at + 1, end;
-    while (l->at < l->len && l->text[l->at] != '\n')
-        l->at++;
-    for (; begin < l->at && l->text[begin] == ' '; begin++)
-        ;
-    for (end = l->at; end > begin && isspace((unsigned char)l->text[end - 1]); end--)
-        ;
-    return copy_text(l, begin, end);
-}
-
 // Comment lines before anything else say what the program is.
 static void add_heading(struct lexer *l, const char *line)
 {
@@ -187,7 +175,14 @@ static void read_token(struct lexer *l)
 {
     char c = peek_char(l, 0);
     if (c == '#') {
-        const char *comment = read_comment(l);
+        int begin = l->at + 1, end;
+        while (l->at < l->len && l->text[l->at] != '\n')
+            l->at++;
+        for (; begin < l->at && l->text[begin] == ' '; begin++)
+            ;
+        for (end = l->at; end > begin && isspace((unsigned char)l->text[end - 1]); end--)
+            ;
+        const char *comment = copy_text(l, begin, end);
         if (l->fresh)
             add_heading(l, comment);
         read_newline(l, comment);

@@ -154,16 +154,6 @@ static enum point find_point(struct builder *b, const char *name)
     return POINT_NONE;
 }
 
-static void tell_names(struct builder *b, const struct stmt *s)
-{
-    for (int i = 0; i < s->nnames && b->run.named && !b->failed; i++)
-        for (int k = b->body; k < b->nbindings; k++) {
-            const struct bound_name *to = &b->bindings[k];
-            if (strcmp(to->name, s->name[i]) == 0 && to->term.kind == TERM_VALUE)
-                b->run.named(b->run.ctx, s->at.line, to->name, dims_of(b, to->term.value));
-        }
-}
-
 static void run_bind(struct builder *b, const struct stmt *s)
 {
     bool loss = strcmp(s->name[0], "loss") == 0;
@@ -192,7 +182,12 @@ static void run_bind(struct builder *b, const struct stmt *s)
     else
         for (int i = 0; i < s->n && !b->failed; i++)
             bind_one(b, s, i, t[i]);
-    tell_names(b, s);
+    for (int i = 0; i < s->nnames && b->run.named && !b->failed; i++)
+        for (int k = b->body; k < b->nbindings; k++) {
+            const struct bound_name *to = &b->bindings[k];
+            if (strcmp(to->name, s->name[i]) == 0 && to->term.kind == TERM_VALUE)
+                b->run.named(b->run.ctx, s->at.line, to->name, dims_of(b, to->term.value));
+        }
     b->drawing = false;
     b->point = POINT_NONE;
 }
@@ -214,17 +209,6 @@ static bool is_scope(const struct graph *g, const char *name)
     return any;
 }
 
-// Layers with one path may share parameters, but each is a layer of its own.
-static void set_layer_scope(struct builder *b)
-{
-    if (!*b->prefix)
-        graph_scope(b->g, "layer %lld", (long long)b->layers);
-    else if (is_scope(b->g, b->prefix))
-        graph_scope(b->g, "%s (layer %lld)", b->prefix, (long long)b->layers);
-    else
-        graph_scope(b->g, "%s", b->prefix);
-}
-
 // A layer of the model: what a pipeline may cut at, and what is remade alone. False: it lies in
 // another.
 static bool begin_layer(struct builder *b)
@@ -237,7 +221,13 @@ static bool begin_layer(struct builder *b)
     b->past_layers |= b->calls == 0;
     if (!b->bound_logits && !b->counted.skipped)
         b->counted.skipped = b->left_out;
-    set_layer_scope(b);
+    // Layers with one path may share parameters, but each is a layer of its own.
+    if (!*b->prefix)
+        graph_scope(b->g, "layer %lld", (long long)b->layers);
+    else if (is_scope(b->g, b->prefix))
+        graph_scope(b->g, "%s (layer %lld)", b->prefix, (long long)b->layers);
+    else
+        graph_scope(b->g, "%s", b->prefix);
     graph_layer(b->g, b->layers++);
     return true;
 }
@@ -360,16 +350,6 @@ static struct term run_let(struct builder *b, const struct let *let, const struc
 
 // ---- the whole ---------------------------------------------------------------------------------
 
-// Each size's dimension takes the rule that the text says.
-static void name_dimensions(struct builder *b)
-{
-    const struct model_program *p = b->sizes->program;
-    for (int i = 0; i < p->nsizes; i++)
-        if (p->sizes[i].kind == MODEL_WHOLE && p->sizes[i].like)
-            dims_set_like(b->g->dims, dims_id(b->g->dims, p->sizes[i].name),
-                          dims_id(b->g->dims, p->sizes[i].like));
-}
-
 // A parameter that nothing of the loss depends on would never be trained.
 static void check_reached(struct builder *b)
 {
@@ -438,7 +418,12 @@ int model_build(struct graph *g, const struct model_sizes *sizes, const struct m
         .images = -1,
         .labels = -1,
     };
-    name_dimensions(&b);
+    // Each size's dimension takes the rule that the text says.
+    const struct model_program *p = b.sizes->program;
+    for (int i = 0; i < p->nsizes; i++)
+        if (p->sizes[i].kind == MODEL_WHOLE && p->sizes[i].like)
+            dims_set_like(b.g->dims, dims_id(b.g->dims, p->sizes[i].name),
+                          dims_id(b.g->dims, p->sizes[i].like));
     set_graph_scope(&b);
     run_block(&b, sizes->program->syntax->body);
     check_whole(&b);

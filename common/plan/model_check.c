@@ -77,14 +77,6 @@ static bool is_param(const struct value *v)
     return v->kind == VALUE_PARAM && v->alias < 0;
 }
 
-static void count_params(struct model_checked *out)
-{
-    const struct graph *g = out->g;
-    for (int v = 0; v < g->nvalues; v++)
-        if (is_param(&g->values[v]))
-            out->params += shape_count(&g->values[v].shape);
-}
-
 static bool has_named_dim(const struct rules *rules, const struct value *v, const char *name)
 {
     enum dim dim = dims_id(rules->dims, name);
@@ -136,16 +128,6 @@ static struct model_cut count_rule(const struct model_checked *out, const struct
     job_names_print(&rule->axes, &axes);
     cut.axes = buf_keep(&axes, a);
     return cut;
-}
-
-static void count_cuts(struct model_checked *out, const struct rules *rules, struct arena *a)
-{
-    const struct job_sharding *s = &out->job.sharding;
-    out->cuts = arena_array(a, struct model_cut, s->n_rules);
-    for (int i = 0; i < s->n_rules; i++)
-        if (s->rules[i].axes.n && strcmp(s->rules[i].dim, "layers") != 0)
-            out->cuts[out->ncuts++] = count_rule(out, rules, &s->rules[i], a);
-    find_uncut(out, rules);
 }
 
 // ---- parameters that nothing reads --------------------------------------------------------------
@@ -226,7 +208,10 @@ int model_look(const char *program, const char *const *sizes, int nsizes, struct
     if (rc)
         buf_printf(why, "%s\n", e.text);
     else {
-        count_params(out);
+        const struct graph *g = out->g;
+        for (int v = 0; v < g->nvalues; v++)
+            if (is_param(&g->values[v]))
+                out->params += shape_count(&g->values[v].shape);
         find_unread(out, a);
     }
     return rc;
@@ -249,7 +234,13 @@ int model_check(const char *program, const char *const *sizes, int nsizes, struc
     cost_count(&compiled, a, &cost);
     out->flops = cost.flops_per_step;
     if (out->params) {
-        count_cuts(out, &compiled.sharding->rules, a);
+        const struct job_sharding *s = &out->job.sharding;
+        out->cuts = arena_array(a, struct model_cut, s->n_rules);
+        for (int i = 0; i < s->n_rules; i++)
+            if (s->rules[i].axes.n && strcmp(s->rules[i].dim, "layers") != 0)
+                out->cuts[out->ncuts++] =
+                    count_rule(out, &compiled.sharding->rules, &s->rules[i], a);
+        find_uncut(out, &compiled.sharding->rules);
         out->nunlike = unruled_find(&out->job, &compiled.sharding->rules, out->g, a, &out->unlike);
     }
     return 0;

@@ -122,24 +122,19 @@ int graph_sum(struct graph *g, const char *name, int of, int like)
     return id;
 }
 
-// A sum's value is made with it, so that sums lie in the order of their values.
-static struct sum *find_sum(struct graph *g, int value)
+void graph_contribute(struct graph *g, int sum, int value)
 {
+    // A sum's value is made with it, so that sums lie in the order of their values.
     int low = 0, high = g->nsums;
     while (low < high) {
         int mid = low + (high - low) / 2;
-        if (g->sums[mid].value < value)
+        if (g->sums[mid].value < sum)
             low = mid + 1;
         else
             high = mid;
     }
-    PRE(low < g->nsums && g->sums[low].value == value);
-    return &g->sums[low];
-}
-
-void graph_contribute(struct graph *g, int sum, int value)
-{
-    struct sum *s = find_sum(g, sum);
+    PRE(low < g->nsums && g->sums[low].value == sum);
+    struct sum *s = &g->sums[low];
     s->contrib = arena_grow(g->arena, s->contrib, sizeof *s->contrib, s->n, &s->cap);
     s->contrib[s->n++] = value;
 }
@@ -280,29 +275,6 @@ static int make_unlike(struct graph *g, const struct op_output *o, enum dtype t,
     return id;
 }
 
-static int make_outputs(struct graph *g, const struct op_args *a, struct labels *l, struct node *n)
-{
-    enum dtype t = choose_dtype(g, a);
-    for (int k = 0; k < n->nout; k++) {
-        if (a->outputs) {
-            n->out[k] =
-                make_unlike(g, &a->outputs[k], t, n->attr.label[a->nin + k], l, a->nout_dims);
-            continue;
-        }
-        if (a->like) {
-            struct value v = g->values[a->like[k]];
-            n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
-            for (int d = 0; d < v.shape.n; d++)
-                n->attr.label[a->nin + k][d] = (int8_t)find_label(l, &v, d, a->nout_dims);
-            continue;
-        }
-        n->out[k] = graph_value(g, VALUE_TEMP, NULL, t, a->nout_dims, a->out_dims, l->size);
-        for (int d = 0; d < a->nout_dims; d++)
-            n->attr.label[a->nin + k][d] = (int8_t)d;
-    }
-    return n->out[0];
-}
-
 static int make_op(struct graph *g, const struct op_args *a)
 {
     struct node n = {.op = a->op,
@@ -322,7 +294,25 @@ static int make_op(struct graph *g, const struct op_args *a)
     g->failed = assign_labels(g, a, &l);
     if (g->failed)
         return 0;
-    int out = make_outputs(g, a, &l, &n);
+    enum dtype t = choose_dtype(g, a);
+    for (int k = 0; k < n.nout; k++) {
+        if (a->outputs) {
+            n.out[k] =
+                make_unlike(g, &a->outputs[k], t, n.attr.label[a->nin + k], &l, a->nout_dims);
+            continue;
+        }
+        if (a->like) {
+            struct value v = g->values[a->like[k]];
+            n.out[k] = graph_value(g, VALUE_TEMP, NULL, t, v.shape.n, v.dims, v.shape.dim);
+            for (int d = 0; d < v.shape.n; d++)
+                n.attr.label[a->nin + k][d] = (int8_t)find_label(&l, &v, d, a->nout_dims);
+            continue;
+        }
+        n.out[k] = graph_value(g, VALUE_TEMP, NULL, t, a->nout_dims, a->out_dims, l.size);
+        for (int d = 0; d < a->nout_dims; d++)
+            n.attr.label[a->nin + k][d] = (int8_t)d;
+    }
+    int out = n.out[0];
     graph_node(g, &n);
     g->failed = op_infer(g, &n, g->err);
     return out;

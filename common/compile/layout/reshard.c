@@ -235,14 +235,6 @@ static int find_cheapest_open(const struct path_search *s)
     return best;
 }
 
-static void write_steps(const struct path_search *s, int at, struct reshard *out)
-{
-    out->n = s->states[at].steps;
-    out->bytes = s->states[at].bytes;
-    for (int i = out->n; i > 0; at = s->states[at].from)
-        out->step[--i] = s->states[at].step;
-}
-
 int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_bytes,
                  const struct spec *from, const struct spec *to, struct arena *a,
                  struct reshard *out, struct err *e)
@@ -258,7 +250,10 @@ int reshard_find(const struct mesh *m, const struct shape *shape, size_t elem_by
     s.states[s.n++] = (struct search_state){.spec = *from, .from = -1};
     for (int at; (at = find_cheapest_open(&s)) >= 0;) {
         if (spec_equal(&s.states[at].spec, to)) {
-            write_steps(&s, at, out);
+            out->n = s.states[at].steps;
+            out->bytes = s.states[at].bytes;
+            for (int i = out->n; i > 0; at = s.states[at].from)
+                out->step[--i] = s.states[at].step;
             return 0;
         }
         s.states[at].done = true;

@@ -65,19 +65,6 @@ static struct reshard_blocks plan_scatter(const struct shape *in, int dim, int64
                                    .unpack_from = count / n};
 }
 
-// Parts along one dimension go out, parts along another come in.
-static struct reshard_blocks plan_exchange(const struct shape *in, int from, int to, int64_t n)
-{
-    struct reshard_blocks t = plan_scatter(in, to, n);
-    struct shape part = *in;
-    part.dim[to] /= n;
-    struct split a = split_shape(&part, from);
-    t.unpack = join_block(n, a.outer, a.size * a.inner);
-    t.unpack_from = 0;
-    t.unpacked = a.outer == 1;
-    return t;
-}
-
 struct reshard_blocks reshard_blocks_of(const struct reshard_step *step, const struct mesh *m,
                                         const struct shape *in)
 {
@@ -89,5 +76,13 @@ struct reshard_blocks reshard_blocks_of(const struct reshard_step *step, const s
         return plan_gather(in, step->dim, n);
     if (step->kind == RESHARD_REDUCE_SCATTER)
         return plan_scatter(in, step->dim, n);
-    return plan_exchange(in, step->dim, step->to, n);
+    // Parts along one dimension go out, parts along another come in.
+    struct reshard_blocks t = plan_scatter(in, step->to, n);
+    struct shape part = *in;
+    part.dim[step->to] /= n;
+    struct split a = split_shape(&part, step->dim);
+    t.unpack = join_block(n, a.outer, a.size * a.inner);
+    t.unpack_from = 0;
+    t.unpacked = a.outer == 1;
+    return t;
 }

@@ -549,25 +549,18 @@ static void emit_node(struct lowering *l, int node, int m)
     emit_instr(l, &i);
 }
 
-static void mark_stash(struct program *p)
-{
-    for (int b = 0; b < p->nbuffers; b++) {
-        struct buffer *buf = &p->buffers[b];
-        enum phase made = p->instrs[buf->first].phase, read = p->instrs[buf->last].phase;
-        if (!buf->persistent && made < read && read != PHASE_UPDATE)
-            buf->kind = BUFFER_STASH;
-    }
-}
-
 static void add_node(struct lowering *l, struct id_list *to, int node)
 {
     to->at = arena_grow(&l->maps, to->at, sizeof *to->at, to->n, &to->cap);
     to->at[to->n++] = node;
 }
 
-// A slot looks only at what it runs and receives.
-static void list_nodes(struct lowering *l)
+static void init_lowering(struct lowering *l)
 {
+    l->workspace = l->scope = -1;
+    l->scratch = arena_array(&l->maps, uint64_t, l->g->nnodes);
+    l->buffers = arena_array(&l->maps, int *, l->g->nvalues);
+    // A slot looks only at what it runs and receives.
     const struct graph *g = l->g;
     l->runs = arena_array(&l->maps, struct id_list, PHASE_COUNT * l->schedule->chunks);
     l->receives = arena_array(&l->maps, struct id_list, PHASE_COUNT * l->schedule->chunks);
@@ -580,10 +573,6 @@ static void list_nodes(struct lowering *l)
         if (!sends || n->stage == l->stage)
             add_node(l, find_nodes(l, l->runs, n->phase, n->chunk), at);
     }
-}
-
-static void list_receives(struct lowering *l)
-{
     const struct schedule *s = l->schedule;
     int *end = arena_array(&l->maps, int, s->n + 1); // of those that start in each slot or before
     l->receiving = arena_array(&l->maps, int, s->n);
@@ -593,15 +582,6 @@ static void list_receives(struct lowering *l)
         end[i] += end[i - 1];
     for (int i = s->n - 1; i >= 0; i--)
         l->receiving[--end[s->slots[i].receive + 1]] = i;
-}
-
-static void init_lowering(struct lowering *l)
-{
-    l->workspace = l->scope = -1;
-    l->scratch = arena_array(&l->maps, uint64_t, l->g->nnodes);
-    l->buffers = arena_array(&l->maps, int *, l->g->nvalues);
-    list_nodes(l);
-    list_receives(l);
     sharing_find(&l->sharing, l->g, l->mesh, l->part, l->stage, &l->maps);
 }
 
@@ -638,7 +618,12 @@ void lower_stage(const struct graph *g, const struct mesh *m, const struct stage
     }
     while (l.npending)
         wait_oldest(&l);
-    mark_stash(out);
+    for (int b = 0; b < out->nbuffers; b++) {
+        struct buffer *buf = &out->buffers[b];
+        enum phase made = out->instrs[buf->first].phase, read = out->instrs[buf->last].phase;
+        if (!buf->persistent && made < read && read != PHASE_UPDATE)
+            buf->kind = BUFFER_STASH;
+    }
     out->metrics = make_view(&l, g->metrics, s->microbatches - 1).buffer;
     out->instrs = arena_dup(a, out->instrs, sizeof *out->instrs * (size_t)out->ninstrs);
     out->buffers = arena_dup(a, out->buffers, sizeof *out->buffers * (size_t)out->nbuffers);

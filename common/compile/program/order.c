@@ -118,9 +118,20 @@ static int compare_places(const void *x, const void *y)
     return a->node < b->node ? -1 : a->node > b->node;
 }
 
-// Brings the nodes to their places, cycle by cycle, and ends with each place having its own node.
-static void move_nodes(struct graph *g, struct node_place *placed)
+void order_nodes(struct graph *g)
 {
+    struct arena scratch = {0};
+    struct node_order o = {.g = g,
+                           .place = arena_array(&scratch, int, g->nnodes),
+                           .before = arena_array(&scratch, int, g->nvalues),
+                           .early = arena_array(&scratch, bool, g->nvalues)};
+    struct node_place *placed = arena_array(&scratch, struct node_place, g->nnodes);
+    memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
+    find_places(&o, &scratch);
+    for (int i = 0; i < g->nnodes; i++)
+        placed[i] = (struct node_place){(int)g->nodes[i].phase, o.place[i], i};
+    qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
+    // Brings the nodes to their places, cycle by cycle, and ends with each place having its own node.
     for (int i = 0; i < g->nnodes; i++) {
         struct node first = g->nodes[i];
         int at = i;
@@ -136,21 +147,5 @@ static void move_nodes(struct graph *g, struct node_place *placed)
     for (int i = 0; i < g->nnodes; i++)
         for (int k = 0; k < g->nodes[i].nout; k++)
             g->values[g->nodes[i].out[k]].producer = i;
-}
-
-void order_nodes(struct graph *g)
-{
-    struct arena scratch = {0};
-    struct node_order o = {.g = g,
-                           .place = arena_array(&scratch, int, g->nnodes),
-                           .before = arena_array(&scratch, int, g->nvalues),
-                           .early = arena_array(&scratch, bool, g->nvalues)};
-    struct node_place *placed = arena_array(&scratch, struct node_place, g->nnodes);
-    memset(o.before, -1, sizeof *o.before * (size_t)g->nvalues);
-    find_places(&o, &scratch);
-    for (int i = 0; i < g->nnodes; i++)
-        placed[i] = (struct node_place){(int)g->nodes[i].phase, o.place[i], i};
-    qsort(placed, (size_t)g->nnodes, sizeof *placed, compare_places);
-    move_nodes(g, placed);
     arena_clear(&scratch);
 }

@@ -363,14 +363,6 @@ static void transpose_operand(struct node *n, int k, int dims)
         n->attr.label[k][d] = was[from[d]];
 }
 
-static int transpose_dim(int dim)
-{
-    int to = 0;
-    while (weight_order[to] != dim)
-        to++;
-    return to;
-}
-
 static void transpose_node(struct packer *p, struct node *n)
 {
     bool any = false;
@@ -385,7 +377,10 @@ static void transpose_node(struct packer *p, struct node *n)
     if (any && n->kind == NODE_OP)
         number_loops(p->g, n);
     if (any && n->kind == NODE_RESHARD) {
-        n->step.dim = transpose_dim(n->step.dim);
+        int to = 0;
+        while (weight_order[to] != n->step.dim)
+            to++;
+        n->step.dim = to;
         n->step.after = get_value(p, n->out[0])->spec;
     }
 }
@@ -449,18 +444,6 @@ static void put_label_of_pieces(struct node *n, int operand, const struct node *
     memcpy(n->attr.label[operand], all, sizeof all);
 }
 
-static void pack_inputs(const struct packer *p, struct node *n, const struct node *was, int whole)
-{
-    n->nin = 0;
-    if (p->pieces < QUERIES)
-        copy_input(n, n->nin++, was, 0);
-    n->in[n->nin] = whole;
-    put_label_of_pieces(n, n->nin++, was);
-    for (int k = QUERIES; k < was->nin; k++)
-        copy_input(n, n->nin++, was, k);
-    n->attr.labels = (int8_t)(was->attr.labels + 1);
-}
-
 static void pack_attention(struct packer *p, const struct attend *a)
 {
     struct graph *g = p->g;
@@ -469,7 +452,14 @@ static void pack_attention(struct packer *p, const struct attend *a)
     struct node was = g->nodes[a->node], *n = &g->nodes[a->node];
     bool grad = was.op == OP_ATTENTION_GRAD;
     n->op = grad ? OP_ATTENTION_PACKED_GRAD : OP_ATTENTION_PACKED;
-    pack_inputs(p, n, &was, whole);
+    n->nin = 0;
+    if (p->pieces < QUERIES)
+        copy_input(n, n->nin++, &was, 0);
+    n->in[n->nin] = whole;
+    put_label_of_pieces(n, n->nin++, &was);
+    for (int k = QUERIES; k < was.nin; k++)
+        copy_input(n, n->nin++, &was, k);
+    n->attr.labels = (int8_t)(was.attr.labels + 1);
     n->nout = grad ? 0 : was.nout;
     for (int k = 0; k < (grad ? QUERIES - p->pieces : was.nout); k++) {
         n->out[k] = was.out[k];

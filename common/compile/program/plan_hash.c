@@ -54,13 +54,6 @@ static void put_text(struct plan_hash *hash, const char *text)
         put_bytes(hash, text, len);
 }
 
-static void put_shape(struct plan_hash *hash, const struct shape *s)
-{
-    uint64_t n = (uint64_t)s->n;
-    put_numbers(hash, &n, 1);
-    put_bytes(hash, s->dim, sizeof *s->dim * (size_t)s->n);
-}
-
 static void put_cut(struct plan_hash *hash, const struct dim_cut *c)
 {
     put_bytes(hash, &c->n, sizeof c->n);
@@ -112,24 +105,14 @@ static const struct hash128 *find_attr(struct plan_hash *hash, const struct op_a
 
 // ---- programs ----------------------------------------------------------------------------------
 
-static void put_head(struct plan_hash *hash, const struct program *p)
-{
-    struct buf mesh = {0};
-    mesh_print(&p->mesh, &mesh);
-    put_text(hash, buf_str(&mesh));
-    buf_clear(&mesh);
-    put_numbers(hash,
-                (const uint64_t[]){(uint64_t)p->kind, (uint64_t)p->stage, (uint64_t)p->zigzag.parts,
-                                   (uint64_t)p->nbuffers, (uint64_t)p->ninstrs},
-                5);
-}
-
 static void put_buffer(struct plan_hash *hash, const struct buffer *b)
 {
     put_text(hash, b->name);
     put_numbers(
         hash, (const uint64_t[]){(uint64_t)b->dtype, (uint64_t)b->region, b->offset, b->bytes}, 4);
-    put_shape(hash, &b->shape);
+    uint64_t n = (uint64_t)b->shape.n;
+    put_numbers(hash, &n, 1);
+    put_bytes(hash, b->shape.dim, sizeof *b->shape.dim * (size_t)b->shape.n);
 }
 
 static void put_views(struct plan_hash *hash, const struct view *v, int n)
@@ -141,36 +124,18 @@ static void put_views(struct plan_hash *hash, const struct view *v, int n)
     }
 }
 
-static void put_kind(struct plan_hash *hash, const struct program *p, const struct instr *i,
-                     const struct hash128 **of)
-{
-    bool starts = i->kind == INSTR_START || i->kind == INSTR_WAIT;
-    const struct hash128 *attr = NULL;
-    if (i->kind == INSTR_OP && i->attr)
-        attr = find_attr(hash, i->attr, i);
-    else if (i->kind == INSTR_OP)
-        attr = of[i->node] = of[i->node] ? of[i->node] : find_attr(hash, program_attr(p, i), i);
-    if (attr)
-        put_numbers(hash,
-                    (const uint64_t[]){(uint64_t)i->op, i->accumulate, i->owner, (uint64_t)i->with,
-                                       attr->hi, attr->lo},
-                    6);
-    if (starts) {
-        put_numbers(hash,
-                    (const uint64_t[]){(uint64_t)i->collective, i->max, i->stages,
-                                       i->stages ? (uint64_t)i->axis : 0},
-                    4);
-        put_cut(hash, &i->group);
-    }
-    if (i->kind == INSTR_SEND || i->kind == INSTR_RECV)
-        put_numbers(hash, (const uint64_t[]){(uint64_t)i->axis, (uint64_t)i->peer}, 2);
-}
-
 void plan_hash_add(struct plan_hash *hash, const struct program *p)
 {
     struct arena scratch = {0};
     const struct hash128 **of = arena_array(&scratch, const struct hash128 *, p->graph->nnodes);
-    put_head(hash, p);
+    struct buf mesh = {0};
+    mesh_print(&p->mesh, &mesh);
+    put_text(hash, buf_str(&mesh));
+    buf_clear(&mesh);
+    put_numbers(hash,
+                (const uint64_t[]){(uint64_t)p->kind, (uint64_t)p->stage, (uint64_t)p->zigzag.parts,
+                                   (uint64_t)p->nbuffers, (uint64_t)p->ninstrs},
+                5);
     for (int b = 0; b < p->nbuffers; b++)
         put_buffer(hash, &p->buffers[b]);
     for (int k = 0; k < p->ninstrs; k++) {
@@ -180,7 +145,26 @@ void plan_hash_add(struct plan_hash *hash, const struct program *p)
                                        (uint64_t)i->microbatch, (uint64_t)i->nin, (uint64_t)i->nout,
                                        (uint64_t)i->workspace},
                     6);
-        put_kind(hash, p, i, of);
+        bool starts = i->kind == INSTR_START || i->kind == INSTR_WAIT;
+        const struct hash128 *attr = NULL;
+        if (i->kind == INSTR_OP && i->attr)
+            attr = find_attr(hash, i->attr, i);
+        else if (i->kind == INSTR_OP)
+            attr = of[i->node] = of[i->node] ? of[i->node] : find_attr(hash, program_attr(p, i), i);
+        if (attr)
+            put_numbers(hash,
+                        (const uint64_t[]){(uint64_t)i->op, i->accumulate, i->owner,
+                                           (uint64_t)i->with, attr->hi, attr->lo},
+                        6);
+        if (starts) {
+            put_numbers(hash,
+                        (const uint64_t[]){(uint64_t)i->collective, i->max, i->stages,
+                                           i->stages ? (uint64_t)i->axis : 0},
+                        4);
+            put_cut(hash, &i->group);
+        }
+        if (i->kind == INSTR_SEND || i->kind == INSTR_RECV)
+            put_numbers(hash, (const uint64_t[]){(uint64_t)i->axis, (uint64_t)i->peer}, 2);
         put_views(hash, i->in, i->nin);
         put_views(hash, i->out, i->nout);
     }

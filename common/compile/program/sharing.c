@@ -37,17 +37,6 @@ static void find_roots(struct sharing *s)
     }
 }
 
-static void find_last_reads(struct sharing *s)
-{
-    for (int i = 0; i < s->part->values.n; i++)
-        s->last_read[s->part->values.at[i]] = -1;
-    for (int i = 0; i < s->part->nodes.n; i++) {
-        const struct node *n = &s->g->nodes[s->part->nodes.at[i]];
-        for (int k = 0; k < n->nin; k++)
-            s->last_read[s->root[n->in[k]]] = s->part->nodes.at[i];
-    }
-}
-
 struct shape sharing_shape(const struct sharing *s, int value)
 {
     const struct value *v = &s->g->values[value];
@@ -333,7 +322,13 @@ void sharing_find(struct sharing *s, const struct graph *g, const struct mesh *m
     for (int i = 0; i < part->values.n; i++)
         s->within[part->values.at[i]] = -1;
     find_roots(s);
-    find_last_reads(s);
+    for (int i = 0; i < s->part->values.n; i++)
+        s->last_read[s->part->values.at[i]] = -1;
+    for (int i = 0; i < s->part->nodes.n; i++) {
+        const struct node *n = &s->g->nodes[s->part->nodes.at[i]];
+        for (int k = 0; k < n->nin; k++)
+            s->last_read[s->root[n->in[k]]] = s->part->nodes.at[i];
+    }
     find_pieces(s, a);
     find_in_place(s);
 }

@@ -6,19 +6,6 @@
 
 enum { NOBODY = -1, OTHERS = -2 }; // beside the scope of those that read a value
 
-// Whether a value's reader makes it one that others wait for.
-static void note_reader(const struct node *n, int *scope_of)
-{
-    bool weights = n->phase == PHASE_WEIGHTS;
-    for (int k = 0; k < n->nin; k++) {
-        int *scope = &scope_of[n->in[k]];
-        if (!weights || (*scope != NOBODY && *scope != n->scope))
-            *scope = OTHERS;
-        else
-            *scope = n->scope;
-    }
-}
-
 static bool makes_weights(const struct node *n, const int *scope_of)
 {
     for (int k = 0; k < n->nout; k++)
@@ -38,22 +25,16 @@ static void find_phases(struct graph *g, int *scope_of)
             continue;
         if (makes_weights(n, scope_of))
             n->phase = PHASE_WEIGHTS;
-        note_reader(n, scope_of);
-    }
-}
-
-static void sort_nodes(struct graph *g)
-{
-    struct node *old = arena_dup(g->arena, g->nodes, sizeof *old * (size_t)g->nnodes);
-    int n = 0;
-    for (int phase = 0; phase < PHASE_COUNT; phase++)
-        for (int i = 0; i < g->nnodes; i++) {
-            if ((int)old[i].phase != phase)
-                continue;
-            for (int k = 0; k < old[i].nout; k++)
-                g->values[old[i].out[k]].producer = n;
-            g->nodes[n++] = old[i];
+        // Whether a value's reader makes it one that others wait for.
+        bool weights = n->phase == PHASE_WEIGHTS;
+        for (int k = 0; k < n->nin; k++) {
+            int *scope = &scope_of[n->in[k]];
+            if (!weights || (*scope != NOBODY && *scope != n->scope))
+                *scope = OTHERS;
+            else
+                *scope = n->scope;
         }
+    }
 }
 
 // Contributions in the order in which they are made.
@@ -70,7 +51,16 @@ static void sort_contributions(struct graph *g, struct sum *s)
 void weights_split(struct graph *g)
 {
     find_phases(g, arena_array(g->arena, int, g->nvalues));
-    sort_nodes(g);
+    struct node *old = arena_dup(g->arena, g->nodes, sizeof *old * (size_t)g->nnodes);
+    int n = 0;
+    for (int phase = 0; phase < PHASE_COUNT; phase++)
+        for (int i = 0; i < g->nnodes; i++) {
+            if ((int)old[i].phase != phase)
+                continue;
+            for (int k = 0; k < old[i].nout; k++)
+                g->values[old[i].out[k]].producer = n;
+            g->nodes[n++] = old[i];
+        }
     for (int i = 0; i < g->nsums; i++)
         sort_contributions(g, &g->sums[i]);
 }

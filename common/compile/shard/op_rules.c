@@ -179,23 +179,6 @@ static int rule_free(const struct shard_query *q, const struct placement *p, int
     return choice;
 }
 
-// Rules 0 and 1 for every axis first: what they take decides whether more still divides.
-static void place_wanted(const struct shard_query *q, struct placement *p)
-{
-    for (int axis = 0; axis < q->mesh->n; axis++) {
-        p->label[axis] = UNPLACED;
-        if (q->mesh->axis[axis].size < 2) {
-            p->label[axis] = NO_LABEL;
-            continue;
-        }
-        int label = rule_kept(q, axis);
-        if (label == NO_LABEL)
-            label = rule_wanted(q, axis);
-        if (label != NO_LABEL)
-            p->label[axis] = (int8_t)label;
-    }
-}
-
 static void place_rest(const struct shard_query *q, struct placement *p)
 {
     for (int axis = 0; axis < q->mesh->n; axis++) {
@@ -258,7 +241,19 @@ static int shard_contract(struct shard_query *q, struct err *e)
     struct dim_cut cut[MAX_LABELS] = {0};
     axis_set partial = 0;
     (void)e;
-    place_wanted(q, &p);
+    // Rules 0 and 1 for every axis first: what they take decides whether more still divides.
+    for (int axis = 0; axis < q->mesh->n; axis++) {
+        p.label[axis] = UNPLACED;
+        if (q->mesh->axis[axis].size < 2) {
+            p.label[axis] = NO_LABEL;
+            continue;
+        }
+        int label = rule_kept(q, axis);
+        if (label == NO_LABEL)
+            label = rule_wanted(q, axis);
+        if (label != NO_LABEL)
+            p.label[axis] = (int8_t)label;
+    }
     place_rest(q, &p);
     for (int axis = 0; axis < q->mesh->n; axis++)
         if (p.label[axis] != NO_LABEL && !is_in_output(q, p.label[axis]))

@@ -164,28 +164,22 @@ static void resolve_gather(struct resolver *r)
     }
 }
 
-static void resolve_refine_axes(struct resolver *r, enum fact_list list,
-                                const struct job_names *names, struct dim_cut *to)
-{
-    struct fact at = {.list = list, .entry = -1};
-    report_repeated(r, &at, names);
-    for (at.name = 0; at.name < names->n; at.name++) {
-        struct dim_cut axes;
-        if (!find_axes(r, names->name[at.name], &axes))
-            report_name(r, FACT_NAME_UNKNOWN, &at, -1);
-        for (int a = 0; a < axes.n; a++)
-            if (holds_stages(r, axes.axis[a]))
-                report_name(r, FACT_STAGE_AXIS, &at, axes.axis[a]);
-            else if (!(dim_axes(to) >> axes.axis[a] & 1))
-                dim_append(to, axes.axis[a]);
-    }
-}
-
 static void resolve_refine(struct resolver *r, enum fact_list list, const struct job_refine *job,
                            struct refine *to)
 {
     to->job = job;
-    resolve_refine_axes(r, list, &job->axes, &to->axes);
+    struct fact at = {.list = list, .entry = -1};
+    report_repeated(r, &at, &job->axes);
+    for (at.name = 0; at.name < job->axes.n; at.name++) {
+        struct dim_cut axes;
+        if (!find_axes(r, job->axes.name[at.name], &axes))
+            report_name(r, FACT_NAME_UNKNOWN, &at, -1);
+        for (int a = 0; a < axes.n; a++)
+            if (holds_stages(r, axes.axis[a]))
+                report_name(r, FACT_STAGE_AXIS, &at, axes.axis[a]);
+            else if (!(dim_axes(&to->axes) >> axes.axis[a] & 1))
+                dim_append(&to->axes, axes.axis[a]);
+    }
     to->specs = resolve_entries(r, list, job->n_params, job->params);
 }
 

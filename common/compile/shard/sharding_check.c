@@ -70,20 +70,6 @@ static void check_length(struct spec_checker *c, const struct value *v, int long
         facts_add(&c->s->facts, &f);
 }
 
-// A weight cut on an axis that the batch uses is gathered by every pass that reads it, but for the
-// experts of a device: their tokens come to them.
-static void check_weight(struct spec_checker *c, const struct value *v)
-{
-    struct fact f = make_fact(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
-    f.has = sharding_asked(c->s, c->mesh, v);
-    f.axes = spec_axes(&f.has) & c->s->batch & (axis_set)~c->s->gather;
-    for (int d = 0; d < v->shape.n; d++)
-        if (v->dims[d] == DIM_EXPERT)
-            f.axes &= (axis_set)~dim_axes(&f.has.dim[d]);
-    if (f.axes)
-        facts_add(&c->s->facts, &f);
-}
-
 // An activation point whose explicit spec leaves out an axis that cuts the batch.
 static void check_point(struct spec_checker *c, const struct value *v)
 {
@@ -129,7 +115,16 @@ static void check_value(struct spec_checker *c, const struct value *v, const int
     if (v->kind == VALUE_PARAM) {
         check_length(c, v, v->shape.n);
         check_divides(c, v);
-        check_weight(c, v);
+        // A weight cut on an axis that the batch uses is gathered by every pass that reads it, but for the
+        // experts of a device: their tokens come to them.
+        struct fact f = make_fact(c, FACT_WEIGHT_ON_BATCH_AXIS, v);
+        f.has = sharding_asked(c->s, c->mesh, v);
+        f.axes = spec_axes(&f.has) & c->s->batch & (axis_set)~c->s->gather;
+        for (int d = 0; d < v->shape.n; d++)
+            if (v->dims[d] == DIM_EXPERT)
+                f.axes &= (axis_set)~dim_axes(&f.has.dim[d]);
+        if (f.axes)
+            facts_add(&c->s->facts, &f);
     } else if (v->point != POINT_NONE && forward) {
         check_length(c, v, longest[v->point]);
         check_divides(c, v);
