@@ -60,14 +60,6 @@ static const enum dtype dtype_of[] = {
     [JOB_F32] = DT_F32, [JOB_BF16] = DT_BF16, [JOB_TF32] = DT_F32};
 static const enum backend_kind backend_of[] = {[JOB_CPU] = BACKEND_CPU, [JOB_CUDA] = BACKEND_CUDA};
 
-// Makes room for the graph of as many layers as the job has: what is not used is never touched.
-static void reserve_graph(const struct job *job, struct graph *g)
-{
-    enum { NODES = 64, VALUES = 144, LAYERS = 4096 }; // of a layer with its backward and update
-    int64_t layers = job->pipeline.layers < LAYERS ? job->pipeline.layers : LAYERS;
-    graph_reserve(g, (int)(layers + 1) * NODES, (int)(layers + 1) * VALUES);
-}
-
 // Stages hold the same layers in each program; that of samples ends at its logits.
 static int check_layers(struct compilation *p, enum program_kind kind, const struct graph *g)
 {
@@ -91,8 +83,12 @@ static int build_global(struct compilation *p, enum program_kind kind, struct gr
     g->tf32 = job->precision.compute == JOB_TF32;
     g->backend = backend_of[job->resources.kind];
     g->scratch = job->resources.scratch << 20;
-    if (kind == PROGRAM_TRAIN)
-        reserve_graph(job, g);
+    if (kind == PROGRAM_TRAIN) {
+        // Makes room for the graph of as many layers as the job has: what is not used is never touched.
+        enum { NODES = 64, VALUES = 144, LAYERS = 4096 }; // of a layer with its backward and update
+        int64_t layers = job->pipeline.layers < LAYERS ? job->pipeline.layers : LAYERS;
+        graph_reserve(g, (int)(layers + 1) * NODES, (int)(layers + 1) * VALUES);
+    }
     int64_t batch = job->data.batch / job->train.microbatches;
     if (kind == PROGRAM_SAMPLE)
         batch = sample_batch(p);
@@ -155,21 +151,6 @@ static int check_length(struct compilation *p, const struct graph *cut, int64_t 
                    "train.microbatches: %lld, each of %lld operations, make a step of more than "
                    "%d: %s",
                    (long long)microbatches, (long long)each, COMPILE_MOST_INSTRS, advice);
-}
-
-// Refuses buffers so large that sums of their bytes would overflow.
-static int check_bytes(struct compilation *p, struct program *const *programs)
-{
-    double bytes = 0;
-    for (int k = 0; k < p->out->nprograms; k++)
-        for (int b = 0; b < programs[k]->nbuffers; b++)
-            bytes += (double)programs[k]->buffers[b].bytes;
-    return bytes <= MOST_BYTES
-               ? 0
-               : err_set(p->err, ERR_LIMIT,
-                         "the tensors of a step take %.3g bytes on a device, over 1 EiB: a smaller "
-                         "data.batch or model, or more devices that share it, would do",
-                         bytes);
 }
 
 static int lower_program(struct compilation *p, enum program_kind kind, const struct graph *cut)
@@ -253,7 +234,17 @@ static int plan_stage(struct compilation *p, int stage)
         all[k] = &c->program[k][stage];
         before[k] = &c->program[k][stage ? stage - 1 : 0];
     }
-    int rc = check_bytes(p, all);
+    // Refuses buffers so large that sums of their bytes would overflow.
+    double bytes = 0;
+    for (int k = 0; k < p->out->nprograms; k++)
+        for (int b = 0; b < all[k]->nbuffers; b++)
+            bytes += (double)all[k]->buffers[b].bytes;
+    int rc = 0;
+    if (bytes > MOST_BYTES)
+        rc = err_set(p->err, ERR_LIMIT,
+                     "the tensors of a step take %.3g bytes on a device, over 1 EiB: a smaller "
+                     "data.batch or model, or more devices that share it, would do",
+                     bytes);
     rc = rc ? rc : group_check(all, c->nprograms, p->err);
     rc = rc ? rc : plan_memory(all, c->nprograms, stage ? &like : NULL, p->arena, m, p->err);
     for (int k = 0; k < c->nprograms && !rc; k++) {

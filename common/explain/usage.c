@@ -69,20 +69,6 @@ static void find_unused_axes(const struct compiled *c, const struct job *job, st
     }
 }
 
-// Counts the bytes that are sent to gather weights that should not be cut so.
-static void count_gathers(const struct cost *cost, struct findings *f)
-{
-    for (int i = 0; i < f->n; i++)
-        for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost->ncollectives;
-             k++) {
-            const struct collective_row *r = &cost->collectives[k];
-            const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
-            if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
-                fnmatch(match, r->tensor, 0) == 0)
-                f->items[i].waste += r->bytes;
-        }
-}
-
 // The default deal of the layers, where the job gave another with a larger stage.
 static void find_uneven_stages(const struct compiled *c, const struct job *job, struct arena *a,
                                struct findings *f)
@@ -141,7 +127,16 @@ void usage_check(const struct compiled *c, const struct job *job, struct arena *
 {
     struct cost cost;
     cost_count(c, a, &cost);
-    count_gathers(&cost, f);
+    // Counts the bytes that are sent to gather weights that should not be cut so.
+    for (int i = 0; i < f->n; i++)
+        for (int k = 0; f->items[i].code == FINDING_WEIGHT_ON_BATCH_AXIS && k < cost.ncollectives;
+             k++) {
+            const struct collective_row *r = &cost.collectives[k];
+            const char *match = f->items[i].like ? f->items[i].like : f->items[i].tensor;
+            if (r->op == RESHARD_ALL_GATHER && r->phase != PHASE_UPDATE &&
+                fnmatch(match, r->tensor, 0) == 0)
+                f->items[i].waste += r->bytes;
+        }
     find_unused_axes(c, job, a, f);
     find_uneven_stages(c, job, a, f);
     find_few_microbatches(c, job, a, f);

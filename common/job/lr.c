@@ -4,31 +4,21 @@
 
 #include <math.h>
 
-static double compute_linear(const struct job_schedule *s, int64_t step)
-{
-    double left = 1 - (double)(step < s->steps ? step : s->steps) / (double)s->steps;
-    return s->end + (s->init - s->end) * left;
-}
-
-// Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at
-// step `decay` (warm-up counted in) and stays.
-static double compute_cosine(const struct job_schedule *s, int64_t step)
-{
-    if (step < s->warmup)
-        return s->init + (s->peak - s->init) * ((double)step / (double)s->warmup);
-    double span = (double)(s->decay - s->warmup);
-    double t = fmin((double)(step - s->warmup), span);
-    return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * t / span));
-}
-
 double lr_at(const struct job_schedule *s, int64_t step)
 {
     switch ((enum job_schedule_kind)s->kind) {
     case JOB_LINEAR:
-        return compute_linear(s, step);
+        double left = 1 - (double)(step < s->steps ? step : s->steps) / (double)s->steps;
+        return s->end + (s->init - s->end) * left;
     case JOB_COSINE: // without a warm-up
     case JOB_WARMUP_COSINE:
-        return compute_cosine(s, step);
+        // Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at
+        // step `decay` (warm-up counted in) and stays.
+        if (step < s->warmup)
+            return s->init + (s->peak - s->init) * ((double)step / (double)s->warmup);
+        double span = (double)(s->decay - s->warmup);
+        double t = fmin((double)(step - s->warmup), span);
+        return s->end + (s->peak - s->end) * 0.5 * (1 + cos(M_PI * t / span));
     case JOB_CONSTANT:
         break;
     }

@@ -42,17 +42,6 @@ static bool mixes_indents(const char *line, const char *end, char *kind)
     return false;
 }
 
-static bool report_bytes(const struct tree_source *source, const unsigned char *s, int line,
-                         int column, struct tree_errors *errors)
-{
-    if (s[0] == 0)
-        tree_error_at(errors, source, line, column, "a zero byte: this is not a text file");
-    else
-        tree_error_at(errors, source, line, column,
-                      "byte 0x%02x is not UTF-8: save the file as UTF-8", s[0]);
-    return false;
-}
-
 static bool check_size(const struct tree_source *source, const unsigned char *s, size_t len,
                        struct tree_errors *errors)
 {
@@ -87,8 +76,14 @@ static bool check_characters(const struct tree_source *source, const char *text,
     char kind = 0;
     for (; s < end; column++) {
         size_t n = utf8_length((const char *)s, (size_t)(end - s));
-        if (n == 0 || *s == 0)
-            return report_bytes(source, s, line, column, errors);
+        if (n == 0 || *s == 0) {
+            if (s[0] == 0)
+                tree_error_at(errors, source, line, column, "a zero byte: this is not a text file");
+            else
+                tree_error_at(errors, source, line, column,
+                              "byte 0x%02x is not UTF-8: save the file as UTF-8", s[0]);
+            return false;
+        }
         uint32_t c = utf8_decode((const char *)s, n);
         const char *refused = column == 1 ? find_refused_start(s, end, yaml ? NULL : &kind) : NULL;
         if (refused) {

@@ -63,26 +63,6 @@ static void close_blocks(struct lexer *l, int width)
     }
 }
 
-// The first token of a line tells how deep the line stands.
-static void indent_line(struct lexer *l)
-{
-    int width = l->at - l->line_began;
-    int deepest = l->indents ? l->indent[l->indents - 1] : 0;
-    l->fresh = false;
-    if (width > deepest && l->indents == MOST_INDENTS) {
-        model_error_at(l->errs, find_place(l, l->at), "blocks are nested more than %d deep",
-                       MOST_INDENTS);
-    } else if (width > deepest) {
-        l->indent[l->indents++] = width;
-        add_token(l, TOKEN_INDENT, l->at);
-    } else {
-        close_blocks(l, width);
-        if (width != (l->indents ? l->indent[l->indents - 1] : 0))
-            model_error_at(l->errs, find_place(l, l->at),
-                           "this line is indented like no line above it");
-    }
-}
-
 // Comment lines before anything else say what the program is.
 static void add_heading(struct lexer *l, const char *line)
 {
@@ -191,8 +171,24 @@ static void read_token(struct lexer *l)
     } else if (c == ' ' || c == '\r') {
         l->at++;
     } else {
-        if (l->fresh && l->brackets == 0)
-            indent_line(l);
+        if (l->fresh && l->brackets == 0) {
+            // The first token of a line tells how deep the line stands.
+            int width = l->at - l->line_began;
+            int deepest = l->indents ? l->indent[l->indents - 1] : 0;
+            l->fresh = false;
+            if (width > deepest && l->indents == MOST_INDENTS) {
+                model_error_at(l->errs, find_place(l, l->at), "blocks are nested more than %d deep",
+                               MOST_INDENTS);
+            } else if (width > deepest) {
+                l->indent[l->indents++] = width;
+                add_token(l, TOKEN_INDENT, l->at);
+            } else {
+                close_blocks(l, width);
+                if (width != (l->indents ? l->indent[l->indents - 1] : 0))
+                    model_error_at(l->errs, find_place(l, l->at),
+                                   "this line is indented like no line above it");
+            }
+        }
         if (isdigit((unsigned char)c))
             read_number(l);
         else if (is_name(c))

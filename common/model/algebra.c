@@ -68,16 +68,6 @@ struct term algebra_apply(struct builder *b, enum op op, struct term x)
 
 // ---- + - * / -----------------------------------------------------------------------------------
 
-static struct term operate_numbers(struct builder *b, enum sign sign, const struct term *x,
-                                   const struct term *y)
-{
-    const char *fault;
-    struct number n = number_apply(sign, x->number, y->number, &fault);
-    if (fault)
-        return build_fail(b, "%s", fault);
-    return term_number(n.value, n.whole);
-}
-
 // Returns the dtype that a value has when ops read it.
 static enum dtype read_dtype(const struct builder *b, int x)
 {
@@ -130,17 +120,6 @@ static struct term multiply_by(struct builder *b, struct term x, double c)
     return term_value(scale_value(b, as_real(b, x), c));
 }
 
-// c / x.
-static struct term divide_number(struct builder *b, double c, struct term x)
-{
-    int v = as_real(b, x);
-    if (b->failed)
-        return (struct term){0};
-    int k = make_constant(b, c, v);
-    build_at_like(b, v);
-    return term_value(graph_like(b->g, OP_DIV, 2, (int[]){k, v}, v));
-}
-
 static struct term operate_on_number(struct builder *b, enum sign sign, struct term x, double c)
 {
     switch (sign) {
@@ -167,7 +146,13 @@ static struct term operate_number_on(struct builder *b, enum sign sign, double c
     case SIGN_MUL:
         return multiply_by(b, x, c);
     case SIGN_DIV:
-        return divide_number(b, c, x);
+        // c / x.
+        int v = as_real(b, x);
+        if (b->failed)
+            return (struct term){0};
+        int k = make_constant(b, c, v);
+        build_at_like(b, v);
+        return term_value(graph_like(b->g, OP_DIV, 2, (int[]){k, v}, v));
     default:
         return build_fail(b, "values have + - * / and @ only");
     }
@@ -437,8 +422,13 @@ struct term algebra_operator(struct builder *b, enum sign sign, struct term x, s
         return (struct term){0};
     if (sign == SIGN_CONTRACT)
         return multiply_terms(b, x, y);
-    if (term_has_number(&x) && term_has_number(&y))
-        return operate_numbers(b, sign, &x, &y);
+    if (term_has_number(&x) && term_has_number(&y)) {
+        const char *fault;
+        struct number n = number_apply(sign, x.number, y.number, &fault);
+        if (fault)
+            return build_fail(b, "%s", fault);
+        return term_number(n.value, n.whole);
+    }
     struct term out;
     if (term_has_number(&y)) {
         out = operate_on_number(b, sign, x, y.number.value);

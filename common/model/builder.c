@@ -45,13 +45,6 @@ static void add_loss(struct builder *b, struct term t)
     graph_contribute(b->g, b->g->loss, part);
 }
 
-static void add_report(struct builder *b, const char *name, struct term t)
-{
-    int part = make_part(b, t, "a report has at most one dimension, but the batch, not one", 1);
-    if (part >= 0)
-        graph_report(b->g, arena_strdup(b->arena, name), part);
-}
-
 // Remembers the first line that sampling leaves out and that has layers.
 static void note_left_out(struct builder *b, const struct stmt *s, int64_t layers_before)
 {
@@ -69,8 +62,12 @@ static void run_report(struct builder *b, const struct stmt *s)
     for (int i = 0; i < s->nnames && !b->failed; i++) {
         const struct expr name = {.kind = EXPR_PATH, .at = s->at, .name = s->name[i]};
         const struct term t = evaluate(b, s->n ? s->value[i] : &name);
-        if (!b->failed)
-            add_report(b, s->name[i], t);
+        if (!b->failed) {
+            int part =
+                make_part(b, t, "a report has at most one dimension, but the batch, not one", 1);
+            if (part >= 0)
+                graph_report(b->g, arena_strdup(b->arena, s->name[i]), part);
+        }
     }
     note_left_out(b, s, layers);
 }

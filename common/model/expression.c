@@ -255,22 +255,18 @@ static const char *find_dropped(struct builder *b, const struct expr *e)
     return path;
 }
 
-static struct term evaluate_dim(struct builder *b, const struct expr *e)
-{
-    const struct term *bound = e->name ? find_binding(b, e->name) : NULL;
-    if (e->kind != EXPR_PATH || !e->name || e->has_dims)
-        return build_fail(b, "the name of a dimension is wanted here");
-    if (bound && (bound->kind == TERM_SIZE || bound->kind == TERM_DIM))
-        return (struct term){.kind = TERM_DIM, .dim = bound->dim};
-    return (struct term){.kind = TERM_DIM, .dim = {.dim = dims_id(b->g->dims, e->name)}};
-}
-
 static struct term evaluate_argument(struct builder *b, const struct expr *e, enum want want)
 {
     struct term t;
     b->at = e;
-    if (want == WANT_DIM)
-        return evaluate_dim(b, e);
+    if (want == WANT_DIM) {
+        const struct term *bound = e->name ? find_binding(b, e->name) : NULL;
+        if (e->kind != EXPR_PATH || !e->name || e->has_dims)
+            return build_fail(b, "the name of a dimension is wanted here");
+        if (bound && (bound->kind == TERM_SIZE || bound->kind == TERM_DIM))
+            return (struct term){.kind = TERM_DIM, .dim = bound->dim};
+        return (struct term){.kind = TERM_DIM, .dim = {.dim = dims_id(b->g->dims, e->name)}};
+    }
     if (want == WANT_PATH) {
         if (e->kind != EXPR_PATH || e->has_dims)
             return build_fail(b, "the path of a parameter is wanted here, such as norm1");
@@ -418,28 +414,24 @@ static struct term evaluate_scope(struct builder *b, const struct expr *e)
 
 // ---- operators ---------------------------------------------------------------------------------
 
-// activation == relu: a choice and a word of it.
-static struct term compare_word(struct builder *b, const struct expr *e, const struct term *choice)
-{
-    const struct model_size *s = &b->sizes->program->sizes[choice->size];
-    const char *word = e->arg[1]->name;
-    if (e->sign != SIGN_EQ && e->sign != SIGN_NE)
-        return build_fail(b, "a choice of words is compared with == or !=");
-    for (int i = 0; word && s->words[i]; i++)
-        if (strcmp(s->words[i], word) == 0)
-            return term_number((choice->number.value == i) == (e->sign == SIGN_EQ), true);
-    b->at = e->arg[1];
-    return build_fail(b, "%s is no word of %s", word ? word : "this", s->name);
-}
-
 static struct term evaluate_operator(struct builder *b, const struct expr *e)
 {
     struct term x = evaluate(b, e->arg[0]), y;
     b->at = e;
     if (b->failed)
         return x;
-    if (x.kind == TERM_WORD && e->n == 2)
-        return compare_word(b, e, &x);
+    if (x.kind == TERM_WORD && e->n == 2) {
+        // activation == relu: a choice and a word of it.
+        const struct model_size *s = &b->sizes->program->sizes[x.size];
+        const char *word = e->arg[1]->name;
+        if (e->sign != SIGN_EQ && e->sign != SIGN_NE)
+            return build_fail(b, "a choice of words is compared with == or !=");
+        for (int i = 0; word && s->words[i]; i++)
+            if (strcmp(s->words[i], word) == 0)
+                return term_number((x.number.value == i) == (e->sign == SIGN_EQ), true);
+        b->at = e->arg[1];
+        return build_fail(b, "%s is no word of %s", word ? word : "this", s->name);
+    }
     if (e->sign == SIGN_NEGATE && !term_has_number(&x))
         return algebra_operator(b, SIGN_MUL, x, term_number(-1, true));
     if (e->n == 1)

@@ -209,13 +209,6 @@ static int find_label(const struct labels *l, const struct value *v, int d, int 
     return v->dims[d] == DIM_NORM && v->shape.n == 1 && out_dims > 0 ? out_dims - 1 : -1;
 }
 
-static int find_bad_size(struct graph *g, enum op op, const struct value *v, int d, int64_t want)
-{
-    return err_set(g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
-                   op_name(op), dims_name(g->dims, v->dims[d]), v->name ? v->name : "a value",
-                   (long long)v->shape.dim[d], (long long)want);
-}
-
 // Labels of the outputs come first and are numbered as their dimensions; then what only inputs
 // have.
 static int assign_labels(struct graph *g, const struct op_args *a, struct labels *l)
@@ -233,8 +226,12 @@ static int assign_labels(struct graph *g, const struct op_args *a, struct labels
                 i = new_label(l, v->dims[d]);
             if (l->size[i] < 0)
                 l->size[i] = v->shape.dim[d];
-            if (l->size[i] != v->shape.dim[d])
-                return find_bad_size(g, a->op, v, d, l->size[i]);
+            if (l->size[i] != v->shape.dim[d]) {
+                return err_set(
+                    g->err, ERR_INVALID, "%s: dimension %s of %s is %lld where %lld is needed",
+                    op_name(a->op), dims_name(g->dims, v->dims[d]), v->name ? v->name : "a value",
+                    (long long)v->shape.dim[d], (long long)l->size[i]);
+            }
             l->attr->label[k][d] = (int8_t)i;
         }
     }

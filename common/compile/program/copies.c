@@ -30,23 +30,20 @@ static void find_writers(struct copies *c)
     }
 }
 
-// Whether the training program keeps a copy of the parameter on all of these stages.
-static bool training_keeps(const struct graph *train, const char *param, uint64_t stages)
-{
-    for (int v = 0; v < train->nvalues; v++) {
-        const struct value *val = &train->values[v];
-        if (val->kind == VALUE_COPY && strcmp(train->values[val->of].name, param) == 0)
-            return !(stages & ~val->stages);
-    }
-    return false;
-}
-
 static bool may_keep(const struct copies *c, int param, uint64_t stages)
 {
     const struct graph *g = c->g;
     int writer = c->writer[param];
-    if (c->train)
-        return training_keeps(c->train, g->values[param].name, stages);
+    if (c->train) {
+        // Whether the training program keeps a copy of the parameter on all of these stages.
+        for (int v = 0; v < c->train->nvalues; v++) {
+            const struct value *val = &c->train->values[v];
+            if (val->kind == VALUE_COPY &&
+                strcmp(c->train->values[val->of].name, g->values[param].name) == 0)
+                return !(stages & ~val->stages);
+        }
+        return false;
+    }
     return writer == NONE || (writer >= 0 && !(stages & ~g->nodes[writer].stages));
 }
 

@@ -88,18 +88,6 @@ static void put_hex(struct buf *out, unsigned byte)
     buf_putc(out, digits[byte & 15]);
 }
 
-static void put_rotary(const struct op_rotary *r, struct buf *out)
-{
-    put_float(out, "theta", r->theta);
-    put_float(out, "gain", r->gain);
-    put_float(out, "factor", r->factor);
-    put_float(out, "slow", r->slow);
-    put_float(out, "fast", r->fast);
-    buf_printf(out, " scaling=%d length=%lld offset=%lld%s%s", (int)r->scaling,
-               (long long)r->length, (long long)r->offset, r->pairs ? " pairs" : "",
-               r->sweep ? " sweep" : "");
-}
-
 void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
 {
     buf_puts(out, " labels=");
@@ -122,8 +110,16 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     if (a->slots.experts)
         buf_printf(out, " slots=%lld:%lld:%lld", (long long)a->slots.group,
                    (long long)a->slots.experts, (long long)a->slots.capacity);
-    if (op_is(i->op, OP_HAS_ROTARY))
-        put_rotary(&a->rotary, out);
+    if (op_is(i->op, OP_HAS_ROTARY)) {
+        put_float(out, "theta", a->rotary.theta);
+        put_float(out, "gain", a->rotary.gain);
+        put_float(out, "factor", a->rotary.factor);
+        put_float(out, "slow", a->rotary.slow);
+        put_float(out, "fast", a->rotary.fast);
+        buf_printf(out, " scaling=%d length=%lld offset=%lld%s%s", (int)a->rotary.scaling,
+                   (long long)a->rotary.length, (long long)a->rotary.offset,
+                   a->rotary.pairs ? " pairs" : "", a->rotary.sweep ? " sweep" : "");
+    }
     if (op_is(i->op, OP_IS_ATTENTION)) {
         buf_printf(out, " group=%lld window=%lld%s", (long long)a->group, (long long)a->window,
                    a->ahead ? " ahead" : "");

@@ -186,26 +186,22 @@ static bool parts_are_alone(const struct fuse *f, const int part[PARTS])
     return alone;
 }
 
-static void put_both(struct fuse *f, const int part[PARTS])
-{
-    struct graph *g = f->g;
-    const struct node *loss = &g->nodes[part[LOSS]], *c = &g->nodes[part[COTANGENT]];
-    struct node made = *loss;
-    made.op = OP_ROW_LOSS_BOTH;
-    made.in[made.nin++] = c->in[0];
-    made.out[made.nout++] = g->nodes[part[GRAD]].out[0];
-    made.attr.scale = c->attr.scale;
-    const int last = made.nin + made.nout - 1; // the scalar's labels are never looked at
-    for (int k = 2; k <= last; k++)
-        memcpy(made.attr.label[k], loss->attr.label[k < last], sizeof made.attr.label[k]);
-    for (int k = GRAD; k < PARTS; k++)
-        fuse_put(f, part[LOSS], part[k], part[LOSS], &made);
-}
-
 int fuse_row_loss_both(struct fuse *f, int node)
 {
     int part[PARTS];
-    if (find_parts(f, node, part) && parts_match(f, part) && parts_are_alone(f, part))
-        put_both(f, part);
+    if (find_parts(f, node, part) && parts_match(f, part) && parts_are_alone(f, part)) {
+        struct graph *g = f->g;
+        const struct node *loss = &g->nodes[part[LOSS]], *c = &g->nodes[part[COTANGENT]];
+        struct node made = *loss;
+        made.op = OP_ROW_LOSS_BOTH;
+        made.in[made.nin++] = c->in[0];
+        made.out[made.nout++] = g->nodes[part[GRAD]].out[0];
+        made.attr.scale = c->attr.scale;
+        const int last = made.nin + made.nout - 1; // the scalar's labels are never looked at
+        for (int k = 2; k <= last; k++)
+            memcpy(made.attr.label[k], loss->attr.label[k < last], sizeof made.attr.label[k]);
+        for (int k = GRAD; k < PARTS; k++)
+            fuse_put(f, part[LOSS], part[k], part[LOSS], &made);
+    }
     return -1;
 }

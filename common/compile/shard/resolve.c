@@ -150,20 +150,6 @@ static void resolve_points(struct resolver *r)
             }
 }
 
-static void resolve_gather(struct resolver *r)
-{
-    const struct job_names *names = &r->job->sharding.gather;
-    struct fact at = {.list = FACT_GATHER, .entry = -1};
-    report_repeated(r, &at, names);
-    for (at.name = 0; at.name < names->n; at.name++) {
-        int axis = job_axis_find(&r->job->mesh, names->name[at.name]);
-        if (axis >= 0)
-            r->s->gather |= (axis_set)(1u << axis) & mesh_cuts(r->mesh);
-        else if (axis == -2)
-            report_name(r, FACT_NAME_UNKNOWN, &at, -1);
-    }
-}
-
 static void resolve_refine(struct resolver *r, enum fact_list list, const struct job_refine *job,
                            struct refine *to)
 {
@@ -190,7 +176,16 @@ void sharding_resolve(struct sharding *s, const struct job *job, const struct me
     const struct job_sharding *j = &job->sharding;
     *s = (struct sharding){.job = j, .rules = {.dims = dims}, .facts = {.arena = a}};
     resolve_rules(&r);
-    resolve_gather(&r);
+    const struct job_names *names = &r.job->sharding.gather;
+    struct fact at = {.list = FACT_GATHER, .entry = -1};
+    report_repeated(&r, &at, names);
+    for (at.name = 0; at.name < names->n; at.name++) {
+        int axis = job_axis_find(&r.job->mesh, names->name[at.name]);
+        if (axis >= 0)
+            r.s->gather |= (axis_set)(1u << axis) & mesh_cuts(r.mesh);
+        else if (axis == -2)
+            report_name(&r, FACT_NAME_UNKNOWN, &at, -1);
+    }
     s->params = resolve_entries(&r, FACT_PARAMS, j->n_params, j->params);
     resolve_points(&r);
     resolve_refine(&r, FACT_GRADS, &j->grads, &s->grads);

@@ -2,18 +2,14 @@
 // Stages of a pipeline. See stage.h.
 #include "common/compile/shard/stage.h"
 
-static int find_place(const struct job *job, int64_t layer)
-{
-    int last = job_stages(job) * job_chunks(job) - 1, place = 0;
-    for (int64_t end = job_stage_layers(job, 0); place < last && layer >= end;)
-        end += job_stage_layers(job, ++place);
-    return place;
-}
-
 void stages_assign(struct graph *g, const struct job *job)
 {
-    for (int i = 0; i < g->nnodes; i++)
-        g->nodes[i].place = find_place(job, g->nodes[i].layer);
+    for (int i = 0; i < g->nnodes; i++) {
+        int last = job_stages(job) * job_chunks(job) - 1, place = 0;
+        for (int64_t end = job_stage_layers(job, 0); place < last && g->nodes[i].layer >= end;)
+            end += job_stage_layers(job, ++place);
+        g->nodes[i].place = place;
+    }
 }
 
 // ---- who runs what ------------------------------------------------------------------------------
