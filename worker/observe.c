@@ -44,8 +44,7 @@ static int start_probe(const char *rank, const char *kind, int cpus, int out, pi
     snprintf(count, sizeof count, "%d", cpus);
     if (cpus <= 0)
         argv[4] = NULL;
-    const struct child_start start = {
-        .program = rank, .argv = argv, .files = files, .our_group = true};
+    const struct child_start start = {.program = rank, .argv = argv, .files = files};
     return child_start(&start, pid) ? err_errno(e, ERR_INVALID, "cannot start %s", rank) : 0;
 }
 

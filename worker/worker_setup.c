@@ -71,7 +71,7 @@ void worker_choose_name(const struct worker_options *f, char *out, size_t size)
         (void)gethostname(out, size - 1);
 }
 
-// A wrong address is seen only when a job spans hosts, so the worker calls itself by it. It goes on if
+// A wrong address is seen only when a job spans hosts, so the worker calls itself by it. It continues if
 // that fails: a NAT may serve others and not those behind it.
 static void try_address(struct worker_setup *w, const char *address)
 {

@@ -35,7 +35,6 @@ int child_start(const struct child_start *c, pid_t *pid)
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
     sigset_t none, all;
-    int group = c->our_group ? 0 : POSIX_SPAWN_SETPGROUP;
     sigemptyset(&none);
     sigfillset(&all);
     posix_spawn_file_actions_init(&files);
@@ -44,8 +43,8 @@ int child_start(const struct child_start *c, pid_t *pid)
     posix_spawnattr_setsigmask(&attributes, c->blocked ? c->blocked : &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes,
-                             (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                              POSIX_SPAWN_SETPGROUP);
     if (!failed)
         failed = posix_spawn(pid, c->program, &files, &attributes, c->argv, environ);
     posix_spawnattr_destroy(&attributes);

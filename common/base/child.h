@@ -16,7 +16,7 @@ struct child_file {
 
 // How a child starts. It has our environment; of our descriptors it has those that are not
 // close-on-exec, and those named here. Every signal that it does not ignore or catch itself does
-// what it does by default.
+// what it does by default. It has a process group of its own: a terminal's Ctrl-C does not reach it.
 struct child_start {
     const char *program; // its path
     char *const *argv;   // ended by null
@@ -24,8 +24,6 @@ struct child_start {
     // none becomes 0, the child's standard input is /dev/null.
     const struct child_file *files;
     const sigset_t *blocked; // signals that wait until it lets them come; null: none
-    bool our_group;          // else it has a process group of its own: a terminal's Ctrl-C, which
-                             // goes to ours, does not reach it
 };
 
 // Starts it. Returns 0, or -1 with errno set and `pid` 0.

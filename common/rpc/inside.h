@@ -47,8 +47,8 @@ struct rpc {
     struct loop loop;
     struct loop_tag rung; // lands when the owner has rung
     pthread_t thread;
-    int fd;   // an eventfd, readable if and only if there are events
-    int heed; // the owner's: of rpc_heed
+    int fd;        // an eventfd, readable if and only if there are events
+    int cancel_on; // the owner's: of rpc_cancel_on
 
     pthread_mutex_t lock;
     pthread_cond_t answered; // ready, or a command is done

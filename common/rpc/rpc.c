@@ -129,16 +129,16 @@ static int check_result(const struct rpc_event *ev, bool replied, struct err *e)
     return err_set(e, ERR_REFUSED, "%s", ev->text);
 }
 
-// Waits for an event, or for `heed` to become readable: true.
-static bool is_told_to_give_up(const struct rpc *r, int heed)
+// Waits for an event, or for `cancel_on` to become readable: true.
+static bool is_cancelled(const struct rpc *r, int cancel_on)
 {
-    struct pollfd p[] = {{.fd = r->fd, .events = POLLIN}, {.fd = heed, .events = POLLIN}};
+    struct pollfd p[] = {{.fd = r->fd, .events = POLLIN}, {.fd = cancel_on, .events = POLLIN}};
     return poll(p, 2, -1) > 0 && p[1].revents & POLLIN;
 }
 
-void rpc_heed(struct rpc *r, int fd)
+void rpc_cancel_on(struct rpc *r, int fd)
 {
-    r->heed = fd;
+    r->cancel_on = fd;
 }
 
 int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
@@ -146,13 +146,13 @@ int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
             enum rpc_code *code, struct err *e)
 {
     uint64_t call = rpc_call(c, m, request, timeout_ns, false, NULL);
-    int heed = r->heed;
+    int cancel_on = r->cancel_on;
     *reply = NULL;
     for (struct rpc_event ev;;) {
         if (!rpc_next(r, &ev)) {
-            if (is_told_to_give_up(r, heed)) { // the call's deadline ends this too
+            if (is_cancelled(r, cancel_on)) { // the call's deadline ends this too
                 rpc_cancel(r, call);
-                heed = -1;
+                cancel_on = -1;
             }
             continue;
         }
@@ -267,7 +267,7 @@ int rpc_open(struct rpc **out, struct err *e)
         return err_errno(e, ERR_IO, "eventfd");
     struct rpc *r = heap_alloc(sizeof *r);
     r->fd = fd;
-    r->heed = -1;
+    r->cancel_on = -1;
     r->free_slot = NO_SLOT;
     r->rung.landed = on_rung;
     pthread_mutex_init(&r->lock, NULL);

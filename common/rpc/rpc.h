@@ -179,4 +179,4 @@ int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
             enum rpc_code *code, struct err *e);
 // From now on rpc_ask gives its call up, which then ends with CANCELLED, when fd is readable: a
 // signalfd, say. −1: it never does.
-void rpc_heed(struct rpc *r, int fd);
+void rpc_cancel_on(struct rpc *r, int fd);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a `weft run` begins or goes on with; see run_begin.h.
+// What a `weft run` starts or continues; see run_begin.h.
 #include "coordinator/cli/run_begin.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@
 #include "coordinator/cli/resolved_job.h"
 #include "coordinator/cli/run_left.h"
 
-// A job that begins reads its data here: what is not there or cannot be used is told before
+// A job that starts reads its data here: what is not there or cannot be used is reported before
 // anything is made.
 static int check_data(struct run *r)
 {
@@ -40,7 +40,7 @@ static int load_job(struct run *r)
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
         return CLIENT_USAGE;
     }
-    return r->args->fresh || !record_begun(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
+    return r->args->fresh || !record_is_there(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
 }
 
 int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code)
@@ -77,7 +77,7 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
     return 0;
 }
 
-// A job file that names no threads continues with those it was begun with here; records of old, beside
+// A job file that names no threads continues with those it was started with here; records of old, beside
 // which no job lies, ran with one. The first start deals this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
@@ -94,7 +94,7 @@ static void settle_threads(struct run *r)
         threads_keep(&r->job, &before);
     }
     arena_clear(&a);
-    const char *why = "it was begun with as many";
+    const char *why = "it was started with as many";
     if (!*threads) {
         int cores = cores_usable();
         int64_t devices = r->job.resources.devices;
@@ -106,7 +106,7 @@ static void settle_threads(struct run *r)
     job_print(&r->job, &r->resolved);
 }
 
-// Another training, and none of the one that was begun here is lost by it.
+// Another training, and none of the one that was started here is lost by it.
 static int start_again(struct run *r, const char *keys)
 {
     struct err e = {0};
@@ -143,10 +143,10 @@ static int compare_record(struct run *r)
         rc = start_again(r, buf_str(&keys));
     } else {
         if (!known)
-            err_set(&e, ERR_INVALID, "the job has changed since it was begun here");
+            err_set(&e, ERR_INVALID, "the job has changed since it was started here");
         else if (keys.len)
             err_set(&e, ERR_INVALID,
-                    "this is another training than was begun here, which differs in %s",
+                    "this is another training than was started here, which differs in %s",
                     buf_str(&keys));
         else
             (void)take_change(r, &before, &e);
@@ -158,7 +158,7 @@ static int compare_record(struct run *r)
 }
 
 // The job's folder lies elsewhere now, and with it what the job made: unless it is finished, the
-// coordinator is told.
+// coordinator gets to know.
 static int take_move(struct run *r, const char *from)
 {
     struct err e = {0};
@@ -187,7 +187,7 @@ static int open_record(struct run *r)
                                       : "make the job file's folder one that you may write to",
                                   rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
     if (r->record.damaged && !r->args->fresh) {
-        err_set(&e, ERR_DATA, "what is known of the job that was begun here is damaged: %s/job",
+        err_set(&e, ERR_DATA, "what is known of the job that was started here is damaged: %s/job",
                 r->record.dir);
         return run_report_failure(
             r, &e, "put that file back, or start over with --new (the old state is kept aside)",

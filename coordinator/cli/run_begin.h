@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a `weft run` begins or goes on with: the job that the command gives beside the record of the one
-// that was begun here before. Nothing runs yet. Inside coordinator/cli/ only, for verb_run.c.
+// What a `weft run` starts or continues: the job that the command gives beside the record of the one
+// that was started here before. Nothing runs yet. Inside coordinator/cli/ only, for verb_run.c.
 #pragma once
 #include <stdatomic.h>
 
@@ -19,7 +19,7 @@ struct run {
     struct buf resolved;
     char base[4096];
     struct record record;
-    bool changed;        // the job goes on with another text than it was begun with
+    bool changed;        // the job continues with another text than it was started with
     const char *changes; // then: the keys with the settings of both
     struct own_coordinator coordinator;
     struct own_worker worker;
@@ -37,6 +37,6 @@ struct run {
 };
 
 // Returns an exit code; what is wrong has been printed. Reads and checks the job, takes the record's
-// folder, and decides whether the job is begun, goes on as it was, or goes on changed.
+// folder, and decides whether the job starts, continues as it was, or continues changed.
 int run_begin(struct run *r);
 int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code);

@@ -5,7 +5,7 @@
 #include "common/job/job.h"
 #include "coordinator/cli/run_record.h"
 
-// The job as it was begun here. Beside older records it lies only in the store of its checkpoints.
+// The job as it was started here. Beside older records it lies only in the store of its checkpoints.
 // False: neither has it.
 bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out);
 // The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
@@ -15,5 +15,5 @@ int left_step(const struct record *r, int64_t known, int64_t *step, struct err *
 // newest whole one, 0: none is left. Where the folder is not known nothing is said about it.
 int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e);
 // Whether no step was ever trained: it never got as far as a folder, or that has neither a checkpoint
-// nor a row of metrics. False where it cannot be told. `job`: as it was begun.
+// nor a row of metrics. False where nobody can say. `job`: as it was started.
 bool left_untrained(const struct record *r, const struct job *job);

@@ -37,7 +37,7 @@ static int make_folder(const char *path, struct err *e)
     return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "cannot make %s", path) : 0;
 }
 
-// last: the field of the line before, which a line that begins with a space goes on with.
+// last: the field of the line before, which a line that begins with a space continues.
 static char *take_line(struct record *r, char *line, char *last)
 {
     char *space = strchr(line, ' ');
@@ -71,7 +71,7 @@ static void read_fields(struct record *r)
     r->damaged = r->there && (strlen(r->request) != 32 || strlen(r->hash) != 64);
 }
 
-bool record_begun(const char *base_dir, const char *name)
+bool record_is_there(const char *base_dir, const char *name)
 {
     char path[PATH_MAX];
     return (size_t)snprintf(path, sizeof path, "%s/.weft/%s/job", base_dir, name) < sizeof path &&

@@ -10,9 +10,9 @@
 //   base    the folder of the job file when the job was submitted
 //   step    the step that it had come to, once it has trained one
 //
-// A line that begins with a space goes on with the one before: a path may hold line breaks.
+// A line that begins with a space continues the one before: a path may hold line breaks.
 //
-// Beside it lies `resolved`, the job as it was begun, so that a change can be named.
+// Beside it lies `resolved`, the job as it was started, so that a change can be named.
 //
 // The folder is locked for a run's life (.weft/NAME/lock, which holds the pid).
 #pragma once
@@ -30,7 +30,7 @@ struct record {
 };
 
 // Whether a record is there, as long as nobody holds the folder. Makes nothing.
-bool record_begun(const char *base_dir, const char *name);
+bool record_is_there(const char *base_dir, const char *name);
 // Makes and locks the folder beside the job file, and reads the record that is there. ERR_EXISTS if
 // another run holds the lock; `e` names its pid.
 int record_open(struct record *r, const char *base_dir, const char *name, struct err *e);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft logs: what a job's ranks wrote. With -f it goes on to the job's end:
+// weft logs: what a job's ranks wrote. With -f it follows to the job's end:
 //
 // Two streams are open then: a watch of the job says where it stands, and the lines come by the
-// other. Lines are read anew, from the start of what is kept, when the job has a new epoch (other
+// other. Lines are read again, from the start of what is kept, when the job has a new epoch (other
 // hosts have its logs), when the coordinator was away or cut us off because we read too slowly, and at
 // the job's end; log_order.h passes over those that were shown. The reading after the job's end is the
 // last, and complete. A held job has not ended: its lines are read once, and then only the watch is
@@ -134,7 +134,7 @@ static int take_lines(struct logs_query *g, int64_t quiet_ns, enum rpc_code *cod
     return -1;
 }
 
-// Returns an exit code, a failure being printed, or -1 to go on. Who follows is shown what there is;
+// Returns an exit code, a failure being printed, or -1 to continue. Who follows is shown what there is;
 // a reading that ends is shown whole, in order.
 static int read_lines(struct logs_query *g, int64_t quiet_ns)
 {

@@ -159,7 +159,7 @@ static void on_attached(void *ctx)
     raise_flag(((struct run *)ctx)->attached);
 }
 
-static int explain_halt(const struct run *r) // a failure of the worker is told at the end
+static int explain_halt(const struct run *r) // a failure of the worker is printed at the end
 {
     return r->stops ? CLIENT_INTERRUPTED : CLIENT_FAILED;
 }
@@ -194,7 +194,7 @@ static int refuse_unknown(const struct run *r)
     return CLIENT_REFUSED;
 }
 
-// continues: the job that the record names goes on with this text.
+// continues: the job that the record names continues with this text.
 static int submit_job(struct run *r, bool continues)
 {
     Weft__V1__SubmitRequest req;
@@ -247,9 +247,8 @@ static int resume_job(struct run *r, const Weft__V1__JobStatus *s)
 {
     enum rpc_code code;
     struct err e = {0};
-    bool told = *s->text;
-    plain_error("it was %s%s%s%s: queued again", word_state(s->state), told ? " (" : "", s->text,
-                told ? ")" : "");
+    plain_error("it was %s%s%s%s: queued again", word_state(s->state), *s->text ? " (" : "",
+                s->text, *s->text ? ")" : "");
     int rc = act_on_job(r, WEFT__V1__VERB__RESUME, &code, &e);
     return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
 }
@@ -264,7 +263,7 @@ static int hold_job(struct run *r)
 }
 
 // A setting that the command no longer gives falls back to the file's, and nobody would notice.
-static void tell_changes(const struct run *r, int64_t from_step)
+static void print_changes(const struct run *r, int64_t from_step)
 {
     if (from_step < 0)
         plain_error("it starts with a changed job: %s", r->changes);
@@ -308,13 +307,13 @@ static int change_job(struct run *r, int64_t known_step)
     request_random(r->record.request);
     rc = submit_job(r, true);
     if (!rc && r->changed)
-        tell_changes(r, from_step);
+        print_changes(r, from_step);
     r->changed = r->changed && rc != CLIENT_OK;
     return rc;
 }
 
 // Takes up a job that an earlier run has submitted: the coordinator may not know it (its database
-// is gone), it may have ended, or it goes on.
+// is gone), it may have ended, or it continues.
 static int take_up_job(struct run *r)
 {
     Weft__V1__JobRequest req;
@@ -325,7 +324,7 @@ static int take_up_job(struct run *r)
     req.job = r->record.job;
     int rc = ask_coordinator(r, LINK_STATUS, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
-        return change_job(r, -1); // it goes on from what lies in its checkpoint folder
+        return change_job(r, -1); // it continues from what lies in its checkpoint folder
     if (rc)
         return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
     const Weft__V1__JobStatus *s = (const Weft__V1__JobStatus *)(const void *)m;
@@ -339,7 +338,7 @@ static int take_up_job(struct run *r)
     return rc;
 }
 
-// A request that was begun with another text is not repeated with this one.
+// A request that was made with another text is not repeated with this one.
 static int begin_job(struct run *r)
 {
     if (r->changed)
@@ -404,7 +403,7 @@ static int watch_job(struct run *r)
     struct pollfd host[] = {{.fd = r->attached, .events = POLLIN},
                             {.fd = r->halted, .events = POLLIN}};
     Weft__V1__JobRequest req;
-    bool told = false;
+    bool announced = false;
     int rc = -1;
     // Before that the coordinator would say that the job waits for hosts.
     poll(host, 2, -1);
@@ -418,9 +417,9 @@ static int watch_job(struct run *r)
         rc = take_updates(r, &req);
         if (rc < 0 && over)
             return explain_halt(r);
-        if (rc < 0 && r->stops && !told)
+        if (rc < 0 && r->stops && !announced)
             progress_say(&r->progress, "saving and stopping; once more Ctrl-C: at once");
-        told = r->stops;
+        announced = r->stops;
         if (rc < 0)
             wait_for_events(r);
     }
@@ -495,12 +494,12 @@ static int run_threads(struct run *r, struct err *e)
     pthread_t client;
     const struct job_resources *s = &r->job.resources;
     if (r->changed && r->record.job[0]) {
-        rpc_heed(r->link.rpc, r->worker.signals);
+        rpc_cancel_on(r->link.rpc, r->worker.signals);
         int rc = hold_job(r);
         if (rc)
             return rc;
     }
-    rpc_heed(r->link.rpc, r->halted);
+    rpc_cancel_on(r->link.rpc, r->halted);
     if ((errno = pthread_create(&client, NULL, run_client, r))) {
         err_errno(e, ERR_IO, "cannot start a thread");
         return CLIENT_FAILED;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft watch: a job's progress until it ends. If the coordinator goes away this waits for it; the
-// job goes on meanwhile.
+// job continues meanwhile.
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "coordinator/cli/cli_print.h"
 #include "coordinator/cli/progress.h"
 
-// Handles one message or failure. Returns an exit code, or -1 to go on.
+// Handles one message or failure. Returns an exit code, or -1 to continue.
 static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req,
                             struct progress *p)
 {
@@ -28,10 +28,10 @@ static int take_watch_event(struct cli_link_stream *s, Weft__V1__JobRequest *req
             req->job = p->job;
         return job_ended(p->state) >= 0 ? progress_end(p) : -1;
     case LINK_AWAY:
-        progress_say(p,
-                     code == RPC_RESOURCE_EXHAUSTED
-                         ? "the coordinator cut this off, which stood still; asking again"
-                         : "the coordinator is away; the job goes on without it, waiting for both");
+        progress_say(
+            p, code == RPC_RESOURCE_EXHAUSTED
+                   ? "the coordinator cut this off, which stood still; asking again"
+                   : "the coordinator is away; the job continues without it, waiting for both");
         return -1;
     case LINK_END:
         if (job_ended(p->state) < 0) { // a coordinator that stops ends the stream in order

@@ -265,7 +265,7 @@ def test_the_first_start_of_a_run_decides_its_threads_and_later_ones_keep_them(p
     assert end.err.count("1 cpu device, 1 thread each (1 core of this machine divided by 1 device)") == 1, end
     unpinned(run, toy, train__steps=20)
     end = solo.weft("run", str(run.file))
-    assert end.code == 0 and "1 cpu device, 1 thread each (it was begun with as many)" in end.err, end
+    assert end.code == 0 and "1 cpu device, 1 thread each (it was started with as many)" in end.err, end
     newest = run.checkpoints()[-1]
     assert newest.step == 20 and newest.manifest["numerics"]["threads"] == 1
     assert [c["what"] for c in newest.manifest["changes"]] == ["train.steps from 10 to 20"]

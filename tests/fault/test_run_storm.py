@@ -51,7 +51,7 @@ class Storm:
         elif blow == "pause":
             process.send_signal(signal.SIGTSTP)  # it stops only where a shell could continue it
             time.sleep(self.rng.random() * 0.5)
-            os.killpg(process.pid, signal.SIGCONT)
+            process.send_signal(signal.SIGCONT)
         elif blow == "second":
             second = solo.weft("run", str(self.run.file))
             assert second.code == 4 or process.poll() is not None, second

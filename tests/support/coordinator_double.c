@@ -8,7 +8,6 @@
 // LOG gets a line for each mutating call. A watch does not end with QUEUED. The words:
 //
 //   mute     takes a Submit and dies before it answers
-//   plans    takes a Submit and never finishes planning it
 //   break    dies after three updates of a Watch
 //   apart    has a second host, and only that one has an address
 //   moves    has another attempt once logs are followed, and ends when that call was given up
@@ -16,7 +15,6 @@
 //            asked for each time
 //   pours    sends followers of logs a line every 10 ms, also after the job's end; a watcher of more
 //            than states gets 4,000 steps before that end
-//   waits    tells a watcher of a QUEUED job, and a moment later of its end
 //   bare     has no host with the job's logs
 //   evals    sends watchers an evaluation with each update
 //   wordy    says 900 letters of each job, also where it refuses
@@ -46,14 +44,12 @@ enum {
     STEPS = 30,
     POURED = 100,
     POUR_MS = 10,
-    WAIT_MS = 300,
     REPORTED = 4000,
     RANKS = 2
 };
 static struct script {
-    bool mute, plans, breaks, hostile, apart, moves, cuts, pours;
-    bool evals, waits, bare;
-    uint64_t waiting; // `waits`: the call; 0: none
+    bool mute, breaks, hostile, apart, moves, cuts, pours;
+    bool evals, bare;
     bool states;      // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
@@ -148,18 +144,12 @@ static void on_submit(const struct rpc_event *ev)
     note("submit", q->request_id);
     if (script.mute)
         _exit(1);
-    if (script.plans)
-        return;
     if (q->continues[0]) {
         rpc_finish(script.rpc, ev->call, RPC_FAILED_PRECONDITION, "it has come to step 20 already");
         return;
     }
     if (strstr(q->resolved, "name: refused")) {
         rpc_finish(script.rpc, ev->call, RPC_INVALID_ARGUMENT, "the job needs more than there is");
-        return;
-    }
-    if (strstr(q->resolved, "name: full")) {
-        rpc_finish(script.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, "read only: disk full");
         return;
     }
     weft__v1__submit_reply__init(&r);
@@ -327,14 +317,6 @@ static void on_watch(const struct rpc_event *ev)
         script.watch = ev->call;
         script.states = ((const Weft__V1__JobRequest *)(const void *)ev->message)->states;
         say_status(ev->call, 1, 2);
-        return;
-    }
-    if (script.waits) {
-        Weft__V1__JobState end = script.end;
-        script.end = WEFT__V1__JOB_STATE__QUEUED;
-        say_status(ev->call, STEPS, 2);
-        script.end = end;
-        script.waiting = ev->call;
         return;
     }
     for (int i = 1; i <= UPDATES; i++) {
@@ -510,8 +492,6 @@ static void take_word(const char *word)
         script.cuts = true;
     else if (strcmp(word, "pours") == 0)
         script.pours = true;
-    else if (strcmp(word, "waits") == 0)
-        script.waits = true;
     else if (strcmp(word, "bare") == 0)
         script.bare = true;
     else if (strcmp(word, "evals") == 0)
@@ -520,8 +500,6 @@ static void take_word(const char *word)
         memset(words, 'w', WORDY - 1);
     else if (strcmp(word, "mute") == 0)
         script.mute = true;
-    else if (strcmp(word, "plans") == 0)
-        script.plans = true;
     else if (strcmp(word, "break") == 0)
         script.breaks = true;
     else
@@ -553,11 +531,6 @@ int main(int argc, char **argv)
             else if (ev.kind == RPC_CLOSED)
                 on_closed(ev.call);
             rpc_event_clear(&ev);
-        }
-        if (script.waiting) {
-            clock_sleep_ms(WAIT_MS);
-            say_status(script.waiting, STEPS, 2);
-            script.waiting = 0;
         }
         rpc_wait(script.rpc, script.poured ? POUR_MS * CLOCK_MS : -1);
         if (script.poured)

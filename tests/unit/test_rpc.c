@@ -103,7 +103,7 @@ static void ask_gives_up_when_it_is_told_to(void **state)
     pair_open(&p, LOOPBACK);
     assert_int_equal(pipe(stop), 0);
     assert_int_equal(write(stop[1], "", 1), 1);
-    rpc_heed(p.client_rpc, stop[0]);
+    rpc_cancel_on(p.client_rpc, stop[0]);
     assert_int_equal(rpc_ask(p.client_rpc, p.channel, &methods[ACT], &m.base, 0, &reply, &code, &e),
                      ERR_REFUSED); // nobody answers, and there is no deadline
     assert_int_equal(code, RPC_CANCELLED);
