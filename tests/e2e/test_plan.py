@@ -93,11 +93,10 @@ sys.exit(code)
 """
 
 
-@pytest.mark.parametrize("who", [["weft", "submit"], ["weft", "run"], ["weft-rank", "--solo"]])
-def test_a_job_of_too_many_devices_is_refused_before_it_is_planned(job, who, tmp_path):
-    program, verb = solo.WEFT if who[0] == "weft" else solo.RANK, who[1]
-    argv = [program, verb, job] if program == solo.WEFT else [program, verb, str(tmp_path / "d"), "--job", job]
-    end = subprocess.run([sys.executable, "-c", MEASURED, str(solo.WATCHDOG), *argv, *HUGE], check=False, text=True,
+@pytest.mark.parametrize("verb", ["submit", "run"])
+def test_a_job_of_too_many_devices_is_refused_before_it_is_planned(job, verb, tmp_path):
+    argv = [sys.executable, "-c", MEASURED, str(solo.WATCHDOG), solo.WEFT, verb, job, *HUGE]
+    end = subprocess.run(argv, check=False, text=True,
                          stdout=subprocess.PIPE, env={**os.environ, "WEFT_COORDINATOR": f"unix:{tmp_path}/none"})
     assert end.returncode in (2, 78), end
     assert end.stdout.count("resources.devices: is 4096: a job runs on at most 1024 devices") == 1, end

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same training whatever runs it: one rank or many, one host or two."""
 import math
-import re
-import socket
 
 import pytest
 import solo
@@ -75,11 +73,7 @@ def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
 def test_cut_weights_between_hosts_give_the_bits_of_one_host(place, toy):
     job = solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10)
     split = solo.Run(place, job, "split")
-    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
-    ranks = [split.start_rank(r, *flags[r % 2]) for r in range(4)]
-    for r in ranks:
-        end = r.wait()
-        assert end.code == 0, end
+    split.finish(*solo.on_hosts("left", "right", "left", "right"))
     whole = solo.train(place, solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
     assert whole.losses() == split.losses()
     assert whole.final() == split.final()
@@ -102,7 +96,6 @@ def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
     before = moved.checkpoints()[-1].tensors()
     moved.carry_on_as(solo.job(toy, 0, mesh=then, checkpoint__every=12, **ADAM))
     moved.finish()
-    assert "with a changed job: mesh from {" in moved.log(0)
     a, b = straight.metrics(), moved.metrics()
     assert [r["step"] for r in b] == list(range(1, STEPS + 1))
     assert all(math.isclose(x["loss"], y["loss"], rel_tol=1e-4) for x, y in zip(a, b))
@@ -136,25 +129,6 @@ def test_another_seed_gives_other_numbers(place, toy):
     assert first.final() != second.final()
 
 
-def test_four_by_hand_are_the_four_of_one_parent(place, toy):
-    together = solo.train(place, solo.job(toy, 4), "together")
-    by_hand = solo.Run(place, solo.job(toy, 4), "hand")
-    ranks = [by_hand.start_rank(r) for r in (3, 1, 0, 2)]  # in whatever order they come
-    for r in ranks:
-        end = r.wait()
-        assert end.code == 0, end
-    assert together.losses() == by_hand.losses()
-    assert together.final() == by_hand.final()
-
-
-def two_and_two(run, prefixes, flags):
-    ranks = [run.start_rank(r, *flags[r // 2], prefix=prefixes[r // 2]) for r in range(4)]
-    for r in ranks:
-        end = r.wait()
-        assert end.code == 0, end
-    assert not run.sockets()
-
-
 def assert_bits_of_one_host(place, toy, split):
     whole = solo.train(place, solo.job(toy, 4, eval__every=10), "whole")
     assert whole.losses() == split.losses()
@@ -166,47 +140,20 @@ def assert_bits_of_one_host(place, toy, split):
 def test_two_and_two_on_hosts_of_other_names_give_the_bits_of_one_host(place, toy):
     """Over TCP on the loopback: what needs no privileges."""
     split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
-    two_and_two(split, [[], []], flags)
+    split.finish(*solo.on_hosts("left", "left", "right", "right"))
     assert_bits_of_one_host(place, toy, split)
 
 
 def test_interleaved_hosts_give_the_bits_of_one_host(place, toy):
     split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    flags = [["--host", h, "--listen", "127.0.0.1:0"] for h in ("left", "right")]
-    ranks = [split.start_rank(r, *flags[r % 2]) for r in range(4)]
-    for r in ranks:
-        end = r.wait()
-        assert end.code == 0, end
+    split.finish(*solo.on_hosts("left", "right", "left", "right"))
     assert_bits_of_one_host(place, toy, split)
 
 
 def test_two_and_two_in_network_namespaces_give_the_bits_of_one_host(place, toy, cable):
-    """Nothing but the cable between them, and each finds out by itself which host it is."""
+    """Nothing but the cable between them."""
     split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    two_and_two(split, cable.enter, [["--listen", f"{a}:0"] for a in cable.address])
+    split.finish(*solo.on_cable(cable, [0, 0, 1, 1]))
     assert_bits_of_one_host(place, toy, split)
 
 
-def test_a_rank_of_another_host_is_told_what_rank_0_lacks(place, toy):
-    run = solo.Run(place, solo.job(toy, 2), "deaf")
-    leader = run.start_rank(0, "--host", "left")
-    end = run.start_rank(1, "--host", "right", "--listen", "127.0.0.1:0").wait()
-    assert end.code == 78 and "--listen" in end.err, end
-    leader.signal(15)
-    assert leader.wait().code in (69, 75)
-
-
-def test_a_stranger_without_the_key_changes_nothing(place, noise):
-    """Whoever talks to the leader's port without knowing the epoch's key is dropped; training goes on."""
-    run = solo.Run(place, solo.busy_job(noise, 2), "open")
-    ranks = [run.start_rank(r, "--host", f"h{r}", "--listen", "127.0.0.1:0") for r in range(2)]
-    assert run.wait_until(run.at(0, step=2), ranks[0])
-    address = (run.epoch_dir() / "address").read_text()
-    host, port = re.search(r"^tcp tcp:(.*):(\d+)$", address, re.M).groups()
-    for junk in (b"GET / HTTP/1.0\r\n\r\n", b"\xff" * 64, b"\x04\x00\x00\x00\x0a\x02\x08\x01"):
-        with socket.create_connection((host, int(port)), timeout=10) as s:
-            s.sendall(junk)
-    for r in ranks:
-        end = r.wait()
-        assert end.code == 0, end

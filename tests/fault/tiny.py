@@ -12,6 +12,8 @@ import struct
 import subprocess
 import time
 
+import solo
+
 BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", "build")).resolve()
 LONG = bool(os.environ.get("WEFT_LONG"))
 WATCHDOG_S = 180  # generous: what takes so long hangs
@@ -56,69 +58,88 @@ def kill_all():
 
 
 class Run:
-    """One attempt: a process a rank, started together."""
+    """One attempt, led by lead-ranks: each rank with its own faults."""
 
-    def __init__(self, tiny, number, faults, extra):
-        self.tiny, self.procs, self.files = tiny, [], []
+    def __init__(self, tiny, number, faults, extra, leader):
+        self.tiny, self.victim = tiny, None
         RUNS.append(self)
-        tiny.outputs.mkdir(parents=True, exist_ok=True)
-        for rank in range(tiny.ranks):
-            path = tiny.outputs / f"attempt-{number}-rank-{rank}"
-            env = {k: v for k, v in os.environ.items() if not k.startswith("FAULT_")}
-            env.update(WEFT_BACKEND_DIR=str(BUILD), **faults.get(rank, {}))
-            with open(path, "wb") as out:
-                self.procs.append(subprocess.Popen(
-                    [BUILD / "weft-rank", "--solo", tiny.solo, "--job", tiny.job, "--rank", str(rank), *extra],
-                    env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out))
-            self.files.append(path)
+        self.logs = tiny.outputs / f"attempt-{number}"
+        self.logs.mkdir(parents=True)
+        self.said = self.logs / "leader"
+        own = [x for rank, env in faults.items() for x in solo.on_rank(rank, env)]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("FAULT_")}
+        with open(self.said, "wb") as out:
+            self.leader = subprocess.Popen(
+                [solo.LEAD, tiny.solo, tiny.job, "--logs", self.logs, *own, *extra],
+                env={**env, "WEFT_BACKEND_DIR": str(BUILD), **leader}, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
-    def wait(self, rank=None):
-        """Exit codes of all ranks (of one, when given)."""
-        end = time.monotonic() + WATCHDOG_S
-        for proc in self.procs if rank is None else [self.procs[rank]]:
-            try:
-                proc.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.kill()
-                raise AssertionError("a rank does not end:\n" + self.text()) from None
+    def wait(self):
+        """Exit codes of all ranks."""
+        try:
+            self.leader.wait(WATCHDOG_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("a rank does not end:\n" + self.text()) from None
         return self.codes()
 
+    def told(self):
+        """What the leader has printed."""
+        return self.said.read_text(errors="replace")
+
+    def is_finished(self):
+        """There was nothing to do any more."""
+        return "the job is finished" in self.told()
+
     def codes(self):
-        return [proc.returncode for proc in self.procs]
+        if self.is_finished():
+            return [0] * self.tiny.ranks
+        ended = re.findall(r"^rank (\d+) ended with (\d+)$", self.told(), re.M)
+        ended = {int(rank): int(code) for rank, code in ended}
+        return [ended.get(rank) for rank in range(self.tiny.ranks)]
 
     def kill(self):
-        for proc in self.procs:
-            proc.kill()
-            proc.wait()
+        self.leader.kill()  # the ranks die with it
+        self.leader.wait()
 
     def wait_until(self, what):
         end = time.monotonic() + WATCHDOG_S
         while not what():
-            assert time.monotonic() < end and None in [p.poll() for p in self.procs], "in vain:\n" + self.text()
+            assert time.monotonic() < end and self.leader.poll() is None, "in vain:\n" + self.text()
             time.sleep(0.02)
 
     def terminate(self):
-        for proc in self.procs:
-            proc.terminate()
+        self.leader.terminate()
+
+    def pid(self, rank=0):
+        for pid in solo.processes_naming(self.tiny.solo):
+            args = solo.cmdline(pid)
+            if b"--rank" in args and int(args[args.index(b"--rank") + 1]) == rank:
+                return pid
+        return None
 
     def wait_stopped(self, rank=0):
-        """Returns once the shim has stopped the rank; false when it ended instead."""
+        """Returns once the shim has stopped the rank; false when the attempt ended instead."""
         end = time.monotonic() + WATCHDOG_S
         while time.monotonic() < end:
-            if self.procs[rank].poll() is not None:
+            if self.leader.poll() is not None:
                 return False
-            stat = pathlib.Path(f"/proc/{self.procs[rank].pid}/stat").read_text()
-            if stat[stat.rindex(")") + 2] == "T":
+            self.victim = self.pid(rank)
+            if self.victim and solo.is_stopped(self.victim):
                 return True
             time.sleep(0.005)
         raise AssertionError("the shim never stopped the rank:\n" + self.text())
 
-    def resume(self, rank=0):
-        self.procs[rank].send_signal(signal.SIGCONT)
+    def stop_leader(self):
+        self.leader.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        """Whoever was stopped."""
+        self.leader.send_signal(signal.SIGCONT)
+        os.kill(self.victim, signal.SIGCONT)
 
     def text(self, rank=None):
-        files = self.files if rank is None else [self.files[rank]]
-        return "".join(f.read_text(errors="replace") for f in files)
+        files = [self.logs / f"rank-{r:04d}.log" for r in range(self.tiny.ranks) if rank in (None, r)]
+        return "".join(f.read_text(errors="replace") for f in files if f.exists())
 
     def committed(self):
         return [int(s) for s in re.findall(r"checkpoint of step (\d+) committed", self.text(0))]
@@ -154,12 +175,12 @@ class Tiny:
         other.solo, other.ckpt = other.home / "solo", other.home / "ckpt"
         return other
 
-    def start(self, faults=None, *extra):
+    def start(self, faults=None, *extra, leader=None):
         self.attempts += 1
-        return Run(self, self.attempts, faults or {}, extra)
+        return Run(self, self.attempts, faults or {}, extra, leader or {})
 
-    def run(self, faults=None, *extra):
-        run = self.start(faults, *extra)
+    def run(self, faults=None, *extra, leader=None):
+        run = self.start(faults, *extra, leader=leader)
         run.wait()
         return run
 

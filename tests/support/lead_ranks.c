@@ -131,7 +131,7 @@ static int choose_checkpoint(struct run *u, struct err *e)
         return rc == ERR_NOTFOUND ? 0 : rc;
     snprintf(u->restore, sizeof u->restore, "%s", l.name);
     u->assign.restore_step = l.manifest.step;
-    PRE(!store_entry_parse(l.name, &chosen));
+    PRE(store_entry_parse(l.name, &chosen));
     load_close(&l);
     u->scan = arena_array(&u->arena, struct store_entry, n);
     for (int i = 0; i < n; i++)
@@ -346,8 +346,10 @@ static void lead_all(struct run *u)
         take_signals(u);
         if (u->lead.failed && !u->kill_ns)
             u->kill_ns = clock_mono_ns() + GRACE_S * CLOCK_S;
-        if (u->kill_ns && !u->killed && clock_mono_ns() > u->kill_ns)
-            kill_all(u); // who hangs is named, and does not end by itself
+        if (u->kill_ns && !u->killed && clock_mono_ns() > u->kill_ns) {
+            log_warn("lead", "%d ranks did not end by themselves and are killed", u->alive);
+            kill_all(u);
+        }
     }
 }
 

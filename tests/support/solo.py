@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives weft-rank --solo as a user would: data sets and job files by hand, processes, and what a run
-leaves behind (metrics, logs, checkpoints, progress pages). Checkpoints are read here by their own
+"""Drives ranks through lead-ranks (tests/support/lead_ranks.c): data sets and job files by hand, processes, and
+what a run leaves behind (metrics, logs, checkpoints, progress pages). Checkpoints are read here by their own
 reader, so that what is compared does not pass through the code under test.
 
 A Run is one DIR with its job file; start() may be called again and again, as after a crash. Waits have
@@ -24,7 +24,7 @@ import numpy
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", REPO / "build"))
-RANK, WEFT = str(BUILD / "weft-rank"), str(BUILD / "weft")
+RANK, WEFT, LEAD = str(BUILD / "weft-rank"), str(BUILD / "weft"), str(BUILD / "tests/lead-ranks")
 LONG = bool(os.environ.get("WEFT_LONG"))
 SEED = int(os.environ.get("WEFT_SEED", 0))
 WATCHDOG = 120.0  # seconds; only a hang takes so long
@@ -153,13 +153,20 @@ def alive(pid):
         return False
 
 
+def is_stopped(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
+    except OSError:
+        return False
+
+
 def processes_naming(folder):
     """Pids of our binaries whose arguments lie in `folder`, except for the dead."""
     inside = os.fsencode(str(folder))
     found = []
     for name in os.listdir("/proc"):
         args = cmdline(name) if name.isdigit() else []
-        if args and b"weft" in args[0] and any(inside in a for a in args) and alive(name):
+        if args and (b"weft" in args[0] or b"lead-ranks" in args[0]) and any(inside in a for a in args) and alive(name):
             found.append(int(name))
     return found
 
@@ -192,17 +199,21 @@ class Ended:
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
 
+    def codes(self):
+        """Of the ranks of a lead-ranks."""
+        return [int(code) for _, code in sorted(re.findall(r"^rank (\d+) ended with (\d+)$", self.out, re.M))]
+
     def __repr__(self):
         return f"exit {self.code}\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
 
 
 class Process:
-    """One weft-rank: the parent of a solo, or a rank started by hand."""
+    """A lead-ranks with its ranks, or another of our programs."""
 
-    def __init__(self, args, prefix=(), cwd=None, env=None):
+    def __init__(self, args, program=LEAD, cwd=None, env=None):
         self.out, self.err = b"", b""
         self.p = subprocess.Popen(
-            [*prefix, RANK, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
+            [program, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
             env={**os.environ, **(env or {})},
         )  # fmt: skip
         self.pid = self.p.pid
@@ -221,6 +232,23 @@ class Process:
             out, err = self.p.communicate()
             raise AssertionError(f"did not end within {timeout} s\n{out.decode()}\n{err.decode()}") from None
         return Ended(self.p.returncode, out.decode(), err.decode())
+
+
+def on_rank(rank, env):
+    """Flags of lead-ranks that put this into the environment of one rank."""
+    return [x for k, v in env.items() for x in ("--env", f"{rank}:{k}={v}")]
+
+
+def on_hosts(*names, listen=None):
+    """Flags by which rank r is of the host names[r]: ranks of different names reach each other by TCP alone."""
+    flags = [x for r, name in enumerate(names) for x in ("--host", f"{r}:{name}")]
+    return [*flags, *(x for r, at in enumerate(listen or []) for x in ("--listen", f"{r}:{at}:0"))]
+
+
+def on_cable(cable, sides):
+    """Flags by which rank r runs in the network namespace sides[r], a host of its own."""
+    inside = [x for r, s in enumerate(sides) for x in on_rank(r, {"WEFT_RANK_WRAPPER": " ".join(cable.enter[s])})]
+    return [*inside, *on_hosts(*(f"side{s}" for s in sides), listen=[cable.address[s] for s in sides])]
 
 
 class Run:
@@ -250,14 +278,13 @@ class Run:
             if c.step > step:
                 shutil.rmtree(c.path)
         assert self.checkpoints()[-1].step == step
-        (self.dir / "saved").write_text(f"step {step}\n")
 
     # -- starting
     def args(self, *more):
-        return ["--solo", str(self.dir), "--job", str(self.file), *more]
+        return [str(self.dir), str(self.file), *more]
 
     def start(self, *more):
-        return Process(self.args("--of", str(self.ranks), *more))
+        return Process(self.args(*more))
 
     def start_held(self, row):
         """As start(), but rank 0 does not write row `row` of its metrics before let_go(): so the run is in its
@@ -265,13 +292,10 @@ class Run:
         env = {"LD_PRELOAD": str(BUILD / "libfaultshim.so"), "FAULT_DIR": str(self.dir.resolve()), "FAULT_KIND": "write",
                "FAULT_MATCH": "metrics.jsonl", "FAULT_AT": str(row), "FAULT_DO": "wait", "FAULT_UNTIL": str(self.gate)}
         self.gate.unlink(missing_ok=True)
-        return Process(self.args("--of", str(self.ranks)), env=env)
+        return self.start(*on_rank(0, env))
 
     def let_go(self):
         self.gate.touch()
-
-    def start_rank(self, rank, *more, prefix=()):
-        return Process(self.args("--of", str(self.ranks), "--rank", str(rank), *more), prefix)
 
     def run(self, *more):
         return self.start(*more).wait()
