@@ -261,7 +261,6 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     a->restore = j->restore;
     a->restore_step = j->restore_step;
     a->hang_after_ns = at->job->settings.restart.hang_after;
-    a->leader_host = frame_text("coordinator");
     a->base_dir = j->base_dir;
     if (at->nhosts > 1 && host->address && host->address[0])
         a->listen = arena_printf(c->out->arena, "%s:0", host->address);

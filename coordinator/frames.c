@@ -82,11 +82,15 @@ static void on_frame(struct speaker *t, int rank, const Weft__Rank__Frame *f)
 }
 
 // A rank's progress page, as its host passes it on.
-static void on_page(struct speaker *t, Weft__Rank__Progress *p)
+static void on_page(struct speaker *t, const Weft__Rank__Progress *p)
 {
     struct job_record *j = t->at->job;
-    FRAME(f, PROGRESS, progress, p);
-    on_frame(t, p->rank, &f);
+    struct page_view v;
+    if (!owns_rank(t, p->rank) || t->at->phase < PHASE_START)
+        return;
+    t->h->started = true;
+    frame_to_view(p, &v);
+    attempt_lead(t->at, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = p->rank, .page = &v});
     if (p->rank == 0 && j->state == JOB_RUNNING)
         job_save_state(j, leader_rank(t->at->leader, 0)->view.state == RANK_SAVING);
 }

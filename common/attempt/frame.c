@@ -31,7 +31,6 @@ void frame_conn_init(struct frame_conn *c, int fd)
 {
     memset(c, 0, sizeof *c);
     c->fd = fd;
-    c->max_in = FRAME_MAX;
     list_init(&c->out);
     int flags = fcntl(fd, F_GETFL);
     if (flags >= 0)
@@ -62,12 +61,10 @@ bool frame_conn_pending(const struct frame_conn *c)
     return !list_empty(&c->out);
 }
 
-// Only the newest of these is worth sending. A report with an evaluation is not of that kind.
+// Only the newest report is worth sending, unless it has an evaluation.
 static bool is_replaceable(const Weft__Rank__Frame *f)
 {
-    if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT)
-        return !f->step_report->evaluated;
-    return f->body_case == WEFT__RANK__FRAME__BODY_PROGRESS;
+    return f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT && !f->step_report->evaluated;
 }
 
 static bool is_droppable(const Weft__Rank__Frame *f)
@@ -134,7 +131,7 @@ static uint32_t get_u32(const char *p)
 static bool has_frame(const struct frame_conn *c)
 {
     size_t len = c->in.len < 4 ? 0 : get_u32(c->in.data);
-    return c->in.len >= 4 && (len > c->max_in || c->in.len >= 4 + len);
+    return c->in.len >= 4 && (len > FRAME_MAX || c->in.len >= 4 + len);
 }
 
 int frame_fill(struct frame_conn *c, struct err *e)
@@ -163,8 +160,8 @@ int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)
     if (c->in.len < 4)
         return 0;
     size_t len = get_u32(c->in.data);
-    if (len > c->max_in)
-        return err_set(e, ERR_DATA, "a frame claims %zu bytes, the limit is %zu", len, c->max_in);
+    if (len > FRAME_MAX)
+        return err_set(e, ERR_DATA, "a frame claims %zu bytes, the limit is %d", len, FRAME_MAX);
     if (c->in.len < 4 + len)
         return 0;
     Weft__Rank__Frame *f = weft__rank__frame__unpack(NULL, len, (const uint8_t *)c->in.data + 4);
@@ -181,48 +178,6 @@ int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)
 }
 
 // Waits for `events`; ERR_TIMEOUT at the deadline.
-static int wait_for(int fd, short events, int64_t deadline_ns, struct err *e)
-{
-    for (;;) {
-        int64_t now = clock_mono_ns();
-        if (deadline_ns <= now)
-            return err_set(e, ERR_TIMEOUT, "no answer in time");
-        struct pollfd p = {.fd = fd, .events = events};
-        int n = poll(&p, 1, deadline_wait_ms(deadline_ns, now));
-        if (n > 0)
-            return 0;
-        if (n < 0 && errno != EINTR)
-            return err_errno(e, ERR_IO, "cannot poll");
-    }
-}
-
-int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t deadline_ns,
-                    struct err *e)
-{
-    int rc = frame_queue(c, f, e);
-    while (!rc && !(rc = frame_flush(c, e)) && frame_conn_pending(c))
-        rc = wait_for(c->fd, POLLOUT, deadline_ns, e);
-    return rc;
-}
-
-int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
-                    struct err *e)
-{
-    for (;;) {
-        int rc = frame_next(c, out, e);
-        if (rc || *out)
-            return rc;
-        if ((rc = wait_for(c->fd, POLLIN, deadline_ns, e)))
-            return rc;
-        if ((rc = frame_fill(c, e))) {
-            struct err ignored = {0}; // what came before the end still counts
-            if (!frame_next(c, out, &ignored) && *out)
-                return 0;
-            return rc;
-        }
-    }
-}
-
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
 {
     *out = (struct page_view){.rank = f->rank,

@@ -2,8 +2,8 @@
 // Frames on a stream socket: u32 little-endian length, then a packed weft.rank.Frame (rank.proto).
 //
 // One struct a connection: bytes that came in and were not taken yet, frames that wait to leave.
-// Nothing here blocks. What waits is bounded: a step report or progress not sent yet is replaced by
-// the newest, log lines are dropped when the queue is half full, and a control frame that finds it
+// Nothing here blocks. What waits is bounded: a step report not sent yet is replaced by the newest,
+// log lines are dropped when the queue is half full, and a control frame that finds it
 // full breaks the connection (ERR_LIMIT): its peer has not read for too long.
 //
 // Not thread-safe; the owner locks. What a peer sends is never trusted: lengths are bounded and
@@ -21,13 +21,11 @@
 enum {
     FRAME_VERSION = 1,          // what a rank's Hello to its agent says
     FRAME_MAX = 16 << 20,       // bytes of one frame
-    FRAME_MAX_JOIN = 4096,      // of one that comes before the sender has proved the key
     FRAME_QUEUE_MAX = 24 << 20, // bytes waiting to leave
 };
 
 struct frame_conn {
-    int fd;        // owned
-    size_t max_in; // bytes of one frame, FRAME_MAX unless set
+    int fd; // owned
     struct buf in;
     struct list out;
     size_t out_bytes; // waiting, the sent part of the first frame included
@@ -44,14 +42,7 @@ int frame_fill(struct frame_conn *c, struct err *e);
 // The next whole frame in *out (free with weft__rank__frame__free_unpacked(f, NULL)), or null.
 int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
 
-// Send or receive one frame and wait for that until the deadline: for joining, before there is a
-// thread.
-int frame_send_wait(struct frame_conn *c, const Weft__Rank__Frame *f, int64_t deadline_ns,
-                    struct err *e);
-int frame_recv_wait(struct frame_conn *c, Weft__Rank__Frame **out, int64_t deadline_ns,
-                    struct err *e);
-
-// A rank's page as its Progress frame tells it, and back; `out` borrows the texts.
+// A rank's page as a Progress message tells it, and back; `out` borrows the texts.
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out);
 void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
 

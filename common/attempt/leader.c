@@ -61,7 +61,7 @@ static void say_where(const void *ctx, int rank, char *out, size_t size)
         snprintf(out, size, "rank %d on %s (not heard of yet)", rank, k->place);
         return;
     }
-    uint64_t entered = k->exact ? 0 : seen_by_peers(l, rank);
+    uint64_t entered = seen_by_peers(l, rank);
     if (entered > k->view.collective_entered)
         snprintf(peers, sizeof peers, "; its peers saw it enter %llu last",
                  (unsigned long long)entered);
@@ -167,14 +167,6 @@ static void name_nobody_left(struct leader *l, struct leader_out *out)
                  "all ranks have left and the last checkpoint is not acknowledged");
 }
 
-// A signal asked this rank alone to stop. In training all ranks agree on one last step; before that
-// they cannot, so the rank is named.
-static void on_stopped_by_signal(struct leader *l, int rank, struct leader_out *out)
-{
-    if (l->state == LEADER_MEETING || l->ranks[rank].view.state < RANK_RUNNING)
-        (void)name_rank(l, CULPRIT_STOPPED, rank, "was asked to stop before the first step", out);
-}
-
 // The last step of a rank that has ended. One that failed at once may have shown only its start
 // before, or nothing.
 static void take_last_step(struct leader *l, struct leader_rank *k, int64_t step)
@@ -203,20 +195,10 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
     take_last_step(l, k, ev->step);
     if (is_own_cause(ev))
         name_ended(l, ev, out);
-    else if (ev->code == RANK_EXIT_DRAINED && l->c.stops_by_signal)
-        on_stopped_by_signal(l, ev->rank, out);
     else if (is_under_way(l) && ev->code != RANK_EXIT_DONE)
         blame_later(l, ev->rank);
-    else if (is_under_way(l) && !l->c.stops_by_signal && l->alive == 0 && !l->blame_ns)
+    else if (is_under_way(l) && l->alive == 0 && !l->blame_ns)
         name_nobody_left(l, out);
-}
-
-static void on_died(struct leader *l, const struct leader_event *ev, struct leader_out *out)
-{
-    if (l->ranks[ev->rank].ended)
-        return;
-    mark_ended(l, ev->rank);
-    (void)name_rank(l, CULPRIT_DIED, ev->rank, ev->text, out);
 }
 
 static void on_gone(struct leader *l, const struct leader_event *ev, struct leader_out *out)
@@ -254,28 +236,12 @@ static void join_rank(struct leader *l, int rank)
         watch_see(&l->watch, rank, &k->view, l->now_ns);
 }
 
-static void on_joined(struct leader *l, const struct leader_event *ev, struct leader_out *out)
-{
-    (void)out;
-    join_rank(l, ev->rank);
-}
-
 static void on_page(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     (void)out;
     join_rank(l, ev->rank);
-    l->ranks[ev->rank].seen = l->ranks[ev->rank].exact = true;
+    l->ranks[ev->rank].seen = true;
     take_view(l, ev->rank, ev->page);
-}
-
-static void on_progress(struct leader *l, int rank, const Weft__Rank__Progress *f)
-{
-    struct page_view v;
-    if (f->rank != rank || l->ranks[rank].exact)
-        return;
-    frame_to_view(f, &v);
-    l->ranks[rank].seen = true;
-    take_view(l, rank, &v);
 }
 
 // ---- frames ----
@@ -348,9 +314,6 @@ static void on_frame(struct leader *l, const struct leader_event *ev, struct lea
         if (r == 0)
             saves_deleted(&l->saves, f->deleted, out);
         return;
-    case WEFT__RANK__FRAME__BODY_PROGRESS:
-        on_progress(l, r, f->progress);
-        return;
     default:
         return;
     }
@@ -367,7 +330,6 @@ bool leader_hears(const Weft__Rank__Frame *f)
     case WEFT__RANK__FRAME__BODY_SHARD_DONE:
     case WEFT__RANK__FRAME__BODY_COMMIT_DONE:
     case WEFT__RANK__FRAME__BODY_DELETED:
-    case WEFT__RANK__FRAME__BODY_PROGRESS:
         return true;
     default:
         return false;
@@ -510,9 +472,8 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     static void (*const on[LEADER_EVENTS])(struct leader *, const struct leader_event *,
                                            struct leader_out *) = {
         [LEADER_EV_FENCED] = on_fenced, [LEADER_EV_BAD] = on_bad,
-        [LEADER_EV_JOINED] = on_joined, [LEADER_EV_FRAME] = on_frame,
-        [LEADER_EV_PAGE] = on_page,     [LEADER_EV_ENDED] = on_ended,
-        [LEADER_EV_DIED] = on_died,     [LEADER_EV_GONE] = on_gone,
+        [LEADER_EV_FRAME] = on_frame,   [LEADER_EV_PAGE] = on_page,
+        [LEADER_EV_ENDED] = on_ended,   [LEADER_EV_GONE] = on_gone,
         [LEADER_EV_RECALL] = on_recall, [LEADER_EV_STOPPING] = on_stopping,
         [LEADER_EV_OVER] = on_over,     [LEADER_EV_TICK] = on_tick,
     };

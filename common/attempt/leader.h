@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leader of a running attempt: who decides, whoever that is. In solo mode rank 0's process runs
-// one on a thread of its own (worker/rank/lead), in the service the coordinator runs one for each
-// attempt. This is the decider that both share: no I/O, no clock, no threads. What happens comes in
-// as events, what is to be done goes out as actions (leader_out.h).
+// The leader of a running attempt. The coordinator runs one for each attempt. It is a decider: no I/O,
+// no clock, no threads. What happens comes in as events, what is to be done goes out as actions
+// (leader_out.h).
 //
 //     ranks' frames ──┐                     ┌──► frames to ranks
 //     progress pages ─┤                     ├──► records of checkpoints
@@ -54,10 +53,7 @@ struct leader_config {
     int64_t steps; // of the job: no rank can have done more; 0: not known
     int64_t hang_after_ns;
     int64_t join_ns; // until every rank has joined
-    // Ranks are asked to stop by signals of their own and agree on it among each other (solo); if
-    // not, one that stops unasked has given up, and all must leave with the last checkpoint done.
-    bool stops_by_signal;
-    int keep; // checkpoints, as in struct commit_config
+    int keep;        // checkpoints, as in struct commit_config
     int64_t keep_every;
     int64_t patience_ns;
 };
@@ -71,14 +67,12 @@ struct leader_memory {
 };
 
 enum leader_event_kind {
-    LEADER_EV_FENCED,   // epoch, scan: a new epoch begins, and this is what its fence listed
-    LEADER_EV_BAD,      // id: that checkpoint was found damaged
-    LEADER_EV_JOINED,   // rank: it is here. A frame of it says so too
-    LEADER_EV_FRAME,    // rank, frame: it said this; see leader_hears
-    LEADER_EV_PAGE,     // rank, page: its progress page, read this moment
-    LEADER_EV_ENDED,    // rank, code, signal, step, text (why), log
-    LEADER_EV_DIED,     // rank, text (how: "died"): it is gone and said no word
-    LEADER_EV_GONE,     // rank: its process is gone, for a reason that is known already
+    LEADER_EV_FENCED, // epoch, scan: a new epoch begins, and this is what its fence listed
+    LEADER_EV_BAD,    // id: that checkpoint was found damaged
+    LEADER_EV_FRAME, // rank, frame: it said this; see leader_hears. From the first on it has joined
+    LEADER_EV_PAGE,  // rank, page: its progress page, as last read
+    LEADER_EV_ENDED, // rank, code, signal, step, text (why), log
+    LEADER_EV_GONE,  // rank: its process is gone, for a reason that is known already
     LEADER_EV_RECALL,   // frame: an answer, or a put, from before this leader had forgotten all
     LEADER_EV_STOPPING, // the owner has asked the ranks to stop, or they have no step left
     LEADER_EV_OVER,     // the owner ends the attempt
@@ -117,8 +111,7 @@ bool leader_hears(const Weft__Rank__Frame *f); // of a kind that a rank says to 
 struct leader_rank {
     char place[200];
     bool joined;
-    bool seen;  // its page is known
-    bool exact; // the page was read, not told: nothing is newer
+    bool seen; // its page is known
     bool ended;
     int unreached; // of the event ENDED
     char why[400];

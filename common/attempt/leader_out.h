@@ -30,11 +30,10 @@ enum culprit_kind {
     CULPRIT_DIED,    // it was killed by a signal (0: not known which)
     CULPRIT_HUNG,    // it made no progress for too long
     CULPRIT_GAVE_UP, // it says that somebody else is the cause, and nobody came forward
-    CULPRIT_STOPPED, // a signal asked it to stop before the first step: no fault, but nobody can go on
-    CULPRIT_ABSENT, // it has not joined in time; others may be missing too
-    CULPRIT_PLANS,  // no single rank: they do not run the same plan
-    CULPRIT_LEFT,   // no single rank: all have left before the last checkpoint was committed
-    CULPRIT_FENCED, // no single rank: the folder knows a greater epoch, this attempt is over
+    CULPRIT_ABSENT,  // it has not joined in time; others may be missing too
+    CULPRIT_PLANS,   // no single rank: they do not run the same plan
+    CULPRIT_LEFT,    // no single rank: all have left before the last checkpoint was committed
+    CULPRIT_FENCED,  // no single rank: the folder knows a greater epoch, this attempt is over
     CULPRIT_KINDS
 };
 struct culprit {

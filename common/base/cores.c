@@ -90,36 +90,16 @@ int cores_within_quota(const char *root, int cores)
     return cores;
 }
 
-// The kernel refuses a mask shorter than its own, and a cpu_set_t has 1,024 bits alone.
-static cpu_set_t *read_affinity(size_t *bytes)
-{
-    *bytes = CPU_ALLOC_SIZE(CORES_MASK_BYTES * 8);
-    cpu_set_t *set = CPU_ALLOC(CORES_MASK_BYTES * 8);
-    if (!set)
-        return NULL;
-    CPU_ZERO_S(*bytes, set);
-    if (!sched_getaffinity(0, *bytes, set))
-        return set;
-    CPU_FREE(set);
-    return NULL;
-}
-
-void cores_mask(unsigned char mask[CORES_MASK_BYTES])
-{
-    size_t bytes;
-    cpu_set_t *set = read_affinity(&bytes);
-    memset(mask, set ? 0 : 0xff, CORES_MASK_BYTES);
-    for (size_t i = 0; set && i < (size_t)CORES_MASK_BYTES * 8; i++)
-        if (CPU_ISSET_S(i, bytes, set))
-            mask[i / 8] |= (unsigned char)(1 << i % 8);
-    CPU_FREE(set);
-}
-
+// The kernel refuses a mask shorter than its own, and a cpu_set_t has 1,024 bits alone: this has room for
+// as many cores as Linux knows on any machine.
 int cores_usable(void)
 {
-    size_t bytes;
-    cpu_set_t *set = read_affinity(&bytes);
-    int n = set ? CPU_COUNT_S(bytes, set) : 0;
+    enum { CORES_MAX = 8192 };
+    size_t bytes = CPU_ALLOC_SIZE(CORES_MAX);
+    cpu_set_t *set = CPU_ALLOC(CORES_MAX);
+    int n = 0;
+    if (set && !sched_getaffinity(0, bytes, set))
+        n = CPU_COUNT_S(bytes, set);
     CPU_FREE(set);
     return cores_within_quota("", n > 0 ? n : 1);
 }

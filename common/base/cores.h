@@ -4,10 +4,6 @@
 #pragma once
 
 int cores_usable(void); // at least 1
-// Which cores this process may run on: bit i % 8 of byte i / 8. Room for as many as Linux knows on any
-// machine. All bits are set where it does not say.
-enum { CORES_MASK_BYTES = 1024 };
-void cores_mask(unsigned char mask[CORES_MASK_BYTES]);
 // What the groups named in ROOT/proc/self/cgroup leave of so many cores, by the files beneath
 // ROOT/sys/fs/cgroup, of either version; at least 1. ROOT is "" but in tests.
 int cores_within_quota(const char *root, int cores);

@@ -62,7 +62,8 @@ def test_a_signal_while_starting_stops_before_the_first_step(place, noise, ms):
     time.sleep(ms / 1000)
     parent.signal(signal.SIGTERM)
     end = parent.wait()
-    assert end.code == 75, end
+    # One that had its answer and begins loses a fellow that waited for the answer in vain.
+    assert 75 in end.codes() and set(end.codes()) <= {75, 69} and not run.checkpoints(), end
     assert not run.pids() and not run.sockets()
 
 

@@ -40,7 +40,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct frame_conn in, out;
     frame_conn_init(&in, sv[0]);
     frame_conn_init(&out, sv[1]);
-    in.max_in = FRAME_MAX_JOIN;
     size_t piece = (size_t)data[0] + 1, rc = 0;
     for (size_t at = 1; at < size && !rc; at += piece) {
         size_t n = size - at < piece ? size - at : piece;

@@ -88,15 +88,12 @@ static void look_at_page(struct test_leader *l, int rank)
     struct test_rank *k = &l->ranks[rank];
     char path[4200];
     struct page_view v;
-    Weft__Rank__Progress p;
     page_path(l->page_dir, rank, path, sizeof path);
     if (leader_rank(l->leader, rank)->ended || (!k->page && !(k->page = page_open(path))))
         return;
     page_read(k->page, &v);
     v.stopped = k->pid && child_is_stopped(k->pid);
-    frame_from_view(&v, "", &p);
-    FRAME(f, PROGRESS, progress, &p);
-    lead(l, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = &f});
+    lead(l, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
 }
 
 void test_leader_hang_up(struct test_leader *l, int rank)
@@ -117,9 +114,9 @@ static void hear(struct test_leader *l, int rank, Weft__Rank__Frame *f)
         k->exit_code = f->exit->code;
         k->unreached = f->exit->unreached;
         snprintf(k->why, sizeof k->why, "%s", f->exit->why);
-    } else if (leader_hears(f) && f->body_case != WEFT__RANK__FRAME__BODY_PROGRESS) {
+    } else if (leader_hears(f)) {
         lead(l, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
-    } // Progress says less than the page
+    }
 }
 
 // False: nothing is there now.

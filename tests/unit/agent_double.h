@@ -21,6 +21,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "tests/support/frame_wait.h"
 
 // A zombie does not: it only waits to be noticed.
 static inline bool lives(int pid)

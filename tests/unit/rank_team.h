@@ -3,6 +3,7 @@
 //
 //   team_start → the links of t.link[] do what the test is about → team_end
 #pragma once
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,18 +11,20 @@
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_leader.h"
 #include "tests/unit/unit.h"
-#include "worker/rank/lead/rank_join.h"
-#include "worker/rank/lead/solo_leader.h"
 #include "worker/rank/link/rank_link.h"
 
 enum { RANKS_MAX = 4 };
 
 struct team {
-    char dir[64], addr[100];
+    char dir[TEMP_FOLDER_MAX];
+    unsigned char key[32];
     int n;
-    struct assignment plan;
-    struct solo_leader *lead;
+    Weft__Rank__Assign plan;
+    struct test_leader lead;
+    pthread_t thread;
+    int fd[RANKS_MAX];            // of who has not joined; −1: it has
     struct link *link[RANKS_MAX]; // null: not joined, or gone
     struct progress_page *page[RANKS_MAX];
     struct assignment got[RANKS_MAX];
@@ -32,69 +35,47 @@ static inline int64_t soon(void)
     return clock_mono_ns() + 60 * CLOCK_S; // a watchdog: nothing here takes that long
 }
 
-static inline struct join_who who(struct team *t, int rank)
+static inline void *team_run_leader(void *arg)
 {
-    return (struct join_who){rank, t->n, t->plan.epoch, "here", t->plan.key, NULL};
+    struct test_leader *l = arg;
+    while (test_leader_is_open(l))
+        test_leader_turn(l, 20);
+    return NULL;
 }
 
-typedef int complete_fn(void *, const struct rank_cores *, struct err *);
-
-// on_met: null where the assignment is complete.
-static inline void team_lead_by(struct team *t, int n, int64_t join_ns, int64_t hang_ns,
-                                complete_fn *on_met, void *ctx)
+// Nobody has joined yet.
+static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
 {
-    char path[90];
-    int fd, unix_fd;
+    static char id[] = "00112233445566778899aabbccddeeff";
     memset(t, 0, sizeof *t);
     assert_int_equal(temp_folder_make(t->dir, "link"), 0);
     t->n = n;
-    t->plan.ranks = n;
-    t->plan.epoch = 3;
-    t->plan.host = "here";
-    t->plan.job_text = "name: x\n";
-    t->plan.base_dir = "/";
-    t->plan.job_hash = "h";
-    t->plan.store = "/ckpt";
-    t->plan.restore = "step-00000004.e2";
-    t->plan.restore_step = 4;
-    t->plan.hang_after_ns = hang_ns;
-    memset(t->plan.key, 7, sizeof t->plan.key);
-    snprintf(path, sizeof path, "%s/sock", t->dir);
-    snprintf(t->addr, sizeof t->addr, "unix:%s", path);
-    assert_int_equal(join_listen_unix(path, &unix_fd, NULL), 0);
-    struct solo_leader_config c = {.assignment = &t->plan,
-                                   .unix_fd = unix_fd,
-                                   .tcp_fd = -1,
-                                   .dir = t->dir,
-                                   .page_dir = t->dir,
-                                   .keep = 2,
-                                   .join_ns = join_ns,
-                                   .on_met = on_met,
-                                   .met_ctx = ctx};
-    assert_int_equal(solo_leader_start(&c, &t->lead, &fd, NULL), 0);
-    struct link_options o = {.fd = fd, .host = "here"};
-    assert_int_equal(link_open(&o, &t->link[0], NULL), 0);
-}
-
-static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t hang_ns)
-{
-    team_lead_by(t, n, join_ns, hang_ns, NULL, NULL);
-}
-
-static inline void team_join_with(struct team *t, int rank, int cores)
-{
-    int fd;
-    struct rank_cores own = {.cores = cores};
-    struct join_who w = who(t, rank);
-    w.cores = &own;
-    assert_int_equal(join_connect(t->addr, &w, soon(), &fd, NULL), 0);
-    struct link_options o = {.fd = fd, .host = "here"};
-    assert_int_equal(link_open(&o, &t->link[rank], NULL), 0);
+    memset(t->key, 7, sizeof t->key);
+    Weft__Rank__Assign *p = &t->plan;
+    weft__rank__assign__init(p);
+    p->epoch = 3;
+    p->job_text = frame_text("name: x\n");
+    p->base_dir = frame_text("/");
+    p->job_hash = frame_text("h");
+    p->job_id = p->cluster_id = p->attempt_id = p->run_id = id;
+    p->key.data = t->key;
+    p->key.len = sizeof t->key;
+    p->store = frame_text("/ckpt");
+    p->restore = frame_text("step-00000004.e2");
+    p->restore_step = 4;
+    p->hang_after_ns = hang_ns;
+    struct leader_config c = {.ranks = n, .hang_after_ns = hang_ns, .join_ns = join_ns, .keep = 2};
+    test_leader_init(&t->lead, &c, p, t->dir);
+    test_leader_fence(&t->lead, NULL, 0);
+    for (int r = 0; r < n; r++)
+        t->fd[r] = test_leader_connect(&t->lead, r);
+    assert_int_equal(pthread_create(&t->thread, NULL, team_run_leader, &t->lead), 0);
 }
 
 static inline void team_join(struct team *t, int rank)
 {
-    team_join_with(t, rank, 1);
+    assert_int_equal(link_open(t->fd[rank], "here", &t->link[rank], NULL), 0);
+    t->fd[rank] = -1;
 }
 
 static inline void team_assign(struct team *t, int rank)
@@ -103,13 +84,12 @@ static inline void team_assign(struct team *t, int rank)
     assert_int_equal(link_assign(t->link[rank], &t->got[rank], soon(), NULL), 0);
     page_path(t->dir, rank, path, sizeof path);
     assert_int_equal(page_create(path, rank, &t->page[rank], NULL), 0);
-    link_set_page(t->link[rank], t->page[rank]);
 }
 
 static inline void team_start(struct team *t, int n, int64_t hang_ns)
 {
     team_lead(t, n, 60 * CLOCK_S, hang_ns);
-    for (int r = 1; r < n; r++)
+    for (int r = 0; r < n; r++)
         team_join(t, r);
     for (int r = 0; r < n; r++)
         team_assign(t, r);
@@ -117,17 +97,16 @@ static inline void team_start(struct team *t, int n, int64_t hang_ns)
 
 static inline void team_end(struct team *t, int code)
 {
-    char path[100];
-    for (int r = t->n - 1; r >= 0; r--)
+    for (int r = t->n - 1; r >= 0; r--) {
         link_close(t->link[r], code, "");
-    solo_leader_stop(t->lead, 10 * CLOCK_S);
+        if (t->fd[r] >= 0)
+            close(t->fd[r]);
+    }
+    pthread_join(t->thread, NULL);
+    test_leader_clear(&t->lead);
     for (int r = 0; r < t->n; r++) {
         page_close(t->page[r]);
         arena_clear(&t->got[r].arena);
-        page_path(t->dir, r, path, sizeof path);
-        unlink(path);
     }
-    snprintf(path, sizeof path, "%s/sock", t->dir);
-    unlink(path);
-    assert_int_equal(rmdir(t->dir), 0);
+    assert_int_equal(temp_folder_remove(t->dir), 0);
 }

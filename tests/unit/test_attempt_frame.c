@@ -6,6 +6,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
+#include "tests/support/frame_wait.h"
 #include "tests/unit/unit.h"
 
 struct pair {

@@ -105,14 +105,12 @@ static void pass(struct story *s, int64_t ms)
 
 static void shows(struct story *s, int rank, enum rank_state state, int64_t step, uint64_t entered)
 {
-    FRAME_BODY(p, Progress, progress);
-    p.rank = rank;
-    p.state = (int)state;
-    p.step = step;
-    p.collective_entered = p.collective_left = entered;
-    p.collective_text = frame_text("fc1/weight");
-    FRAME(f, PROGRESS, progress, &p);
-    says(s, rank, &f);
+    struct page_view v = {.state = (int)state,
+                          .step = step,
+                          .collective_entered = entered,
+                          .collective_left = entered,
+                          .collective_text = "fc1/weight"};
+    happens(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
 }
 
 static void is_ready(struct story *s, int rank, const char *plan)
@@ -235,7 +233,7 @@ static void plans_that_differ_are_nobodys_single_fault(void **state)
 static void who_does_not_join_in_time_is_named(void **state)
 {
     struct story *s = *state;
-    happens(s, (struct leader_event){.kind = LEADER_EV_JOINED, .rank = 1});
+    shows(s, 1, RANK_STARTING, 0, 0);
     pass(s, 59800);
     assert_int_equal(s->culprits, 0);
     pass(s, 200);
@@ -425,7 +423,7 @@ static void a_rank_that_goes_without_a_word_has_died(void **state)
                              .collective_left = 30};
     train(s, 16);
     happens(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = 2, .page = &page});
-    happens(s, (struct leader_event){.kind = LEADER_EV_DIED, .rank = 2, .text = "died"});
+    ends(s, 2, 0, 9, "");
     assert_named(s, CULPRIT_DIED, 2, "(running, step 17, backward of microbatch 0, in collective");
 }
 
@@ -433,16 +431,13 @@ static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **stat
 {
     struct story *s = *state;
     train(s, 7);
-    FRAME_BODY(p, Progress, progress);
-    p.state = RANK_RUNNING;
-    p.step = 7;
-    p.collective_entered = 9;
-    p.awaits = 2 + 1;
-    p.awaits_entered = 8;
-    FRAME(f, PROGRESS, progress, &p);
-    says(s, 0, &f);
-    p.rank = 1;
-    says(s, 1, &f);
+    struct page_view v = {.state = RANK_RUNNING,
+                          .step = 7,
+                          .collective_entered = 9,
+                          .awaits = 2 + 1,
+                          .awaits_entered = 8};
+    for (int r = 0; r < 2; r++)
+        happens(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = r, .page = &v});
     pass(s, 4000);
     assert_named(s, CULPRIT_HUNG, 2, "; its peers saw it enter 8 last) hangs: no progress for 3.");
 }
@@ -599,27 +594,6 @@ static void all_that_leave_before_the_last_checkpoint_are_missed(void **state)
     assert_named(s, CULPRIT_LEFT, -1, "the last checkpoint is not acknowledged");
 }
 
-static void where_signals_stop_ranks_a_drained_one_is_welcome_once_it_trains(void **state)
-{
-    (void)state;
-    struct story s;
-    struct leader_config c = config();
-    c.stops_by_signal = true;
-    begin_with(&s, &c);
-    train(&s, 10);
-    for (int r = 0; r < RANKS; r++)
-        ends(&s, r, RANK_EXIT_DRAINED, 0, "");
-    pass(&s, 5000);
-    assert_int_equal(s.culprits, 0);
-    end(&s);
-    struct page_view ended = {.state = RANK_ENDED}; // its page is read once more when it ends
-    begin_with(&s, &c);
-    happens(&s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = 1, .page = &ended});
-    ends(&s, 1, RANK_EXIT_DRAINED, 0, "");
-    assert_named(&s, CULPRIT_STOPPED, 1, "was asked to stop before the first step");
-    end(&s);
-}
-
 // ---- a leader that was restarted ----
 
 static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **state)
@@ -677,7 +651,6 @@ int main(void)
         STORY(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
         STORY(ranks_that_leave_as_asked_are_not_blamed),
         STORY(all_that_leave_before_the_last_checkpoint_are_missed),
-        cmocka_unit_test(where_signals_stop_ranks_a_drained_one_is_welcome_once_it_trains),
         cmocka_unit_test(what_it_had_answered_is_brought_back_and_stays_the_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

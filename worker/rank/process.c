@@ -16,9 +16,8 @@
 #include "worker/rank/train/train.h"
 
 enum {
-    ASSIGN_S = 90,     // from Hello to the assignment: a solo leader may wait 60 s for all to join
-    SILENCE_MIN_S = 2, // a leading rank 0 that says nothing: this, or what a hang takes to be named
-    LAST_WORD_S = 3,   // how long a failed rank waits to learn which rank was lost
+    ASSIGN_S = 90,   // from Hello to the assignment
+    LAST_WORD_S = 3, // how long a failed rank waits to learn which rank was lost
 };
 
 void process_init(struct process *p)
@@ -45,21 +44,7 @@ static int make_page(struct process *p, const char *dir, struct err *e)
 {
     char path[4200];
     page_path(dir, p->assignment.rank, path, sizeof path);
-    int rc = page_create(path, p->assignment.rank, &p->assignment.page, e);
-    if (!rc)
-        link_set_page(p->link, p->assignment.page);
-    return rc;
-}
-
-// A leader that hangs or is cut off must not be waited for. An agent shares the host and may be
-// stopped for a while, so it is lost only when its socket closes.
-static void watch_leader(struct process *p, const struct process_options *o)
-{
-    int64_t silence_ns = p->assignment.hang_after_ns + CLOCK_S;
-    if (silence_ns < SILENCE_MIN_S * CLOCK_S)
-        silence_ns = SILENCE_MIN_S * CLOCK_S;
-    if (!o->agent)
-        link_set_silence(p->link, silence_ns);
+    return page_create(path, p->assignment.rank, &p->assignment.page, e);
 }
 
 static int parse_job(struct process *p, struct err *e)
@@ -95,10 +80,7 @@ static int complete_assignment(struct process *p, const struct process_options *
     if (rc)
         return rc;
     log_context(a->job_id, a->rank);
-    watch_leader(p, o);
     a->host = o->host;
-    if (o->listen)
-        a->listen = o->listen;
     rc = parse_job(p, e);
     rc = rc ? rc : choose_socket_dir(p, o->dir, e);
     rc = rc ? rc : make_page(p, o->dir, e);
@@ -153,11 +135,7 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
 int process_train(struct process *p, const struct process_options *o, struct err *e)
 {
     enum train_end end = TRAIN_FINISHED;
-    char leader[4200];
-    page_path(o->dir, 0, leader, sizeof leader);
-    struct link_options lo = {
-        .fd = o->fd, .host = o->host, .agent = o->agent, .leader_page = o->agent ? NULL : leader};
-    int rc = link_open(&lo, &p->link, e);
+    int rc = link_open(o->fd, o->host, &p->link, e);
     if (rc) {
         log_error("rank", "%s", e->text);
         return find_exit_code(rc, e);
@@ -170,7 +148,6 @@ int process_train(struct process *p, const struct process_options *o, struct err
         page_state(p->assignment.page, RANK_ENDED);
     if (rc && code != RANK_EXIT_DRAINED)
         log_error("rank", "%s", e->text);
-    link_set_page(p->link, NULL);
     link_close(p->link, code, rc ? e->text : "");
     p->link = NULL;
     return code;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's process does whoever leads it, rank 0 or an agent: it opens the link, takes its
-// assignment, makes its progress page, trains, judges how that ended and says so.
+// What a rank's process does: it opens the link to its agent, takes its assignment, makes its progress page, trains, judges how that ended and says so.
 // Inside worker/rank/ only.
 #pragma once
 #include <stdbool.h>
@@ -12,11 +11,9 @@
 struct link;
 
 struct process_options {
-    int fd;             // this rank's end of the link, taken
-    bool agent;         // an agent leads; else rank 0 does, and its page is in `dir` if it is here
-    const char *host;   // ranks with the same text share memory
-    const char *dir;    // progress pages and the collectives' sockets of this host's ranks, 0700
-    const char *listen; // address for other hosts' ranks, HOST:0; null: as assigned
+    int fd;           // this rank's end of the link, taken
+    const char *host; // ranks with the same text share memory
+    const char *dir;  // progress pages and the collectives' sockets of this host's ranks, 0700
 };
 
 struct process {

@@ -27,7 +27,7 @@ struct assignment {
     char run_id[ID_LEN];     // stands in each row of metrics; the same in every attempt of a job
     uint64_t epoch;
     int rank, ranks;
-    int device;            // number among this host's devices of the job's kind; −1: not assigned
+    int device;            // number among this host's devices of the job's kind
     unsigned char key[32]; // proves membership to TCP peers (world_options.key)
     const char *store;     // the job's checkpoint folder ("ckpt/NAME-<id8>"), absolute; it exists
     const char *restore;   // folder in `store` to load ("step-00000200.e3"); null: a fresh start
@@ -35,10 +35,9 @@ struct assignment {
     int64_t hang_after_ns;
     const char *data_root, *checkpoint_root; // folders that hold all of the job's files; null: any
     const char *metrics; // path of metrics.jsonl; null unless this rank writes it (rank 0)
+    const char *listen;  // TCP address for ranks of other hosts, port 0; null: all are on one host
     // of this process
-    const char *host;   // ranks with the same text share memory
-    const char *listen; // TCP address for ranks of other hosts, port 0; null: all are on one host.
-                        // Taken from Assign unless this process was given its own
+    const char *host;           // ranks with the same text share memory
     const char *socket_dir;     // 0700, on this host, for ranks of this attempt only
     struct progress_page *page; // this rank's
 };

@@ -130,33 +130,6 @@ bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct lin
     }
 }
 
-void rank_frame_from_assignment(const struct assignment *a, int rank, Weft__Rank__Assign *out)
-{
-    weft__rank__assign__init(out);
-    out->rank = rank;
-    out->ranks = a->ranks;
-    out->epoch = a->epoch;
-    out->job_text = frame_text(a->job_text);
-    out->base_dir = frame_text(a->base_dir);
-    out->leader_host = frame_text(a->host);
-    out->job_hash = frame_text(a->job_hash);
-    out->job_id = frame_text(a->job_id);
-    out->cluster_id = frame_text(a->cluster_id);
-    out->attempt_id = frame_text(a->attempt_id);
-    out->run_id = frame_text(a->run_id);
-    out->key.len = sizeof a->key;
-    out->key.data = frame_borrow(a->key);
-    out->store = frame_text(a->store);
-    out->restore = frame_text(a->restore);
-    out->restore_step = a->restore_step;
-    out->hang_after_ns = a->hang_after_ns;
-    out->metrics = frame_text(rank == 0 ? a->metrics : NULL);
-    out->listen = frame_text(a->listen);
-    out->data_root = frame_text(a->data_root);
-    out->checkpoint_root = frame_text(a->checkpoint_root);
-    out->device = a->device;
-}
-
 // An empty text stands for none.
 static const char *text_or_null(struct arena *a, const char *s)
 {

@@ -26,7 +26,8 @@
 #include "worker/rank/link/answers.h"
 #include "worker/rank/link/rank_frames.h"
 
-enum { PROGRESS_MS = 250, CLOSE_MS = 2000 };
+// Step reports that wait leave with the next look.
+enum { LOOK_MS = 125, CLOSE_MS = 2000 };
 
 struct link {
     pthread_t thread;
@@ -36,18 +37,9 @@ struct link {
     int wake, signals; // eventfd, signalfd
     struct list answers;
     Weft__Rank__Frame *assign;
-    const struct progress_page *page;
-    char host[RANK_HOST_MAX];
-    int rank; // −1 before Assign
-    int64_t silence_ns, heard_ns, sent_ns;
-    struct page_view sent;   // what the last Progress from here said
-    struct page_view leader; // what the last Progress from the leader said
-    char leader_host[RANK_HOST_MAX];
-    char leader_page[4200];
-    int64_t ticked_ns; // when the last round of the loop began
-    bool agent;        // an agent leads, not rank 0
-    bool reported;     // a step was reported; only the training thread uses this
-    int unreached;     // 1 + the rank that was not found at its address, 0: none; as `reported`
+    int rank;      // −1 before Assign
+    bool reported; // a step was reported; only the training thread uses this
+    int unreached; // 1 + the rank that was not found at its address, 0: none; as `reported`
     bool closing;
     int64_t close_ns; // when closing gives up
     bool shut;        // this side sends nothing more
@@ -81,30 +73,10 @@ static void set_lost(struct link *l, const char *why)
     wake_thread(l);
 }
 
-static void lose_leader(struct link *l, const char *how)
+static void lose_agent(struct link *l, const char *how)
 {
-    char at[300] = "", seen[80] = "", text[900];
-    struct page_view own = {0};
-    const struct progress_page *page;
-    if (l->agent) {
-        snprintf(text, sizeof text, "lost the agent: %s", how);
-        set_lost(l, text);
-        return;
-    }
-    bool same_host = l->leader_page[0] && !strcmp(l->leader_host, l->host);
-    if (same_host && (page = page_open(l->leader_page))) { // a page outlives its process
-        page_read(page, &l->leader);
-        page_close(page);
-    }
-    if (l->leader_host[0])
-        page_view_text(&l->leader, at, sizeof at);
-    if (l->page)
-        page_read(l->page, &own);
-    if (own.awaits == 1 && !same_host)
-        snprintf(seen, sizeof seen, "; this rank saw it enter collective %llu last",
-                 (unsigned long long)own.awaits_entered);
-    snprintf(text, sizeof text, "lost rank 0%s%s, which leads: %s%s%s%s", *at ? " on host " : "",
-             l->leader_host, how, *at ? "; it was last seen " : "", at, seen);
+    char text[900];
+    snprintf(text, sizeof text, "lost the agent: %s", how);
     set_lost(l, text);
 }
 
@@ -156,12 +128,6 @@ static void keep_answer(struct link *l, struct answer_key key, const char *value
     pthread_cond_broadcast(&l->cond);
 }
 
-static void note_progress(struct link *l, const Weft__Rank__Progress *p)
-{
-    frame_to_view(p, &l->leader);
-    snprintf(l->leader_host, sizeof l->leader_host, "%s", p->host);
-}
-
 static void note_stop(struct link *l, const char *reason)
 {
     if (atomic_exchange(&l->stop, true))
@@ -194,12 +160,6 @@ static bool take_answer(struct link *l, Weft__Rank__Frame *f)
     case WEFT__RANK__FRAME__BODY_LOST:
         set_lost(l, f->lost->why);
         return true;
-    case WEFT__RANK__FRAME__BODY_REFUSE:
-        set_lost(l, f->refuse->why);
-        return true;
-    case WEFT__RANK__FRAME__BODY_PROGRESS:
-        note_progress(l, f->progress);
-        return true;
     default:
         return false;
     }
@@ -229,7 +189,6 @@ static void handle_frame(struct link *l, Weft__Rank__Frame *f)
     if (f->body_case == WEFT__RANK__FRAME__BODY_ASSIGN && !l->assign) {
         l->assign = f;
         l->rank = f->assign->rank;
-        snprintf(l->leader_host, sizeof l->leader_host, "%s", f->assign->leader_host);
         pthread_cond_broadcast(&l->cond);
         return;
     }
@@ -248,14 +207,12 @@ static void read_frames(struct link *l)
     struct err e = {0}, bad = {0};
     int rc = frame_fill(&l->conn, &e);
     Weft__Rank__Frame *f;
-    while (!frame_next(&l->conn, &f, &bad) && f) {
-        l->heard_ns = clock_mono_ns();
+    while (!frame_next(&l->conn, &f, &bad) && f)
         handle_frame(l, f);
-    }
     if (bad.code)
-        lose_leader(l, bad.text);
+        lose_agent(l, bad.text);
     else if (rc && !l->closing)
-        lose_leader(l, e.text);
+        lose_agent(l, e.text);
     else if (rc)
         l->close_ns = 0; // the leader has closed its side too: run_timers() ends the thread
 }
@@ -271,42 +228,14 @@ static void read_signals(struct link *l)
     }
 }
 
-static void send_progress(struct link *l, int64_t now)
-{
-    struct page_view v;
-    if (!l->page || l->closing || now - l->sent_ns < PROGRESS_MS * CLOCK_MS)
-        return;
-    page_read(l->page, &v);
-    if (page_view_same(&v, &l->sent) && now - l->sent_ns < CLOCK_S)
-        return;
-    l->sent = v;
-    l->sent_ns = now;
-    Weft__Rank__Progress p;
-    frame_from_view(&v, l->host, &p);
-    FRAME(f, PROGRESS, progress, &p);
-    (void)frame_queue(&l->conn, &f, NULL);
-}
-
 // Does what each round of the loop begins with. False: the thread is done.
 static bool run_timers(struct link *l)
 {
     struct err e = {0};
-    int64_t now = clock_mono_ns();
-    if (l->ticked_ns && now - l->ticked_ns > CLOCK_S)
-        l->heard_ns = now; // this process itself was stopped, so the silence says nothing
-    l->ticked_ns = now;
-    bool lost = atomic_load(&l->lost);
-    if (!lost && l->silence_ns && now - l->heard_ns > l->silence_ns && !l->closing) {
-        char how[80];
-        snprintf(how, sizeof how, "it has said nothing for %.1f s",
-                 (double)(now - l->heard_ns) / 1e9);
-        lose_leader(l, how);
-    }
-    send_progress(l, now);
     if (frame_flush(&l->conn, &e)) {
         if (l->closing)
             return false;
-        lose_leader(l, e.text);
+        lose_agent(l, e.text);
     }
     if (!l->closing)
         return true;
@@ -314,7 +243,7 @@ static bool run_timers(struct link *l)
         shutdown(l->conn.fd, SHUT_WR);
         l->shut = true;
     }
-    return now < l->close_ns;
+    return clock_mono_ns() < l->close_ns;
 }
 
 static void *run_control(void *arg)
@@ -333,7 +262,7 @@ static void *run_control(void *arg)
         pthread_mutex_unlock(&l->mutex);
         if (lost)
             call_on_lost(l);
-        int n = poll(p, 3, PROGRESS_MS / 2);
+        int n = poll(p, 3, LOOK_MS);
         pthread_mutex_lock(&l->mutex);
         if (n <= 0)
             continue;
@@ -381,32 +310,25 @@ static void free_link(struct link *l)
 }
 
 // The agent knows which rank it has started; it learns the version and the pid.
-static void queue_hello(struct link *l)
+static void queue_hello(struct link *l, const char *host)
 {
     FRAME_BODY(body, Hello, hello);
     body.version = FRAME_VERSION;
-    body.rank = -1;
-    body.host = l->host;
+    body.host = frame_text(host);
     body.pid = (int32_t)getpid();
     FRAME(f, HELLO, hello, &body);
     (void)frame_queue(&l->conn, &f, NULL); // the queue is empty, so there is room
 }
 
-int link_open(const struct link_options *o, struct link **out, struct err *e)
+int link_open(int fd, const char *host, struct link **out, struct err *e)
 {
     struct link *l = calloc(1, sizeof *l);
     PRE(l != NULL);
     init_locks(l);
-    frame_conn_init(&l->conn, o->fd);
+    frame_conn_init(&l->conn, fd);
     list_init(&l->answers);
-    snprintf(l->host, sizeof l->host, "%s", o->host ? o->host : "");
-    snprintf(l->leader_page, sizeof l->leader_page, "%s", o->leader_page ? o->leader_page : "");
-    l->page = o->page;
     l->rank = -1;
-    if ((l->agent = o->agent))
-        queue_hello(l);
-    l->silence_ns = o->silence_ns;
-    l->heard_ns = clock_mono_ns();
+    queue_hello(l, host);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
@@ -427,20 +349,6 @@ int link_open(const struct link_options *o, struct link **out, struct err *e)
     return 0;
 }
 
-void link_set_page(struct link *l, const struct progress_page *page)
-{
-    pthread_mutex_lock(&l->mutex);
-    l->page = page;
-    pthread_mutex_unlock(&l->mutex);
-}
-
-void link_set_silence(struct link *l, int64_t silence_ns)
-{
-    pthread_mutex_lock(&l->mutex);
-    l->silence_ns = silence_ns;
-    pthread_mutex_unlock(&l->mutex);
-}
-
 // Queues a frame for the next round of the control thread. If there is no room the leader does not
 // read any more, so it counts as lost.
 static void queue_frame(struct link *l, const Weft__Rank__Frame *f)
@@ -448,7 +356,7 @@ static void queue_frame(struct link *l, const Weft__Rank__Frame *f)
     struct err e = {0};
     pthread_mutex_lock(&l->mutex);
     if (!atomic_load(&l->lost) && frame_queue(&l->conn, f, &e))
-        lose_leader(l, e.text);
+        lose_agent(l, e.text);
     pthread_mutex_unlock(&l->mutex);
 }
 
@@ -492,11 +400,6 @@ static bool wait_until(struct link *l, int64_t deadline_ns)
     return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
 }
 
-static const char *name_leader(const struct link *l)
-{
-    return l->agent ? "the agent" : "rank 0";
-}
-
 // Waits for an answer and copies its value. One that tells of a failure becomes the error `code`.
 static int wait_answer(struct link *l, const struct answer_key *key, int code, char *value,
                        size_t size, int64_t deadline_ns, struct err *e)
@@ -521,7 +424,7 @@ static int wait_answer(struct link *l, const struct answer_key *key, int code, c
     else if (!a && atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop while waiting for %s", about);
     else if (!a)
-        rc = err_set(e, ERR_TIMEOUT, "%s did not answer in time about %s", name_leader(l), about);
+        rc = err_set(e, ERR_TIMEOUT, "the agent did not answer in time about %s", about);
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -551,7 +454,7 @@ int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struc
     else if (atomic_load(&l->stop))
         rc = err_set(e, ERR_ABORTED, "asked to stop before the assignment");
     else
-        rc = err_set(e, ERR_TIMEOUT, "%s did not assign in time", name_leader(l));
+        rc = err_set(e, ERR_TIMEOUT, "the agent did not assign in time");
     pthread_mutex_unlock(&l->mutex);
     return rc;
 }
@@ -611,7 +514,7 @@ void link_unreached(struct link *l, int rank)
 
 // The leader answers at a barrier's deadline, with the ranks that are missing. So this side waits
 // longer by GRACE_S.
-enum { GRACE_S = 5, READY_LOOK_MS = 5, READY_TRIES = 40, READY_TRIES_SOLO = 2000 };
+enum { GRACE_S = 5, READY_LOOK_MS = 5, READY_TRIES = 40 };
 
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
 {
@@ -637,9 +540,8 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
     send_frame(l, &f);
     int rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     // A stop came. Other ranks may have their answer already and begin, so this one's is given time
-    // to arrive: then all begin, or all give up. In a solo run rank 0 ends the attempt as soon as a
-    // rank has given up, so that this wait may be longer.
-    for (int i = 0; rc == ERR_ABORTED && i < (l->agent ? READY_TRIES : READY_TRIES_SOLO); i++) {
+    // to arrive: then all begin, or all give up.
+    for (int i = 0; rc == ERR_ABORTED && i < READY_TRIES; i++) {
         clock_sleep_ms(READY_LOOK_MS);
         rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link: a rank's connection to whoever leads its attempt, over one stream socket. In a solo run
-// that is the leader's thread in rank 0, else the host's agent on behalf of the coordinator.
+// The link: a rank's connection to its host's agent, which stands for the coordinator that leads the
+// attempt, over one stream socket.
 //
 // A control thread owns the descriptor. It also owns SIGTERM and SIGINT (blocked everywhere else),
 // which ask for a stop as a Stop frame does. Every call below may come from any thread. Calls may
 // wait for an answer, but never for the socket: frames are queued, up to a bound, and a new step
 // report replaces one that was not sent yet.
 //
-// When the leader goes away, or says that the attempt has lost a rank, the link is *lost* for good:
+// When the agent goes away, or says that the attempt has lost a rank, the link is *lost* for good:
 // link_lost() says why, on_lost is called once (on the control thread: call world_abort there, so
 // that a blocked collective ends), and every waiting call returns ERR_PEER with that text.
 #pragma once
@@ -22,21 +22,11 @@
 #include "worker/rank/link/metrics_file.h"
 
 struct link;
-struct page_view;
 struct progress_page;
 
-struct link_options {
-    int fd;                           // takes; a connected stream socket
-    const char *host;                 // of this rank, for the leader's messages
-    const struct progress_page *page; // borrowed; sent a few times a second. May be null
-    const char *leader_page; // path of rank 0's page, read if it runs on this host. May be null
-    bool agent;              // an agent leads, not rank 0: the link says Hello first
-    int64_t silence_ns;      // a leader that sends nothing for so long is lost; 0: never
-};
-// Blocks SIGTERM and SIGINT in the calling thread (call it before other threads start).
-int link_open(const struct link_options *o, struct link **out, struct err *e);
-void link_set_page(struct link *l, const struct progress_page *page); // must outlive the link
-void link_set_silence(struct link *l, int64_t silence_ns);
+// Takes the socket and says Hello. Blocks SIGTERM and SIGINT in the calling thread (call it before
+// other threads start). host: of this rank.
+int link_open(int fd, const char *host, struct link **out, struct err *e);
 // Waits for Assign and fills in what it holds; strings go to a->arena, `job` stays null.
 int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.

@@ -65,27 +65,12 @@ static int check_fits(const struct trainer *t, struct err *e)
                    (unsigned long long)((info.memory >> 20) / (uint64_t)sharers));
 }
 
-// Ranks that were assigned no device take the host's in turn; with more ranks than devices they
-// share them.
-static int choose_device(struct trainer *t, struct err *e)
-{
-    const struct assignment *a = t->assignment;
-    t->ordinal = a->device;
-    if (t->ordinal >= 0)
-        return 0;
-    int n = t->exec_options.backend->device.count(e);
-    if (n < 1)
-        return ERR_DEVICE;
-    t->ordinal = a->rank % n;
-    return 0;
-}
-
 static int open_device(struct trainer *t, struct err *e)
 {
     int rc = backend_load(job_device_kind(t->job->resources.kind), &t->exec_options.backend, e);
-    rc = rc ? rc : choose_device(t, e);
     if (rc)
         return rc;
+    t->ordinal = t->assignment->device;
     char cache[4200]; // for timings, which can be made again
     bool cached = !folder_find_home("XDG_CACHE_HOME", ".cache", "weft", cache, sizeof cache, NULL);
     struct device_options o = {.ordinal = t->ordinal,
