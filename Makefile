@@ -567,19 +567,19 @@ tested: all tests
 	$(Q)sh tests/run.sh "$(BUILD)" $(RUN_BINS)
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
-gpu-test: all $(BUILD)/tests/ops/ops $(BUILD)/tests/parity/test_jax
+gpu-test: all $(BUILD)/tests/lead-ranks $(BUILD)/tests/ops/ops $(BUILD)/tests/parity/test_jax
 	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(call in_room,ops/ops,$(CUDA_OPS) huge) $(BUILD)/tests/parity/test_jax
 
 ## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
-gpu-bench: all $(GPU_BENCH)
+gpu-bench: all $(BUILD)/tests/lead-ranks $(GPU_BENCH)
 	$(Q)sh tests/bench/gpu/lease.sh 1,3,4a,4b,4c,sweep "$(BUILD)" tests/bench/results
 
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLED_TESTS = $(patsubst %,ops:test_%,$(CUDA_OPS) huge) test_jax
 .PHONY: gpu-test gpu-bench gpu-bundle gpu-rehearsal
-gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
-        $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/libweft_cpu.so)
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/lead-ranks $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
+        $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/tests/lead-ranks $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
 	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
 	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
@@ -594,6 +594,10 @@ gpu-rehearsal: gpu-bundle $(BUILD)/tests/cuda/libweft_cuda.so
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
 $(BUNDLE)/weft-rank: $(call obj,worker/rank/main.c) $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)
+$(BUNDLE)/lead-ranks: $(LEAD_PARTS) $(BUILD)/librank.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)

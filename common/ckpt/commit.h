@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decisions of a checkpoint's life: when it is ordered, committed, aborted, deleted. Pure: no
-// I/O, no clock (time arrives as an event's `now_ns`), no threads. The attempt's leader (rank 0 of
-// a solo run, else the coordinator) feeds it events and carries out the actions in order; it first
-// writes down what must be durable first.
+// I/O, no clock (time arrives as an event's `now_ns`), no threads. The attempt's leader feeds it events,
+// and the coordinator carries out the actions in order; it first writes down what must be durable first.
 //
 //             1             2           3             4            5
 //   (nothing) ──► PREPARING ──► ORDERED ──► COMMITTED ──► DELETING ──► GONE

@@ -54,8 +54,8 @@ static void find_many_devices(const struct job *job, struct findings *f)
         return;
     findings_add(f, &(struct finding){.code = FINDING_TOO_MANY_DEVICES,
                                       .message = arena_printf(f->arena,
-                                                              "%s: `weft run`, `weft submit` and "
-                                                              "`weft-rank --solo` refuse it",
+                                                              "%s: `weft run` and `weft submit` "
+                                                              "refuse it",
                                                               e.text)});
 }
 

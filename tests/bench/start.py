@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""From exec of weft-rank to the first finished step, in a fresh DIR each time.
+"""From exec of lead-ranks to the first finished step of its ranks, in a fresh DIR each time.
 
     start.py BUILD [RUNS]
 
@@ -35,9 +35,8 @@ resources: {{devices: {ranks}, kind: cpu, threads: 1}}
 # What is done when the file is there (BORN) or written for the last time (WRITTEN).
 BORN, WRITTEN = 0, 1
 MARKS = [
-    ("lock", BORN, "ranks spawned, job parsed, DIR taken"),
-    ("state", BORN, "store made, epoch fenced and durable"),
-    ("epoch-1/page-{last:04d}", BORN, "last rank joined and assigned"),
+    ("state", BORN, "job parsed, store made, epoch fenced and durable"),
+    ("epoch-1/page-{last:04d}", BORN, "ranks spawned, the last one assigned"),
     ("metrics.jsonl", BORN, "compiled, memory touched, weights drawn, data mapped"),
     ("metrics.jsonl", WRITTEN, "all ready, first step done, its row written"),
 ]
@@ -59,7 +58,7 @@ def start(build, where, ranks):
     for left in ("run", "ckpt"):
         shutil.rmtree(where / left, ignore_errors=True)
     begun = time.time()
-    subprocess.run([build / "weft-rank", "--solo", where / "run", "--job", job, "--of", str(ranks)],
+    subprocess.run([build / "tests/lead-ranks", where / "run", job],
                    env={**os.environ, "WEFT_BACKEND_DIR": str(build)}, stdout=subprocess.DEVNULL, check=True)
     return [1000 * (stamps(where / "run" / name.format(last=ranks - 1))[which] - begun) for name, which, _ in MARKS]
 

@@ -61,7 +61,7 @@ def run(build, where, values):
     for left in ("run", "ckpt"):
         shutil.rmtree(where / left, ignore_errors=True)
     wall, processor = time.monotonic(), processor_s()
-    subprocess.run([build / "weft-rank", "--solo", where / "run", "--job", where / "job.yaml"],
+    subprocess.run([build / "tests/lead-ranks", where / "run", where / "job.yaml"],
                    env={**os.environ, "WEFT_BACKEND_DIR": str(build)}, stdout=subprocess.DEVNULL, check=True)
     return time.monotonic() - wall, processor_s() - processor
 

@@ -26,22 +26,22 @@ fi
 # Everything but what glibc, the driver and CUDA bring.
 printf '%s\n' "$@" >"$bundle/tests/list"
 programs=$(printf "$bundle/tests/%s\n" "$@" | sed 's/:[^/]*$//' | sort -u)
-for program in "$bundle/weft-rank" "$bundle"/bench/bench_* $programs; do
+for program in "$bundle/weft-rank" "$bundle/lead-ranks" "$bundle"/bench/bench_* $programs; do
     ldd "$program" | awk '$2 == "=>" { print $3 }'
 done | sort -u | grep -v '/\(libc\|libm\|libdl\|libpthread\|librt\|ld-linux[^/]*\|libcuda\|libcublas[^/]*\|libcudnn[^/]*\|libnccl[^/]*\)\.so' |
     while read -r lib; do
         cp -L "$lib" "$bundle/lib/"
     done
-strip -S "$bundle/weft-rank" "$bundle"/bench/bench_[a-z]* $programs
+strip -S "$bundle/weft-rank" "$bundle/lead-ranks" "$bundle"/bench/bench_[a-z]* $programs
 {
     echo '#!/bin/sh'
     echo '# SPDX-License-Identifier: Apache-2.0'
-    echo '# Runs every GPU test of this bundle; see gpu_test.sh. weft-rank --solo trains from here too.'
+    echo '# Runs every GPU test of this bundle; see gpu_test.sh. lead-ranks DIR JOB trains from here too.'
     echo 'cd "$(dirname "$0")" && exec sh gpu_test.sh "$PWD" "$PWD/weft-rank" $(sed s,^,tests/, tests/list) "$@"'
 } >"$bundle/gpu-test"
 chmod 755 "$bundle/gpu-test"
 size=$(du -sb "$bundle" | cut -f1)
-glibc=$(for f in "$bundle/weft-rank" "$bundle"/*.so $programs "$bundle"/lib/*; do objdump -T "$f"; done 2>/dev/null |
+glibc=$(for f in "$bundle/weft-rank" "$bundle/lead-ranks" "$bundle"/*.so $programs "$bundle"/lib/*; do objdump -T "$f"; done 2>/dev/null |
     grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
 echo "$bundle: $((size >> 20)) MiB, wants $glibc and CUDA; copy it and run: sh gpu-test; sh bench/lease.sh 1 . OUT; sh relink.sh TREE"
 [ "$size" -lt "$most" ] || { echo "over $((most >> 20)) MiB: name one architecture alone, CUDA_ARCHS=90"; exit 1; }

@@ -4,7 +4,7 @@
 memory or a device. Python's own library suffices for what runs there.
 
     models.py make FOLDER           here, with a built tree: jobs, their data, and the CPU's losses (WEFT_BUILD)
-    models.py check FOLDER RANK     there: RANK is weft-rank; WEFT_BACKEND_DIR says where libweft_cuda.so is
+    models.py check FOLDER RANK     there: RANK is weft-rank, beside lead-ranks; WEFT_BACKEND_DIR says where libweft_cuda.so is
     models.py real RANK
     models.py faults RANK
 
@@ -82,7 +82,10 @@ def make(folder):
 class Training:
     def __init__(self, rank, job, place, *more, env=None):
         self.place = place
-        self.command = [rank, "--solo", place / "run", "--job", job, "-s", f"checkpoint.dir={place / 'ckpt'}", *more]
+        beside = pathlib.Path(rank).resolve().parent
+        lead = next(p for p in (beside / "lead-ranks", beside / "tests/lead-ranks") if p.exists())
+        # All ranks of a training share the first device.
+        self.command = [lead, place / "run", job, "--rank", rank, "--devices", "1", "-s", f"checkpoint.dir={place / 'ckpt'}", *more]
         self.env = {**os.environ, **(env or {})}
 
     def start(self, to=subprocess.PIPE):

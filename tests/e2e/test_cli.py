@@ -260,10 +260,10 @@ def test_help_and_version_are_no_error():
     for args in (["--help"], ["-h"], ["help"], ["--version"], ["run", "-h"], ["run", "--help"]):
         end = solo.weft(*args)
         assert end.code == 0 and end.out and not end.err, end
-    for args in (["--help"], ["-h"], ["--solo", "x", "--help"]):
-        end = solo.Process(args).wait()
-        assert end.code == 0 and "--solo" in end.out, end
-    end = solo.Process(["--version"]).wait()
+    for args in (["--help"], ["-h"], ["--fd", "3", "--help"]):
+        end = solo.Process(args, solo.RANK).wait()
+        assert end.code == 0 and "--probe" in end.out, end
+    end = solo.Process(["--version"], solo.RANK).wait()
     assert end.code == 0 and end.out.startswith("weft-rank "), end
 
 
@@ -309,10 +309,11 @@ def test_what_is_missing_or_too_much_is_named(args, says):
 
 
 @pytest.mark.parametrize(
-    "args", [[], ["--solo", "x"], ["--rank", "-1"], ["--of", "many"], ["--nonsense"], ["stray"]]
+    "args", [[], ["--fd", "3"], ["--rank", "-1"], ["--devices", "many"], ["--nonsense"], ["stray"],
+             ["--probe"], ["--probe", "--kind", "cpu", "--fd", "3"], ["--fd", "3", "--dir", "x", "--host", ""]]
 )
 def test_wrong_flags_of_the_rank_end_with_78(args):
-    end = solo.Process(args).wait()
+    end = solo.Process(args, solo.RANK).wait()
     assert end.code == 78 and end.err.splitlines()[1:] == ["  to do: see weft-rank --help"], end
 
 

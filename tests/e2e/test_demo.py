@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example of `make demo` on the real Fashion-MNIST: it learns to tell clothes apart."""
 import gzip
+import json
 import pathlib
-import re
 
 import pytest
 import solo
@@ -26,10 +26,9 @@ def test_the_example_learns_clothes(place, clothes):
     job = place / "job.yaml"
     job.write_text(text.replace("../../build/data", str(clothes)).replace("../../build/demo/ckpt", "ckpt"))
     steps, least = (2000, 0.85) if solo.LONG else (400, 0.80)
-    args = ["--solo", str(place / "demo"), "--job", str(job), "--of", "2", "-s", f"train.steps={steps}"]
-    end = solo.Process(args).wait()
+    end = solo.weft("run", str(job), "-s", f"train.steps={steps}")
     assert end.code == 0, end
-    accuracy = re.search(rf"evaluation after step {steps}: accuracy ([\d.]+) %", end.out)
-    assert accuracy and float(accuracy[1]) >= 100 * least, end
-    for said in ("checkpoint", "metrics", "logs"):
-        assert said in end.out, end
+    (rows,) = place.glob("ckpt/*/metrics.jsonl")
+    last = json.loads(rows.read_text().splitlines()[-1])
+    assert last["step"] == steps and last["eval_accuracy"] >= least, last
+    assert f"{rows}" in end.out, end

@@ -32,7 +32,6 @@ ARROWS = {
     "worker/collective": ["common/base", "common/op", "common/attempt", "kernels"],
     "worker/rank": ["proto", "common", "kernels", "worker/collective"],
     "worker/rank/link": ["proto", "common"],
-    "worker/rank/lead": ["proto", "common", "worker/rank/link"],
     "worker/rank/exec": ["common", "kernels", "worker/collective"],
     "worker/rank/save": ["common", "kernels", "worker/rank/link", "worker/rank/exec"],
     "worker/rank/train": ["common", "kernels", "worker/collective", "worker/rank/link", "worker/rank/exec",

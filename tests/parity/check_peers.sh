@@ -45,7 +45,7 @@ tail -n 1 "$scratch/log"
 
 echo "3 checkpoint"
 "$python" $here/jax_mlp.py --run "$scratch/run"
-timeout 120 "$build/weft-rank" --solo "$scratch/solo" --job "$scratch/run/job.yaml" \
+timeout 120 "$build/tests/lead-ranks" "$scratch/run/state" "$scratch/run/job.yaml" \
     >"$scratch/log" 2>&1 || {
     cat "$scratch/log"
     exit 1

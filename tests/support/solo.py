@@ -281,7 +281,8 @@ class Run:
 
     # -- starting
     def args(self, *more):
-        return [str(self.dir), str(self.file), *more]
+        shared = ["--devices", "1"] if self.job["resources"].get("kind") == "cuda" else []
+        return [str(self.dir), str(self.file), *shared, *more]
 
     def start(self, *more):
         return Process(self.args(*more))

@@ -211,7 +211,7 @@ static int64_t call_until(const struct greet *g)
 }
 
 // An error that a host is not reached also says who told its address.
-#define WHOSE "; weft-worker --address (of a solo rank: --listen) says where its host is reached"
+#define WHOSE "; weft-worker --address says where its host is reached"
 
 static bool is_of_address(int error)
 {

@@ -66,7 +66,7 @@ class Weft:
         began, wanted = time.monotonic(), self.o.warm + self.o.steps
         job = self.job(size, batch, "bf16", wanted + 100000, self.fixed)
         place = pathlib.Path(tempfile.mkdtemp(dir=self.runner.scratch)) / "solo"
-        command = [self.runner.program("weft-rank"), "--solo", place, "--job", job, *self.settings]
+        command = [self.runner.program("lead-ranks", "tests/lead-ranks"), place, job, *self.settings]
         with tempfile.TemporaryFile("w+") as said:
             p = subprocess.Popen(command, env={**self.runner.weft_env, **self.switches}, cwd=self.runner.scratch, stdout=said, stderr=said)
             rows, first = [], None
