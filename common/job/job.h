@@ -189,10 +189,6 @@ int job_errors_err(const struct job_errors *errs, struct err *e);
 
 void job_print(const struct job *job, struct buf *to);
 void job_hash(const struct job *job, char hex[65]);
-// As job_hash, without what may change while a training goes on: mesh, sharding, pipeline,
-// resources, restart, metrics, eval, schedule, precision.deterministic, of `train` all but the seed,
-// of `checkpoint` all but its folder. Of one identity, one may go on from the other's checkpoint.
-void job_identity(const struct job *job, char hex[65]);
 
 void job_groups_print(const struct job_optimizer *o, struct buf *to);
 // The first group whose pattern matches a parameter's path, or null.

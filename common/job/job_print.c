@@ -72,29 +72,20 @@ static void print_meaning(const struct schema_row *row, const void *field, struc
         setting_types[row->type].print(row, field, to);
 }
 
-static void print_rows(const struct job *job, bool with_free, struct buf *to)
+void job_print(const struct job *job, struct buf *to)
 {
     const char *before = "";
     for (int i = 0; i < schema_rows(job->schema); i++) {
         size_t offset = 0;
         const struct schema_row *row = schema_row(job->schema, i, &offset);
         const void *field = (const char *)job + offset;
-        if (!when_holds(job->schema, job, row) || is_absent(row, field) ||
-            (!with_free && is_free_key(row->path)))
+        if (!when_holds(job->schema, job, row) || is_absent(row, field))
             continue;
         buf_printf(to, "%s: ", open_sections(row->path, before, to));
-        if (with_free)
-            setting_types[row->type].print(row, field, to);
-        else
-            print_meaning(row, field, to);
+        setting_types[row->type].print(row, field, to);
         buf_putc(to, '\n');
         before = row->path;
     }
-}
-
-void job_print(const struct job *job, struct buf *to)
-{
-    print_rows(job, true, to);
 }
 
 // The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
@@ -167,22 +158,12 @@ void job_changes(const struct job *before, const struct job *now, struct buf *te
     print_differences(before, now, false, text);
 }
 
-static void hash_rows(const struct job *job, bool with_free, char hex[65])
-{
-    struct buf text = {0};
-    print_rows(job, with_free, &text);
-    sha256_hex(buf_str(&text), text.len, hex);
-    buf_clear(&text);
-}
-
 void job_hash(const struct job *job, char hex[65])
 {
-    hash_rows(job, true, hex);
-}
-
-void job_identity(const struct job *job, char hex[65])
-{
-    hash_rows(job, false, hex);
+    struct buf text = {0};
+    job_print(job, &text);
+    sha256_hex(buf_str(&text), text.len, hex);
+    buf_clear(&text);
 }
 
 const char *job_path(const struct job *job, struct arena *a, const char *rel)

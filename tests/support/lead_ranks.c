@@ -10,12 +10,13 @@
 //   --logs FOLDER    where rank-0003.log are; default DIR/logs
 //   --env R:NAME=V   rank R alone has it in its environment
 //   --host R:NAME    rank R is of another host by name: others reach it by TCP only
-//   --listen R:ADDR  the address, with port 0, at which it is reached; of a rank with --host: 127.0.0.1:0
+//   --listen R:ADDR  the address, with port 0, at which it is reached; default: 127.0.0.1:0 where any
+//                    rank has --host
 //
 //   DIR/state        of the newest attempt: epoch, restore, step
 //   DIR/metrics.jsonl, DIR/logs/, DIR/epoch-E/ with pages and sockets
 //
-// It prints how each rank has ended, and at the end what the ranks have logged above the level of information.
+// It prints how each rank has ended, and at the end what the ranks have logged above information.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -269,9 +269,6 @@ static void expect_same_training(const struct job *other, bool same)
     struct buf differ = {0};
     char x[65], y[65];
     case_valid(&ours, HEAD "  {program: gpt2}\n");
-    job_identity(&ours.job, x);
-    job_identity(other, y);
-    assert_int_equal(strcmp(x, y) == 0, same);
     job_identity_differences(&ours.job, other, &differ);
     assert_string_equal(buf_str(&differ), same ? "" : "model.text");
     job_hash(&ours.job, x);

@@ -167,9 +167,6 @@ static void test_what_may_change_while_a_training_goes_on_is_no_part_of_the_iden
     for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
         struct buf keys = {0};
         case_valid(&other, alike[i]);
-        job_identity(&one.job, x);
-        job_identity(&other.job, y);
-        assert_string_equal(x, y);
         job_identity_differences(&one.job, &other.job, &keys);
         assert_string_equal(buf_str(&keys), "");
         job_hash(&one.job, x);
@@ -184,12 +181,8 @@ static void expect_another_training(const char *text, const char *expected_keys)
 {
     struct job_case one, other;
     struct buf keys = {0};
-    char x[65], y[65];
     case_valid(&one, VALID);
     case_valid(&other, text);
-    job_identity(&one.job, x);
-    job_identity(&other.job, y);
-    assert_string_not_equal(x, y);
     job_identity_differences(&one.job, &other.job, &keys);
     assert_string_equal(buf_str(&keys), expected_keys);
     buf_clear(&keys);

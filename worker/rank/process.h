@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's process does: it opens the link to its agent, takes its assignment, makes its progress page, trains, judges how that ended and says so.
+// What a rank's process does: it opens the link to its agent, takes its assignment, makes its
+// progress page, trains, judges how that ended and says so.
 // Inside worker/rank/ only.
 #pragma once
 #include <stdbool.h>

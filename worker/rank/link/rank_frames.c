@@ -25,15 +25,6 @@ void rank_frame_from_row(const struct step_row *from, Weft__Rank__StepReport *ou
     out->sample_prompt = frame_text(from->sample_prompt ? from->sample_prompt : "");
 }
 
-void rank_frame_to_row(const Weft__Rank__StepReport *from, struct step_row *out)
-{
-    memset(out, 0, sizeof *out);
-    ROW_FIELDS(COPY)
-    out->nsamples = (int)from->n_samples;
-    out->samples = (const char *const *)from->samples;
-    out->sample_prompt = from->sample_prompt;
-}
-
 static void put_digest(struct hash128 h, uint8_t out[16])
 {
     for (int i = 0; i < 8; i++) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between frames and the structs that they carry. Both ends of the link use them, so that
-// the fields of a frame are written and read in one place. Frames made here borrow what they point
-// to; structs made here live in the caller's arena.
+// Conversions between frames and the structs that they carry. Frames made here borrow what they
+// point to; structs made here live in the caller's arena. Inside worker/rank/link/ only.
 #pragma once
 #include <stdbool.h>
 
@@ -11,8 +10,6 @@
 #include "worker/rank/link/rank_link.h"
 
 void rank_frame_from_row(const struct step_row *row, Weft__Rank__StepReport *out);
-// The row borrows the report's texts.
-void rank_frame_to_row(const Weft__Rank__StepReport *r, struct step_row *out);
 
 void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
                            Weft__Rank__ShardDone *out);
@@ -20,5 +17,4 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
 // Of a frame Commit, Committed, Aborted or Delete; false for any other frame, and for a damaged one.
 bool rank_frame_to_event(const Weft__Rank__Frame *f, struct arena *a, struct link_event *out);
 
-void rank_frame_from_assignment(const struct assignment *a, int rank, Weft__Rank__Assign *out);
 int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, struct err *e);
