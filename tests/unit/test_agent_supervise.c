@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank processes under a supervisor: what comes back from them, that none survives its worker, what
-// ranks.lock proves, and that printing never holds a rank up.
+// Rank processes under a supervisor: what they say, that none survives it, what ranks.lock proves.
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -8,7 +8,7 @@
 //
 // If somebody removes the file, with or without its folder, it is made again with all its rows. That
 // is tried at once, then after pauses that grow to about a minute, and once more at the end; the log
-// says so.
+// says so. Inside worker/rank/link/ only.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
