@@ -241,12 +241,6 @@ static void find_route_to_coordinator(const char *coordinator, char *out, size_t
     find_route(host, colon + 1, out, size);
 }
 
-static bool is_reachable_interface(const struct ifaddrs *i)
-{
-    return i->ifa_addr && i->ifa_addr->sa_family == AF_INET && i->ifa_flags & IFF_UP &&
-           !(i->ifa_flags & IFF_LOOPBACK);
-}
-
 // The IPv4 address of the only interface besides loopback.
 static void find_only_interface(char *out, size_t size)
 {
@@ -256,7 +250,8 @@ static void find_only_interface(char *out, size_t size)
     if (getifaddrs(&list))
         return;
     for (struct ifaddrs *it = list; it; it = it->ifa_next)
-        if (is_reachable_interface(it) && ++found == 1)
+        if (it->ifa_addr && it->ifa_addr->sa_family == AF_INET && it->ifa_flags & IFF_UP &&
+            !(it->ifa_flags & IFF_LOOPBACK) && ++found == 1)
             (void)getnameinfo(it->ifa_addr, sizeof(struct sockaddr_in), out, (socklen_t)size, NULL,
                               0, NI_NUMERICHOST);
     freeifaddrs(list);

@@ -440,19 +440,14 @@ void logs_go_on(struct logs *l)
     }
 }
 
-static void forget_ask(struct logs *l, uint64_t ask)
-{
-    list_for_each (it, &l->followers)
-        if (list_entry(it, struct follower, link)->ask == ask)
-            free_follower(list_entry(it, struct follower, link));
-    list_for_each (it, &l->readings)
-        if (list_entry(it, struct log_reading, link)->ask == ask)
-            reading_free(list_entry(it, struct log_reading, link));
-}
-
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
 {
-    forget_ask(l, ask->ask);
+    list_for_each (it, &l->followers)
+        if (list_entry(it, struct follower, link)->ask == ask->ask)
+            free_follower(list_entry(it, struct follower, link));
+    list_for_each (it, &l->readings)
+        if (list_entry(it, struct log_reading, link)->ask == ask->ask)
+            reading_free(list_entry(it, struct log_reading, link));
     if (ask->stop)
         return;
     begin_reading(l, ask);

@@ -265,16 +265,6 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
-static int list_unused(struct act *t, struct store *s, struct err *e)
-{
-    const char **names;
-    int n, rc = store_list_unused(s, &t->arena, &names, &n, e);
-    t->answer.unused = arena_array(&t->arena, char *, n + 1);
-    for (int i = 0; i < n; i++)
-        t->answer.unused[t->answer.n_unused++] = frame_text(names[i]);
-    return rc;
-}
-
 static int fence_store(struct act *t, struct store *s, struct err *e)
 {
     int64_t greatest = 0;
@@ -285,7 +275,15 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
     if (rc)
         return rc;
     rc = list_committed(t, s, e);
-    return rc ? rc : list_unused(t, s, e);
+    if (rc)
+        return rc;
+    const char **names;
+    int n;
+    rc = store_list_unused(s, &t->arena, &names, &n, e);
+    t->answer.unused = arena_array(&t->arena, char *, n + 1);
+    for (int i = 0; i < n; i++)
+        t->answer.unused[t->answer.n_unused++] = frame_text(names[i]);
+    return rc;
 }
 
 // Tidies up after an attempt, unless there is a greater epoch: then another attempt's fence has
@@ -382,15 +380,6 @@ static int look_for_data(struct act *t, struct store *s, struct err *e)
     return 0;
 }
 
-static void tidy_store(struct act *t, struct store *s)
-{
-    if (t->ask->op != WEFT__V1__STORAGE_OP__STORAGE_FENCE || !t->answer.ok)
-        return;
-    store_discard(s, PROBE);
-    store_discard(s, PROBED);
-    store_sweep(s, (int64_t)t->ask->epoch, 0);
-}
-
 // ---- a thread an act ----
 
 static const struct {
@@ -451,12 +440,6 @@ static bool is_look(const Weft__V1__Storage *ask)
     return ask->op == WEFT__V1__STORAGE_OP__STORAGE_LOOK;
 }
 
-// Data may lie on a file system that hangs: then looks take no room from what running jobs need.
-static bool has_room_for(const struct storage *s, const Weft__V1__Storage *ask)
-{
-    return is_look(ask) ? s->looks < LOOK_THREADS : s->running - s->looks < ACTS_MAX;
-}
-
 static void count_act(struct storage *s, bool look, int by)
 {
     s->running += by;
@@ -480,7 +463,11 @@ static void *run_act(void *arg)
     if (rc)
         explain_failure(t, rc, &e);
     push_answer(s, &t->answer);
-    tidy_store(t, &store);
+    if (t->ask->op == WEFT__V1__STORAGE_OP__STORAGE_FENCE && t->answer.ok) {
+        store_discard(&store, PROBE);
+        store_discard(&store, PROBED);
+        store_sweep(&store, (int64_t)t->ask->epoch, 0);
+    }
     store_close(&store);
     act_free(t);
     pthread_mutex_lock(&s->mutex);
@@ -513,7 +500,8 @@ void storage_ask(struct storage *s, const Weft__V1__Storage *ask, const char *cl
     pthread_attr_init(&at);
     pthread_attr_setdetachstate(&at, PTHREAD_CREATE_DETACHED);
     pthread_mutex_lock(&s->mutex);
-    bool room = has_room_for(s, ask);
+    // Data may lie on a file system that hangs: then looks take no room from what running jobs need.
+    bool room = is_look(ask) ? s->looks < LOOK_THREADS : s->running - s->looks < ACTS_MAX;
     if (known && room && !pthread_create(&thread, &at, run_act, t)) {
         count_act(s, is_look(ask), 1);
         t = NULL;

@@ -506,13 +506,6 @@ static int launch_process(struct proc *p, char **argv, struct ends *theirs, stru
     return rc;
 }
 
-static void copy_assign(struct proc *p, const Weft__Rank__Assign *assign)
-{
-    Weft__Rank__Assign own = *assign;
-    FRAME(f, ASSIGN, assign, &own);
-    p->assign = message_copy(&f.base);
-}
-
 static void put_in_slot(struct supervise *s, int slot, struct proc *p)
 {
     if (slot >= s->nprocs) {
@@ -552,7 +545,9 @@ int supervise_spawn(struct supervise *s, int slot, const struct agent_spawn *wha
     snprintf(fd, sizeof fd, "%d", RANK_FD);
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     snprintf(number, sizeof number, "%d", what->rank);
-    copy_assign(p, what->assign);
+    Weft__Rank__Assign assign = *what->assign;
+    FRAME(f, ASSIGN, assign, &assign);
+    p->assign = message_copy(&f.base);
     int rc = make_run(s, what, dir, e);
     rc = rc ? rc : log_file_open(&p->log, s->jobs, what->job, what->epoch, what->rank, e);
     rc = rc ? rc : launch_process(p, argv, &theirs, e);

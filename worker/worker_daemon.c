@@ -73,13 +73,6 @@ static void feed_later(struct worker_daemon *d, struct agent_event ev, const cha
     snprintf(l->text, sizeof l->text, "%s", text);
 }
 
-static void end_with_error(struct worker_daemon *d, const struct err *e)
-{
-    log_error("worker", "%s", e->text);
-    d->exits = true;
-    d->code = WORKER_EXIT_INTERNAL;
-}
-
 static void do_connect(struct worker_daemon *d, const struct agent_action *a)
 {
     d->connect_ns = clock_mono_ns() + a->wait_ns;
@@ -147,8 +140,11 @@ static void do_clear(struct worker_daemon *d, const struct agent_action *a)
 static void do_remember(struct worker_daemon *d, const struct agent_action *a)
 {
     struct err e = {0};
-    if (home_remember(d->c->home, a->cluster, &e))
-        end_with_error(d, &e);
+    if (!home_remember(d->c->home, a->cluster, &e))
+        return;
+    log_error("worker", "%s", e.text);
+    d->exits = true;
+    d->code = WORKER_EXIT_INTERNAL;
 }
 
 static void do_forget(struct worker_daemon *d, const struct agent_action *a)
@@ -208,20 +204,6 @@ static void feed_agent(struct worker_daemon *d, struct agent_event ev)
 
 // ---- the coordinator ----
 
-static void open_stream(struct worker_daemon *d)
-{
-    d->connect_ns = 0;
-    d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
-    feed_agent(d, (struct agent_event){.kind = AGENT_EV_OPEN});
-}
-
-static void note_attached(struct worker_daemon *d)
-{
-    log_info("worker", "attached to %s", d->c->coordinator);
-    d->lost_ns = 0;
-    d->attached = true;
-}
-
 // The first failure is logged, and one that says something new, then one a minute.
 static void say_lost(struct worker_daemon *d, const char *why)
 {
@@ -241,8 +223,11 @@ static void on_stream(struct worker_daemon *d, struct rpc_event *ev)
     if (ev->kind == RPC_MESSAGE) {
         const Weft__V1__Down *down = (const Weft__V1__Down *)(const void *)ev->message;
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_DOWN, .down = down});
-        if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED)
-            note_attached(d);
+        if (down->body_case == WEFT__V1__DOWN__BODY_REGISTERED) {
+            log_info("worker", "attached to %s", d->c->coordinator);
+            d->lost_ns = 0;
+            d->attached = true;
+        }
         rpc_more(d->rpc, ev->call);
     } else if (ev->kind == RPC_CLOSED) {
         d->call = 0;
@@ -341,8 +326,11 @@ bool worker_daemon_turn(struct worker_daemon *d)
         d->look_ns = now;
         supervise_look(d->supervise);
     }
-    if (!d->exits && d->connect_ns && now >= d->connect_ns)
-        open_stream(d);
+    if (!d->exits && d->connect_ns && now >= d->connect_ns) {
+        d->connect_ns = 0;
+        d->call = rpc_call(d->channel, &hosts_attach, NULL, 0, false, d);
+        feed_agent(d, (struct agent_event){.kind = AGENT_EV_OPEN});
+    }
     if (!d->exits && agent_due(d->agent) && now >= agent_due(d->agent))
         feed_agent(d, (struct agent_event){.kind = AGENT_EV_TICK});
     return !d->exits;

@@ -311,16 +311,9 @@ static void recall_value(struct board *b, const char *key, const char *value,
     answer_waiting(b, en, key, out);
 }
 
-static void recall_barrier(struct board *b, const Weft__Rank__BarrierDone *f,
-                           struct leader_out *out)
-{
-    struct barrier *bar = find_barrier(b, f->name, f->seq);
-    if (bar && !bar->done)
-        finish_barrier(b, bar, f->failed, out);
-}
-
 void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out *out)
 {
+    struct barrier *bar;
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_KV_PUT:
         recall_value(b, f->kv_put->key, f->kv_put->value, out);
@@ -330,7 +323,9 @@ void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out
             recall_value(b, f->kv_value->key, f->kv_value->value, out);
         return;
     case WEFT__RANK__FRAME__BODY_BARRIER_DONE:
-        recall_barrier(b, f->barrier_done, out);
+        bar = find_barrier(b, f->barrier_done->name, f->barrier_done->seq);
+        if (bar && !bar->done)
+            finish_barrier(b, bar, f->barrier_done->failed, out);
         return;
     case WEFT__RANK__FRAME__BODY_READY_DONE:
         if (!b->agreed)

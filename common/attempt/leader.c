@@ -112,11 +112,6 @@ static void mark_ended(struct leader *l, int rank)
     watch_gone(&l->watch, rank);
 }
 
-static bool is_own_cause(const struct leader_event *ev)
-{
-    return ev->signal || rank_exit_is_cause(ev->code);
-}
-
 static void name_ended(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     char how[1000], error[400] = "";
@@ -193,7 +188,7 @@ static void on_ended(struct leader *l, const struct leader_event *ev, struct lea
     snprintf(k->why, sizeof k->why, "%s", ev->text ? ev->text : "");
     k->unreached = ev->unreached;
     take_last_step(l, k, ev->step);
-    if (is_own_cause(ev))
+    if (ev->signal || rank_exit_is_cause(ev->code))
         name_ended(l, ev, out);
     else if (is_under_way(l) && ev->code != RANK_EXIT_DONE)
         blame_later(l, ev->rank);
@@ -274,12 +269,6 @@ static void check_plans(struct leader *l, struct leader_out *out)
                  l->board.agreed);
 }
 
-static void on_report(int rank, const Weft__Rank__StepReport *f, struct leader_out *out)
-{
-    if (rank == 0)
-        leader_act(out, LEADER_REPORT)->report = f;
-}
-
 static void on_frame(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     const Weft__Rank__Frame *f = ev->frame;
@@ -300,7 +289,8 @@ static void on_frame(struct leader *l, const struct leader_event *ev, struct lea
         check_plans(l, out);
         return;
     case WEFT__RANK__FRAME__BODY_STEP_REPORT:
-        on_report(r, f->step_report, out);
+        if (r == 0)
+            leader_act(out, LEADER_REPORT)->report = f->step_report;
         return;
     case WEFT__RANK__FRAME__BODY_SHARD_DONE:
         if (l->state != LEADER_OVER)
@@ -406,12 +396,6 @@ static void check_hang(struct leader *l, struct leader_out *out)
     (void)name_rank(l, CULPRIT_HUNG, v.rank, how, out);
 }
 
-static void check_blame(struct leader *l, struct leader_out *out)
-{
-    if (is_under_way(l) && l->blame_ns && (l->now_ns >= l->blame_ns || l->alive == 0))
-        name_messenger(l, out);
-}
-
 // Deadlines move on by `ns`.
 static void extend_deadlines(struct leader *l, int64_t ns)
 {
@@ -420,38 +404,24 @@ static void extend_deadlines(struct leader *l, int64_t ns)
     l->join_ns += ns;
 }
 
-// Time in which some rank could not be heard does not count.
-static void resume_deadlines(struct leader *l)
-{
-    int64_t ns = l->now_ns - l->deaf_ns;
-    l->deaf_ns = 0;
-    extend_deadlines(l, ns);
-    watch_postpone(&l->watch, ns, l->now_ns);
-}
-
 static void on_tick(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     if (ev->deaf && !l->deaf_ns)
         l->deaf_ns = l->now_ns;
-    if (!ev->deaf && l->deaf_ns)
-        resume_deadlines(l);
+    if (!ev->deaf && l->deaf_ns) { // time in which some rank could not be heard does not count
+        extend_deadlines(l, l->now_ns - l->deaf_ns);
+        watch_postpone(&l->watch, l->now_ns - l->deaf_ns, l->now_ns);
+        l->deaf_ns = 0;
+    }
     if (!ev->deaf) {
         board_tick(&l->board, l->now_ns, out);
         saves_tick(&l->saves, l->now_ns, out);
         check_joined(l, out);
     }
-    check_blame(l, out);
+    if (is_under_way(l) && l->blame_ns && (l->now_ns >= l->blame_ns || l->alive == 0))
+        name_messenger(l, out);
     if (!ev->deaf)
         check_hang(l, out);
-}
-
-// This process itself was stopped: what others did meanwhile has not been heard yet.
-static void begin_afresh(struct leader *l, int64_t gap_ns)
-{
-    extend_deadlines(l, gap_ns);
-    watch_afresh(&l->watch, l->now_ns);
-    if (l->deaf_ns)
-        l->deaf_ns += gap_ns;
 }
 
 // The wait for a messenger's cause, and that for a page to change, count only time in which this
@@ -480,8 +450,15 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;
     l->now_ns = ev->now_ns;
-    if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS)
-        begin_afresh(l, gap_ns);
+    if (WEFT_RULE(leader_gap) &&
+        gap_ns >
+            LEADER_GAP_MS *
+                CLOCK_MS) { // this process itself was stopped: what others did meanwhile has not been heard yet
+        extend_deadlines(l, gap_ns);
+        watch_afresh(&l->watch, l->now_ns);
+        if (l->deaf_ns)
+            l->deaf_ns += gap_ns;
+    }
     leave_out_pause(l, gap_ns);
     on[ev->kind](l, ev, out);
 }

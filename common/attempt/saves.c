@@ -51,23 +51,6 @@ static void send_order(const struct saves *s, int64_t step, struct leader_out *o
     leader_send(out, 0, WEFT__RANK__FRAME__BODY_COMMIT)->commit = body;
 }
 
-static void send_deletion(struct store_entry id, struct leader_out *out)
-{
-    Weft__Rank__Delete *body = arena_new(out->arena, Weft__Rank__Delete);
-    weft__rank__delete__init(body);
-    body->epoch = id.epoch;
-    body->step = id.step;
-    leader_send(out, 0, WEFT__RANK__FRAME__BODY_DELETE)->delete_ = body;
-}
-
-static void send_committed(const struct commit_action *x, struct leader_out *out)
-{
-    Weft__Rank__Committed *body = arena_new(out->arena, Weft__Rank__Committed);
-    weft__rank__committed__init(body);
-    body->step = x->id.step;
-    leader_send(out, x->rank, WEFT__RANK__FRAME__BODY_COMMITTED)->committed = body;
-}
-
 static void send_aborted(const struct commit_action *x, struct leader_out *out)
 {
     Weft__Rank__Aborted *body = arena_new(out->arena, Weft__Rank__Aborted);
@@ -82,18 +65,27 @@ static void send_aborted(const struct commit_action *x, struct leader_out *out)
 static void send_action(const struct saves *s, const struct commit_action *x,
                         struct leader_out *out)
 {
+    Weft__Rank__Committed *committed;
+    Weft__Rank__Delete *deleted;
     switch (x->kind) {
     case COMMIT_DO_ORDER:
         send_order(s, x->id.step, out);
         return;
     case COMMIT_DO_COMMITTED:
-        send_committed(x, out);
+        committed = arena_new(out->arena, Weft__Rank__Committed);
+        weft__rank__committed__init(committed);
+        committed->step = x->id.step;
+        leader_send(out, x->rank, WEFT__RANK__FRAME__BODY_COMMITTED)->committed = committed;
         return;
     case COMMIT_DO_ABORTED:
         send_aborted(x, out);
         return;
     case COMMIT_DO_DELETE:
-        send_deletion(x->id, out);
+        deleted = arena_new(out->arena, Weft__Rank__Delete);
+        weft__rank__delete__init(deleted);
+        deleted->epoch = x->id.epoch;
+        deleted->step = x->id.step;
+        leader_send(out, 0, WEFT__RANK__FRAME__BODY_DELETE)->delete_ = deleted;
         return;
     case COMMIT_DO_LOST: // no rank need know
         return;

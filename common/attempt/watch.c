@@ -52,13 +52,6 @@ static int64_t running_limit(const struct watch *w)
     return w->hang_after_ns ? w->hang_after_ns + w->longest_step_ns : 0;
 }
 
-static int64_t find_limit(const struct watch *w, int state)
-{
-    if (state == RANK_RUNNING)
-        return running_limit(w);
-    return state >= 0 && state < RANK_STATE_COUNT ? w->limit_ns[state] : 0;
-}
-
 // The rank that r waits for, −1: nobody that is still there.
 static int find_awaited(const struct watch *w, int r)
 {
@@ -110,7 +103,11 @@ static int64_t compare_ranks(const struct watch *w, int ra, int rb)
 // Whether a rank stands still for too long, or its process does while it should write.
 static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_ns)
 {
-    int64_t limit = find_limit(w, en->view.state), stopped = running_limit(w);
+    int state = en->view.state;
+    int64_t stopped = running_limit(w);
+    int64_t limit = state == RANK_RUNNING                    ? stopped
+                    : state >= 0 && state < RANK_STATE_COUNT ? w->limit_ns[state]
+                                                             : 0;
     if (en->view.state != RANK_SAVING || !en->view.stopped || !WEFT_RULE(stopped_saver))
         en->stopped_ns = 0;
     else if (!en->stopped_ns)

@@ -18,12 +18,6 @@ bool flag_asks_help(int argc, char **argv)
     return false;
 }
 
-// What getopt_long does not know: its last word is argv[optind - 1].
-static int refuse_flag(const char *word, struct err *e)
-{
-    return err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s", word);
-}
-
 static int read_number(const char *text, int min, int max, int *out, struct err *e)
 {
     char *end;
@@ -125,7 +119,11 @@ int flags_read(const struct flag_row *rows, int nrows, int argc, char **argv, vo
         int r = k < FIRST ? 0 : k - FIRST;
         while (k < FIRST && r < nrows && (rows[r].name[1] || rows[r].name[0] != k))
             r++;
-        rc = r == nrows ? refuse_flag(argv[optind - 1], e) : set_flag(&rows[r], optarg, to, e);
+        if (r < nrows)
+            rc = set_flag(&rows[r], optarg, to, e);
+        else // what getopt_long does not know is the last word that it took
+            rc = err_set(e, ERR_INVALID, "unknown flag, or a flag without its value: %s",
+                         argv[optind - 1]);
     }
     *rest = optind;
     return rc;

@@ -31,15 +31,6 @@ static int read_file(struct stream *s, void *to, size_t len, size_t *got, struct
     return 0;
 }
 
-// A long write goes to the disk piece by piece while the next piece is copied, so that the sync at
-// its end finds little left to wait for. If this call does nothing, nothing is lost; if the writing
-// fails, the sync reports it.
-static void begin_writeback(const struct stream *s, size_t len)
-{
-    if (len >= WRITEBACK_MIN)
-        (void)sync_file_range(s->fd, (off_t)(s->at - len), (off_t)len, SYNC_FILE_RANGE_WRITE);
-}
-
 static int write_file(struct stream *s, const void *from, size_t len, struct err *e)
 {
     const char *p = from;
@@ -55,20 +46,13 @@ static int write_file(struct stream *s, const void *from, size_t len, struct err
         p += n;
         len -= (size_t)n;
         s->at += (uint64_t)n;
-        begin_writeback(s, (size_t)n);
+        // The disk begins while the next piece is copied, so that the sync at the end finds little
+        // left to wait for. If this call does nothing, nothing is lost; if the writing fails, the
+        // sync reports it.
+        if (n >= WRITEBACK_MIN)
+            (void)sync_file_range(s->fd, (off_t)s->at - n, (off_t)n, SYNC_FILE_RANGE_WRITE);
     }
     return 0;
-}
-
-static int sync_file(const struct stream *s, struct err *e)
-{
-    return fsync(s->fd) ? err_errno(e, ERR_IO, "%s: cannot sync", s->name) : 0;
-}
-
-static int close_file(const struct stream *s, struct err *e)
-{
-    // Linux frees the descriptor whatever close answers, so it is never tried again.
-    return close(s->fd) ? err_errno(e, ERR_IO, "%s: cannot close", s->name) : 0;
 }
 
 // ---- opening -----------------------------------------------------------------------------------
@@ -180,7 +164,10 @@ int stream_sync(struct stream *s, struct err *e)
     int rc = refuse_broken(s, e);
     if (rc)
         return rc;
-    rc = fault_due(s) ? fault_fail(s, "sync", e) : sync_file(s, e);
+    if (fault_due(s))
+        rc = fault_fail(s, "sync", e);
+    else if (fsync(s->fd))
+        rc = err_errno(e, ERR_IO, "%s: cannot sync", s->name);
     s->broken = rc != 0;
     return rc;
 }
@@ -191,9 +178,11 @@ int stream_close(struct stream *s, struct err *e)
         return 0;
     int rc = refuse_broken(s, e);
     bool fault = !rc && fault_due(s);
-    int closed = close_file(s, rc ? NULL : e);
-    if (!rc)
-        rc = fault ? fault_fail(s, "close", e) : closed;
+    // Linux frees the descriptor whatever close answers, so it is never tried again.
+    if (close(s->fd) && !rc)
+        rc = err_errno(e, ERR_IO, "%s: cannot close", s->name);
+    if (fault)
+        rc = fault_fail(s, "close", e);
     xxh3_free(s->hash);
     *s = (struct stream){.fd = -1};
     return rc;

@@ -13,11 +13,6 @@
 // Below this a part is not worth a cut: two slices cost two digests, two manifest rows, two reads.
 enum { CUT_MIN_BYTES = 16 << 10 };
 
-static bool can_cut(const struct deal_part *p, uint64_t bytes)
-{
-    return p->nranks > 1 && p->box.shape.n > 0 && p->box.shape.dim[0] > 1 && bytes >= CUT_MIN_BYTES;
-}
-
 // ---- checks ----
 static int check_part(const struct deal_part *p, int nranks, struct err *e)
 {
@@ -156,14 +151,6 @@ static int compare_parts(const void *a, const void *b)
     return ((const struct deal_slice *)a)->part - ((const struct deal_slice *)b)->part;
 }
 
-static void sort_slices(struct deal *d)
-{
-    for (int r = 0; r < d->nranks; r++)
-        if (d->rank[r].n)
-            qsort(d->rank[r].slices, (size_t)d->rank[r].n, sizeof *d->rank[r].slices,
-                  compare_parts);
-}
-
 int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nranks,
               struct deal *out, struct err *e)
 {
@@ -176,7 +163,9 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
     int *held = arena_array(a, int, nranks);
     for (int i = 0; i < nparts; i++) {
         uint64_t bytes = box_bytes(&parts[i].box, parts[i].dtype);
-        int class = parts[i].nranks == 1 ? 0 : can_cut(&parts[i], bytes) ? 2 : 1;
+        bool can_cut =
+            parts[i].box.shape.n > 0 && parts[i].box.shape.dim[0] > 1 && bytes >= CUT_MIN_BYTES;
+        int class = parts[i].nranks == 1 ? 0 : can_cut ? 2 : 1;
         order[i] = (struct dealt_part){.part = i, .class = class, .bytes = bytes};
         for (int k = 0; k < parts[i].nranks; k++)
             held[parts[i].ranks[k]]++;
@@ -192,6 +181,9 @@ int deal_make(struct arena *a, const struct deal_part *parts, int nparts, int nr
         else
             deal_whole(out, p, order[i].part);
     }
-    sort_slices(out);
+    for (int r = 0; r < out->nranks; r++)
+        if (out->rank[r].n)
+            qsort(out->rank[r].slices, (size_t)out->rank[r].n, sizeof *out->rank[r].slices,
+                  compare_parts);
     return 0;
 }

@@ -11,12 +11,6 @@
 
 enum { LEN_BYTES = 8 };
 
-static void put_u64(unsigned char *to, uint64_t v)
-{
-    for (int i = 0; i < LEN_BYTES; i++)
-        to[i] = (unsigned char)(v >> (8 * i));
-}
-
 static uint64_t get_u64(const unsigned char *from)
 {
     uint64_t v = 0;
@@ -94,7 +88,8 @@ int shard_plan_make(struct arena *a, const struct shard_slice *slices, int n,
     if (out->head.len > SHARD_MAX_HEAD)
         return err_set(e, ERR_LIMIT, "a shard's head has %zu bytes, over %d", out->head.len,
                        SHARD_MAX_HEAD);
-    put_u64(len, out->head.len - LEN_BYTES);
+    for (int i = 0; i < LEN_BYTES; i++)
+        len[i] = (unsigned char)((uint64_t)(out->head.len - LEN_BYTES) >> (8 * i));
     memcpy(out->head.data, len, sizeof len);
     out->bytes = out->head.len;
     for (int i = 0; i < n; i++) {

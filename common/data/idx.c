@@ -23,11 +23,6 @@ static const struct {
     [0x0d] = {"f32", true, true, ARRAY_F32}, [0x0e] = {"f64", true, false, 0},
 };
 
-static uint32_t read_big32(const unsigned char *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 int idx_parse(struct array *a, struct err *e)
 {
     const unsigned char *f = a->file;
@@ -50,6 +45,7 @@ int idx_parse(struct array *a, struct err *e)
     a->big_endian = array_type_size(a->type) > 1;
     a->shape.n = f[3];
     for (int i = 0; i < a->shape.n; i++)
-        a->shape.dim[i] = read_big32(f + IDX_HEAD + 4 * i);
+        for (int k = 0; k < 4; k++) // big-endian
+            a->shape.dim[i] = a->shape.dim[i] << 8 | f[IDX_HEAD + 4 * i + k];
     return 0;
 }

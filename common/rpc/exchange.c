@@ -54,37 +54,24 @@ struct call *rpc_find_call(struct rpc *r, uint64_t id)
     return s ? s->call : NULL;
 }
 
-static void grow_slots(struct rpc *r)
-{
-    PRE(r->cap_slots < (uint32_t)1 << INDEX_BITS);
-    r->cap_slots = r->cap_slots ? 2 * r->cap_slots : 64;
-    r->slots = realloc(r->slots, r->cap_slots * sizeof *r->slots);
-    PRE(r->slots != NULL);
-}
-
 void rpc_name(struct rpc *r, struct call *c, void *user)
 {
     uint32_t index = r->free_slot;
     if (index != NO_SLOT) {
         r->free_slot = r->slots[index].next;
     } else {
-        if (r->nslots == r->cap_slots)
-            grow_slots(r);
+        if (r->nslots == r->cap_slots) {
+            PRE(r->cap_slots < (uint32_t)1 << INDEX_BITS);
+            r->cap_slots = r->cap_slots ? 2 * r->cap_slots : 64;
+            r->slots = realloc(r->slots, r->cap_slots * sizeof *r->slots);
+            PRE(r->slots != NULL);
+        }
         index = r->nslots++;
         r->slots[index].id = (uint64_t)1 << INDEX_BITS | index;
     }
     r->slots[index].call = c;
     r->slots[index].user = user;
     c->id = r->slots[index].id;
-}
-
-static void release_slot(struct rpc *r, struct call_slot *s)
-{
-    s->id += (uint64_t)1 << INDEX_BITS; // the old name is never used again
-    s->call = NULL;
-    s->user = NULL;
-    s->next = r->free_slot;
-    r->free_slot = (uint32_t)(s - r->slots);
 }
 
 // ---- events: rpc thread → owner ----
@@ -135,8 +122,11 @@ bool rpc_next(struct rpc *r, struct rpc_event *out)
     if (list_empty(&r->events))
         eventfd_read(r->fd, &was);
     out->user = s->user;
-    if (ev->kind == RPC_CLOSED)
-        release_slot(r, s);
+    if (ev->kind == RPC_CLOSED) {
+        *s = (struct call_slot){.id = s->id + ((uint64_t)1 << INDEX_BITS), // the old name is over
+                                .next = r->free_slot};
+        r->free_slot = (uint32_t)(s - r->slots);
+    }
     pthread_mutex_unlock(&r->lock);
     out->kind = ev->kind;
     out->call = ev->call;

@@ -191,13 +191,6 @@ static void accept_call(struct rpc_server *s, struct arrival *a)
     call_tick(c);
 }
 
-static void free_arrival(struct arrival *a)
-{
-    grpc_call_details_destroy(&a->details);
-    grpc_metadata_array_destroy(&a->metadata);
-    free(a);
-}
-
 static void request_next_call(struct rpc_server *s);
 
 static void on_arrival(struct loop_tag *t, bool ok)
@@ -207,7 +200,9 @@ static void on_arrival(struct loop_tag *t, bool ok)
         request_next_call(a->server);
         accept_call(a->server, a);
     } // else the server shuts down: no call came with this
-    free_arrival(a);
+    grpc_call_details_destroy(&a->details);
+    grpc_metadata_array_destroy(&a->metadata);
+    free(a);
 }
 
 static void request_next_call(struct rpc_server *s)
@@ -293,14 +288,6 @@ struct offer {
     struct err *e;
 };
 
-// A bound on the memory that the core holds for its peers; it refuses or slows what does not fit.
-static void add_quota(grpc_channel_args *all, grpc_resource_quota **quota)
-{
-    *quota = grpc_resource_quota_create("server");
-    grpc_resource_quota_resize(*quota, QUOTA);
-    args_pointer(all, GRPC_ARG_RESOURCE_QUOTA, *quota, grpc_resource_quota_arg_vtable());
-}
-
 static grpc_server *make_core_server(const struct rpc_server_options *o)
 {
     grpc_arg args[CHANNEL_ARGS_MAX];
@@ -312,8 +299,10 @@ static grpc_server *make_core_server(const struct rpc_server_options *o)
     args_int(&all, GRPC_ARG_MAX_CONNECTION_IDLE_MS, IDLE_MS);
     // Below every client's keepalive, else its pings are called too many.
     args_int(&all, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, LEAST_PING_MS);
-    grpc_resource_quota *quota;
-    add_quota(&all, &quota);
+    // A bound on the memory that the core holds for its peers; it refuses or slows what does not fit.
+    grpc_resource_quota *quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(quota, QUOTA);
+    args_pointer(&all, GRPC_ARG_RESOURCE_QUOTA, quota, grpc_resource_quota_arg_vtable());
     grpc_server *made = grpc_server_create(&all, NULL);
     grpc_resource_quota_unref(quota);
     return made;
@@ -368,16 +357,6 @@ static struct rpc_server *new_server(struct rpc *r, const struct rpc_server_opti
     return s;
 }
 
-static void print_bound(const struct address *a, int port, char *bound, size_t size)
-{
-    if (!bound)
-        return;
-    if (a->unix_socket)
-        snprintf(bound, size, "unix:%s", a->host);
-    else
-        snprintf(bound, size, strchr(a->host, ':') ? "[%s]:%d" : "%s:%d", a->host, port);
-}
-
 static int serve_command(struct rpc *r, void *arg)
 {
     struct offer *f = arg;
@@ -403,7 +382,10 @@ static int serve_command(struct rpc *r, void *arg)
     if (s->tls)
         s->guard = guard_new(port);
     request_next_call(s);
-    print_bound(&a, port, f->bound, f->size);
+    if (f->bound && a.unix_socket)
+        snprintf(f->bound, f->size, "unix:%s", a.host);
+    else if (f->bound)
+        snprintf(f->bound, f->size, strchr(a.host, ':') ? "[%s]:%d" : "%s:%d", a.host, port);
     f->server = s;
     return 0;
 }

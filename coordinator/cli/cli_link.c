@@ -72,15 +72,6 @@ static const struct meaning *find_meaning(enum rpc_code code)
     return &other;
 }
 
-// Advises about a coordinator that the verb has started itself: its flags and its state do not
-// matter.
-static const char *advise_own(const struct meaning *m)
-{
-    return m->exit == CLIENT_USAGE || m->code == RPC_FAILED_PRECONDITION
-               ? "change the job as it says, or start over with --new (the old state is kept aside)"
-               : "put that right, then run the same command again";
-}
-
 // Advises after a refusal: often its own text names the command that helps.
 static const char *advise_refused(const struct cli_link *l, const struct meaning *m,
                                   const char *text)
@@ -105,7 +96,11 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
     else
         snprintf(what, sizeof what, "%s", text);
     if (l->own) {
-        complain(l->verb, what, l->own, advise_own(m));
+        bool changed = m->exit == CLIENT_USAGE || m->code == RPC_FAILED_PRECONDITION;
+        complain(l->verb, what, l->own,
+                 changed ? "change the job as it says, or start over with --new (the old state is "
+                           "kept aside)"
+                         : "put that right, then run the same command again");
         return m->exit;
     }
     snprintf(where, sizeof where, "the coordinator %s %s (from %s)", l->folder ? "of" : "at",

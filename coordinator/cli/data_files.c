@@ -29,18 +29,12 @@ static const char *find_absence(const struct faults *f, const char *path)
     return rc ? arena_strdup(f->a, e.text) : NULL;
 }
 
-static bool is_listed(const struct faults *f, const char *path)
-{
-    for (int i = 0; i < f->n; i++)
-        if (strcmp(f->v[i].path, path) == 0)
-            return true;
-    return false;
-}
-
 static void add_fault(struct faults *f, const struct data_fault *one)
 {
-    if (!is_listed(f, one->path))
-        f->v[f->n++] = *one;
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->v[i].path, one->path) == 0)
+            return;
+    f->v[f->n++] = *one;
 }
 
 // Whether all files of a set can be opened; `keys` are those of its images, labels and tokens.

@@ -164,13 +164,6 @@ static int refuse_argument(const struct verb *v, const char *word)
     return usage(v, what);
 }
 
-static int refuse_lack(const struct verb *v)
-{
-    char what[200];
-    snprintf(what, sizeof what, "an argument is missing: %s", v->args);
-    return usage(v, what);
-}
-
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
 {
     bool flags = true;
@@ -188,7 +181,11 @@ int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
         if (rc)
             return rc;
     }
-    return a->npos < v->least ? refuse_lack(v) : CLIENT_OK;
+    if (a->npos >= v->least)
+        return CLIENT_OK;
+    char what[200];
+    snprintf(what, sizeof what, "an argument is missing: %s", v->args);
+    return usage(v, what);
 }
 
 void print_usage(const struct verb *v, FILE *to)

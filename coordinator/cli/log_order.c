@@ -22,11 +22,6 @@ static struct log_rank *find_rank(struct log_order *o, int rank)
     return &o->ranks[rank];
 }
 
-static bool has_stamp(const char *line, size_t len)
-{
-    return len > LOG_STAMP && line[4] == '-' && line[10] == 'T' && line[LOG_STAMP - 1] == 'Z';
-}
-
 static struct log_source *find_source(struct log_rank *r, uint64_t epoch)
 {
     for (int i = 0; i < r->n; i++)
@@ -63,7 +58,7 @@ static void add_lines(struct log_order *o, const Weft__V1__LogLines *m, struct l
     for (size_t len; at < end; at += len + 1, left_out = 0) {
         const char *nl = memchr(at, '\n', (size_t)(end - at));
         len = (size_t)((nl ? nl : end) - at);
-        if (has_stamp(at, len))
+        if (len > LOG_STAMP && at[4] == '-' && at[10] == 'T' && at[LOG_STAMP - 1] == 'Z')
             memcpy(s->at, at, LOG_STAMP);
         add_line(o, m, s, left_out, at, len);
     }

@@ -454,14 +454,6 @@ struct troubles {
     char first[500]; // "NAME: what"
 };
 
-static void add_troubles(struct troubles *t, const Weft__V1__JobsReply *r)
-{
-    t->known += r->n_jobs;
-    for (size_t i = 0; i < r->n_jobs; i++)
-        if (r->jobs[i]->in_trouble && t->jobs++ == 0)
-            snprintf(t->first, sizeof t->first, "%s: %s", r->jobs[i]->name, r->jobs[i]->text);
-}
-
 // Collects the troubles of all jobs that have not ended, page by page.
 static int ask_for_troubles(const struct check *c, struct cli_link *l, struct troubles *t,
                             struct err *e)
@@ -476,7 +468,11 @@ static int ask_for_troubles(const struct check *c, struct cli_link *l, struct tr
         if (rc)
             break;
         const Weft__V1__JobsReply *page = (const Weft__V1__JobsReply *)(const void *)reply;
-        add_troubles(t, page);
+        t->known += page->n_jobs;
+        for (size_t i = 0; i < page->n_jobs; i++)
+            if (page->jobs[i]->in_trouble && t->jobs++ == 0)
+                snprintf(t->first, sizeof t->first, "%s: %s", page->jobs[i]->name,
+                         page->jobs[i]->text);
         req.after = page->next;
         cli_link_free(reply);
         if (!req.after)

@@ -206,11 +206,6 @@ static void print_models(const Weft__V1__WorkerStatus *w, struct buf *to)
     }
 }
 
-static bool is_same_lack(const Weft__V1__Lack *a, const Weft__V1__Lack *b)
-{
-    return strcmp(a->kind, b->kind) == 0 && strcmp(a->why, b->why) == 0;
-}
-
 // How many of the workers from `first` on have this lack.
 static size_t count_lacking(const Weft__V1__WorkersReply *r, size_t first,
                             const Weft__V1__Lack *lack)
@@ -218,7 +213,8 @@ static size_t count_lacking(const Weft__V1__WorkersReply *r, size_t first,
     size_t n = 0;
     for (size_t i = first; i < r->n_workers; i++)
         for (size_t k = 0; k < r->workers[i]->n_lacks; k++)
-            n += is_same_lack(r->workers[i]->lacks[k], lack);
+            n += !strcmp(r->workers[i]->lacks[k]->kind, lack->kind) &&
+                 !strcmp(r->workers[i]->lacks[k]->why, lack->why);
     return n;
 }
 

@@ -227,17 +227,6 @@ static void add_lines(void *ctx, const Weft__V1__LogLines *lines)
     log_order_add(ctx, lines);
 }
 
-// Of a run that is not under way: no more will come.
-static int show_stored(struct logs_query *g, struct cli_link *l)
-{
-    enum rpc_code code = RPC_OK;
-    struct err e = {0};
-    if (stored_logs(l->stored, &g->ask, add_lines, &g->order, &code, &e))
-        return cli_link_explain(l, code, e.text);
-    show_lines(g);
-    return CLIENT_OK;
-}
-
 int verb_logs(const struct verb *v, const struct args *a)
 {
     struct logs_query g = {.args = a, .order = {.some = a->lines > 0}};
@@ -255,7 +244,12 @@ int verb_logs(const struct verb *v, const struct args *a)
     g.ask.lines = a->lines;
     g.ask.epoch = (uint64_t)a->epoch;
     if (l.stored) {
-        rc = show_stored(&g, &l);
+        enum rpc_code code = RPC_OK; // of a run that is not under way: no more will come
+        struct err e = {0};
+        if (stored_logs(l.stored, &g.ask, add_lines, &g.order, &code, &e))
+            rc = cli_link_explain(&l, code, e.text);
+        else
+            show_lines(&g);
     } else if (a->follow) {
         rc = follow_job(&g, v);
     } else {

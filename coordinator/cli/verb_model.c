@@ -94,12 +94,6 @@ static int show_program(const struct verb *v, const struct args *a, struct buf *
     return CLIENT_OK;
 }
 
-// Whether a name may be one: it becomes NAME.model, or is that already.
-static bool is_file_name(const char *name)
-{
-    return *name && *name != '-' && name[strlen(name) - 1] != '/';
-}
-
 static int new_program(const struct verb *v, const struct args *a, struct buf *out)
 {
     const struct model_text *t = model_text_find(STARTER);
@@ -107,7 +101,7 @@ static int new_program(const struct verb *v, const struct args *a, struct buf *o
     char path[4096];
     size_t n = strlen(name), left = strlen(text);
     bool whole = n > 6 && strcmp(name + n - 6, ".model") == 0;
-    if (!is_file_name(name) ||
+    if (!*name || *name == '-' || name[n - 1] == '/' ||
         snprintf(path, sizeof path, "%s%s", name, whole ? "" : ".model") >= (int)sizeof path)
         return usage(v, "new makes a file: new NAME");
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

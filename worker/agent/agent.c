@@ -196,17 +196,13 @@ static struct storage_queue *find_storage_queue(struct agent *g, const char *job
     return NULL;
 }
 
-static bool is_same_act(const Weft__V1__Storage *a, const Weft__V1__Storage *b)
-{
-    return a->op == b->op && a->epoch == b->epoch && !strcmp(a->attempt, b->attempt);
-}
-
 static void on_storage_ask(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Storage *ask = ev->down->storage;
     struct storage_queue *q = find_storage_queue(g, ask->job);
     (void)out;
-    if (q && is_same_act(q->now, ask))
+    if (q && q->now->op == ask->op && q->now->epoch == ask->epoch &&
+        !strcmp(q->now->attempt, ask->attempt))
         return; // it is being done
     if (!q) {
         q = heap_alloc(sizeof *q);

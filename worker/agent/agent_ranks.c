@@ -190,27 +190,6 @@ static void spawn_rank(const struct agent *g, const Weft__V1__Start *s,
     a->spawn = sp;
 }
 
-// Makes what is the same in the assignment of every rank here. The roots are this worker's own,
-// whatever was sent.
-static Weft__Rank__Assign *make_assignment(const struct agent *g, const Weft__V1__Start *s,
-                                           struct agent_out *out)
-{
-    Weft__Rank__Assign *a = message_dup(out->arena, &s->assign->base);
-    a->data_root = arena_strdup(out->arena, g->about->data_root);
-    a->checkpoint_root = arena_strdup(out->arena, g->about->checkpoint_root);
-    return a;
-}
-
-static struct local_attempt *add_attempt(struct agent *g, const Weft__V1__Start *s)
-{
-    struct local_attempt *at = attempts_add(&g->attempts, s->job, s->epoch, (int)s->n_ranks);
-    for (size_t i = 0; i < s->n_ranks; i++) {
-        at->ranks[i].rank = s->ranks[i]->rank;
-        at->ranks[i].device = s->ranks[i]->device;
-    }
-    return at;
-}
-
 void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     const Weft__V1__Start *s = ev->down->start;
@@ -228,13 +207,20 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
         return;
     }
     explain_refusal(g, s, why, sizeof why);
-    struct local_attempt *at = add_attempt(g, s);
+    struct local_attempt *at = attempts_add(t, s->job, s->epoch, (int)s->n_ranks);
+    for (size_t i = 0; i < s->n_ranks; i++) {
+        at->ranks[i].rank = s->ranks[i]->rank;
+        at->ranks[i].device = s->ranks[i]->device;
+    }
     if (*why) { // these ranks are no cause of a failure, so they end with 69 and are placed again
         for (int i = 0; i < at->nranks; i++)
             note_end(g, at, &at->ranks[i], RANK_EXIT_LOST, 0, why, "");
         return;
     }
-    const Weft__Rank__Assign *common = make_assignment(g, s, out);
+    // What is the same for every rank here. The roots are this worker's own, whatever was sent.
+    Weft__Rank__Assign *common = message_dup(out->arena, &s->assign->base);
+    common->data_root = arena_strdup(out->arena, g->about->data_root);
+    common->checkpoint_root = arena_strdup(out->arena, g->about->checkpoint_root);
     for (int i = 0; i < at->nranks; i++) {
         slot_take(t, at, &at->ranks[i]);
         spawn_rank(g, s, common, at, &at->ranks[i], out);
@@ -525,13 +511,6 @@ static void settle_ends(struct agent *g, struct local_attempt *at, struct agent_
     attempts_set_reaped(&g->attempts, at->job, at->epoch);
 }
 
-static void free_answered(struct local_attempt *at)
-{
-    list_for_each (it, &at->questions)
-        if (list_entry(it, struct attempt_frame, link)->answered)
-            attempt_frame_free(list_entry(it, struct attempt_frame, link));
-}
-
 static void send_unsent_frames(struct agent *g, const struct local_attempt *at, struct list *l,
                                int64_t now, struct agent_out *out)
 {
@@ -565,14 +544,6 @@ static void send_unsent(struct agent *g, struct local_attempt *at, int64_t now,
     }
 }
 
-static void forget_attempt(struct local_attempt *at, struct agent_out *out)
-{
-    struct agent_action *a = agent_act(out, AGENT_FORGET);
-    a->job = arena_strdup(out->arena, at->job);
-    a->epoch = at->epoch;
-    attempts_remove(at);
-}
-
 void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out)
 {
     list_for_each (it, &g->attempts.all) {
@@ -581,12 +552,18 @@ void agent_settle_attempts(struct agent *g, int64_t now, struct agent_out *out)
             kill_attempt(at, out);
         if (at->dirty) {
             settle_ends(g, at, out);
-            free_answered(at);
+            list_for_each (q, &at->questions)
+                if (list_entry(q, struct attempt_frame, link)->answered)
+                    attempt_frame_free(list_entry(q, struct attempt_frame, link));
             if (g->state == AGENT_ATTACHED)
                 send_unsent(g, at, now, out);
             at->dirty = false;
         }
-        if (at->forgotten)
-            forget_attempt(at, out);
+        if (at->forgotten) {
+            struct agent_action *a = agent_act(out, AGENT_FORGET);
+            a->job = arena_strdup(out->arena, at->job);
+            a->epoch = at->epoch;
+            attempts_remove(at);
+        }
     }
 }

@@ -155,21 +155,17 @@ struct local_attempt *attempts_add(struct attempts *t, const char *job, uint64_t
     return at;
 }
 
-static void clear_rank(struct attempt_rank *r)
-{
-    PRE(r->slot < 0);
-    weft__rank__exit__free_unpacked(r->exit, NULL);
-    weft__v1__rank_end__free_unpacked(r->end, NULL);
-    weft__rank__frame__free_unpacked(r->report, NULL);
-}
-
 void attempts_remove(struct local_attempt *at)
 {
     free_frames(&at->questions);
     free_frames(&at->answers);
     free_frames(&at->puts);
-    for (int i = 0; i < at->nranks; i++)
-        clear_rank(&at->ranks[i]);
+    for (int i = 0; i < at->nranks; i++) {
+        PRE(at->ranks[i].slot < 0);
+        weft__rank__exit__free_unpacked(at->ranks[i].exit, NULL);
+        weft__v1__rank_end__free_unpacked(at->ranks[i].end, NULL);
+        weft__rank__frame__free_unpacked(at->ranks[i].report, NULL);
+    }
     list_remove(&at->link);
     free(at->ranks);
     free(at->job);
