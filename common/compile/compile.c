@@ -144,9 +144,9 @@ static int check_length(struct compilation *p, const struct graph *cut, int64_t 
     if (each * microbatches <= COMPILE_MOST_INSTRS)
         return 0;
     int64_t most = job_microbatches_within(p->job, COMPILE_MOST_INSTRS / each);
-    char advice[80] = "a smaller model, or another pipeline.schedule, would do";
+    char advice[80] = "try a smaller model, or another pipeline.schedule";
     if (most)
-        snprintf(advice, sizeof advice, "at most %lld would do", (long long)most);
+        snprintf(advice, sizeof advice, "try at most %lld", (long long)most);
     return err_set(p->err, ERR_LIMIT,
                    "train.microbatches: %lld, each of %lld operations, make a step of more than "
                    "%d: %s",
@@ -242,8 +242,8 @@ static int plan_stage(struct compilation *p, int stage)
     int rc = 0;
     if (bytes > MOST_BYTES)
         rc = err_set(p->err, ERR_LIMIT,
-                     "the tensors of a step take %.3g bytes on a device, over 1 EiB: a smaller "
-                     "data.batch or model, or more devices that share it, would do",
+                     "the tensors of a step take %.3g bytes on a device, over 1 EiB: try a smaller "
+                     "data.batch or model, or more devices that share it",
                      bytes);
     rc = rc ? rc : group_check(all, c->nprograms, p->err);
     rc = rc ? rc : plan_memory(all, c->nprograms, stage ? &like : NULL, p->arena, m, p->err);

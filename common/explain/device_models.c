@@ -87,7 +87,7 @@ static int read_key(struct device_model *m, const char *key, const char *value, 
             continue;
         char *field = (char *)m + keys[i].offset;
         if (!read_size(value, keys[i].bytes, &size))
-            return err_set(e, ERR_INVALID, "%s: %s is '%s': %s would do", m->name, key, value,
+            return err_set(e, ERR_INVALID, "%s: %s is '%s': try %s", m->name, key, value,
                            keys[i].bytes ? "a size such as 80GB or 80GiB"
                                          : "FLOPs a second such as 989e12");
         if (size < keys[i].least)

@@ -70,7 +70,7 @@ static void report_wrong_ratio(const struct heads *h, const struct mesh *m, stru
                              .message = arena_printf(
                                  f->arena,
                                  "%s: %lld key heads do not go with %lld query heads cut %lld ways "
-                                 "(%s): %s%s of %s would do",
+                                 "(%s): try %s%s of %s",
                                  point_name(POINT_ATT), (long long)h->key, (long long)h->query,
                                  (long long)h->parts, axis_set_text(m, h->axes, f->arena),
                                  h->size ? "model." : "a number", h->size ? h->size : "", sizes),

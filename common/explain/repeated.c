@@ -175,7 +175,7 @@ void repeated_check(const struct compiled *c, const struct job *job, struct find
             mesh_cuts(&k.c->mesh) & dim_axes(rules_axes(rules, dims_id(k.c->dims, base)));
         if (axes)
             add_size(&k, k.multiples[i].size, axes,
-                     TEXT(&k, "and %s cuts %s, of which it is a multiple: `like %s` there would do",
+                     TEXT(&k, "and %s cuts %s, of which it is a multiple: try `like %s` there",
                           describe_axes(&k, axes), base, base));
     }
     check_largest(&k);

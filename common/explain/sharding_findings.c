@@ -308,7 +308,7 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
     one.message =
         TEXT(t,
              "%s: dimension %s of size %lld does not divide by %lld, as %s%s asks with "
-             "%s: %s would do",
+             "%s: try %s",
              v->name, describe_dim(t, v, f->dim), (long long)f->size, (long long)f->parts,
              fix_entries(t->fix.job, f->list).key, describe_line(t, find_finer_line(t, f)),
              buf_str(&axes), describe_sizes(t, f->size, f->parts));
@@ -346,7 +346,7 @@ static void tell_groups(const struct teller *t, const struct fact *f, struct fin
     one->message =
         TEXT(t,
              "%s: %lld groups of %lld samples do not divide by %lld (%s), which cut the batch; a "
-             "group lies on one device: group=%lld would do",
+             "group lies on one device: try group=%lld",
              one->tensor, (long long)f->size, (long long)s->group, (long long)f->parts,
              describe_axes(t, f->axes), (long long)would);
     one->fix = TEXT(t, "model.group=%lld", (long long)would);
@@ -385,9 +385,9 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
         return;
     one.like = all.match;
     one.message =
-        TEXT(t, "%s%s: dimension %s of size %lld does not divide by %lld (%s): %s would do",
-             one.tensor, all.more, describe_dim(t, v, f->dim), (long long)f->size,
-             (long long)f->parts, describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
+        TEXT(t, "%s%s: dimension %s of size %lld does not divide by %lld (%s): try %s", one.tensor,
+             all.more, describe_dim(t, v, f->dim), (long long)f->size, (long long)f->parts,
+             describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
     one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, find_excess_axes(t, f));
     if (v->dims[f->dim] == DIM_GROUP && find_dealing(t, v))
         tell_groups(t, f, &one);
@@ -402,7 +402,7 @@ static void tell_chunks(const struct teller *t, const struct fact *f)
     one.tensor = get_tensor_name(get_value(t, f));
     one.message = TEXT(t,
                        "%s: dimension seq of size %lld does not divide by %lld, two chunks for "
-                       "each place on %s: %s would do",
+                       "each place on %s: try %s",
                        one.tensor, (long long)f->size, (long long)f->parts,
                        describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
     one.fix = TEXT(t, "model.seq=%lld", (long long)(f->size / f->parts * f->parts + f->parts));
@@ -430,7 +430,7 @@ static void tell_not_finer(const struct teller *t, const struct fact *f)
     struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
     one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
     one.message =
-        TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: %s would do", v->name, key,
+        TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: try %s", v->name, key,
              describe_line(t, line), f->entry < 0 ? "leaves it at" : "cuts",
              describe_spec(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
              describe_spec(t, v, &f->within), describe_spec(t, v, &right));

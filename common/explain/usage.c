@@ -91,7 +91,7 @@ static void find_uneven_stages(const struct compiled *c, const struct job *job, 
                                  .axes = c->mesh.stages,
                                  .message = arena_printf(
                                      a,
-                                     "stage %d has %lld layers%s where %lld would do: the others "
+                                     "stage %d has %lld layers%s where %lld are enough: the others "
                                      "wait for it, the bubble is %.3g",
                                      slowest % c->nstages, (long long)c->layers[slowest],
                                      c->nchunks > 1 ? " in a chunk" : "", (long long)most,

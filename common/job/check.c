@@ -123,7 +123,7 @@ static void check_batch(struct reading *r)
     reading_error(
         r, reading_row(r, "data.batch"),
         "%lld is not a multiple of %lld (%lld data-parallel devices x %lld microbatches): "
-        "%s would do",
+        "try %s",
         (long long)batch, (long long)unit, (long long)shards, (long long)micro, buf_str(&sizes));
     buf_clear(&sizes);
 }
@@ -280,7 +280,7 @@ static void check_remat(struct reading *r)
         reading_error(r, reading_row(r, "train.remat"),
                       "acts on layers, turns of `repeat` or `layer` blocks, and with its sizes the "
                       "model has none: "
-                      "none would do");
+                      "try none");
 }
 
 void check_job(struct reading *r)

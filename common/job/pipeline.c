@@ -114,9 +114,9 @@ static bool check_chunks(struct reading *r)
               layers = job->pipeline.layers;
     long long even = find_even_chunks(job);
     const char *fix =
-        even ? arena_printf(r->arena, "chunks: %lld would do", even) : "schedule: 1f1b would do";
+        even ? arena_printf(r->arena, "try chunks: %lld", even) : "try schedule: 1f1b";
     if (!has_chunks(job) && chunks > 1)
-        reading_error(r, row, "a stage has one chunk under %s: schedule: interleaved would do",
+        reading_error(r, row, "a stage has one chunk under %s: try schedule: interleaved",
                       schedule);
     else if (stages == 1 || !has_chunks(job))
         return true;
@@ -128,10 +128,10 @@ static bool check_chunks(struct reading *r)
                       "%lld stages of %lld chunks are more than the model's %lld layers: %s",
                       stages, chunks, layers, fix);
     else if (!job->pipeline.stages.n && layers % (chunks * stages))
-        reading_error(
-            r, row, "the model's %lld layers do not divide into %lld stages of %lld chunks: %s%s",
-            layers, stages, chunks, even ? fix : "",
-            even ? "" : arena_printf(r->arena, "stages: %s would do", print_even_stages(r)));
+        reading_error(r, row,
+                      "the model's %lld layers do not divide into %lld stages of %lld chunks: %s%s",
+                      layers, stages, chunks, even ? fix : "",
+                      even ? "" : arena_printf(r->arena, "try stages: %s", print_even_stages(r)));
     else
         return true;
     return false;
@@ -146,15 +146,15 @@ static void check_microbatches(struct reading *r)
     if (stages == 1)
         return;
     if (job->pipeline.schedule == JOB_CIRCULAR && have < stages)
-        reading_error(r, row,
-                      "%lld: a circular pipeline of %lld stages has as many under way: at least "
-                      "%lld would do",
-                      have, stages, stages);
+        reading_error(
+            r, row,
+            "%lld: a circular pipeline of %lld stages has as many under way: try at least "
+            "%lld",
+            have, stages, stages);
     if (job->pipeline.schedule == JOB_INTERLEAVED && have % stages)
-        reading_error(r, row,
-                      "%lld: interleaved stages pass as many at a time as they are, %lld: %s%lld "
-                      "would do",
-                      have, stages, below ? arena_printf(r->arena, "%lld or ", below) : "", above);
+        reading_error(
+            r, row, "%lld: interleaved stages pass as many at a time as they are, %lld: try %s%lld",
+            have, stages, below ? arena_printf(r->arena, "%lld or ", below) : "", above);
 }
 
 static int64_t sum_given(const struct job *job)
@@ -212,11 +212,10 @@ void check_pipeline(struct reading *r)
         reading_error(r, row, "names %d stages, the mesh has none: give it an axis pp: %d",
                       given->n, given->n);
     else if (given->n && given->n != stages * chunks)
-        reading_error(r, row, "names %d stages, the mesh has %d%s (%s): %s would do", given->n,
-                      stages, chunks > 1 ? arena_printf(r->arena, " of %d chunks", chunks) : "",
+        reading_error(r, row, "names %d stages, the mesh has %d%s (%s): try %s", given->n, stages,
+                      chunks > 1 ? arena_printf(r->arena, " of %d chunks", chunks) : "",
                       axis < 0 ? "no axis pp" : job->mesh.axis[axis].name, print_even_stages(r));
     else if (given->n && sum != layers)
-        reading_error(r, row,
-                      "the stages have %lld layers together, the model has %lld: %s would do",
+        reading_error(r, row, "the stages have %lld layers together, the model has %lld: try %s",
                       (long long)sum, (long long)layers, print_even_stages(r));
 }

@@ -17,7 +17,7 @@ static void check_prompt(struct reading *r)
                          job->model.facts->vocab, r->arena, &ids, &n, &e))
         reading_error(r, row, "%s", e.text);
     else if (n > job->model.facts->seq)
-        reading_error(r, row, "has %lld tokens, the model reads %lld (model.seq): so many would do",
+        reading_error(r, row, "has %lld tokens, the model reads %lld (model.seq): try as many",
                       (long long)n, (long long)job->model.facts->seq);
 }
 
@@ -34,9 +34,8 @@ static void check_numbers(struct reading *r)
                 {"eval.sample.seed", job->eval.sample.seed > 0}};
     if (tokens * count > SAMPLED_MAX)
         reading_error(r, reading_row(r, "eval.sample.tokens"),
-                      "%lld samples of %lld tokens are over %d: %lld tokens would do",
-                      (long long)count, (long long)tokens, SAMPLED_MAX,
-                      (long long)(SAMPLED_MAX / count));
+                      "%lld samples of %lld tokens are over %d: try %lld tokens", (long long)count,
+                      (long long)tokens, SAMPLED_MAX, (long long)(SAMPLED_MAX / count));
     for (size_t i = 0; greedy && i < sizeof keys / sizeof *keys; i++)
         if (keys[i].drawn)
             reading_error(r, reading_row(r, keys[i].path),

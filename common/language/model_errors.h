@@ -16,7 +16,7 @@ struct text_place {
 struct model_error {
     struct text_place at; // line 0: it is about a size that was given, not about the text
     const char *size;     // the size it is about, or null
-    const char *message;  // lower case, says what would do
+    const char *message;  // lower case, with a suggestion
 };
 
 struct model_errors { // zeroed but for the arena: none

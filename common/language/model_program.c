@@ -51,7 +51,7 @@ static bool read_range(struct size_reader *r, struct size_scope *by, struct mode
     bool fine = s->kind != MODEL_CHOICE && !low.list && !high.list && s->min <= s->max &&
                 (number || (s->min >= 0 && s->max <= NUMBER_LARGEST));
     if (!fine)
-        model_error_at(r->errs, s->at, "the range of %s is none: in 1 .. 64 would do", s->name);
+        model_error_at(r->errs, s->at, "the range of %s is none: try in 1 .. 64", s->name);
     return fine;
 }
 
@@ -123,7 +123,7 @@ static int check_text(const char *text, size_t len, struct model_errors *errs)
 {
     struct text_place at = top;
     if (len > MODEL_MAX_BYTES)
-        return model_error_at(errs, top, "a program of %zu bytes: at most %d would do", len,
+        return model_error_at(errs, top, "a program of %zu bytes: try at most %d", len,
                               MODEL_MAX_BYTES);
     for (size_t i = 0; i < len;) {
         size_t n = utf8_length(text + i, len - i);

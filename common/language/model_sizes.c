@@ -149,7 +149,7 @@ static bool check_divides(struct resolving *r, const struct model_size *s, struc
     int64_t of = (int64_t)r->value[other].number.value, n = (int64_t)number.value;
     if (n > 0 && of % n == 0)
         return true;
-    model_error_size(r->errs, at, s->name, "%lld does not divide %s, which is %lld: %s would do",
+    model_error_size(r->errs, at, s->name, "%lld does not divide %s, which is %lld: try %s",
                      (long long)n, s->line->divides, (long long)of,
                      find_divisors(r->errs->arena, of, n));
     return false;
@@ -169,16 +169,15 @@ static bool check_quotient(struct resolving *r, struct size_scope *by, const str
                     evaluate_size(by, under = e->arg[1], &divisor) && number_is_whole(over.value) &&
                     number_is_whole(divisor.value) && under->name;
     if (quotient)
-        model_error_size(r->errs, s->at, blamed,
-                         "%s = %s is %.0f / %.0f, no whole number: %s of %s, or a %s of its own "
-                         "would do",
-                         s->name, s->written, over.value, divisor.value, under->name,
-                         find_divisors(r->errs->arena, (int64_t)over.value, (int64_t)divisor.value),
-                         s->name);
+        model_error_size(
+            r->errs, s->at, blamed,
+            "%s = %s is %.0f / %.0f, no whole number: try %s of %s, or a %s of its own", s->name,
+            s->written, over.value, divisor.value, under->name,
+            find_divisors(r->errs->arena, (int64_t)over.value, (int64_t)divisor.value), s->name);
     else
         model_error_size(r->errs, s->at, blamed,
-                         "%s = %s is %s, no whole number: a %s of its own would do", s->name,
-                         s->written, print_number(r->errs->arena, v), s->name);
+                         "%s = %s is %s, no whole number: try a %s of its own", s->name, s->written,
+                         print_number(r->errs->arena, v), s->name);
     return false;
 }
 

@@ -220,7 +220,7 @@ static struct expr *parse_list(struct parser *p)
     parser_wants(p, "[");
     parse_arguments(p, e, "]");
     if (e->n > MODEL_MAX_LIST)
-        model_error_at(p->errs, e->at, "a list of %d items: %d would do", e->n, MODEL_MAX_LIST);
+        model_error_at(p->errs, e->at, "a list of %d items: try %d", e->n, MODEL_MAX_LIST);
     return e;
 }
 

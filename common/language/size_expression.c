@@ -26,7 +26,7 @@ static bool read_size(struct size_scope *r, const struct expr *e, const char *na
         model_error_at(r->errs, e->at, "%s is a size that is said further down: say it before",
                        name);
     else if (near)
-        model_error_at(r->errs, e->at, "no size is called %s: %s would do", name, near);
+        model_error_at(r->errs, e->at, "no size is called %s: try %s", name, near);
     else
         model_error_at(r->errs, e->at, "%s is no size that is said above", name ? name : "this");
     return false;

@@ -44,7 +44,7 @@ int as_real(struct builder *b, struct term t)
     int x = as_value(b, t);
     enum dtype of = b->failed ? DT_F32 : b->g->values[x].dtype;
     if (of != DT_F32 && of != DT_BF16)
-        build_fail(b, "%s are ids, which have no arithmetic: f32(x) would do", dims_of(b, x));
+        build_fail(b, "%s are ids, which have no arithmetic: try f32(x)", dims_of(b, x));
     return b->failed ? 0 : x;
 }
 
@@ -312,7 +312,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
             build_fail(b, "%s is starred in %s and %s lacks it",
                        dims_name(b->g->dims, w.dims[d].dim), w.path, dims_of(b, x));
         if (w.star[d] && d > kept)
-            build_fail(b, "starred dimensions lead a weight: %s[%s*, …] would do", w.path,
+            build_fail(b, "starred dimensions lead a weight: try %s[%s*, …]", w.path,
                        dims_name(b->g->dims, w.dims[d].dim));
         summed[d] = has && !w.star[d];
         shared += summed[d];
@@ -338,7 +338,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
         if (value_find_dim(&v, w.dims[d].dim) < 0 && w.dims[d].dim != DIM_QKV)
             out[n++] = w.dims[d].dim;
     if (n > MAX_DIMS)
-        build_fail(b, "a product of %d dimensions: at most %d would do", n, MAX_DIMS);
+        build_fail(b, "a product of %d dimensions: try at most %d", n, MAX_DIMS);
     if (b->failed)
         return 0;
     if (made)
@@ -378,7 +378,7 @@ static struct term multiply_values(struct builder *b, const struct term *x, cons
     if (!ns)
         tell_no_shared(b, vx, "", dims_of(b, vy));
     if (nk + nl + nr > MAX_DIMS)
-        build_fail(b, "a product of %d dimensions: at most %d would do", nk + nl + nr, MAX_DIMS);
+        build_fail(b, "a product of %d dimensions: try at most %d", nk + nl + nr, MAX_DIMS);
     if (b->failed)
         return (struct term){0};
     memcpy(pa, kept, sizeof *kept * (size_t)nk);

@@ -25,7 +25,7 @@ static bool is_of_heads(struct builder *b, int value, const char *what)
 {
     bool fine = !b->failed && is_of_tokens(b, value, ATTENTION_DIMS);
     if (!fine)
-        build_fail(b, "%s has %s: [batch, seq, heads, head_dim] would do", what, dims_of(b, value));
+        build_fail(b, "%s has %s: try [batch, seq, heads, head_dim]", what, dims_of(b, value));
     return fine;
 }
 
@@ -54,7 +54,7 @@ static void read_scaling(struct builder *b, const struct term *arg, struct op_ro
         r->fast = (float)term_number_or(&arg[FAST], scalings[i].fast);
         r->length = (int64_t)term_number_or(&arg[LENGTH], 0);
         if (!(factor >= 1))
-            build_fail(b, "a context %g times as long: at least 1 would do", factor);
+            build_fail(b, "a context %g times as long: try at least 1", factor);
         else if (scalings[i].arg != LINEAR &&
                  (r->length < 1 || !(r->slow > 0 && r->fast > r->slow)))
             build_fail(b,
@@ -72,13 +72,12 @@ struct term call_rotary(struct builder *b, const struct term *arg)
         return (struct term){0};
     bool heads = is_of_tokens(b, x, ATTENTION_DIMS);
     if (!heads && !is_of_tokens(b, x, ATTENTION_DIMS - 1))
-        return build_fail(b, "rotary's operand has %s: [batch, seq, heads, head_dim] would do",
+        return build_fail(b, "rotary's operand has %s: try [batch, seq, heads, head_dim]",
                           dims_of(b, x));
     int64_t width = b->g->values[x].shape.dim[heads ? HEAD_DIM : HEAD_DIM - 1];
     double theta = term_number_or(&arg[THETA], model_sizes_number(b->sizes, "theta", 0));
     if (width % 2 || width > 2 * ROTARY_PAIRS_MAX)
-        return build_fail(b,
-                          "rotary turns pairs, at most %d: a head of %lld elements; %lld would do",
+        return build_fail(b, "rotary turns pairs, at most %d: a head of %lld elements; try %lld",
                           ROTARY_PAIRS_MAX, (long long)width,
                           (long long)(width % 2 ? width + 1 : 2 * ROTARY_PAIRS_MAX));
     if (theta < 1)
@@ -112,15 +111,16 @@ static bool check_heads(struct builder *b, const int *in)
     const int64_t *q = b->g->values[in[0]].shape.dim, *k = b->g->values[in[1]].shape.dim,
                   *v = b->g->values[in[2]].shape.dim;
     if (q[HEADS] % k[HEADS] || k[HEADS] != v[HEADS])
-        build_fail(b,
-                   "%lld query heads, %lld key heads and %lld value heads: as many of keys as of "
-                   "values, which divide the queries', would do",
-                   (long long)q[HEADS], (long long)k[HEADS], (long long)v[HEADS]);
+        build_fail(
+            b,
+            "%lld query heads, %lld key heads and %lld value heads: try as many of keys as of "
+            "values, which divide the queries'",
+            (long long)q[HEADS], (long long)k[HEADS], (long long)v[HEADS]);
     else if (q[HEAD_DIM] != k[HEAD_DIM])
-        build_fail(b, "queries of %lld elements and keys of %lld: as many would do",
+        build_fail(b, "queries of %lld elements and keys of %lld: try as many",
                    (long long)q[HEAD_DIM], (long long)k[HEAD_DIM]);
     else if (q[HEADS] * q[HEAD_DIM] > WIDEST)
-        build_fail(b, "%lld heads of %lld elements are over %lld: %lld heads would do",
+        build_fail(b, "%lld heads of %lld elements are over %lld: try %lld heads",
                    (long long)q[HEADS], (long long)q[HEAD_DIM], (long long)WIDEST,
                    (long long)(WIDEST / q[HEAD_DIM]));
     return !b->failed;
@@ -133,9 +133,9 @@ static bool check_pair(struct builder *b, const int *in, int qr, int kr)
     bool fine = is_of_heads(b, qr, "qr") && is_of_tokens(b, kr, ATTENTION_DIMS - 1) &&
                 r->dims[HEADS] == q->dims[HEADS] && r->dims[HEAD_DIM] == k->dims[HEAD_DIM - 1];
     if (!fine && !b->failed)
-        build_fail(
-            b, "qr has %s and kr %s: [batch, seq, heads, rotary] and [batch, seq, rotary] would do",
-            dims_of(b, qr), dims_of(b, kr));
+        build_fail(b,
+                   "qr has %s and kr %s: try [batch, seq, heads, rotary] and [batch, seq, rotary]",
+                   dims_of(b, qr), dims_of(b, kr));
     return fine;
 }
 
@@ -148,10 +148,10 @@ static struct op_attr read_attention(struct builder *b, const struct term *arg, 
         .cap = (float)term_number_or(&arg[CAP], 0),
         .in_order = true};
     if (attr.window < 0 || (is_given(&arg[WINDOW]) && term_number_or(&arg[WINDOW], 0) < 0))
-        build_fail(b, "a window of %lld positions: 1 or more would do, 0 for all",
+        build_fail(b, "a window of %lld positions: try 1 or more, 0 for all",
                    (long long)attr.window);
     if (!(attr.cap >= 0))
-        build_fail(b, "a cap of %g: more than 0 would do, 0 for none", (double)attr.cap);
+        build_fail(b, "a cap of %g: try more than 0, 0 for none", (double)attr.cap);
     return attr;
 }
 
@@ -221,7 +221,7 @@ struct term call_causal(struct builder *b, const struct term *arg)
     if (v.shape.n < 3 || value_find_dim(&v, DIM_BATCH) < 0 || value_find_dim(&v, DIM_SEQ) < 0 ||
         key == DIM_SEQ)
         return build_fail(b,
-                          "causal has %s: scores [batch, .., seq, key] would do, with the keys' "
+                          "causal has %s: try scores [batch, .., seq, key], with the keys' "
                           "sequence called otherwise, k{seq as key}",
                           dims_of(b, x));
     build_at_like(b, x);

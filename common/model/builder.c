@@ -26,7 +26,7 @@ static int make_part(struct builder *b, struct term t, const char *what, int mos
     int n = t.kind == TERM_SUM ? t.nkeep : v.shape.n;
     const enum dim *dims = t.kind == TERM_SUM ? t.keep : v.dims;
     if (n > most || (n && dims[0] == DIM_BATCH))
-        return build_fail(b, "%s of %s: sum(x) / samples would do", what, dims_of(b, x)), -1;
+        return build_fail(b, "%s of %s: try sum(x) / samples", what, dims_of(b, x)), -1;
     graph_at(b->g, POINT_NONE);
     int part = sum(b->g, x, n, dims, (float)by, DT_F32);
     build_check(b);
@@ -81,7 +81,7 @@ static void draw_from(struct builder *b, struct term t)
         return;
     struct value v = g->values[logits];
     if (v.shape.n != 2 || v.dims[0] != DIM_BATCH) {
-        build_fail(b, "logits have %s at a sample's last position: [batch, vocab] would do",
+        build_fail(b, "logits have %s at a sample's last position: try [batch, vocab]",
                    dims_of(b, logits));
         return;
     }
@@ -147,7 +147,7 @@ static enum point find_point(struct builder *b, const char *name)
             return (enum point)p;
     }
     const char *near = suggest(name, known, POINT_COUNT - 1);
-    build_fail(b, "%s is no activation point: %s would do", name, near ? near : "act_seq");
+    build_fail(b, "%s is no activation point: try %s", name, near ? near : "act_seq");
     return POINT_NONE;
 }
 
@@ -260,7 +260,7 @@ static void run_repeat(struct builder *b, const struct stmt *s)
         build_fail(b, "repeat is of a number or of a list");
     double count = list ? t.number.n : t.number.value;
     if (!b->failed && !(number_is_whole(count) && count >= 0 && count <= MODEL_MAX_LAYERS))
-        build_fail(b, "repeated %g times: 0 to %d times would do", count, MODEL_MAX_LAYERS);
+        build_fail(b, "repeated %g times: try 0 to %d times", count, MODEL_MAX_LAYERS);
     for (int n = 0; n < (int)count && !b->failed && !b->returned && !b->done; n++) {
         b->prefix = arena_printf(b->arena, "%s%s%s/%d", outer, *outer ? "/" : "",
                                  named ? over->name : "layers", n);
@@ -381,7 +381,7 @@ static void check_whole(struct builder *b)
     if (b->run.kind == PROGRAM_SAMPLE && !b->done)
         build_fail(b, "no line binds `logits`, so there is nothing to draw text from");
     else if (b->g->loss < 0)
-        build_fail(b, "the program has no loss: loss = cross_entropy(logits, targets) would do");
+        build_fail(b, "the program has no loss: try loss = cross_entropy(logits, targets)");
     else if (b->run.kind == PROGRAM_TRAIN)
         check_reached(b);
 }

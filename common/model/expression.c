@@ -173,7 +173,7 @@ static struct dimension evaluate_dimension(struct builder *b, const struct writt
     if (*open)
         return (struct dimension){.dim = dims_id(b->g->dims, w->name)};
     if (!b->failed && t.kind != TERM_SIZE)
-        build_fail(b, "%s is no size, so no dimension: %s = SIZE would do", w->name, w->name);
+        build_fail(b, "%s is no size, so no dimension: try %s = SIZE", w->name, w->name);
     return t.dim;
 }
 
@@ -212,7 +212,7 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
     p->n = e->has_dims ? e->ndims : -1;
     p->at = e;
     if (p->n > MAX_DIMS)
-        return build_fail(b, "%d dimensions: at most %d would do", p->n, MAX_DIMS);
+        return build_fail(b, "%d dimensions: try at most %d", p->n, MAX_DIMS);
     for (int d = 0; d < p->n && !b->failed; d++) {
         const struct written_dim *w = &e->dims[d];
         p->star[d] = w->star;
@@ -221,7 +221,7 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
             p->dims[d] = evaluate_dimension(b, w, &p->open[d]);
         if (!b->failed && !p->last[d] && !p->open[d] &&
             (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
-            build_fail(b, "a dimension of %lld: 1 to %d would do", (long long)p->dims[d].extent,
+            build_fail(b, "a dimension of %lld: try 1 to %d", (long long)p->dims[d].extent,
                        1 << 30);
         else if (!b->failed && p->dims[d].dim == DIM_SEQ)
             build_fail(b,

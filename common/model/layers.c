@@ -133,7 +133,7 @@ const char *draw_path(struct builder *b, const char *leaf)
 bool draw_rate_fits(struct builder *b, double rate)
 {
     if (!(rate >= 0 && rate < 1))
-        build_fail(b, "a share of %g is dropped: at least 0 and less than 1 would do", rate);
+        build_fail(b, "a share of %g is dropped: try at least 0 and less than 1", rate);
     return !b->failed;
 }
 
@@ -144,7 +144,7 @@ struct term call_dropout(struct builder *b, const struct term *arg)
     if (b->failed)
         return (struct term){0};
     if (rate < 0 && arg[1].kind == TERM_NOTHING)
-        return build_fail(b, "dropout of what share: dropout(x, 0.1) or a size `dropout` would do");
+        return build_fail(b, "dropout of what share: try dropout(x, 0.1) or a size `dropout`");
     if (!draw_rate_fits(b, rate) || !draws_drops(&b->draws, rate))
         return term_value(x);
     bool seq = value_find_dim(&b->g->values[x], DIM_SEQ) >= 0;

@@ -14,7 +14,7 @@ static bool is_router_like(struct builder *b, int x)
                 v->dims[1] == DIM_SEQ && v->dims[2] == DIM_ROUTER;
     if (!b->failed && !fine)
         build_fail(b,
-                   "scores have %s: [batch, seq, router] in f32 would do, as of linear(f32(x), "
+                   "scores have %s: try [batch, seq, router] in f32, as of linear(f32(x), "
                    "router[embed, router = experts])",
                    dims_of(b, x));
     return fine;
@@ -151,7 +151,7 @@ struct term call_dispatch(struct builder *b, const struct term *arg)
     if (!is_dealt(b, slot))
         return (struct term){0};
     if (b->g->values[x].shape.n != 3)
-        return build_fail(b, "%s are dispatched: [batch, seq, embed] would do", dims_of(b, x));
+        return build_fail(b, "%s are dispatched: try [batch, seq, embed]", dims_of(b, x));
     const enum dim dims[] = {DIM_GROUP, DIM_EXPERT, DIM_CAPACITY};
     build_at(b, 3, dims);
     return term_value(experts_dispatch(b->g, x, slot));
@@ -164,7 +164,7 @@ struct term call_combine(struct builder *b, const struct term *arg)
         return (struct term){0};
     const struct value v = b->g->values[y];
     if (v.shape.n != 4 || v.dims[0] != DIM_GROUP || v.dims[1] != DIM_EXPERT)
-        return build_fail(b, "%s are combined: [group, expert, capacity, embed] would do",
+        return build_fail(b, "%s are combined: try [group, expert, capacity, embed]",
                           dims_of(b, y));
     const enum dim dims[] = {DIM_BATCH, DIM_SEQ, v.dims[3]};
     build_at(b, 3, dims);

@@ -25,11 +25,10 @@ static void tell_no_dimension(struct builder *b, const char *name, int x)
     if (near)
         build_fail(b, "no dimension is called %s here: did you mean %s?", name, near);
     else if (x >= 0)
-        build_fail(b,
-                   "%s is no size, and the operand, %s, has no such dimension: %s = SIZE would do",
+        build_fail(b, "%s is no size, and the operand, %s, has no such dimension: try %s = SIZE",
                    name, dims_of(b, x), name);
     else
-        build_fail(b, "%s is no size, so no dimension: %s = SIZE would do", name, name);
+        build_fail(b, "%s is no size, so no dimension: try %s = SIZE", name, name);
 }
 
 // A name that is no size reaches as far as the operand's dimension of that name.
@@ -41,8 +40,7 @@ static void fill_open(struct builder *b, struct dimension *d, int x)
     if (at < 0)
         tell_no_dimension(b, name, x);
     else if (is_like(b, d->dim, DIM_BATCH) || is_like(b, d->dim, DIM_SEQ))
-        build_fail(b, "a parameter along %s, which differs from step to step: a size would do",
-                   name);
+        build_fail(b, "a parameter along %s, which differs from step to step: try a size", name);
     else
         d->extent = v->shape.dim[at];
 }
@@ -88,8 +86,7 @@ static struct init make_fan_in(struct builder *b, const struct written_param *p,
         any |= over && over[d];
     }
     if (!any)
-        build_fail(b, "fan_in: nothing of %s is summed over here: normal(DEVIATION) would do",
-                   p->path);
+        build_fail(b, "fan_in: nothing of %s is summed over here: try normal(DEVIATION)", p->path);
     return (struct init){INIT_NORMAL, sqrtf((float)p->number / (float)fan)};
 }
 

@@ -321,15 +321,15 @@ static void a_sequence_that_does_not_deal_out_is_refused_with_one_that_does(void
     } cases[] = {
         {8, "cp: 3", "", "act_seq",
          "of size 8 does not divide by 6, two chunks for each place on "
-         "cp: 6 or 12 would do",
+         "cp: try 6 or 12",
          "model.seq=12"},
         {9, "cp: 3", "", "act_seq", "of size 9 does not divide by 6", "model.seq=12"},
         {2, "cp: 2", "", "act_seq",
          "of size 2 does not divide by 4, two chunks for each place on "
-         "cp: 4 would do",
+         "cp: try 4",
          "model.seq=4"},
         {12, "cp: 2, tp: 2", "activations: {act_seq: [batch, [seq, tp]]}", "act_seq",
-         "of size 12 does not divide by 8, two chunks for each place on cp,tp: 8 or 16 would do",
+         "of size 12 does not divide by 8, two chunks for each place on cp,tp: try 8 or 16",
          "model.seq=16"},
     };
     (void)state;

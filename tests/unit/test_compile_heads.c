@@ -67,7 +67,7 @@ static void key_heads_of_another_ratio_are_refused_with_those_that_would_do(void
     assert_true(f.c.whole);
     assert_string_equal(error->message,
                         "act_att: 3 key heads do not go with 12 query heads cut 4 ways (tp): "
-                        "model.kv_heads of 1, 2, 4, 12 would do (line 2)");
+                        "try model.kv_heads of 1, 2, 4, 12 (line 2)");
     assert_string_equal(error->fix, "model.kv_heads=2");
     fixture_clear(&f);
     compile_text(&f, decoder_text(HEADS(12, 2), "tp: 4", 1, ""), 0);

@@ -317,7 +317,7 @@ static void at_the_programs_sizes_fsdp_with_tensor_is_refused_naming_the_heads(v
     (void)state;
     assert_int_equal(load(&f, "cookbook-fsdp-tensor.yaml", set, 3), ERR_INVALID);
     assert_non_null(strstr(f.e.text, "layers/0/attn/out/weight and 3 like it: dimension heads of "
-                                     "size 8 does not divide by 128 (fsdp): 128 would do"));
+                                     "size 8 does not divide by 128 (fsdp): try 128"));
     assert_int_equal(f.found.errors, 1);
     const char *fix = f.found.items[0].fix;
     struct fixture g;

@@ -43,10 +43,10 @@ static void sizes_that_do_not_fit_the_mesh_are_told_with_what_would(void **state
                    "dimension expert of size 6 does not divide by 4 (tp,ep)", fix);
     expect_finding(&pairs, "dp: 2, ep: 2", "rules: {expert: []}", FINDING_INDIVISIBLE,
                    "6 groups of 2 samples do not divide by 4 (dp,ep), which cut the batch; a group "
-                   "lies on one device: group=1 would do",
+                   "lies on one device: try group=1",
                    fix);
     assert_string_equal(fix, "model.group=1");
-    expect_finding(&fours, "dp: 2", "", FINDING_INDIVISIBLE, "group=3 would do", fix);
+    expect_finding(&fours, "dp: 2", "", FINDING_INDIVISIBLE, "try group=3", fix);
     expect_finding(&usual, "cp: 2", "", FINDING_INDIVISIBLE,
                    "3 slots an expert, for 12 tokens of a group and 6 experts, do not divide by 2 "
                    "(cp): capacity=1 gives 2 and capacity=2 gives 4",
@@ -67,7 +67,7 @@ static void a_group_that_leaves_samples_over_is_refused(void **state)
     moe = fives;
     assert_int_equal(compile_moe(&f, moe_text("dp: 1", 2, "", "")), ERR_INVALID);
     assert_non_null(strstr(f.e.text, "a microbatch of 6 samples is no whole number of groups of 5; "
-                                     "group=1, 2, 3 or 6 would do"));
+                                     "try group=1, 2, 3 or 6"));
     fixture_clear(&f);
     moe = scarce;
     assert_int_equal(compile_moe(&f, moe_text("dp: 1", 1, "", "")), ERR_INVALID);

@@ -87,11 +87,11 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {JOB SQUARE "sharding: {activations: {act_hidden: [batch, tp, dp]}}\n",
          FINDING_SPEC_TOO_LONG, "act_hidden", "has 3 entries, the tensor 2 dimensions", 1},
         {JOB "mesh: {tp: 3}\n", FINDING_INDIVISIBLE, "layers/0/weight",
-         "dimension mlp of size 16 does not divide by 3 (tp): 15 or 18 would do (line 5)", 1},
+         "dimension mlp of size 16 does not divide by 3 (tp): try 15 or 18 (line 5)", 1},
         {JOB "mesh: {fsdp: 2, x: 2}\nsharding: {rules: {embed: [fsdp, x], mlp: ~, batch: fsdp}, "
              "params: [{match: layers/2/weight, spec: [~, x]}]}\n",
          FINDING_INDIVISIBLE, "layers/2/weight",
-         "dimension classes of size 5 does not divide by 2 (x): 4 or 6 would do (line 6)", 1},
+         "dimension classes of size 5 does not divide by 2 (x): try 4 or 6 (line 6)", 1},
         {JOB "mesh: {tp: 2}\nsharding: {activations: {act_logits: [~, tp]}}\n", FINDING_INDIVISIBLE,
          "act_logits", "dimension classes of size 5", 1},
         {JOB SQUARE "sharding: {rules: {embed: dp}}\n", FINDING_WEIGHT_ON_BATCH_AXIS,
@@ -118,7 +118,7 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/2/bias\", spec: [dp]}]}\n",
          FINDING_INDIVISIBLE, "layers/2/bias",
          "dimension classes of size 5 does not divide by 2, as sharding.optimizer (line 6) asks "
-         "with dp: 4 or 6 would do",
+         "with dp: try 4 or 6",
          1},
         {JOB SQUARE "sharding: {grads: [{match: weights, spec: [dp]}]}\n", FINDING_NO_MATCH,
          "weights", "no parameter matches", 1},
@@ -129,10 +129,10 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [dp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/0/weight",
          "sharding.optimizer (line 6) cuts [dp, ~], which does not go on from the gradient's [~, "
-         "tp]: [dp, tp] would do",
+         "tp]: try [dp, tp]",
          1},
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [~, [dp, tp]]}]}\n",
-         FINDING_NOT_A_REFINEMENT, "layers/0/weight", "[~, [tp, dp]] would do", 1},
+         FINDING_NOT_A_REFINEMENT, "layers/0/weight", "try [~, [tp, dp]]", 1},
         {JOB SQUARE "sharding: {grads: [{match: \"*/1/weight\", spec: [dp, tp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/1/weight",
          "sharding.grads (line 6) cuts [dp, tp], which does not go on from the parameter's [tp, ~]",
@@ -161,7 +161,7 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         {"name: t\nmodel: {program: mlp, inputs: 8, hidden: [16, 8, 16], classes: 5}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1, microbatches: 2}\n"
          "mesh: {pp: 2}\npipeline: {stages: [1, 3]}\n",
-         FINDING_STAGE_IMBALANCE, NULL, "stage 1 has 3 layers where 2 would do", 1},
+         FINDING_STAGE_IMBALANCE, NULL, "stage 1 has 3 layers where 2 are enough", 1},
         {JOB "mesh: {pp: 3}\n", FINDING_FEW_MICROBATCHES, NULL, "2 microbatches for 3 stages", 1},
     };
     (void)state;

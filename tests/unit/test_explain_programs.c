@@ -292,7 +292,7 @@ static void a_rule_that_does_not_divide_is_told_with_sizes_that_would(void **sta
         char says[100];
         long long size = owns[i].mlp, below = size - size % 5;
         snprintf(says, sizeof says,
-                 "dimension %s of size %lld does not divide by 5 (x): %lld or %lld would do",
+                 "dimension %s of size %lld does not divide by 5 (x): try %lld or %lld",
                  owns[i].dim ? owns[i].dim : "mlp", size, below, below + 5);
         check_finding(&owns[i], "mesh: {dp: 2, x: 5}\nsharding: {rules: {mlp: x}}\n",
                       FINDING_INDIVISIBLE, says, FINDING_UNUSED_AXIS);

@@ -235,7 +235,7 @@ static void a_multiple_of_a_ruled_size_is_named_with_its_line(void **state)
     expect_finding(
         text, FINDING_SIZE_UNRULED,
         "model.inner = 4 * mlp, line 5 of program ./inner.model: no rule cuts it, and tp "
-        "cuts mlp, of which it is a multiple: `like mlp` there would do",
+        "cuts mlp, of which it is a multiple: try `like mlp` there",
         "sharding.rules.inner=tp");
     assert_true(find_utilisation(text, "sharding.rules.inner=tp") > 0.85);
     assert_true(is_silent(INNER(" like mlp") "mesh: {tp: 2}\n"));

@@ -67,11 +67,11 @@ static void test_the_batch_is_cut_evenly_or_told_what_would_do(void **state)
     expect_errors(
         VALID "mesh: {dp: 5}\n",
         "job.yaml:3:46: data.batch: 12 is not a multiple of 5 (5 data-parallel devices x 1 "
-        "microbatches): 10 or 15 would do\n");
+        "microbatches): try 10 or 15\n");
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 4}\nmesh: {dp: 4}\n",
         "job.yaml:3:46: data.batch: 12 is not a multiple of 16 (4 data-parallel devices x 4 "
-        "microbatches): 16 would do\n");
+        "microbatches): try 16\n");
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 3}\nmesh: {dp: 4}\n", "");
 }
@@ -82,7 +82,7 @@ static void test_the_largest_mesh_times_the_most_microbatches_does_not_overflow(
     expect_errors(
         NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 1, microbatches: 1024}\nmesh: {dp: 65536}\n",
         "job.yaml:3:46: data.batch: 12 is not a multiple of 67108864 (65536 data-parallel "
-        "devices x 1024 microbatches): 67108864 would do\n");
+        "devices x 1024 microbatches): try 67108864\n");
 }
 
 static void test_evaluation_keys_need_evaluation_data(void **state)
@@ -245,7 +245,7 @@ static void test_a_model_without_layers_has_no_insides_to_remake(void **state)
     expect_errors("name: t\n" BARE "data: {train: {images: i}, batch: 4}\n"
                   "train: {steps: 2, remat: block}\n",
                   "job.yaml:4:26: train.remat: acts on layers, turns of `repeat` or `layer` "
-                  "blocks, and with its sizes the model has none: none would do\n");
+                  "blocks, and with its sizes the model has none: try none\n");
     expect_errors("name: t\n" TIED "data: {train: {images: i}, batch: 4}\n"
                   "train: {steps: 2, remat: block}\n",
                   "");
@@ -302,10 +302,10 @@ static void test_a_new_job_has_the_layers_of_its_functions(void **state)
     (void)state;
     snprintf(text, sizeof text, "%smesh: {pp: 2}\npipeline: {stages: [1, 1]}\n", head);
     expect_errors(text, "job.yaml:6:20: pipeline.stages: the stages have 2 layers together, the "
-                        "model has 5: [3, 2] would do\n");
+                        "model has 5: try [3, 2]\n");
     snprintf(text, sizeof text, "%spipeline: {stages: [2]}\n", head);
     expect_errors(text, "job.yaml:5:20: pipeline.stages: the stages have 2 layers together, the "
-                        "model has 5: [5] would do\n");
+                        "model has 5: try [5]\n");
 }
 
 // What training alone has is a layer too.
@@ -320,7 +320,7 @@ static void test_stages_hold_the_layers_of_training(void **state)
     expect_errors(text, "");
     snprintf(text, sizeof text, "%spipeline: {stages: [2]}\n", helped);
     expect_errors(text, "job.yaml:5:20: pipeline.stages: the stages have 2 layers together, the "
-                        "model has 4: [4] would do\n");
+                        "model has 4: try [4]\n");
 }
 
 // A job file's own number is not asked, a resolved job's is: its model is not built again.
@@ -377,7 +377,7 @@ static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
         "job.yaml:3:1: trian: unknown key: did you mean train?\n"
         "job.yaml:4:16: train.steps: -1 is too small: it must be at least 1\n"
         "job.yaml:5:46: data.batch: 7 is not a multiple of 2 (2 data-parallel devices x 1 "
-        "microbatches): 6 or 8 would do\n");
+        "microbatches): try 6 or 8\n");
 }
 
 #define A_DECODER                                                                       \
@@ -428,10 +428,10 @@ static void test_stages_hold_the_models_layers(void **state)
     expect_errors(
         VALID "mesh: {pp: 2}\npipeline: {stages: [1, 2]}\n",
         "job.yaml:6:20: pipeline.stages: the stages have 3 layers together, the model has "
-        "2: [1, 1] would do\n");
+        "2: try [1, 1]\n");
     expect_errors(VALID "mesh: {pp: 2}\npipeline: {stages: [1, 1, 1]}\n",
-                  "job.yaml:6:20: pipeline.stages: names 3 stages, the mesh has 2 (pp): [1, 1] "
-                  "would do\n");
+                  "job.yaml:6:20: pipeline.stages: names 3 stages, the mesh has 2 (pp): try [1, 1]"
+                  "\n");
     expect_errors(VALID "mesh: {dp: 2}\npipeline: {stages: [1, 1]}\n",
                   "job.yaml:6:20: pipeline.stages: names 2 stages, the mesh has none: give it an "
                   "axis pp: 2\n");
@@ -469,30 +469,30 @@ static void test_chunks_of_stages_divide_the_layers(void **state)
         const char *text, *says;
     } cases[] = {
         {DEEP("pp: 4", "chunks: 2", "4"), "job.yaml:6:20: pipeline.chunks: a stage has one chunk "
-                                          "under 1f1b: schedule: interleaved would do\n"},
+                                          "under 1f1b: try schedule: interleaved\n"},
         {DEEP("pp: 4", "schedule: interleaved", "4"),
          "job.yaml:6:11: pipeline.chunks: interleaved passes the stages once for each chunk, and "
          "there is one: "
-         "chunks: 3 would do\n"},
+         "try chunks: 3\n"},
         {DEEP("pp: 4", "schedule: circular, chunks: 4", "4"),
          "job.yaml:6:40: pipeline.chunks: 4 stages of 4 chunks are more than the model's 12 "
          "layers: "
-         "chunks: 3 would do\n"},
+         "try chunks: 3\n"},
         {DEEP("pp: 4", "schedule: circular, chunks: 2", "4"),
          "job.yaml:6:40: pipeline.chunks: the model's 12 layers do not divide into 4 stages of 2 "
-         "chunks: chunks: 3 would do\n"},
+         "chunks: try chunks: 3\n"},
         {DEEP("pp: 5", "schedule: circular, chunks: 2", "6"),
          "job.yaml:6:40: pipeline.chunks: the model's 12 layers do not divide into 5 stages of 2 "
-         "chunks: stages: [2, 2, 1, 1, 1, 1, 1, 1, 1, 1] would do\n"},
+         "chunks: try stages: [2, 2, 1, 1, 1, 1, 1, 1, 1, 1]\n"},
         {DEEP("pp: 4", "schedule: interleaved, chunks: 3", "6"),
          "job.yaml:4:34: train.microbatches: 6: interleaved stages pass as many at a time as they "
-         "are, 4: 4 or 8 would do\n"},
+         "are, 4: try 4 or 8\n"},
         {DEEP("pp: 4", "schedule: circular, chunks: 3", "2"),
          "job.yaml:4:34: train.microbatches: 2: a circular pipeline of 4 stages has as many under "
-         "way: at least 4 would do\n"},
+         "way: try at least 4\n"},
         {DEEP("pp: 2", "schedule: circular, chunks: 2, stages: [3, 9]", "4"),
          "job.yaml:6:51: pipeline.stages: names 2 stages, the mesh has 2 of 2 chunks (pp): "
-         "[3, 3, 3, 3] would do\n"},
+         "try [3, 3, 3, 3]\n"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

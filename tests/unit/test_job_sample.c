@@ -68,7 +68,7 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
                   "with\n");
     expect_errors(BYTES "eval: {sample: {prompt: 123456789}}\n",
                   "job.yaml:5:25: eval.sample.prompt: has 9 tokens, the model reads 8 (model.seq): "
-                  "so many would do\n");
+                  "try as many\n");
     expect_errors(BYTES "eval: {sample: {prompt: \"a\\n\"}}\n",
                   "job.yaml:5:25: eval.sample.prompt: a line break or control character (U+000A) "
                   "in a value: write an escape, such as \\n, in single quotes\n");
@@ -95,8 +95,8 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
                   "all\n");
     expect_errors(
         BYTES "eval: {sample: {prompt: a, temperature: 1, count: 64, tokens: 1000}}\n",
-        "job.yaml:5:63: eval.sample.tokens: 64 samples of 1000 tokens are over 8192: 128 tokens "
-        "would do\n");
+        "job.yaml:5:63: eval.sample.tokens: 64 samples of 1000 tokens are over 8192: try 128 tokens"
+        "\n");
     expect_errors(BYTES "eval: {every: 5, sample: {prompt: a, every: 0}}\n",
                   "job.yaml:5:45: eval.sample.every: 0 is too small: it must be at least 1\n");
     expect_errors(BYTES "eval: {sample: {prompt: a, every: 2}}\n",

@@ -157,12 +157,12 @@ static void the_batch_divides_by_all_the_axes_that_cut_it(void **state)
     (void)state;
     expect_errors(VALID "mesh: {dp: 2, fsdp: 4, tp: 5}\n",
                   "job.yaml:3:46: data.batch: 12 is not a multiple of 8 (8 data-parallel devices x "
-                  "1 microbatches): 8 or 16 would do\n");
+                  "1 microbatches): try 8 or 16\n");
     expect_errors(VALID "mesh: {dp: 2, fsdp: 4, tp: 5}\nsharding: {rules: {batch: [fsdp, fsdp]}}\n",
                   "");
     expect_errors(VALID "mesh: {x: 5}\nsharding: {activations: {act_ids: [x]}}\n",
                   "job.yaml:3:46: data.batch: 12 is not a multiple of 5 (5 data-parallel devices x "
-                  "1 microbatches): 10 or 15 would do\n");
+                  "1 microbatches): try 10 or 15\n");
     expect_errors(VALID "mesh: {dp: 2, fsdp: -1}\nresources: {devices: 6}\n", "");
     expect_errors(VALID "mesh: {dp: 4, fsdp: -1}\nresources: {devices: 6}\n",
                   "job.yaml:5:7: mesh: {dp: 4, fsdp: -1} leaves nothing whole: resources.devices, "

@@ -114,9 +114,9 @@ static void what_attention_cannot_do_is_refused(void **state)
     } each[] = {
         {HEAD "    a = attention(q, k, v, qr = q)\n" TAIL, "has both qr and kr"},
         {HEAD "    a = attention(q, k, v, qr = q, kr = h)\n" TAIL,
-         "[batch, seq, heads, rotary] and [batch, seq, rotary] would do"},
-        {HEAD "    a = attention(q, k, v, window = -3)\n" TAIL, "1 or more would do, 0 for all"},
-        {HEAD "    a = attention(q, k, v, cap = -1)\n" TAIL, "more than 0 would do, 0 for none"},
+         "try [batch, seq, heads, rotary] and [batch, seq, rotary]"},
+        {HEAD "    a = attention(q, k, v, window = -3)\n" TAIL, "try 1 or more, 0 for all"},
+        {HEAD "    a = attention(q, k, v, cap = -1)\n" TAIL, "try more than 0, 0 for none"},
         {HEAD "    a = attention(rotary(q, yarn = 4), k, v)\n" TAIL,
          "llama3 and yarn need the length"},
         {HEAD "    a = attention(rotary(q, yarn = 4, linear = 4), k, v)\n" TAIL, "takes one of"},

@@ -103,7 +103,7 @@ static void a_starred_name_alone_is_a_product_for_each(void **state)
     static const char behind[] = SIZES "model\n  h = images @ a[mlp, inputs*]\n"
                                        "  loss = sum(h) / samples\n";
     assert_true(model_case_build(&c, behind, strlen(behind), PROGRAM_TRAIN) != 0);
-    assert_non_null(strstr(c.e.text, "starred dimensions lead a weight: a[inputs*, …] would do"));
+    assert_non_null(strstr(c.e.text, "starred dimensions lead a weight: try a[inputs*, …]"));
     model_case_clear(&c);
 }
 
@@ -215,7 +215,7 @@ static void what_no_router_gives_is_refused(void **state)
          "is no whole number of groups of 7"},
         {ROUTED("  w, id = top(s, 2)\n  p, n = slots(id, w, experts, 2)\n"
                 "  x = x + combine(dispatch(x, p){group as batch}, p, w)\n"),
-         "are combined: [group, expert, capacity, embed] would do"},
+         "are combined: try [group, expert, capacity, embed]"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -516,10 +516,10 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
          "t:13:20: [qkv, batch, classes] is no stack of 3 (at most 5) values: a parameter's "
          "dimension 3 makes one"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes])\n  loss = y\n"),
-         "t:14:10: a loss is a single number, not one of [batch, classes]: sum(x) / samples would "
-         "do"},
+         "t:14:10: a loss is a single number, not one of [batch, classes]: try sum(x) / samples"
+         ""},
         {SIZES "model\n  y = images\n",
-         "t:1:1: the program has no loss: loss = cross_entropy(logits, targets) would do"},
+         "t:1:1: the program has no loss: try loss = cross_entropy(logits, targets)"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes]) if layers > 1.5 else y\n"
                     "  y = f(y)\n") "let f(x)\n  return f(x)\n",
          "t:17:10: functions call each other more than 16 deep: none may call itself"},
@@ -530,7 +530,7 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
                     "  y = dropout(y, 0.1)\n"),
          "t:14:7: two draws are called embed/dropout: NAME: dropout(…) names one apart"},
         {CLASSIFIER("  y in act_sq = linear(images, a[inputs, classes])\n"),
-         "t:13:3: act_sq is no activation point: act_seq would do"},
+         "t:13:3: act_sq is no activation point: try act_seq"},
         {CLASSIFIER("  y = linear(images, a[inputs, inputs])\n"),
          "t:13:7: a has dimension inputs twice: `NAME = SIZE` or `like` gives another name"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ uniform(1))\n"),
@@ -539,16 +539,16 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
         {CLASSIFIER("  y = linear(images, a[inptus, classes])\n"),
          "t:13:22: no dimension is called inptus here: did you mean inputs?"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes]) + zz[classes, elsewhere]\n"),
-         "t:13:44: elsewhere is no size, so no dimension: elsewhere = SIZE would do"},
+         "t:13:44: elsewhere is no size, so no dimension: try elsewhere = SIZE"},
         {CLASSIFIER("  y = linear(images, a[inputs, elsewhere])\n"),
          "t:13:22: elsewhere is no size, and the operand, [batch, inputs], has no such dimension: "
-         "elsewhere = SIZE would do"},
+         "try elsewhere = SIZE"},
         {CLASSIFIER("  y = linear(images, a[batch, inputs, classes])\n"),
-         "t:13:22: a parameter along batch, which differs from step to step: a size would do"},
+         "t:13:22: a parameter along batch, which differs from step to step: try a size"},
         {CLASSIFIER("  y = linear(images)\n"), "t:13:7: linear lacks its argument weight"},
         {CLASSIFIER("  y = relu(images, 1)\n"), "t:13:20: relu has fewer arguments than 2"},
         {CLASSIFIER("  q = images @ a[inputs, heads, head_dim]\n  y = attention(q, q, q)\n"),
-         "t:14:7: q has [batch, heads, head_dim]: [batch, seq, heads, head_dim] would do"},
+         "t:14:7: q has [batch, heads, head_dim]: try [batch, seq, heads, head_dim]"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {

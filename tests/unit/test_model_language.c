@@ -113,14 +113,14 @@ static void a_given_size_is_refused_by_its_name(void **state)
         const char *says;
     } each[] = {
         {{.name = "heads", .text = "7"},
-         "t:4:3: heads: head = embed / heads is 768 / 7, no whole number: heads of 6 or 8, or a "
+         "t:4:3: heads: head = embed / heads is 768 / 7, no whole number: try heads of 6 or 8, or "
+         "a "
          "head "
-         "of its own would do\n"},
+         "of its own\n"},
         {{.name = "heads", .text = "65"}, "t: heads: 65 is too large: it must be at most 64\n"},
         {{.name = "heads", .text = "0"}, "t: heads: 0 is too small: it must be at least 1\n"},
         {{.name = "heads", .text = "many"}, "t: heads: must be a whole number, not 'many'\n"},
-        {{.name = "kv", .text = "5"},
-         "t: kv: 5 does not divide heads, which is 12: 4 or 6 would do\n"},
+        {{.name = "kv", .text = "5"}, "t: kv: 5 does not divide heads, which is 12: try 4 or 6\n"},
         {{.name = "rate", .text = "1"}, "t: rate: 1 is too large: it must be less than 1\n"},
         {{.name = "hidden", .item = list, .n = 2},
          "t: hidden: 17 is too large: it must be at most 16\n"},

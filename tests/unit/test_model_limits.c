@@ -27,7 +27,7 @@ static void a_text_is_read_up_to_its_most_bytes(void **state)
     (void)state;
     while (text.len <= MODEL_MAX_BYTES)
         buf_puts(&text, "# nothing but words\n");
-    refuse_buf(&text, "at most 65536 would do");
+    refuse_buf(&text, "try at most 65536");
 }
 
 static void brackets_and_signs_nest_so_deep(void **state)
@@ -80,7 +80,7 @@ static void so_many_sizes_names_and_items(void **state)
         buf_puts(&text, ", 1");
     buf_puts(&text, "]\n"
                     "model\n  loss = 1\n");
-    refuse_buf(&text, "a list of 1001 items: 64 would do");
+    refuse_buf(&text, "a list of 1001 items: try 64");
 }
 
 static void so_many_layers(void **state)
@@ -89,7 +89,7 @@ static void so_many_layers(void **state)
     static const char each[][200] = {BEGIN "  repeat 1000000000\n    y = relu(y)\n" LOSS,
                                      BEGIN "  repeat 600\n    y = relu(y)\n"
                                            "  repeat 600\n    y = relu(y)\n" LOSS};
-    refuse(each[0], strlen(each[0]), "repeated 1e+09 times: 0 to 1024 times would do");
+    refuse(each[0], strlen(each[0]), "repeated 1e+09 times: try 0 to 1024 times");
     refuse(each[1], strlen(each[1]), "more than 1024 layers");
 }
 

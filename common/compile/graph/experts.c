@@ -60,7 +60,7 @@ static int check_dealing(struct graph *g, const struct experts_dealing *how, con
     if (how->group < 1 || batch % how->group)
         return err_set(g->err, ERR_INVALID,
                        "group: a microbatch of %lld samples is no whole number of groups of %lld; "
-                       "group=%s would do",
+                       "try group=%s",
                        (long long)batch, (long long)how->group, list_divisors(g, batch));
     if (how->capacity < 1)
         return err_set(g->err, ERR_INVALID,

@@ -86,10 +86,11 @@ int group_check(struct program *const *programs, int n, struct err *e)
             while (k < nknown && !group_equal(&known[k], &g))
                 k++;
             if (k == COMMUNICATORS)
-                return err_set(e, ERR_LIMIT,
-                               "a rank takes part in over %d groups: fewer axes of the mesh, or "
-                               "fewer stages, would do",
-                               COMMUNICATORS);
+                return err_set(
+                    e, ERR_LIMIT,
+                    "a rank takes part in over %d groups: try fewer axes of the mesh, or "
+                    "fewer stages",
+                    COMMUNICATORS);
             known[k] = g;
             nknown += k == nknown;
         }
