@@ -239,13 +239,12 @@ static int plan_stage(struct compilation *p, int stage)
     for (int k = 0; k < p->out->nprograms; k++)
         for (int b = 0; b < all[k]->nbuffers; b++)
             bytes += (double)all[k]->buffers[b].bytes;
-    int rc = 0;
     if (bytes > MOST_BYTES)
-        rc = err_set(p->err, ERR_LIMIT,
-                     "the tensors of a step take %.3g bytes on a device, over 1 EiB: try a smaller "
-                     "data.batch or model, or more devices that share it",
-                     bytes);
-    rc = rc ? rc : group_check(all, c->nprograms, p->err);
+        return err_set(p->err, ERR_LIMIT,
+                       "the tensors of a step take %.3g bytes on a device, over 1 EiB: try a "
+                       "smaller data.batch or model, or more devices that share it",
+                       bytes);
+    int rc = group_check(all, c->nprograms, p->err);
     rc = rc ? rc : plan_memory(all, c->nprograms, stage ? &like : NULL, p->arena, m, p->err);
     for (int k = 0; k < c->nprograms && !rc; k++) {
         rc = verify_program(all[k], m, p->err);

@@ -51,7 +51,7 @@ struct compile_options {
 };
 
 // Everything lies in `a`. ERR_INVALID: the job asks for something that cannot be; what is wrong with
-// its sharding is told by out->sharding->facts, which common/explain phrases. ERR_INTERNAL: a check
+// its sharding is in out->sharding->facts, which common/explain phrases. ERR_INTERNAL: a check
 // failed; `dump`, if given, then holds the graph.
 int compile_job(const struct job *job, build_fn build, const struct compile_options *o,
                 struct arena *a, struct compiled *out, struct buf *dump, struct err *e);

@@ -56,8 +56,8 @@ struct finding {
     axis_set axes;       // of the mesh
     uint64_t waste;      // avoidable bytes a device sends or holds a step
     double utilisation;  // REDUNDANT, EXPERTS_ALONE: of the matmuls; else 0
-    const char *message; // one line; findings_add puts the job's line behind it where none is told
-    const char *fix;     // null: none that can be told
+    const char *message; // one line; findings_add puts the job's line behind it where it names none
+    const char *fix;     // null: none is known
 };
 
 struct findings {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan, told: what `weft plan` prints, as text for people and as the JSON contract of README.
+// The plan in words: what `weft plan` prints, as text for people and as the JSON contract of README.
 #pragma once
 #include "common/base/json.h"
 #include "common/explain/cost.h"

@@ -52,7 +52,7 @@ static bool is_ruled_elsewhere(const struct repeat_checker *k, axis_set axes)
 }
 
 // Why there is no fix: the samples do not divide, or the batch may not have the axes.
-static const char *tell_obstacle(const struct repeat_checker *k, axis_set experts)
+static const char *describe_obstacle(const struct repeat_checker *k, axis_set experts)
 {
     axis_set batch = dim_axes(rules_axes(&k->c->sharding->rules, DIM_BATCH)) | experts;
     int64_t unit = k->job->train.microbatches * mesh_product(&k->c->mesh, batch);
@@ -84,7 +84,7 @@ static void check_experts(struct repeat_checker *k)
              "is computed %d times over, %.3g of the work is useful%s",
              describe_axes(k, experts), mesh_product(&k->c->mesh, experts), k->work.utilisation,
              fix ? "; behind the batch's axes it would give each device samples of its own"
-                 : tell_obstacle(k, experts));
+                 : describe_obstacle(k, experts));
     findings_add(k->found, &one);
 }
 

@@ -82,7 +82,7 @@ static int count_layers(const struct graph *g)
 }
 
 // "47.1 MB a layer and direction instead of 14.2 MB", of a microbatch; empty: nothing is known.
-static const char *tell_bytes(const struct routing_checker *c, uint64_t now, uint64_t then)
+static const char *describe_bytes(const struct routing_checker *c, uint64_t now, uint64_t then)
 {
     struct buf text = {0};
     if (now > then) {
@@ -136,7 +136,7 @@ static void check_order(const struct routing_checker *c, const struct graph *g, 
         arena_printf(c->fix.arena,
                      "sharding.rules.%s: %s deals tokens to experts and is not last: what "
                      "stands behind it is gathered for each exchange%s; %s would not",
-                     name, which, tell_bytes(c, now, then), one.fix);
+                     name, which, describe_bytes(c, now, then), one.fix);
     findings_add(c->found, &one);
 }
 

@@ -8,7 +8,7 @@
 #include "common/compile/graph/experts.h"
 #include "common/explain/fixes.h"
 
-struct teller {
+struct reporter {
     struct fixer fix;
     const struct graph *graph;
     struct findings *found;
@@ -16,17 +16,17 @@ struct teller {
 
 #define TEXT(t, ...) arena_printf((t)->fix.arena, __VA_ARGS__)
 
-static const char *describe_line(const struct teller *t, int line) // " (line 7)"; "" for 0
+static const char *describe_line(const struct reporter *t, int line) // " (line 7)"; "" for 0
 {
     return line ? TEXT(t, " (line %d)", line) : "";
 }
 
-static const char *describe_axes(const struct teller *t, axis_set axes)
+static const char *describe_axes(const struct reporter *t, axis_set axes)
 {
     return axis_set_text(t->fix.mesh, axes, t->fix.arena);
 }
 
-static const char *describe_spec(const struct teller *t, const struct value *v,
+static const char *describe_spec(const struct reporter *t, const struct value *v,
                                  const struct spec *s)
 {
     struct buf b = {0};
@@ -34,7 +34,8 @@ static const char *describe_spec(const struct teller *t, const struct value *v,
     return buf_keep(&b, t->fix.arena);
 }
 
-static const char *describe_sizes(const struct teller *t, int64_t size, int64_t parts) // "12 or 16"
+static const char *describe_sizes(const struct reporter *t, int64_t size,
+                                  int64_t parts) // "12 or 16"
 {
     int64_t below = size / parts * parts;
     return below ? TEXT(t, "%lld or %lld", (long long)below, (long long)(below + parts))
@@ -46,14 +47,14 @@ static bool cuts_finer(const struct fact *f)
     return f->list == FACT_GRADS || f->list == FACT_OPTIMIZER;
 }
 
-static const struct job_refine *get_refine(const struct teller *t, const struct fact *f)
+static const struct job_refine *get_refine(const struct reporter *t, const struct fact *f)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
     return f->list == FACT_GRADS ? &s->grads : &s->optimizer;
 }
 
 // The entry's spec as the job has it; null: there is none, a rule speaks.
-static const struct job_spec *find_spec(const struct teller *t, const struct fact *f)
+static const struct job_spec *find_spec(const struct reporter *t, const struct fact *f)
 {
     if (f->entry < 0 || f->list == FACT_RULES || f->list == FACT_GATHER)
         return NULL;
@@ -70,7 +71,7 @@ struct name_site {
     struct job_names names;
 };
 
-static struct name_site find_site(const struct teller *t, const struct fact *f)
+static struct name_site find_site(const struct reporter *t, const struct fact *f)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
     const struct job_spec *spec = find_spec(t, f);
@@ -89,7 +90,7 @@ static struct name_site find_site(const struct teller *t, const struct fact *f)
 }
 
 // The setting that puts other names where the fact's name stands.
-static const char *fix_names(const struct teller *t, const struct fact *f, struct job_names names)
+static const char *fix_names(const struct reporter *t, const struct fact *f, struct job_names names)
 {
     const struct job_sharding *s = &t->fix.job->sharding;
     if (f->list == FACT_RULES)
@@ -106,13 +107,13 @@ static const char *fix_names(const struct teller *t, const struct fact *f, struc
                      fix_entries(t->fix.job, f->list).list[f->entry].match, false, &spec);
 }
 
-static const char *get_axis_name(const struct teller *t, const struct fact *f)
+static const char *get_axis_name(const struct reporter *t, const struct fact *f)
 {
     return t->fix.mesh->axis[__builtin_ctz(f->axes)].name;
 }
 
-static void tell_name(const struct teller *t, const struct fact *f, enum finding_code code,
-                      const char *what)
+static void report_name(const struct reporter *t, const struct fact *f, enum finding_code code,
+                        const char *what)
 {
     struct name_site p = find_site(t, f);
     struct job_names names = f->code == FACT_NAME_TWICE
@@ -124,42 +125,42 @@ static void tell_name(const struct teller *t, const struct fact *f, enum finding
     findings_add(t->found, &one);
 }
 
-static void tell_unknown(const struct teller *t, const struct fact *f)
+static void report_unknown(const struct reporter *t, const struct fact *f)
 {
     struct name_site p = find_site(t, f);
     struct buf mesh = {0};
     mesh_print(t->fix.mesh, &mesh);
-    tell_name(t, f, FINDING_AXIS_UNKNOWN,
-              TEXT(t, "'%s' is no axis of the mesh %s, no rule and no usual name of an axis",
-                   p.names.name[f->name], buf_str(&mesh)));
+    report_name(t, f, FINDING_AXIS_UNKNOWN,
+                TEXT(t, "'%s' is no axis of the mesh %s, no rule and no usual name of an axis",
+                     p.names.name[f->name], buf_str(&mesh)));
     buf_clear(&mesh);
 }
 
-static void tell_name_twice(const struct teller *t, const struct fact *f)
+static void report_name_twice(const struct reporter *t, const struct fact *f)
 {
     struct name_site p = find_site(t, f);
-    tell_name(t, f, FINDING_AXIS_TWICE,
-              TEXT(t, "'%s' stands twice in the list", p.names.name[f->name]));
+    report_name(t, f, FINDING_AXIS_TWICE,
+                TEXT(t, "'%s' stands twice in the list", p.names.name[f->name]));
 }
 
-static void tell_stage_axis(const struct teller *t, const struct fact *f)
+static void report_stage_axis(const struct reporter *t, const struct fact *f)
 {
-    tell_name(t, f, FINDING_STAGE_AXIS,
-              TEXT(t,
-                   "axis %s holds the stages of the pipeline, which have different layers: "
-                   "it cannot cut a tensor",
-                   get_axis_name(t, f)));
+    report_name(t, f, FINDING_STAGE_AXIS,
+                TEXT(t,
+                     "axis %s holds the stages of the pipeline, which have different layers: "
+                     "it cannot cut a tensor",
+                     get_axis_name(t, f)));
 }
 
-static void tell_axis_twice(const struct teller *t, const struct fact *f)
+static void report_axis_twice(const struct reporter *t, const struct fact *f)
 {
-    tell_name(t, f, FINDING_AXIS_TWICE,
-              TEXT(t, "axis %s cuts two dimensions: one axis can cut one", get_axis_name(t, f)));
+    report_name(t, f, FINDING_AXIS_TWICE,
+                TEXT(t, "axis %s cuts two dimensions: one axis can cut one", get_axis_name(t, f)));
 }
 
 // ---- of tensors --------------------------------------------------------------------------------
 
-static const struct value *get_value(const struct teller *t, const struct fact *f)
+static const struct value *get_value(const struct reporter *t, const struct fact *f)
 {
     return &t->graph->values[f->value];
 }
@@ -176,7 +177,7 @@ struct namesakes {
     bool first;
 };
 
-static struct namesakes find_namesakes(const struct teller *t, const struct value *v)
+static struct namesakes find_namesakes(const struct reporter *t, const struct value *v)
 {
     struct namesakes own = {v->kind == VALUE_PARAM ? v->name : NULL, "", true}, all = own;
     if (v->kind != VALUE_PARAM)
@@ -199,13 +200,13 @@ static struct namesakes find_namesakes(const struct teller *t, const struct valu
     return n > 1 ? all : own;
 }
 
-static const char *describe_dim(const struct teller *t, const struct value *v, int d)
+static const char *describe_dim(const struct reporter *t, const struct value *v, int d)
 {
     return dims_name(t->fix.sharding->rules.dims, v->dims[d]);
 }
 
 // The tensor's entry, or its point's, with another spec.
-static const char *fix_tensor(const struct teller *t, const struct fact *f, const char *match,
+static const char *fix_tensor(const struct reporter *t, const struct fact *f, const char *match,
                               const struct job_spec *spec)
 {
     return f->list == FACT_POINTS ? fix_point(&t->fix, point_name(get_value(t, f)->point), spec)
@@ -213,7 +214,7 @@ static const char *fix_tensor(const struct teller *t, const struct fact *f, cons
 }
 
 // The setting that takes `axes` off the dimensions of a tensor from `from` up to `to`.
-static const char *fix_without(const struct teller *t, const struct fact *f, const char *match,
+static const char *fix_without(const struct reporter *t, const struct fact *f, const char *match,
                                int from, int to, axis_set axes)
 {
     const struct value *v = get_value(t, f);
@@ -238,19 +239,19 @@ static const char *fix_without(const struct teller *t, const struct fact *f, con
 }
 
 // A tensor's cut beyond its parameter's, replaced for this tensor alone.
-static const char *fix_finer(const struct teller *t, const struct fact *f, const struct spec *s)
+static const char *fix_finer(const struct reporter *t, const struct fact *f, const struct spec *s)
 {
     const struct value *v = get_value(t, f);
     struct job_spec spec = spec_in_names(&t->fix, v->shape.n, s);
     return fix_entry(&t->fix, f->list, f->entry < 0 ? 0 : f->entry, v->name, true, &spec);
 }
 
-static int find_finer_line(const struct teller *t, const struct fact *f)
+static int find_finer_line(const struct reporter *t, const struct fact *f)
 {
     return f->entry < 0 ? get_refine(t, f)->line : find_spec(t, f)->line;
 }
 
-static void tell_no_match(const struct teller *t, const struct fact *f)
+static void report_no_match(const struct reporter *t, const struct fact *f)
 {
     const struct job_param_spec *p = &fix_entries(t->fix.job, f->list).list[f->entry];
     struct finding one = {.code = FINDING_NO_MATCH, .tensor = p->match};
@@ -260,7 +261,7 @@ static void tell_no_match(const struct teller *t, const struct fact *f)
     findings_add(t->found, &one);
 }
 
-static void tell_length(const struct teller *t, const struct fact *f)
+static void report_length(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     struct namesakes all = {v->name, "", true};
@@ -284,7 +285,7 @@ static void tell_length(const struct teller *t, const struct fact *f)
 }
 
 // The axes, minor ones, by which the dimension does not divide any more.
-static axis_set find_excess_axes(const struct teller *t, const struct fact *f)
+static axis_set find_excess_axes(const struct reporter *t, const struct fact *f)
 {
     axis_set bad = f->axes;
     int64_t shards = 1;
@@ -298,7 +299,7 @@ static axis_set find_excess_axes(const struct teller *t, const struct fact *f)
     return bad;
 }
 
-static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
+static void report_indivisible_finer(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     struct finding one = {.code = FINDING_INDIVISIBLE, .tensor = v->name, .axes = f->axes};
@@ -318,7 +319,7 @@ static void tell_indivisible_finer(const struct teller *t, const struct fact *f)
 }
 
 // What deals tokens to the experts whose places a value holds; null: it holds none.
-static const struct node *find_dealing(const struct teller *t, const struct value *v)
+static const struct node *find_dealing(const struct reporter *t, const struct value *v)
 {
     const struct graph *g = t->graph;
     for (const struct value *at = v; at->producer >= 0;) {
@@ -339,7 +340,7 @@ static int64_t find_group(int64_t group, int64_t groups, int64_t parts)
     return 1;
 }
 
-static void tell_groups(const struct teller *t, const struct fact *f, struct finding *one)
+static void report_groups(const struct reporter *t, const struct fact *f, struct finding *one)
 {
     const struct op_slots *s = &find_dealing(t, get_value(t, f))->attr.slots;
     int64_t would = find_group(s->group, f->size, f->parts);
@@ -353,7 +354,7 @@ static void tell_groups(const struct teller *t, const struct fact *f, struct fin
 }
 
 // "capacity=1 gives 2 and capacity=2 gives 4".
-static void tell_places(const struct teller *t, const struct fact *f, struct finding *one)
+static void report_places(const struct reporter *t, const struct fact *f, struct finding *one)
 {
     const struct node *n = find_dealing(t, get_value(t, f));
     const struct op_slots *s = &n->attr.slots;
@@ -371,13 +372,13 @@ static void tell_places(const struct teller *t, const struct fact *f, struct fin
                         (long long)f->parts, describe_axes(t, f->axes), would);
 }
 
-static void tell_indivisible(const struct teller *t, const struct fact *f)
+static void report_indivisible(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     struct finding one = {
         .code = FINDING_INDIVISIBLE, .tensor = get_tensor_name(v), .axes = f->axes};
     if (cuts_finer(f)) {
-        tell_indivisible_finer(t, f);
+        report_indivisible_finer(t, f);
         return;
     }
     struct namesakes all = find_namesakes(t, v);
@@ -390,13 +391,13 @@ static void tell_indivisible(const struct teller *t, const struct fact *f)
              describe_axes(t, f->axes), describe_sizes(t, f->size, f->parts));
     one.fix = fix_without(t, f, all.match, f->dim, f->dim + 1, find_excess_axes(t, f));
     if (v->dims[f->dim] == DIM_GROUP && find_dealing(t, v))
-        tell_groups(t, f, &one);
+        report_groups(t, f, &one);
     else if (v->dims[f->dim] == DIM_CAPACITY && find_dealing(t, v))
-        tell_places(t, f, &one);
+        report_places(t, f, &one);
     findings_add(t->found, &one);
 }
 
-static void tell_chunks(const struct teller *t, const struct fact *f)
+static void report_chunks(const struct reporter *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_INDIVISIBLE, .axes = f->axes};
     one.tensor = get_tensor_name(get_value(t, f));
@@ -412,7 +413,7 @@ static void tell_chunks(const struct teller *t, const struct fact *f)
 // Tells of a spec that does not go on from the parameter's or gradient's. If the job does not give
 // the list at all, this is one finding for the list and not one a tensor, and the fix gives the list
 // what sharding.grads has.
-static void tell_not_finer(const struct teller *t, const struct fact *f)
+static void report_not_finer(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     // The coarser cut with the axes that the finer has besides, where they divide.
@@ -440,7 +441,7 @@ static void tell_not_finer(const struct teller *t, const struct fact *f)
 }
 
 // sharding.gather with the axes added; names that nobody knows are findings of their own.
-static const char *fix_gather_too(const struct teller *t, axis_set axes)
+static const char *fix_gather_too(const struct reporter *t, axis_set axes)
 {
     const struct job_names *given = &t->fix.job->sharding.gather;
     struct job_names all = {0, arena_array(t->fix.arena, const char *, given->n + MESH_MAX_AXES)};
@@ -454,7 +455,7 @@ static const char *fix_gather_too(const struct teller *t, axis_set axes)
 }
 
 // The bytes that its gathers would send are counted by usage.c.
-static void tell_weight(const struct teller *t, const struct fact *f)
+static void report_weight(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     struct finding one = {.code = FINDING_WEIGHT_ON_BATCH_AXIS, .tensor = v->name};
@@ -472,7 +473,7 @@ static void tell_weight(const struct teller *t, const struct fact *f)
     findings_add(t->found, &one);
 }
 
-static uint64_t gather_bytes(const struct teller *t, const struct fact *f)
+static uint64_t gather_bytes(const struct reporter *t, const struct fact *f)
 {
     const struct value *v = get_value(t, f);
     const struct mesh *m = t->fix.mesh;
@@ -482,7 +483,7 @@ static uint64_t gather_bytes(const struct teller *t, const struct fact *f)
 }
 
 // The point's spec with the batch where it belongs.
-static const char *fix_batch_dropped(const struct teller *t, const struct fact *f)
+static const char *fix_batch_dropped(const struct reporter *t, const struct fact *f)
 {
     static const char *batch[] = {"batch"};
     const struct job_sharding *s = &t->fix.job->sharding;
@@ -497,7 +498,7 @@ static const char *fix_batch_dropped(const struct teller *t, const struct fact *
     return fix_point(&t->fix, point_name(get_value(t, f)->point), &spec);
 }
 
-static void tell_batch_dropped(const struct teller *t, const struct fact *f)
+static void report_batch_dropped(const struct reporter *t, const struct fact *f)
 {
     struct finding one = {.code = FINDING_BATCH_DROPPED, .axes = f->axes};
     one.tensor = get_tensor_name(get_value(t, f));
@@ -514,14 +515,14 @@ static void tell_batch_dropped(const struct teller *t, const struct fact *f)
 void sharding_findings(const struct compiled *c, const struct job *job, int first, int end,
                        struct findings *out)
 {
-    static void (*const tell[FACT_CODES])(const struct teller *, const struct fact *) = {
-        [FACT_NAME_UNKNOWN] = tell_unknown,       [FACT_NAME_TWICE] = tell_name_twice,
-        [FACT_STAGE_AXIS] = tell_stage_axis,      [FACT_AXIS_TWICE] = tell_axis_twice,
-        [FACT_NO_MATCH] = tell_no_match,          [FACT_SPEC_LENGTH] = tell_length,
-        [FACT_INDIVISIBLE] = tell_indivisible,    [FACT_CHUNKS] = tell_chunks,
-        [FACT_NOT_FINER] = tell_not_finer,        [FACT_WEIGHT_ON_BATCH_AXIS] = tell_weight,
-        [FACT_BATCH_DROPPED] = tell_batch_dropped};
-    struct teller t = {{out->arena, job, c->sharding, &c->mesh}, c->global[PROGRAM_TRAIN], out};
+    static void (*const report[FACT_CODES])(const struct reporter *, const struct fact *) = {
+        [FACT_NAME_UNKNOWN] = report_unknown,       [FACT_NAME_TWICE] = report_name_twice,
+        [FACT_STAGE_AXIS] = report_stage_axis,      [FACT_AXIS_TWICE] = report_axis_twice,
+        [FACT_NO_MATCH] = report_no_match,          [FACT_SPEC_LENGTH] = report_length,
+        [FACT_INDIVISIBLE] = report_indivisible,    [FACT_CHUNKS] = report_chunks,
+        [FACT_NOT_FINER] = report_not_finer,        [FACT_WEIGHT_ON_BATCH_AXIS] = report_weight,
+        [FACT_BATCH_DROPPED] = report_batch_dropped};
+    struct reporter t = {{out->arena, job, c->sharding, &c->mesh}, c->global[PROGRAM_TRAIN], out};
     for (int i = first; i < end; i++)
-        tell[c->sharding->facts.items[i].code](&t, &c->sharding->facts.items[i]);
+        report[c->sharding->facts.items[i].code](&t, &c->sharding->facts.items[i]);
 }

@@ -32,7 +32,7 @@ static const struct schema_row rows[] = {
      .optional = true,
      .doc =
          "the program's text; weft puts it here when it reads the job file, so that the resolved "
-         "job needs no other, and a later weft goes on with the same model"},
+         "job needs no other, and a later weft continues with the same model"},
 };
 
 const struct schema_table job_model_schema = {rows, sizeof rows / sizeof *rows,
@@ -190,7 +190,7 @@ static const struct schema *add_sizes(struct reading *r, const struct schema *fr
 // ---- the whole ---------------------------------------------------------------------------------
 
 // What is wrong with a program or its sizes, as errors of the job.
-static void tell_errors(struct reading *r, const struct model_errors *errs)
+static void report_model_errors(struct reading *r, const struct model_errors *errs)
 {
     const struct tree_source *source = name_source(r, r->job->model.program);
     for (int i = 0; i < errs->n; i++) {
@@ -228,7 +228,7 @@ void open_model(struct reading *r)
     struct model_errors errs = {.arena = r->arena};
     if (text && !model_program_read(m->program, text, strlen(text), &m->read, &errs))
         r->job->schema = r->schema = add_sizes(r, r->schema, m->read);
-    tell_errors(r, &errs);
+    report_model_errors(r, &errs);
 }
 
 // ---- what the sizes are ------------------------------------------------------------------------
@@ -295,5 +295,5 @@ void resolve_model(struct reading *r)
         model_facts_find(sizes, facts);
         r->model_ok = true;
     }
-    tell_errors(r, &errs);
+    report_model_errors(r, &errs);
 }

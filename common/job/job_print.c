@@ -29,9 +29,9 @@ static bool is_absent(const struct schema_row *row, const void *field)
     return row->optional && text && !*(const char *const *)field;
 }
 
-// Keys that may change while a training goes on: where and how it runs, how long and at which
+// Keys that may change while a training runs: where and how it runs, how long and at which
 // learning rate. What is learnt, from which data and in which order, is the job's identity.
-// checkpoint.dir is a part of that, since a run looks there for what it goes on from.
+// checkpoint.dir is a part of that, since a run looks there for what it continues from.
 static const char *const free_keys[] = {"mesh",
                                         "sharding",
                                         "pipeline",

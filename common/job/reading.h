@@ -28,7 +28,7 @@ struct reading {
     struct reading_row *rows;
     int n;
     bool model_ok;            // the model's sizes and facts are known
-    bool built;               // the model was built, which told
+    bool built;               // the model was built, which gave
     struct job_layers layers; // these
 };
 

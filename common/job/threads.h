@@ -20,7 +20,7 @@ static inline const char *threads_print_why(struct arena *a, const char *host, i
                                             int64_t devices)
 {
     if (cores < 1)
-        return arena_printf(a, "%s does not tell its cores", host);
+        return arena_printf(a, "%s does not report its cores", host);
     return arena_printf(a, "%lld core%s of %s divided by %lld device%s", (long long)cores,
                         cores == 1 ? "" : "s", host, (long long)devices, devices == 1 ? "" : "s");
 }

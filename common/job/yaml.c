@@ -3,7 +3,7 @@
 //
 // Bounds hold while reading, not after: depth and node count are checked event by event, and
 // anchors, aliases and tags never enter the tree. If one node is wrong (a repeated key, an alias)
-// it is reported and reading goes on; if the text is wrong, reading ends.
+// it is reported and reading continues; if the text is wrong, reading ends.
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

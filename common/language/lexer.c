@@ -172,7 +172,7 @@ static void read_token(struct lexer *l)
         l->at++;
     } else {
         if (l->fresh && l->brackets == 0) {
-            // The first token of a line tells how deep the line stands.
+            // The first token of a line says how deep the line stands.
             int width = l->at - l->line_began;
             int deepest = l->indents ? l->indent[l->indents - 1] : 0;
             l->fresh = false;

@@ -33,6 +33,6 @@ struct tokens {
     const char *heading; // the comment lines at the top of the text, joined; "" if none
 };
 
-// Errors go to `errs`; what follows one is read on, so that several are told at once.
+// Errors go to `errs`; what follows one is read on, so that several are reported at once.
 int lexer_read(struct arena *a, const char *text, int len, struct tokens *out,
                struct model_errors *errs);

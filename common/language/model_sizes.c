@@ -14,7 +14,7 @@ struct resolving {
     const struct model_program *program;
     struct model_size_value *value;
     struct model_errors *errs;
-    bool fine; // no size was wrong so far: what follows from one that is, is not told too
+    bool fine; // no size was wrong so far: what follows from one that is, is not reported too
 };
 
 static const struct text_place nowhere = {0, 0};

@@ -2,8 +2,8 @@
 // The parser's place in the tokens, and what its files share.
 // Inside common/language/ only.
 //
-// A function that meets what it does not expect tells it once and sets `lost`; callers go on to the
-// end of the line without reading, and the next line begins anew.
+// A function that meets what it does not expect reports it once and sets `lost`; callers skip to the
+// end of the line without reading, and the next line is read as usual.
 #pragma once
 #include "common/language/syntax.h"
 
@@ -12,7 +12,7 @@ struct parser {
     const struct token *token; // the next
     struct model_errors *errs;
     int depth;  // of nesting, of expressions and blocks
-    bool lost;  // an error of this line has been told
+    bool lost;  // an error of this line has been reported
     bool sizes; // brackets make a list, not a parameter
 };
 

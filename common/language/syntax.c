@@ -88,7 +88,7 @@ static void parse_if(struct parser *p, struct stmt *s)
     end_line(p, true);
     s->body = parse_block(p);
     struct text_place at = p->token->at;
-    p->lost = false; // of the heading: its block has been passed over
+    p->lost = false; // of the heading: its block has been skipped
     if (!parser_takes(p, "else"))
         return;
     if (parser_takes(p, "if")) {

@@ -148,6 +148,6 @@ struct syntax {
 
 const struct let *let_find(const struct syntax *s, const char *name); // or null
 
-// Reads tokens; every statement that is wrong is told, up to MODEL_MAX_ERRORS.
+// Reads tokens; every statement that is wrong is reported, up to MODEL_MAX_ERRORS.
 int syntax_read(struct arena *a, const struct tokens *t, struct syntax *out,
                 struct model_errors *errs);

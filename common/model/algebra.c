@@ -196,7 +196,7 @@ static bool has_star(const struct term *t, enum dim dim)
     return false;
 }
 
-static int tell_no_shared(struct builder *b, int x, const char *path, const char *dims)
+static int report_no_shared(struct builder *b, int x, const char *path, const char *dims)
 {
     build_fail(b, "%s and %s%s share no dimension: a product sums over shared ones", dims_of(b, x),
                path, dims);
@@ -321,7 +321,7 @@ int product_with_weight(struct builder *b, int x, const struct written_param *wr
             out[n++] = DIM_QKV;
     }
     if (!shared && !kept && !b->failed)
-        return tell_no_shared(b, x, w.path, print_written(b, &w));
+        return report_no_shared(b, x, w.path, print_written(b, &w));
     if (b->failed)
         return 0;
     int weight = param_weight(b, &w, "weight", summed), operand = x;
@@ -376,7 +376,7 @@ static struct term multiply_values(struct builder *b, const struct term *x, cons
         if (value_find_dim(&a, c.dims[d]) < 0)
             right[nr++] = c.dims[d];
     if (!ns)
-        tell_no_shared(b, vx, "", dims_of(b, vy));
+        report_no_shared(b, vx, "", dims_of(b, vy));
     if (nk + nl + nr > MAX_DIMS)
         build_fail(b, "a product of %d dimensions: try at most %d", nk + nl + nr, MAX_DIMS);
     if (b->failed)

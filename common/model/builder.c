@@ -386,7 +386,7 @@ static void check_whole(struct builder *b)
         check_reached(b);
 }
 
-static int tell_failure(struct builder *b)
+static int report_failure(struct builder *b)
 {
     struct graph *g = b->g;
     const struct model_error *e = &b->errs.item[0];
@@ -431,5 +431,5 @@ int model_build(struct graph *g, const struct model_sizes *sizes, const struct m
     map_clear(&b.params);
     map_clear(&b.sites);
     map_clear(&b.lasts);
-    return tell_failure(&b);
+    return report_failure(&b);
 }

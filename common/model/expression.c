@@ -68,7 +68,7 @@ static bool find_given(const struct builder *b, const char *name, struct term *o
     return false;
 }
 
-static struct term tell_unknown(struct builder *b, const char *name)
+static struct term report_unknown(struct builder *b, const char *name)
 {
     const char *known[MODEL_MAX_NAMES + MODEL_MAX_SIZES + 8];
     int n = 0;
@@ -104,7 +104,7 @@ static struct term evaluate_name(struct builder *b, const char *name)
 {
     struct term out = {0};
     if (!find_name(b, name, &out))
-        return tell_unknown(b, name);
+        return report_unknown(b, name);
     if (b->drawing && !b->failed && (out.kind == TERM_VALUE || out.kind == TERM_SUM))
         out = term_value(input_last_rows(b, as_value(b, out)));
     return out;
@@ -159,7 +159,7 @@ const char *path_join(struct builder *b, const char *prefix, const struct path *
     return buf_keep(&text, b->arena);
 }
 
-// *open: no size is called so, the operand tells its extent.
+// *open: no size is called so, the operand has its extent.
 static struct dimension evaluate_dimension(struct builder *b, const struct written_dim *w,
                                            bool *open)
 {
@@ -366,7 +366,7 @@ static struct term call_let(struct builder *b, const struct let *let, const stru
     return out;
 }
 
-static struct term tell_unknown_function(struct builder *b, const char *name)
+static struct term report_unknown_function(struct builder *b, const char *name)
 {
     const char *known[MODEL_MAX_NAMES];
     const struct syntax *s = b->sizes->program->syntax;
@@ -399,7 +399,8 @@ static struct term evaluate_call(struct builder *b, const struct expr *e)
     }
     if (f)
         return call_function(b, f, e, scope);
-    return of_numbers ? call_number_function(b, of_numbers, e) : tell_unknown_function(b, e->name);
+    return of_numbers ? call_number_function(b, of_numbers, e)
+                      : report_unknown_function(b, e->name);
 }
 
 // attn: f(x)

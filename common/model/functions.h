@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the language: one row each in functions.c, which README.md tells how to add to.
+// The functions of the language: one row each in functions.c, README.md says how to add one.
 // Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"
@@ -60,5 +60,5 @@ struct term call_compute(struct builder *b, const struct term *arg);
 
 // A draw's path: the scope's, or the parameter's it is of, or the part's of the model.
 const char *draw_path(struct builder *b, const char *leaf);
-// Whether a share can be dropped; else the fault is told.
+// Whether a share can be dropped; else the fault is reported.
 bool draw_rate_fits(struct builder *b, double rate);

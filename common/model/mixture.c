@@ -73,7 +73,7 @@ static int make_entropy(struct graph *g, int shares, double tokens)
     return sum(g, bits, 0, NULL, (float)(-1 / tokens), DT_NONE);
 }
 
-// What every layer of experts tells: how often each was chosen, the share of choices that found no
+// What every layer of experts reports: how often each was chosen, the share of choices that found no
 // place, and of the router n · Σ over n experts of (share of choices · mean share of scores), a mean
 // over groups, which is 1 where experts are chosen alike and up to n, and its entropy. Returns the
 // part of the first.

@@ -11,7 +11,7 @@ static const float STD = 0.02f;                        // of what says nothing e
 static const int64_t MOST_ELEMENTS = (int64_t)1 << 44; // of one parameter
 
 // The operand x has none of this name, or there is no operand (−1).
-static void tell_no_dimension(struct builder *b, const char *name, int x)
+static void report_no_dimension(struct builder *b, const char *name, int x)
 {
     const char *known[MODEL_MAX_SIZES + MAX_DIMS];
     const struct model_program *p = b->sizes->program;
@@ -38,7 +38,7 @@ static void fill_open(struct builder *b, struct dimension *d, int x)
     const struct value *v = x < 0 ? NULL : &b->g->values[x];
     int at = v ? value_find_dim(v, d->dim) : -1;
     if (at < 0)
-        tell_no_dimension(b, name, x);
+        report_no_dimension(b, name, x);
     else if (is_like(b, d->dim, DIM_BATCH) || is_like(b, d->dim, DIM_SEQ))
         build_fail(b, "a parameter along %s, which differs from step to step: try a size", name);
     else

@@ -34,7 +34,7 @@ struct written_param {
     int n;            // of dims; −1: no brackets
     struct dimension dims[MAX_DIMS];
     // What the reader fills in: `_`, its operand's last dimension; and a name that is no size, of
-    // which the operand tells the extent.
+    // of which the operand has the extent.
     bool star[MAX_DIMS], last[MAX_DIMS], open[MAX_DIMS];
     const struct expr *at;
     enum written_init init;
@@ -81,7 +81,7 @@ struct builder {
     const char *drawn;        // what a draw is called that has no scope of its own, or null
     const char *dropped;      // the path of the scoped call that a draw is over, or null
     const char *scope;        // of the call that is next, or null
-    enum point point;         // that the statement says; NONE: names tell
+    enum point point;         // that the statement says; NONE: names decide
     struct map params, sites; // path → struct made_param; path → a draw is there
     const struct made_param *newest;
     int64_t layers;   // begun so far
@@ -108,7 +108,7 @@ struct builder {
 // ---- faults ----
 struct term build_fail(struct builder *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-// After something was added to the graph: what the graph refused is told with the place.
+// After something was added to the graph: what the graph refused is reported with the place.
 void build_check(struct builder *b);
 const char *dims_of(struct builder *b, int value); // "[batch, seq, embed]"
 

@@ -37,7 +37,7 @@ struct model_checked {
 // ERR_INVALID with what is wrong in `why`, a line each.
 int model_check(const char *program, const char *const *sizes, int nsizes, struct arena *a,
                 struct model_checked *out, struct buf *why);
-// As model_check(), but without what only a compile tells, the FLOPs and the cuts: `g` is the
+// As model_check(), but without what only a compile knows, the FLOPs and the cuts: `g` is the
 // forward part alone.
 int model_look(const char *program, const char *const *sizes, int nsizes, struct arena *a,
                struct model_checked *out, struct buf *why);

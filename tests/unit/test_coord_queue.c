@@ -443,7 +443,7 @@ test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one(voi
     world_host(w, 0, 2);
     const char *silent = world_submit(w, "silent", 1, AUTO);
     assert_true(has_threads(w, silent, 1));
-    expect_told(w, silent, 1, "host0 does not tell its cores");
+    expect_told(w, silent, 1, "host0 does not report its cores");
     w->hosts[1].cores = 64;
     world_host(w, 1, 1);
     const char *named = world_submit(w, "named", 1, CALM "resources: {threads: 5}\n");

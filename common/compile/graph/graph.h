@@ -166,7 +166,7 @@ int64_t graph_part_slots(const struct graph *g); // of all parts
 
 // One op; returns its first output (outputs are consecutive ids). The output's dimensions are
 // named; names shared with inputs are the same loop. attr may be null: only scalars of it are
-// read, labels are worked out here. `sizes` (or null) tells those of output dimensions that no
+// read, labels are worked out here. `sizes` (or null) has those of output dimensions that no
 // input has: what is broadcast.
 //
 // In the forward phase an f32 parameter or input is read as its copy in g->compute: a parameter's

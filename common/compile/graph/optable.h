@@ -7,7 +7,7 @@
 //   workspace  by backend: cap on scratch bytes, inside the arena; null: none (op_workspace asks,
 //              and adds what the CPU widens bf16 operands in)
 //   rows       1 + the operand whose last dimension ids count in; 0: none
-//   place      sets what else of the attributes the rank's coordinates and the microbatch tell;
+//   place      sets what else of the attributes the rank's coordinates and the microbatch say;
 //              null: nothing
 #pragma once
 #include "common/compile/graph/graph.h"

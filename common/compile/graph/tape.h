@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tape: what reverse mode knows while it walks a graph backwards, and what a vjp rule tells it.
+// The tape: what reverse mode knows while it walks a graph backwards, and what a vjp rule adds to it.
 //
 // A value's cotangent is the sum of what its readers contribute. A rule (vjp.c) calls tape_add for
 // each input that wants a cotangent; when all readers have contributed the terms are added up

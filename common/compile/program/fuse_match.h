@@ -29,7 +29,7 @@ fuse_fn fuse_row_loss_both;                // what these two made
 // run on the same stages and in the same phase and microbatches, and all values that they touch
 // must be whole on a device, of a dtype the kernels take, and in buffers of their own.
 int fuse_producer(const struct fuse *f, int node, int k);
-// fuse_near is fuse_producer without the condition on scopes. fuse_beside tells whether the same
+// fuse_near is fuse_producer without the condition on scopes. fuse_beside says whether the same
 // conditions hold for two nodes of which neither needs to read the other.
 int fuse_near(const struct fuse *f, int node, int k);
 bool fuse_beside(const struct fuse *f, int a, int b);

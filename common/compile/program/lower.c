@@ -27,16 +27,16 @@ struct lowering {
     const struct stage_part *part;
     int **buffers;     // [root][m] → 1 + buffer, 0 if none yet; null for roots of other stages
     int workspace;     // buffer, −1 before an op wants one
-    uint64_t *scratch; // node → 1 + the bytes that it wants in any microbatch; 0: not asked yet
-    int pending[COLLECTIVES_OPEN], npending; // started and not waited for, in order
-    int *open, nopen, open_cap;              // the same of sends and receives
-    struct unpack *unpacks;                  // results of collectives that nobody read yet
+    uint64_t *scratch; // node → 1 + the scratch bytes that it needs; 0: not computed yet
+    int pending[COLLECTIVES_OPEN], npending; // collectives that run, in the order of their starts
+    int *open, nopen, open_cap;              // sends and receives that run
+    struct unpack *unpacks;                  // results of collectives that no instruction has read
     int nunpacks, unpacks_cap;
-    int scope, nscopes; // of the last op; how often that has changed
+    int scope, nscopes; // the scope of the last op, and how many there were so far
     const struct schedule *schedule;
-    // Of a phase and chunk, in the graph's order: nodes of this stage, and sends to it.
+    // By phase and chunk, in the graph's order: this stage's nodes, and the sends to it.
     struct id_list *runs, *receives;
-    int *receiving, nreceived; // slots by when their receives start; how many have been started
+    int *receiving, nreceived; // slots, sorted by the starts of their receives; those started
 };
 
 const char *program_name(enum program_kind k)
@@ -429,7 +429,7 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
         return;
     }
     bool exchange = n->step.kind == RESHARD_ALL_TO_ALL;
-    // A sum's last reader may have its buffer: the next step's first contribution writes it anew.
+    // A sum's last reader may have its buffer: the next step's first contribution overwrites it.
     bool spent = l->g->values[in].kind == VALUE_SUM && n->when == LAST_MICROBATCH;
     bool dead =
         (spent || !sharing_all_microbatches(&l->sharing, in)) && l->sharing.last_read[in] == i.node;

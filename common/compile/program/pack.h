@@ -12,13 +12,13 @@
 //
 // So forward and back are one product each, n times as wide, and deep. The parameter, its gradient
 // and the optimiser's state stay [n, ..]: the gradient's product has n batches, whose columns lie
-// side by side in what it reads. A copy that is turned is cast anew in each step (copies.h keeps
+// side by side in what it reads. A copy that is turned is cast again in each step (copies.h keeps
 // only what lies as its parameter does): 6 bytes an element, once a step, however many read it.
 //
 // The gradient's product cannot be one of n times as many columns: in [n, embed, heads, d] column
 // (i, j) of row e lies at i·embed·heads·d + e·heads·d + j, and neither a matrix nor its transpose
 // with one stride from row to row has that. The n batches are one launch with as many tiles as the
-// one product would have, and each reads x^T anew: of GPT-2 124M 0.2 GB a layer, of L2 where it
+// one product would have, and each reads x^T again: of GPT-2 124M 0.2 GB a layer, of L2 where it
 // still lies there, beside 232 GFLOP. It takes a parameter that is stored as [embed, n, ..] with its
 // gradient and the optimiser's state, whose ops see elements and no dimensions, and a checkpoint
 // that names the dimensions in the parameter's own order; then the update would write the turned

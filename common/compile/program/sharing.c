@@ -106,7 +106,7 @@ bool sharing_in_pieces(const struct sharing *s, const struct node *n)
     return s->within[piece] >= 0 && s->root[s->within[piece]] == s->root[whole];
 }
 
-// Whether a value is a temporary that is made anew in each microbatch and has a place of its own.
+// Whether a value is a temporary that is made again in each microbatch and has a place of its own.
 static bool is_free(const struct sharing *s, int value)
 {
     return s->g->values[value].kind == VALUE_TEMP && s->root[value] == value &&

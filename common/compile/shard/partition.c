@@ -336,7 +336,7 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
     if (rc)
         return rc;
     // If an earlier contribution was partial over more axes, the sum was made so too, and does not fit
-    // this one. The graph is then walked again with fewer axes. This walk still goes on to its end, to
+    // this one. The graph is then walked again with fewer axes. This walk still continues to its end, to
     // find what the other sums need, and nothing is added to this one.
     if (!spec_equal(&g->values[p->map[old_sum]].spec, &s))
         p->again = true;

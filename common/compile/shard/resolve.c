@@ -101,7 +101,7 @@ static void append_axis(struct resolver *r, const struct fact *at, int axis, boo
         dim_append(&to->dim[at->dim], axis);
 }
 
-// Whether a spec has the name already, before the place that `at` tells.
+// Whether a spec has the name already, before the place that `at` names.
 static bool is_named_before(const struct job_spec *s, const struct fact *at, const char *name)
 {
     for (int d = 0; d <= at->dim; d++)
