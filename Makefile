@@ -106,7 +106,7 @@ CUDA_SRC    += cuda_stream
 CUDA_SRC    += cuda_attention attention_choice
 CUDA_SRC    += algos switches
 CUDA_SRC    += layout
-CUDA_SRC    += product product_plan contest configs witness suspects
+CUDA_SRC    += product product_plan contest
 CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear matmul_sum
 CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c
@@ -160,7 +160,7 @@ EMULATED_TESTS := emulate fake
 PARITY_TESTS := jax
 # Of the CUDA backend: without a device, and through its emulated twin.
 CUDA_PARTS  := algos
-CUDA_RIGS   := products choices configs faults
+CUDA_RIGS   := products choices faults
 SIM_TESTS    := sim
 FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step

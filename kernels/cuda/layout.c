@@ -25,14 +25,9 @@ size_t layout_scratch(const struct product *p)
     return (uintptr_t)p->workspace % 256 ? 0 : p->workspace_bytes;
 }
 
-cudaDataType_t layout_type(enum dtype t)
+static cudaDataType_t get_type(enum dtype t)
 {
     return t == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-cublasComputeType_t layout_compute(const struct product *p)
-{
-    return p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
 
 // Describes a matrix of ours with `rows` rows of `columns`, as it is stored.
@@ -40,8 +35,7 @@ static int describe_matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows,
                            int64_t ld, int64_t batch, int64_t stride, struct err *e)
 {
     int32_t count = (int32_t)batch;
-    int rc =
-        LT(e, cublasLtMatrixLayoutInit(l, layout_type(t), (uint64_t)columns, (uint64_t)rows, ld));
+    int rc = LT(e, cublasLtMatrixLayoutInit(l, get_type(t), (uint64_t)columns, (uint64_t)rows, ld));
     rc = rc ? rc
             : LT(e, cublasLtMatrixLayoutSetAttribute(l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                                      sizeof count));
@@ -65,7 +59,7 @@ int layout_end(const struct product *p, struct layout *l, struct err *e)
         PRODUCT_ENDS(X)
 #undef X
     };
-    int32_t type = (int32_t)layout_type(p->to);
+    int32_t type = (int32_t)get_type(p->to);
     int64_t aux_stride = p->g.m * p->g.n;
     cublasLtMatmulDesc_t op = &l->op;
     const void *bias = p->sums ? p->sums : p->bias; // the sums go where a bias would lie
@@ -87,9 +81,10 @@ int layout_end(const struct product *p, struct layout *l, struct err *e)
 int layout_make(const struct product *p, struct layout *l, struct err *e)
 {
     const struct gemm *g = &p->g;
+    const cublasComputeType_t compute = p->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     cublasOperation_t a = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t b = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    int rc = LT(e, cublasLtMatmulDescInit(&l->op, layout_compute(p), CUDA_R_32F));
+    int rc = LT(e, cublasLtMatmulDescInit(&l->op, compute, CUDA_R_32F));
     rc = rc ? rc : DESCRIBE(&l->op, TRANSA, a);
     rc = rc ? rc : DESCRIBE(&l->op, TRANSB, b);
     rc = rc ? rc : layout_end(p, l, e);
@@ -110,21 +105,15 @@ static int set_preference(struct preference *f, cublasLtMatmulPreferenceAttribut
 #define PREFER(f, what, value) \
     set_preference(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
 
-// How cuBLASLt may add the parts of a product whose sums it splits: in place, in the order in which
-// parts are done, or in a step of its own. Only COMPUTE_TYPE keeps the parts in f32, the others
-// keep them in the output's dtype. So a bf16 output always takes it: a fixed order may be given up,
-// sums in f32 may not.
-uint32_t layout_split_sums(const struct product *p, bool reproducible)
-{
-    return reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                           : CUBLASLT_REDUCTION_SCHEME_MASK;
-}
-
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e)
 {
     uint64_t scratch = layout_scratch(p);
-    uint32_t split = layout_split_sums(p, reproducible);
+    // The parts of a split sum may be added in place, in the order in which they are done, or in a
+    // step of its own. Only COMPUTE_TYPE keeps them in f32, the others keep them in the output's
+    // dtype. So a bf16 output always takes it: a fixed order may be given up, sums in f32 may not.
+    uint32_t split = reproducible || p->to != DT_F32 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                     : CUBLASLT_REDUCTION_SCHEME_MASK;
     uint32_t a = layout_alignment(p->b), b = layout_alignment(p->a), out = layout_alignment(p->out);
     uint32_t c = p->c ? layout_alignment(p->c) : out;
     int rc = LT(e, cublasLtMatmulPreferenceInit(&f->p));

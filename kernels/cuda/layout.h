@@ -32,11 +32,6 @@ int layout_end(const struct product *p, struct layout *l, struct err *e);
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e);
 
-// How an algorithm may add the parts of a split sum: the library's schemes, as a mask.
-uint32_t layout_split_sums(const struct product *p, bool reproducible);
-cudaDataType_t layout_type(enum dtype t);
-cublasComputeType_t layout_compute(const struct product *p);
-
 // The alignment of a pointer in bytes, at most that of one load: no kernel asks for more. A null
 // pointer counts as aligned so.
 unsigned layout_alignment(const void *p);

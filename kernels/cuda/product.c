@@ -56,7 +56,6 @@ int gemm_open(struct device *d, struct err *e)
     algos_init(&s->imported, owner);
     algos_init(&s->settled, owner);
     algos_init(&s->disk, owner);
-    s->contest.suspects.owner = s->disk.owner;
     int rc = LT(e, cublasLtCreate(&s->lt));
     return rc ? rc : contest_open(&s->contest, d, e);
 }
@@ -86,7 +85,6 @@ void gemm_cache(struct device *d, const char *folder)
     struct gemm_state *s = d->gemm;
     free(s->folder);
     s->folder = heap_strdup(folder);
-    s->contest.suspects.folder = s->folder;
     algos_load(&s->disk, folder);
 }
 

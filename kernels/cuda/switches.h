@@ -6,8 +6,6 @@
 //   EPILOGUES          0: what follows a product is a kernel of its own
 //   CANDIDATES         how many algorithms cuBLASLt is asked for, for each product
 //   FINALISTS          how many of these are timed with care
-//   ENUMERATE          ms for each product to time configurations that cuBLASLt did not name
-//   ENUMERATE_ALL      ms for all products of a device together to do so
 //   SCRATCH            MiB of the planned scratch that a product's algorithm may use at most
 //   ATTENTION_SCRATCH  the same for an engine of attention
 //   EARLY_LAUNCH       1: our kernels are launched before those ahead of them have ended
@@ -23,14 +21,12 @@ enum cuda_switch {
     SWITCH_EPILOGUES,
     SWITCH_CANDIDATES,
     SWITCH_FINALISTS,
-    SWITCH_ENUMERATE,
-    SWITCH_ENUMERATE_ALL,
     SWITCH_SCRATCH,
     SWITCH_ATTENTION_SCRATCH,
     SWITCH_EARLY_LAUNCH,
     SWITCH_COUNT
 };
-enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 272 }; // size: of the text of them all, at most
+enum { SWITCH_CANDIDATES_MOST = 32, SWITCHES_SIZE = 192 }; // size: of the text of them all, at most
 
 // Fails if a variable is not a number in its range.
 int switches_read(int value[SWITCH_COUNT], struct err *e);

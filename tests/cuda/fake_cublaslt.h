@@ -28,12 +28,6 @@ struct problem {
     int64_t m, n, k; // D is m × n
 };
 
-// What an algorithm is set to.
-struct config {
-    uint32_t tile, stages, splits, scheme, swizzle, option;
-    uint16_t cluster;
-};
-
 // An algorithm, as the heuristic proposes it.
 struct row {
     int id;
@@ -50,11 +44,9 @@ struct row {
 struct job {
     struct problem p;
     struct row row;
-    struct config config;
     const void *a, *b, *c;
     void *d;
     float alpha, beta;
-    bool breaks; // the device fails at it
 };
 
 // Those that sum A or B over k, into what the bias's pointer says.
@@ -65,8 +57,6 @@ static inline bool has(const struct problem *p, uint32_t bit)
 {
     return p->op.end != CUBLASLT_EPILOGUE_DEFAULT && p->op.end & bit;
 }
-
-enum { LT_TILED = 48 }; // the algorithm that has tiles, stages and clusters, in lt_tiles
 
 enum { LT_LAYOUT = 0x1a70, LT_OPERATION = 0x09e1 }; // the magic of each
 

@@ -80,10 +80,8 @@ static double *lines(const struct job *j, const void *x, const struct layout *l,
 // Each part of the sum is rounded to f32 and added to those before it.
 static double dot(const struct job *j, const double *a, const double *b)
 {
-    int64_t k = j->p.k, each = (k + j->config.splits - 1) / j->config.splits;
+    int64_t k = j->p.k, each = (k + j->row.splits - 1) / j->row.splits;
     float sum = 0;
-    if (j->config.tile == CUBLASLT_MATMUL_TILE_128x128 && fake_scene("lt_wrong", NULL))
-        k--;
     for (int64_t from = 0; from < k; from += each) {
         int64_t end = from + each < k ? from + each : k;
         double part = 0;
@@ -145,23 +143,6 @@ static void run_batch(const struct job *j, int batch)
     free(b);
 }
 
-// How many times as long it takes as the row says: of the algorithm with tiles each setting counts by
-// itself, so that going from one to the next finds the fastest, and its default is slower than others.
-static double slowness(const struct job *j)
-{
-    const struct config *c = &j->config;
-    double times = c->tile == CUBLASLT_MATMUL_TILE_128x128  ? 1
-                   : c->tile == CUBLASLT_MATMUL_TILE_128x64 ? 0.1 // could it be started
-                                                            : 2;
-    if (j->row.id != LT_TILED)
-        return 1;
-    times *= c->stages == CUBLASLT_MATMUL_STAGES_64x4 ? 1 : 1.25;
-    times *= c->cluster == CUBLASLT_CLUSTER_SHAPE_2x1x1 ? 1 : 1.25;
-    times *= c->scheme == CUBLASLT_REDUCTION_SCHEME_INPLACE ? 0.4 + 0.05 * c->splits
-                                                            : 1 + 0.1 * c->splits;
-    return times * (c->swizzle ? 1 : 1.1) * (c->option == 1 ? 0.7 : 1);
-}
-
 static long runs; // since lt_run_cold()
 
 void lt_run_cold(void)
@@ -178,12 +159,8 @@ void lt_run(const void *args)
     long all = 1, cold = 0;
     fake_scene("lt_slow", &all);
     fake_scene("lt_cold", &cold);
-    if (j->breaks) {
-        fake_fail(0, cudaErrorIllegalAddress);
-        return;
-    }
     for (int i = 0; i < p->d.batch; i++)
         run_batch(j, i);
-    fake_time_passes((1 + work) * j->row.us * slowness(j) * (slow ? 100 : 1) * (double)all *
+    fake_time_passes((1 + work) * j->row.us * (slow ? 100 : 1) * (double)all *
                      (runs++ < cold ? 10 : 1));
 }

@@ -2,7 +2,100 @@
 // Which of cuBLASLt's algorithms a product gets on the emulated CUDA device: the fastest of those
 // that may be used, what is remembered and agreed on, and that what one device may use never
 // becomes another's.
-#include "tests/cuda/choosing.h"
+#include <stdio.h>
+
+#include "tests/cuda/products.h"
+#include "tests/support/temp_folder.h"
+
+static char folder[TEMP_FOLDER_MAX];
+
+static int with_folder(void **state)
+{
+    (void)state;
+    scene("");
+    return temp_folder_make(folder, "choices");
+}
+
+static int without_folder(void **state)
+{
+    (void)state;
+    scene("");
+    return temp_folder_remove(folder);
+}
+
+struct choosing {
+    const char *cache, *scene, *import;
+    bool whatever, time; // whatever: not deterministic
+    size_t scratch;
+    int offset;
+    enum dtype dtype;
+};
+
+// What a new device chooses for the product "ik,kj->ij"; its choices are in `text`.
+static int choice(const struct choosing *h, struct buf *text)
+{
+    const int offset[OP_MAX_IN + OP_MAX_OUT] = {h->offset, h->offset, h->offset};
+    enum dtype t = h->dtype ? h->dtype : DT_F32;
+    struct arena a = {0};
+    struct rig_case c;
+    struct rig r;
+    struct placed p;
+    struct err e = {0};
+    double *want[OP_MAX_OUT];
+    scene(h->scene ? h->scene : "");
+    device_open(&r, h->cache, !h->whatever);
+    product_case(&c, &a, "ik,kj->ij", even, t, t);
+    rig_reference(&c, &a, want);
+    place_case(&r, &p, &c, offset, h->scratch);
+    if (h->import && r.backend->choice->read(r.device, h->import, &e))
+        fail_msg("%s", e.text);
+    tune(&r, &p, h->time);
+    run(&r, &p);
+    rig_compare("tuned", result(&r, &p.call.out[0], &a), want[0], 16 * 24,
+                t == DT_F32 ? 1e-6 : 0x1p-8, 1e-5);
+    exported(&r, text);
+    release(&r, &p);
+    r.backend->device.close(r.device);
+    arena_clear(&a);
+    scene("");
+    return chosen(buf_str(text), "16x24x32");
+}
+
+// What choice() says on standard error, for free().
+static char *said_by(const struct choosing *how)
+{
+    struct buf text = {0};
+    char *said = calloc(1, 1 << 16);
+    FILE *to = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_true(said && to && kept >= 0 && dup2(fileno(to), STDERR_FILENO) >= 0);
+    choice(how, &text);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    close(kept);
+    rewind(to);
+    size_t n = fread(said, 1, (1 << 16) - 1, to);
+    assert_true(n > 0);
+    fclose(to);
+    buf_clear(&text);
+    return said;
+}
+
+struct reported { // of a choice
+    int place, of, id;
+    double us, first;
+};
+
+static struct reported find_choice(const char *said)
+{
+    struct reported r = {.first = 0};
+    const char *at = strstr(said, ": chosen ");
+    if (!at ||
+        sscanf(at, ": chosen %d of %d (id %d, %*[^)]): %lf us, the library's first %lf us",
+               &r.place, &r.of, &r.id, &r.us, &r.first) != 5 ||
+        strstr(at + 1, ": chosen "))
+        fail_msg("it said: %s", said);
+    return r;
+}
 
 static void the_clock_decides_among_what_may_be_used(void **state)
 {
@@ -38,7 +131,7 @@ static void the_clock_decides_among_what_may_be_used(void **state)
 
 // Where the choice is among those that the library named and that may be used, and what it and the
 // first of them that runs take. 42 and 47, which want 16 bytes of alignment, come first and decline.
-static void the_log_tells_what_the_librarys_order_is_worth(void **state)
+static void the_log_says_what_the_librarys_order_is_worth(void **state)
 {
     static const struct {
         struct choosing how;
@@ -57,14 +150,26 @@ static void the_log_tells_what_the_librarys_order_is_worth(void **state)
         setenv("WEFT_CUDA_FINALISTS", cases[i].finalists, 1);
         char *said = said_by(&cases[i].how);
         unsetenv("WEFT_CUDA_FINALISTS");
-        struct told t = find_choice(said);
-        assert_int_equal(atoi(t.place), cases[i].place);
-        assert_int_equal(t.of, cases[i].of);
-        assert_int_equal(t.id, cases[i].id);
-        assert_true(t.us > cases[i].us && t.us < cases[i].us * 1.1 + 1);
-        assert_true(t.first > cases[i].first && t.first < cases[i].first * 1.1 + 1);
+        struct reported r = find_choice(said);
+        assert_int_equal(r.place, cases[i].place);
+        assert_int_equal(r.of, cases[i].of);
+        assert_int_equal(r.id, cases[i].id);
+        assert_true(r.us > cases[i].us && r.us < cases[i].us * 1.1 + 1);
+        assert_true(r.first > cases[i].first && r.first < cases[i].first * 1.1 + 1);
         free(said);
     }
+}
+
+// A device that has just been opened clocks lower: what is timed is timed under load.
+static void no_product_is_timed_by_cold_clocks(void **state)
+{
+    const struct choosing how = {.time = true, .scratch = SCRATCH, .scene = "lt_cold:110"};
+    (void)state;
+    char *said = said_by(&how);
+    struct reported r = find_choice(said);
+    assert_int_equal(r.id, ALIGNED);
+    assert_true(r.us < 12 && r.first < 34); // 10 and 30 when warm, 100 and 300 when cold
+    free(said);
 }
 
 // What was proposed and could not be started left an error with CUDA's runtime. The next kernel of
@@ -110,7 +215,7 @@ static void what_was_timed_is_remembered_on_disk(void **state)
     calm.time = false;
     assert_int_equal(choice(&calm, &text), ANYWHERE); // who must not time must not guess either
     poor.scene = "lt_without:45";
-    assert_int_equal(choice(&poor, &text), ALIGNED); // what is gone is timed anew
+    assert_int_equal(choice(&poor, &text), ALIGNED); // what is gone is timed again
     assert_int_equal(choice(&timed, &text), ALIGNED);
     buf_clear(&text);
 }
@@ -167,7 +272,7 @@ static void choices_that_may_vary_never_reach_a_deterministic_device(void **stat
     firm.scene = NULL;
     assert_int_equal(choice(&firm, &strict), SPLIT); // its own is there
     chance.scene = "lt_without:43";
-    assert_int_equal(choice(&chance, &loose), ALIGNED); // timed anew: SPLIT is not its own
+    assert_int_equal(choice(&chance, &loose), ALIGNED); // timed again: SPLIT is not its own
     chance.scene = NULL;
     assert_int_equal(choice(&chance, &loose), ALIGNED);
     assert_non_null(strstr(buf_str(&loose), "cublaslt 13.1.0, not deterministic\n"));
@@ -277,7 +382,7 @@ static void another_devices_choices_are_refused(void **state)
 }
 
 // Bits that mean no algorithm, or one for other dtypes, under the right header and key.
-static void choices_that_make_no_sense_here_are_settled_anew(void **state)
+static void choices_that_make_no_sense_here_are_settled_again(void **state)
 {
     static const char *const bad[] = {"", "none", "00", "zz", "0000002e0000a190"};
     struct buf text = {0}, twisted = {0}, back = {0};
@@ -309,8 +414,9 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, with_folder, without_folder)
     const struct CMUnitTest tests[] = {
         CASE(the_clock_decides_among_what_may_be_used),
+        CASE(no_product_is_timed_by_cold_clocks),
         CASE(a_candidate_that_declined_fails_nobody_else),
-        CASE(the_log_tells_what_the_librarys_order_is_worth),
+        CASE(the_log_says_what_the_librarys_order_is_worth),
         CASE(what_was_timed_is_remembered_on_disk),
         CASE(ranks_take_what_one_of_them_chose),
         CASE(a_choice_that_no_call_uses_stays_in_the_text),
@@ -319,7 +425,7 @@ int main(void)
         CASE(early_launches_leave_the_choices_alone),
         CASE(a_switch_that_is_no_number_of_its_range_opens_no_device),
         CASE(another_devices_choices_are_refused),
-        CASE(choices_that_make_no_sense_here_are_settled_anew),
+        CASE(choices_that_make_no_sense_here_are_settled_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,22 +129,14 @@ def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
 
 
 def test_packed_heads_train_alike_with_ops_apart_and_go_on_to_the_same_bits(place, cuda):
-    """Their products in configurations that the library did not name: the resumed rank finds them in its checkpoint alone."""
+    """The resumed rank finds its choices of algorithms in its checkpoint alone."""
     meshes.put_text(place)
-    cuda.setenv("WEFT_CUDA_ENUMERATE", "60000")
     cuda.setenv("XDG_CACHE_HOME", str(place / "cache"))  # what another run timed is not known here
-    if not REAL:
-        cuda.setenv("WEFT_FAKE_CUDA", "lt_tiles")
     job = on("cuda", {**meshes.decoder("gpt2"), "mesh": {"dp": 1}, "precision": {"compute": "bf16"}, "restart": {"hang_after": "120s"}})
     job["train"] = {**job["train"], "steps": 8}
     whole = meshes.trained(place, job, {}, "whole")
     chosen = whole.checkpoints()[-1].manifest["numerics"]["algorithms"]
-    assert ", WEFT_CUDA_ENUMERATE=60000" in chosen and " packed 3 " in chosen
-    said = whole.end.err + whole.log(0)
-    assert "wrong numbers" not in said and "left out" not in said, said
-    if not REAL:  # what follows a product too, and products that add: they have the numbers of those that the library named
-        ends = re.findall(r" cuda (?:\S+=\S+ )*\S+ \S+ \S+ \S+ \S+( adds| plus|) (\w+)[, ].*: chosen enumerated of ", said)
-        assert {what for _, what in ends} >= {"none", "bias", "gelu_aux_bias", "dgelu"} and any(adds for adds, _ in ends), ends
+    assert " packed 3 " in chosen
     killed = meshes.run_in(place, {**job, "checkpoint": {"every": 3}}, {}, "killed")
     parent = killed.start_held(5)
     assert killed.wait_until(killed.saved(0, 3), parent), "it ended before it could be killed"
@@ -153,7 +145,7 @@ def test_packed_heads_train_alike_with_ops_apart_and_go_on_to_the_same_bits(plac
     cuda.setenv("XDG_CACHE_HOME", str(place / "no-cache"))
     killed.finish()
     before, after = (killed.checkpoints()[i].manifest["numerics"]["algorithms"] for i in (0, -1))
-    assert whole.final() == killed.final() and before == after and ", WEFT_CUDA_ENUMERATE=60000" in after
+    assert whole.final() == killed.final() and before == after
     assert_losses_agree(meshes.trained(place, {**job, "train": {**job["train"], "fuse": False}}, {}, "apart"), whole, LOSS["bf16"])
 
 

@@ -14,8 +14,7 @@ Contestants take turns, each in a process of its own, so that each has the devic
 and choices keep on disk is empty at first and stays until the end, so that a second turn is a warm one.
 
 A call of ours that a library was to serve and did not (FELL_BACK) is counted, and fails the run: such a time says
-nothing of the design. A configuration that WEFT_CUDA_ENUMERATE tried and that was dropped (DROPPED) is counted too, and
-fails nothing.
+nothing of the design.
 
 A fraction is of the vendor's dense rates, or of --rates (TFLOP/s, TB/s); of a device without either none is given.
 --tiny runs the very stages at the sizes of TINY, for a try where no GPU is. --check does nothing but read the arguments.
@@ -195,7 +194,7 @@ class Bench:
             return None
         began, instead, self.start_s = time.monotonic(), None, 0
         most = float("inf") if self.o.tiny else expected  # what is expected is a GPU's
-        self.runner.fell_back, self.runner.dropped, self.runner.chosen = [], [], []
+        self.runner.fell_back, self.runner.chosen = [], []
         if part.startswith("ends-"):
             self.probe_ends(part, min(left, 3 * most))
         elif part.startswith("ops-"):
@@ -204,8 +203,8 @@ class Bench:
             self.sweep(part, what, min(left, 2 * most))
         else:
             instead = self.train(part, what, min(left, 3 * most + 30))
-        for title, lines in (("FELL BACK", self.runner.fell_back), ("DROPPED", self.runner.dropped)):
-            self.result.notes += [f"{title}  {part} {what}: {len(lines)}:", *(f"    {line[:200]}" for line in lines)] if lines else []
+        if lines := self.runner.fell_back:
+            self.result.notes += [f"FELL BACK  {part} {what}: {len(lines)}:", *(f"    {line[:200]}" for line in lines)]
         if self.runner.chosen and not part.startswith(("ends-", "sweep-")):  # those are no choices of a training
             self.result.choices.setdefault((part, what), {}).update(dict.fromkeys(self.runner.chosen))  # each once
         self.took[part, what] = Took(time.monotonic() - began, self.start_s)

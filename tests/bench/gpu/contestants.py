@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-from runner import DROPPED, Failed, chosen, fallen, reason
+from runner import Failed, chosen, fallen, reason
 from sizes import BETAS, CLIP, DECAY, LR, SIZES
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -79,13 +79,13 @@ class Weft:
             said.seek(0)
             text = said.read() + "".join(f.read_text() for f in sorted(place.glob("logs/*.log")))
         self.runner.keep(command, text)
-        fell_back, dropped, choices = fallen(text), fallen(text, DROPPED), chosen(text)
+        fell_back, choices = fallen(text), chosen(text)
         shutil.rmtree(place.parent, ignore_errors=True)
         if len(rows) < wanted:
             raise Failed(reason(text) if ended is not None else f"not done after {limit:.0f} s", "")
         about = {row[0]: row[1:] for row in fields(self.ops(job, 60, "--about", *self.settings))}
         counted = rows[self.o.warm : wanted]
-        self.runner.fell_back, self.runner.dropped, self.runner.chosen = fell_back, dropped, choices
+        self.runner.fell_back, self.runner.chosen = fell_back, choices
         return {"library": "weft, " + about["device"][2], "ms": [r["step_ms"] for r in counted], "loss": counted[-1]["loss"],
                 "gib": int(about["about"][1]) / 2**30, "parameters": int(about["about"][0]), "ready_s": first}
 

@@ -16,8 +16,8 @@
 #   4a  560 s  1558M in turns with PyTorch and llm.c, and its ops
 #   4b  560 s  Llama 1B at 4096 tokens in turns with PyTorch, and its ops
 #   4c  560 s  1558M in turns with JAX
-#   sweep 260 s  124M with heads packed and apart; attention's gradient in order, and products, with
-#              more and less scratch; products with configurations that cuBLASLt does not name
+#   sweep 200 s  124M with heads packed and apart; attention's gradient in order, and products, with
+#              more and less scratch
 #
 # Several, with commas between, are one after the other. BUNDLE: build/gpu-bundle, or a build. OUT gets
 # DATE-COMMIT-gpu-STAGE.txt, ready for tests/bench/results, and of stage 2 gpu-test.txt, both written

@@ -106,8 +106,8 @@ class Result:
         rows = {r["name"]: r["calls"] for mib in most for r in columns[mib]}
         us = {(mib, r["name"]): r["p50"] for mib in most for r in columns[mib]}
         yield ""
-        yield (f"{SWEPT[kind].switch} of {kind} of {SIZES[part[6:]].name} {part[6:]}, sums {order}: us a call {SWEPT[kind].told}; "
-               "own: no library served it")
+        yield (f"{SWEPT[kind].switch} of {kind} of {SIZES[part[6:]].name} {part[6:]}, sums {order}: us a call "
+               "where so many MiB of scratch are offered; own: no library served it")
         yield f"{'op':58} {'calls':>5}" + "".join(f" {mib:>10}" for mib in most)
         for name, calls in rows.items():
             yield f"{name:58} {calls:5}" + "".join(f" {us[mib, name]:10.2f}" if (mib, name) in us else f" {'-':>10}" for mib in most)

@@ -8,15 +8,12 @@ import time
 
 # What kernels/cuda logs of a choice of its own making: key, place among what the library named, of how many, algorithm,
 # us, us of the first of them; of attention the engine alone; of a product and what follows us of two kernels and of one.
-CHOSE = re.compile(r" cuda (?:\S+=\S+ )*(.*): chosen (\d+|enumerated) of (\d+) \((.*)\): ([0-9.]+) us, "
+CHOSE = re.compile(r" cuda (?:\S+=\S+ )*(.*): chosen (\d+) of (\d+) \((.*)\): ([0-9.]+) us, "
                    r"the library's first ([0-9.]+) us$", re.M)
 ENGINE = re.compile(r" cuda (?:\S+=\S+ )*(.*): chosen (cudnn-\S+)$", re.M)
 APART = re.compile(r" cuda (?:\S+=\S+ )*(.*): a kernel of its own behind the product is faster: ([0-9.]+), not ([0-9.]+) us$", re.M)
 # What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
 FELL_BACK = re.compile(r"(our own kernels serve it|the library declined)(?!.*WEFT_CUDA_)")
-
-# What it logs of a configuration whose numbers were wrong, or that ended a process: it was not chosen.
-DROPPED = re.compile(r"(wrong numbers of a configuration|a configuration that ended a process|a configuration is left out)")
 
 
 class Failed(Exception):
@@ -40,14 +37,13 @@ def reason(text):
     return ("out of memory: " if memory else "") + said[:200]
 
 
-def fallen(text, of=FELL_BACK):
-    """The lines that tell of a call that the libraries did not serve; or of something else."""
-    return list(dict.fromkeys(line.strip() for line in text.splitlines() if of.search(line)))
+def fallen(text):
+    """The lines that say that the libraries did not serve a call."""
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if FELL_BACK.search(line)))
 
 
 def chosen(text):
-    """The choices that a log tells of, each a row: key, place, of, us, us of the library's first, algorithm. The place is "enumerated"
-    of one that the library did not name."""
+    """The choices that a log tells of, each a row: key, place, of, us, us of the library's first, algorithm."""
     return [*((key, place, of, us, first, algorithm) for key, place, of, algorithm, us, first in CHOSE.findall(text)),
             *((key, "-", "-", two, one, "two kernels; the last time is of one") for key, two, one in APART.findall(text)),
             *((key, "-", "-", "-", "-", engine) for key, engine in ENGINE.findall(text))]
@@ -67,7 +63,7 @@ class Runner:
         ours = os.environ.get("WEFT_LIBRARIES")
         self.weft_env = {"WEFT_BACKEND_DIR": str(o.bundle), **self.env, **({"LD_LIBRARY_PATH": ours} if ours else {})}
         self.arch = None  # of the device, "90"
-        self.fell_back, self.dropped, self.chosen = [], [], []  # by the program that ran last
+        self.fell_back, self.chosen = [], []  # by the program that ran last
         cache.mkdir()
 
     def keep(self, command, text):
@@ -95,7 +91,7 @@ class Runner:
                 p.wait()
         out, err = (f.read_text(errors="replace") for f in said)
         self.keep(command, out + err)
-        self.fell_back, self.dropped, self.chosen = fallen(err), fallen(err, DROPPED), chosen(err)
+        self.fell_back, self.chosen = fallen(err), chosen(err)
         if late and p.returncode:
             raise Failed(f"not done after {limit:.0f} s", out)
         if p.returncode:
