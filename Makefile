@@ -93,7 +93,7 @@ CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
 CPU_SRC     += cpu_route cpu_dispatch
 CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
-CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c
+CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c kernels/unfused.c
 # kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c of the second.
 CPU_ISAS    := baseline avx2 avx512
 PACKED_ISAS := avx2 avx512 avx512bf16
@@ -109,7 +109,7 @@ CUDA_SRC    += layout
 CUDA_SRC    += product product_plan contest
 CUDA_SRC    += cuda_gemm
 CUDA_SRC    += linear matmul_sum
-CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c
+CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel.c kernels/unfused.c
 CUDA_CU     := probe mark
 CUDA_CU     += elementwise
 CUDA_CU     += draw

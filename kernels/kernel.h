@@ -10,28 +10,22 @@
 extern "C" {
 #endif
 
-// Sets the error "cpu: NAME: what", with the backend's name and the op's.
+// Sets the error "NAME: what", with the op's name. A backend puts its own in front.
 int op_refuse(const struct op_call *c, struct err *e, const char *what);
-// Refuses an operand of another dtype than `want`.
-int op_want(const struct op_call *c, const struct tensor *t, enum dtype want, struct err *e);
-// Refuses an operand that is neither f32 nor bf16.
-int op_want_float(const struct op_call *c, const struct tensor *t, struct err *e);
-// Refuses an optimiser's update whose operands or results are not as its row in ops.def says.
-int op_want_update(const struct op_call *c, struct err *e);
-// The same for other ops: dtypes and extents must be as their rows in ops.def say.
-int op_want_metrics(const struct op_call *c, struct err *e);
-int op_want_clip(const struct op_call *c, struct err *e);
-int op_want_balance(const struct op_call *c, struct err *e);
-int op_want_embed(const struct op_call *c, struct err *e);
-int op_want_rotary(const struct op_call *c, struct err *e);
-int op_want_pieces(const struct op_call *c, struct err *e);
-int op_want_dropout(const struct op_call *c, struct err *e);
-// For an op that draws random numbers. Input `step` holds the number of the training step.
-int op_want_draw(const struct op_call *c, int step, struct err *e);
-// Refuses a dtype of t, an input of an elementwise op, that the op does not take.
-int op_want_step(const struct op_call *c, const struct tensor *t, struct err *e);
-// Fills `o` with which operand is where.
-int op_want_attention(const struct op_call *c, struct attention_operands *o, struct err *e);
+// Refuses operands of other dtypes than the op's row in ops.def says, and sums in bf16. A backend
+// asks this of every call; then kernels look at extents alone, with those below.
+int op_check(const struct op_call *c, struct err *e);
+int op_check_update(const struct op_call *c, struct err *e);
+int op_check_metrics(const struct op_call *c, struct err *e);
+int op_check_clip(const struct op_call *c, struct err *e);
+int op_check_balance(const struct op_call *c, struct err *e);
+int op_check_embed(const struct op_call *c, struct err *e);
+int op_check_rotary(const struct op_call *c, struct err *e);
+int op_check_pieces(const struct op_call *c, struct err *e);
+int op_check_dropout(const struct op_call *c, struct err *e);
+int op_check_draw(const struct op_call *c, struct err *e);
+// Of attention the dtypes too. Fills `o` with which operand is where.
+int op_check_attention(const struct op_call *c, struct attention_operands *o, struct err *e);
 
 // TOPK or its gradient: the wide operand is [rows, n], the others are [rows, k].
 struct topk_call {
@@ -39,14 +33,14 @@ struct topk_call {
     const struct tensor *x, *ids; // input, or cotangent of what was chosen; the chosen indices, i32
     int64_t rows, n, k;
 };
-int op_want_topk(const struct op_call *c, struct topk_call *t, struct err *e);
+int op_check_topk(const struct op_call *c, struct topk_call *t, struct err *e);
 
 // DISPATCH, COMBINE or SLOT_DOT: the operand with a row for each token, and the one with a row for
 // each place of an expert.
 struct dispatch_call {
     const struct tensor *tokens, *places, *weights; // weights: null if the call has none
 };
-int op_want_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e);
+int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e);
 // Returns how many of a row's n elements are not padding: those whose numbers, counted from
 // attr.start, are below attr.limit (0: all).
 int64_t op_unpadded(const struct op_call *c, int64_t n);

@@ -13,12 +13,12 @@ static const struct {
 };
 
 static const struct {
-    const char *name;
+    const char *name, *dtypes;
     int nin, nout, whole;
     unsigned traits;
 } ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) \
-    [OP_##id] = {#name, nin, nout, whole, traits},
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) \
+    [OP_##id] = {#name, dtypes, nin, nout, whole, traits},
 #include "common/op/ops.def"
 };
 
@@ -80,6 +80,12 @@ int op_whole(enum op op)
 {
     PRE(op >= 0 && op < OP_COUNT);
     return ops[op].whole;
+}
+
+const char *op_dtypes(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].dtypes;
 }
 
 int op_first_sum(enum op op)

@@ -62,7 +62,7 @@ enum dim {
 
 // ---- ops: ops.def has them all, one a line ----
 enum op {
-#define OP(id, name, nin, nout, kernel, whole, traits) OP_##id,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) OP_##id,
 #include "common/op/ops.def"
     OP_COUNT,
     OP_NONE = -1
@@ -101,7 +101,8 @@ const char *op_name(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
 int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 bool op_is(enum op op, enum op_trait trait);
-int op_whole(enum op op); // the column of ops.def; see widen.h
+int op_whole(enum op op);          // the column of ops.def; see widen.h
+const char *op_dtypes(enum op op); // likewise
 // The first of the outputs that an op with OP_ACCUMULATES can add to.
 int op_first_sum(enum op op);
 

@@ -393,10 +393,8 @@ static struct attention_work read_call(struct stream_q *q, const struct op_call 
 
 int op_attention(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_attention, 0, e);
     struct attention_operands o;
-    int rc = op_want_attention(c, &o, e);
+    int rc = op_check_attention(c, &o, e);
     if (rc)
         return rc;
     struct attention_work w = read_call(q, c, &o);

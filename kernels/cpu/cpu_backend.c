@@ -243,16 +243,48 @@ static int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct e
 
 // ---- the table ---------------------------------------------------------------------------------
 
-static const backend_op ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = op_##kernel,
+// Neither is fused here.
+#define op_norm_grads op_norm_grads_unfused
+#define op_matmul_sum op_matmul_sum_unfused
+static const backend_op kernels[OP_COUNT] = {
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = op_##kernel,
 #include "common/op/ops.def"
 };
 
+static int run_op(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    const backend_op kernel = kernels[c->op];
+    int rc = op_check(c, e);
+    if (!rc && widen_wanted(c))
+        rc = widen_run(q, c, kernel, gemm_takes_bf16(q, c), e);
+    else if (!rc)
+        rc = kernel(q, c, e);
+    if (rc == ERR_UNSUPPORTED)
+        (void)err_wrap(e, "cpu");
+    return rc;
+}
+
+static const backend_op ops[OP_COUNT] = {
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = run_op,
+#include "common/op/ops.def"
+};
+
+static int run_many(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
+{
+    int rc = 0;
+    for (int k = 0; k < n && !rc; k++)
+        rc = op_check(&calls[k], e);
+    if (!rc)
+        rc = op_is(calls->op, OP_IS_UPDATE) ? op_updates(q, calls, n, e)
+                                            : op_sqnorms(q, calls, n, e);
+    if (rc == ERR_UNSUPPORTED)
+        (void)err_wrap(e, "cpu");
+    return rc;
+}
+
 static const backend_many many[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits)   \
-    [OP_##id] = !(OP_RUNS_MANY & (traits))  ? NULL       \
-                : (OP_IS_UPDATE & (traits)) ? op_updates \
-                                            : op_sqnorms,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) \
+    [OP_##id] = (OP_RUNS_MANY & (traits)) ? run_many : NULL,
 #include "common/op/ops.def"
 };
 

@@ -40,9 +40,7 @@ static void copy_slice(void *arg, int64_t begin, int64_t end)
 int op_copy(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct op_block *b = &c->attr->block;
-    int rc = op_want(c, &c->in[0], c->out[0].dtype, e);
-    if (rc)
-        return rc;
+    (void)e;
     bool dense = b->from[2] == 1 && b->to[2] == 1;
     struct block_work w = {.call = c, .elem = dtype_size(c->in[0].dtype), .piece = b->extent[2]};
     if (dense && w.piece > 4 * GRAIN)

@@ -129,17 +129,6 @@ void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end)
     }
 }
 
-static int check_operands(const struct chain_walk *w, struct err *e)
-{
-    const struct op_call *c = w->call;
-    int rc = 0;
-    for (int k = 0; k < w->chain->inputs && !rc; k++)
-        rc = op_want_step(c, w->in[k], e);
-    for (int k = 0; k < c->nout && !rc; k++)
-        rc = op_want_float(c, &c->out[k], e);
-    return rc;
-}
-
 // A step's home is the output that it is, unless a later step reads an input that lies there.
 static void find_homes(struct chain_walk *w)
 {
@@ -170,9 +159,6 @@ int chain_walk_init(struct chain_walk *w, const struct vec *vec, const struct op
         w->in[k] = operand < 0 ? product : &c->in[operand];
     }
     index[n] = c->nin;
-    int rc = check_operands(w, e);
-    if (rc)
-        return rc;
     if (!loops_over(c, c->nin, c->out[0].shape.n, -1, index, n + 1, &w->loops))
         return op_refuse(c, e, "operands disagree about an extent");
     find_homes(w);

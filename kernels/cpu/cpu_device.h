@@ -41,15 +41,16 @@ void memory_clear(struct device *d);
 // cpu_draw.c: the site that an op's numbers come from at the step that its operand tells.
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
-// cpu_widen.c: runs a call with bf16 operands on a kernel that only knows f32. Such a kernel first
-// asks widen_wanted() and then returns widen_run(), which calls it again with f32 operands.
+// cpu_widen.c: whether a call has bf16 operands which its kernel does not take; and runs it on that
+// kernel with f32 operands.
 bool widen_wanted(const struct op_call *c);
-// `taken`: inputs, a bit each, that the kernel takes in bf16 as they are.
-int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, unsigned taken,
+// `taken`: the kernel takes the inputs in bf16 as they are.
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, bool taken,
               struct err *e);
 
 // cpu_gemm.c
 void gemm_warm_up(void);
+bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c);
 // Makes one product in the calling thread; of g it reads m, n, k and the row strides. Returns 0 or
 // onednn's status.
 int gemm_serial(bool trans_a, bool trans_b, const struct gemm *g, float alpha, const float *a,

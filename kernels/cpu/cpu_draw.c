@@ -96,7 +96,7 @@ static void draw_output(struct stream_q *q, const struct op_call *c, int step)
 
 int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want_dropout(c, e);
+    int rc = op_check_dropout(c, e);
     if (!rc)
         draw_output(q, c, 1);
     return rc;
@@ -104,8 +104,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : op_want_draw(c, 0, e);
+    int rc = op_check_draw(c, e);
     if (!rc)
         draw_output(q, c, 0);
     return rc;

@@ -55,10 +55,8 @@ static void embed_grad_slice(void *arg, int64_t begin, int64_t end)
 int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     bool grad = c->op == OP_EMBED_GRAD;
-    if (grad && widen_wanted(c))
-        return widen_run(q, c, op_embed, 0, e);
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
-    int rc = op_want_embed(c, e);
+    int rc = op_check_embed(c, e);
     if (rc)
         return rc;
     struct embed_work w = {.call = c,

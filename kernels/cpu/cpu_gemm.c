@@ -199,10 +199,9 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                           .then = then};
     w.multiply = w.half_a && w.half_b ? q->device->multiply_bf16 : q->device->multiply;
     bool half = (w.half_a || w.half_b) && q->device->packed;
-    int rc = op_want(c, &c->in[0], half && w.half_a ? DT_BF16 : DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->in[1], half && w.half_b ? DT_BF16 : DT_F32, e);
-    rc = rc ? rc : op_want(c, out, DT_F32, e);
-    rc = rc ? rc : read_labels(c, labels, out, &w.g, e);
+    if (out->dtype != DT_F32 || ((w.half_a || w.half_b) && !half))
+        return op_refuse(c, e, "does not take bf16");
+    int rc = read_labels(c, labels, out, &w.g, e);
     if (rc)
         return rc;
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
@@ -212,23 +211,16 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
                     : 0;
 }
 
-static int run_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     return multiply_call(q, c, c->attr, &c->out[0], NULL, e);
 }
 
-int op_matmul(struct stream_q *q, const struct op_call *c, struct err *e)
+bool gemm_takes_bf16(const struct stream_q *q, const struct op_call *c)
 {
     struct gemm g;
-    if (!widen_wanted(c))
-        return run_matmul(q, c, e);
-    int rc = read_labels(c, c->attr, &c->out[0], &g, e);
-    return rc ? rc : widen_run(q, c, run_matmul, is_packed(q, &g, true) ? 3 : 0, e);
-}
-
-int op_matmul_sum(struct stream_q *q, const struct op_call *c, struct err *e)
-{
-    return widen_wanted(c) ? widen_run(q, c, op_matmul_sum, 0, e) : op_matmul_sum_unfused(q, c, e);
+    return c->op == OP_MATMUL && !read_labels(c, c->attr, &c->out[0], &g, NULL) &&
+           is_packed(q, &g, true);
 }
 
 // If the product is itself an output it is written there, else to the first output, where the

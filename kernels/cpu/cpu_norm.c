@@ -113,9 +113,6 @@ static int check_operands(const struct norm_work *w, struct err *e)
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         bool row = k < c->nin ? k >= table[c->op].wide : c->op == OP_NORM_WEIGHT_GRAD;
-        int rc = op_want(c, t, DT_F32, e);
-        if (rc)
-            return rc;
         if (shape_count(&t->shape) != (row ? 1 : w->rows) * w->n)
             return op_refuse(c, e, "operands disagree about an extent");
     }
@@ -124,8 +121,6 @@ static int check_operands(const struct norm_work *w, struct err *e)
 
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_norm, 0, e);
     const struct shape *x = &c->in[0].shape;
     struct pool *pool = q->device->pool;
     struct norm_work w = {.call = c, .vec = q->device->vec};
@@ -142,13 +137,4 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     if (columns)
         pool_for(pool, w.n, 16 * (GRAIN / 16 / w.rows + 1), weight_columns, &w);
     return 0;
-}
-
-int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
-{
-    if (c->nin < 3 || c->nin > 4 || c->nout < 2 || c->nout > 4)
-        return op_refuse(c, e, "has a number of operands that the op does not have");
-    if (widen_wanted(c))
-        return widen_run(q, c, op_norm_grads, 0, e);
-    return op_norm_grads_unfused(q, c, e);
 }

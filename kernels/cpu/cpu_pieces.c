@@ -35,7 +35,7 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     int pieces = split ? c->nout : c->nin;
     int64_t count = shape_count(&whole->shape);
     struct pieces_work w = {.call = c, .n = count / pieces, .elem = dtype_size(whole->dtype)};
-    int rc = op_want_pieces(c, e);
+    int rc = op_check_pieces(c, e);
     if (rc)
         return rc;
     pool_for(q->device->pool, count, GRAIN, copy_slice, &w);

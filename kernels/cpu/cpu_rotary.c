@@ -73,11 +73,9 @@ static void rotate_rows(void *arg, int64_t begin, int64_t end)
 
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_rotary, 0, e);
     const struct shape *x = &c->in[0].shape, *positions = &c->in[1].shape;
     struct rotary_work w = {.call = c, .vec = q->device->vec};
-    int rc = op_want_rotary(c, e);
+    int rc = op_check_rotary(c, e);
     if (rc)
         return rc;
     w.n = x->dim[x->n - 1];

@@ -51,7 +51,7 @@ static void topk_grad_slice(void *arg, int64_t begin, int64_t end)
 int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct topk_call t;
-    int rc = op_want_topk(c, &t, e);
+    int rc = op_check_topk(c, &t, e);
     if (rc)
         return rc;
     struct topk_rows w = {.x = t.x->data,
@@ -74,7 +74,7 @@ int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
     float *out = c->out[0].data;
     int64_t n = shape_count(&c->in[0].shape);
     double mean = 0;
-    int rc = op_want_balance(c, e);
+    int rc = op_check_balance(c, e);
     if (rc)
         return rc;
     (void)q;
@@ -155,12 +155,6 @@ int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
                         .slots = c->out[0].data,
                         .chosen = c->out[1].data,
                         .scratch = c->workspace};
-    static const enum dtype want[] = {DT_I32, DT_F32, DT_I32};
-    int rc = op_want(c, &c->out[0], DT_I32, e);
-    for (int k = 0; k < 3 && !rc; k++)
-        rc = op_want(c, &c->in[k], want[k], e);
-    if (rc)
-        return rc;
     if (!route_of(c, &w.route))
         return op_refuse(c, e, "operands disagree about the groups");
     w.each = (int64_t)(route_scratch_cpu(&w.route) / sizeof *w.scratch);

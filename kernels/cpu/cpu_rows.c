@@ -134,23 +134,22 @@ static void row_argmax(const struct rows_work *w, int64_t r)
     *(int32_t *)output_at(w, r) = at;
 }
 
-// Which operand has whole rows, and the dtypes of the inputs and of the outputs.
+// Which operand has whole rows.
 static const struct rows_op {
     void (*row)(const struct rows_work *w, int64_t r);
     int wide;
-    enum dtype in[5], out;
 } table[OP_COUNT] = {
-    [OP_ROW_MAX] = {row_max, 0, {DT_F32}, DT_F32},
-    [OP_ROW_SUM_EXP] = {row_sum_exp, 0, {DT_F32, DT_F32}, DT_F32},
-    [OP_ROW_EXP_MUL] = {row_exp_mul, 0, {DT_F32, DT_F32, DT_F32}, DT_F32},
-    [OP_PICK] = {pick_row, 0, {DT_F32, DT_I32}, DT_F32},
-    [OP_PICK_GRAD] = {pick_grad_row, 2, {DT_I32, DT_F32}, DT_F32},
-    [OP_SOFTMAX] = {softmax_row, 0, {DT_F32}, DT_F32},
-    [OP_SOFTMAX_GRAD] = {softmax_grad_row, 0, {DT_F32, DT_F32}, DT_F32},
-    [OP_ROW_ARGMAX] = {row_argmax, 0, {DT_F32}, DT_I32},
-    [OP_ROW_LOSS] = {row_loss, 0, {DT_F32, DT_I32}, DT_F32},
-    [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0, {DT_F32, DT_F32, DT_F32, DT_I32, DT_F32}, DT_F32},
-    [OP_ROW_LOSS_BOTH] = {row_loss_both, 0, {DT_F32, DT_I32, DT_F32}, DT_F32},
+    [OP_ROW_MAX] = {row_max, 0},
+    [OP_ROW_SUM_EXP] = {row_sum_exp, 0},
+    [OP_ROW_EXP_MUL] = {row_exp_mul, 0},
+    [OP_PICK] = {pick_row, 0},
+    [OP_PICK_GRAD] = {pick_grad_row, 2},
+    [OP_SOFTMAX] = {softmax_row, 0},
+    [OP_SOFTMAX_GRAD] = {softmax_grad_row, 0},
+    [OP_ROW_ARGMAX] = {row_argmax, 0},
+    [OP_ROW_LOSS] = {row_loss, 0},
+    [OP_ROW_LOSS_GRAD] = {row_loss_grad, 0},
+    [OP_ROW_LOSS_BOTH] = {row_loss_both, 0},
 };
 
 static void run_slice(void *arg, int64_t begin, int64_t end)
@@ -173,18 +172,9 @@ static bool covers_operands(const struct rows_work *w)
 
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    if (widen_wanted(c))
-        return widen_run(q, c, op_rows, 0, e);
     const struct rows_op *op = &table[c->op];
     const struct shape *wide = &loops_tensor(c, op->wide)->shape;
     const int index[MAX_OPERANDS] = {0, 1, 2, 3, 4, 5, 6};
-    int rc = 0;
-    for (int k = 0; k < c->nout && !rc; k++)
-        rc = op_want(c, &c->out[k], op->out, e);
-    for (int k = 0; k < c->nin && !rc; k++)
-        rc = op_want(c, &c->in[k], op->in[k], e);
-    if (rc)
-        return rc;
     if (wide->n < 1)
         return op_refuse(c, e, "a scalar has no rows");
     int64_t n = wide->dim[wide->n - 1];

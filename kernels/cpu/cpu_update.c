@@ -13,7 +13,7 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     (void)q;
     float *to = c->out[0].data;
-    int rc = op_want_metrics(c, e);
+    int rc = op_check_metrics(c, e);
     for (int k = 0; k < c->nin && !rc; k++) {
         int64_t n = shape_count(&c->in[k].shape);
         memmove(to, c->in[k].data, (size_t)n * sizeof *to);
@@ -25,7 +25,7 @@ int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     (void)q;
-    int rc = op_want_clip(c, e);
+    int rc = op_check_clip(c, e);
     if (rc)
         return rc;
     const float *metrics = c->in[0].data;
@@ -110,7 +110,7 @@ static struct update_work plan_update(const struct vec *vec, const struct op_cal
 
 int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want_update(c, e);
+    int rc = op_check_update(c, e);
     if (rc)
         return rc;
     struct update_work w = plan_update(q->device->vec, c);
@@ -148,7 +148,7 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     struct row r = {calls, q->device->vec, n};
     int64_t all = 0;
     for (int k = 0; k < n; k++) {
-        int rc = op_want_update(&calls[k], e);
+        int rc = op_check_update(&calls[k], e);
         if (rc)
             return rc;
         all += find_place(&calls[k]);

@@ -31,13 +31,13 @@ struct widen_chunk {
     const struct op_call *call;
     const struct widen *w;
     char *scratch;
-    int64_t at, n;  // rows of this chunk
-    unsigned taken; // inputs that the kernel takes as they are, a bit each
+    int64_t at, n; // rows of this chunk
+    bool taken;    // the kernel takes the inputs as they are
 };
 
 static bool is_converted(const struct widen_chunk *t, int k)
 {
-    return t->w->operand[k].wide && (k >= t->call->nin || !(t->taken >> k & 1));
+    return t->w->operand[k].wide && (k >= t->call->nin || !t->taken);
 }
 
 // Returns operand k as the kernel sees it for the current chunk.
@@ -79,25 +79,15 @@ static void convert_operands(const struct widen_chunk *t, int first, int end, bo
 
 bool widen_wanted(const struct op_call *c)
 {
+    bool any = false;
     for (int k = 0; k < c->nin; k++)
-        if (c->in[k].dtype == DT_BF16)
-            return true;
+        any |= c->in[k].dtype == DT_BF16;
     for (int k = 0; k < c->nout; k++)
-        if (c->out[k].dtype == DT_BF16)
-            return true;
-    return false;
+        any |= c->out[k].dtype == DT_BF16;
+    return any && op_whole(c->op);
 }
 
-// Whether an output is a sum over what is walked in chunks.
-static bool adds_chunks(const struct widen_chunk *t)
-{
-    for (int k = t->call->nin; k < t->call->nin + t->call->nout; k++)
-        if (!t->w->operand[k].chunked)
-            return true;
-    return false;
-}
-
-int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, unsigned taken,
+int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, bool taken,
               struct err *e)
 {
     struct widen w;
@@ -107,10 +97,9 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
     struct op_attr attr = *c->attr; // of a chunk: attr.draw.from[0] moves with the chunk's samples
     f.attr = &attr;
     int all = c->nin + c->nout, rc = 0;
-    if (!w.bytes)
-        return op_refuse(c, e, "does not take bf16");
-    if (c->accumulate && c->out[op_first_sum(c->op)].dtype == DT_BF16)
-        return op_refuse(c, e, "adds to f32 alone");
+    bool adds = false; // an output is a sum over what is walked in chunks
+    for (int k = c->nin; k < all; k++)
+        adds |= !w.operand[k].chunked;
     PRE(w.bytes <= c->workspace_bytes);
     f.workspace = t.scratch + w.bytes;
     f.workspace_bytes = c->workspace_bytes - w.bytes;
@@ -121,7 +110,7 @@ int widen_run(struct stream_q *q, const struct op_call *c, backend_op kernel, un
         convert_operands(&t, 0, c->nin, true, false);
         for (int k = 0; k < all; k++)
             *(k < c->nin ? &f.in[k] : &f.out[k - c->nin]) = make_operand(&t, k);
-        f.accumulate = c->accumulate || (t.at > 0 && adds_chunks(&t));
+        f.accumulate = c->accumulate || (t.at > 0 && adds);
         rc = kernel(q, &f, e);
         convert_operands(&t, c->nin, all, true, true);
     }

@@ -12,7 +12,7 @@
 
 static int check_call(const struct op_call *c, struct attention_operands *o, struct err *e)
 {
-    int rc = op_want_attention(c, o, e);
+    int rc = op_check_attention(c, o, e);
     if (rc)
         return rc;
     int64_t q = attention_place(c, o, ATTENTION_Q).width,

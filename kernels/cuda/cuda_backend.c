@@ -8,35 +8,50 @@
 #include "kernels/cuda/cuda_gemm.h"
 
 static const backend_op kernels[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = op_##kernel,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = op_##kernel,
 #include "common/op/ops.def"
 };
 
-static int run_op(struct stream_q *q, const struct op_call *c, struct err *e)
+// Binds the device, notes the op, and checks the call.
+static int begin_op(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     int rc = device_bind(q->device, e);
     q->last = c->op;
     q->any = true;
-    return rc ? rc : kernels[c->op](q, c, e);
+    return rc ? rc : op_check(c, e);
+}
+
+static int end_op(int rc, struct err *e)
+{
+    if (rc == ERR_UNSUPPORTED)
+        (void)err_wrap(e, "cuda");
+    return rc;
+}
+
+static int run_op(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    int rc = begin_op(q, c, e);
+    return end_op(rc ? rc : kernels[c->op](q, c, e), e);
 }
 
 static const backend_op ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) [OP_##id] = run_op,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = run_op,
 #include "common/op/ops.def"
 };
 
 static int run_many(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
-    int rc = device_bind(q->device, e);
-    q->last = calls->op;
-    q->any = true;
-    if (rc)
-        return rc;
-    return op_is(calls->op, OP_IS_UPDATE) ? op_updates(q, calls, n, e) : op_sqnorms(q, calls, n, e);
+    int rc = begin_op(q, calls, e);
+    for (int k = 1; k < n && !rc; k++)
+        rc = op_check(&calls[k], e);
+    if (!rc)
+        rc = op_is(calls->op, OP_IS_UPDATE) ? op_updates(q, calls, n, e)
+                                            : op_sqnorms(q, calls, n, e);
+    return end_op(rc, e);
 }
 
 static const backend_many many[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits) \
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) \
     [OP_##id] = (OP_RUNS_MANY & (traits)) ? run_many : NULL,
 #include "common/op/ops.def"
 };
@@ -44,18 +59,18 @@ static const backend_many many[OP_COUNT] = {
 // Only products and attention have a choice.
 static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struct err *e)
 {
-    int rc = device_bind(q->device, e);
+    int rc = begin_op(q, c, e);
     if (rc)
-        return rc;
+        return end_op(rc, e);
     if (op_is(c->op, OP_IS_ATTENTION))
-        return attention_tune(q, c, e);
-    if (!op_is(c->op, OP_IS_PRODUCT))
-        return 0;
-    q->last = c->op;
-    q->any = true;
-    if (c->op == OP_MATMUL_SUM)
-        return matmul_sum_tune(q, c, time, e);
-    return op_is(c->op, OP_HAS_CHAIN) ? linear_tune(q, c, time, e) : matmul_tune(q, c, time, e);
+        rc = attention_tune(q, c, e);
+    else if (c->op == OP_MATMUL_SUM)
+        rc = matmul_sum_tune(q, c, time, e);
+    else if (op_is(c->op, OP_HAS_CHAIN) && op_is(c->op, OP_IS_PRODUCT))
+        rc = linear_tune(q, c, time, e);
+    else if (op_is(c->op, OP_IS_PRODUCT))
+        rc = matmul_tune(q, c, time, e);
+    return end_op(rc, e);
 }
 
 static const struct backend_graph graphs = {

@@ -88,10 +88,6 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
                struct product *p, struct err *e)
 {
     const struct tensor *a = &c->in[0], *b = &c->in[1];
-    int rc = op_want_float(c, a, e);
-    rc = rc ? rc : op_want(c, b, a->dtype, e);
-    if (!rc && out->dtype != a->dtype)
-        rc = op_want(c, out, DT_F32, e);
     *p = (struct product){.in = a->dtype,
                           .to = out->dtype,
                           .tf32 = attr->tf32 && a->dtype == DT_F32,
@@ -100,12 +96,12 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
                           .out = out->data,
                           .workspace = c->workspace,
                           .workspace_bytes = c->workspace_bytes};
-    if (!rc && !gemm_from_labels(attr, &a->shape, &b->shape, &out->shape, &p->g))
-        rc = op_refuse(c, e, "needs a transpose that strides cannot express");
+    if (!gemm_from_labels(attr, &a->shape, &b->shape, &out->shape, &p->g))
+        return op_refuse(c, e, "needs a transpose that strides cannot express");
     const struct gemm *g = &p->g;
-    if (!rc && (g->m > INT32_MAX || g->n > INT32_MAX || g->k > INT32_MAX || g->batch > INT32_MAX))
-        rc = op_refuse(c, e, "has a side of over 2^31 - 1");
-    return rc;
+    if (g->m > INT32_MAX || g->n > INT32_MAX || g->k > INT32_MAX || g->batch > INT32_MAX)
+        return op_refuse(c, e, "has a side of over 2^31 - 1");
+    return 0;
 }
 
 static int run_products(const struct visit *v, const struct product *p, struct err *e)
@@ -144,8 +140,6 @@ int gemm_tune(struct stream_q *q, const struct op_call *c, const struct product 
 static int plan_matmul(const struct op_call *c, struct product *p, struct err *e)
 {
     int rc = product_of(c, c->attr, &c->out[0], p, e);
-    if (!rc && c->accumulate && p->to != DT_F32)
-        rc = op_refuse(c, e, "adds to f32 alone");
     p->c = c->accumulate ? p->out : NULL;
     return rc;
 }

@@ -136,7 +136,7 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct dispatch_call call;
     struct dealt d;
-    int rc = op_want_dispatch(c, &call, e);
+    int rc = op_check_dispatch(c, &call, e);
     if (rc)
         return rc;
     const struct tensor *tokens = call.tokens, *places = call.places;

@@ -145,7 +145,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
     struct site s;
     const struct shape *shape = &c->out[0].shape;
     bool bf16 = c->in[0].dtype == DT_BF16;
-    int rc = op_want_dropout(c, e);
+    int rc = op_check_dropout(c, e);
     if (rc)
         return rc;
     plan_site(c, 1, &s);
@@ -168,8 +168,7 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
 int op_normal(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct site s;
-    int rc = op_want(c, &c->out[0], DT_F32, e);
-    rc = rc ? rc : op_want_draw(c, 0, e);
+    int rc = op_check_draw(c, e);
     if (rc)
         return rc;
     plan_site(c, 0, &s);

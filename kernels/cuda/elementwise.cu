@@ -137,7 +137,7 @@ DEVICE void run_step(const struct plan_step *s, int wide, const float x[LANES],
 {
     float scale = s->scale;
     switch (s->op) {
-#define OP(id, name, nin, nout, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
 #define STEP(id, name, nin, slope, of) EACH(id, name)
 #include "common/op/ops.def"
         EACH(CAST, scale)
@@ -299,24 +299,6 @@ static void plan_outputs(const struct op_call *call, const struct op_chain *c, s
         }
 }
 
-static int check_inputs(const struct op_call *call, const struct tensor *in[CHAIN_INPUTS], int n,
-                        struct err *e)
-{
-    for (int k = 0; k < n; k++) {
-        int rc = op_want_step(call, in[k], e);
-        if (rc)
-            return rc;
-    }
-    for (int k = 0; k < call->nout; k++) {
-        int rc = op_want_float(call, &call->out[k], e);
-        if (rc)
-            return rc;
-        if (!shape_equal(&call->out[k].shape, &call->out[0].shape))
-            return op_refuse(call, e, "outputs differ in shape");
-    }
-    return 0;
-}
-
 static int plan_inputs(const struct op_call *call, const struct tensor *product, int n,
                        struct chain_plan *p, struct err *e)
 {
@@ -327,9 +309,9 @@ static int plan_inputs(const struct op_call *call, const struct tensor *product,
         index[k] = operand < 0 ? call->nin : operand; // the product has the output's labels
         in[k] = operand < 0 ? product : &call->in[operand];
     }
-    int rc = check_inputs(call, in, n, e);
-    if (rc)
-        return rc;
+    for (int k = 0; k < call->nout; k++)
+        if (!shape_equal(&call->out[k].shape, &call->out[0].shape))
+            return op_refuse(call, e, "outputs differ in shape");
     if (!loops_over(call, call->nin, call->out[0].shape.n, -1, index, n, &p->loops))
         return op_refuse(call, e, "operands disagree about an extent");
     for (int k = 0; k < n; k++) {

@@ -462,8 +462,6 @@ static int run_embed_grad(struct stream_q *q, const struct op_call *c, const str
 {
     if (m->n > 0x7fffffff || m->rows > 0x7ffffffe)
         return op_refuse(c, e, "at most 2^31 ids and rows");
-    if (c->accumulate && c->out[0].dtype == DT_BF16)
-        return op_refuse(c, e, "adds to f32 alone");
     const struct embed_parts p = embed_parts_of(m->n, m->rows, m->width);
     PRE(p.bytes <= c->workspace_bytes);
     size_t bytes = (size_t)shape_count(&c->out[0].shape) * dtype_size(c->out[0].dtype);
@@ -483,7 +481,7 @@ int op_embed(struct stream_q *q, const struct op_call *c, struct err *e)
     const struct tensor *table = grad ? &c->out[0] : &c->in[1];
     const struct tensor *rows = grad ? &c->in[1] : &c->out[0];
     struct embed m;
-    int rc = op_want_embed(c, e);
+    int rc = op_check_embed(c, e);
     if (rc)
         return rc;
     m.ids = (const int32_t *)c->in[0].data;

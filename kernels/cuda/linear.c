@@ -214,8 +214,8 @@ static int plan_linear(struct stream_q *q, const struct op_call *c, struct linea
     const char *fault = chain_fault(c->op, c->attr->chain, c->nin, c->nout);
     const struct op_attr attr = linear_product(c->attr, c->nin);
     *l = (struct linear){.q = q, .call = c};
-    if (fault || c->accumulate)
-        return op_refuse(c, e, fault ? fault : "adds to nothing");
+    if (fault)
+        return op_refuse(c, e, fault);
     int rc = product_of(c, &attr, choose_product_output(c), &l->bare, e);
     l->fused = l->bare;
     l->fused.to = c->out[0].dtype;

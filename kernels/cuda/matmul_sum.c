@@ -29,11 +29,7 @@ static int plan_matmul_sum(struct stream_q *q, const struct op_call *c, struct m
                            struct err *e)
 {
     *m = (struct matmul_sum){.q = q, .call = c};
-    if (c->nin != 2 || c->nout != 2)
-        return op_refuse(c, e, "has a number of operands that the op does not have");
     int rc = product_of(c, c->attr, &c->out[0], &m->bare, e);
-    for (int k = 0; k < 2 && !rc; k++)
-        rc = op_want(c, &c->out[k], DT_F32, e);
     m->bare.c = c->accumulate ? m->bare.out : NULL;
     m->fused = m->bare;
     if (rc || c->accumulate || !q->device->switches[SWITCH_EPILOGUES])

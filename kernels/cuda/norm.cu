@@ -380,8 +380,6 @@ static int sum_weight_grad(struct stream_q *q, const struct op_call *call, struc
     const unsigned parts = (unsigned)parts_of_rows(c->rows, c->n);
     const unsigned threads = c->team == WARP ? (unsigned)THREADS : (unsigned)c->team;
     float *partial = (float *)call->workspace;
-    if (call->accumulate && call->out[0].dtype == DT_BF16)
-        return op_refuse(call, e, "adds to f32 alone");
     PRE((size_t)parts * (size_t)c->n * sizeof(float) <= call->workspace_bytes);
     c->out = partial;
     for (; c->window < c->n; c->window += HELD * c->team)
@@ -410,7 +408,7 @@ static const void *find_input(const struct op_call *c, int k)
     return k >= 0 && k < c->nin ? c->in[k].data : NULL;
 }
 
-// Refuses a call unless each operand is shaped as x, with its dtype, or as one row of it. Finds how
+// Refuses a call unless each operand is shaped as x or as one row of it. Finds how
 // wide a pack can be for all of them.
 static int check_operands(const struct op_call *c, const struct norm_op *op, const struct norm *r,
                           int *wide, struct err *e)
@@ -419,9 +417,6 @@ static int check_operands(const struct op_call *c, const struct norm_op *op, con
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         bool row = k < c->nin ? k >= op->rows : c->op == OP_NORM_WEIGHT_GRAD;
-        int rc = row ? op_want_float(c, t, e) : op_want(c, t, r->type, e);
-        if (rc)
-            return rc;
         if (shape_count(&t->shape) != (row ? 1 : r->rows) * r->n)
             return op_refuse(c, e, "operands disagree about an extent");
         if (!pack_aligned(t->data) || (t->dtype != r->type && k < c->nin))
@@ -460,8 +455,7 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     r.rows = shape_count(x) / r.n;
     r.eps = c->attr->eps;
     r.center = c->attr->center;
-    int wide, rc = op_want_float(c, &c->in[op->x], e);
-    rc = rc ? rc : check_operands(c, op, &r, &wide, e);
+    int wide, rc = check_operands(c, op, &r, &wide, e);
     if (rc)
         return rc;
     set_operands(c, op, &r);

@@ -287,11 +287,6 @@ static int check_operands(const struct op_call *c, const struct norm_grads *g, i
     for (int k = 0; k < c->nin + c->nout; k++) {
         const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
         const bool sum = k > c->nin, row = sum || k == c->nin - 1;
-        int rc = row ? op_want_float(c, t, e) : op_want(c, t, g->type, e);
-        if (!rc && sum)
-            rc = op_want(c, t, DT_F32, e);
-        if (rc)
-            return rc;
         if (shape_count(&t->shape) != (row ? 1 : g->rows) * g->n)
             return op_refuse(c, e, "operands disagree about an extent");
         if (!sum && (!pack_aligned(t->data) || t->dtype != g->type))
@@ -329,8 +324,7 @@ int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
     g.type = c->in[0].dtype;
     g.n = (int)x->dim[x->n - 1];
     g.rows = shape_count(x) / g.n;
-    int wide, rc = op_want_float(c, &c->in[0], e);
-    rc = rc ? rc : check_operands(c, &g, &wide, e);
+    int wide, rc = check_operands(c, &g, &wide, e);
     if (rc)
         return rc;
     set_operands(c, &g);

@@ -36,7 +36,7 @@ int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t bytes = count / pieces * (int64_t)dtype_size(whole->dtype);
     uint64_t bits = (uint64_t)bytes;
     struct pieces p;
-    int rc = op_want_pieces(c, e);
+    int rc = op_check_pieces(c, e);
     if (rc)
         return rc;
     memset(&p, 0, sizeof p);

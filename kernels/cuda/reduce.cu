@@ -368,12 +368,6 @@ int op_sum(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct loops kept, reduced;
     const int index[2] = {0, 1};
-    int rc = op_want_float(c, &c->in[0], e);
-    rc = rc ? rc : op_want_float(c, &c->out[0], e);
-    if (rc)
-        return rc;
-    if (c->accumulate && c->out[0].dtype == DT_BF16)
-        return op_refuse(c, e, "adds to f32 alone");
     if (!loops_over(c, 1, c->out[0].shape.n, -1, index, 2, &kept) ||
         !loops_over(c, 0, c->in[0].shape.n, 1, index, 2, &reduced))
         return op_refuse(c, e, "operands disagree about an extent");

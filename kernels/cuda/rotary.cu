@@ -162,7 +162,7 @@ int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct shape *x = &c->in[0].shape;
     struct rotary r;
-    int rc = op_want_rotary(c, e);
+    int rc = op_check_rotary(c, e);
     if (rc)
         return rc;
     const struct shape *positions = &c->in[1].shape;

@@ -83,7 +83,7 @@ int op_topk(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct topk_call t;
     struct top_rows r;
-    int rc = op_want_topk(c, &t, e);
+    int rc = op_check_topk(c, &t, e);
     if (rc)
         return rc;
     memset(&r, 0, sizeof r);
@@ -124,7 +124,7 @@ balance_kernel(const float *p, const float *load, const float *clip, float *out,
 int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const int64_t n = shape_count(&c->in[0].shape);
-    int rc = op_want_balance(c, e);
+    int rc = op_check_balance(c, e);
     if (rc)
         return rc;
     LAUNCH(balance_kernel, 1, 1, 0, q, (const float *)c->in[0].data,
@@ -227,13 +227,7 @@ KERNEL(THREADS) slots_kernel(struct dealing c)
 
 int op_slots(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    static const enum dtype want[] = {DT_I32, DT_F32, DT_I32};
     struct dealing d;
-    int rc = op_want(c, &c->out[0], DT_I32, e);
-    for (int k = 0; k < c->nin && !rc; k++)
-        rc = op_want(c, &c->in[k], want[k], e);
-    if (rc)
-        return rc;
     memset(&d, 0, sizeof d);
     if (!route_of(c, &d.route))
         return op_refuse(c, e, "operands disagree about the groups");

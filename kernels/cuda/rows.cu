@@ -474,34 +474,22 @@ VARIANTS(THREADS, softmax_grad, rows)
 static const struct rows_op {
     enum op op;
     int wide;    // the operand that has whole rows, counted inputs first
-    int ids;     // the input that holds ids; −1: none does
     int threads; // of a block
     void (*launch)(const struct stream_q *q, int wide, unsigned grid, unsigned block,
                    const struct rows *c);
 } table[] = {
-    {OP_ROW_MAX, 0, -1, THREADS, launch_row_max},
-    {OP_ROW_SUM_EXP, 0, -1, THREADS, launch_row_sum_exp},
-    {OP_ROW_EXP_MUL, 0, -1, THREADS, launch_row_exp_mul},
-    {OP_PICK, 0, 1, THREADS, launch_pick},
-    {OP_PICK_GRAD, 2, 0, THREADS, launch_pick_grad},
-    {OP_ROW_ARGMAX, 0, -1, THREADS, launch_row_argmax},
-    {OP_ROW_LOSS, 0, 1, LOSS_THREADS, launch_row_loss},
-    {OP_ROW_LOSS_GRAD, 0, 3, LOSS_THREADS, launch_row_loss_grad},
-    {OP_ROW_LOSS_BOTH, 0, 1, LOSS_THREADS, launch_row_loss_both},
-    {OP_SOFTMAX, 0, -1, THREADS, launch_softmax},
-    {OP_SOFTMAX_GRAD, 0, -1, THREADS, launch_softmax_grad},
+    {OP_ROW_MAX, 0, THREADS, launch_row_max},
+    {OP_ROW_SUM_EXP, 0, THREADS, launch_row_sum_exp},
+    {OP_ROW_EXP_MUL, 0, THREADS, launch_row_exp_mul},
+    {OP_PICK, 0, THREADS, launch_pick},
+    {OP_PICK_GRAD, 2, THREADS, launch_pick_grad},
+    {OP_ROW_ARGMAX, 0, THREADS, launch_row_argmax},
+    {OP_ROW_LOSS, 0, LOSS_THREADS, launch_row_loss},
+    {OP_ROW_LOSS_GRAD, 0, LOSS_THREADS, launch_row_loss_grad},
+    {OP_ROW_LOSS_BOTH, 0, LOSS_THREADS, launch_row_loss_both},
+    {OP_SOFTMAX, 0, THREADS, launch_softmax},
+    {OP_SOFTMAX_GRAD, 0, THREADS, launch_softmax_grad},
 };
-
-static int want_dtypes(const struct op_call *c, const struct rows_op *op, struct err *e)
-{
-    int rc = 0;
-    for (int k = 0; k < c->nin && !rc; k++)
-        rc = k == op->ids ? op_want(c, &c->in[k], DT_I32, e) : op_want_float(c, &c->in[k], e);
-    for (int k = 0; k < c->nout && !rc; k++)
-        rc = c->op == OP_ROW_ARGMAX ? op_want(c, &c->out[k], DT_I32, e)
-                                    : op_want_float(c, &c->out[k], e);
-    return rc;
-}
 
 // Whether every operand has either a whole row or one value for each row. Finds how wide a pack can
 // be for all operands that have whole rows: one element if their dtypes differ.
@@ -530,9 +518,6 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     int wide = 0;
     while (op->op != c->op)
         op++;
-    int rc = want_dtypes(c, op, e);
-    if (rc)
-        return rc;
     const struct shape *shape = &loops_tensor(c, op->wide)->shape;
     if (shape->n < 1)
         return op_refuse(c, e, "a scalar has no rows");

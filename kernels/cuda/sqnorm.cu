@@ -125,15 +125,6 @@ static int launch_ranges(struct stream_q *q, const struct op_call *c, const stru
     return op_launched(q, c, e);
 }
 
-static int check_squares(const struct op_call *c, const struct op_call *first, struct err *e)
-{
-    int rc = op_want(c, &c->in[0], DT_F32, e);
-    rc = rc ? rc : op_want(c, &c->out[0], DT_F32, e);
-    if (!rc && (c->out[0].data != first->out[0].data || (c != first && !c->accumulate)))
-        rc = op_refuse(c, e, "calls in a row add to one scalar");
-    return rc;
-}
-
 // With a scale of 0 another rank counts this tensor. It is not read then: it may hold a NaN, and
 // 0 · NaN is NaN.
 static void add_range(struct sqnorm_ranges *r, const struct op_call *c)
@@ -162,7 +153,8 @@ int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct er
     memset(&r, 0, sizeof r);
     r.partial = (double *)calls->workspace;
     for (int k = 0; k < n && !rc; k++) {
-        rc = check_squares(&calls[k], calls, e);
+        if (calls[k].out[0].data != calls->out[0].data || (k && !calls[k].accumulate))
+            rc = op_refuse(&calls[k], e, "calls in a row add to one scalar");
         if (!rc && r.n && !has_room(&r, calls)) {
             rc = launch_ranges(q, calls, &r, accumulate, e);
             accumulate = true;

@@ -39,7 +39,7 @@ KERNEL(THREADS) metrics_kernel(struct parts p, float *to)
 int op_metrics(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct parts p;
-    int rc = op_want_metrics(c, e);
+    int rc = op_check_metrics(c, e);
     if (rc)
         return rc;
     memset(&p, 0, sizeof p);
@@ -65,7 +65,7 @@ KERNEL(1) clip_kernel(const float *metrics, float *clip, double limit)
 
 int op_clip(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = op_want_clip(c, e);
+    int rc = op_check_clip(c, e);
     if (rc)
         return rc;
     LAUNCH(clip_kernel, 1, 1, 0, q, (const float *)c->in[0].data, (float *)c->out[0].data,
@@ -262,7 +262,7 @@ int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct update u;
     bool in_place;
-    int rc = op_want_update(c, e);
+    int rc = op_check_update(c, e);
     if (rc)
         return rc;
     plan_update(c, &u, &in_place);
@@ -331,7 +331,7 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     for (int k = 0; k < n && !rc; k++) {
         struct update u;
         bool in_place;
-        rc = op_want_update(&calls[k], e);
+        rc = op_check_update(&calls[k], e);
         if (rc)
             break;
         plan_update(&calls[k], &u, &in_place);

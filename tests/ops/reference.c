@@ -591,7 +591,7 @@ static void update(const struct call *c)
 // ---- the table ---------------------------------------------------------------------------------
 
 static void (*const table[OP_COUNT])(const struct call *c) = {
-#define OP(id, name, nin, nout, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = elementwise,
 #include "common/op/ops.def"
     [OP_MATMUL] = matmul_or_sum,

@@ -597,6 +597,42 @@ static void refused(const struct op_call *c, const char *why)
     assert_string_equal(e.text, want);
 }
 
+// Of every op, each operand in turn: bytes, which no op takes but CAST and those that move any dtype.
+static void dtypes_that_an_ops_row_lacks_are_refused_before_anything_is_read(void **state)
+{
+    static const enum dtype known[] = {
+        ['f'] = DT_F32, ['i'] = DT_I32, ['b'] = DT_BF16, ['x'] = DT_F32,
+        ['n'] = DT_F32, ['a'] = DT_F32, ['t'] = DT_F32,  ['u'] = DT_F32};
+    int refusals = 0;
+    (void)state;
+    for (int op = 0; op < OP_COUNT; op++) {
+        const struct op_attr attr = {.scale = 1};
+        struct op_call c = {.op = (enum op)op, .attr = &attr};
+        const char *letters = op_dtypes(c.op), *l = letters;
+        for (; *l && *l != '>'; l++)
+            if (*l != '*')
+                c.in[c.nin++].dtype = known[(int)*l];
+        for (; *l; l++)
+            if (*l != '*' && *l != '>')
+                c.out[c.nout++].dtype = known[(int)*l];
+        while (c.nin < op_inputs(c.op)) // a letter that stands for several
+            c.in[c.nin++].dtype = DT_F32;
+        for (int k = letters[0] == 'n' || letters[0] == 'a'; k < c.nin + c.nout && *letters; k++) {
+            struct tensor *t = k < c.nin ? &c.in[k] : &c.out[k - c.nin];
+            const enum dtype kept = t->dtype;
+            struct err e = {0};
+            t->dtype = DT_U8;
+            if (rigs[0].backend->op.run[op](rigs[0].q, &c, &e) != ERR_UNSUPPORTED ||
+                !strstr(e.text, "is u8, which the op does not take there") ||
+                !strstr(e.text, op_name(c.op)))
+                fail_msg("operand %d of %s in u8: %s", k, op_name(c.op), e.text);
+            t->dtype = kept;
+            refusals++;
+        }
+    }
+    assert_true(refusals > 100);
+}
+
 static void operands_that_no_kernel_serves_are_refused_by_name(void **state)
 {
     (void)state;
@@ -610,7 +646,7 @@ static void operands_that_no_kernel_serves_are_refused_by_name(void **state)
     c.out[0] = (struct tensor){y, DT_F32, wide};
     refused(&c, "operands disagree about an extent");
     c.in[1] = (struct tensor){x, DT_I32, wide};
-    refused(&c, "an operand is i32, not f32");
+    refused(&c, "input 2 is i32, which the op does not take there");
     attr.label[0][1] = 7;
     c.in[1] = (struct tensor){x, DT_F32, wide};
     refused(&c, "an operand has a dimension that the output lacks");
@@ -638,6 +674,7 @@ int main(void)
         cmocka_unit_test(argmax_takes_the_first_of_equals),
         cmocka_unit_test(elementwise_gradients_are_slopes),
         cmocka_unit_test(row_gradients_are_slopes),
+        cmocka_unit_test(dtypes_that_an_ops_row_lacks_are_refused_before_anything_is_read),
         cmocka_unit_test(operands_that_no_kernel_serves_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

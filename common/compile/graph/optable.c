@@ -535,7 +535,7 @@ static int infer_matmul_sum(const struct graph *g, const struct node *n, struct 
 
 // COPY has no row: it is in programs only, never in a graph.
 static const struct op_row table[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = {.infer = infer_float},
 #include "common/op/ops.def"
     [OP_MATMUL] = {.infer = infer_matmul,

@@ -129,7 +129,7 @@ static const struct slope {
     enum op op;
     enum slope_of of;
 } slopes[OP_COUNT] = {
-#define OP(id, name, nin, nout, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = {OP_##slope, of},
 #include "common/op/ops.def"
 };

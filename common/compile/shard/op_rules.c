@@ -504,7 +504,7 @@ static int shard_partial_scalar(struct shard_query *q, struct err *e)
 // ---- the table ---------------------------------------------------------------------------------
 
 static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
-#define OP(id, name, nin, nout, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = shard_pointwise,
 #include "common/op/ops.def"
     [OP_MATMUL] = shard_contract,
