@@ -100,7 +100,7 @@ PACKED_ISAS := avx2 avx512 avx512bf16
 
 # libweft_cuda.so: C by the project's compiler against CUDA's headers, kernels by nvcc. A file a line.
 CUDA_SRC    := cuda_backend
-CUDA_SRC    += cuda_device cuda_errors
+CUDA_SRC    += cuda_device
 CUDA_SRC    += cuda_memory
 CUDA_SRC    += cuda_stream
 CUDA_SRC    += cuda_attention attention_choice

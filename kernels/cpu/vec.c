@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/simd_math.h"
 
-#include "kernels/cpu/cpu_draw.h"
+#include "kernels/cpu/simd_draw.h"
 
 // ---- elementwise -------------------------------------------------------------------------------
 

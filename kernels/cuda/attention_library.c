@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/sdpa.h"
 
 // A shape with its room for scratch, and the engine chosen for them. The key is compared as bytes,

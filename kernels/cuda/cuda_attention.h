@@ -39,6 +39,13 @@ struct attention {
     int64_t from[2], extent[DRAW_DIMS]; // first sample and head here; extents of all that is drawn
 };
 
+// The library, opened and closed with the device.
+int attention_open(struct device *d, struct err *e);
+void attention_close(struct device *d);
+const char *attention_version(void); // cuDNN's
+// Finds and compiles what serves a call, so that no captured step has to.
+int attention_tune(struct stream_q *q, const struct op_call *c, struct err *e);
+
 // Our kernels, which serve every call.
 int attention_own(struct stream_q *q, const struct op_call *c, const struct attention *a,
                   struct err *e);

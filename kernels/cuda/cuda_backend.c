@@ -1,11 +1,196 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: the table that libweft_cuda.so exports.
+// The CUDA backend: the device, found, opened, described, closed; and the table that libweft_cuda.so
+// exports.
 //
 // Every op is called through run_op, which binds the device, refuses one that has failed, and notes
 // the op on its stream, so that a failure that is seen later can name it. Ops only queue work:
 // nothing here waits.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "common/op/attention.h"
+#include "kernels/cuda/cuda_attention.h"
 #include "kernels/cuda/cuda_gemm.h"
+#include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/mark.h"
+
+// ---- finding devices ---------------------------------------------------------------------------
+
+static void print_version(char *to, size_t room, int version)
+{
+    snprintf(to, room, "%d.%d", version / 1000, version % 1000 / 10);
+}
+
+static int explain_no_device(cudaError_t rc, struct err *e)
+{
+    int driver = 0, runtime = 0;
+    char has[16], needs[16];
+    (void)cudaGetLastError();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    print_version(has, sizeof has, driver);
+    print_version(needs, sizeof needs, runtime);
+    if (rc == cudaErrorInsufficientDriver && !driver)
+        return err_set(e, ERR_DEVICE,
+                       "no NVIDIA driver on this host: install one that serves CUDA %s", needs);
+    if (rc == cudaErrorInsufficientDriver)
+        return err_set(e, ERR_DEVICE,
+                       "the NVIDIA driver is too old: it serves CUDA %s, this build needs %s; "
+                       "install a newer driver",
+                       has, needs);
+    if (rc == cudaErrorNoDevice)
+        return err_set(e, ERR_DEVICE,
+                       "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
+                       getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
+    return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
+                   cudaGetErrorName(rc), cuda_advice(rc));
+}
+
+static int device_count(struct err *e)
+{
+    int n = 0;
+    cudaError_t rc = cudaGetDeviceCount(&n);
+    if (rc != cudaSuccess) {
+        explain_no_device(rc, e);
+        return -1;
+    }
+    return n;
+}
+
+// ---- open and close ----------------------------------------------------------------------------
+
+static int read_properties(struct device *d, struct err *e)
+{
+    struct cudaDeviceProp p;
+    int rc = CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
+    if (rc)
+        return rc;
+    snprintf(d->model, sizeof d->model, "%.63s", p.name);
+    d->major = p.major;
+    d->minor = p.minor;
+    d->processors = p.multiProcessorCount;
+    d->memory = p.totalGlobalMem;
+    return 0;
+}
+
+static int open_libraries(struct device *d, struct err *e)
+{
+    int rc = CUDA(d, NULL, e, probe_image(&d->compiled));
+    rc = rc ? rc : gemm_open(d, e);
+    return rc ? rc : attention_open(d, e);
+}
+
+static void device_close(struct device *d)
+{
+    if (!d)
+        return;
+    struct err e = {0};
+    device_bind(d, &e); // a failed device is closed as far as it goes
+    stream_clear(d);
+    attention_close(d);
+    gemm_close(d);
+    memory_clear(d);
+    free(d);
+}
+
+static int device_open(const struct device_options *o, struct device **out, struct err *e)
+{
+    int n = device_count(e);
+    if (n < 0)
+        return ERR_DEVICE;
+    if (o->ordinal < 0 || o->ordinal >= n)
+        return err_set(e, ERR_DEVICE,
+                       "there is no CUDA device %d: this host has %d, numbered from 0", o->ordinal,
+                       n);
+    struct device *d = calloc(1, sizeof *d);
+    if (!d)
+        return err_set(e, ERR_NOMEM, "no memory for a device");
+    const char *guard = getenv("WEFT_CUDA_GUARD");
+    d->ordinal = o->ordinal;
+    d->deterministic = o->deterministic;
+    d->guard = guard && guard[0] && strcmp(guard, "0") != 0;
+    list_init(&d->regions);
+    list_init(&d->streams);
+    list_init(&d->events);
+    list_init(&d->graphs);
+    int rc = switches_read(d->switches, e);
+    rc = rc ? rc : device_bind(d, e);
+    rc = rc ? rc : read_properties(d, e);
+    rc = rc ? rc : open_libraries(d, e);
+    if (!rc && o->cache)
+        gemm_cache(d, o->cache);
+    if (rc)
+        device_close(d);
+    else
+        *out = d;
+    return rc;
+}
+
+// ---- what it is --------------------------------------------------------------------------------
+
+static void describe_libraries(char *to, size_t room)
+{
+    int driver = 0, runtime = 0;
+    char cuda[16], serves[16];
+    cudaRuntimeGetVersion(&runtime);
+    cudaDriverGetVersion(&driver);
+    print_version(cuda, sizeof cuda, runtime);
+    print_version(serves, sizeof serves, driver);
+    snprintf(to, room, "kernels %d cuda %s driver %s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
+             serves, gemm_version(), attention_version());
+}
+
+static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)
+{
+    size_t n = (size_t)snprintf(to, room, "GPU-");
+    for (int i = 0; i < 16; i++)
+        n += (size_t)snprintf(to + n, room - n, "%s%02x",
+                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                              (unsigned char)u->bytes[i]);
+}
+
+static void describe_peers(const struct device *d, char *to, size_t room)
+{
+    int n = 0;
+    size_t used = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess)
+        return;
+    for (int i = 0; i < n && used < room; i++) {
+        int reach = 0, atomics = 0;
+        if (i == d->ordinal)
+            continue;
+        // Atomics of the other's memory are what NVLink has and PCI lacks.
+        cudaDeviceGetP2PAttribute(&reach, cudaDevP2PAttrAccessSupported, d->ordinal, i);
+        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, d->ordinal, i);
+        if (reach)
+            used += (size_t)snprintf(to + used, room - used, "%s%d %s", used ? ", " : "", i,
+                                     atomics ? "nvlink" : "pcie");
+    }
+    (void)cudaGetLastError();
+}
+
+static void device_info(const struct device *d, struct device_info *out)
+{
+    struct cudaDeviceProp p;
+    int driver = 0;
+    *out = (struct device_info){.memory = d->memory,
+                                .allocated = d->allocated,
+                                .threads = 1,
+                                .deterministic = d->deterministic};
+    snprintf(out->model, sizeof out->model, "%s", d->model);
+    snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
+    describe_libraries(out->libraries, sizeof out->libraries);
+    cudaDriverGetVersion(&driver);
+    print_version(out->driver, sizeof out->driver, driver);
+    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess)
+        describe_uuid(out->uuid, sizeof out->uuid, &p.uuid);
+    cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);
+    describe_peers(d, out->peers, sizeof out->peers);
+}
+
+// ---- ops ---------------------------------------------------------------------------------------
 
 static const backend_op kernels[OP_COUNT] = {
 #define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = op_##kernel,
@@ -72,6 +257,8 @@ static int tune_op(struct stream_q *q, const struct op_call *c, bool time, struc
         rc = matmul_tune(q, c, time, e);
     return end_op(rc, e);
 }
+
+// ---- the table ---------------------------------------------------------------------------------
 
 static const struct backend_graph graphs = {
     .begin = capture_begin,

@@ -1,181 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA device: found, opened, described, closed.
+// What CUDA's errors become, and the binding of a device to the thread that calls it.
+//
+// A device serves the thread that calls it: CUDA's current device is a thread's own, so every entry
+// binds it (device_bind), which costs a comparison. Errors that CUDA calls sticky leave the context
+// useless; the first one is kept and repeated, so that what is logged last still names the cause.
 #include "kernels/cuda/cuda_device.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-// ---- finding devices ---------------------------------------------------------------------------
-
-static void print_version(char *to, size_t room, int version)
+// Errors after which this process can run nothing on the device any more.
+static bool is_sticky(cudaError_t rc)
 {
-    snprintf(to, room, "%d.%d", version / 1000, version % 1000 / 10);
+    static const cudaError_t sticky[] = {
+        cudaErrorIllegalAddress,      cudaErrorLaunchTimeout,       cudaErrorAssert,
+        cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,  cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,           cudaErrorLaunchFailure,
+        cudaErrorECCUncorrectable,    cudaErrorNvlinkUncorrectable, cudaErrorUnknown,
+        cudaErrorCudartUnloading,     cudaErrorContained,           cudaErrorExternalDevice,
+        cudaErrorTensorMemoryLeak,    cudaErrorMpsClientTerminated,
+    };
+    for (size_t i = 0; i < sizeof sticky / sizeof *sticky; i++)
+        if (rc == sticky[i])
+            return true;
+    return false;
 }
 
-static int explain_no_device(cudaError_t rc, struct err *e)
+#define OTHER_BUILD ": this build has kernels for sm_80, sm_90 and sm_100; build it for this device"
+
+// Advice on what to do about an error, beyond CUDA's own text.
+const char *cuda_advice(cudaError_t rc)
 {
-    int driver = 0, runtime = 0;
-    char has[16], needs[16];
-    (void)cudaGetLastError();
-    cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
-    print_version(has, sizeof has, driver);
-    print_version(needs, sizeof needs, runtime);
-    if (rc == cudaErrorInsufficientDriver && !driver)
-        return err_set(e, ERR_DEVICE,
-                       "no NVIDIA driver on this host: install one that serves CUDA %s", needs);
-    if (rc == cudaErrorInsufficientDriver)
-        return err_set(e, ERR_DEVICE,
-                       "the NVIDIA driver is too old: it serves CUDA %s, this build needs %s; "
-                       "install a newer driver",
-                       has, needs);
-    if (rc == cudaErrorNoDevice)
-        return err_set(e, ERR_DEVICE,
-                       "no NVIDIA device on this host that CUDA shows (CUDA_VISIBLE_DEVICES is %s)",
-                       getenv("CUDA_VISIBLE_DEVICES") ? getenv("CUDA_VISIBLE_DEVICES") : "not set");
-    return err_set(e, ERR_DEVICE, "cannot count CUDA devices: %s (%s)%s", cudaGetErrorString(rc),
-                   cudaGetErrorName(rc), cuda_advice(rc));
+    static const struct {
+        cudaError_t rc;
+        const char *say;
+    } known[] = {
+        {cudaErrorNoKernelImageForDevice, OTHER_BUILD},
+        {cudaErrorInvalidDeviceFunction, OTHER_BUILD}, // what some runtimes return instead
+        {cudaErrorDevicesUnavailable,
+         ": another process holds it exclusively (nvidia-smi shows who)"},
+        {cudaErrorSystemNotReady, ": the fabric manager is not running"},
+        {cudaErrorECCUncorrectable, ": its memory is failing (nvidia-smi -q -d ECC)"},
+        {cudaErrorIllegalAddress, ": run with CUDA_LAUNCH_BLOCKING=1 to learn which op it is"},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].rc == rc)
+            return known[i].say;
+    return "";
 }
 
-int device_count(struct err *e)
+static int repeat_failure(const struct device *d, struct err *e)
 {
-    int n = 0;
-    cudaError_t rc = cudaGetDeviceCount(&n);
-    if (rc != cudaSuccess) {
-        explain_no_device(rc, e);
-        return -1;
-    }
-    return n;
+    return err_set(e, d->failed.code, "%s", d->failed.text);
 }
 
-// ---- open and close ----------------------------------------------------------------------------
-
-static int read_properties(struct device *d, struct err *e)
+int cuda_check(struct device *d, struct stream_q *q, const char *call, cudaError_t rc,
+               struct err *e)
 {
-    struct cudaDeviceProp p;
-    int rc = CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
-    if (rc)
-        return rc;
-    snprintf(d->model, sizeof d->model, "%.63s", p.name);
-    d->major = p.major;
-    d->minor = p.minor;
-    d->processors = p.multiProcessorCount;
-    d->memory = p.totalGlobalMem;
-    return 0;
+    char op[64] = "";
+    struct err said = {0};
+    if (rc == cudaSuccess)
+        return 0;
+    (void)cudaGetLastError(); // clears it, so that it is reported once
+    if (d->failed.code)
+        return repeat_failure(d, e);
+    if (q && q->any)
+        snprintf(op, sizeof op, " behind op '%s'", op_name(q->last));
+    err_set(&said, ERR_DEVICE, "cuda device %d: %.*s%s: %s (%s)%s", d->ordinal,
+            (int)strcspn(call, "("), call, op, cudaGetErrorString(rc), cudaGetErrorName(rc),
+            cuda_advice(rc));
+    if (is_sticky(rc))
+        d->failed = said;
+    return err_set(e, ERR_DEVICE, "%s", said.text);
 }
 
-static int open_libraries(struct device *d, struct err *e)
+int op_launched(struct stream_q *q, const struct op_call *c, struct err *e)
 {
-    int rc = CUDA(d, NULL, e, probe_image(&d->compiled));
-    rc = rc ? rc : gemm_open(d, e);
-    return rc ? rc : attention_open(d, e);
+    (void)c;
+    return cuda_check(q->device, q, "launch", cudaGetLastError(), e);
 }
 
-int device_open(const struct device_options *o, struct device **out, struct err *e)
+int device_bind(struct device *d, struct err *e)
 {
-    int n = device_count(e);
-    if (n < 0)
-        return ERR_DEVICE;
-    if (o->ordinal < 0 || o->ordinal >= n)
-        return err_set(e, ERR_DEVICE,
-                       "there is no CUDA device %d: this host has %d, numbered from 0", o->ordinal,
-                       n);
-    struct device *d = calloc(1, sizeof *d);
-    if (!d)
-        return err_set(e, ERR_NOMEM, "no memory for a device");
-    const char *guard = getenv("WEFT_CUDA_GUARD");
-    d->ordinal = o->ordinal;
-    d->deterministic = o->deterministic;
-    d->guard = guard && guard[0] && strcmp(guard, "0") != 0;
-    list_init(&d->regions);
-    list_init(&d->streams);
-    list_init(&d->events);
-    list_init(&d->graphs);
-    int rc = switches_read(d->switches, e);
-    rc = rc ? rc : device_bind(d, e);
-    rc = rc ? rc : read_properties(d, e);
-    rc = rc ? rc : open_libraries(d, e);
-    if (!rc && o->cache)
-        gemm_cache(d, o->cache);
-    if (rc)
-        device_close(d);
-    else
-        *out = d;
+    static _Thread_local int bound = -1;
+    if (d->failed.code)
+        return repeat_failure(d, e);
+    if (bound == d->ordinal)
+        return 0;
+    int rc = CUDA(d, NULL, e, cudaSetDevice(d->ordinal));
+    bound = rc ? -1 : d->ordinal;
     return rc;
-}
-
-void device_close(struct device *d)
-{
-    if (!d)
-        return;
-    struct err e = {0};
-    device_bind(d, &e); // a failed device is closed as far as it goes
-    stream_clear(d);
-    attention_close(d);
-    gemm_close(d);
-    memory_clear(d);
-    free(d);
-}
-
-// ---- what it is --------------------------------------------------------------------------------
-
-static void describe_libraries(char *to, size_t room)
-{
-    int driver = 0, runtime = 0;
-    char cuda[16], serves[16];
-    cudaRuntimeGetVersion(&runtime);
-    cudaDriverGetVersion(&driver);
-    print_version(cuda, sizeof cuda, runtime);
-    print_version(serves, sizeof serves, driver);
-    snprintf(to, room, "kernels %d cuda %s driver %s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
-             serves, gemm_version(), attention_version());
-}
-
-static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)
-{
-    size_t n = (size_t)snprintf(to, room, "GPU-");
-    for (int i = 0; i < 16; i++)
-        n += (size_t)snprintf(to + n, room - n, "%s%02x",
-                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                              (unsigned char)u->bytes[i]);
-}
-
-static void describe_peers(const struct device *d, char *to, size_t room)
-{
-    int n = 0;
-    size_t used = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess)
-        return;
-    for (int i = 0; i < n && used < room; i++) {
-        int reach = 0, atomics = 0;
-        if (i == d->ordinal)
-            continue;
-        // Atomics of the other's memory are what NVLink has and PCI lacks.
-        cudaDeviceGetP2PAttribute(&reach, cudaDevP2PAttrAccessSupported, d->ordinal, i);
-        cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, d->ordinal, i);
-        if (reach)
-            used += (size_t)snprintf(to + used, room - used, "%s%d %s", used ? ", " : "", i,
-                                     atomics ? "nvlink" : "pcie");
-    }
-    (void)cudaGetLastError();
-}
-
-void device_info(const struct device *d, struct device_info *out)
-{
-    struct cudaDeviceProp p;
-    int driver = 0;
-    *out = (struct device_info){.memory = d->memory,
-                                .allocated = d->allocated,
-                                .threads = 1,
-                                .deterministic = d->deterministic};
-    snprintf(out->model, sizeof out->model, "%s", d->model);
-    snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
-    describe_libraries(out->libraries, sizeof out->libraries);
-    cudaDriverGetVersion(&driver);
-    print_version(out->driver, sizeof out->driver, driver);
-    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess)
-        describe_uuid(out->uuid, sizeof out->uuid, &p.uuid);
-    cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);
-    describe_peers(d, out->peers, sizeof out->peers);
 }

@@ -7,10 +7,12 @@
 // compared whenever a stream is waited for and when the region is freed, so that a write past a
 // buffer is found in the step that did it. The plan divides regions into buffers; nothing is cached
 // here.
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/cuda/mark.h"
 
 enum { ZONE = 4096, PATTERN = 0xa5 };
 

@@ -3,9 +3,11 @@
 //
 // Streams do not wait for the legacy default stream: only events order them. Events record no
 // times. A capture affects only the calling thread, so a second thread may copy meanwhile.
-#include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_stream.h"
 
 #include <stdlib.h>
+
+#include "kernels/cuda/cuda_memory.h"
 
 struct stream_graph {
     cudaGraphExec_t exec;

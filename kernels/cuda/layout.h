@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product in cuBLASLt's words: descriptors of the operation, the matrices, and what is asked of
-// an algorithm. Inside kernels/cuda/ only.
+// A product with what may follow it in the same kernel, and that in cuBLASLt's words: descriptors of
+// the operation, the matrices, and what is asked of an algorithm. Inside kernels/cuda/ only.
 //
 // The library's matrices are column-major: ours, read so, are their own transposes, and
 // out^T[n][m] = b^T[n][k] · a^T[k][m]. So b is the library's A, a its B, n its rows, m its columns;
@@ -9,7 +9,51 @@
 #pragma once
 #include <cublasLt.h>
 
-#include "kernels/cuda/product.h"
+#include "common/op/gemm.h"
+#include "kernels/cuda/cuda_device.h"
+
+// What the kernel does to the product's sums before it stores them. AUX: it stores what goes into
+// the gelu, too. DGELU: it multiplies them by gelu's slope at aux. BGRADA and BGRADB: it also sums
+// an operand over k into `sums`: the library's A, which is our b, or its B, which is our a.
+#define PRODUCT_ENDS(X)                            \
+    X(NONE, none, DEFAULT)                         \
+    X(BIAS, bias, BIAS)                            \
+    X(RELU, relu, RELU)                            \
+    X(RELU_BIAS, relu_bias, RELU_BIAS)             \
+    X(GELU, gelu, GELU)                            \
+    X(GELU_BIAS, gelu_bias, GELU_BIAS)             \
+    X(GELU_AUX, gelu_aux, GELU_AUX)                \
+    X(GELU_AUX_BIAS, gelu_aux_bias, GELU_AUX_BIAS) \
+    X(DGELU, dgelu, DGELU)                         \
+    X(BGRADA, bgrada, BGRADA)                      \
+    X(BGRADB, bgradb, BGRADB)
+enum product_end {
+#define X(id, name, lt) END_##id,
+    PRODUCT_ENDS(X)
+#undef X
+        PRODUCT_END_COUNT
+};
+
+// out[b][m][n] = end(Σk a[b][m][k]·b[b][k][n] + c[b][m][n] + bias[b][n]), row-major as g says;
+// stride_c is not 0 where there are batches.
+struct product {
+    struct gemm g;
+    enum dtype in, to; // of a and b; of out, c, bias, aux and sums
+    bool tf32;
+    enum product_end end;
+    int64_t bias_stride; // of bias or sums, elements a batch; 0: one for all
+    const void *a, *b;
+    const void *c; // added; may be `out`; null: nothing is added
+    const void *bias;
+    void *aux, *out;
+    void *sums; // of n or m numbers; written over, never added to
+    // Scratch: 256-byte aligned, else it is left unused.
+    void *workspace;
+    size_t workspace_bytes;
+};
+
+// Whether bias, aux and sums, and aux's rows, are aligned as cuBLASLt's epilogues want them.
+bool product_end_fits(const struct product *p);
 
 struct layout {
     cublasLtMatmulDescOpaque_t op;

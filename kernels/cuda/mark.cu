@@ -14,8 +14,8 @@
 // value before the count, and both before the stream goes on.
 #include <pthread.h>
 
-#include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/mark.h"
 
 enum { COUNTERS = 256 }; // pairs of words at a time, in a process
 

@@ -1,56 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One product by cuBLASLt, with what may follow it in the same kernel, and the choice among the
-// library's algorithms for it. Inside kernels/cuda/ only.
+// One product (layout.h) by cuBLASLt, and the choice among the library's algorithms for it.
+// Inside kernels/cuda/ only.
 //
 // A choice belongs to a key: sizes, layout, dtypes, what follows, and the alignment of the
 // pointers. It is settled by product_tune(), or at the first product_run() by what the library
 // names first. `struct gemm_state` is the device's: the library's handle and all choices.
 #pragma once
-#include "common/op/gemm.h"
-#include "kernels/cuda/cuda_device.h"
-
-// What the kernel does to the product's sums before it stores them. AUX: it stores what goes into
-// the gelu, too. DGELU: it multiplies them by gelu's slope at aux. BGRADA and BGRADB: it also sums
-// an operand over k into `sums`: the library's A, which is our b, or its B, which is our a.
-#define PRODUCT_ENDS(X)                            \
-    X(NONE, none, DEFAULT)                         \
-    X(BIAS, bias, BIAS)                            \
-    X(RELU, relu, RELU)                            \
-    X(RELU_BIAS, relu_bias, RELU_BIAS)             \
-    X(GELU, gelu, GELU)                            \
-    X(GELU_BIAS, gelu_bias, GELU_BIAS)             \
-    X(GELU_AUX, gelu_aux, GELU_AUX)                \
-    X(GELU_AUX_BIAS, gelu_aux_bias, GELU_AUX_BIAS) \
-    X(DGELU, dgelu, DGELU)                         \
-    X(BGRADA, bgrada, BGRADA)                      \
-    X(BGRADB, bgradb, BGRADB)
-enum product_end {
-#define X(id, name, lt) END_##id,
-    PRODUCT_ENDS(X)
-#undef X
-        PRODUCT_END_COUNT
-};
-
-// out[b][m][n] = end(Σk a[b][m][k]·b[b][k][n] + c[b][m][n] + bias[b][n]), row-major as g says;
-// stride_c is not 0 where there are batches.
-struct product {
-    struct gemm g;
-    enum dtype in, to; // of a and b; of out, c, bias, aux and sums
-    bool tf32;
-    enum product_end end;
-    int64_t bias_stride; // of bias or sums, elements a batch; 0: one for all
-    const void *a, *b;
-    const void *c; // added; may be `out`; null: nothing is added
-    const void *bias;
-    void *aux, *out;
-    void *sums; // of n or m numbers; written over, never added to
-    // Scratch: 256-byte aligned, else it is left unused.
-    void *workspace;
-    size_t workspace_bytes;
-};
-
-// Whether bias, aux and sums, and aux's rows, are aligned as cuBLASLt's epilogues want them.
-bool product_end_fits(const struct product *p);
+#include "kernels/cuda/layout.h"
 
 enum product_choice {
     PRODUCT_NONE,  // no algorithm: none runs, or two kernels were found to be faster
@@ -68,3 +24,15 @@ int product_compare(struct stream_q *q, const struct product *p,
                     int (*two)(void *ctx, struct err *e), void *ctx, struct err *e);
 // Queues the product. *ran false: there is no algorithm, and nothing was queued.
 int product_run(struct stream_q *q, const struct product *p, bool *ran, struct err *e);
+
+// ---- the library and its choices, of a device --------------------------------------------------
+
+int gemm_open(struct device *d, struct err *e);
+void gemm_close(struct device *d);
+const char *gemm_version(void);                        // "13.0.2", for the numerics record
+void gemm_cache(struct device *d, const char *folder); // reads timings there, and keeps them
+// Reads and writes which algorithms are chosen; these are slots of backend.h.
+int algorithms_read(struct device *d, const char *text, struct err *e);
+int algorithms_write(struct device *d, struct buf *out, struct err *e);
+// Records a choice that was made elsewhere; reading other choices does not change it.
+void algorithms_note(struct device *d, const char *key, const char *choice);
