@@ -15,56 +15,19 @@
 
 enum { DIRS = 3 };
 
-// The folder of the running program, without a slash behind; "" when the kernel does not say.
-static void find_program_dir(char dir[PATH_MAX])
-{
-    ssize_t n = readlink("/proc/self/exe", dir, PATH_MAX - 1);
-    dir[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(dir, '/');
-    if (slash)
-        *slash = 0;
-}
-
-static bool is_name(const char *name)
-{
-    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
-    return n > 0 && n < 32 && name[n] == 0;
-}
-
-static bool fills_device(const struct backend_device *d)
-{
-    return d->count && d->open && d->close && d->info;
-}
-
-static bool fills_memory(const struct backend_memory *m)
-{
-    return m->alloc && m->free && m->host_alloc && m->host_free;
-}
-
-static bool fills_stream(const struct backend_stream *s)
-{
-    return s->create && s->destroy && s->sync && s->copy && s->fill_zero;
-}
-
-static bool fills_event(const struct backend_event *ev)
-{
-    return ev->create && ev->destroy && ev->record && ev->wait && ev->query && ev->sync;
-}
-
-static bool fills_graph(const struct backend_graph *g)
-{
-    return !g || (g->begin && g->end && g->launch && g->destroy);
-}
-
-static bool fills_choice(const struct backend_choice *c)
-{
-    return !c || (c->tune && c->read && c->write);
-}
-
 static bool fills_slots(const struct backend *b)
 {
-    return fills_device(&b->device) && fills_memory(&b->memory) && fills_stream(&b->stream) &&
-           fills_event(&b->event) && fills_graph(b->graph) && fills_choice(b->choice) && b->op.run;
+    const struct backend_device *d = &b->device;
+    const struct backend_memory *m = &b->memory;
+    const struct backend_stream *s = &b->stream;
+    const struct backend_event *ev = &b->event;
+    const struct backend_graph *g = b->graph;
+    const struct backend_choice *c = b->choice;
+    return d->count && d->open && d->close && d->info && m->alloc && m->free && m->host_alloc &&
+           m->host_free && s->create && s->destroy && s->sync && s->copy && s->fill_zero &&
+           ev->create && ev->destroy && ev->record && ev->wait && ev->query && ev->sync &&
+           (!g || (g->begin && g->end && g->launch && g->destroy)) &&
+           (!c || (c->tune && c->read && c->write)) && b->op.run;
 }
 
 static int open_library(const char *path, const char *name, const struct backend **out,
@@ -94,12 +57,17 @@ static int open_library(const char *path, const char *name, const struct backend
 
 int backend_load(const char *name, const struct backend **out, struct err *e)
 {
-    if (!is_name(name))
+    size_t letters = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    if (!letters || letters > 31 || name[letters])
         return err_set(
             e, ERR_INVALID,
             "'%s' cannot be a backend's name: that has 1 to 31 letters a to z, digits and _", name);
     char self[PATH_MAX], beside[PATH_MAX + 16], path[PATH_MAX + 64];
-    find_program_dir(self);
+    ssize_t length = readlink("/proc/self/exe", self, PATH_MAX - 1);
+    self[length > 0 ? length : 0] = 0; // "" when the kernel does not say
+    char *slash = strrchr(self, '/');
+    if (slash)
+        *slash = 0;
     snprintf(beside, sizeof beside, "%s/../lib/weft", self);
     const char *dirs[DIRS] = {getenv("WEFT_BACKEND_DIR"), self, beside};
     for (int i = 0; i < DIRS; i++) {
@@ -134,24 +102,18 @@ int backend_check(const struct backend *b, const bool *needed, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "backend '%s' has no kernel for %s", b->name, names);
 }
 
-static bool has_line(const char *text, const char *line, size_t n)
-{
-    while (*text) {
-        size_t len = strcspn(text, "\n");
-        if (len == n && memcmp(text, line, n) == 0)
-            return true;
-        text += len + (text[len] == '\n');
-    }
-    return false;
-}
-
 int backend_choices_changed(const char *before, const char *after)
 {
     int changed = 0;
-    while (*before) {
-        size_t len = strcspn(before, "\n");
-        changed += !has_line(after, before, len);
-        before += len + (before[len] == '\n');
+    for (size_t n; *before; before += n + (before[n] == '\n')) {
+        bool found = false;
+        n = strcspn(before, "\n");
+        for (const char *line = after; *line && !found;) {
+            size_t len = strcspn(line, "\n");
+            found = len == n && memcmp(line, before, n) == 0;
+            line += len + (line[len] == '\n');
+        }
+        changed += !found;
     }
     return changed;
 }

@@ -55,20 +55,14 @@ static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
     return same;
 }
 
-// Whether q, k and v have the dimensions that they need, packed or each by itself.
-static bool has_heads(const struct op_call *c, const struct attention_operands *o)
-{
-    const struct shape *q = &c->in[o->q].shape, *k = &c->in[o->k].shape, *v = &c->in[o->v].shape;
-    if (o->k != o->v)
-        return q->n == 4 && k->n == 4 && v->n == 4;
-    return v->n == 5 && v->dim[2] == (o->q == o->k ? 3 : 2) && (o->q == o->k || q->n == 4);
-}
-
 bool attention_fits(const struct op_call *c, const struct attention_operands *o)
 {
     const struct tensor *in = c->in;
-    const bool grad = o->dy >= 0;
-    if (!has_heads(c, o))
+    const struct shape *first = &in[o->q].shape, *last = &in[o->v].shape;
+    const bool grad = o->dy >= 0, packed = o->k == o->v, all = packed && o->q == o->k;
+    if (packed && (last->n != 5 || last->dim[2] != (all ? 3 : 2)))
+        return false;
+    if ((!all && first->n != 4) || (!packed && (in[o->k].shape.n != 4 || last->n != 4)))
         return false;
     const struct attention_place q = attention_place(c, o, ATTENTION_Q);
     const struct attention_place k = attention_place(c, o, ATTENTION_K);
@@ -112,16 +106,6 @@ static int64_t pad_row(int64_t n)
     return (n + 15) / 16 * 16 + ATTENTION_SMALL_PAD;
 }
 
-// What a slot of a small attention packs, in floats: a block's rows of q and y, the keys
-// transposed; of a forward the values; of a gradient the values transposed, the keys, and the
-// gradients of both.
-static int64_t count_packed(const struct attention_room *r, bool grad, int64_t keys, int64_t width,
-                            int64_t values)
-{
-    int64_t both = r->rows * (r->wide + r->values) + width * r->keys;
-    return both + (grad ? values * r->keys + keys * (2 * r->wide + r->values) : keys * r->values);
-}
-
 struct attention_room attention_room(const struct op_call *c)
 {
     bool grad = attention_is_grad(c->op);
@@ -143,7 +127,10 @@ struct attention_room attention_room(const struct op_call *c)
         r.keys = pad_row(keys);
         r.wide = pad_row(width);
         r.values = pad_row(values);
-        r.slot = r.blocks * r.rows * r.keys + count_packed(&r, grad, keys, width, values);
+        // Packed: a block's rows of q and y, the keys transposed; of a forward the values; of a
+        // gradient the values transposed, the keys, and the gradients of both.
+        r.slot = r.blocks * r.rows * r.keys + r.rows * (r.wide + r.values) + width * r.keys;
+        r.slot += grad ? values * r.keys + keys * (2 * r.wide + r.values) : keys * r.values;
     }
     r.kr = grad ? keys * second : 0;
     r.floats = r.slots * r.slot + r.parts * r.kr;
@@ -171,20 +158,6 @@ size_t attention_own_bytes(const struct op_call *c)
     return sizeof(float) * (size_t)(means + kr);
 }
 
-// For each head: what a second pair is joined in, of queries and keys, and of their gradients.
-static size_t joined_bytes(const struct op_call *c, size_t seq, size_t width)
-{
-    return (attention_is_grad(c->op) ? 2 : 1) * 2 * 2 * seq * width;
-}
-
-// For each head of a gradient.
-static size_t grad_bytes(const struct attention_place *q, bool shared, size_t d, size_t e)
-{
-    size_t seq = (size_t)q->rows, pairs = 2 * round_up(q->rows, 64) * round_up(q->rows, 128);
-    size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
-    return seq * sizeof(float) + (pairs > sums ? pairs : sums) + (shared ? 2 * seq * (d + e) : 0);
-}
-
 size_t attention_library_bytes(const struct op_call *c)
 {
     struct attention_operands o;
@@ -196,12 +169,19 @@ size_t attention_library_bytes(const struct op_call *c)
     size_t heads = (size_t)(q.batch * q.heads), seq = (size_t)q.rows;
     size_t r = o.kr < 0 ? 0 : (size_t)c->in[o.kr].shape.dim[2], d = (size_t)q.width + r;
     size_t e = (size_t)attention_place(c, &o, ATTENTION_V).width;
-    size_t head = (r ? joined_bytes(c, seq, d) : 0) +
-                  (attention_is_grad(c->op) ? grad_bytes(&q, k.heads < q.heads, d, e) : 0);
+    bool grad = attention_is_grad(c->op);
+    // A second pair is joined, of queries and keys, and of their gradients.
+    size_t head = r ? (grad ? 2 : 1) * 2 * 2 * seq * d : 0;
+    if (grad) {
+        size_t pairs = 2 * round_up(q.rows, 64) * round_up(q.rows, 128);
+        size_t sums = 2 * sizeof(float) * seq * d; // of dq, where they are added in no order
+        head += seq * sizeof(float) + (pairs > sums ? pairs : sums) +
+                (k.heads < q.heads ? 2 * seq * (d + e) : 0);
+    }
     if (head > ATTENTION_HEAD_BYTES)
         return 0;
     size_t all = heads * head;
-    size_t beside = attention_is_grad(c->op) ? seq * r * sizeof(float) : 0; // sums of kr's
+    size_t beside = grad ? seq * r * sizeof(float) : 0; // sums of kr's
     size_t most = c->attr->scratch ? (size_t)c->attr->scratch : ATTENTION_LIBRARY_BYTES;
     most = head > most ? head : most;
     return (all < most ? all : most) + beside + SLACK;

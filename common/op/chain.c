@@ -9,17 +9,6 @@ int chain_operand(enum op op, int reg)
     return op == OP_LINEAR ? (reg ? reg + 1 : -1) : reg;
 }
 
-static const char *step_fault(const struct op_chain *c, int at)
-{
-    const struct op_step *s = &c->step[at];
-    if ((int)s->op < 0 || s->op >= OP_COUNT || !op_is(s->op, OP_IS_STEP))
-        return "a step is no elementwise op";
-    for (int k = 0; k < op_inputs(s->op); k++)
-        if (s->in[k] < 0 || s->in[k] >= c->inputs + at)
-            return "a step reads a register before it is made";
-    return NULL;
-}
-
 const char *chain_fault(enum op op, const struct op_chain *c, int nin, int nout)
 {
     bool linear = op == OP_LINEAR;
@@ -28,9 +17,12 @@ const char *chain_fault(enum op op, const struct op_chain *c, int nin, int nout)
     if (c->inputs < 1 || c->inputs != nin - linear)
         return "its registers are not its operands";
     for (int s = 0; s < c->steps; s++) {
-        const char *fault = step_fault(c, s);
-        if (fault)
-            return fault;
+        const struct op_step *step = &c->step[s];
+        if ((int)step->op < 0 || step->op >= OP_COUNT || !op_is(step->op, OP_IS_STEP))
+            return "a step is no elementwise op";
+        for (int k = 0; k < op_inputs(step->op); k++)
+            if (step->in[k] < 0 || step->in[k] >= c->inputs + s)
+                return "a step reads a register before it is made";
     }
     for (int k = 0; k < nout; k++) {
         int reg = c->out[k];

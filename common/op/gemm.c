@@ -170,24 +170,20 @@ static bool place_batch(const struct peeled *p, int j, int64_t *ld, int64_t *str
     return between;
 }
 
-// Whether the products that are left when operand k's first label is peeled off can be told.
-static bool read_peeled(const struct operand op[3], int k, bool leading, struct gemm *g)
-{
-    struct peeled p;
-    if (!take_label(op, k, leading, &p) || !read_product(p.rest, g) || g->batch != 1)
-        return false;
-    g->batch = p.extent;
-    return place_batch(&p, 0, &g->lda, &g->stride_a) && place_batch(&p, 1, &g->ldb, &g->stride_b) &&
-           place_batch(&p, 2, &g->ldc, &g->stride_c);
-}
-
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g)
 {
     const struct operand op[3] = {{attr->label[0], a}, {attr->label[1], b}, {attr->label[2], out}};
     bool found = read_product(op, g);
-    for (int i = 0; i < 6 && !found; i++)
-        found = read_peeled(op, i % 3, i < 3, g);
+    for (int i = 0; i < 6 && !found; i++) { // else as a batch over the first label of an operand
+        struct peeled p;
+        if (!take_label(op, i % 3, i < 3, &p) || !read_product(p.rest, g) || g->batch != 1)
+            continue;
+        g->batch = p.extent;
+        found = place_batch(&p, 0, &g->lda, &g->stride_a) &&
+                place_batch(&p, 1, &g->ldb, &g->stride_b) &&
+                place_batch(&p, 2, &g->ldc, &g->stride_c);
+    }
     return found;
 }
 

@@ -9,18 +9,6 @@ static const struct tensor *get_operand(const struct op_call *c, int k)
     return k < c->nin ? &c->in[k] : &c->out[k - c->nin];
 }
 
-static int find_largest(const struct op_call *c)
-{
-    int best = -1;
-    for (int k = 0; k < c->nin + c->nout; k++) {
-        const struct tensor *t = get_operand(c, k);
-        if (t->dtype == DT_BF16 &&
-            (best < 0 || shape_count(&t->shape) > shape_count(&get_operand(c, best)->shape)))
-            best = k;
-    }
-    return best;
-}
-
 // How many of the first n labels of `base` operand k begins with; −1: it has one elsewhere.
 static int count_prefix(const struct op_call *c, int base, int k, int n)
 {
@@ -47,21 +35,14 @@ static bool can_lead(const struct op_call *c, int base, int n)
     return true;
 }
 
-static int64_t count_leading(const struct shape *s, int n)
-{
-    int64_t rows = 1;
-    for (int d = 0; d < n; d++)
-        rows *= s->dim[d];
-    return rows;
-}
-
 static void choose_chunks(const struct op_call *c, int base, struct widen *w)
 {
     const struct shape *s = &get_operand(c, base)->shape;
     int64_t row = 0;
     while (w->lead < s->n - (op_whole(c->op) - 1) && can_lead(c, base, w->lead + 1))
         w->lead++;
-    w->rows = count_leading(s, w->lead);
+    for (int d = 0; d < w->lead; d++)
+        w->rows *= s->dim[d];
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
         o->wide = get_operand(c, k)->dtype == DT_BF16;
@@ -75,8 +56,16 @@ static void choose_chunks(const struct op_call *c, int base, struct widen *w)
 
 void widen_of(const struct op_call *c, struct widen *w)
 {
-    int base = find_largest(c);
+    int base = -1; // the largest operand in bf16
+    int64_t most = -1;
     *w = (struct widen){.rows = 1, .chunk = 1};
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        const struct tensor *t = get_operand(c, k);
+        if (t->dtype != DT_BF16 || shape_count(&t->shape) <= most)
+            continue;
+        most = shape_count(&t->shape);
+        base = k;
+    }
     if (base < 0 || !op_whole(c->op))
         return;
     choose_chunks(c, base, w);

@@ -20,37 +20,27 @@
 
 #include <string.h>
 
-// Returns the positions of the keys of all spans. Several spans are gathered in `room`.
-static const int32_t *read_positions(const struct mask *m, const int32_t *at_k, int32_t *room)
-{
-    int32_t *to = room;
-    if (m->n == 1)
-        return at_k + m->span[0].first;
-    for (int i = 0; i < m->n; to += m->span[i++].n)
-        memcpy(to, at_k + m->span[i].first, (size_t)m->span[i].n * sizeof *to);
-    return room;
-}
-
-// Makes of a mask's spans one that holds them all: a small attention gathers no keys.
-static void join_spans(struct mask *m)
-{
-    struct mask_span *last = &m->span[m->n - 1];
-    m->keys = m->span[0].n = last->first + last->n - m->span[0].first;
-    m->n = 1;
-}
-
+// The rows of a block. The positions of its keys, where they are in several spans, are gathered in
+// `room`; a small attention gathers no keys: it has one span that holds them all.
 static struct query_rows rows_of(const struct attention_work *w, int64_t b, int64_t h,
                                  int64_t first, int32_t *room)
 {
     struct query_rows r = {
         .b = b, .h = h, .first = first, .at_q = w->at_q + b * w->queries + first};
     r.n = mask_rows(r.at_q, w->queries - first, w->room.rows);
-    mask_keys(&r.mask, w->call->attr, r.at_q, r.n, w->at_k + b * w->keys, w->keys);
-    if (w->room.small)
-        join_spans(&r.mask);
-    r.keys = r.mask.keys;
+    const int32_t *at_k = w->at_k + b * w->keys;
+    struct mask *m = &r.mask;
+    mask_keys(m, w->call->attr, r.at_q, r.n, at_k, w->keys);
+    if (w->room.small) {
+        const struct mask_span *last = &m->span[m->n - 1];
+        m->keys = m->span[0].n = last->first + last->n - m->span[0].first;
+        m->n = 1;
+    }
+    r.keys = m->keys;
     r.stride = w->room.small ? w->room.keys : r.keys;
-    r.at_k = read_positions(&r.mask, w->at_k + b * w->keys, room);
+    r.at_k = m->n == 1 ? at_k + m->span[0].first : room;
+    for (int i = 0; i < m->n && m->n > 1; room += m->span[i++].n)
+        memcpy(room, at_k + m->span[i].first, (size_t)m->span[i].n * sizeof *room);
     const struct op_draw *d = &w->call->attr->draw;
     r.drawn = (uint64_t)((d->from[0] + b) * d->extent[1] + d->from[1] + h);
     return r;
@@ -197,18 +187,6 @@ static void weigh_scores(const struct attention_work *w, const struct query_rows
     }
 }
 
-// Turns the gradient of the weights p into that of the scores, times scale, in place.
-static void take_softmax_grad(const struct attention_work *w, const struct query_rows *r,
-                              const float *p, float *ds)
-{
-    const int64_t at = row_offset(r, &w->y), stride = stride_of(&w->y);
-    for (int64_t i = 0; i < r->n; i++, ds += r->stride, p += r->stride) {
-        const int64_t row = at + i * stride;
-        float mean = w->vec->dot(w->y.data + row, w->dy + row, w->y.width);
-        w->vec->softmax_grad(ds, p, mean, r->keys, w->call->attr->scale);
-    }
-}
-
 // A row's draws lie in the order of its keys' positions, which come in runs.
 static void drop_weights(const struct attention_work *w, const struct query_rows *r, float *p)
 {
@@ -225,14 +203,6 @@ static void drop_weights(const struct attention_work *w, const struct query_rows
     }
 }
 
-static void run_forward(struct attention_work *w, const struct query_rows *r, float *block)
-{
-    cap_scores(w, r, block, block);
-    weigh_scores(w, r, block);
-    drop_weights(w, r, block);
-    w->products->weigh_values(w, r, block);
-}
-
 static void run_backward(struct attention_work *w, const struct query_rows *r, float *block)
 {
     const int64_t size = w->room.rows * (w->room.small ? w->room.keys : w->keys);
@@ -241,7 +211,11 @@ static void run_backward(struct attention_work *w, const struct query_rows *r, f
     weigh_scores(w, r, p);
     w->products->take_weights_grad(w, r, ds);
     drop_weights(w, r, ds);
-    take_softmax_grad(w, r, p, ds);
+    for (int64_t i = 0; i < r->n; i++) { // of the weights → of the scores, times scale, in place
+        const int64_t row = row_offset(r, &w->y) + i * stride_of(&w->y), at = i * r->stride;
+        float mean = w->vec->dot(w->y.data + row, w->dy + row, w->y.width);
+        w->vec->softmax_grad(ds + at, p + at, mean, r->keys, w->call->attr->scale);
+    }
     if (w->call->attr->cap != 0)
         run_map(w, OP_TANH_GRAD, ds, tanhs, ds, r->n * r->stride, 1);
     drop_weights(w, r, p);
@@ -273,10 +247,14 @@ static void run_blocks(struct attention_work *w, int64_t b, int64_t g, float *bl
             r.part = part;
             if (part)
                 attention_small_rows(w, &r);
-            if (w->grad)
+            if (w->grad) {
                 run_backward(w, &r, block);
-            else
-                run_forward(w, &r, block);
+                continue;
+            }
+            cap_scores(w, &r, block, block);
+            weigh_scores(w, &r, block);
+            drop_weights(w, &r, block);
+            w->products->weigh_values(w, &r, block);
         }
     }
 }

@@ -12,12 +12,6 @@ struct block_work {
     int64_t piece, pieces; // of a dense row: elements each, and how many
 };
 
-static void copy_elements(const struct op_block *b, size_t elem, char *to, const char *from)
-{
-    for (int64_t k = 0; k < b->extent[2]; k++)
-        memcpy(to + (size_t)(k * b->to[2]) * elem, from + (size_t)(k * b->from[2]) * elem, elem);
-}
-
 static void copy_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct block_work *w = arg;
@@ -30,10 +24,13 @@ static void copy_slice(void *arg, int64_t begin, int64_t end)
                            (size_t)(i * b->from[0] + j * b->from[1] + first) * w->elem;
         char *to =
             (char *)w->call->out[0].data + (size_t)(i * b->to[0] + j * b->to[1] + first) * w->elem;
-        if (b->from[2] == 1 && b->to[2] == 1)
+        if (b->from[2] == 1 && b->to[2] == 1) {
             memcpy(to, from, (size_t)n * w->elem);
-        else
-            copy_elements(b, w->elem, to, from);
+            continue;
+        }
+        for (int64_t k = 0; k < b->extent[2]; k++)
+            memcpy(to + (size_t)(k * b->to[2]) * w->elem, from + (size_t)(k * b->from[2]) * w->elem,
+                   w->elem);
     }
 }
 

@@ -99,20 +99,6 @@ static void write_outputs(const struct chain_walk *w, const struct chain_block *
     }
 }
 
-// `n` elements of the innermost loop, from the `at`-th of it on, to element `to` of the outputs.
-static void run_blocks(const struct chain_walk *w, const int64_t *offset, int64_t at, int64_t n,
-                       int64_t to)
-{
-    struct chain_block b;
-    int64_t piece = w->whole ? n : BLOCK;
-    for (int64_t i = 0; i < n; i += piece) {
-        int64_t left = n - i < piece ? n - i : piece;
-        read_inputs(w, &b, offset, at + i, left);
-        run_steps(w, &b, to + i, left);
-        write_outputs(w, &b, to + i, left);
-    }
-}
-
 void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end)
 {
     const struct loops *l = &w->loops;
@@ -124,7 +110,14 @@ void chain_walk_run(const struct chain_walk *w, int64_t begin, int64_t end)
         int64_t offset[CHAIN_INPUTS] = {0};
         for (int k = 0; k < w->chain->inputs; k++)
             offset[k] = loops_offset(l, outer, k, r);
-        run_blocks(w, offset, at, n, begin);
+        struct chain_block b;
+        int64_t piece = w->whole ? n : BLOCK;
+        for (int64_t i = 0; i < n; i += piece) {
+            int64_t left = n - i < piece ? n - i : piece;
+            read_inputs(w, &b, offset, at + i, left);
+            run_steps(w, &b, begin + i, left);
+            write_outputs(w, &b, begin + i, left);
+        }
         begin += n;
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // DROPOUT and NORMAL: random numbers by the index of an element in the whole step's tensor.
 //
-// A row here, the last dimension, is a run of indices; where it begins is told by attr.draw and,
+// A row here, the last dimension, is a run of indices; where it begins is said by attr.draw and,
 // for a sequence that is in another order, by the positions. Threads share rows: a number depends
 // on its index alone.
 #include "kernels/cpu/cpu_device.h"
@@ -50,36 +50,29 @@ static uint64_t find_first(const struct draw_work *w, int64_t r)
 
 enum { PIECE = 512 }; // of a row of bf16, widened at a time
 
-static void draw_row_bf16(const struct draw_work *w, int64_t r)
-{
-    const uint16_t *x = (const uint16_t *)w->x->data + r * w->row;
-    uint16_t *out = (uint16_t *)w->out->data + r * w->row;
-    uint64_t first = find_first(w, r);
-    float piece[PIECE];
-    for (int64_t i = 0; i < w->row; i += PIECE) {
-        int64_t n = w->row - i < PIECE ? w->row - i : PIECE;
-        w->vec->widen(piece, x + i, n);
-        w->vec->dropout(piece, piece, n, &w->site, first + (uint64_t)i);
-        w->vec->narrow(out + i, piece, n);
-    }
-}
-
 static void draw_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct draw_work *w = arg;
+    const bool bf16 = w->out->dtype == DT_BF16;
+    float piece[PIECE];
     for (int64_t r = begin; r < end; r++) {
-        float *out = (float *)w->out->data + r * w->row;
-        if (w->out->dtype == DT_BF16)
-            draw_row_bf16(w, r);
-        else if (w->x)
-            w->vec->dropout(out, (const float *)w->x->data + r * w->row, w->row, &w->site,
-                            find_first(w, r));
-        else
-            w->vec->normals(out, w->row, &w->site, find_first(w, r));
+        const uint64_t first = find_first(w, r);
+        const int64_t at = r * w->row;
+        if (!w->x)
+            w->vec->normals((float *)w->out->data + at, w->row, &w->site, first);
+        else if (!bf16)
+            w->vec->dropout((float *)w->out->data + at, (const float *)w->x->data + at, w->row,
+                            &w->site, first);
+        for (int64_t i = 0; i < w->row && bf16; i += PIECE) {
+            int64_t n = w->row - i < PIECE ? w->row - i : PIECE;
+            w->vec->widen(piece, (const uint16_t *)w->x->data + at + i, n);
+            w->vec->dropout(piece, piece, n, &w->site, first + (uint64_t)i);
+            w->vec->narrow((uint16_t *)w->out->data + at + i, piece, n);
+        }
     }
 }
 
-// Draws all rows of the output; `step` is the operand that tells the step.
+// Draws all rows of the output; `step` is the operand that holds the step.
 static void draw_output(struct stream_q *q, const struct op_call *c, int step)
 {
     const struct shape *s = &c->out[0].shape;

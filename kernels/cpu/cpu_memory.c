@@ -19,20 +19,10 @@ struct region {
     size_t device_bytes; // counted as device memory; 0: host memory
 };
 
-struct touch {
-    char *base;
-};
-
-static void touch_slice(void *arg, int64_t begin, int64_t end)
+static void touch_slice(void *base, int64_t begin, int64_t end)
 {
-    const struct touch *t = arg;
     for (int64_t at = begin; at < end; at += SMALL_PAGE)
-        *(volatile char *)(t->base + at) = 0;
-}
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
+        *((volatile char *)base + at) = 0;
 }
 
 static int map_region(struct device *d, size_t bytes, bool host, void **out, struct err *e)
@@ -41,7 +31,8 @@ static int map_region(struct device *d, size_t bytes, bool host, void **out, str
     size_t page = huge ? HUGE_PAGE : SMALL_PAGE;
     if (bytes > SIZE_MAX / 2)
         return err_set(e, ERR_INVALID, "cannot map %zu bytes", bytes);
-    size_t need = round_up(bytes ? bytes : 1, page), total = need + (huge ? page : 0);
+    size_t need = ((bytes ? bytes : 1) + page - 1) / page * page;
+    size_t total = need + (huge ? page : 0);
     struct region *r = malloc(sizeof *r);
     if (!r)
         return err_set(e, ERR_NOMEM, "no memory to note a region");
@@ -58,7 +49,7 @@ static int map_region(struct device *d, size_t bytes, bool host, void **out, str
     r->device_bytes = host ? 0 : bytes;
     d->allocated += r->device_bytes;
     list_append(&d->regions, &r->link);
-    pool_for(d->pool, (int64_t)need, (int64_t)page, touch_slice, &(struct touch){r->base});
+    pool_for(d->pool, (int64_t)need, (int64_t)page, touch_slice, r->base);
     *out = r->base;
     return 0;
 }

@@ -11,8 +11,6 @@ enum { CHUNK = 16 * 1024 }; // least elements of a chunk
 
 // ---- runs of contiguous elements ---------------------------------------------------------------
 
-typedef double (*run_sum)(const float *x, int64_t n);
-
 static int64_t chunk_size(int64_t n)
 {
     int64_t size = (n + OP_CHUNKS - 1) / OP_CHUNKS;
@@ -20,7 +18,7 @@ static int64_t chunk_size(int64_t n)
 }
 
 struct chunks {
-    run_sum fn;
+    const struct vec *vec;
     const float *x;
     int64_t n, size;
     double *partial;
@@ -31,31 +29,8 @@ static void chunk_slice(void *arg, int64_t begin, int64_t end)
     const struct chunks *w = arg;
     for (int64_t i = begin; i < end; i++) {
         int64_t at = i * w->size, left = w->n - at;
-        w->partial[i] = w->fn(w->x + at, left < w->size ? left : w->size);
+        w->partial[i] = w->vec->sum(w->x + at, left < w->size ? left : w->size);
     }
-}
-
-static double sum_parallel(struct device *d, const struct op_call *c, run_sum fn, const float *x,
-                           int64_t n)
-{
-    struct chunks w = {.fn = fn, .x = x, .n = n, .size = chunk_size(n), .partial = c->workspace};
-    int64_t count = (n + w.size - 1) / w.size;
-    PRE((size_t)count * sizeof(double) <= c->workspace_bytes);
-    pool_for(d->pool, count, 1, chunk_slice, &w);
-    double total = 0;
-    for (int64_t i = 0; i < count; i++)
-        total += w.partial[i];
-    return total;
-}
-
-// Sums as sum_parallel does, to the bit, in one thread.
-static double sum_serial(run_sum fn, const float *x, int64_t n)
-{
-    int64_t size = chunk_size(n);
-    double total = 0;
-    for (int64_t at = 0; at < n; at += size)
-        total += fn(x + at, n - at < size ? n - at : size);
-    return total;
 }
 
 static void put_result(float *out, double value, bool accumulate)
@@ -84,13 +59,17 @@ static float *get_result(const struct reduce_work *w)
     return w->call->out[0].data;
 }
 
-// Sums rows: what is summed lies contiguous, [.., kept][reduced].
+// Sums rows: what is summed lies contiguous, [.., kept][reduced]. By chunks, as where these are dealt
+// out over the threads.
 static void rows_slice(void *arg, int64_t begin, int64_t end)
 {
     const struct reduce_work *w = arg;
+    const int64_t n = w->reduced.extent[0], size = chunk_size(n);
     for (int64_t i = begin; i < end; i++) {
-        double s =
-            sum_serial(w->device->vec->sum, find_source(w, w->kept.n, i), w->reduced.extent[0]);
+        const float *x = find_source(w, w->kept.n, i);
+        double s = 0;
+        for (int64_t at = 0; at < n; at += size)
+            s += w->device->vec->sum(x + at, n - at < size ? n - at : size);
         put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }
@@ -102,9 +81,16 @@ static void sum_rows(struct reduce_work *w)
         pool_for(w->device->pool, count, n < GRAIN ? GRAIN / n : 1, rows_slice, w);
         return;
     }
+    struct chunks c = {.vec = w->device->vec, .n = n, .size = chunk_size(n)};
+    const int64_t chunks = (n + c.size - 1) / c.size;
+    c.partial = w->call->workspace;
+    PRE((size_t)chunks * sizeof(double) <= w->call->workspace_bytes);
     for (int64_t i = 0; i < count; i++) {
-        double s =
-            sum_parallel(w->device, w->call, w->device->vec->sum, find_source(w, w->kept.n, i), n);
+        double s = 0;
+        c.x = find_source(w, w->kept.n, i);
+        pool_for(w->device->pool, chunks, 1, chunk_slice, &c);
+        for (int64_t k = 0; k < chunks; k++)
+            s += c.partial[k];
         put_result(&get_result(w)[i], s * w->scale, w->call->accumulate);
     }
 }

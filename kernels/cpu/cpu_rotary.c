@@ -47,22 +47,16 @@ static void rotate_heads(const struct rotary_work *w, const double *speed, int64
     }
 }
 
-// Copies what lies behind the heads that turn.
-static void copy_rest(const struct rotary_work *w, int64_t begin, int64_t end)
-{
-    const float *from = w->call->in[0].data;
-    float *to = w->call->out[0].data;
-    const int64_t turned = w->heads * w->n;
-    for (int64_t row = begin; row < end && from != to; row++)
-        memcpy(to + row * w->pitch + turned, from + row * w->pitch + turned,
-               (size_t)(w->pitch - turned) * sizeof *to);
-}
-
 static void rotate_rows(void *arg, int64_t begin, int64_t end)
 {
     const struct rotary_work *w = arg;
+    const float *from = w->call->in[0].data;
+    float *to = w->call->out[0].data;
+    const int64_t turned = w->heads * w->n; // what lies behind is copied
     double speed[ROTARY_PAIRS_MAX];
-    copy_rest(w, begin, end);
+    for (int64_t row = begin; row < end && from != to; row++)
+        memcpy(to + row * w->pitch + turned, from + row * w->pitch + turned,
+               (size_t)(w->pitch - turned) * sizeof *to);
     if (!w->call->attr->rotary.sweep)
         rotate_heads(w, w->speed, begin, end, 0, w->heads);
     for (int64_t h = 0; h < w->heads && w->call->attr->rotary.sweep; h++) {

@@ -98,14 +98,6 @@ struct dealing {
     int64_t each; // of scratch, for a group
 };
 
-// The tokens of a group by sample and logical position: a counting sort whose keys are all unlike.
-static void order_by_position(const struct dealing *w, int64_t first, int32_t *order)
-{
-    const struct route *r = &w->route;
-    for (int64_t t = 0; t < r->tokens; t++)
-        order[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
-}
-
 // Orders the tokens `from` by the weight of their first choice, greatest first; equals stay in order.
 static void order_by_key(const struct dealing *w, int64_t first, const int32_t *from,
                          int32_t *count, int32_t *order)
@@ -125,7 +117,8 @@ static void deal_group(const struct dealing *w, int64_t group, int32_t *scratch)
     const struct route *r = &w->route;
     int64_t first = group * r->tokens;
     int32_t *count = scratch, *order = count + ROUTE_KEYS + 1, *before = order + r->tokens;
-    order_by_position(w, first, before);
+    for (int64_t t = 0; t < r->tokens; t++) // by sample and position: the keys are all unlike
+        before[t / r->seq * r->seq + w->positions[first + t]] = (int32_t)t;
     order_by_key(w, first, before, count, order);
     int32_t *taken = before; // of each expert's places; the earlier order is read no more
     memset(taken, 0, (size_t)r->experts * sizeof *taken);

@@ -35,24 +35,19 @@ static void *out_at(const struct rows_work *w, int k, int64_t r)
     return (float *)w->call->out[k].data + loops_offset(&w->rows, w->rows.n, w->call->nin + k, r);
 }
 
-static void *output_at(const struct rows_work *w, int64_t r)
-{
-    return out_at(w, 0, r);
-}
-
 static void row_max(const struct rows_work *w, int64_t r)
 {
-    *(float *)output_at(w, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
+    *(float *)out_at(w, 0, r) = w->vec->row_max(f32_in(w, 0, r), w->n);
 }
 
 static void row_sum_exp(const struct rows_work *w, int64_t r)
 {
-    *(float *)output_at(w, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
+    *(float *)out_at(w, 0, r) = w->vec->row_sum_exp(f32_in(w, 0, r), w->n, *f32_in(w, 1, r));
 }
 
 static void row_exp_mul(const struct rows_work *w, int64_t r)
 {
-    float *to = output_at(w, r);
+    float *to = out_at(w, 0, r);
     w->vec->row_exp_mul(to, f32_in(w, 0, r), w->n, *f32_in(w, 1, r), *f32_in(w, 2, r));
     memset(to + w->n, 0, (size_t)(w->whole - w->n) * sizeof *to);
 }
@@ -60,13 +55,13 @@ static void row_exp_mul(const struct rows_work *w, int64_t r)
 static void pick_row(const struct rows_work *w, int64_t r)
 {
     int64_t id = id_in(w, 1, r) - w->call->attr->start;
-    *(float *)output_at(w, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
+    *(float *)out_at(w, 0, r) = id >= 0 && id < w->n ? f32_in(w, 0, r)[id] : 0;
 }
 
 static void pick_grad_row(const struct rows_work *w, int64_t r)
 {
     int64_t id = id_in(w, 0, r) - w->call->attr->start;
-    float *row = output_at(w, r);
+    float *row = out_at(w, 0, r);
     memset(row, 0, (size_t)w->n * sizeof *row);
     if (id >= 0 && id < w->n)
         row[id] = *f32_in(w, 1, r);
@@ -86,7 +81,7 @@ static void row_loss_grad(const struct rows_work *w, int64_t r)
     int64_t id = id_in(w, 3, r) - w->call->attr->start;
     row_exp_mul(w, r);
     if (id >= 0 && id < w->whole)
-        ((float *)output_at(w, r))[id] += *f32_in(w, 4, r);
+        ((float *)out_at(w, 0, r))[id] += *f32_in(w, 4, r);
 }
 
 // The last output may be x itself, which is in the cache when it is read the second time.
@@ -106,7 +101,7 @@ static void row_loss_both(const struct rows_work *w, int64_t r)
 static void softmax_row(const struct rows_work *w, int64_t r)
 {
     const float *x = f32_in(w, 0, r);
-    float *to = output_at(w, r), max = w->vec->row_max(x, w->n);
+    float *to = out_at(w, 0, r), max = w->vec->row_max(x, w->n);
     max = max == -INFINITY ? 0 : max;
     float sum = w->vec->row_sum_exp(x, w->n, max);
     w->vec->row_exp_mul(to, x, w->n, max, sum == 0 ? 0 : 1 / sum);
@@ -117,7 +112,7 @@ static void softmax_row(const struct rows_work *w, int64_t r)
 static void softmax_grad_row(const struct rows_work *w, int64_t r)
 {
     const float *dy = f32_in(w, 0, r), *y = f32_in(w, 1, r);
-    float *to = output_at(w, r);
+    float *to = out_at(w, 0, r);
     if (to != dy)
         memcpy(to, dy, (size_t)w->whole * sizeof *to);
     w->vec->softmax_grad(to, y, w->vec->dot(y, to, w->whole), w->whole, 1);
@@ -131,7 +126,7 @@ static void row_argmax(const struct rows_work *w, int64_t r)
     int32_t at = 0;
     for (int64_t i = w->n - 1; i >= 0; i--)
         at = x[i] == max ? (int32_t)i : at;
-    *(int32_t *)output_at(w, r) = at;
+    *(int32_t *)out_at(w, 0, r) = at;
 }
 
 // Which operand has whole rows.
@@ -159,17 +154,6 @@ static void run_slice(void *arg, int64_t begin, int64_t end)
         w->row(w, r);
 }
 
-// Every operand is reached row by row: whole rows, or one value a row.
-static bool covers_operands(const struct rows_work *w)
-{
-    for (int k = 0; k < w->call->nin + w->call->nout; k++) {
-        int64_t count = shape_count(&loops_tensor(w->call, k)->shape);
-        if (w->rows.covered[k] != count && w->rows.covered[k] * w->whole != count)
-            return false;
-    }
-    return true;
-}
-
 int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct rows_op *op = &table[c->op];
@@ -180,8 +164,12 @@ int op_rows(struct stream_q *q, const struct op_call *c, struct err *e)
     int64_t n = wide->dim[wide->n - 1];
     struct rows_work w = {
         .call = c, .vec = q->device->vec, .n = op_unpadded(c, n), .whole = n, .row = op->row};
-    if (!loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows) ||
-        !covers_operands(&w))
+    bool fits = loops_over(c, op->wide, wide->n - 1, -1, index, c->nin + c->nout, &w.rows);
+    for (int k = 0; k < c->nin + c->nout && fits; k++) { // whole rows, or one value a row
+        int64_t count = shape_count(&loops_tensor(c, k)->shape);
+        fits = w.rows.covered[k] == count || w.rows.covered[k] * n == count;
+    }
+    if (!fits)
         return op_refuse(c, e, "operands disagree about the rows");
     int64_t grain = n < GRAIN / 4 ? GRAIN / 4 / n : 1;
     pool_for(q->device->pool, loops_count(&w.rows, w.rows.n), grain, run_slice, &w);

@@ -47,17 +47,11 @@ struct update_work {
     void (*narrow)(uint16_t *out, const float *x, int64_t n);
 };
 
-// The inputs that outputs 0, 1, 2 stand for, with no gradient among them: p, m or velocity, v.
-static int find_input(int output)
-{
-    return output ? output + 1 : 0;
-}
-
 static void update_piece(const struct update_work *w, int64_t begin, int64_t end)
 {
     size_t bytes = (size_t)(end - begin) * sizeof(float);
     for (int k = 0; k < op_outputs(w->call->op); k++) {
-        const float *from = w->call->in[find_input(k)].data;
+        const float *from = w->call->in[k ? k + 1 : 0].data; // the gradient has no output
         float *to = w->call->out[k].data;
         if (from != to)
             memcpy(to + begin, from + begin, bytes);

@@ -25,19 +25,14 @@ static int64_t dense_stride(const struct shape *s, int dim)
     return stride;
 }
 
-static bool merges_with_last(const struct loops *l, int64_t extent, const int64_t *stride)
-{
-    for (int k = 0; k < l->operands; k++)
-        if (l->stride[k][l->n - 1] != stride[k] * extent)
-            return false;
-    return true;
-}
-
+// Adds an inner loop, as part of the last one where both are one walk.
 static void add_loop(struct loops *l, int64_t extent, const int64_t *stride)
 {
+    bool merge = l->n > 0;
     if (extent == 1)
         return;
-    bool merge = l->n && merges_with_last(l, extent, stride);
+    for (int k = 0; k < l->operands && merge; k++)
+        merge = l->stride[k][l->n - 1] == stride[k] * extent;
     int at = merge ? l->n - 1 : l->n++;
     l->extent[at] = merge ? l->extent[at] * extent : extent;
     for (int k = 0; k < l->operands; k++)

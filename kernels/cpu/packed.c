@@ -262,30 +262,19 @@ VFN void pack_across(const struct packing *p, int width, bool half)
         pack_rest_across(p, width, whole, half);
 }
 
-// Width and dtype are constants in each call, so that each gets code of its own.
-static void pack_rows_of_a(const struct packing *p, bool across)
-{
-    if (across && p->half)
-        pack_across(p, ROWS, true);
-    else if (across)
-        pack_across(p, ROWS, false);
-    else if (p->half)
-        pack_along(p, ROWS, true);
-    else
-        pack_along(p, ROWS, false);
-}
-
-static void pack_columns_of_b(const struct packing *p, bool across)
-{
-    if (across && p->half)
-        pack_across(p, COLUMNS, true);
-    else if (across)
-        pack_across(p, COLUMNS, false);
-    else if (p->half)
-        pack_along(p, COLUMNS, true);
-    else
-        pack_along(p, COLUMNS, false);
-}
+// Packs rows of a or columns of b: width and dtype are constants in each call, so that each gets code
+// of its own.
+#define PACK(p, width, across)            \
+    do {                                  \
+        if ((across) && (p)->half)        \
+            pack_across(p, width, true);  \
+        else if (across)                  \
+            pack_across(p, width, false); \
+        else if ((p)->half)               \
+            pack_along(p, width, true);   \
+        else                              \
+            pack_along(p, width, false);  \
+    } while (0)
 
 // ---- tiles -------------------------------------------------------------------------------------
 
@@ -361,16 +350,6 @@ VFN void multiply(int rows, int vectors, bool packs, bool half, const struct sou
         }
 }
 
-// Multiplies a tile and packs its panel of b.
-static void multiply_and_pack(const struct source *from, int64_t depth, const float *a, float *b,
-                              float *c, int64_t ldc, bool add)
-{
-    if (from->half)
-        multiply(ROWS, 2, true, true, from, depth, a, b, c, ldc, add);
-    else
-        multiply(ROWS, 2, true, false, from, depth, a, b, c, ldc, add);
-}
-
 // Multiplies a tile of rows × columns at the lower or the right edge of the result.
 static void multiply_edge(int64_t depth, const float *a, float *b, float *c, int64_t ldc, bool add,
                           int64_t rows, int64_t columns)
@@ -435,7 +414,7 @@ static void pack_a(const struct product_block *w)
                         .count = w->rows,
                         .k = w->k,
                         .depth = w->depth};
-    pack_rows_of_a(&k, p->trans_a);
+    PACK(&k, ROWS, p->trans_a);
 }
 
 // Returns the packed panel of b at column j of the block.
@@ -463,7 +442,7 @@ static void pack_b(const struct product_block *w, int64_t first, int64_t columns
                         .count = columns,
                         .k = w->k,
                         .depth = w->depth};
-    pack_columns_of_b(&k, !p->trans_b);
+    PACK(&k, COLUMNS, !p->trans_b);
 }
 
 // Prefetches into L2 tile i's share of the rows from which the panel behind `from` will be packed.
@@ -490,8 +469,10 @@ static void multiply_panel(const struct product_block *w, int64_t j, const struc
         float *c = p->c + (w->i + i) * p->ldc + w->j + j;
         if (from)
             fetch_next(w, from, i / ROWS);
-        if (from && i == 0)
-            multiply_and_pack(from, w->depth, a, b, c, p->ldc, add);
+        if (from && i == 0 && from->half)
+            multiply(ROWS, 2, true, true, from, w->depth, a, b, c, p->ldc, add);
+        else if (from && i == 0)
+            multiply(ROWS, 2, true, false, from, w->depth, a, b, c, p->ldc, add);
         else
             multiply_any(w->depth, a, b, c, p->ldc, add, min_i64(w->rows - i, ROWS), columns);
     }
@@ -512,13 +493,6 @@ static void multiply_group(const struct product_block *w, int64_t first)
     }
 }
 
-static void multiply_block(const struct product_block *w)
-{
-    pack_a(w);
-    for (int64_t first = 0; first < w->columns; first += (int64_t)GROUP * COLUMNS)
-        multiply_group(w, first);
-}
-
 void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
 {
     int64_t height = cut_evenly(p->m, PACKED_HEIGHT, ROWS);
@@ -534,6 +508,8 @@ void PASTE(packed_multiply_, VEC_ISA)(const struct packed_product *p)
                 w.stride_a = w.depth * ROWS + PACKED_GAP;
                 w.stride_b = w.depth * COLUMNS + PACKED_GAP;
                 w.a = p->room + (PACKED_WIDTH / COLUMNS) * (PACKED_DEPTH * COLUMNS + PACKED_GAP);
-                multiply_block(&w);
+                pack_a(&w);
+                for (int64_t first = 0; first < w.columns; first += (int64_t)GROUP * COLUMNS)
+                    multiply_group(&w, first);
             }
 }

@@ -163,19 +163,6 @@ void pool_for(struct pool *p, int64_t count, int64_t grain, pool_fn fn, void *ar
     wait_for_pending(p);
 }
 
-// A worker blocks all signals: they are for the program's other threads.
-static int start_worker(struct pool_thread *w)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&w->thread, NULL, run_worker, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (!rc)
-        pthread_setname_np(w->thread, "weft-cpu");
-    return rc;
-}
-
 int pool_new(int threads, struct pool **out, struct err *e)
 {
     if (threads < 1 || threads > 1024)
@@ -189,13 +176,22 @@ int pool_new(int threads, struct pool **out, struct err *e)
         return err_set(e, ERR_NOMEM, "no memory for %d compute threads", threads);
     }
     *p = (struct pool){.threads = 1, .workers = workers};
-    for (int i = 1; i < threads; i++) {
+    // Workers block all signals: they are for the program's other threads.
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (int i = 1; i < threads; i++, p->threads++) {
         workers[i] = (struct pool_thread){.pool = p, .index = i};
-        if (start_worker(&workers[i])) {
-            pool_free(p);
-            return err_set(e, ERR_LIMIT, "cannot start compute thread %d of %d", i + 1, threads);
-        }
-        p->threads++;
+        if (pthread_create(&workers[i].thread, NULL, run_worker, &workers[i]))
+            break;
+        pthread_setname_np(workers[i].thread, "weft-cpu");
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (p->threads < threads) {
+        int rc =
+            err_set(e, ERR_LIMIT, "cannot start compute thread %d of %d", p->threads + 1, threads);
+        pool_free(p);
+        return rc;
     }
     *out = p;
     return ERR_OK;
