@@ -35,10 +35,21 @@ static bool can_lead(const struct op_call *c, int base, int n)
     return true;
 }
 
-static void choose_chunks(const struct op_call *c, int base, struct widen *w)
+void widen_of(const struct op_call *c, struct widen *w)
 {
+    int base = -1; // the largest operand in bf16
+    int64_t most = -1, row = 0;
+    *w = (struct widen){.rows = 1, .chunk = 1};
+    for (int k = 0; k < c->nin + c->nout; k++) {
+        const struct tensor *t = get_operand(c, k);
+        if (t->dtype != DT_BF16 || shape_count(&t->shape) <= most)
+            continue;
+        most = shape_count(&t->shape);
+        base = k;
+    }
+    if (base < 0 || !op_whole(c->op))
+        return;
     const struct shape *s = &get_operand(c, base)->shape;
-    int64_t row = 0;
     while (w->lead < s->n - (op_whole(c->op) - 1) && can_lead(c, base, w->lead + 1))
         w->lead++;
     for (int d = 0; d < w->lead; d++)
@@ -52,23 +63,6 @@ static void choose_chunks(const struct op_call *c, int base, struct widen *w)
     }
     w->chunk = row ? CHUNK_ELEMENTS / row : w->rows;
     w->chunk = w->chunk < 1 ? 1 : w->chunk > w->rows ? w->rows : w->chunk;
-}
-
-void widen_of(const struct op_call *c, struct widen *w)
-{
-    int base = -1; // the largest operand in bf16
-    int64_t most = -1;
-    *w = (struct widen){.rows = 1, .chunk = 1};
-    for (int k = 0; k < c->nin + c->nout; k++) {
-        const struct tensor *t = get_operand(c, k);
-        if (t->dtype != DT_BF16 || shape_count(&t->shape) <= most)
-            continue;
-        most = shape_count(&t->shape);
-        base = k;
-    }
-    if (base < 0 || !op_whole(c->op))
-        return;
-    choose_chunks(c, base, w);
     for (int k = 0; k < c->nin + c->nout; k++) {
         struct widen_operand *o = &w->operand[k];
         size_t bytes = sizeof(float) * (size_t)(o->each * (o->chunked ? w->chunk : 1));

@@ -116,23 +116,19 @@ static bool read_line(char *line, struct algos *into)
     return true;
 }
 
-static int read_header(const struct algos *a, const char *line, struct err *e)
-{
-    if (strncmp(line, HEADER, sizeof HEADER - 1))
-        return err_set(e, ERR_INVALID, "choices of algorithms cannot begin with '%.40s'", line);
-    if (strcmp(line + sizeof HEADER - 1, a->owner))
-        return err_set(e, ERR_UNSUPPORTED,
-                       "the choices of algorithms belong to '%s', this device is '%s'",
-                       line + sizeof HEADER - 1, a->owner);
-    return 0;
-}
-
 int algos_read(struct algos *a, const char *text, struct err *e)
 {
     struct algos got;
     char *all = heap_strdup(text), *save = NULL, *line = strtok_r(all, "\n", &save);
+    int rc = 0;
     algos_init(&got, a->owner);
-    int rc = read_header(a, line ? line : "", e);
+    if (!line || strncmp(line, HEADER, sizeof HEADER - 1))
+        rc = err_set(e, ERR_INVALID, "choices of algorithms cannot begin with '%.40s'",
+                     line ? line : "");
+    else if (strcmp(line + sizeof HEADER - 1, a->owner))
+        rc = err_set(e, ERR_UNSUPPORTED,
+                     "the choices of algorithms belong to '%s', this device is '%s'",
+                     line + sizeof HEADER - 1, a->owner);
     while (!rc && (line = strtok_r(NULL, "\n", &save)))
         if (!read_line(line, &got))
             rc = err_set(e, ERR_INVALID, "a line is no choice of an algorithm: '%.80s'", line);
@@ -145,7 +141,8 @@ int algos_read(struct algos *a, const char *text, struct err *e)
 
 // ---- the folder --------------------------------------------------------------------------------
 
-uint64_t algos_digest(const char *text, size_t n)
+// FNV-1a in 64 bits. It shows damage, not malice; xxhash is not on every GPU machine.
+static uint64_t compute_digest(const char *text, size_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
     for (size_t i = 0; i < n; i++)
@@ -156,13 +153,13 @@ uint64_t algos_digest(const char *text, size_t n)
 static void print_file_name(const struct algos *a, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "algorithms-%016llx",
-             (unsigned long long)algos_digest(a->owner, strlen(a->owner)));
+             (unsigned long long)compute_digest(a->owner, strlen(a->owner)));
 }
 
 // Prints the last line of a file: "end DIGEST\n".
 static void print_end(const char *text, size_t n, char end[END_SIZE + 1])
 {
-    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)algos_digest(text, n));
+    snprintf(end, END_SIZE + 1, "end %016llx\n", (unsigned long long)compute_digest(text, n));
 }
 
 // Cuts off the last line and checks its digest against the rest.

@@ -47,9 +47,6 @@ void algos_print(const struct algos *a, bool times, struct buf *out);
 // nothing is added.
 int algos_read(struct algos *a, const char *text, struct err *e);
 
-// FNV-1a in 64 bits. It shows damage, not malice; xxhash is not on every GPU machine.
-uint64_t algos_digest(const char *text, size_t n);
-
 // Adds what the folder's file holds. A damaged file or another owner's is ignored with a warning.
 void algos_load(struct algos *a, const char *folder);
 // Adds `a` to the folder's file, and makes the folder if there is none. Processes that do so at the

@@ -33,7 +33,7 @@ struct tuned {
 
 struct attention_state {
     struct cudnn api;
-    const char *lacking;  // why there is no cuDNN; null: there is
+    const char *missing;  // why there is no cuDNN; null: there is
     cudnnHandle_t handle; // made at the first call that asks for it
     struct tuned *first;
 };
@@ -145,20 +145,14 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
     algorithms_note(d, key, choice);
 }
 
-// Returns how many of q, k and v lie side by side in one operand; 0: each is an operand of its own.
-static int64_t count_packed(const struct attention *a)
-{
-    int64_t pieces = a->v_pitch / (a->kv_heads * a->e);
-    return pieces > 1 ? pieces : 0;
-}
-
 static struct tuned *find_tuned(struct device *d, const struct attention *a, size_t room)
 {
     struct attention_state *s = d->attention;
+    const int64_t pieces = a->v_pitch / (a->kv_heads * a->e); // of q, k, v, side by side
     const struct key key = {
         a->batch,     a->queries,  a->heads,      a->kv_heads,
         a->d,         a->r,        a->e,          a->back < a->queries - 1 ? a->back + 1 : 0,
-        a->ahead > 0, a->cap != 0, a->dy != NULL, count_packed(a),
+        a->ahead > 0, a->cap != 0, a->dy != NULL, pieces > 1 ? pieces : 0,
         room};
     struct tuned *k = s->first;
     while (k && memcmp(&k->key, &key, sizeof key) != 0)
@@ -169,13 +163,13 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
     PRE(k);
     *k = (struct tuned){.next = s->first, .key = key};
     s->first = k;
-    if (!s->lacking && !s->handle && s->api.Create(&s->handle) != CUDNN_STATUS_SUCCESS)
-        s->lacking = "cuDNN does not open the device";
+    if (!s->missing && !s->handle && s->api.Create(&s->handle) != CUDNN_STATUS_SUCCESS)
+        s->missing = "cuDNN does not open the device";
     char why[256] = "";
-    if (!s->lacking)
+    if (!s->missing)
         settle_plan(s, d->deterministic, a, k, why, sizeof why);
     (void)cudaGetLastError(); // an error that building an engine left is not the next launch's
-    log_plan(d, k, s->lacking ? s->lacking : why);
+    log_plan(d, k, s->missing ? s->missing : why);
     return k;
 }
 
@@ -185,14 +179,8 @@ static void *part_of(const void *p, int64_t b, int64_t seq, int64_t pitch, int64
     return p ? (uint16_t *)(uintptr_t)p + b * seq * pitch + h * d : NULL;
 }
 
-// Returns where a portion's rows begin in [batch, heads, queries]. They lie in one piece, since a
-// portion has all heads or one sample.
-static float *lse_of(const struct attention *a, int64_t b, int64_t h)
-{
-    return a->lse + (b * a->heads + h) * a->queries;
-}
-
-// Returns what cuDNN reads and writes for the portion that begins at sample b and head h.
+// Returns what cuDNN reads and writes for the portion that begins at sample b and head h. Its rows of
+// lse lie in one piece, since a portion has all heads or one sample.
 static struct sdpa_operands operands_of(const struct attention *a, int64_t b, int64_t h)
 {
     int64_t s = a->queries, g = h / a->group, d = a->d, e = a->e, y = a->heads * e;
@@ -202,7 +190,7 @@ static struct sdpa_operands operands_of(const struct attention *a, int64_t b, in
                                   .v = part_of(a->v, b, s, a->v_pitch, g, e),
                                   .dy = part_of(a->dy, b, s, y, h, e),
                                   .y = part_of(a->dy ? a->y : a->out, b, s, y, h, e),
-                                  .lse = lse_of(a, b, h),
+                                  .lse = a->lse + (b * a->heads + h) * s,
                                   .dq = part_of(dq, b, s, a->q_pitch, h, d),
                                   .dk = part_of(a->dk, b, s, a->k_pitch, g, d),
                                   .dv = part_of(a->dv, b, s, a->v_pitch, g, e),
@@ -267,25 +255,16 @@ static cudnnStatus_t run_joined(struct stream_q *q, const struct attention *a,
     return status;
 }
 
-static cudnnStatus_t run_portions(struct stream_q *q, const struct attention *a,
-                                  const struct tuned *k, void *scratch)
-{
-    cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    for (int64_t b = 0; b < a->batch; b += k->portion.batch)
-        for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
-            const struct sdpa_operands o = operands_of(a, b, h);
-            status = a->qr ? run_joined(q, a, k, b, h, scratch) : sdpa_run(k->sdpa, &o, scratch);
-        }
-    return status;
-}
-
 static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct attention *a,
                      const struct tuned *k, void *scratch, struct err *e)
 {
     const struct attention_state *s = q->device->attention;
     cudnnStatus_t status = s->api.SetStream(s->handle, q->stream);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = run_portions(q, a, k, scratch);
+    for (int64_t b = 0; b < a->batch; b += k->portion.batch)
+        for (int64_t h = 0; h < a->heads && status == CUDNN_STATUS_SUCCESS; h += k->portion.heads) {
+            const struct sdpa_operands o = operands_of(a, b, h);
+            status = a->qr ? run_joined(q, a, k, b, h, scratch) : sdpa_run(k->sdpa, &o, scratch);
+        }
     if (status == CUDNN_STATUS_SUCCESS)
         return a->qr ? op_launched(q, c, e) : 0;
     // If the device has failed, its own error names the cause, and cuDNN's status does not.
@@ -348,10 +327,10 @@ int attention_open(struct device *d, struct err *e)
     d->attention = calloc(1, sizeof *d->attention);
     if (!d->attention)
         return err_set(e, ERR_NOMEM, "no memory for a device");
-    d->attention->lacking = cudnn_load(&d->attention->api);
+    d->attention->missing = cudnn_load(&d->attention->api);
     if (!d->switches[SWITCH_LIBRARY_ATTENTION])
-        d->attention->lacking = "WEFT_CUDA_LIBRARY_ATTENTION=0 asks for them";
-    size_t v = d->attention->lacking ? 0 : d->attention->api.GetVersion();
+        d->attention->missing = "WEFT_CUDA_LIBRARY_ATTENTION=0 asks for them";
+    size_t v = d->attention->missing ? 0 : d->attention->api.GetVersion();
     if (v)
         snprintf(version, sizeof version, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
     return 0;

@@ -32,28 +32,19 @@ KERNEL(THREADS) block_kernel(struct block b, void *to, const void *from, int64_t
 
 // ---- the fewest loops for a block ---------------------------------------------------------------
 
-static void swap_loops(struct block *b, int i, int j)
-{
-    int64_t extent = b->extent[i], from = b->from[i], to = b->to[i];
-    b->extent[i] = b->extent[j], b->from[i] = b->from[j], b->to[i] = b->to[j];
-    b->extent[j] = extent, b->from[j] = from, b->to[j] = to;
-}
-
-// Whether loop i belongs outside of loop j. Loops that run once go outermost; of the others, the
-// one with the larger steps in the destination, so that the innermost loop writes neighbours.
-static bool goes_outside(const struct block *b, int i, int j)
-{
-    if (b->extent[i] == 1 || b->extent[j] == 1)
-        return b->extent[i] == 1 && b->extent[j] != 1;
-    return b->to[i] > b->to[j];
-}
-
+// Loops that run once go outermost; of the others, the one with the larger steps in the destination,
+// so that the innermost loop writes neighbours.
 static void sort_loops(struct block *b)
 {
     for (int end = LOOPS - 1; end > 0; end--)
-        for (int i = 0; i < end; i++)
-            if (goes_outside(b, i + 1, i))
-                swap_loops(b, i, i + 1);
+        for (int i = 0; i < end; i++) {
+            const int64_t extent = b->extent[i], from = b->from[i], to = b->to[i];
+            const bool once = b->extent[i + 1] == 1;
+            if (extent == 1 || (!once && b->to[i + 1] <= to))
+                continue;
+            b->extent[i] = b->extent[i + 1], b->from[i] = b->from[i + 1], b->to[i] = b->to[i + 1];
+            b->extent[i + 1] = extent, b->from[i + 1] = from, b->to[i + 1] = to;
+        }
 }
 
 // Merges an outer loop into the next one where each of its steps goes on, in source and

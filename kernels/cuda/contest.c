@@ -36,14 +36,6 @@ static int count_runs(double us)
     return us > 0 && us * MOST_RUNS > ROUND_US ? (int)(ROUND_US / us) + 1 : MOST_RUNS;
 }
 
-// Records the end of what is timed, waits for it and returns how long it took.
-static int stop_watch(struct contest *c, struct stream_q *q, float *ms, struct err *e)
-{
-    int rc = CUDA(q->device, q, e, cudaEventRecord(c->end, q->stream));
-    rc = rc ? rc : CUDA(q->device, q, e, cudaEventSynchronize(c->end));
-    return rc ? rc : CUDA(q->device, q, e, cudaEventElapsedTime(ms, c->begin, c->end));
-}
-
 static int time_round(struct contest *c, struct stream_q *q, int runs,
                       int (*run)(void *ctx, struct err *e), void *ctx, double *us, struct err *e)
 {
@@ -52,7 +44,11 @@ static int time_round(struct contest *c, struct stream_q *q, int runs,
     for (int i = 0; i < runs && !rc; i++)
         rc = run(ctx, e);
     if (!rc)
-        rc = stop_watch(c, q, &ms, e);
+        rc = CUDA(q->device, q, e, cudaEventRecord(c->end, q->stream));
+    if (!rc)
+        rc = CUDA(q->device, q, e, cudaEventSynchronize(c->end));
+    if (!rc)
+        rc = CUDA(q->device, q, e, cudaEventElapsedTime(&ms, c->begin, c->end));
     *us = (double)ms * 1000 / runs;
     return rc;
 }
@@ -128,7 +124,8 @@ static int sort_candidates(struct trial *t, struct candidate ran[PLAN_ALGOS], in
         if (plan_declined(t->q, said))
             continue;
         int rc = plan_ran(t->q, said, e);
-        rc = rc ? rc : time_round(t->c, t->q, 1, run_trial, t, &us, e);
+        if (!rc)
+            rc = time_round(t->c, t->q, 1, run_trial, t, &us, e);
         if (rc)
             return rc;
         int i = (*n)++;

@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_attention.h"
 
 #include <math.h>
+#include <string.h>
 
 static int check_call(const struct op_call *c, struct attention_operands *o, struct err *e)
 {
@@ -21,21 +22,6 @@ static int check_call(const struct op_call *c, struct attention_operands *o, str
     return q + r > ATTENTION_HEAD || v > ATTENTION_HEAD
                ? op_refuse(c, e, "heads of more than 256 elements")
                : 0;
-}
-
-// Reads from where dropout's random numbers are drawn; the step is read on the device.
-static void read_draw(struct attention *a, const struct op_draw *d, const void *step)
-{
-    double rate = (double)d->rate;
-    a->step = step;
-    a->seed = d->seed;
-    a->stream = d->stream;
-    a->threshold = (unsigned)ceil(rate * 0x1p24);
-    a->drop_scale = (float)(1 / (1 - rate));
-    for (int i = 0; i < 2; i++)
-        a->from[i] = d->from[i];
-    for (int i = 0; i < DRAW_DIMS; i++)
-        a->extent[i] = d->extent[i];
 }
 
 // Where q, k or v, or its gradient, begins in its operand.
@@ -87,8 +73,17 @@ static struct attention read_call(const struct op_call *c, const struct attentio
         a.dkr = grad ? c->out[o->kr].data : NULL;
         a.r = c->in[o->kr].shape.dim[2];
     }
-    if (o->step >= 0)
-        read_draw(&a, &c->attr->draw, c->in[o->step].data);
+    if (o->step >= 0) { // the step itself is read on the device
+        const struct op_draw *d = &c->attr->draw;
+        double rate = (double)d->rate;
+        a.step = c->in[o->step].data;
+        a.seed = d->seed;
+        a.stream = d->stream;
+        a.threshold = (unsigned)ceil(rate * 0x1p24);
+        a.drop_scale = (float)(1 / (1 - rate));
+        memcpy(a.from, d->from, sizeof a.from);
+        memcpy(a.extent, d->extent, sizeof a.extent);
+    }
     return a;
 }
 

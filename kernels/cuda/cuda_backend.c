@@ -61,27 +61,6 @@ static int device_count(struct err *e)
 
 // ---- open and close ----------------------------------------------------------------------------
 
-static int read_properties(struct device *d, struct err *e)
-{
-    struct cudaDeviceProp p;
-    int rc = CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
-    if (rc)
-        return rc;
-    snprintf(d->model, sizeof d->model, "%.63s", p.name);
-    d->major = p.major;
-    d->minor = p.minor;
-    d->processors = p.multiProcessorCount;
-    d->memory = p.totalGlobalMem;
-    return 0;
-}
-
-static int open_libraries(struct device *d, struct err *e)
-{
-    int rc = CUDA(d, NULL, e, probe_image(&d->compiled));
-    rc = rc ? rc : gemm_open(d, e);
-    return rc ? rc : attention_open(d, e);
-}
-
 static void device_close(struct device *d)
 {
     if (!d)
@@ -115,10 +94,21 @@ static int device_open(const struct device_options *o, struct device **out, stru
     list_init(&d->streams);
     list_init(&d->events);
     list_init(&d->graphs);
+    struct cudaDeviceProp p = {.major = 0};
     int rc = switches_read(d->switches, e);
     rc = rc ? rc : device_bind(d, e);
-    rc = rc ? rc : read_properties(d, e);
-    rc = rc ? rc : open_libraries(d, e);
+    rc = rc ? rc : CUDA(d, NULL, e, cudaGetDeviceProperties(&p, d->ordinal));
+    rc = rc ? rc : CUDA(d, NULL, e, probe_image(&d->compiled));
+    if (!rc) {
+        snprintf(d->model, sizeof d->model, "%.63s", p.name);
+        d->major = p.major;
+        d->minor = p.minor;
+        d->processors = p.multiProcessorCount;
+        d->memory = p.totalGlobalMem;
+        rc = gemm_open(d, e);
+    }
+    if (!rc)
+        rc = attention_open(d, e);
     if (!rc && o->cache)
         gemm_cache(d, o->cache);
     if (rc)
@@ -129,27 +119,6 @@ static int device_open(const struct device_options *o, struct device **out, stru
 }
 
 // ---- what it is --------------------------------------------------------------------------------
-
-static void describe_libraries(char *to, size_t room)
-{
-    int driver = 0, runtime = 0;
-    char cuda[16], serves[16];
-    cudaRuntimeGetVersion(&runtime);
-    cudaDriverGetVersion(&driver);
-    print_version(cuda, sizeof cuda, runtime);
-    print_version(serves, sizeof serves, driver);
-    snprintf(to, room, "kernels %d cuda %s driver %s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
-             serves, gemm_version(), attention_version());
-}
-
-static void describe_uuid(char *to, size_t room, const cudaUUID_t *u)
-{
-    size_t n = (size_t)snprintf(to, room, "GPU-");
-    for (int i = 0; i < 16; i++)
-        n += (size_t)snprintf(to + n, room - n, "%s%02x",
-                              i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                              (unsigned char)u->bytes[i]);
-}
 
 static void describe_peers(const struct device *d, char *to, size_t room)
 {
@@ -174,18 +143,28 @@ static void describe_peers(const struct device *d, char *to, size_t room)
 static void device_info(const struct device *d, struct device_info *out)
 {
     struct cudaDeviceProp p;
-    int driver = 0;
+    int driver = 0, runtime = 0;
+    char cuda[16];
     *out = (struct device_info){.memory = d->memory,
                                 .allocated = d->allocated,
                                 .threads = 1,
                                 .deterministic = d->deterministic};
     snprintf(out->model, sizeof out->model, "%s", d->model);
     snprintf(out->isa, sizeof out->isa, "sm_%d%d", d->major, d->minor);
-    describe_libraries(out->libraries, sizeof out->libraries);
+    cudaRuntimeGetVersion(&runtime);
     cudaDriverGetVersion(&driver);
+    print_version(cuda, sizeof cuda, runtime);
     print_version(out->driver, sizeof out->driver, driver);
-    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess)
-        describe_uuid(out->uuid, sizeof out->uuid, &p.uuid);
+    snprintf(out->libraries, sizeof out->libraries,
+             "kernels %d cuda %s driver %.15s cublaslt %s cudnn %s", KERNELS_VERSION, cuda,
+             out->driver, gemm_version(), attention_version());
+    if (cudaGetDeviceProperties(&p, d->ordinal) == cudaSuccess) {
+        size_t n = (size_t)snprintf(out->uuid, sizeof out->uuid, "GPU-");
+        for (int i = 0; i < 16; i++)
+            n += (size_t)snprintf(out->uuid + n, sizeof out->uuid - n, "%s%02x",
+                                  i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                                  (unsigned char)p.uuid.bytes[i]);
+    }
     cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, d->ordinal);
     describe_peers(d, out->peers, sizeof out->peers);
 }

@@ -34,17 +34,6 @@ static struct product cut_part(const struct product *all, int64_t at, int64_t m0
     return p;
 }
 
-static int sum_f32(const struct visit *v, const struct product *all, struct err *e)
-{
-    int rc = 0;
-    for (int64_t i = 0; i < all->g.batch && !rc; i++) {
-        struct product p = cut_part(all, i, 0, all->g.m);
-        p.c = i ? all->out : all->c;
-        rc = v->product(v, &p, e);
-    }
-    return rc;
-}
-
 // Rounds sums, f32 [m][n] in scratch, to rows m0 to m0 + m of the bf16 output.
 static int narrow_rows(const struct visit *v, const struct product *all, int64_t m0, int64_t m,
                        void *sums, struct err *e)
@@ -106,9 +95,17 @@ int product_of(const struct op_call *c, const struct op_attr *attr, const struct
 
 static int run_products(const struct visit *v, const struct product *p, struct err *e)
 {
+    int rc = 0;
     if (p->g.batch == 1 || p->g.stride_c)
         return v->product(v, p, e);
-    return p->to == DT_F32 ? sum_f32(v, p, e) : sum_bf16(v, p, e);
+    if (p->to != DT_F32)
+        return sum_bf16(v, p, e);
+    for (int64_t i = 0; i < p->g.batch && !rc; i++) {
+        struct product part = cut_part(p, i, 0, p->g.m);
+        part.c = i ? p->out : p->c;
+        rc = v->product(v, &part, e);
+    }
+    return rc;
 }
 
 // ---- run and tune ------------------------------------------------------------------------------

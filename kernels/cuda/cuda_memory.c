@@ -53,17 +53,6 @@ static int explain_no_memory(struct device *d, size_t bytes, struct err *e)
         (double)d->allocated / 0x1p20);
 }
 
-// Zeroes the region and fills its zones. Waits, so that other streams may use the region at once.
-static int clean_region(struct device *d, const struct region *r, struct err *e)
-{
-    int rc = CUDA(d, NULL, e, cudaMemset(r->base, 0, r->bytes));
-    if (r->zone && !rc)
-        rc = CUDA(d, NULL, e, cudaMemset(r->base - r->zone, PATTERN, r->zone));
-    if (r->zone && !rc)
-        rc = CUDA(d, NULL, e, cudaMemset(r->base + r->bytes, PATTERN, r->zone));
-    return rc ? rc : CUDA(d, NULL, e, cudaDeviceSynchronize());
-}
-
 static void free_region(struct device *d, struct region *r);
 
 int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
@@ -85,7 +74,13 @@ int memory_alloc(struct device *d, size_t bytes, void **out, struct err *e)
     r->base = (char *)p + r->zone;
     d->allocated += r->bytes;
     list_append(&d->regions, &r->link);
-    rc = clean_region(d, r, e);
+    rc = CUDA(d, NULL, e, cudaMemset(r->base, 0, r->bytes));
+    if (r->zone && !rc)
+        rc = CUDA(d, NULL, e, cudaMemset(r->base - r->zone, PATTERN, r->zone));
+    if (r->zone && !rc)
+        rc = CUDA(d, NULL, e, cudaMemset(r->base + r->bytes, PATTERN, r->zone));
+    if (!rc) // other streams may use it at once
+        rc = CUDA(d, NULL, e, cudaDeviceSynchronize());
     if (rc)
         free_region(d, r);
     else

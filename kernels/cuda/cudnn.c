@@ -5,19 +5,12 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-static void *find_library(void)
-{
-    static const char *const names[] = {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9"};
-    void *library = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    return library;
-}
-
 const char *cudnn_load(struct cudnn *out)
 {
     const char *why = NULL;
-    *out = (struct cudnn){.library = find_library()};
+    *out = (struct cudnn){.library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL)};
+    if (!out->library)
+        out->library = dlopen("/usr/local/cuda/lib64/libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     if (!out->library)
         return "there is no libcudnn.so.9";
 #define X(name)                                                \

@@ -115,23 +115,6 @@ VARIANTS_BESIDE(THREADS, 4, fill_places, dealt)
 VARIANTS(THREADS, gather_rows, dealt)
 VARIANTS(THREADS, dot_rows, dealt)
 
-static void launch_dealt(const struct stream_q *q, enum op op, int wide, const struct dealt *c)
-{
-    const int64_t packs = c->width / wide;
-    const unsigned all = launch_blocks(c->rows * packs, THREADS, MOST_BLOCKS);
-    const unsigned per_choice = launch_blocks(c->choices * packs, THREADS, MOST_BLOCKS);
-    const unsigned per_token = launch_blocks(c->choices / c->each * packs, THREADS, MOST_BLOCKS);
-    const unsigned warp_each = launch_blocks(c->choices, THREADS / WARP, MOST_BLOCKS);
-    if (op == OP_DISPATCH) {
-        launch_clear_places(q, wide, all, THREADS, c);
-        launch_fill_places(q, wide, per_choice, THREADS, c);
-    } else if (op == OP_COMBINE) {
-        launch_gather_rows(q, wide, per_token, THREADS, c);
-    } else {
-        launch_dot_rows(q, wide, warp_each, THREADS, c);
-    }
-}
-
 int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     struct dispatch_call call;
@@ -157,6 +140,18 @@ int op_dispatch(struct stream_q *q, const struct op_call *c, struct err *e)
     d.rows = shape_count(&places->shape) / d.width;
     int wide =
         pack_aligned(tokens->data) && pack_aligned(places->data) ? pack_wide(d.type, d.width) : 1;
-    launch_dealt(q, c->op, wide, &d);
+    const int64_t packs = d.width / wide;
+    const unsigned all = launch_blocks(d.rows * packs, THREADS, MOST_BLOCKS);
+    const unsigned per_choice = launch_blocks(d.choices * packs, THREADS, MOST_BLOCKS);
+    const unsigned per_token = launch_blocks(d.choices / d.each * packs, THREADS, MOST_BLOCKS);
+    const unsigned warp_each = launch_blocks(d.choices, THREADS / WARP, MOST_BLOCKS);
+    if (c->op == OP_DISPATCH) {
+        launch_clear_places(q, wide, all, THREADS, &d);
+        launch_fill_places(q, wide, per_choice, THREADS, &d);
+    } else if (c->op == OP_COMBINE) {
+        launch_gather_rows(q, wide, per_token, THREADS, &d);
+    } else {
+        launch_dot_rows(q, wide, warp_each, THREADS, &d);
+    }
     return op_launched(q, c, e);
 }

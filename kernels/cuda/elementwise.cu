@@ -252,19 +252,8 @@ static int find_source(const struct chain_plan *p, const struct op_chain *c, int
     return FROM_KEPT + p->step[reg - c->inputs].keep;
 }
 
-// Takes a place for the result of step s, if a later step than the next one reads it; else −1. A
-// place is free again from the step on that reads it last.
-static int take_place(int until[CHAIN_STEPS], int s, int last)
-{
-    if (last <= s + 1)
-        return -1;
-    for (int i = 0;; i++)
-        if (until[i] <= s) {
-            until[i] = last;
-            return i;
-        }
-}
-
+// The result of a step gets a place if a later step than the next one reads it; the place is free
+// again from the step on that reads it last.
 static void plan_steps(const struct op_chain *c, int nout, struct chain_plan *p)
 {
     int until[CHAIN_STEPS];
@@ -279,7 +268,13 @@ static void plan_steps(const struct op_chain *c, int nout, struct chain_plan *p)
         to->scale = from->scale;
         to->from[0] = find_source(p, c, from->in[0], s);
         to->from[1] = pair ? find_source(p, c, from->in[1], s) : FROM_LAST;
-        to->keep = take_place(until, s, find_last_use(c, nout, c->inputs + s));
+        to->keep = -1;
+        const int last = find_last_use(c, nout, c->inputs + s);
+        if (last > s + 1) {
+            for (to->keep = 0; until[to->keep] > s;)
+                to->keep++;
+            until[to->keep] = last;
+        }
         p->kept = to->keep < p->kept ? p->kept : to->keep + 1;
     }
 }

@@ -44,13 +44,8 @@ static int describe_matrix(cublasLtMatrixLayout_t l, enum dtype t, int64_t rows,
                           l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride));
 }
 
-static int describe_op(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t what,
-                       const void *value, size_t bytes, struct err *e)
-{
-    return LT(e, cublasLtMatmulDescSetAttribute(op, what, value, bytes));
-}
 #define DESCRIBE(op, what, value) \
-    describe_op(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value), e)
+    LT(e, cublasLtMatmulDescSetAttribute(op, CUBLASLT_MATMUL_DESC_##what, &(value), sizeof(value)))
 
 int layout_end(const struct product *p, struct layout *l, struct err *e)
 {
@@ -97,13 +92,9 @@ int layout_make(const struct product *p, struct layout *l, struct err *e)
     return rc ? rc : describe_matrix(&l->d, p->to, g->m, g->n, g->ldc, g->batch, g->stride_c, e);
 }
 
-static int set_preference(struct preference *f, cublasLtMatmulPreferenceAttributes_t what,
-                          const void *value, size_t bytes, struct err *e)
-{
-    return LT(e, cublasLtMatmulPreferenceSetAttribute(&f->p, what, value, bytes));
-}
-#define PREFER(f, what, value) \
-    set_preference(f, CUBLASLT_MATMUL_PREF_##what, &(value), sizeof(value), e)
+#define PREFER(f, what, value)                                                                 \
+    LT(e, cublasLtMatmulPreferenceSetAttribute(&(f)->p, CUBLASLT_MATMUL_PREF_##what, &(value), \
+                                               sizeof(value)))
 
 int layout_preference(const struct product *p, bool reproducible, struct preference *f,
                       struct err *e)

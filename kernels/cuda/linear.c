@@ -71,31 +71,22 @@ static bool has_strides(const struct match *m, int reg, int first, int end, int6
     return true;
 }
 
-// The output's dimensions are first those of the batch, then those of the product's rows, then
-// those of its columns: finds where rows and columns begin.
-static void split_dims(const struct match *m, int *rows, int *columns)
-{
-    const struct shape *s = &m->call->out[0].shape;
-    int64_t n = 1, batch = 1;
-    *columns = s->n;
-    *rows = 0;
-    while (n < m->p->g.n)
-        n *= s->dim[--*columns];
-    while (batch < m->p->g.batch)
-        batch *= s->dim[(*rows)++];
-}
-
 // Whether the operand is a bias: one number for each column, the same in all rows. Each batch may
 // have a bias of its own, or all share one.
 static bool is_bias(struct match *m, int reg)
 {
     const struct tensor *t = find_operand(m, reg);
-    int rows, columns;
+    const struct shape *s = &m->call->out[0].shape;
+    // The output's dimensions are those of the batch, then of the product's rows, then of its columns.
+    int rows = 0, columns = s->n;
+    int64_t n = 1, batch = 1;
     if (!t || t->dtype != m->p->to)
         return false;
-    split_dims(m, &rows, &columns);
-    if (!has_strides(m, reg, columns, m->call->out[0].shape.n, 1) ||
-        !has_strides(m, reg, rows, columns, 0))
+    while (n < m->p->g.n)
+        n *= s->dim[--columns];
+    while (batch < m->p->g.batch)
+        batch *= s->dim[rows++];
+    if (!has_strides(m, reg, columns, s->n, 1) || !has_strides(m, reg, rows, columns, 0))
         return false;
     m->p->bias_stride = has_strides(m, reg, 0, rows, 0) ? 0 : m->p->g.n;
     return has_strides(m, reg, 0, rows, m->p->bias_stride);

@@ -19,12 +19,6 @@ struct matmul_sum {
     bool has_epilogue;
 };
 
-// Whether each batch has its own product and its own operand to sum.
-static bool has_own_sums(const struct gemm *g, enum product_end end)
-{
-    return g->batch == 1 || (g->stride_c && (end == END_BGRADA ? g->stride_b : g->stride_a));
-}
-
 static int plan_matmul_sum(struct stream_q *q, const struct op_call *c, struct matmul_sum *m,
                            struct err *e)
 {
@@ -38,7 +32,10 @@ static int plan_matmul_sum(struct stream_q *q, const struct op_call *c, struct m
     m->fused.end = second ? END_BGRADA : END_BGRADB;
     m->fused.sums = c->out[1].data;
     m->fused.bias_stride = m->bare.g.batch == 1 ? 0 : second ? m->bare.g.n : m->bare.g.m;
-    m->has_epilogue = has_own_sums(&m->bare.g, m->fused.end) && product_end_fits(&m->fused);
+    // Each batch has its own product and its own operand to sum.
+    const struct gemm *g = &m->bare.g;
+    bool own = g->batch == 1 || (g->stride_c && (second ? g->stride_b : g->stride_a));
+    m->has_epilogue = own && product_end_fits(&m->fused);
     return 0;
 }
 

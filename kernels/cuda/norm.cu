@@ -425,19 +425,6 @@ static int check_operands(const struct op_call *c, const struct norm_op *op, con
     return 0;
 }
 
-static void set_operands(const struct op_call *c, const struct norm_op *op, struct norm *r)
-{
-    r->x = find_input(c, op->x);
-    r->plus = find_input(c, op->plus);
-    r->dy = find_input(c, op->dy);
-    r->weight = find_input(c, op->weight);
-    r->bias = find_input(c, op->bias);
-    r->weight_type = r->weight ? c->in[op->weight].dtype : DT_NONE;
-    r->bias_type = r->bias ? c->in[op->bias].dtype : DT_NONE;
-    r->out = c->out[c->nout - 1].data;
-    r->sum = c->op == OP_ADD_NORM ? c->out[0].data : NULL;
-}
-
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct norm_op *op = table;
@@ -458,7 +445,15 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
     int wide, rc = check_operands(c, op, &r, &wide, e);
     if (rc)
         return rc;
-    set_operands(c, op, &r);
+    r.x = find_input(c, op->x);
+    r.plus = find_input(c, op->plus);
+    r.dy = find_input(c, op->dy);
+    r.weight = find_input(c, op->weight);
+    r.bias = find_input(c, op->bias);
+    r.weight_type = r.weight ? c->in[op->weight].dtype : DT_NONE;
+    r.bias_type = r.bias ? c->in[op->bias].dtype : DT_NONE;
+    r.out = c->out[c->nout - 1].data;
+    r.sum = c->op == OP_ADD_NORM ? c->out[0].data : NULL;
     r.team = THREADS;
     if (r.n <= WARP * HELD)
         r.team = WARP;

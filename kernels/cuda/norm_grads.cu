@@ -295,21 +295,6 @@ static int check_operands(const struct op_call *c, const struct norm_grads *g, i
     return 0;
 }
 
-static void set_operands(const struct op_call *c, struct norm_grads *g)
-{
-    const struct tensor *x = &c->in[c->nin - 3];
-    g->before = c->nin == 4 ? c->in[0].data : NULL;
-    g->x = x[0].data;
-    g->dy = x[1].data;
-    g->weight = x[2].data;
-    g->weight_type = x[2].dtype;
-    g->out = c->out[0].data;
-    g->partial = (float *)c->workspace;
-    g->sums = c->nout - 1;
-    g->eps = c->attr->eps;
-    g->center = c->attr->center;
-}
-
 int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct shape *x = &c->in[0].shape; // or of what is added to the gradient: they are alike
@@ -327,7 +312,17 @@ int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e)
     int wide, rc = check_operands(c, &g, &wide, e);
     if (rc)
         return rc;
-    set_operands(c, &g);
+    const struct tensor *first = &c->in[c->nin - 3];
+    g.before = c->nin == 4 ? c->in[0].data : NULL;
+    g.x = first[0].data;
+    g.dy = first[1].data;
+    g.weight = first[2].data;
+    g.weight_type = first[2].dtype;
+    g.out = c->out[0].data;
+    g.partial = (float *)c->workspace;
+    g.sums = c->nout - 1;
+    g.eps = c->attr->eps;
+    g.center = c->attr->center;
     g.team = (g.n + OWN * WARP - 1) / (OWN * WARP) * WARP;
     const int teams = g.team < SHARED ? SHARED / g.team : 1;
     const unsigned parts = (unsigned)parts_of_norm(g.rows, g.n);

@@ -52,16 +52,6 @@ static struct sink make_sink(const struct op_call *c, int output, float scale)
     return s;
 }
 
-static struct sink make_partial_sink(float *to)
-{
-    struct sink s;
-    memset(&s, 0, sizeof s);
-    s.to = to;
-    s.type = DT_F32;
-    s.scale = 1;
-    return s;
-}
-
 // ---- columns: [kept outer][reduced][kept inner] ------------------------------------------------
 
 struct columns {
@@ -244,7 +234,13 @@ static int sum_columns(struct stream_q *q, const struct op_call *call, const str
     c.parts = parts_of_rows(c.rows, c.results);
     float *partial = (float *)call->workspace;
     PRE(c.parts == 1 || parts_bytes(c.rows, c.results) <= call->workspace_bytes);
-    c.out[0] = c.parts > 1 ? make_partial_sink(partial) : out;
+    c.out[0] = out;
+    if (c.parts > 1) {
+        memset(&c.out[0], 0, sizeof c.out[0]);
+        c.out[0].to = partial;
+        c.out[0].type = DT_F32;
+        c.out[0].scale = 1;
+    }
     int rc = launch_columns(q, call, &c, e);
     if (rc || c.parts == 1)
         return rc;

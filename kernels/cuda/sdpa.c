@@ -27,22 +27,11 @@ struct sdpa {
 
 // ---- plans -------------------------------------------------------------------------------------
 
-static bool may_change(const struct sdpa_on *on, cudnnBackendDescriptor_t engine)
-{
-    cudnnBackendNumericalNote_t note[MOST_NOTES];
-    int64_t n = 0;
-    bool changes = false;
-    cudnnStatus_t status = on->api->BackendGetAttribute(
-        engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n, note);
-    for (int i = 0; i < n && i < MOST_NOTES; i++)
-        changes = changes || note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    return changes || status != CUDNN_STATUS_SUCCESS;
-}
-
 // Whether this engine may serve the shape. *varies: its results may differ in bits from run to run.
 static bool is_usable(const struct sdpa_on *on, struct sdpa_made *m,
                       cudnnBackendDescriptor_t config, bool deterministic, bool *varies)
 {
+    cudnnBackendNumericalNote_t note[MOST_NOTES];
     int64_t n = 0;
     cudnnBackendDescriptor_t engine = made_new(m, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     if (m->status != CUDNN_STATUS_SUCCESS ||
@@ -50,7 +39,11 @@ static bool is_usable(const struct sdpa_on *on, struct sdpa_made *m,
                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
                                      &engine) != CUDNN_STATUS_SUCCESS)
         return false;
-    *varies = may_change(on, engine);
+    *varies = on->api->BackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                           CUDNN_TYPE_NUMERICAL_NOTE, MOST_NOTES, &n,
+                                           note) != CUDNN_STATUS_SUCCESS;
+    for (int i = 0; i < n && i < MOST_NOTES && !*varies; i++)
+        *varies = note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
     return !deterministic || !*varies;
 }
 

@@ -125,46 +125,36 @@ static int launch_ranges(struct stream_q *q, const struct op_call *c, const stru
     return op_launched(q, c, e);
 }
 
-// With a scale of 0 another rank counts this tensor. It is not read then: it may hold a NaN, and
-// 0 · NaN is NaN.
-static void add_range(struct sqnorm_ranges *r, const struct op_call *c)
-{
-    const int before = r->n ? r->range[r->n - 1].end : 0;
-    struct sqnorm_range *to = &r->range[r->n++];
-    to->x = (const float *)c->in[0].data;
-    to->n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
-    to->end = before + chunks_of(to->n);
-    to->scale = c->attr->scale;
-}
-
-// Whether the scratch has room for the doubles of one more call. All calls of a launch share the
-// first call's scratch, which always has room for one call.
-static bool has_room(const struct sqnorm_ranges *r, const struct op_call *first)
-{
-    const size_t used = r->n ? (size_t)r->range[r->n - 1].end : 0;
-    return r->n < RANGES && (used + OP_CHUNKS) * sizeof(double) <= first->workspace_bytes;
-}
-
 int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e)
 {
     struct sqnorm_ranges r;
     bool accumulate = calls->accumulate;
-    int rc = 0;
     memset(&r, 0, sizeof r);
     r.partial = (double *)calls->workspace;
-    for (int k = 0; k < n && !rc; k++) {
-        if (calls[k].out[0].data != calls->out[0].data || (k && !calls[k].accumulate))
-            rc = op_refuse(&calls[k], e, "calls in a row add to one scalar");
-        if (!rc && r.n && !has_room(&r, calls)) {
-            rc = launch_ranges(q, calls, &r, accumulate, e);
+    for (int k = 0; k < n; k++) {
+        const struct op_call *c = &calls[k];
+        int before = r.n ? r.range[r.n - 1].end : 0;
+        if (c->out[0].data != calls->out[0].data || (k && !c->accumulate))
+            return op_refuse(c, e, "calls in a row add to one scalar");
+        // The calls of a launch share the first one's scratch, which always has room for one.
+        if (r.n == RANGES ||
+            (r.n && (size_t)(before + OP_CHUNKS) * sizeof(double) > calls->workspace_bytes)) {
+            int rc = launch_ranges(q, calls, &r, accumulate, e);
+            if (rc)
+                return rc;
             accumulate = true;
-            r.n = 0;
+            r.n = before = 0;
         }
-        if (!rc)
-            add_range(&r, &calls[k]);
+        // With a scale of 0 another rank counts this tensor. It is not read then: it may hold a NaN,
+        // and 0 · NaN is NaN.
+        struct sqnorm_range *to = &r.range[r.n++];
+        to->x = (const float *)c->in[0].data;
+        to->n = c->attr->scale != 0 ? shape_count(&c->in[0].shape) : 0;
+        to->end = before + chunks_of(to->n);
+        to->scale = c->attr->scale;
     }
-    PRE(rc || (size_t)r.range[r.n - 1].end * sizeof(double) <= calls->workspace_bytes);
-    return rc ? rc : launch_ranges(q, calls, &r, accumulate, e);
+    PRE((size_t)r.range[r.n - 1].end * sizeof(double) <= calls->workspace_bytes);
+    return launch_ranges(q, calls, &r, accumulate, e);
 }
 
 int op_sqnorm(struct stream_q *q, const struct op_call *c, struct err *e)
