@@ -92,7 +92,7 @@ struct backend_stream {
     // by `add`, and the host sees both while later work of q still runs. `words` lie in memory of
     // host_alloc. Only marks of one stream write a pair of words; the host may write them before
     // the first mark. A mark is captured like an op, and each replay marks again: if `add` is not
-    // 0, words[1] tells one replay from the next. A host that reads words[1] and then words[0]
+    // 0, words[1] distinguishes one replay from the next. A host that reads words[1] and then words[0]
     // finds a value at least as new as the count. Without this slot the host knows only what events
     // say.
     int (*mark)(struct stream_q *q, uint64_t words[2], uint64_t value, uint64_t add, struct err *e);

@@ -22,5 +22,5 @@ struct gemm {
 // output is without it, the products of all batches are added up.
 bool gemm_from_labels(const struct op_attr *attr, const struct shape *a, const struct shape *b,
                       const struct shape *out, struct gemm *g);
-// The input that a MATMUL_SUM sums, 0 or 1, told by its second output's first loop.
+// The input that a MATMUL_SUM sums, 0 or 1, known by its second output's first loop.
 int gemm_summed(const struct op_attr *attr, const struct shape *a);

@@ -6,7 +6,7 @@
 #pragma once
 #include "common/op/attention.h"
 
-// Fewer than MASK_GAP hidden keys in a row cost less to compute than to skip, so spans go on over
+// Fewer than MASK_GAP hidden keys in a row cost less to compute than to skip, so spans continue over
 // them. The last of MASK_SPANS spans reaches to the last visible key, whatever is hidden between.
 enum { MASK_SPANS = 64, MASK_GAP = 8 };
 struct mask_span {

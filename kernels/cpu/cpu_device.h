@@ -38,7 +38,7 @@ int memory_host_alloc(struct device *d, size_t bytes, void **out, struct err *e)
 void memory_free(struct device *d, void *p);
 void memory_clear(struct device *d);
 
-// cpu_draw.c: the site that an op's numbers come from at the step that its operand tells.
+// cpu_draw.c: the site that an op's numbers come from at the step that its operand holds.
 struct vec_draw draw_site(const struct op_call *c, const struct tensor *step);
 
 // cpu_widen.c: whether a call has bf16 operands which its kernel does not take; and runs it on that

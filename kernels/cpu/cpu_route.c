@@ -3,7 +3,7 @@
 //
 // Rows of a TOPK are dealt out over the threads, groups of SLOTS as well: what a group decides is
 // one thread's work, two counting sorts whose time is that of reading the ids. A NaN comes before
-// every number, so that it goes on to what is made of the weights.
+// every number, so that it reaches what is made of the weights.
 #include "common/op/route.h"
 #include "kernels/cpu/cpu_device.h"
 

@@ -70,7 +70,7 @@ struct vec {
     void (*sum_columns)(float *out, const float *x, int64_t rows, int64_t stride, int64_t cols,
                         float scale, bool accumulate);
 
-    float (*row_max)(const float *x, int64_t n); // NaN is passed over
+    float (*row_max)(const float *x, int64_t n); // NaN is skipped
     float (*row_sum_exp)(const float *x, int64_t n, float m);
     void (*row_exp_mul)(float *out, const float *x, int64_t n, float m, float g);
     // Finds both of the above in one pass. An empty row has −∞ and 0.

@@ -47,7 +47,7 @@ static void sort_loops(struct block *b)
         }
 }
 
-// Merges an outer loop into the next one where each of its steps goes on, in source and
+// Merges an outer loop into the next one where each of its steps continues, in source and
 // destination, exactly where the inner loop ended.
 static void join_loops(struct block *b)
 {

@@ -114,7 +114,7 @@ KERNEL(THREADS) normal_kernel(struct site s, float *y)
 
 // ---- the ops ------------------------------------------------------------------------------------
 
-// `step` is the operand that tells the step.
+// `step` is the operand that holds the step.
 static void plan_site(const struct op_call *c, int step, struct site *s)
 {
     const struct op_draw *d = &c->attr->draw;

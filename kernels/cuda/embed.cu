@@ -256,7 +256,7 @@ DEVICE int64_t find_key(const unsigned *keys, int64_t begin, int64_t end, unsign
 }
 
 // A tile of the sorted pairs, [begin, end). Its own block sums [begin, own); the pairs from `own`
-// on belong to a row that goes on in the next tile. goes_on: the first pairs belong to a row that
+// on belong to a row that continues in the next tile. goes_on: the first pairs belong to a row that
 // began in an earlier tile.
 struct tile {
     int64_t begin, own, end;

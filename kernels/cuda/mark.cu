@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks: a stream tells the host how far it has come, by words in pinned memory that the host
+// Marks: a stream reports to the host how far it has come, by words in pinned memory that the host
 // reads.
 //
 // One thread writes 16 bytes over the bus and computes next to nothing: it takes as long as a
 // launch, some µs. A mark holds a value and a count. When a graph is replayed it writes the same
-// value again, and only the count tells one replay from the next. This is why a mark is a kernel: a
+// value again, and only the count differs between replays. This is why a mark is a kernel: a
 // memset node cannot count, and a memcpy node would need a counter that something else advances.
 //
 // Each pair of words has a counter in the device's own memory, so that nothing is read over the bus,
 // which a stream would wait for. The counters are part of the kernels' image: the plan counts the
 // memory that is allocated, to the byte, and a capture allows no allocation. A counter is not reset
 // when another pair gets it: marks subtract what it stood at then. The fences make the host see the
-// value before the count, and both before the stream goes on.
+// value before the count, and both before the stream continues.
 #include <pthread.h>
 
 #include "kernels/cuda/launch.h"

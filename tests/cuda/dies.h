@@ -23,7 +23,7 @@ static inline int dies_run(void (*mistake)(void), char said[DIES_ROOM])
     assert_true(child >= 0);
     if (!child) {
         dup2(ends[1], STDERR_FILENO);
-        signal(SIGSEGV, SIG_DFL); // cmocka's own handler would go on
+        signal(SIGSEGV, SIG_DFL); // cmocka's own handler would continue
         mistake();
         _exit(0);
     }

@@ -115,7 +115,7 @@ static void hasty(int signal)
     die(run.now, "it touches device memory before it waits for the kernels before it");
 }
 
-// Device memory is closed to a block that has not waited yet; who touches it is told of.
+// Device memory is closed to a block that has not waited yet; who touches it is reported.
 static void close_memory(bool closed)
 {
     static struct sigaction usual;

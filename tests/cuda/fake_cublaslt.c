@@ -12,7 +12,7 @@
 // Its algorithms are in a table. They differ in what they ask for, in how they round (parts of a
 // split sum are added one after the other, operands may be read with fewer bits) and in the time
 // they say they took. Some are proposed and decline when run, or cannot be started, as real ones
-// do; the runtime then has an error to tell.
+// do; the runtime then has an error to report.
 //
 // WEFT_FAKE_CUDA (fake_runtime.c) may say lt_without:N (algorithm N is not there any more), lt_bare
 // (no kernel for any epilogue), lt_refuses_ends (they are invalid), lt_slow_ends (those kernels are

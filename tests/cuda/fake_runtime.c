@@ -143,7 +143,7 @@ cudaError_t cudaPeekAtLastError(void)
 static const struct {
     cudaError_t rc;
     const char *name, *text;
-} told[] = {
+} known[] = {
 #define TOLD(code, text)  \
     {                     \
         code, #code, text \
@@ -181,17 +181,17 @@ static const struct {
 
 const char *cudaGetErrorName(cudaError_t rc)
 {
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (told[i].rc == rc)
-            return told[i].name;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].rc == rc)
+            return known[i].name;
     return "unrecognized error code";
 }
 
 const char *cudaGetErrorString(cudaError_t rc)
 {
-    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
-        if (told[i].rc == rc)
-            return told[i].text;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].rc == rc)
+            return known[i].text;
     return "unrecognized error code";
 }
 

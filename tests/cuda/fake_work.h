@@ -96,7 +96,7 @@ void mark_drop(struct mark *m);
 // ---- fake_graph.c ------------------------------------------------------------------------------
 
 void capture_add(cudaStream_t s, struct work *w);
-// The stream goes on behind what the event was recorded behind.
+// The stream continues behind what the event was recorded behind.
 cudaError_t capture_join(cudaStream_t s, cudaEvent_t ev);
 void capture_drop(struct capture *c);
 // One node, from *at on; true when it was the last.

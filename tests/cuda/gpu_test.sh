@@ -17,8 +17,8 @@
 #       sanitize      the programs under compute-sanitizer, memcheck and racecheck, where that is
 #                     installed; WEFT_SANITIZE=1 adds it
 #   GPU_TEST_ONLY     of the programs those with this in their names
-#   GPU_TEST_FROM     goes on at the program of this name, or at real, models or faults
-#   GPU_TEST_RESUME   how its caller is told to go on; what stands before the name (GPU_TEST_FROM=)
+#   GPU_TEST_FROM     begins at the program of this name, or at real, models or faults
+#   GPU_TEST_RESUME   how its caller is to continue; what stands before the name (GPU_TEST_FROM=)
 #   GPU_TEST_STOP     1: what follows a program in which the device itself failed is not begun: one
 #                     such failure explains the others
 #   GPU_TEST_SECONDS  for all of it (3600); what does not fit is LEFT OUT, which is a failure
@@ -57,8 +57,8 @@ run() { # NAME COMMAND...
     [ "$name" = "$from" ] && from=""
     [ -z "$from" ] || return 0
     if [ -n "$broken" ]; then
-        [ "$broken" = told ] || echo "STOPPED: the device failed in $broken; ${GPU_TEST_RESUME:-GPU_TEST_FROM=}$name goes on behind it"
-        broken=told
+        [ "$broken" = reported ] || echo "STOPPED: the device failed in $broken; ${GPU_TEST_RESUME:-GPU_TEST_FROM=}$name continues behind it"
+        broken=reported
         return
     fi
     left=$((ends - $(date +%s)))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products as descriptors of NVIDIA's own library: it takes every attribute, and tells it again as
+// Products as descriptors of NVIDIA's own library: it takes every attribute, and gives it back as
 // column-major matrices, worked out by hand. On a machine with a GPU it is asked for algorithms
 // too; where none is this says SKIPPED.
 #include <stdio.h>
@@ -57,9 +57,9 @@ static void make(const struct product *p, struct layout *l)
         fail_msg("%s", e.text);
 }
 
-// ---- what the library tells --------------------------------------------------------------------
+// ---- what the library gives back ---------------------------------------------------------------
 
-struct told { // of a matrix
+struct matrix { // of a matrix
     uint32_t type;
     uint64_t rows, columns;
     int64_t ld, stride;
@@ -70,9 +70,9 @@ struct told { // of a matrix
     assert_int_equal(                                                                              \
         cublasLtMatrixLayoutGetAttribute(l, CUBLASLT_MATRIX_LAYOUT_##what, &(to), sizeof(to), &n), \
         CUBLAS_STATUS_SUCCESS)
-static struct told tell(cublasLtMatrixLayoutOpaque_t *l)
+static struct matrix read_matrix(cublasLtMatrixLayoutOpaque_t *l)
 {
-    struct told t;
+    struct matrix t;
     size_t n;
     int32_t order;
     MATRIX(l, ORDER, order);
@@ -89,7 +89,7 @@ static struct told tell(cublasLtMatrixLayoutOpaque_t *l)
 static void expect_matrix(cublasLtMatrixLayoutOpaque_t *l, cudaDataType_t type, uint64_t rows,
                           uint64_t columns, int64_t ld, int32_t batch, int64_t stride)
 {
-    struct told t = tell(l);
+    struct matrix t = read_matrix(l);
     assert_int_equal(t.type, type);
     assert_int_equal(t.rows, rows);
     assert_int_equal(t.columns, columns);
@@ -159,7 +159,7 @@ static void tf32_is_asked_for_by_name(void **state)
     OPERATION(&l, COMPUTE_TYPE, int32_t, CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-static void what_follows_is_told_with_its_pointers(void **state)
+static void what_follows_is_set_with_its_pointers(void **state)
 {
     struct product p = product_of(16, 24, 8, 3, false, false, DT_BF16, DT_BF16);
     struct layout l;
@@ -326,7 +326,7 @@ int main(void)
         cmocka_unit_test(what_lies_transposed_is_transposed_there_too),
         cmocka_unit_test(long_strides_stay_whole),
         cmocka_unit_test(tf32_is_asked_for_by_name),
-        cmocka_unit_test(what_follows_is_told_with_its_pointers),
+        cmocka_unit_test(what_follows_is_set_with_its_pointers),
         cmocka_unit_test(every_end_is_one_of_the_librarys),
         cmocka_unit_test(an_algorithm_is_asked_for_what_the_pointers_allow),
         cmocka_unit_test(sums_in_any_order_are_asked_for_where_they_stay_f32),

@@ -197,7 +197,7 @@ static void devices_have_memory_of_their_own(void **state)
     MUST(cudaMalloc(&p, 6000000));
     MUST(cudaMemGetInfo(&left[1], &all));
     assert_int_equal(cudaMalloc(&p, 6000000), cudaErrorMemoryAllocation);
-    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation); // told once
+    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation); // reported once
     MUST(cudaSetDevice(0));
     MUST(cudaMemGetInfo(&left[0], &all));
     assert_true(left[0] > 9000000 && left[1] < 5000000 && all == 10000000);

@@ -103,12 +103,12 @@ static void out_of_memory_says_how_much_was_asked_for_and_how_much_is_left(void 
     unsetenv("WEFT_FAKE_CUDA");
 }
 
-// x holds `has` elements, and the op is told `told` of them.
-static int scale_in_place(const struct rig *r, int64_t has, int64_t told)
+// x holds `has` elements, and the shape says n.
+static int scale_in_place(const struct rig *r, int64_t has, int64_t n)
 {
     static const struct op_attr attr = {.label = {{0}, {0}}, .labels = 1, .scale = 2};
     struct op_call c = {.op = OP_SCALE, .attr = &attr, .nin = 1, .nout = 1};
-    c.in[0] = (struct tensor){rig_memory(r, NULL, (size_t)has * 4), DT_F32, {1, {told}}};
+    c.in[0] = (struct tensor){rig_memory(r, NULL, (size_t)has * 4), DT_F32, {1, {n}}};
     c.out[0] = c.in[0];
     int rc = r->backend->op.run[OP_SCALE](r->q, &c, &e);
     return rc ? rc : r->backend->stream.sync(r->q, &e);

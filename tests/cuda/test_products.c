@@ -110,7 +110,7 @@ static void f32_is_read_whole_unless_the_job_says_tf32(void **state)
     rig_compare("tf32", result(&r, &p.call.out[0], &a), want[0], 16 * 24, 1e-6, 1e-6);
     for (int i = 0; i < 16 * 24; i++)
         off = fmax(off, fabs(want[0][i] - whole[0][i]));
-    assert_true(off > 1e-4); // the two can be told apart
+    assert_true(off > 1e-4); // the two differ
     release(&r, &p);
     arena_clear(&a);
     r.backend->device.close(r.device);

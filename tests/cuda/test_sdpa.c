@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which attentions cuDNN is asked for, in what parts and with how much scratch; and that the real
-// library, where it is, builds our graphs and finds an engine for them. No device: cuDNN is told
+// library, where it is, builds our graphs and finds an engine for them. No device: cuDNN is given
 // what an H200 is, and fake_driver.c takes the code that it compiles.
 #include <dlfcn.h>
 #include <stdio.h>

@@ -105,8 +105,8 @@ static void random_case(uint64_t seed)
 static void any_steps_on_any_operands_are_what_they_say(void **state)
 {
     (void)state;
-    const char *told = getenv("WEFT_FROM");
-    uint64_t from = told ? strtoull(told, NULL, 10) : 1, n = getenv("WEFT_LONG") ? 4000 : 120;
+    const char *first = getenv("WEFT_FROM");
+    uint64_t from = first ? strtoull(first, NULL, 10) : 1, n = getenv("WEFT_LONG") ? 4000 : 120;
     for (uint64_t seed = from; seed < from + n; seed++)
         random_case(seed);
 }

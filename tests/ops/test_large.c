@@ -253,7 +253,7 @@ static void a_sum_over_all_rows_misses_none(void **state)
 
 // The gradient of what a layer's queries, keys and values are made of, in its layout: GPT-2's three
 // of 768 from 768, Llama 1B's keys and values of 512 from 2,048. On CUDA sums over them are kept in
-// f32 some rows at a time and rounded once, which 2^-9 tells from a rounding between.
+// f32 some rows at a time and rounded once, which 2^-9 separates from a rounding between.
 static void a_product_over_all_rows_is_summed_in_chunks_and_rounded_once(void **state)
 {
     static const struct op_attr attr = {

@@ -120,7 +120,7 @@ static void get(const struct tensor *t, struct ref_tensor *to)
 }
 
 // One for all calls: a program's are run one after the other in one, too. CUDA's may have less than
-// is planned: the emulated device maps all of its memory anew at each wait.
+// is planned: the emulated device maps all of its memory again at each wait.
 static struct {
     void *memory;
     size_t bytes;

@@ -232,7 +232,7 @@ static void a_copy_reaches_beyond_32_bits(void **state)
     rig_free(r, call.out[0].data);
 }
 
-// Bits of some thousand numbers whose exponents are far from both ends, the first of which tells
+// Bits of some thousand numbers whose exponents are far from both ends, the first of which shows
 // the piece; a doubled one has an exponent that is one more.
 enum { PIECE = 1 << 26, NUMBERS = 0x3c00 - 1, SMALLEST = 0x2000, DOUBLED = 0x80 };
 

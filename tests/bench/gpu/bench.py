@@ -8,7 +8,7 @@ library suffices.
 
 BUNDLE is `make gpu-bundle`'s folder, or a build's. What is to be done stands in stages.py, the most important first; what
 is not expected to fit into the time that is left is left out, and the result says so (--whole: and the run fails). A
-run that took longer than its time fails. A contestant that fails is a row that says why. The result is written anew
+run that took longer than its time fails. A contestant that fails is a row that says why. The result is written again
 after each turn and each op, so that who is cut off has what came before.
 Contestants take turns, each in a process of its own, so that each has the device's memory to itself. What compilers
 and choices keep on disk is empty at first and stays until the end, so that a second turn is a warm one.
@@ -112,14 +112,14 @@ class Bench:
         command = [self.runner.program("bench/bench_ends", "tests/bench/gpu/bench_ends"), "--rows", str(self.batch(part[5:]) * size.seq),
                    "--width", str(size.embed), self.o.device]
 
-        def told(text):
+        def take(text):
             self.result.ends[part] = [line[1:7] for line in fields(text) if line[0] == "end" and len(line) == 7]
             self.result.write()
 
         try:
-            told(self.runner.run(command, limit, self.runner.weft_env, told))
+            take(self.runner.run(command, limit, self.runner.weft_env, take))
         except Failed as e:
-            told(e.args[1])
+            take(e.args[1])
             self.result.notes.append(f"FAILED  {part}: {e.args[0]}")
 
     def ops(self, part, what, limit):
@@ -128,11 +128,11 @@ class Bench:
         job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if in_order else "false")
         extra = ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--square", "32"] if self.o.tiny else []
 
-        def told(rows):
+        def take(rows):
             self.result.ops[part, what, batch] = rows
             self.result.write()
 
-        self.time_ops(part, what, limit, job, extra, told)
+        self.time_ops(part, what, limit, job, extra, take)
 
     def sweep(self, part, what, limit):
         kind, _, mib = what.partition(", ")
@@ -140,21 +140,21 @@ class Bench:
         swept, mib = SWEPT[kind], int(mib) // less
         job = self.weft.job(size_of(part), self.batch(size_of(part)), "bf16", 10, swept.fixed, SCRATCH // less)
 
-        def told(rows):
+        def take(rows):
             own = any("our own kernels serve it" in line for line in self.runner.fell_back)
             self.result.sweeps.setdefault((part, kind), {})[f"{mib}{' own' if own else ''}"] = [r for r in rows if r["calls"]]
             self.result.write()
 
-        self.time_ops(part, what, limit, job, ["--only", swept.only, "--square", "0"], told, {swept.switch: str(mib)})
+        self.time_ops(part, what, limit, job, ["--only", swept.only, "--square", "0"], take, {swept.switch: str(mib)})
         self.runner.fell_back = []  # it is an answer here
 
-    def time_ops(self, part, what, limit, job, extra, told, switches=None):
+    def time_ops(self, part, what, limit, job, extra, take, switches=None):
         tiny = ["--runs", "3", "--run-ms", "0"] if self.o.tiny else []
 
         def watch(text):
             rows = op_rows(text)
-            if rows and not switches:  # of a sweep the whole is told: who served it is known at its end
-                told(rows)
+            if rows and not switches:  # of a sweep the whole is taken: who served it is known at its end
+                take(rows)
 
         failed = []
         try:
@@ -163,7 +163,7 @@ class Bench:
             text, failed = e.args[1], [f"FAILED  {part} {what}: {e.args[0]}"]
         rows = op_rows(text)
         if rows:
-            told(rows)
+            take(rows)
         if "--only" in extra and not failed and not any(r["calls"] for r in rows):
             failed = [f"FAILED  {part} {what}: no op of the step is called {extra[extra.index('--only') + 1]}"]
         lines = fields(text)

@@ -7,7 +7,7 @@
 //
 // --only: ops with one of the texts in their names.
 // Calls that are alike in all but their place are timed once, in the memory of the first, and
-// counted. Inputs are drawn anew: small random numbers, ids as rare as words are, positions in
+// counted. Inputs are drawn again: small random numbers, ids as rare as words are, positions in
 // order. A run is so many calls, one behind the other, that it takes MS (10); where the backend can
 // capture, they are one graph, so that nothing waits for the host. The median, the tenth and the
 // ninetieth of a hundred of RUNS (15) runs are over those calls. Inputs larger than the device's
@@ -495,7 +495,7 @@ static int unit_tune(const struct bench *b, const struct unit *u, struct err *e)
     return rc;
 }
 
-// One that fails is told of, and the rest go on; a device that failed ends all.
+// One that fails is reported, and the rest run; a device that failed ends all.
 static int bench_unit(struct bench *b, const struct unit *u, const char *name, int calls,
                       struct err *e)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes turns: weft, scripts of peers, llm.c. turn() trains and tells milliseconds of steps, loss, memory, and
+"""Who takes turns: weft, scripts of peers, llm.c. turn() trains and reports milliseconds of steps, loss, memory, and
 seconds until the first step that counts; whoever cannot raises Failed."""
 import json
 import os
@@ -32,7 +32,7 @@ WEFT = {  # precision.deterministic, which switch is in the environment, what el
     "weft, early": ("false", {"WEFT_CUDA_EARLY_LAUNCH": "1"}, []),  # any order, its choices
     "weft, heads apart": ("false", {}, ["-s", "train.pack_heads=false"]),  # any order
 }
-PEERS = {  # script, what it is told; what to try when it runs out of memory, and when it fails otherwise
+PEERS = {  # script, its arguments; what to try when it runs out of memory, and when it fails otherwise
     "PyTorch": ("peer_torch.py", ["--attention", "cudnn"], None, "PyTorch, flash"),
     "PyTorch, autotuned": ("peer_torch.py", ["--attention", "cudnn", "--mode", "autotune"], None, None),
     "PyTorch, flash": ("peer_torch.py", ["--attention", "flash"], None, "PyTorch, eager"),
@@ -188,9 +188,9 @@ class LlmC:
         self.build(limit)
         tokens = self.runner.scratch / f"{s.vocab}.bin"
         # It divides by how many steps lie between validations; one batch of it comes first and last, beside the timing.
-        told = {"i": tokens, "j": tokens, "e": f"d{s.layers}", "b": batch, "t": s.seq, "x": self.o.warm + self.o.steps, "l": LR,
+        flags = {"i": tokens, "j": tokens, "e": f"d{s.layers}", "b": batch, "t": s.seq, "x": self.o.warm + self.o.steps, "l": LR,
                 "c": DECAY, "r": 0, "v": 10**6, "s": 0, "h": 0, "m": 1}
-        command = [self.folder / "train_gpt2cu", *(str(x) for key, value in told.items() for x in (f"-{key}", value))]
+        command = [self.folder / "train_gpt2cu", *(str(x) for key, value in flags.items() for x in (f"-{key}", value))]
         started = time.monotonic()
         said = self.runner.run(command, limit - (started - began), self.runner.weft_env)
         steps = re.findall(r"^step .*?loss +([0-9.]+).*?([0-9.]+) ms", said, re.M)[self.o.warm :]

@@ -9,7 +9,7 @@
 #              algorithms; what the library makes of what follows a product; each op of the step in
 #              bf16; attention's gradient in order; 124M in any order with kernels launched early
 #   2   560 s  the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
-#              order and not; trainings, resume, faults. --from NAME goes on at a program, or at
+#              order and not; trainings, resume, faults. --from NAME begins at a program, or at
 #              "real", "models" or "faults"
 #   3   560 s  124M in turns with torch.compile, with and without max-autotune, llm.c and JAX; second
 #              turns go to the fastest of them first
@@ -58,7 +58,7 @@ while [ "$left" -gt 0 ]; do # what is not --from goes behind those that were not
         left=$((left - 1))
     fi
 done
-# Whatever the stages are: else a slip of the pen is told of only when its stage begins.
+# Whatever the stages are: else a typing error is reported only when its stage begins.
 benched=$(echo "$stages" | tr , '\n' | grep -vx 2 | paste -sd, -)
 "$PYTHON" "$here/bench.py" "$bundle" "$out" --check ${benched:+--stage "$benched"} "$@" || exit 2
 case "${benched:-none} $*" in "none "*--parts*) refuse "--parts is of the other stages; stage 2 takes --from" ;; esac

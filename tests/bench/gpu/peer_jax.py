@@ -2,7 +2,7 @@
 """GPT-2 training in JAX; see peer.py for the arguments.
 
 One jitted step that takes over its arguments' memory: bf16 activations over f32 parameters, attention by cuDNN (xla
-on a CPU), the layers written out one after the other. --mode again computes each layer's forward anew in the
+on a CPU), the layers written out one after the other. --mode again computes each layer's forward again in the
 backward, for models that do not fit.
 """
 import os

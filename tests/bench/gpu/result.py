@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result file: a head with date, commit, hardware and libraries, then tables; written anew after each turn."""
+"""The result file: a head with date, commit, hardware and libraries, then tables; written again after each turn."""
 import datetime
 import os
 import pathlib
@@ -159,9 +159,9 @@ def of_limit(rates, row):
 
 
 def commit_of(bundle):
-    told = bundle / "commit"
-    if told.exists():
-        return told.read_text().strip()
+    noted = bundle / "commit"
+    if noted.exists():
+        return noted.read_text().strip()
     commit = output_of("git", "-C", str(HERE), "rev-parse", "--short", "HEAD") or "none"
     return commit + ("-dirty" if output_of("git", "-C", str(HERE), "status", "--porcelain", "-uno") else "")
 

@@ -43,7 +43,7 @@ def fallen(text):
 
 
 def chosen(text):
-    """The choices that a log tells of, each a row: key, place, of, us, us of the library's first, algorithm."""
+    """The choices in a log, each a row: key, place, of, us, us of the library's first, algorithm."""
     return [*((key, place, of, us, first, algorithm) for key, place, of, algorithm, us, first in CHOSE.findall(text)),
             *((key, "-", "-", two, one, "two kernels; the last time is of one") for key, two, one in APART.findall(text)),
             *((key, "-", "-", "-", "-", engine) for key, engine in ENGINE.findall(text))]

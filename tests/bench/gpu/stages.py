@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each stage of lease.sh does, in which order, and how long each turn is expected to take. Pure: no clock.
 
-A stage is a list of turns, what tells the most first, so that it is useful wherever it is cut. What is expected of a
+A stage is a list of turns, what shows the most first, so that it is useful wherever it is cut. What is expected of a
 first turn is COSTS', a guess until a GPU was seen; of a later one it is what the first took, less what that spent
 before its first counted step, with the guess of a warm start in its place (expected_s).
 """
@@ -46,7 +46,7 @@ class Took:
     start: float = 0
 
 
-# Part, what: weft and its ops; contestants whose name goes on behind a comma cost what those without it do. Of ops: some
+# Part, what: weft and its ops; contestants whose name continues behind a comma cost what those without it do. Of ops: some
 # fifty are timed for a quarter of a second each, their products' choices are on disk from the training before them.
 COSTS = {
     ("ends-124m", "bf16"): Cost(0, 0, 25), ("ops-124m", "bf16"): Cost(0, 0, 35), ("ops-124m", IN_ORDER): Cost(0, 0, 10),
