@@ -102,16 +102,6 @@ static struct update_work plan_update(const struct vec *vec, const struct op_cal
     };
 }
 
-int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
-{
-    int rc = op_check_update(c, e);
-    if (rc)
-        return rc;
-    struct update_work w = plan_update(q->device->vec, c);
-    pool_for(q->device->pool, shape_count(&c->in[0].shape), GRAIN, update_slice, &w);
-    return 0;
-}
-
 struct row { // several updates as one loop: each begins at a multiple of GRAIN
     const struct op_call *calls;
     const struct vec *vec;
@@ -149,4 +139,9 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     }
     pool_for(q->device->pool, all, GRAIN, row_slice, &r);
     return 0;
+}
+
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    return op_updates(q, c, 1, e);
 }

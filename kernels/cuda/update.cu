@@ -86,7 +86,7 @@ struct update {
     uint16_t *copy;               // where p goes in bf16 as well; null: nowhere
     struct average first, second; // of ADAM's moments; `first` of MOMENTUM's velocity
     float lr_scale, eps, decay;
-    bool nesterov;
+    bool nesterov, in_place;
 };
 
 // What the step's clip and hyper vectors hold for a tensor.
@@ -146,8 +146,7 @@ DEVICE void update_lanes(const struct update *u, const struct rates *r, int stat
 }
 
 // Updates the share of a tensor that falls to block `block` of `blocks`.
-DEVICE void update_all(const struct update *u, int states, bool in_place, unsigned block,
-                       unsigned blocks)
+DEVICE void update_all(const struct update *u, int states, unsigned block, unsigned blocks)
 {
     bool skip = u->clip[CLIP_SKIP] != 0;
     struct rates r;
@@ -157,31 +156,13 @@ DEVICE void update_all(const struct update *u, int states, bool in_place, unsign
     r.bias2 = u->hyper[HYPER_BIAS2];
     int64_t stride = (int64_t)blocks * THREADS * WIDE;
     int64_t first = ((int64_t)block * THREADS + threadIdx.x) * WIDE;
-    for (int64_t i = skip && in_place && !u->copy ? u->n : first; i < u->n; i += stride)
+    for (int64_t i = skip && u->in_place && !u->copy ? u->n : first; i < u->n; i += stride)
         update_lanes(u, &r, states, skip, i, lanes_left(u->n, i, WIDE));
 }
 
-KERNEL(THREADS) sgd_kernel(struct update u, bool in_place)
-{
-    kernel_begin();
-    update_all(&u, 0, in_place, blockIdx.x, gridDim.x);
-}
-
-KERNEL(THREADS) momentum_kernel(struct update u, bool in_place)
-{
-    kernel_begin();
-    update_all(&u, 1, in_place, blockIdx.x, gridDim.x);
-}
-
-KERNEL(THREADS) adam_kernel(struct update u, bool in_place)
-{
-    kernel_begin();
-    update_all(&u, 2, in_place, blockIdx.x, gridDim.x);
-}
-
-// Several updates in place that one launch makes. What differs between them is in their ranges, and
-// what all have in common is in `like`. The blocks from range k − 1's `end` to range k's `end`
-// update range k.
+// The updates that one launch makes: several in place, or a single one that is not, whose `from` is
+// in `like`. What differs between them is in their ranges, and what all have in common is in `like`.
+// The blocks from range k − 1's `end` to range k's `end` update range k.
 enum { RANGES = 56 };
 struct update_range {
     int64_t n;
@@ -210,30 +191,32 @@ DEVICE void update_ranges(const struct update_ranges *r, int states)
     u.copy = here->copy;
     u.lr_scale = here->lr_scale;
     u.decay = here->decay;
-    for (int s = 0; s <= states; s++)
-        u.from[s] = u.to[s] = here->to[s];
-    update_all(&u, states, true, blockIdx.x - first, here->end - first);
+    for (int s = 0; s <= states; s++) {
+        u.to[s] = here->to[s];
+        u.from[s] = u.in_place ? here->to[s] : u.from[s];
+    }
+    update_all(&u, states, blockIdx.x - first, here->end - first);
 }
 
-KERNEL(THREADS) sgd_ranges_kernel(struct update_ranges r)
+KERNEL(THREADS) sgd_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 0);
 }
 
-KERNEL(THREADS) momentum_ranges_kernel(struct update_ranges r)
+KERNEL(THREADS) momentum_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 1);
 }
 
-KERNEL(THREADS) adam_ranges_kernel(struct update_ranges r)
+KERNEL(THREADS) adam_kernel(struct update_ranges r)
 {
     kernel_begin();
     update_ranges(&r, 2);
 }
 
-static void plan_update(const struct op_call *c, struct update *u, bool *in_place)
+static void plan_update(const struct op_call *c, struct update *u)
 {
     const struct op_attr *a = c->attr;
     memset(u, 0, sizeof *u);
@@ -242,13 +225,13 @@ static void plan_update(const struct op_call *c, struct update *u, bool *in_plac
     u->g = (const float *)c->in[1].data;
     u->clip = (const float *)c->in[c->nin - 2].data;
     u->hyper = (const float *)c->in[c->nin - 1].data;
-    *in_place = true;
+    u->in_place = true;
     int states = op_outputs(c->op);
     u->copy = c->nout > states ? (uint16_t *)c->out[states].data : NULL;
     for (int k = 0; k < states; k++) {
         u->from[k] = (const float *)c->in[k ? k + 1 : 0].data; // in[1] is the gradient
         u->to[k] = (float *)c->out[k].data;
-        *in_place = *in_place && u->from[k] == u->to[k];
+        u->in_place = u->in_place && u->from[k] == u->to[k];
     }
     u->lr_scale = a->lr_scale;
     u->first = average_of(a->beta1);
@@ -258,39 +241,17 @@ static void plan_update(const struct op_call *c, struct update *u, bool *in_plac
     u->nesterov = a->nesterov;
 }
 
-int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
-{
-    struct update u;
-    bool in_place;
-    int rc = op_check_update(c, e);
-    if (rc)
-        return rc;
-    plan_update(c, &u, &in_place);
-    if (!u.n)
-        return 0;
-    unsigned blocks =
-        launch_blocks(u.n, (int64_t)THREADS * WIDE, (int64_t)q->device->processors * BLOCKS_EACH);
-    if (c->op == OP_SGD)
-        LAUNCH(sgd_kernel, blocks, THREADS, 0, q, u, in_place);
-    else if (c->op == OP_MOMENTUM)
-        LAUNCH(momentum_kernel, blocks, THREADS, 0, q, u, in_place);
-    else
-        LAUNCH(adam_kernel, blocks, THREADS, 0, q, u, in_place);
-    return op_launched(q, c, e);
-}
-
-// ---- many at once -------------------------------------------------------------------------------
-
 static bool is_same_average(const struct average *a, const struct average *b)
 {
     return a->keep == b->keep && a->rest == b->rest && a->gain == b->gain;
 }
 
-static bool is_one_kind(const struct update *a, const struct update *b)
+// Whether one launch can make both.
+static bool can_join(const struct update *a, const struct update *b)
 {
     return a->op == b->op && a->clip == b->clip && a->hyper == b->hyper &&
            is_same_average(&a->first, &b->first) && is_same_average(&a->second, &b->second) &&
-           a->eps == b->eps && a->nesterov == b->nesterov;
+           a->eps == b->eps && a->nesterov == b->nesterov && a->in_place && b->in_place;
 }
 
 static int launch_ranges(struct stream_q *q, const struct op_call *c, const struct update_ranges *r,
@@ -300,11 +261,11 @@ static int launch_ranges(struct stream_q *q, const struct op_call *c, const stru
     if (!blocks)
         return 0;
     if (c->op == OP_SGD)
-        LAUNCH(sgd_ranges_kernel, blocks, THREADS, 0, q, *r);
+        LAUNCH(sgd_kernel, blocks, THREADS, 0, q, *r);
     else if (c->op == OP_MOMENTUM)
-        LAUNCH(momentum_ranges_kernel, blocks, THREADS, 0, q, *r);
+        LAUNCH(momentum_kernel, blocks, THREADS, 0, q, *r);
     else
-        LAUNCH(adam_ranges_kernel, blocks, THREADS, 0, q, *r);
+        LAUNCH(adam_kernel, blocks, THREADS, 0, q, *r);
     return op_launched(q, c, e);
 }
 
@@ -330,16 +291,11 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
     memset(&r, 0, sizeof r);
     for (int k = 0; k < n && !rc; k++) {
         struct update u;
-        bool in_place;
         rc = op_check_update(&calls[k], e);
         if (rc)
             break;
-        plan_update(&calls[k], &u, &in_place);
-        if (!in_place) {
-            rc = op_update(q, &calls[k], e);
-            continue;
-        }
-        if (r.n == RANGES || (r.n && !is_one_kind(&r.like, &u))) {
+        plan_update(&calls[k], &u);
+        if (r.n == RANGES || (r.n && !can_join(&r.like, &u))) {
             rc = launch_ranges(q, &calls[k - 1], &r, e);
             r.n = 0;
         }
@@ -347,4 +303,9 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
             add_range(&r, &u, q->device->processors);
     }
     return rc ? rc : launch_ranges(q, &calls[n - 1], &r, e);
+}
+
+int op_update(struct stream_q *q, const struct op_call *c, struct err *e)
+{
+    return op_updates(q, c, 1, e);
 }
