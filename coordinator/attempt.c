@@ -178,7 +178,7 @@ void attempt_begin(struct job_record *j, const struct rank_place *places)
     }
     for (int i = 0; i < at->nhosts; i++)
         at->hosts[i].back = true;
-    make_leader(at, LEADER_MEETING);
+    make_leader(at, LEADER_JOINING);
     attempt_hold(at);
     set_placement(at);
     keep_log_hosts(at);
@@ -211,7 +211,7 @@ void attempt_restore(struct job_record *j)
         at->hosts[i].reaped |= !host_is(at->hosts[i].host, at->hosts[i].incarnation);
     if (j->state == JOB_STARTING && !j->fenced)
         new_identity(j); // answers to the old attempt's probe must not be taken for the new one's
-    make_leader(at, j->state == JOB_RUNNING ? LEADER_RUNNING : LEADER_MEETING);
+    make_leader(at, j->state == JOB_RUNNING ? LEADER_RUNNING : LEADER_JOINING);
     job_touch(j);
 }
 

@@ -68,12 +68,13 @@ static void take_deadline(struct attempt *at)
     attempt_storage_overdue(at);
 }
 
-static bool is_deaf(const struct attempt *at)
+static bool is_cut_off(const struct attempt *at)
 {
-    bool deaf = !attempt_all_back(at);
+    bool cut_off = !attempt_all_back(at);
     for (int i = 0; i < at->nhosts; i++)
-        deaf = deaf || (!at->hosts[i].reaped && host_silent(at->job->coord, at->hosts[i].host));
-    return deaf;
+        cut_off =
+            cut_off || (!at->hosts[i].reaped && host_silent(at->job->coord, at->hosts[i].host));
+    return cut_off;
 }
 
 static void tick_attempt(struct attempt *at)
@@ -81,7 +82,7 @@ static void tick_attempt(struct attempt *at)
     if (at->deadline_ns && at->job->coord->now_ns >= at->deadline_ns)
         take_deadline(at);
     else if (at->phase >= PHASE_START)
-        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_TICK, .deaf = is_deaf(at)});
+        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_TICK, .cut_off = is_cut_off(at)});
 }
 
 void attempts_tick(struct coord *c)

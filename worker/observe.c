@@ -50,7 +50,7 @@ static int start_probe(const char *rank, const char *kind, int cpus, int out, pi
 
 // Tells why the probe failed. What it said itself is the cause; people read it far from here, so
 // its name in front is left out.
-static int tell_refusal(const char *rank, const char *kind, const char *said, struct err *e)
+static int report_refusal(const char *rank, const char *kind, const char *said, struct err *e)
 {
     static const char prefix[] = "weft-rank: ";
     bool ours = strncmp(said, prefix, sizeof prefix - 1) == 0;
@@ -75,7 +75,7 @@ static int run_probe(const char *rank, const char *kind, int cpus, struct buf *a
         if (!child_end(pid, answered ? END_NS : 0, &status) || !answered)
             rc = err_set(e, ERR_TIMEOUT, "the program that looks for devices does not end");
         if (!rc && status)
-            rc = tell_refusal(rank, kind, buf_str(answer), e);
+            rc = report_refusal(rank, kind, buf_str(answer), e);
     }
     close(p[0]);
     return rc;

@@ -426,7 +426,7 @@ bool logs_waiting(const struct logs *l)
     return !list_empty(&l->readings);
 }
 
-void logs_go_on(struct logs *l)
+void logs_resume(struct logs *l)
 {
     size_t sent = 0;
     while (logs_waiting(l) && sent < TURN_BYTES && !l->ops.lags(l->ops.ctx)) {
@@ -459,7 +459,7 @@ void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask)
         f->job = heap_strdup(ask->job);
         list_append(&l->followers, &f->link);
     }
-    logs_go_on(l);
+    logs_resume(l);
 }
 
 // Whether what this follower is sent of a log will hold its end too.
@@ -493,7 +493,7 @@ static void send_to_followers(struct logs *l, const char *job, int rank, struct 
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len)
 {
-    logs_go_on(l); // it ends, and so goes before a rank that may print without a pause
+    logs_resume(l); // it ends, and so goes before a rank that may print without a pause
     buf_append(&f->line, text, len);
     const char *nl = memrchr(buf_str(&f->line), '\n', f->line.len);
     size_t whole = nl ? (size_t)(nl - f->line.data) + 1 : 0;

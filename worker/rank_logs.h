@@ -60,8 +60,8 @@ struct logs_ops {
 struct logs *logs_new(const char *jobs, const struct logs_ops *ops);
 void logs_free(struct logs *l); // null is fine
 void logs_ask(struct logs *l, const Weft__V1__LogAsk *ask);
-bool logs_waiting(const struct logs *l); // logs_go_on() has something left to send
-void logs_go_on(struct logs *l);         // a turn's worth of it
+bool logs_waiting(const struct logs *l); // logs_resume() has something left to send
+void logs_resume(struct logs *l);        // a turn's worth of it
 // A rank's log now ends with `text`: followers get the whole lines of it.
 void logs_appended(struct logs *l, const char *job, int rank, struct log_file *f, const char *text,
                    size_t len);

@@ -130,7 +130,7 @@ static void do_clear(struct worker_daemon *d, const struct agent_action *a)
     int rc = supervise_prove(d->supervise, &e);
     if (!rc)
         rc = entropy_id(d->incarnation, &e);
-    log_info("worker", "fenced; %s", rc ? e.text : "no rank lives, and it registers anew");
+    log_info("worker", "fenced; %s", rc ? e.text : "no rank lives, and it registers again");
     feed_later(d,
                (struct agent_event){
                    .kind = AGENT_EV_CLEARED, .ok = rc == 0, .incarnation = d->incarnation},
@@ -320,7 +320,7 @@ bool worker_daemon_turn(struct worker_daemon *d)
     if (logs_waiting(d->logs))
         due = deadline_earlier(due, now + (has_no_room_for_logs(d) ? LOGS_NS : 0));
     poll_loop_run_once(d->loop, !due ? -1 : due > now ? due - now : 0);
-    logs_go_on(d->logs);
+    logs_resume(d->logs);
     now = clock_mono_ns();
     if (agent_living(d->agent) && now - d->look_ns >= LOOK_NS) {
         d->look_ns = now;

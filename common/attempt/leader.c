@@ -24,12 +24,12 @@ struct leader {
     struct board board;
     struct watch watch;
     struct saves saves;
-    bool named;       // a culprit
-    int64_t now_ns;   // of the newest event
-    int64_t join_ns;  // by then all have joined
-    int64_t deaf_ns;  // since when some rank cannot be heard; 0: all can
-    int64_t blame_ns; // by then the cause of an exit with 69 must be known; 0: there was none
-    int messenger;    // who ended so
+    bool named;         // a culprit
+    int64_t now_ns;     // of the newest event
+    int64_t join_ns;    // by then all have joined
+    int64_t cut_off_ns; // since when some rank cannot be heard; 0: all can
+    int64_t blame_ns;   // by then the cause of an exit with 69 must be known; 0: there was none
+    int lost_peer;      // who ended so
 };
 
 // ---- where a rank is ----
@@ -140,16 +140,16 @@ static void blame_later(struct leader *l, int rank)
 {
     if (l->blame_ns)
         return;
-    l->blame_ns = l->now_ns + (WEFT_RULE(messenger_waits) ? LEADER_BLAME_MS * CLOCK_MS : 0);
-    l->messenger = rank;
+    l->blame_ns = l->now_ns + (WEFT_RULE(lost_peer_waits) ? LEADER_BLAME_MS * CLOCK_MS : 0);
+    l->lost_peer = rank;
 }
 
-static void name_messenger(struct leader *l, struct leader_out *out)
+static void name_who_lost_a_peer(struct leader *l, struct leader_out *out)
 {
     char how[500];
-    snprintf(how, sizeof how, "gave up: %s", l->ranks[l->messenger].why);
-    struct culprit *x = name_rank(l, CULPRIT_GAVE_UP, l->messenger, how, out);
-    int one_more = l->ranks[l->messenger].unreached;
+    snprintf(how, sizeof how, "gave up: %s", l->ranks[l->lost_peer].why);
+    struct culprit *x = name_rank(l, CULPRIT_GAVE_UP, l->lost_peer, how, out);
+    int one_more = l->ranks[l->lost_peer].unreached;
     if (x && one_more > 0 && one_more <= l->c.ranks && !l->ranks[one_more - 1].ended)
         x->unreached = one_more - 1;
 }
@@ -256,7 +256,7 @@ static void on_commit_done(struct leader *l, const Weft__Rank__CommitDone *f,
 
 static void check_plans(struct leader *l, struct leader_out *out)
 {
-    if (!l->board.agreed || l->state != LEADER_MEETING)
+    if (!l->board.agreed || l->state != LEADER_JOINING)
         return;
     if (!l->board.agreed[0]) {
         l->state = LEADER_RUNNING;
@@ -369,7 +369,7 @@ static void on_over(struct leader *l, const struct leader_event *ev, struct lead
 
 static void check_joined(struct leader *l, struct leader_out *out)
 {
-    if (l->state != LEADER_MEETING || l->joined == l->c.ranks || l->now_ns < l->join_ns)
+    if (l->state != LEADER_JOINING || l->joined == l->c.ranks || l->now_ns < l->join_ns)
         return;
     struct culprit *x = name_culprit(l, CULPRIT_ABSENT, -1, out);
     if (!x)
@@ -406,25 +406,26 @@ static void extend_deadlines(struct leader *l, int64_t ns)
 
 static void on_tick(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
-    if (ev->deaf && !l->deaf_ns)
-        l->deaf_ns = l->now_ns;
-    if (!ev->deaf && l->deaf_ns) { // time in which some rank could not be heard does not count
-        extend_deadlines(l, l->now_ns - l->deaf_ns);
-        watch_postpone(&l->watch, l->now_ns - l->deaf_ns, l->now_ns);
-        l->deaf_ns = 0;
+    if (ev->cut_off && !l->cut_off_ns)
+        l->cut_off_ns = l->now_ns;
+    if (!ev->cut_off &&
+        l->cut_off_ns) { // time in which some rank could not be heard does not count
+        extend_deadlines(l, l->now_ns - l->cut_off_ns);
+        watch_postpone(&l->watch, l->now_ns - l->cut_off_ns, l->now_ns);
+        l->cut_off_ns = 0;
     }
-    if (!ev->deaf) {
+    if (!ev->cut_off) {
         board_tick(&l->board, l->now_ns, out);
         saves_tick(&l->saves, l->now_ns, out);
         check_joined(l, out);
     }
     if (is_under_way(l) && l->blame_ns && (l->now_ns >= l->blame_ns || l->alive == 0))
-        name_messenger(l, out);
-    if (!ev->deaf)
+        name_who_lost_a_peer(l, out);
+    if (!ev->cut_off)
         check_hang(l, out);
 }
 
-// The wait for a messenger's cause, and that for a page to change, count only time in which this
+// The wait for the cause of a rank that lost a peer, and that for a page to change, count only time in which this
 // process could hear of it: after a pause, however short, it may be among what was not read yet.
 static void leave_out_pause(struct leader *l, int64_t gap_ns)
 {
@@ -450,14 +451,12 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;
     l->now_ns = ev->now_ns;
-    if (WEFT_RULE(leader_gap) &&
-        gap_ns >
-            LEADER_GAP_MS *
-                CLOCK_MS) { // this process itself was stopped: what others did meanwhile has not been heard yet
+    // This process itself was stopped: what others did meanwhile has not been heard yet.
+    if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS) {
         extend_deadlines(l, gap_ns);
-        watch_afresh(&l->watch, l->now_ns);
-        if (l->deaf_ns)
-            l->deaf_ns += gap_ns;
+        watch_restart(&l->watch, l->now_ns);
+        if (l->cut_off_ns)
+            l->cut_off_ns += gap_ns;
     }
     leave_out_pause(l, gap_ns);
     on[ev->kind](l, ev, out);

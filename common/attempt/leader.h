@@ -13,13 +13,13 @@
 // what is known of every rank, and finds out whose fault it is when one of them ends.
 //
 //                 all are ready, the plans agree
-//      MEETING ─────────────────────────────► RUNNING
+//      JOINING ─────────────────────────────► RUNNING
 //         │                                      │
 //         ├────────── event STOPPING ────────────┼────► STOPPING
 //         │                                      │          │
 //         └──────────── event OVER ──────────────┴──────────┴────► OVER
 //
-//   MEETING    ranks join, put keys, wait at barriers and say which plan they have
+//   JOINING    ranks join, put keys, wait at barriers and say which plan they have
 //   RUNNING    they train; who stands still, dies or gives up is named
 //   STOPPING   they were asked to stop or have no step left: only who fails of its own is named
 //   OVER       the owner ends it: no checkpoint begins any more, nobody is named, an order to
@@ -28,9 +28,9 @@
 // The first culprit is the only one: naming it changes no state, the owner answers with OVER.
 //
 // Blame. A rank that ends with a code of its own, by a signal or without a word is the culprit at
-// once. One that ends because somebody else did (69) is a messenger: the leader waits a moment for
-// the cause. Only if none comes, or no rank is left, it names the messenger, and with it the rank that
-// the messenger did not reach at its address, if that one lives.
+// once. One that ends because somebody else did (69) has lost a peer: the leader waits a moment for
+// the cause. Only if none comes, or no rank is left, it names that one, and with it the rank that
+// it did not reach at its address, if that one lives.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@
 #include "common/attempt/page.h"
 #include "common/ckpt/commit.h"
 
-enum leader_state { LEADER_MEETING, LEADER_RUNNING, LEADER_STOPPING, LEADER_OVER };
+enum leader_state { LEADER_JOINING, LEADER_RUNNING, LEADER_STOPPING, LEADER_OVER };
 
 enum {
     LEADER_BLAME_MS = 1500, // how long an exit with 69 waits for its cause
@@ -76,7 +76,7 @@ enum leader_event_kind {
     LEADER_EV_RECALL,   // frame: an answer, or a put, from before this leader had forgotten all
     LEADER_EV_STOPPING, // the owner has asked the ranks to stop, or they have no step left
     LEADER_EV_OVER,     // the owner ends the attempt
-    LEADER_EV_TICK,     // time passed; deaf: some rank cannot be heard at all for now
+    LEADER_EV_TICK,     // time passed; cut_off: some rank cannot be heard at all for now
     LEADER_EVENTS
 };
 struct leader_event {
@@ -85,7 +85,7 @@ struct leader_event {
     int rank;
     const Weft__Rank__Frame *frame; // borrowed, as everything here
     const struct page_view *page;
-    bool deaf;
+    bool cut_off;
     int code, signal;
     int unreached; // ENDED: 1 + the rank that it did not find at the address that one published
     int64_t step;  // ENDED: where it was; −1 or 0: not known

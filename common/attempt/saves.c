@@ -93,7 +93,7 @@ static void send_action(const struct saves *s, const struct commit_action *x,
 }
 
 // Tells the leader's owner too what all ranks were told.
-static void tell_owner(const struct commit_action *x, struct leader_out *out)
+static void report_to_owner(const struct commit_action *x, struct leader_out *out)
 {
     static const enum leader_action_kind kinds[] = {[COMMIT_DO_COMMITTED] = LEADER_COMMITTED,
                                                     [COMMIT_DO_ABORTED] = LEADER_ABORTED,
@@ -124,7 +124,7 @@ void saves_decide(struct saves *s, struct commit_event *ev, struct leader_out *o
         if (actions.v[i].kind != COMMIT_DO_DELETE)
             send_action(s, &actions.v[i], out);
     for (int i = 0; i < actions.n; i++)
-        tell_owner(&actions.v[i], out);
+        report_to_owner(&actions.v[i], out);
 }
 
 // ---- frames up ----

@@ -144,7 +144,7 @@ bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
     return true;
 }
 
-void watch_afresh(struct watch *w, int64_t now_ns)
+void watch_restart(struct watch *w, int64_t now_ns)
 {
     for (int r = 0; r < w->n; r++) {
         w->entries[r].changed_ns = now_ns;

@@ -33,7 +33,7 @@ static struct quota read_quota(const char *group)
     return q;
 }
 
-static int heed_quota(const char *group, int cores)
+static int apply_quota(const char *group, int cores)
 {
     struct quota q = read_quota(group);
     if (q.used <= 0 || q.period <= 0 || q.used / q.period >= cores)
@@ -42,12 +42,12 @@ static int heed_quota(const char *group, int cores)
 }
 
 // Applies the quotas of a group and of all above it. Shortens `path` to nothing.
-static int heed_groups(const char *mount, char *path, int cores)
+static int apply_groups(const char *mount, char *path, int cores)
 {
     char group[PATH_MAX];
     for (;;) {
         if ((size_t)snprintf(group, sizeof group, "%s%s", mount, path) < sizeof group)
-            cores = heed_quota(group, cores);
+            cores = apply_quota(group, cores);
         char *last = strrchr(path, '/');
         if (!last)
             return cores;
@@ -65,7 +65,7 @@ static bool is_listed(const char *names, const char *name)
 }
 
 // A line is "NUMBER:CONTROLLERS:PATH"; version 2 names no controllers.
-static int heed_line(const char *root, char *line, int cores)
+static int apply_line(const char *root, char *line, int cores)
 {
     char mount[PATH_MAX], *names = strchr(line, ':');
     char *path = names ? strchr(names + 1, ':') : NULL;
@@ -76,7 +76,7 @@ static int heed_line(const char *root, char *line, int cores)
     if (*names && !is_listed(names, "cpu"))
         return cores;
     snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, *names ? "/cpu" : "");
-    return heed_groups(mount, path, cores);
+    return apply_groups(mount, path, cores);
 }
 
 int cores_within_quota(const char *root, int cores)
@@ -86,7 +86,7 @@ int cores_within_quota(const char *root, int cores)
     if (folder_read(dir, "cgroup", text, sizeof text, NULL))
         return cores;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        cores = heed_line(root, line, cores);
+        cores = apply_line(root, line, cores);
     return cores;
 }
 

@@ -114,7 +114,7 @@ int flags_read(const struct flag_row *rows, int nrows, int argc, char **argv, vo
             strcat(strcat(letters, rows[r].name), bare ? "" : ":");
     }
     opterr = 0;
-    optind = 0; // glibc's getopt begins anew
+    optind = 0; // glibc's getopt begins again
     while (!rc && (k = getopt_long(argc, argv, letters, options, NULL)) != -1) {
         int r = k < FIRST ? 0 : k - FIRST;
         while (k < FIRST && r < nrows && (rows[r].name[1] || rows[r].name[0] != k))

@@ -173,7 +173,7 @@ static int listen_for(const struct addrinfo *list, int backlog, const struct add
 }
 
 // Writes the address that callers call, with the port on which the socket listens.
-static int tell_address(int fd, const struct addrinfo *called, char *out, struct err *e)
+static int print_address(int fd, const struct addrinfo *called, char *out, struct err *e)
 {
     struct sockaddr_storage at = {0};
     socklen_t len = sizeof at;
@@ -215,7 +215,7 @@ int host_address_listen(const char *text, int backlog, int *fd, char out[HOST_PO
     *fd = listen_for(list, backlog, &called);
     if (*fd < 0)
         rc = err_errno(e, ERR_IO, "cannot listen on %s", text);
-    else if ((rc = tell_address(*fd, called, out, e))) {
+    else if ((rc = print_address(*fd, called, out, e))) {
         close(*fd);
         *fd = -1;
     }

@@ -20,7 +20,7 @@ struct call *call_new(struct rpc *r, const struct rpc_method *m)
     c->method = m;
     c->emit = rpc_emit;
     c->more = true; // the first message is read without being asked for
-    list_init(&c->kick);
+    list_init(&c->asked_link);
     list_init(&c->link);
     list_init(&c->asking);
     c->read_tag.landed = on_read;
@@ -47,7 +47,7 @@ static void free_call(struct call *c)
     free(c);
 }
 
-// ---- wishes ----
+// ---- requests ----
 
 static size_t get_queue_max(const struct call *c)
 {
@@ -123,7 +123,7 @@ void call_fail(struct call *c, enum rpc_code code, const char *text)
         grpc_call_cancel_with_status(c->core, (grpc_status_code)code, text, NULL);
 }
 
-// What a tick may start now. It is taken from the wishes under one lock.
+// What a tick may start now. It is taken from the requests under one lock.
 struct call_work {
     struct packet *packet;
     bool read, close, hint, cancel, room;
@@ -256,7 +256,7 @@ static const char *find_cause(const char *text, size_t *len)
 }
 
 // Sets how the call ended. The server's own code stands if its status has left. `finish` makes
-// further wishes do nothing.
+// further requests do nothing.
 static void set_outcome(struct call *c)
 {
     bool own = c->server && c->finish && !c->lost;

@@ -11,7 +11,7 @@
 // or when the client cancelled, its deadline passed or its connection was lost.
 //
 // Each side has at most one batch in flight, and its tag is in this struct. When a batch lands, it
-// stores what it brought and ticks the call; a wish of the owner ticks it too. call_tick() starts
+// stores what it brought and ticks the call; a request of the owner ticks it too. call_tick() starts
 // what may start. Once fate is OVER nothing more is started, and when nothing flies any more it
 // emits RPC_CLOSED and frees the call, so nobody touches a call after a tick.
 //
@@ -35,7 +35,7 @@ struct call {
     void (*gone)(struct call *c); // the home's farewell, before the call is freed
 
     // What the owner has asked for; under r->lock.
-    struct list kick; // in r->kicked
+    struct list asked_link; // in r->asked
     struct packet *first, *last;
     size_t bytes; // that wait
     int waiting;  // messages

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes between the owner and the rpc thread: names of calls, events, wishes, commands. See
+// What passes between the owner and the rpc thread: names of calls, events, requests, commands. See
 // inside.h for the picture. It lies below calls, servers and channels; rpc.c lies above them.
 #include <poll.h>
 #include <stdio.h>
@@ -99,7 +99,7 @@ void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
     ev->call = c->id;
     if (kind == RPC_CLOSED) {
         find_slot(r, c->id)->call = NULL;
-        list_remove(&c->kick);
+        list_remove(&c->asked_link);
     }
     if (list_empty(&r->events))
         eventfd_write(r->fd, 1);
@@ -175,37 +175,37 @@ void rpc_set_user(struct rpc *r, uint64_t call, void *user)
     pthread_mutex_unlock(&r->lock);
 }
 
-// ---- wishes and commands: owner → rpc thread ----
+// ---- requests and commands: owner → rpc thread ----
 
 // Call it with the lock held. If it returns true, call loop_wake() after releasing the lock.
-static bool mark_ringing(struct rpc *r)
+static bool mark_waking(struct rpc *r)
 {
-    bool ring = !r->ringing;
-    r->ringing = true;
-    return ring;
+    bool wake = !r->waking;
+    r->waking = true;
+    return wake;
 }
 
-bool rpc_kick(struct call *c)
+bool rpc_mark_asked(struct call *c)
 {
-    if (list_empty(&c->kick))
-        list_append(&c->r->kicked, &c->kick);
-    return mark_ringing(c->r);
+    if (list_empty(&c->asked_link))
+        list_append(&c->r->asked, &c->asked_link);
+    return mark_waking(c->r);
 }
 
-void rpc_unlock_and_ring(struct rpc *r, bool ring)
+void rpc_unlock_and_wake(struct rpc *r, bool wake)
 {
     pthread_mutex_unlock(&r->lock);
-    if (ring)
-        loop_wake(&r->loop, &r->rung);
+    if (wake)
+        loop_wake(&r->loop, &r->wake_tag);
 }
 
 struct call *rpc_next_kicked(struct rpc *r)
 {
     struct call *c = NULL;
     pthread_mutex_lock(&r->lock);
-    if (!list_empty(&r->kicked)) {
-        c = list_entry(r->kicked.next, struct call, kick);
-        list_remove(&c->kick);
+    if (!list_empty(&r->asked)) {
+        c = list_entry(r->asked.next, struct call, asked_link);
+        list_remove(&c->asked_link);
     }
     pthread_mutex_unlock(&r->lock);
     return c;
@@ -216,7 +216,7 @@ int rpc_do(struct rpc *r, int (*fn)(struct rpc *r, void *arg), void *arg)
     struct command command = {.fn = fn, .arg = arg};
     pthread_mutex_lock(&r->lock);
     r->command = &command;
-    rpc_unlock_and_ring(r, mark_ringing(r));
+    rpc_unlock_and_wake(r, mark_waking(r));
     pthread_mutex_lock(&r->lock);
     while (!command.done)
         pthread_cond_wait(&r->answered, &r->lock);

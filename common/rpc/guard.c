@@ -42,11 +42,11 @@ struct guard {
     struct map calling; // addresses of peers with an open call → the guard
     bool shut;          // nobody new comes in
     bool logged;        // that some are shut down
-    int64_t crowded_ns; // when there were last many, or memory last went back since
+    int64_t busy_ns;    // when there were last many, or memory last went back since
     int trims;          // how often it still goes back
 };
 
-struct stranger { // a connection without an open call
+struct idle_conn { // a connection without an open call
     int fd;
     bool leaves; // was shut down, or its peer has gone; the core has not closed it yet
     unsigned silent_ms;
@@ -54,9 +54,9 @@ struct stranger { // a connection without an open call
     char peer[PEER_MAX];
     int of_host; // how many of its host there are
 };
-struct strangers {
+struct idle_conns {
     struct arena arena;
-    struct stranger *v;
+    struct idle_conn *v;
     int n, cap;
     int listeners[LISTENERS_MAX];
     int nlisteners;
@@ -65,7 +65,7 @@ struct strangers {
 // ---- one socket ----
 
 // The peer as gRPC prints it, which puts brackets as in a URI, and its host alone.
-static bool print_peer(const struct sockaddr_storage *a, struct stranger *out)
+static bool print_peer(const struct sockaddr_storage *a, struct idle_conn *out)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)a;
     const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)a;
@@ -95,7 +95,7 @@ static bool is_of_server(const struct guard *g, int fd)
 }
 
 // False when it is no connection of the server's, or its peer has an open call.
-static bool find_stranger(struct guard *g, int fd, struct stranger *out)
+static bool find_idle_conn(struct guard *g, int fd, struct idle_conn *out)
 {
     struct sockaddr_storage peer;
     struct tcp_info info;
@@ -112,13 +112,13 @@ static bool find_stranger(struct guard *g, int fd, struct stranger *out)
     return !calls;
 }
 
-static void shut_down(struct guard *g, const struct stranger *s)
+static void shut_down(struct guard *g, const struct idle_conn *s)
 {
-    struct stranger now;
+    struct idle_conn now;
     int fd = fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0)
         return;
-    if (find_stranger(g, fd, &now) && !strcmp(now.peer, s->peer))
+    if (find_idle_conn(g, fd, &now) && !strcmp(now.peer, s->peer))
         (void)shutdown(fd, SHUT_RDWR);
     close(fd);
 }
@@ -148,18 +148,18 @@ static void set_filter(struct guard *g, int listener, bool shut)
 
 // ---- a look at all of them ----
 
-static void list_strangers(struct guard *g, struct strangers *all)
+static void list_idle_conns(struct guard *g, struct idle_conns *all)
 {
     DIR *d = opendir("/proc/self/fd");
     struct dirent *item;
     while (d && (item = readdir(d))) {
-        struct stranger s = {0};
+        struct idle_conn s = {0};
         int fd = atoi(item->d_name);
         if (item->d_name[0] == '.' || !is_of_server(g, fd))
             continue;
         if (all->nlisteners < LISTENERS_MAX && is_listening(g, fd))
             all->listeners[all->nlisteners++] = fd;
-        if (!find_stranger(g, fd, &s))
+        if (!find_idle_conn(g, fd, &s))
             continue;
         all->v = arena_grow(&all->arena, all->v, sizeof *all->v, all->n, &all->cap);
         all->v[all->n++] = s;
@@ -170,12 +170,12 @@ static void list_strangers(struct guard *g, struct strangers *all)
 
 static int compare_hosts(const void *a, const void *b)
 {
-    return strcmp(((const struct stranger *)a)->host, ((const struct stranger *)b)->host);
+    return strcmp(((const struct idle_conn *)a)->host, ((const struct idle_conn *)b)->host);
 }
 
 static int compare_worst_first(const void *a, const void *b)
 {
-    const struct stranger *x = a, *y = b;
+    const struct idle_conn *x = a, *y = b;
     // Those that are shut down already come first among those to leave: nobody else is shut down in
     // their stead.
     if (x->leaves != y->leaves)
@@ -185,7 +185,7 @@ static int compare_worst_first(const void *a, const void *b)
     return (x->silent_ms < y->silent_ms) - (x->silent_ms > y->silent_ms);
 }
 
-static void count_hosts(struct strangers *all)
+static void count_hosts(struct idle_conns *all)
 {
     qsort(all->v, (size_t)all->n, sizeof *all->v, compare_hosts);
     for (int i = 0, end; i < all->n; i = end) {
@@ -198,7 +198,7 @@ static void count_hosts(struct strangers *all)
 
 // Nobody new comes in before the core is rid of those who were shut down: it accepts faster than it
 // closes.
-static void set_gate(struct guard *g, const struct strangers *all, bool shut)
+static void throttle_accepts(struct guard *g, const struct idle_conns *all, bool shut)
 {
     if (shut == g->shut)
         return;
@@ -207,7 +207,7 @@ static void set_gate(struct guard *g, const struct strangers *all, bool shut)
     g->shut = shut;
 }
 
-static void turn_away(struct guard *g, struct strangers *all)
+static void turn_away(struct guard *g, struct idle_conns *all)
 {
     count_hosts(all);
     qsort(all->v, (size_t)all->n, sizeof *all->v, compare_worst_first);
@@ -222,19 +222,19 @@ static void turn_away(struct guard *g, struct strangers *all)
 // Returns how many milliseconds later to look again.
 static int look_at_strangers(struct guard *g)
 {
-    struct strangers all = {0};
+    struct idle_conns all = {0};
     arena_init(&all.arena);
-    list_strangers(g, &all);
-    set_gate(g, &all, all.n > GUARD_MOST);
+    list_idle_conns(g, &all);
+    throttle_accepts(g, &all, all.n > GUARD_MOST);
     if (all.n > GUARD_MOST)
         turn_away(g, &all);
     bool calm = all.n <= GUARD_MOST / 4;
     if (!calm) {
-        g->crowded_ns = clock_mono_ns();
+        g->busy_ns = clock_mono_ns();
         g->trims = TRIMS;
     }
-    if (g->trims && clock_mono_ns() - g->crowded_ns > QUIET_MS * CLOCK_MS) {
-        g->crowded_ns = clock_mono_ns();
+    if (g->trims && clock_mono_ns() - g->busy_ns > QUIET_MS * CLOCK_MS) {
+        g->busy_ns = clock_mono_ns();
         g->trims--;
         g->logged = false;
         (void)malloc_trim(0);

@@ -2,18 +2,18 @@
 // What the files of common/rpc share: struct rpc, its two threads, and what passes between them.
 // Inside common/rpc/ only.
 //
-//   owner  ── wishes on calls, one command ──►  lock  ──►  rpc thread (every call into the core)
+//   owner  ── requests on calls, one command ──►  lock  ──►  rpc thread (every call into the core)
 //   owner  ◄── events, eventfd ───────────────  lock  ◄──  rpc thread
 //
-// Nothing else is shared. The owner rings once for any number of wishes; the rpc thread then ticks
-// each call in `kicked`. Commands (serve, dial, hang up, close) are few and are waited for.
+// Nothing else is shared. The owner wakes it once for any number of requests; the rpc thread then ticks
+// each call in `asked`. Commands (serve, dial, hang up, close) are few and are waited for.
 //
 // Calls go down this list:
 //
 //   rpc.c                           life, the thread, the owner's calls
 //   server.c (health.c), channel.c  the two ends
 //   call.c                          one RPC
-//   exchange.c                      names of calls, events, wishes, commands
+//   exchange.c                      names of calls, events, requests, commands
 //   rpc_loop.c                      the completion queue
 #pragma once
 #include <pthread.h>
@@ -45,16 +45,16 @@ struct command {
 
 struct rpc {
     struct loop loop;
-    struct loop_tag rung; // lands when the owner has rung
+    struct loop_tag wake_tag; // lands when the owner has woken the thread
     pthread_t thread;
     int fd;        // an eventfd, readable if and only if there are events
     int cancel_on; // the owner's: of rpc_cancel_on
 
     pthread_mutex_t lock;
     pthread_cond_t answered; // ready, or a command is done
-    bool ready, ringing;
+    bool ready, waking;
     struct command *command;
-    struct list kicked; // calls with wishes
+    struct list asked; // calls with requests
     struct list events;
     struct call_slot *slots;
     uint32_t nslots, cap_slots, free_slot; // NO_SLOT: none is free
@@ -64,15 +64,15 @@ struct rpc {
     bool closing;
 };
 
-// Runs fn on the rpc thread, after all wishes so far, and waits for what it returns.
+// Runs fn on the rpc thread, after all requests so far, and waits for what it returns.
 int rpc_do(struct rpc *r, int (*fn)(struct rpc *r, void *arg), void *arg);
 
 // Holding the lock: gives a call its name; finds it by that, null when it has ended; marks it as
-// having wishes, true when the owner must ring.
+// having requests, true when the owner must wake it.
 void rpc_name(struct rpc *r, struct call *c, void *user);
 struct call *rpc_find_call(struct rpc *r, uint64_t id);
-bool rpc_kick(struct call *c);
-void rpc_unlock_and_ring(struct rpc *r, bool ring);
+bool rpc_mark_asked(struct call *c);
+void rpc_unlock_and_wake(struct rpc *r, bool wake);
 struct call *rpc_next_kicked(struct rpc *r); // the rpc thread, without the lock; null: no more
 // An event for the owner; takes the message. RPC_CLOSED takes the call's name away.
 void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);

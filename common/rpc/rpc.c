@@ -35,24 +35,24 @@ uint64_t rpc_call(struct rpc_channel *channel, const struct rpc_method *m,
     c->oversize = p && call_put(c, p, &e);
     if (m->shape != RPC_BIDI)
         call_end(c, RPC_OK, NULL);
-    rpc_unlock_and_ring(r, rpc_kick(c));
+    rpc_unlock_and_wake(r, rpc_mark_asked(c));
     return id;
 }
 
 int rpc_send(struct rpc *r, uint64_t call, const ProtobufCMessage *m, struct err *e)
 {
     struct packet *p = packet_new(m);
-    bool ring = false;
+    bool wake = false;
     int rc = 0;
     pthread_mutex_lock(&r->lock);
     struct call *c = rpc_find_call(r, call);
     if (c) {
         rc = call_put(c, p, e);
-        ring = !rc && rpc_kick(c);
+        wake = !rc && rpc_mark_asked(c);
     } else {
         packet_free(p);
     }
-    rpc_unlock_and_ring(r, ring);
+    rpc_unlock_and_wake(r, wake);
     return rc;
 }
 
@@ -67,55 +67,55 @@ bool rpc_lags(struct rpc *r, uint64_t call)
 
 void rpc_more(struct rpc *r, uint64_t call)
 {
-    bool ring = false;
+    bool wake = false;
     pthread_mutex_lock(&r->lock);
     struct call *c = rpc_find_call(r, call);
     if (c) {
         c->more = true;
-        ring = rpc_kick(c);
+        wake = rpc_mark_asked(c);
     }
-    rpc_unlock_and_ring(r, ring);
+    rpc_unlock_and_wake(r, wake);
 }
 
 void rpc_finish(struct rpc *r, uint64_t call, enum rpc_code code, const char *text)
 {
-    bool ring = false;
+    bool wake = false;
     pthread_mutex_lock(&r->lock);
     struct call *c = rpc_find_call(r, call);
     if (c) {
         call_end(c, code, text);
-        ring = rpc_kick(c);
+        wake = rpc_mark_asked(c);
     }
-    rpc_unlock_and_ring(r, ring);
+    rpc_unlock_and_wake(r, wake);
 }
 
 void rpc_reply(struct rpc *r, uint64_t call, const ProtobufCMessage *m)
 {
     struct packet *p = packet_new(m);
     struct err e = {0};
-    bool ring = false;
+    bool wake = false;
     pthread_mutex_lock(&r->lock);
     struct call *c = rpc_find_call(r, call);
     if (c) { // both before one tick: headers, message and status leave in one batch
         int rc = call_put(c, p, &e);
         call_end(c, rc ? RPC_RESOURCE_EXHAUSTED : RPC_OK, e.text);
-        ring = rpc_kick(c);
+        wake = rpc_mark_asked(c);
     } else {
         packet_free(p);
     }
-    rpc_unlock_and_ring(r, ring);
+    rpc_unlock_and_wake(r, wake);
 }
 
 void rpc_cancel(struct rpc *r, uint64_t call)
 {
-    bool ring = false;
+    bool wake = false;
     pthread_mutex_lock(&r->lock);
     struct call *c = rpc_find_call(r, call);
     if (c) {
         c->cancel = true;
-        ring = rpc_kick(c);
+        wake = rpc_mark_asked(c);
     }
-    rpc_unlock_and_ring(r, ring);
+    rpc_unlock_and_wake(r, wake);
 }
 
 // ---- one question ----
@@ -174,14 +174,14 @@ int rpc_ask(struct rpc *r, struct rpc_channel *c, const struct rpc_method *m,
 
 // ---- life ----
 
-static void on_rung(struct loop_tag *t, bool ok)
+static void on_wake(struct loop_tag *t, bool ok)
 {
-    struct rpc *r = list_entry(t, struct rpc, rung);
+    struct rpc *r = list_entry(t, struct rpc, wake_tag);
     (void)ok;
     pthread_mutex_lock(&r->lock);
-    r->ringing = false;
+    r->waking = false;
     struct command *command =
-        r->command; // taken first, so that the wishes made before it are served before it
+        r->command; // taken first, so that the requests made before it are served before it
     r->command = NULL;
     pthread_mutex_unlock(&r->lock);
     for (struct call *c; (c = rpc_next_kicked(r));) {
@@ -269,10 +269,10 @@ int rpc_open(struct rpc **out, struct err *e)
     r->fd = fd;
     r->cancel_on = -1;
     r->free_slot = NO_SLOT;
-    r->rung.landed = on_rung;
+    r->wake_tag.landed = on_wake;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->answered, NULL);
-    list_init(&r->kicked);
+    list_init(&r->asked);
     list_init(&r->events);
     list_init(&r->servers);
     list_init(&r->channels);

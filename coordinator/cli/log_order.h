@@ -48,6 +48,6 @@ void log_order_add(struct log_order *o, const Weft__V1__LogLines *m);
 // Sorts what came since the last emptying; the caller shows o->lines[0 … n) and empties it.
 void log_order_sort(struct log_order *o);
 void log_order_empty(struct log_order *o);
-// Forgets what has come, since all is read anew. Returns whether anything had come.
+// Forgets what has come, since all is read again. Returns whether anything had come.
 bool log_order_again(struct log_order *o);
 void log_order_clear(struct log_order *o);

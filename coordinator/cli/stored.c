@@ -124,7 +124,7 @@ int stored_logs(struct stored *s, const Weft__V1__LogsRequest *request,
     ask.epoch = request->epoch;
     logs_ask(logs, &ask);
     while (logs_waiting(logs))
-        logs_go_on(logs);
+        logs_resume(logs);
     logs_free(logs);
     arena_clear(&a);
     return 0;

@@ -54,7 +54,7 @@ static const uint64_t teeth[RULE_COUNT] = {
     [RULE_grace] = 0,
     [RULE_shard_repeated] = 0,
     [RULE_barrier_brought] = 111,
-    [RULE_messenger_waits] = BLAME_SEEDS + 9,
+    [RULE_lost_peer_waits] = BLAME_SEEDS + 9,
     [RULE_stopped_saver] = BLAME_SEEDS + 50,
     [RULE_leader_gap] = BLAME_SEEDS + 4124,
 };

@@ -564,12 +564,12 @@ static void kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile(vo
     r->room = 1;
     follow_all(r);
     assert_string_equal(buf_str(&r->heard), "kept 0\n");
-    logs_go_on(r->logs);
+    logs_resume(r->logs);
     assert_string_equal(buf_str(&r->heard), "kept 0\n");
     logs_appended(r->logs, "j", 2, &f[2], "more 2\n", log_file_append(&f[2], "more 2\n", 7));
     assert_true(logs_waiting(r->logs));
     r->room = 0;
-    logs_go_on(r->logs);
+    logs_resume(r->logs);
     assert_string_equal(buf_str(&r->heard), "kept 0\nkept 1\nkept 2\nmore 2\n");
     assert_false(logs_waiting(r->logs));
     print(r, &f[0], "more 0\n");
@@ -606,7 +606,7 @@ static void readers_of_kept_logs_take_turns_and_may_leave(void **state)
     ask.stop = true;
     logs_ask(r->logs, &ask);
     r->lags = false;
-    logs_go_on(r->logs);
+    logs_resume(r->logs);
     assert_string_equal(buf_str(&r->heard), "kept 0\nkept 0\nkept 1\n<end>kept 1\n<end>");
     close_logs(f, 2);
 }

@@ -89,18 +89,18 @@ static void says(struct story *s, int rank, const Weft__Rank__Frame *f)
 }
 
 // Time passes in ticks, in which nobody says anything.
-static void pass_deaf(struct story *s, int64_t ms, bool deaf)
+static void pass_cut_off(struct story *s, int64_t ms, bool cut_off)
 {
     int64_t end = s->now + ms * CLOCK_MS;
     while (s->now < end && !s->culprits) {
         s->now += LEADER_TICK_MS * CLOCK_MS;
-        happens(s, (struct leader_event){.kind = LEADER_EV_TICK, .deaf = deaf});
+        happens(s, (struct leader_event){.kind = LEADER_EV_TICK, .cut_off = cut_off});
     }
 }
 
 static void pass(struct story *s, int64_t ms)
 {
-    pass_deaf(s, ms, false);
+    pass_cut_off(s, ms, false);
 }
 
 static void shows(struct story *s, int rank, enum rank_state state, int64_t step, uint64_t entered)
@@ -244,7 +244,7 @@ static void while_a_host_is_away_nobody_is_late(void **state)
 {
     struct story *s = *state;
     pass(s, 50000);
-    pass_deaf(s, 30000, true);
+    pass_cut_off(s, 30000, true);
     pass(s, 9800);
     assert_int_equal(s->culprits, 0);
     pass(s, 800);
@@ -310,7 +310,7 @@ static void a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting
                  "checkpoint or numbers: the loss is not finite");
 }
 
-static void a_messenger_is_not_named_when_the_cause_comes_within_a_moment(void **state)
+static void a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment(void **state)
 {
     struct story *s = *state;
     train(s, 7);
@@ -324,7 +324,7 @@ static void a_messenger_is_not_named_when_the_cause_comes_within_a_moment(void *
     assert_int_equal(s->culprits, 1);
 }
 
-static void for_want_of_a_cause_the_first_messenger_is_named(void **state)
+static void for_want_of_a_cause_the_first_that_lost_a_peer_is_named(void **state)
 {
     struct story *s = *state;
     train(s, 7);
@@ -345,7 +345,8 @@ static void ends_without_reaching(struct story *s, int rank, int one_more)
                                      .text = "cannot reach it"});
 }
 
-static void with_a_messenger_comes_the_rank_that_it_did_not_find_at_its_address(void **state)
+static void
+with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address(void **state)
 {
     struct story *s = *state;
     ends_without_reaching(s, 2, 1 + 0);
@@ -378,7 +379,7 @@ static void a_rank_that_does_not_exist_is_not_the_one_that_was_not_found(void **
 }
 
 // Stopped for less than what it takes for a pause, it has not read yet that rank 1 died.
-static void a_messenger_is_not_named_while_its_leader_was_stopped(void **state)
+static void a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped(void **state)
 {
     struct story *s = *state;
     train(s, 7);
@@ -447,7 +448,7 @@ static void silence_of_a_host_is_no_hang(void **state)
     struct story *s = *state;
     train(s, 7);
     pass(s, 2000);
-    pass_deaf(s, 8000, true);
+    pass_cut_off(s, 8000, true);
     pass(s, 800);
     assert_int_equal(s->culprits, 0);
     pass(s, 400);
@@ -603,7 +604,7 @@ static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **sta
     struct leader_config c = config();
     struct commit_record ordered = {.id = {EPOCH, 10}, .state = COMMIT_ORDERED};
     struct leader_memory m = {
-        .epoch = EPOCH, .records = &ordered, .nrecords = 1, .state = LEADER_MEETING};
+        .epoch = EPOCH, .records = &ordered, .nrecords = 1, .state = LEADER_JOINING};
     s = (struct story){.now = 1000 * CLOCK_S};
     arena_init(&s.arena);
     s.leader = leader_new(&c, s.now);
@@ -629,12 +630,12 @@ int main(void)
         STORY(a_rank_that_fails_of_its_own_is_named_at_once),
         STORY(a_rank_that_only_logged_why_it_fails_is_named_with_that),
         STORY(a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting),
-        STORY(a_messenger_is_not_named_when_the_cause_comes_within_a_moment),
-        STORY(for_want_of_a_cause_the_first_messenger_is_named),
-        STORY(with_a_messenger_comes_the_rank_that_it_did_not_find_at_its_address),
+        STORY(a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment),
+        STORY(for_want_of_a_cause_the_first_that_lost_a_peer_is_named),
+        STORY(with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address),
         STORY(a_rank_that_has_ended_too_is_not_the_one_that_was_not_found),
         STORY(a_rank_that_does_not_exist_is_not_the_one_that_was_not_found),
-        STORY(a_messenger_is_not_named_while_its_leader_was_stopped),
+        STORY(a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped),
         STORY(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
         STORY(when_no_rank_is_left_no_cause_is_waited_for),
         STORY(a_rank_that_goes_without_a_word_has_died),

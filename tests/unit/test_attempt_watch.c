@@ -201,7 +201,7 @@ static void a_watcher_that_was_stopped_itself_starts_afresh(void **state)
     watch_init(&w, N, 500 * MS);
     see_all(&w, at(1, 1, 1), 1000 * MS);
     assert_false(watch_hung(&w, 1200 * MS, &v));
-    watch_afresh(&w, 9000 * MS); // it was stopped for 7.8 s
+    watch_restart(&w, 9000 * MS); // it was stopped for 7.8 s
     assert_false(watch_hung(&w, 9000 * MS, &v));
     assert_false(watch_hung(&w, 9400 * MS, &v));
     assert_true(watch_hung(&w, 9501 * MS, &v));

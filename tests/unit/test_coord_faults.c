@@ -282,7 +282,7 @@ static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
     world_step(w, job, 2);
-    world_die(w, job, 0, RANK_EXIT_LOST, 0); // the messenger comes first
+    world_die(w, job, 0, RANK_EXIT_LOST, 0); // the one that lost a peer comes first
     assert_state(w, job, RUNNING);
     world_die(w, job, 1, 0, 11);
     assert_non_null(strstr(world_told(w, job, "failed"), "rank 1"));

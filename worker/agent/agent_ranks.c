@@ -467,8 +467,8 @@ void agent_resume(struct agent *g)
 // ---- settling ----
 
 // A rank that waits for one that failed need not wait long: told at once, it ends with 69.
-static void tell_fellows(const struct agent *g, const struct local_attempt *at,
-                         const struct attempt_rank *gone, struct agent_out *out)
+static void report_lost_rank(const struct agent *g, const struct local_attempt *at,
+                             const struct attempt_rank *gone, struct agent_out *out)
 {
     const Weft__V1__RankEnd *end = gone->end;
     char why[700], how[64];
@@ -501,7 +501,7 @@ static void settle_ends(struct agent *g, struct local_attempt *at, struct agent_
             continue;
         r->end_settled = true;
         g->heartbeat_now = true;
-        tell_fellows(g, at, r, out);
+        report_lost_rank(g, at, r, out);
     }
     if (!all || at->reaped)
         return;
