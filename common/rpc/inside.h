@@ -3,7 +3,7 @@
 // Inside common/rpc/ only.
 //
 //   owner  ── requests on calls, one command ──►  lock  ──►  rpc thread (every call into the core)
-//   owner  ◄── events, eventfd ───────────────  lock  ◄──  rpc thread
+//   owner  ◄── events, eventfd ─────────────────  lock  ◄──  rpc thread
 //
 // Nothing else is shared. The owner wakes it once for any number of requests; the rpc thread then ticks
 // each call in `asked`. Commands (serve, dial, hang up, close) are few and are waited for.
