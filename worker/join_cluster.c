@@ -25,13 +25,6 @@ struct joining {
     const char *key, *csr;
 };
 
-static void wait_a_little(void)
-{
-    unsigned char byte = 0;
-    (void)entropy_bytes(&byte, 1, NULL);
-    clock_sleep_ms(100 + byte);
-}
-
 static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **reply, struct err *e)
 {
     struct rpc *r = NULL;
@@ -47,7 +40,9 @@ static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **re
     int rc = rpc_open(&r, e);
     rc = rc ? rc : rpc_dial(r, &o, &channel, e);
     // The coordinator takes one at a time: of hosts that join at once each waits for its turn.
-    for (int64_t until = clock_mono_ns() + JOIN_NS; !rc; wait_a_little()) {
+    unsigned char pause = 0;
+    for (int64_t until = clock_mono_ns() + JOIN_NS; !rc; clock_sleep_ms(100 + pause)) {
+        (void)entropy_bytes(&pause, sizeof pause, NULL);
         rc = rpc_ask(r, channel, &hosts_join, &m.base, JOIN_NS, &got, &code, e);
         if (rc != ERR_REFUSED || code != RPC_RESOURCE_EXHAUSTED || clock_mono_ns() > until)
             break;
@@ -74,8 +69,7 @@ int join_cluster(const char *token, const char *coordinator, const char *dir, co
     rc =
         rc ? rc : tls_request_store(dir, "worker", j.sha, reply->ca_pem, reply->cert_pem, j.key, e);
     (void)unlink(j.ca_file);
-    if (reply)
-        weft__v1__join_reply__free_unpacked(reply, NULL);
+    weft__v1__join_reply__free_unpacked(reply, NULL);
     arena_clear(&a);
     return rc;
 }

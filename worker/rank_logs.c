@@ -344,14 +344,6 @@ static struct allowance *find_allowance(struct log_reading *r, int rank)
     return &r->ranks[r->nranks++];
 }
 
-static int count_lines(const struct buf *b)
-{
-    int n = 0;
-    for (size_t i = 0; i < b->len; i++)
-        n += b->data[i] == '\n';
-    return n;
-}
-
 // Sends the end of one log, as much as may still be sent of its rank; returns how many bytes.
 static size_t send_tail(struct logs *l, struct log_reading *r, const struct rank_log *k)
 {
@@ -366,7 +358,8 @@ static size_t send_tail(struct logs *l, struct log_reading *r, const struct rank
     from.end = log_tail(path, a->lines, a->bytes, &b);
     size_t sent = b.len;
     send_text(l, &from, b.data, b.len, true);
-    a->lines -= r->lines > 0 ? count_lines(&b) : 0;
+    for (size_t i = 0; i < b.len; i++)
+        a->lines -= r->lines > 0 && b.data[i] == '\n';
     a->bytes -= sent < a->bytes ? sent : a->bytes;
     buf_clear(&b);
     return sent;

@@ -341,12 +341,6 @@ static int open_data(struct act *t, const char *path, struct err *e)
     return rc;
 }
 
-// Whether a rank would fail in the same way later; failures that storage has at times do not count.
-static bool would_fail_again(int rc, const struct err *e)
-{
-    return rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && e->forbidden);
-}
-
 // Whether an attempt could not make its folder there for good. What does not exist yet it makes.
 static bool leaves_root(struct act *t, const char *dir, struct err *e)
 {
@@ -372,7 +366,8 @@ static int look_for_data(struct act *t, struct store *s, struct err *e)
     d->missing_why = arena_array(&t->arena, char *, n + 1);
     for (int i = 0; i < n; i++) {
         int rc = open_data(t, t->ask->paths[i], e);
-        if (rc && would_fail_again(rc, e))
+        // A rank would fail in the same way later; failures that storage has at times do not count.
+        if (rc == ERR_NOTFOUND || rc == ERR_INVALID || (rc == ERR_IO && e->forbidden))
             add_missing(t, i, e);
     }
     if (*t->ask->dir && leaves_root(t, t->ask->dir, e))

@@ -197,8 +197,7 @@ static void proc_clear(struct proc *p)
     close_fd(&p->pipe);
     log_file_close(&p->log);
     page_close(p->page);
-    if (p->assign)
-        weft__rank__frame__free_unpacked(p->assign, NULL);
+    weft__rank__frame__free_unpacked(p->assign, NULL);
     free(p->job);
     free(p);
 }

@@ -389,23 +389,18 @@ static int open_hands(struct worker_daemon *d, struct err *e)
     return rc ? rc : storage_open(&t, &d->storage, e);
 }
 
-static int open_channel(struct worker_daemon *d, struct err *e)
-{
-    struct rpc_channel_options o = {
-        .address = d->c->coordinator, .tls = d->c->tls, .max_backoff_ns = BACKOFF_NS};
-    int rc = rpc_open(&d->rpc, e);
-    return rc ? rc : rpc_dial(d->rpc, &o, &d->channel, e);
-}
-
 int worker_daemon_open(const struct worker_daemon_config *c, struct poll_loop *loop,
                        struct worker_daemon **out, struct err *e)
 {
     struct worker_daemon *d = heap_alloc(sizeof *d);
+    const struct rpc_channel_options channel = {
+        .address = c->coordinator, .tls = c->tls, .max_backoff_ns = BACKOFF_NS};
     *d = (struct worker_daemon){
         .c = c, .loop = loop, .late = heap_alloc(sizeof *d->late * LATE_MAX)};
     int rc = open_agent(d, e);
     rc = rc ? rc : open_hands(d, e);
-    rc = rc ? rc : open_channel(d, e);
+    rc = rc ? rc : rpc_open(&d->rpc, e);
+    rc = rc ? rc : rpc_dial(d->rpc, &channel, &d->channel, e);
     rc = rc ? rc : poll_loop_add(loop, rpc_fd(d->rpc), EPOLLIN, on_rpc, d, &d->on_rpc, e);
     rc =
         rc ? rc

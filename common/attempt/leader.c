@@ -425,8 +425,8 @@ static void on_tick(struct leader *l, const struct leader_event *ev, struct lead
         check_hang(l, out);
 }
 
-// The wait for the cause of a rank that lost a peer, and that for a page to change, count only time in which this
-// process could hear of it: after a pause, however short, it may be among what was not read yet.
+// The wait for the cause of a rank that lost a peer, and that for a page to change, count only time
+// in which this process could hear of it: after a pause, however short, it may not be read yet.
 static void leave_out_pause(struct leader *l, int64_t gap_ns)
 {
     int64_t pause_ns = gap_ns - LEADER_TICK_MS * CLOCK_MS;

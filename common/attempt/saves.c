@@ -23,8 +23,7 @@ void saves_init(struct saves *s, const struct commit_config *c)
 static void forget_shards(struct saves *s)
 {
     for (int r = 0; r < s->ranks; r++) {
-        if (s->shards[r])
-            weft__rank__shard_done__free_unpacked(s->shards[r], NULL);
+        weft__rank__shard_done__free_unpacked(s->shards[r], NULL);
         s->shards[r] = NULL;
     }
 }

@@ -116,13 +116,6 @@ static bool is_still(const struct watch *w, struct watch_entry *en, int64_t now_
            (en->stopped_ns && stopped && now_ns - en->stopped_ns > stopped);
 }
 
-// A running one whose page changed in time: whoever waits for it has no reason to move.
-static bool is_moving(const struct watch *w, const struct watch_entry *en, int64_t now_ns)
-{
-    return en->view.state == RANK_RUNNING && running_limit(w) &&
-           now_ns - en->changed_ns <= running_limit(w);
-}
-
 bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
 {
     bool hung = false;
@@ -137,7 +130,11 @@ bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
         if (en->seen && !en->gone && is_end(w, r) && (worst < 0 || compare_ranks(w, r, worst) < 0))
             worst = r;
     }
-    if (worst < 0 || is_moving(w, &w->entries[worst], now_ns))
+    if (worst < 0)
+        return false;
+    // A running one whose page changed in time: whoever waits for it has no reason to move.
+    if (w->entries[worst].view.state == RANK_RUNNING && running_limit(w) &&
+        now_ns - w->entries[worst].changed_ns <= running_limit(w))
         return false;
     out->rank = worst;
     out->still_ns = now_ns - w->entries[worst].changed_ns;

@@ -122,15 +122,6 @@ void load_close(struct load *l)
 }
 
 // ---- reading ----
-static int open_file_at(const struct load *l, int file, uint64_t at, int *fd, struct err *e)
-{
-    const char *name = l->manifest.files[file].name;
-    *fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (*fd < 0 || lseek(*fd, (off_t)at, SEEK_SET) < 0)
-        return err_errno(e, ERR_IO, "cannot open %s", name);
-    return 0;
-}
-
 static int read_chunk(int fd, unsigned char *to, uint64_t len, struct err *e)
 {
     while (len) {
@@ -176,8 +167,10 @@ static int read_slice(struct load *l, const struct manifest_tensor *t,
                       const struct manifest_slice *s, const struct box *want, void *to,
                       struct err *e)
 {
-    int fd = -1;
-    int rc = open_file_at(l, s->file, s->at, &fd, e);
+    const char *name = l->manifest.files[s->file].name;
+    int rc = 0, fd = openat(l->dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || lseek(fd, (off_t)s->at, SEEK_SET) < 0)
+        rc = err_errno(e, ERR_IO, "cannot open %s", name);
     if (!rc)
         rc = read_hashed(l, fd, s->bytes, s->digest, &s->box, want, to, dtype_size(t->dtype), e);
     if (fd >= 0)
@@ -231,37 +224,30 @@ static void add_fault(struct faults *f, const struct err *one)
 }
 
 // The head and the manifest must say the same of every slice.
-static int compare_slices(const struct load *l, int file, const struct map *head, int nhead,
+static int compare_slices(const struct load *l, int file, const struct shard_plan *plan,
                           struct err *e)
 {
-    int n = 0;
+    struct map head = {0};
+    int n = 0, rc = 0;
+    for (int i = 0; i < plan->n; i++)
+        map_put(&head, plan->slices[i].name, &plan->slices[i]);
     for (int i = 0; i < l->manifest.ntensors; i++) {
         const struct manifest_tensor *t = &l->manifest.tensors[i];
-        for (int k = 0; k < t->nslices; k++) {
+        for (int k = 0; k < t->nslices && !rc; k++) {
             const struct manifest_slice *s = &t->slices[k];
             if (s->file != file)
                 continue;
-            const struct shard_slice *h = map_get(head, t->name);
+            const struct shard_slice *h = map_get(&head, t->name);
             if (!h || h->at != s->at || h->dtype != t->dtype ||
                 !shape_equal(&h->shape, &s->box.shape))
-                return err_set(e, ERR_DATA, "tensor '%s': the head and the manifest disagree",
-                               t->name);
+                rc = err_set(e, ERR_DATA, "tensor '%s': the head and the manifest disagree",
+                             t->name);
             n++;
         }
     }
-    return n == nhead
-               ? 0
-               : err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", nhead, n);
-}
-
-static int compare_head(const struct load *l, int file, const struct shard_plan *plan,
-                        struct err *e)
-{
-    struct map head = {0};
-    for (int i = 0; i < plan->n; i++)
-        map_put(&head, plan->slices[i].name, &plan->slices[i]);
-    int rc = compare_slices(l, file, &head, plan->n, e);
     map_clear(&head);
+    if (!rc && n != plan->n)
+        rc = err_set(e, ERR_DATA, "the head names %d tensors, the manifest %d", plan->n, n);
     return rc;
 }
 
@@ -280,7 +266,7 @@ static int verify_head(struct load *l, int file, struct err *e)
         if (!rc && (digest.hi != f->head_digest.hi || digest.lo != f->head_digest.lo))
             rc = err_set(e, ERR_CORRUPT, "the head's digest differs");
         if (!rc)
-            rc = compare_head(l, file, &plan, e);
+            rc = compare_slices(l, file, &plan, e);
         stream_close(&s, NULL);
     }
     arena_clear(&a);

@@ -118,17 +118,11 @@ static const struct rpc_method *find_method(const struct rpc_server *s, grpc_sli
     return health_method(path);
 }
 
-// A peer without other calls. One that has some may begin more even while others are turned away.
-static bool is_new(const struct rpc_server *s, const struct call *c)
-{
-    const struct peer_calls *p = map_get(&s->peers, c->peer.address);
-    return p && p->n == 1;
-}
-
 // Whether a call may begin. The first row that holds is the answer.
 static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, const char **why)
 {
     bool may = c->peer.role == RPC_LOCAL || (c->method->roles & (unsigned)c->peer.role);
+    const struct peer_calls *p = map_get(&s->peers, c->peer.address);
     const struct {
         bool holds;
         enum rpc_code code;
@@ -140,7 +134,8 @@ static enum rpc_code decide_call(struct rpc_server *s, const struct call *c, con
         {calls_too_often(s, &c->peer, c->since_ns), RPC_RESOURCE_EXHAUSTED,
          "too many calls a second"},
         {s->ncalls > s->max_calls, RPC_RESOURCE_EXHAUSTED, "too many calls"},
-        {s->npeers > s->max_peers && is_new(s, c), RPC_RESOURCE_EXHAUSTED, "too many peers"},
+        // One that has other calls may begin more even while others are turned away.
+        {s->npeers > s->max_peers && p && p->n == 1, RPC_RESOURCE_EXHAUSTED, "too many peers"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         *why = rows[i].why;

@@ -157,16 +157,12 @@ static bool add_sans(X509 *cert, const struct tls_leaf *leaf)
     return ok;
 }
 
-static int64_t compute_not_after(X509 *cert)
-{
-    struct tm tm = {0};
-    return ASN1_TIME_to_tm(X509_get0_notAfter(cert), &tm) ? (int64_t)timegm(&tm) : 0;
-}
-
 int tls_cert_make_leaf(const struct tls_pair *ca, EVP_PKEY *public_key, const struct tls_leaf *leaf,
                        X509 **out, struct err *e)
 {
-    int64_t until = leaf->now_s + (int64_t)leaf->days * DAY_S, last = compute_not_after(ca->cert);
+    struct tm tm = {0};
+    int64_t until = leaf->now_s + (int64_t)leaf->days * DAY_S;
+    int64_t last = ASN1_TIME_to_tm(X509_get0_notAfter(ca->cert), &tm) ? (int64_t)timegm(&tm) : 0;
     const char *usage = strcmp(leaf->role, "coordinator") ? "clientAuth" : "serverAuth,clientAuth";
     X509 *cert = X509_new();
     bool ok = cert && X509_set_version(cert, X509_VERSION_3) && set_serial(cert) &&

@@ -30,15 +30,6 @@ static struct log_source *find_source(struct log_rank *r, uint64_t epoch)
     return NULL;
 }
 
-// `start` is where the first text that came from the source begins.
-static struct log_source *add_source(struct log_order *o, struct log_rank *r, uint64_t epoch,
-                                     int64_t start)
-{
-    r->sources = arena_grow(&o->arena, r->sources, sizeof *r->sources, r->n, &r->cap);
-    r->sources[r->n] = (struct log_source){.epoch = epoch, .shown = start};
-    return &r->sources[r->n++];
-}
-
 static void add_line(struct log_order *o, const Weft__V1__LogLines *m, const struct log_source *s,
                      int64_t left_out, const char *line, size_t len)
 {
@@ -72,8 +63,12 @@ void log_order_add(struct log_order *o, const Weft__V1__LogLines *m)
     if (!r || !m->text.len || (o->some && m->epoch < r->first))
         return;
     struct log_source *s = find_source(r, m->epoch);
-    if (!s)
-        s = add_source(o, r, m->epoch, o->some && !o->again ? start : 0);
+    if (!s) {
+        r->sources = arena_grow(&o->arena, r->sources, sizeof *r->sources, r->n, &r->cap);
+        s = &r->sources[r->n++];
+        // Where the first text that came from the source begins.
+        *s = (struct log_source){.epoch = m->epoch, .shown = o->some && !o->again ? start : 0};
+    }
     const int64_t had = s->shown - start;
     s->shown = had > (int64_t)m->text.len ? s->shown : m->ends_at;
     if (had < (int64_t)m->text.len)

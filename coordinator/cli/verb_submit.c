@@ -58,19 +58,6 @@ static int choose_request(struct kept_request *r, const struct verb *v, const st
     return CLIENT_OK;
 }
 
-// A job file submitted as a new job, and the same one submitted to continue another, are two
-// requests.
-static int remember_request(struct kept_request *r, const struct verb *v, const struct args *a,
-                            const char *address, const char *resolved)
-{
-    struct buf text = {0};
-    buf_printf(&text, "%s%s%s", resolved, a->continues ? "continues " : "",
-               a->continues ? a->continues : "");
-    int rc = choose_request(r, v, a, address, buf_str(&text));
-    buf_clear(&text);
-    return rc;
-}
-
 static int send_submit(struct cli_link *l, const char *resolved, struct kept_request *r,
                        const struct args *a)
 {
@@ -100,15 +87,20 @@ static int send_submit(struct cli_link *l, const char *resolved, struct kept_req
 int verb_submit(const struct verb *v, const struct args *a)
 {
     struct arena arena = {0};
-    struct buf resolved = {0};
+    struct buf resolved = {0}, text = {0};
     struct cli_link l = {0};
     struct kept_request r = {.fd = -1};
     struct job job;
     int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)
         rc = cli_link_open(&l, v, a);
+    // A job file submitted as a new job, and the same one submitted to continue another, are two
+    // requests.
+    buf_printf(&text, "%s%s%s", buf_str(&resolved), a->continues ? "continues " : "",
+               a->continues ? a->continues : "");
     if (!rc)
-        rc = remember_request(&r, v, a, l.address, buf_str(&resolved));
+        rc = choose_request(&r, v, a, l.address, buf_str(&text));
+    buf_clear(&text);
     if (!rc)
         rc = send_submit(&l, buf_str(&resolved), &r, a);
     cli_link_close(&l);

@@ -39,18 +39,11 @@ static char host_name[TEXT] = "w0", owner[TEXT] = "local", model[TEXT] = "cpu",
             threads_why[TEXT] = "7 cores of w0 divided by 2 devices", sample[TEXT] = "once upon",
             line[TEXT] = "bare \377 line";
 
-enum {
-    UPDATES = 5,
-    STEPS = 30,
-    POURED = 100,
-    POUR_MS = 10,
-    REPORTED = 4000,
-    RANKS = 2
-};
+enum { UPDATES = 5, STEPS = 30, POURED = 100, POUR_MS = 10, REPORTED = 4000, RANKS = 2 };
 static struct script {
     bool mute, breaks, hostile, apart, moves, cuts, pours;
     bool evals, bare;
-    bool states;      // alone are watched
+    bool states; // alone are watched
     int ncut, npoured;
     uint64_t poured;            // `pours`: the call; 0: none
     uint64_t watch, first_logs; // `moves`: the calls

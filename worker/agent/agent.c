@@ -329,21 +329,16 @@ static int64_t find_silence_start(const struct agent *g)
     return 0;
 }
 
-static void check_silence(struct agent *g, int64_t now, struct agent_out *out)
-{
-    if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
-        g->heard_ns = now; // so late a tick means that this process itself stood still
-    g->looked_ns = now;
-    if (find_silence_start(g) && now - find_silence_start(g) >= g->lease_ns)
-        hang_up(g, "the coordinator has said nothing for a lease", now, out);
-}
-
 static void on_tick(struct agent *g, const struct agent_event *ev, struct agent_out *out)
 {
     int64_t now = ev->now_ns;
     if (g->state == AGENT_AWAY && !g->stream)
         connect_after(g, 0, now, out);
-    check_silence(g, now, out);
+    if (g->next_ns && now - g->next_ns > g->lease_ns / 4)
+        g->heard_ns = now; // so late a tick means that this process itself stood still
+    g->looked_ns = now;
+    if (find_silence_start(g) && now - find_silence_start(g) >= g->lease_ns)
+        hang_up(g, "the coordinator has said nothing for a lease", now, out);
     if (g->state != AGENT_ATTACHED)
         return;
     if (g->heartbeat_now || now - g->heartbeat_at_ns >= g->heartbeat_ns) {

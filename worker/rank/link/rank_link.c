@@ -296,8 +296,7 @@ static void init_locks(struct link *l)
 static void free_link(struct link *l)
 {
     answers_clear(&l->answers);
-    if (l->assign)
-        weft__rank__frame__free_unpacked(l->assign, NULL);
+    weft__rank__frame__free_unpacked(l->assign, NULL);
     frame_conn_clear(&l->conn);
     if (l->wake >= 0)
         close(l->wake);
