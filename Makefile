@@ -62,7 +62,7 @@ RPC_SRC     := rpc exchange rpc_loop call packet address args rate_limit guard s
 RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
-DECIDER_SRC := words kept_text ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
+DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db binding questions service streams data_looks planner_process planner coord_daemon certs http prometheus

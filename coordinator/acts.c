@@ -9,6 +9,7 @@
 #include "common/attempt/life.h"
 #include "common/base/buf.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/job/threads.h"
 #include "common/plan/schema_list.h"
@@ -16,7 +17,6 @@
 #include "coordinator/host.h"
 #include "coordinator/job_paths.h"
 #include "coordinator/job_record.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 #include "coordinator/recover.h"
@@ -93,7 +93,7 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
         return;
     snprintf(why, sizeof why, "%s", gave ? q->threads_why : "");
     plain_mask(why);
-    text_set(&j->threads_why, why);
+    heap_set(&j->threads_why, why);
 }
 
 // known_id: of a job that a lost database knew; null: a new one.
@@ -179,7 +179,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
         j->goes_on = j->goes_on || j->committed_step >= 0;
         if (!kept)
             note_threads(j, ev->submit, before);
-        text_set(&j->base_dir, ev->submit->base_dir);
+        heap_set(&j->base_dir, ev->submit->base_dir);
         recover_forgive(j);
         job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s, from step %lld: %s",
                  ev->who && ev->who[0] ? ev->who : "somebody", (long long)(n.step < 0 ? 0 : n.step),
@@ -356,7 +356,7 @@ static const char *change_goal(struct job_record *j, const struct verb *v, const
                : j->goal == JOB_CANCELLED ? "it is being cancelled"
                : j->goal == JOB_FAILED    ? "it is failing"
                                           : "it is being held";
-    text_set(&j->goal_why, text);
+    heap_set(&j->goal_why, text);
     if (j->goal != v->to)
         job_goal(j, v->to, &n, "%s", text);
     return NULL;
@@ -367,9 +367,9 @@ static const char *claim_job(struct job_record *j, const struct coord_event *ev,
     struct job_note n = NOTE(ADOPTED);
     if (!j->found[0])
         return "somebody submitted it: only a job that was found again is adopted";
-    text_set(&j->found, "");
-    text_set(&j->owner, ev->who && ev->who[0] ? ev->who : "somebody");
-    text_set(&j->goal_why, text);
+    heap_set(&j->found, "");
+    heap_set(&j->owner, ev->who && ev->who[0] ? ev->who : "somebody");
+    heap_set(&j->goal_why, text);
     job_event(j, &n, "%s", text);
     job_touch(j);
     job_publish(j);
@@ -397,11 +397,11 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     case MOVE:
         if (v->to == JOB_QUEUED)
             recover_forgive(j);
-        text_set(&j->goal_why, text);
+        heap_set(&j->goal_why, text);
         job_move(j, v->to, JOB_NONE, &n, "%s", text);
         return NULL;
     case DRAIN:
-        text_set(&j->goal_why, text);
+        heap_set(&j->goal_why, text);
         attempt_drain(j->attempt, v->to, &n, text);
         return NULL;
     }

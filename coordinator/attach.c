@@ -9,13 +9,13 @@
 
 #include "common/attempt/life.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/found_jobs.h"
 #include "coordinator/frames.h"
 #include "coordinator/host.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 
@@ -49,8 +49,7 @@ static struct conn *open_conn(struct coord *c, uint64_t number)
     char key[24];
     if (k)
         return k;
-    k = calloc(1, sizeof *k);
-    PRE(k != NULL);
+    k = heap_alloc(sizeof *k);
     k->number = number;
     make_conn_key(number, key);
     map_put(&c->conns, key, k);

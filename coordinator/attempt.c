@@ -7,11 +7,11 @@
 #include <string.h>
 
 #include "common/attempt/leader.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
 
 enum {
@@ -185,7 +185,7 @@ void attempt_begin(struct job_record *j, const struct rank_place *places)
     new_identity(j);
     j->epoch++;
     j->fenced = false;
-    text_set(&j->restore, "");
+    heap_set(&j->restore, "");
     j->restore_step = 0;
     j->not_before_ms = 0;
     j->not_before_ns = 0;

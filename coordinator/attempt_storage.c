@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/ckpt/lost_steps.h"
 #include "coordinator/attempt_leader.h"
-#include "coordinator/kept_text.h"
 
 enum { TOLD_MAX = 16 };     // of what is not used
 enum { SCAN_MAX = 100000 }; // checkpoints of one job, the newest
@@ -201,7 +201,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     int64_t had = j->committed_step;
     take_scan(at, d);
     tell_unused(at, d);
-    text_set(&j->store, d->store);
+    heap_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
     const char *refusal = from ? NULL : refuse_beginning(at);
     if (refusal) {
@@ -212,7 +212,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);
-        text_set(&j->restore, name);
+        heap_set(&j->restore, name);
         j->restore_step = n.step = from->id.step;
         n.kind = EVENT_RESTORED;
     }

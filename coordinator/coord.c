@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 #include "coordinator/acts.h"
 #include "coordinator/attach.h"
@@ -36,8 +37,7 @@ enum { ENDED_KEPT = 20000, ENDED_KEPT_DAYS = 30, DAY_MS = 24 * 3600 * 1000 };
 
 struct coord *coord_new(const struct coord_config *config)
 {
-    struct coord *c = calloc(1, sizeof *c);
-    PRE(c != NULL);
+    struct coord *c = heap_alloc(sizeof *c);
     c->config = *config;
     if (!c->config.lease_ns)
         c->config.lease_ns = COORD_LEASE_S * CLOCK_S;

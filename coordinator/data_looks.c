@@ -9,6 +9,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/plan/schema_list.h"
 #include "coordinator/job_paths.h"
@@ -107,8 +108,7 @@ bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord 
                  l->n);
         return false;
     }
-    struct look *k = calloc(1, sizeof *k);
-    PRE(k != NULL);
+    struct look *k = heap_alloc(sizeof *k);
     arena_init(&k->arena);
     list_append(&l->open, &k->link);
     l->n++;

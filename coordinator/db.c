@@ -18,6 +18,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/folder.h"
+#include "common/base/heap.h"
 
 enum { ROOM_BYTES = 512 << 10 };
 enum { DB_VERSION = 13 }; // another number: databases of before are refused
@@ -504,8 +505,7 @@ static int take_lock(struct db *s, enum db_use use, struct err *e)
 
 int db_open(struct db **out, const char *dir, enum db_use use, struct err *e)
 {
-    struct db *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct db *s = heap_alloc(sizeof *s);
     s->lock_fd = s->dir_fd = -1;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
     int rc = use == DB_READ ? 0 : open_folder(s, e);

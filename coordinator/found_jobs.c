@@ -8,11 +8,11 @@
 
 #include "common/attempt/life.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/plan/schema_list.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
 
 enum { ASK_DAYS = 30 }; // a host that was away when the database was lost is asked when it is back
@@ -83,11 +83,11 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     uint64_t epoch = 0;
     int64_t step = find_newest_step(f, &epoch);
     j->epoch = f->epoch;
-    text_set(&j->found, host_name(host));
-    text_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
+    heap_set(&j->found, host_name(host));
+    heap_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
-    text_set(&j->store, f->store);
+    heap_set(&j->store, f->store);
     struct job_note n = NOTE(FOUND);
     n.host = j->found;
     n.step = step;
@@ -95,7 +95,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
              "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
              f->n_committed, f->n_committed == 1 ? "" : "s");
     struct job_note held = NOTE(HELD);
-    text_set(&j->goal_why, unknown);
+    heap_set(&j->goal_why, unknown);
     job_move(j, JOB_HELD, JOB_NONE, &held, "%s", unknown);
     take_checkpoints(j, f);
 }

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
 
 // How long a fenced incarnation is remembered. A process that comes back later is still stopped, by
@@ -54,11 +54,10 @@ struct host *host_add(struct coord *c, const char *id, const char *incarnation)
     struct host *h = host_find(c, id);
     if (h)
         return h;
-    h = calloc(1, sizeof *h);
-    PRE(h != NULL);
+    h = heap_alloc(sizeof *h);
     snprintf(h->id, sizeof h->id, "%s", id);
     snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);
-    text_set(&h->name, "");
+    heap_set(&h->name, "");
     arena_init(&h->about);
     h->heard_ns = c->now_ns;
     list_append(&c->hosts, &h->link);
@@ -70,7 +69,7 @@ static void free_host(struct coord *c, struct host *h)
 {
     map_remove(&c->hosts_by_id, h->id);
     list_remove(&h->link);
-    text_free(&h->name);
+    free(h->name);
     arena_clear(&h->about);
     free(h);
 }
@@ -183,7 +182,7 @@ static struct host *find_namesake(struct coord *c, const struct host *h, const c
 
 static void set_name(struct coord *c, struct host *h, const char *name)
 {
-    text_set(&h->name, name);
+    heap_set(&h->name, name);
     host_touch(c, h);
 }
 

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/rpc/address.h"
 
@@ -320,8 +321,7 @@ int http_open(const struct http_options *o, struct http **out, char *bound, size
             close(fd);
         return rc;
     }
-    struct http *h = calloc(1, sizeof *h);
-    PRE(h != NULL);
+    struct http *h = heap_alloc(sizeof *h);
     h->o = *o;
     h->o.address = NULL;
     list_init(&h->open);

@@ -9,7 +9,6 @@
 #include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/plan/schema_list.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/outbox.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
@@ -95,28 +94,16 @@ static void leave_queue(struct job_record *j)
     j->coord->nqueued--;
 }
 
-enum { JOB_TEXTS = 15 };
-static void list_texts(struct job_record *j, char **out[JOB_TEXTS])
-{
-    char **const texts[JOB_TEXTS] = {&j->name,     &j->found,      &j->owner,       &j->resolved,
-                                     &j->base_dir, &j->goal_why,   &j->restore,     &j->diagnosis,
-                                     &j->store,    &j->mesh,       &j->unsaved_why, &j->threads_why,
-                                     &j->removed,  &j->last_fault, &j->avoided_why};
-    memcpy(out, texts, sizeof texts);
-}
-
 struct job_record *job_new(struct coord *c)
 {
-    struct job_record *j = calloc(1, sizeof *j);
-    PRE(j != NULL);
+    struct job_record *j = heap_alloc(sizeof *j);
     j->coord = c;
     list_init(&j->link);
     list_init(&j->queued);
     list_init(&j->touched);
-    char **texts[JOB_TEXTS];
-    list_texts(j, texts);
-    for (int i = 0; i < JOB_TEXTS; i++)
-        text_set(texts[i], "");
+    record_init(ROW_JOB, j);
+    heap_set(&j->last_fault, "");
+    heap_set(&j->avoided_why, "");
     j->committed_step = j->last_step = -1;
     return j;
 }
@@ -167,12 +154,9 @@ void job_forget(struct job_record *j)
     list_remove(&j->touched);
     list_remove(&j->link);
     map_remove(&j->coord->by_id, j->id);
-    char **texts[JOB_TEXTS];
-    list_texts(j, texts);
-    for (int i = 0; i < JOB_TEXTS; i++)
-        text_free(texts[i]);
-    free(j->placement);
-    free(j->failures_ms);
+    record_clear(ROW_JOB, j);
+    free(j->last_fault);
+    free(j->avoided_why);
     free(j->avoided);
     free(j->checkpoints);
     free(j->log_hosts);
@@ -241,7 +225,7 @@ static void print_mesh(struct job_record *j)
         buf_printf(&text, "%s%s: %lld", i ? ", " : "{", m->axis[i].name,
                    (long long)m->axis[i].size);
     buf_puts(&text, m->n ? "}" : "{}");
-    text_set(&j->mesh, buf_str(&text));
+    heap_set(&j->mesh, buf_str(&text));
     buf_clear(&text);
 }
 
@@ -287,7 +271,7 @@ static void set_text(struct job_record *j, const struct job *job)
     struct buf resolved = {0};
     job_print(job, &resolved);
     job_hash(job, j->job_hash);
-    text_set(&j->resolved, buf_str(&resolved));
+    heap_set(&j->resolved, buf_str(&resolved));
     buf_clear(&resolved);
     j->priority = job->resources.priority;
     j->ranks = (int)job->resources.devices;
@@ -307,9 +291,9 @@ struct job_record *job_create(struct coord *c, const struct job *job, const char
         snprintf(j->id, sizeof j->id, "%s", known_id);
     else
         coord_new_id(c, j->id);
-    text_set(&j->name, job->name);
-    text_set(&j->owner, owner);
-    text_set(&j->base_dir, base_dir);
+    heap_set(&j->name, job->name);
+    heap_set(&j->owner, owner);
+    heap_set(&j->base_dir, base_dir);
     j->seq = c->next_seq++;
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
     j->counted_ns = c->now_ns;
@@ -341,7 +325,7 @@ int job_set_threads(struct job_record *j, int64_t threads, const char *why, stru
         clear_spec(j);
         job.resources.threads = threads;
         set_text(j, &job);
-        text_set(&j->threads_why, why);
+        heap_set(&j->threads_why, why);
     }
     arena_clear(&a);
     return rc;
@@ -417,7 +401,7 @@ void job_saved(struct job_record *j)
 {
     j->unsaved = 0;
     j->unsaved_ms = j->unsaved_ns = 0;
-    text_set(&j->unsaved_why, "");
+    heap_set(&j->unsaved_why, "");
 }
 
 void job_unsaved(struct job_record *j, const char *why)
@@ -426,14 +410,14 @@ void job_unsaved(struct job_record *j, const char *why)
         j->unsaved_ms = j->coord->wall_ms;
         j->unsaved_ns = j->coord->now_ns;
     }
-    text_set(&j->unsaved_why, why);
+    heap_set(&j->unsaved_why, why);
     plain_mask(j->unsaved_why);
     job_publish(j);
 }
 
 void job_removed(struct job_record *j, const char *what)
 {
-    text_set(&j->removed, what);
+    heap_set(&j->removed, what);
     plain_mask(j->removed);
     job_publish(j);
 }
@@ -456,7 +440,7 @@ int64_t job_avoid(struct job_record *j, const char *incarnation, const char *why
     int64_t s = known ? known->wait_ns / CLOCK_S * 2 : AVOID_LEAST_S;
     snprintf(text, sizeof text, "%s", why);
     plain_mask(text); // it may be cut inside a character
-    text_set(&j->avoided_why, text);
+    heap_set(&j->avoided_why, text);
     s = s < AVOID_MOST_S ? s : AVOID_MOST_S;
     j->avoided = realloc(j->avoided, sizeof *j->avoided * (size_t)j->navoided);
     PRE(j->avoided != NULL);
@@ -552,7 +536,7 @@ static void set_state(struct job_record *j, enum job_state to, enum job_state go
     }
     j->ended_ms = job_state_ended(to) ? c->wall_ms : 0;
     if (job_state_ended(to) || to == JOB_QUEUED || to == JOB_STARTING)
-        text_set(&j->goal_why, "");
+        heap_set(&j->goal_why, "");
     c->round_due = c->round_due || !alone; // settling looks at those that are new
 }
 

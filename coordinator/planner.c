@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "coordinator/planner_process.h"
 
@@ -31,8 +32,7 @@ struct planner {
 
 int planner_open(const struct planner_options *o, struct planner **out, struct err *e)
 {
-    struct planner *p = calloc(1, sizeof *p);
-    PRE(p != NULL);
+    struct planner *p = heap_alloc(sizeof *p);
     p->o = *o;
     p->program = strdup(o->program);
     p->o.time_ns = o->time_ns ? o->time_ns : PLANNER_TIME_S * CLOCK_S;
@@ -152,8 +152,7 @@ int planner_put(struct planner *p, const struct planned *job, struct err *e)
         o->job.calls[o->job.ncalls++] = job->calls[0];
         return 0;
     }
-    o = calloc(1, sizeof *o);
-    PRE(o != NULL);
+    o = heap_alloc(sizeof *o);
     o->job = *job;
     list_append(&p->waiting, &o->link);
     return 0;

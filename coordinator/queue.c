@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "common/job/threads.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/placement.h"
 
 struct round { // over the jobs that want one kind of devices
@@ -172,7 +172,7 @@ static bool find_free(struct round *r, struct job_record *j, int *n)
 static void hold_unreadable(struct job_record *j, const struct err *e)
 {
     struct job_note n = NOTE(HELD);
-    text_set(&j->diagnosis, e->text);
+    heap_set(&j->diagnosis, e->text);
     job_move(j, JOB_HELD, JOB_NONE, &n, "this version cannot read its job file: %s", e->text);
 }
 
@@ -297,7 +297,7 @@ static void preempt_job(struct job_record *v, const struct job_record *by)
     char text[200];
     snprintf(text, sizeof text, "preempted by %s (priority %lld)", by->name,
              (long long)by->priority);
-    text_set(&v->goal_why, text);
+    heap_set(&v->goal_why, text);
     attempt_drain(v->attempt, JOB_QUEUED, &n, text);
 }
 

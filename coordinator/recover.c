@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "coordinator/attempt_leader.h"
-#include "coordinator/kept_text.h"
 
 enum { SAME_MAX = 3 };
 
@@ -64,7 +64,7 @@ static bool count_same_failures(struct attempt *at, const struct fault *f)
     j->same_failures = same ? j->same_failures + 1 : 1;
     j->same_failure_step = step;
     snprintf(text, sizeof text, "%s%s", head, f->text);
-    text_set(&j->diagnosis, text);
+    heap_set(&j->diagnosis, text);
     return j->same_failures >= SAME_MAX;
 }
 
@@ -115,7 +115,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
     if (at->final_aborted) {
         snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
                  f->text);
-        text_set(&j->diagnosis, text);
+        heap_set(&j->diagnosis, text);
         return JOB_HELD;
     }
     if (same)
@@ -123,7 +123,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
     if (!paid) {
         snprintf(text, sizeof text, "the restart budget of %lld is spent; last: %s",
                  (long long)j->settings.restart.budget, f->text);
-        text_set(&j->diagnosis, text);
+        heap_set(&j->diagnosis, text);
         return JOB_HELD;
     }
     set_wait(at, has_stepped(at));
@@ -133,7 +133,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
 enum job_state recover_goal(struct attempt *at, const struct fault *f)
 {
     enum job_state goal;
-    text_set(&at->job->last_fault, f->text);
+    heap_set(&at->job->last_fault, f->text);
     switch (f->kind) {
     case FAULT_RANK:
         return choose_goal_of_rank(at, f);
@@ -151,7 +151,7 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
         return JOB_STARTING;
     }
     if (goal == JOB_FAILED)
-        text_set(&at->job->diagnosis, f->text);
+        heap_set(&at->job->diagnosis, f->text);
     return goal;
 }
 
@@ -162,8 +162,8 @@ void recover_forgive(struct job_record *j)
     j->committed_since = false;
     j->not_before_ms = 0;
     j->not_before_ns = 0;
-    text_set(&j->diagnosis, "");
-    text_set(&j->last_fault, "");
-    text_set(&j->goal_why, "");
+    heap_set(&j->diagnosis, "");
+    heap_set(&j->last_fault, "");
+    heap_set(&j->goal_why, "");
     job_stop_avoiding(j, NULL);
 }

@@ -38,8 +38,7 @@ static void keep_request(struct coord *c, struct request *q)
 
 static struct request *new_request(void)
 {
-    struct request *q = calloc(1, sizeof *q);
-    PRE(q != NULL);
+    struct request *q = heap_alloc(sizeof *q);
     return q;
 }
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/heap.h"
 #include "common/job/job_sharding.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/requests.h"
 
 // ---- the tables ----
@@ -330,7 +330,7 @@ static bool read_value(const struct column *c, const struct value *v, void *reco
     case COLUMN_CHARS:
         return (size_t)snprintf(member, c->size, "%s", v->data) < c->size;
     case COLUMN_TEXT:
-        text_set((char **)(void *)member, v->data);
+        heap_set((char **)(void *)member, v->data);
         return true;
     case COLUMN_BORROWED:
         memcpy(member, &v->data, sizeof v->data);
@@ -362,6 +362,26 @@ int row_read(const struct row *r, void *record, struct err *e)
             return err_set(e, ERR_DATA, "the row of %s '%s' is damaged: %s", t->name,
                            r->values[0].data ? r->values[0].data : "", t->columns[i].name);
     return 0;
+}
+
+void record_init(enum row_kind kind, void *record)
+{
+    for (int i = 0; i < row_tables[kind].ncolumns; i++) {
+        const struct column *c = &row_tables[kind].columns[i];
+        if (c->form == COLUMN_TEXT)
+            heap_set((char **)(void *)((char *)record + c->offset), "");
+    }
+}
+
+void record_clear(enum row_kind kind, void *record)
+{
+    for (int i = 0; i < row_tables[kind].ncolumns; i++) {
+        const struct column *c = &row_tables[kind].columns[i];
+        char **member = (char **)(void *)((char *)record + c->offset);
+        if (c->form == COLUMN_TEXT || c->form == COLUMN_BLOB || c->form == COLUMN_FAILURES ||
+            c->form == COLUMN_PLACEMENT)
+            free(*member);
+    }
 }
 
 void event_message(const struct event_record *e, Weft__V1__Event *out)

@@ -72,6 +72,10 @@ struct row row_make(enum row_kind kind, const void *record, struct arena *a);
 // Sets the struct's members. ERR_DATA: the row is damaged. Borrowed texts are the row's.
 int row_read(const struct row *r, void *record, struct err *e);
 
+// Of a struct that is zeroed: its texts on the heap become "", for none is ever null.
+void record_init(enum row_kind kind, void *record);
+void record_clear(enum row_kind kind, void *record); // frees what its columns have on the heap
+
 struct event_record { // one row of a job's history
     const char *job;
     uint64_t seq;

@@ -9,6 +9,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/rpc/tls_ca.h"
 #include "coordinator/binding.h"
@@ -93,8 +94,7 @@ enum { JOIN_EVERY_MS = 100 };
 
 struct service *service_new(const struct service_options *o)
 {
-    struct service *s = calloc(1, sizeof *s);
-    PRE(s != NULL);
+    struct service *s = heap_alloc(sizeof *s);
     s->o = *o;
     streams_init(&s->streams, o->rpc, o->coord, o->db);
     data_looks_init(&s->looks);
@@ -302,8 +302,7 @@ static void on_join(struct service *s, struct rpc_event *ev, struct coord_out *o
 
 static void on_attach(struct service *s, struct rpc_event *ev)
 {
-    struct host_conn *c = calloc(1, sizeof *c);
-    PRE(c != NULL);
+    struct host_conn *c = heap_alloc(sizeof *c);
     c->call = ev->call;
     snprintf(c->cert, sizeof c->cert, "%s", ev->peer->name);
     snprintf(c->print, sizeof c->print, "%s", ev->peer->print);

@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
+#include "common/base/heap.h"
 #include "coordinator/attempt_leader.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/queue.h"
 #include "coordinator/recover.h"
 #include "coordinator/tidy.h"
@@ -114,7 +114,7 @@ static void take_impatience(struct attempt *at)
     snprintf(text, sizeof text,
              "%d saves in a row failed and its patience is over; resume it when there is room: %s",
              j->unsaved, j->unsaved_why);
-    text_set(&j->diagnosis, text); // nobody holds it
+    heap_set(&j->diagnosis, text); // nobody holds it
     attempt_drain(at, JOB_HELD, &n, text);
 }
 

@@ -9,7 +9,6 @@
 #include "common/job/threads.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/shortage.h"
 
 static void fill_hosts(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "coordinator/words.h"
 
@@ -242,8 +243,7 @@ void streams_logs(struct streams *s, uint64_t call, const Weft__V1__LogsRequest 
         rpc_finish(s->rpc, call, RPC_RESOURCE_EXHAUSTED, "too many clients read logs");
         return;
     }
-    struct tail *t = calloc(1, sizeof *t);
-    PRE(t != NULL);
+    struct tail *t = heap_alloc(sizeof *t);
     t->call = call;
     t->ask = ++s->asks;
     t->rank = q->rank;

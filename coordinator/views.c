@@ -7,7 +7,6 @@
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
-#include "coordinator/kept_text.h"
 #include "coordinator/story.h"
 
 bool coord_has_answered(const struct coord *c, const char *request_id)

@@ -20,3 +20,10 @@ char *heap_strdup(const char *s)
     PRE(copy != NULL);
     return copy;
 }
+
+void heap_set(char **field, const char *s)
+{
+    char *copy = heap_strdup(s);
+    free(*field);
+    *field = copy;
+}

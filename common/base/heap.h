@@ -7,3 +7,5 @@
 
 void *heap_alloc(size_t bytes);
 char *heap_strdup(const char *s); // a null one is copied as ""
+// Gives the field a copy of this text in place of its own, which may be null, or be `s` itself.
+void heap_set(char **field, const char *s);

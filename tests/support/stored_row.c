@@ -11,7 +11,6 @@
 #include "common/base/buf.h"
 #include "coordinator/coord_state.h"
 #include "coordinator/host.h"
-#include "coordinator/kept_text.h"
 
 static const size_t sizes[ROW_KINDS] = {
     [ROW_META] = sizeof(struct coord),
@@ -57,15 +56,7 @@ struct stored_row *stored_row_new(const struct row *r)
 
 void stored_row_free(struct stored_row *s)
 {
-    const struct row_table *t = &row_tables[s->row.kind];
-    for (int i = 0; i < t->ncolumns; i++) {
-        const struct column *c = &t->columns[i];
-        char **member = (char **)(void *)((char *)s->record + c->offset);
-        if (c->form == COLUMN_TEXT)
-            text_free(member);
-        if (c->form == COLUMN_BLOB || c->form == COLUMN_FAILURES || c->form == COLUMN_PLACEMENT)
-            free(*member);
-    }
+    record_clear(s->row.kind, s->record);
     free(s->record);
     free(s->row.values);
     free(s);
