@@ -189,18 +189,14 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     return rc;
 }
 
-// Whether a job of `weft run` may be one that the lost database knew. It goes on under its id from
-// what its checkpoint folder holds; no host of `weft run` is asked what lies there.
-static bool is_lost_run(const struct coord *c, const Weft__V1__SubmitRequest *q)
-{
-    return c->lost_ms && q->base_dir[0] && hex_is(q->continues, ID_LEN - 1);
-}
-
 static void continue_job(struct coord *c, const struct coord_event *ev, struct job *job)
 {
     struct err e = {0}, why = {0};
     struct job_record *j = job_of(c, ev->submit->continues, &e);
-    if (e.code == ERR_NOTFOUND && is_lost_run(c, ev->submit)) {
+    // A job of `weft run` may be one that the lost database knew. It continues under its id from what
+    // its checkpoint folder holds; no host of `weft run` is asked what lies there.
+    if (e.code == ERR_NOTFOUND && c->lost_ms && ev->submit->base_dir[0] &&
+        hex_is(ev->submit->continues, ID_LEN - 1)) {
         start_job(c, ev, job, ev->submit->continues);
         return;
     }

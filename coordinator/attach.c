@@ -56,21 +56,16 @@ static struct conn *open_conn(struct coord *c, uint64_t number)
     return k;
 }
 
-static void forget_conn(struct coord *c, uint64_t number)
-{
-    char key[24];
-    make_conn_key(number, key);
-    free(map_remove(&c->conns, key));
-}
-
 void attach_gone(struct coord *c, uint64_t number)
 {
     struct conn *k = find_conn(c, number);
+    char key[24];
     if (k && k->host && k->host->conn == number) {
         k->host->conn = 0;
         c->round_due = true;
     }
-    forget_conn(c, number);
+    make_conn_key(number, key);
+    free(map_remove(&c->conns, key));
 }
 
 void attach_free(struct coord *c)
@@ -282,12 +277,6 @@ static void on_heartbeat(struct coord *c, struct host *host, const Weft__V1__Hea
     out_down(c, host->conn, &d);
 }
 
-static void on_leaving(struct coord *c, struct host *host)
-{
-    host->leaving = true;
-    attempts_drain_host(c, host, "its worker is asked to stop");
-}
-
 static void take_from_host(struct coord *c, struct host *host, const Weft__V1__Up *up)
 {
     host->heard_ns = c->now_ns;
@@ -296,7 +285,8 @@ static void take_from_host(struct coord *c, struct host *host, const Weft__V1__U
         on_heartbeat(c, host, up->heartbeat);
         return;
     case WEFT__V1__UP__BODY_LEAVING:
-        on_leaving(c, host);
+        host->leaving = true;
+        attempts_drain_host(c, host, "its worker is asked to stop");
         return;
     case WEFT__V1__UP__BODY_LOG:
         return; // the owner's

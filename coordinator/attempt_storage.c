@@ -128,20 +128,13 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
     job_touch(j);
 }
 
-static bool are_all_bad(const struct attempt *at)
-{
-    const struct commit *m = leader_commit(at->leader);
-    bool any = false;
-    for (int i = 0; i < m->n; i++)
-        any = any || m->records[i].state == COMMIT_COMMITTED;
-    return any && !commit_newest(m);
-}
-
 // Why a job of which the folder holds no good checkpoint may not begin anew; null: it may.
 static const char *refuse_beginning(const struct attempt *at)
 {
-    if (are_all_bad(at))
-        return "every checkpoint there is damaged";
+    const struct commit *m = leader_commit(at->leader);
+    for (int i = 0; i < m->n; i++)
+        if (m->records[i].state == COMMIT_COMMITTED)
+            return "every checkpoint there is damaged";
     return at->job->goes_on
                ? "the folder holds no checkpoint, and the changed job was to go on from one: "
                  "put it back and `weft resume`, or submit the job anew (`weft run`: --new)"

@@ -10,11 +10,6 @@
 
 // ---- rows ----
 
-static bool are_same(const struct checkpoint_record *a, const struct checkpoint_record *b)
-{
-    return a->state == b->state && a->bad == b->bad;
-}
-
 // Both lists ascend by (epoch, step).
 void checkpoint_write(struct job_record *j, const struct commit *m)
 {
@@ -30,7 +25,7 @@ void checkpoint_write(struct job_record *j, const struct commit *m)
         while (k < j->ncheckpoints && store_entry_compare(j->checkpoints[k].id, r->id) < 0)
             out_erase(j->coord, ROW_CHECKPOINT, &j->checkpoints[k++]);
         bool there = k < j->ncheckpoints && !store_entry_compare(j->checkpoints[k].id, r->id);
-        if (there && are_same(&j->checkpoints[k], &now[i]))
+        if (there && j->checkpoints[k].state == r->state && j->checkpoints[k].bad == r->bad)
             now[i] = j->checkpoints[k];
         else
             out_row(j->coord, ROW_CHECKPOINT, &now[i]);

@@ -159,21 +159,17 @@ static void revive_job(struct job_record *j)
     attempt_go_on(j->attempt);
 }
 
-static void publish_status(struct job_record *j)
-{
-    V1_NEW(WatchUpdate, watch_update, update);
-    update.status = story_status(j, j->coord->out->arena);
-    out_publish(j->coord, j->id, &update);
-    j->has_news = false;
-}
-
 static void flush_rows(struct coord *c)
 {
     list_for_each (it, &c->dirty) {
         struct job_record *j = list_entry(it, struct job_record, touched);
         job_flush(j);
-        if (j->has_news)
-            publish_status(j);
+        if (!j->has_news)
+            continue;
+        V1_NEW(WatchUpdate, watch_update, update);
+        update.status = story_status(j, c->out->arena);
+        out_publish(c, j->id, &update);
+        j->has_news = false;
     }
     hosts_flush(c);
     if (c->meta_dirty)
@@ -251,31 +247,7 @@ static void sweep_jobs(struct coord *c)
     map_clear(&ended);
 }
 
-static void sweep_history(struct coord *c)
-{
-    if (c->now_ns - c->swept_ns < SWEEP_S * CLOCK_S)
-        return;
-    c->swept_ns = c->now_ns;
-    requests_trim(c);
-    sweep_jobs(c);
-    hosts_sweep(c);
-}
-
 // ---- a step ----
-
-// This process or its machine was stopped for a while: what others said meanwhile has not been read
-// yet, so everybody gets a new lease.
-static void resume_after_gap(struct coord *c, int64_t gap_ns)
-{
-    c->grace_ns = c->now_ns + c->config.lease_ns;
-    hosts_afresh(c);
-    attempts_afresh(c, gap_ns);
-}
-
-static void wake_backoff(struct coord *c)
-{
-    c->round_due = c->round_due || (c->wake_ns && c->now_ns >= c->wake_ns);
-}
 
 static void on_replaced(struct coord *c, const struct coord_event *ev)
 {
@@ -292,8 +264,13 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
     (void)ev;
     attach_tick(c);
     attempts_tick(c);
-    wake_backoff(c);
-    sweep_history(c);
+    c->round_due = c->round_due || (c->wake_ns && c->now_ns >= c->wake_ns);
+    if (c->now_ns - c->swept_ns < SWEEP_S * CLOCK_S)
+        return;
+    c->swept_ns = c->now_ns;
+    requests_trim(c);
+    sweep_jobs(c);
+    hosts_sweep(c);
 }
 
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
@@ -310,10 +287,15 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
     c->out = out;
     c->now_ns = c->stepped_ns = ev->now_ns;
     c->wall_ms = ev->wall_ms;
-    if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4)
-        resume_after_gap(c, gap_ns);
-    else if (graced && c->now_ns >= c->grace_ns)
+    if (WEFT_RULE(grace) && gap_ns > c->config.lease_ns / 4) {
+        // This process or its machine was stopped for a while: what others said meanwhile has not
+        // been read yet, so everybody gets a new lease.
+        c->grace_ns = c->now_ns + c->config.lease_ns;
+        hosts_afresh(c);
+        attempts_afresh(c, gap_ns);
+    } else if (graced && c->now_ns >= c->grace_ns) {
         c->round_due = true; // what waited for hosts to come back
+    }
     on[ev->kind](c, ev);
     settle(c);
     flush_rows(c);

@@ -490,27 +490,20 @@ static int open_database(struct db *s, enum db_use use, struct err *e)
     return rc;
 }
 
-static int open_folder(struct db *s, struct err *e)
-{
-    if (mkdir(s->dir, 0700) && errno != EEXIST)
-        return err_errno(e, ERR_IO, "cannot make %s", s->dir);
-    s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->dir_fd < 0 ? err_errno(e, ERR_IO, "cannot open %s", s->dir) : 0;
-}
-
-static int take_lock(struct db *s, enum db_use use, struct err *e)
-{
-    return use == DB_OWN ? folder_lock(s->dir, &s->lock_fd, e) : 0;
-}
-
 int db_open(struct db **out, const char *dir, enum db_use use, struct err *e)
 {
     struct db *s = heap_alloc(sizeof *s);
     s->lock_fd = s->dir_fd = -1;
     snprintf(s->dir, sizeof s->dir, "%s", dir);
-    int rc = use == DB_READ ? 0 : open_folder(s, e);
-    rc = rc ? rc : take_lock(s, use, e);
-    rc = rc ? rc : open_database(s, use, e);
+    int rc = 0;
+    if (use != DB_READ && mkdir(s->dir, 0700) && errno != EEXIST)
+        rc = err_errno(e, ERR_IO, "cannot make %s", s->dir);
+    else if (use != DB_READ && (s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        rc = err_errno(e, ERR_IO, "cannot open %s", s->dir);
+    if (!rc && use == DB_OWN)
+        rc = folder_lock(s->dir, &s->lock_fd, e);
+    if (!rc)
+        rc = open_database(s, use, e);
     if (rc) {
         db_close(s);
         return rc;

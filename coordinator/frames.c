@@ -19,15 +19,6 @@
 
 // ---- down ----
 
-static void send_sync(struct coord *c, struct host *host, const char *job, uint64_t epoch)
-{
-    V1_NEW(Sync, sync, s);
-    s.job = frame_text(job);
-    s.epoch = epoch;
-    DOWN(d, SYNC, sync, &s);
-    out_down(c, host->conn, &d);
-}
-
 // The attempt is unknown or over: the agent stops whatever lives of it.
 static void send_away(struct coord *c, struct host *host, const char *job, uint64_t epoch)
 {
@@ -130,7 +121,11 @@ static void on_reaped(struct coord *c, struct host *host, const Weft__V1__Reaped
         else
             attempt_settle(t.at);
     }
-    send_sync(c, host, r->job, r->epoch);
+    V1_NEW(Sync, sync, s);
+    s.job = r->job;
+    s.epoch = r->epoch;
+    DOWN(d, SYNC, sync, &s);
+    out_down(c, host->conn, &d);
 }
 
 // ---- up ----
@@ -177,13 +172,6 @@ static void recall_answer(struct speaker *t, const Weft__Rank__Frame *f)
     attempt_lead(t->at, (struct leader_event){.kind = LEADER_EV_RECALL, .frame = f});
 }
 
-// Which rank wrote the key does not matter: a key has one writer, and writing it again shows which.
-static void recall_put(struct speaker *t, Weft__Rank__KvPut *p)
-{
-    FRAME(f, KV_PUT, kv_put, p);
-    recall_answer(t, &f);
-}
-
 static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
 {
     t->h->started = true;
@@ -193,8 +181,11 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
     for (size_t i = 0; i < h->n_answered; i++)
         if (h->answered[i]->frame)
             recall_answer(t, h->answered[i]->frame);
-    for (size_t i = 0; i < h->n_puts; i++)
-        recall_put(t, h->puts[i]);
+    for (size_t i = 0; i < h->n_puts;
+         i++) { // which rank wrote a key does not matter: only one does
+        FRAME(f, KV_PUT, kv_put, h->puts[i]);
+        recall_answer(t, &f);
+    }
     for (size_t i = 0; i < h->n_asked; i++)
         if (h->asked[i]->frame)
             on_frame(t, h->asked[i]->rank, h->asked[i]->frame);

@@ -291,15 +291,6 @@ static void take_device(struct arena *a, const Weft__V1__Device *from, struct ho
     d->peers = arena_strdup(a, from->peers);
 }
 
-static void mark_busy(struct host *h, const Weft__V1__AttemptHere *at)
-{
-    for (size_t i = 0; i < at->n_ranks; i++) {
-        const Weft__V1__RankHere *k = at->ranks[i];
-        if (!k->ended && k->device >= 0 && k->device < h->ndevices)
-            h->devices[k->device].busy = true;
-    }
-}
-
 // Notes which kinds of devices the host lacks and why, in the worker's own sentences.
 static void take_lacks(struct arena *a, struct host *h, const Weft__V1__Register *r)
 {
@@ -340,7 +331,11 @@ void host_take_about(struct host *h, const Weft__V1__Register *r)
         take_device(a, r->devices[i], &h->devices[i]);
     take_lacks(a, h, r);
     for (size_t i = 0; i < r->n_attempts; i++)
-        mark_busy(h, r->attempts[i]);
+        for (size_t k = 0; k < r->attempts[i]->n_ranks; k++) {
+            const Weft__V1__RankHere *rank = r->attempts[i]->ranks[k];
+            if (!rank->ended && rank->device >= 0 && rank->device < h->ndevices)
+                h->devices[rank->device].busy = true;
+        }
 }
 
 void host_hold(struct host *h, int device, struct job_record *j, int rank)

@@ -47,14 +47,6 @@ bool job_state_ended(enum job_state s)
 
 // ---- tables ----
 
-static void insert_by_seq(struct coord *c, struct job_record *j)
-{
-    struct list *at = c->jobs.prev;
-    while (at != &c->jobs && list_entry(at, struct job_record, link)->seq > j->seq)
-        at = at->prev;
-    list_append(at->next, &j->link); // before the one behind it
-}
-
 bool job_goes_before(const struct job_record *a, const struct job_record *b)
 {
     if (a->priority != b->priority)
@@ -110,7 +102,10 @@ struct job_record *job_new(struct coord *c)
 
 void job_add(struct job_record *j)
 {
-    insert_by_seq(j->coord, j);
+    struct list *at = j->coord->jobs.prev;
+    while (at != &j->coord->jobs && list_entry(at, struct job_record, link)->seq > j->seq)
+        at = at->prev;
+    list_append(at->next, &j->link); // before the one behind it
     map_put(&j->coord->by_id, j->id, j);
 }
 
@@ -461,23 +456,6 @@ void job_stop_avoiding(struct job_record *j, const char *incarnation)
 
 // ---- events and moves ----
 
-static void trim_events(struct job_record *j)
-{
-    uint64_t keep = (uint64_t)j->coord->config.keep_events;
-    if (j->events > keep)
-        out_erase(j->coord, ROW_EVENT,
-                  &(struct event_record){.job = j->id, .seq = j->events - keep});
-}
-
-static void publish_event(struct job_record *j, const struct event_record *ev)
-{
-    Weft__V1__Event row;
-    V1_NEW(WatchUpdate, watch_update, update);
-    event_message(ev, &row);
-    update.event = &row;
-    out_publish(j->coord, j->id, &update);
-}
-
 static void add_event(struct job_record *j, const struct job_note *n, const char *fmt, va_list ap)
 {
     struct buf text = {0};
@@ -496,9 +474,16 @@ static void add_event(struct job_record *j, const struct job_note *n, const char
                               .step = n->step,
                               .text = buf_str(&text)};
     out_row(j->coord, ROW_EVENT, &ev);
-    trim_events(j);
+    uint64_t keep = (uint64_t)j->coord->config.keep_events;
+    if (j->events > keep)
+        out_erase(j->coord, ROW_EVENT,
+                  &(struct event_record){.job = j->id, .seq = j->events - keep});
     job_touch(j);
-    publish_event(j, &ev);
+    Weft__V1__Event message;
+    V1_NEW(WatchUpdate, watch_update, update);
+    event_message(&ev, &message);
+    update.event = &message;
+    out_publish(j->coord, j->id, &update);
     buf_clear(&text);
 }
 

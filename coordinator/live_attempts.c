@@ -77,18 +77,16 @@ static bool is_cut_off(const struct attempt *at)
     return cut_off;
 }
 
-static void tick_attempt(struct attempt *at)
-{
-    if (at->deadline_ns && at->job->coord->now_ns >= at->deadline_ns)
-        take_deadline(at);
-    else if (at->phase >= PHASE_START)
-        attempt_lead(at, (struct leader_event){.kind = LEADER_EV_TICK, .cut_off = is_cut_off(at)});
-}
-
 void attempts_tick(struct coord *c)
 {
-    list_for_each (it, &c->live)
-        tick_attempt(list_entry(it, struct attempt, link));
+    list_for_each (it, &c->live) {
+        struct attempt *at = list_entry(it, struct attempt, link);
+        if (at->deadline_ns && c->now_ns >= at->deadline_ns)
+            take_deadline(at);
+        else if (at->phase >= PHASE_START)
+            attempt_lead(at,
+                         (struct leader_event){.kind = LEADER_EV_TICK, .cut_off = is_cut_off(at)});
+    }
 }
 
 void attempts_afresh(struct coord *c, int64_t gap_ns)

@@ -87,28 +87,6 @@ static void print_labelled(struct buf *out, const char *name, const char *key, c
 
 // ---- what there is ----
 
-static void print_jobs(const struct coord_counts *n, struct buf *out)
-{
-    print_family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
-    for (int s = JOB_QUEUED; s < JOB_STATES; s++)
-        print_labelled(out, "weft_jobs", "state", job_state_word((enum job_state)s), n->jobs[s]);
-}
-
-static void print_hosts(const struct coord_counts *n, struct buf *out)
-{
-    print_family(out, "weft_hosts", "gauge", "Known hosts, by state.");
-    for (enum host_state s = 0; s < HOST_STATES; s++)
-        print_labelled(out, "weft_hosts", "state", host_state_word(s), n->hosts[s]);
-}
-
-static void print_devices(const struct coord_counts *n, struct buf *out)
-{
-    print_family(out, "weft_devices", "gauge",
-                 "Devices of known hosts: held by a job or a rank, or not.");
-    print_labelled(out, "weft_devices", "state", "busy", n->devices_busy);
-    print_labelled(out, "weft_devices", "state", "free", n->devices - n->devices_busy);
-}
-
 // ---- a job's own ----
 
 static bool get_step(const Weft__V1__JobStatus *j, double *v)
@@ -182,9 +160,16 @@ void metrics_print(const struct coord *c, const struct metrics_commits *m, struc
     coord_count(c, &n);
     print_family(out, "weft_build_info", "gauge", "The version that runs; always 1.");
     print_labelled(out, "weft_build_info", "version", WEFT_VERSION, 1);
-    print_jobs(&n, out);
-    print_hosts(&n, out);
-    print_devices(&n, out);
+    print_family(out, "weft_jobs", "gauge", "Jobs that are kept, by state.");
+    for (int s = JOB_QUEUED; s < JOB_STATES; s++)
+        print_labelled(out, "weft_jobs", "state", job_state_word((enum job_state)s), n.jobs[s]);
+    print_family(out, "weft_hosts", "gauge", "Known hosts, by state.");
+    for (enum host_state s = 0; s < HOST_STATES; s++)
+        print_labelled(out, "weft_hosts", "state", host_state_word(s), n.hosts[s]);
+    print_family(out, "weft_devices", "gauge",
+                 "Devices of known hosts: held by a job or a rank, or not.");
+    print_labelled(out, "weft_devices", "state", "busy", n.devices_busy);
+    print_labelled(out, "weft_devices", "state", "free", n.devices - n.devices_busy);
     print_counter(out, "weft_restarts_total", "Restarts of jobs after a failure, since the start.",
                   (uint64_t)n.restarts);
     print_counter(out, "weft_checkpoints_committed_total",

@@ -13,40 +13,26 @@ enum { SAME_MAX = 3 };
 
 // ---- budget ----
 
-static void drop_old_failures(struct job_record *j)
-{
-    int n = 0;
-    for (int i = 0; i < j->nfailures; i++)
-        if (j->coord->wall_ms - j->failures_ms[i] < j->settings.restart.per / CLOCK_MS)
-            j->failures_ms[n++] = j->failures_ms[i];
-    j->nfailures = n;
-}
-
-static void add_failure(struct job_record *j)
-{
-    drop_old_failures(j);
-    j->failures_ms = realloc(j->failures_ms, (size_t)(j->nfailures + 1) * sizeof *j->failures_ms);
-    PRE(j->failures_ms != NULL);
-    j->failures_ms[j->nfailures++] = j->coord->wall_ms;
-}
-
 // Charges a failure to the budget, unless a checkpoint was committed since the last one. Returns
 // false if the budget is spent.
 static bool spend_budget(struct job_record *j)
 {
     bool free_of_cost = j->committed_since;
+    int n = 0;
     j->committed_since = false;
-    if (!free_of_cost)
-        add_failure(j);
+    if (free_of_cost)
+        return j->nfailures <= j->settings.restart.budget;
+    for (int i = 0; i < j->nfailures; i++) // those of before its window no longer count
+        if (j->coord->wall_ms - j->failures_ms[i] < j->settings.restart.per / CLOCK_MS)
+            j->failures_ms[n++] = j->failures_ms[i];
+    j->failures_ms = realloc(j->failures_ms, (size_t)(n + 1) * sizeof *j->failures_ms);
+    PRE(j->failures_ms != NULL);
+    j->failures_ms[n] = j->coord->wall_ms;
+    j->nfailures = n + 1;
     return j->nfailures <= j->settings.restart.budget;
 }
 
 // ---- the same again ----
-
-static bool has_prefix(const char *text, const char *head)
-{
-    return strncmp(text, head, strlen(head)) == 0;
-}
 
 // The diagnosis begins with what happened and at which step: that is what "the same" compares.
 static bool count_same_failures(struct attempt *at, const struct fault *f)
@@ -59,8 +45,8 @@ static bool count_same_failures(struct attempt *at, const struct fault *f)
     if (f->sign == SIGN_EXIT || f->sign == SIGN_SIGNAL)
         snprintf(number, sizeof number, " %d", f->code);
     snprintf(head, sizeof head, "%s%s at step %lld: ", sign_word(f->sign), number, (long long)step);
-    bool same =
-        j->same_failures > 0 && j->same_failure_step == step && has_prefix(j->diagnosis, head);
+    bool same = j->same_failures > 0 && j->same_failure_step == step &&
+                strncmp(j->diagnosis, head, strlen(head)) == 0;
     j->same_failures = same ? j->same_failures + 1 : 1;
     j->same_failure_step = step;
     snprintf(text, sizeof text, "%s%s", head, f->text);

@@ -69,12 +69,6 @@ static char *explain_barren(const struct job_record *j, struct arena *a)
     return text;
 }
 
-static char *explain_backoff(const struct job_record *j, struct arena *a)
-{
-    return arena_printf(a, "waits %.1f s: %s", (double)(j->not_before_ns - j->coord->now_ns) / 1e9,
-                        explain_barren(j, a));
-}
-
 static char *explain_wait(const struct job_record *j, struct arena *a)
 {
     const struct coord *c = j->coord;
@@ -84,7 +78,8 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
     case WAIT_NEW:
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
-        return explain_backoff(j, a);
+        return arena_printf(a, "waits %.1f s: %s", (double)(j->not_before_ns - c->now_ns) / 1e9,
+                            explain_barren(j, a));
     case WAIT_NEVER:
         return shortage_explain(j, a);
     case WAIT_DEVICES:
