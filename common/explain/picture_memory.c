@@ -102,11 +102,6 @@ static const char *choose_ink(const struct course *x, int at, int row)
     return " ";
 }
 
-static char get_phase_letter(const struct program *p, int at)
-{
-    return "FBWU"[p->instrs[at].phase];
-}
-
 static void draw_chart(const struct program *p, const struct course *x, int width, struct buf *out)
 {
     int cols = width - 2 - BYTES - 1;
@@ -129,7 +124,7 @@ static void draw_chart(const struct program *p, const struct course *x, int widt
     }
     put_times(out, " ", 2 + BYTES + 1);
     for (int c = 0; c < cols; c++)
-        buf_putc(out, get_phase_letter(p, find_fullest(x, c, cols)));
+        buf_putc(out, "FBWU"[p->instrs[find_fullest(x, c, cols)].phase]);
     buf_puts(out, "\n ");
     for (int l = 0; l < LAYERS; l++)
         buf_printf(out, " %s %s%s", inks[l], meanings[l], l + 1 < LAYERS ? "," : "\n");

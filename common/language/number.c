@@ -15,11 +15,6 @@ struct number number_of(double value, bool whole)
     return (struct number){.value = value, .whole = whole};
 }
 
-static bool is_comparison(enum sign s)
-{
-    return s >= SIGN_EQ && s <= SIGN_GE;
-}
-
 static double apply_sign(enum sign sign, double a, double b)
 {
     switch (sign) {
@@ -72,9 +67,10 @@ struct number number_apply(enum sign sign, struct number a, struct number b, con
         *fault = "a division by zero";
     if (*fault)
         return number_of(0, true);
-    struct number out = number_of(apply_sign(sign, a.value, b.value),
-                                  is_comparison(sign) || sign == SIGN_NOT || sign == SIGN_AND ||
-                                      sign == SIGN_OR || (a.whole && (unary || b.whole)));
+    struct number out =
+        number_of(apply_sign(sign, a.value, b.value),
+                  (sign >= SIGN_EQ && sign <= SIGN_GE) || sign == SIGN_NOT || sign == SIGN_AND ||
+                      sign == SIGN_OR || (a.whole && (unary || b.whole)));
     if (!isfinite(out.value) || (out.whole && fabs(out.value) > NUMBER_LARGEST))
         *fault = "too large a number";
     return out;

@@ -454,3 +454,36 @@ int graph_matmul_as(struct graph *g, int a, int b, int n, const enum dim *out_di
                                          .out_dims = out_dims,
                                          .dtype = t});
 }
+
+void graph_find_readers(const struct graph *g, int **first, int **readers)
+{
+    *first = arena_array(g->arena, int, (size_t)g->nvalues + 1);
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i].nin; k++)
+            (*first)[g->nodes[i].in[k] + 1]++;
+    for (int v = 0; v < g->nvalues; v++)
+        (*first)[v + 1] += (*first)[v];
+    int *end = arena_dup(g->arena, *first, sizeof *end * (size_t)g->nvalues);
+    *readers = arena_array(g->arena, int, (size_t)(*first)[g->nvalues] + 1);
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i].nin; k++)
+            (*readers)[end[g->nodes[i].in[k]]++] = i;
+}
+
+void graph_drop_nodes(struct graph *g, const bool *dropped)
+{
+    int kept = 0;
+    for (int i = 0; i < g->nnodes; i++)
+        for (int k = 0; k < g->nodes[i].nout && dropped[i]; k++)
+            if (g->values[g->nodes[i].out[k]].producer == i)
+                g->values[g->nodes[i].out[k]].producer = -1;
+    for (int i = 0; i < g->nnodes; i++) {
+        if (dropped[i])
+            continue;
+        g->nodes[kept] = g->nodes[i];
+        for (int k = 0; k < g->nodes[kept].nout; k++)
+            g->values[g->nodes[kept].out[k]].producer = kept;
+        kept++;
+    }
+    g->nnodes = kept;
+}

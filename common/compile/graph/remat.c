@@ -61,12 +61,6 @@ static bool is_kept_for(const struct remat *r, int value, const struct node *rea
     return r->outside[value] || strcmp(g->scopes[made_by->scope], "embed") == 0;
 }
 
-// The value that the backward reads: the one that is made again, if it is.
-static int find_seen(const struct remat *r, int value)
-{
-    return r->again[value] < 0 ? value : r->again[value];
-}
-
 static void copy_node(struct remat *r, int node)
 {
     struct graph *g = r->g;
@@ -75,7 +69,7 @@ static void copy_node(struct remat *r, int node)
     n.again = true;
     for (int k = 0; k < n.nin; k++)
         if (!is_kept_for(r, n.in[k], &n))
-            n.in[k] = find_seen(r, n.in[k]);
+            n.in[k] = r->again[n.in[k]] < 0 ? n.in[k] : r->again[n.in[k]];
     for (int k = 0; k < n.nout; k++) {
         struct value v = g->values[n.out[k]];
         int id = graph_value(g, v.kind, v.name, v.dtype, v.shape.n, v.dims, v.shape.dim);

@@ -30,22 +30,6 @@ static const struct fusion table[BACKEND_KINDS][FUSIONS] = {
                       {fuse_matmul_sum, {[DT_F32] = true, [DT_BF16] = true}}},
 };
 
-static void find_readers(struct fuse *f)
-{
-    const struct graph *g = f->g;
-    f->first = arena_array(g->arena, int, (size_t)g->nvalues + 1);
-    for (int i = 0; i < g->nnodes; i++)
-        for (int k = 0; k < g->nodes[i].nin; k++)
-            f->first[g->nodes[i].in[k] + 1]++;
-    for (int v = 0; v < g->nvalues; v++)
-        f->first[v + 1] += f->first[v];
-    int *end = arena_dup(g->arena, f->first, sizeof *end * (size_t)g->nvalues);
-    f->readers = arena_array(g->arena, int, (size_t)f->first[g->nvalues] + 1);
-    for (int i = 0; i < g->nnodes; i++)
-        for (int k = 0; k < g->nodes[i].nin; k++)
-            f->readers[end[g->nodes[i].in[k]]++] = i;
-}
-
 static void find_pinned_values(struct fuse *f)
 {
     const struct graph *g = f->g;
@@ -68,28 +52,13 @@ static void find_pinned_values(struct fuse *f)
         f->named[g->metrics] = true;
 }
 
-static void drop_fused_nodes(struct fuse *f)
-{
-    struct graph *g = f->g;
-    int n = 0;
-    for (int i = 0; i < g->nnodes; i++) {
-        if (f->into[i] != i)
-            continue;
-        g->nodes[n] = g->nodes[i];
-        for (int k = 0; k < g->nodes[n].nout; k++)
-            g->values[g->nodes[n].out[k]].producer = n;
-        n++;
-    }
-    g->nnodes = n;
-}
-
 void fuse_nodes(struct graph *g)
 {
     struct fuse f = {.g = g};
     f.into = arena_array(g->arena, int, g->nnodes);
     for (int i = 0; i < g->nnodes; i++)
         f.into[i] = i;
-    find_readers(&f);
+    graph_find_readers(g, &f.first, &f.readers);
     find_pinned_values(&f);
     for (const struct fusion *with = table[g->backend]; with->fn; with++) {
         f.dtypes = with->dtypes;
@@ -97,5 +66,8 @@ void fuse_nodes(struct graph *g)
             for (int at = f.into[i] == i ? i : -1; at >= 0;)
                 at = with->fn(&f, at);
     }
-    drop_fused_nodes(&f);
+    bool *fused = arena_array(g->arena, bool, g->nnodes);
+    for (int i = 0; i < g->nnodes; i++)
+        fused[i] = f.into[i] != i;
+    graph_drop_nodes(g, fused);
 }

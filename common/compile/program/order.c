@@ -18,16 +18,12 @@ struct node_order {
     bool *early; // value → it follows from a parameter alone and is made early
 };
 
-static bool is_gather(const struct node *n)
-{
-    return n->kind == NODE_RESHARD && n->step.kind == RESHARD_ALL_GATHER;
-}
-
 // A gather of a parameter or its copy, the cast before it, a gather's second step.
 static bool is_moved_early(const struct node_order *o, const struct node *n)
 {
     bool cast = node_casts_param(n);
-    if (n->phase == PHASE_UPDATE || (!cast && !is_gather(n)))
+    if (n->phase == PHASE_UPDATE ||
+        (!cast && !(n->kind == NODE_RESHARD && n->step.kind == RESHARD_ALL_GATHER)))
         return false;
     enum value_kind from = o->g->values[n->in[0]].kind;
     return from == VALUE_PARAM || from == VALUE_COPY || o->early[n->in[0]];

@@ -35,22 +35,6 @@ struct packer {
     struct attend heads[HEADS_MAX];
 };
 
-static void find_readers(struct packer *p)
-{
-    const struct graph *g = p->g;
-    p->first = arena_array(g->arena, int, (size_t)g->nvalues + 1);
-    for (int i = 0; i < g->nnodes; i++)
-        for (int k = 0; k < g->nodes[i].nin; k++)
-            p->first[g->nodes[i].in[k] + 1]++;
-    for (int v = 0; v < g->nvalues; v++)
-        p->first[v + 1] += p->first[v];
-    int *end = arena_dup(g->arena, p->first, sizeof *end * (size_t)g->nvalues);
-    p->readers = arena_array(g->arena, int, (size_t)p->first[g->nvalues] + 1);
-    for (int i = 0; i < g->nnodes; i++)
-        for (int k = 0; k < g->nodes[i].nin; k++)
-            p->readers[end[g->nodes[i].in[k]]++] = i;
-}
-
 static const struct value *get_value(const struct packer *p, int v)
 {
     return &p->g->values[v];
@@ -65,11 +49,6 @@ static const struct node *get_producer(const struct packer *p, int v)
 static bool is_op(const struct node *n, enum op op)
 {
     return n && n->kind == NODE_OP && n->op == op;
-}
-
-static bool is_attention(const struct node *n)
-{
-    return is_op(n, OP_ATTENTION) || is_op(n, OP_ATTENTION_GRAD);
 }
 
 // The one node that reads a value; ABSENT: several do, or none.
@@ -178,7 +157,8 @@ static bool visit_readers_of_piece(struct packer *p, int v, bool rotated)
         if (is_op(n, OP_ROTARY) && !rotated && n->in[0] == v)
             fits = visit_readers_of_piece(p, n->out[0], true);
         else
-            fits = is_attention(n) && visit_attention(p, p->readers[r]);
+            fits = (is_op(n, OP_ATTENTION) || is_op(n, OP_ATTENTION_GRAD)) &&
+                   visit_attention(p, p->readers[r]);
     }
     return fits;
 }
@@ -495,29 +475,10 @@ static void transpose_bundle(struct packer *p)
         pack_attention(p, &p->heads[i]);
 }
 
-static void drop_gone_nodes(struct packer *p)
-{
-    struct graph *g = p->g;
-    int kept = 0;
-    for (int i = 0; i < g->nnodes; i++)
-        for (int k = 0; k < g->nodes[i].nout && p->gone[i]; k++)
-            if (g->values[g->nodes[i].out[k]].producer == i)
-                g->values[g->nodes[i].out[k]].producer = ABSENT;
-    for (int i = 0; i < g->nnodes; i++) {
-        if (p->gone[i])
-            continue;
-        g->nodes[kept] = g->nodes[i];
-        for (int k = 0; k < g->nodes[kept].nout; k++)
-            g->values[g->nodes[kept].out[k]].producer = kept;
-        kept++;
-    }
-    g->nnodes = kept;
-}
-
 void pack_heads(struct graph *g)
 {
     struct packer p = {.g = g};
-    find_readers(&p);
+    graph_find_readers(g, &p.first, &p.readers);
     p.in_bundle = arena_array(g->arena, bool, (size_t)g->nvalues + 2 * (size_t)g->nnodes);
     p.gone = arena_array(g->arena, bool, g->nnodes);
     for (int i = 0; i < g->nnodes; i++) {
@@ -533,5 +494,5 @@ void pack_heads(struct graph *g)
         for (int k = 0; k < p.nvalues; k++)
             p.in_bundle[p.value[k]] = false;
     }
-    drop_gone_nodes(&p);
+    graph_drop_nodes(g, p.gone);
 }

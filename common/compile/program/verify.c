@@ -37,11 +37,6 @@ static int check_labels(const struct graph *g, int at, struct err *e)
     return 0;
 }
 
-static bool is_leaf_kind(enum value_kind k)
-{
-    return k != VALUE_TEMP;
-}
-
 static int check_node(const struct graph *g, int at, struct err *e)
 {
     const struct node *n = &g->nodes[at];
@@ -52,7 +47,7 @@ static int check_node(const struct graph *g, int at, struct err *e)
         if (v < 0 || v >= g->nvalues)
             return BAD("node %d reads value %d of %d", at, v, g->nvalues);
         if (g->values[v].producer >= at ||
-            (g->values[v].producer < 0 && !is_leaf_kind(g->values[v].kind)))
+            (g->values[v].producer < 0 && g->values[v].kind == VALUE_TEMP))
             return BAD("node %d reads %s (value %d) before it is made", at, get_name(g, v), v);
     }
     for (int k = 0; k < n->nout; k++)

@@ -178,11 +178,6 @@ static void add_sends(struct cut *c, const struct node *made_by, int value)
         add_send(c, made_by, value, at, at - 1);
 }
 
-static bool is_one_stage(uint64_t stages)
-{
-    return !(stages & (stages - 1));
-}
-
 // A version of the gradient with the other stages' parts in it.
 static int sum_over_stages(struct cut *c, const struct node *reader, int value)
 {
@@ -210,11 +205,6 @@ static int sum_over_stages(struct cut *c, const struct node *reader, int value)
     return c->summed[value] = made;
 }
 
-static bool keeps_part(const struct node *n)
-{
-    return n->kind == NODE_RESHARD || n->op == OP_CAST;
-}
-
 // A reshard or cast of a stage's partial sum is partial too; any other node of the update reads the
 // sum over the stages.
 static void replace_inputs(struct cut *c, struct node *n)
@@ -223,7 +213,7 @@ static void replace_inputs(struct cut *c, struct node *n)
         int v = n->in[k];
         if (c->summed[v] >= 0)
             n->in[k] = c->summed[v];
-        else if (c->part[v] && keeps_part(n))
+        else if (c->part[v] && (n->kind == NODE_RESHARD || n->op == OP_CAST))
             c->part[n->out[0]] = true;
         else if (c->part[v] && is_in_update(n))
             n->in[k] = sum_over_stages(c, n, v);
@@ -235,7 +225,8 @@ static void find_parts(struct cut *c)
     const struct graph *g = c->g;
     for (int i = 0; i < g->nsums; i++) {
         const struct value *v = &g->values[g->sums[i].value];
-        c->part[g->sums[i].value] = v->of >= 0 && !is_one_stage(v->stages);
+        c->part[g->sums[i].value] =
+            v->of >= 0 && (v->stages & (v->stages - 1)) != 0; // of several stages
     }
 }
 
