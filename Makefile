@@ -11,7 +11,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 
 # ---- what is built -----------------------------------------------------------------------------
 PROTO_SRC   := proto/rank.proto
-SERVICE_SRC := proto/weft.proto proto/health.proto
+SERVICE_SRC := proto/planner.proto proto/weft.proto proto/health.proto
 
 BASE_SRC    := notify child system entropy flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
@@ -65,7 +65,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db binding questions service streams data_looks planner_process planner coord_daemon certs http prometheus
+COORD_SRC   := db binding questions service streams data_looks job_facts planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
@@ -500,7 +500,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) tests/support/stored_row.c $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) tests/support/stored_row.c coordinator/job_facts.c $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -652,7 +652,7 @@ fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
-FUZZ_WITH_up    := tests/support/stored_row.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+FUZZ_WITH_up    := tests/support/stored_row.c coordinator/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)

@@ -11,8 +11,6 @@
 #include "common/base/hash.h"
 #include "common/base/heap.h"
 #include "common/base/plain.h"
-#include "common/job/threads.h"
-#include "common/plan/schema_list.h"
 #include "coordinator/attempt_leader.h"
 #include "coordinator/host.h"
 #include "coordinator/job_paths.h"
@@ -45,21 +43,6 @@ static void write_audit(struct coord *c, const struct coord_event *ev, enum audi
 void acts_audit(struct coord *c, const struct coord_event *ev)
 {
     write_audit(c, ev, ev->verb, ev->target, ev->result);
-}
-
-// Reads the job of the request; `no` gets what is wrong with it.
-static void read_job(const struct coord *c, const Weft__V1__SubmitRequest *q, struct arena *a,
-                     struct job *job, struct buf *no)
-{
-    struct job_errors errs = {0};
-    struct err e = {0};
-    if (job_parse(a, &weft_schema, NULL, q->base_dir[0] ? q->base_dir : NULL, q->resolved,
-                  strlen(q->resolved), NULL, 0, job, &errs))
-        job_errors_print(&errs, no);
-    else if (job_check_devices(job, &e))
-        buf_puts(no, e.text);
-    else if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
-        job_paths_check(c, job, no);
 }
 
 // Copies what a submit asks for, without the reason for its number of threads: a client that asks a
@@ -97,10 +80,9 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
 }
 
 // known_id: of a job that a lost database knew; null: a new one.
-static void start_job(struct coord *c, const struct coord_event *ev, struct job *job,
-                      const char *known_id)
+static void start_job(struct coord *c, const struct coord_event *ev, const char *known_id)
 {
-    struct job_record *j = job_create(c, job, known_id, ev->who, ev->submit->base_dir);
+    struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
     note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
@@ -111,42 +93,22 @@ static void start_job(struct coord *c, const struct coord_event *ev, struct job 
 
 // ---- a job that goes on with another text ----
 
-// `changes` gets what differs; an error says why the job cannot go on so.
-static int compare_texts(const struct job_record *j, struct job *job, struct buf *changes,
+static int compare_texts(const struct job_record *j, const Weft__Plan__JobFacts *facts,
                          struct err *e)
 {
-    struct arena a;
-    struct job before;
-    struct job_errors errs = {0};
-    struct buf keys = {0};
-    arena_init(&a);
-    int rc = job_parse(&a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0,
-                       &before, &errs);
-    if (rc) {
-        rc = job_errors_err(&errs, e);
-    } else {
-        threads_keep(job, &before);
-        job_identity_differences(&before, job, &keys);
-        job_changes(&before, job, changes);
-    }
-    if (keys.len)
-        rc = err_set(e, ERR_REFUSED,
-                     "it would be another training, which differs in %s: undo that, or submit it "
-                     "as a new job (`weft run`: --new)",
-                     buf_str(&keys));
-    buf_clear(&keys);
-    arena_clear(&a);
-    return rc;
-}
-
-static int check_steps(const struct job_record *j, const struct job *job, struct err *e)
-{
-    bool done = j->state == JOB_SUCCEEDED && job->train.steps == j->committed_step;
-    if (job->train.steps >= j->committed_step && !done)
+    bool done = j->state == JOB_SUCCEEDED && facts->steps == j->committed_step;
+    if (strcmp(facts->before_hash, j->job_hash) != 0)
+        return err_set(e, ERR_REFUSED, "its text was changed meanwhile: submit this one again");
+    if (facts->identity[0])
+        return err_set(e, ERR_REFUSED,
+                       "it would be another training, which differs in %s: undo that, or submit it "
+                       "as a new job (`weft run`: --new)",
+                       facts->identity);
+    if (facts->steps >= j->committed_step && !done)
         return 0;
     return err_set(e, ERR_REFUSED,
                    "train.steps: is %lld, and it has come to step %lld already: give more",
-                   (long long)job->train.steps, (long long)j->committed_step);
+                   (long long)facts->steps, (long long)j->committed_step);
 }
 
 static int check_change(const struct job_record *j, const Weft__V1__SubmitRequest *q, struct err *e)
@@ -161,23 +123,22 @@ static int check_change(const struct job_record *j, const Weft__V1__SubmitReques
     return 0;
 }
 
-static int change_job(struct job_record *j, const struct coord_event *ev, struct job *job,
-                      struct err *e)
+static int change_job(struct job_record *j, const struct coord_event *ev, struct err *e)
 {
+    const Weft__Plan__JobFacts *facts = ev->facts[0];
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
-    bool kept = !job->resources.threads;
     int before = j->threads;
     n.step = j->committed_step;
     int rc = check_change(j, ev->submit, e);
-    rc = rc ? rc : compare_texts(j, job, &changes, e);
-    rc = rc ? rc : check_steps(j, job, e);
+    rc = rc ? rc : compare_texts(j, facts, e);
+    buf_puts(&changes, facts->changes);
     if (!rc && strcmp(j->base_dir, ev->submit->base_dir) != 0)
         buf_printf(&changes, "%sits folder was %s", changes.len ? "; " : "", j->base_dir);
     if (!rc) {
-        job_change(j, job);
+        job_change(j, facts);
         j->goes_on = j->goes_on || j->committed_step >= 0;
-        if (!kept)
+        if (facts->threads)
             note_threads(j, ev->submit, before);
         heap_set(&j->base_dir, ev->submit->base_dir);
         recover_forgive(j);
@@ -189,7 +150,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     return rc;
 }
 
-static void continue_job(struct coord *c, const struct coord_event *ev, struct job *job)
+static void continue_job(struct coord *c, const struct coord_event *ev)
 {
     struct err e = {0}, why = {0};
     struct job_record *j = job_of(c, ev->submit->continues, &e);
@@ -197,10 +158,10 @@ static void continue_job(struct coord *c, const struct coord_event *ev, struct j
     // its checkpoint folder holds; no host of `weft run` is asked what lies there.
     if (e.code == ERR_NOTFOUND && c->lost_ms && ev->submit->base_dir[0] &&
         hex_is(ev->submit->continues, ID_LEN - 1)) {
-        start_job(c, ev, job, ev->submit->continues);
+        start_job(c, ev, ev->submit->continues);
         return;
     }
-    if (j && change_job(j, ev, job, &why))
+    if (j && change_job(j, ev, &why))
         err_set(&e, ERR_REFUSED, "cannot continue %s: %s", j->name, why.text);
     if (e.code) {
         write_audit(c, ev, AUDIT_SUBMIT, ev->submit->continues, e.text);
@@ -214,8 +175,6 @@ static void continue_job(struct coord *c, const struct coord_event *ev, struct j
 void acts_submit(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__SubmitRequest *q = ev->submit, asked = copy_question(q);
-    struct arena a;
-    struct job job;
     struct buf no = {0};
     if (request_known(c, ev->call, q->request_id, &asked.base, &weft__v1__submit_reply__descriptor))
         return;
@@ -224,20 +183,17 @@ void acts_submit(struct coord *c, const struct coord_event *ev)
         write_audit(c, ev, AUDIT_SUBMIT, "", "refused: too many jobs wait");
         return;
     }
-    arena_init(&a);
-    read_job(c, q, &a, &job, &no);
+    if (!q->base_dir[0]) // a job of `weft run` starts at its own folder, without roots
+        job_paths_check(c, ev->facts[0], &no);
     if (no.len) {
         out_refuse(c, ev->call, CODE_INVALID, buf_str(&no));
-        write_audit(c, ev, AUDIT_SUBMIT, "", "refused: the job file is wrong");
-        buf_clear(&no);
-        arena_clear(&a);
-        return;
+        write_audit(c, ev, AUDIT_SUBMIT, "", "refused: a path leaves the workers' roots");
+    } else if (q->continues[0]) {
+        continue_job(c, ev);
+    } else {
+        start_job(c, ev, NULL);
     }
-    if (q->continues[0])
-        continue_job(c, ev, &job);
-    else
-        start_job(c, ev, &job, NULL);
-    arena_clear(&a);
+    buf_clear(&no);
 }
 
 // ---- verbs about jobs ----
@@ -415,9 +371,7 @@ static const char *act_on_job(struct coord *c, enum audit_verb verb, const struc
     const struct effect *d = &v->in[j->state];
     reply->target = frame_text(j->id);
     reply->text = frame_text(d->text);
-    struct err unread = {0};
-    bool again = verb == AUDIT_RESUME && job_read_settings(j, &unread);
-    const char *no = again ? unread.text : carry_out(j, v, d, ev);
+    const char *no = carry_out(j, v, d, ev);
     if (!no)
         return NULL;
     err_set(e, ERR_REFUSED, "cannot %s %s: %s", audit_word(verb), j->name, no);

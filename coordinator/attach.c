@@ -295,6 +295,19 @@ static void take_from_host(struct coord *c, struct host *host, const Weft__V1__U
     }
 }
 
+void attach_found(struct coord *c, const struct coord_event *ev)
+{
+    const struct conn *k = find_conn(c, ev->conn);
+    if (k && k->host && k->host->conn == ev->conn)
+        found_take(c, k->host, ev->up->storage, ev->facts);
+}
+
+bool coord_awaits_found(const struct coord *c, uint64_t conn)
+{
+    const struct conn *k = find_conn(c, conn);
+    return k && k->host && k->host->conn == conn && k->host->find == conn;
+}
+
 void attach_up(struct coord *c, const struct coord_event *ev)
 {
     const Weft__V1__Up *up = ev->up;

@@ -11,6 +11,7 @@
 #include "coordinator/coord_state.h"
 
 void attach_up(struct coord *c, const struct coord_event *ev); // of kind COORD_EV_UP
-void attach_gone(struct coord *c, uint64_t conn);              // the stream has ended
-void attach_tick(struct coord *c);                             // leases
+void attach_found(struct coord *c, const struct coord_event *ev);
+void attach_gone(struct coord *c, uint64_t conn); // the stream has ended
+void attach_tick(struct coord *c);                // leases
 void attach_free(struct coord *c);

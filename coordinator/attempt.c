@@ -91,11 +91,11 @@ static void make_leader(struct attempt *at, enum leader_state state)
     struct job_record *j = at->job;
     struct leader_config c = {.ranks = at->nranks,
                               .steps = j->steps,
-                              .hang_after_ns = j->settings.restart.hang_after,
+                              .hang_after_ns = j->hang_after_ns,
                               .join_ns = JOIN_S * CLOCK_S,
-                              .keep = (int)j->settings.checkpoint.keep,
-                              .keep_every = j->settings.checkpoint.keep_every,
-                              .patience_ns = j->settings.checkpoint.patience};
+                              .keep = (int)j->keep,
+                              .keep_every = j->keep_every,
+                              .patience_ns = j->patience_ns};
     struct leader_memory m = {.state = state};
     at->leader = leader_new(&c, j->coord->now_ns);
     checkpoint_remember(j, &m);
@@ -228,7 +228,8 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     s.attempt = frame_text(j->attempt_id);
     s.name = j->name;
     s.resolved = j->resolved;
-    s.dir = frame_text(at->job->settings.checkpoint.dir);
+    s.threads = j->threads;
+    s.dir = j->checkpoint_dir;
     s.base_dir = j->base_dir;
     s.nonce = h->nonce;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
@@ -260,7 +261,8 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     a->store = j->store;
     a->restore = j->restore;
     a->restore_step = j->restore_step;
-    a->hang_after_ns = at->job->settings.restart.hang_after;
+    a->hang_after_ns = j->hang_after_ns;
+    a->threads = j->threads;
     a->base_dir = j->base_dir;
     if (at->nhosts > 1 && host->address && host->address[0])
         a->listen = arena_printf(c->out->arena, "%s:0", host->address);
@@ -282,8 +284,7 @@ static void send_start(struct attempt *at, struct attempt_host *h)
     s.incarnation = h->incarnation;
     s.assign = &assign;
     s.name = j->name;
-    s.dir = frame_text(j->settings.checkpoint.dir);
-    s.threads = (int)j->settings.resources.threads;
+    s.dir = j->checkpoint_dir;
     s.kind = frame_text(job_device_kind(j->kind));
     s.ranks = arena_array(a, Weft__V1__RankPlace *, at->nranks);
     for (int r = 0; r < at->nranks; r++) {

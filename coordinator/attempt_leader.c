@@ -209,7 +209,7 @@ static void take_abort(struct attempt *at, const struct leader_action *a)
         return;
     if (a->id.step >= j->steps)
         at->final_aborted = true;
-    else if (a->failed && j->coord->now_ns - j->unsaved_ns >= j->settings.checkpoint.patience)
+    else if (a->failed && j->coord->now_ns - j->unsaved_ns >= j->patience_ns)
         at->out_of_patience = true;
     if (at->out_of_patience)
         attempt_settle(at);

@@ -95,12 +95,6 @@ static int load_job(struct coord *c, const struct row *row, struct err *e)
     }
     j->stored = j->state;
     job_add(j);
-    // Only an attempt needs its job file from the start. The others are read when their turn comes,
-    // and held if this version cannot: ten thousand of them would take seconds.
-    if (j->nplaced && job_read_settings(j, e)) {
-        err_wrap(e, "job %s", j->id);
-        return ERR_DATA;
-    }
     if (j->seq >= c->next_seq)
         c->next_seq = j->seq + 1;
     return 0;
@@ -149,8 +143,8 @@ static void revive_job(struct job_record *j)
     struct coord *c = j->coord;
     job_count_on(j);
     int64_t wait_ms = j->not_before_ms - c->wall_ms;
-    if (wait_ms > 0 && !job_read_settings(j, NULL)) {
-        int64_t most_ms = j->settings.restart.backoff[1] / CLOCK_MS;
+    if (wait_ms > 0) {
+        int64_t most_ms = j->backoff_most_ns / CLOCK_MS;
         j->not_before_ns = c->now_ns + ms_ns(wait_ms < most_ms ? wait_ms : most_ms);
     }
     if (!j->nplaced)
@@ -276,10 +270,10 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)
 {
     static void (*const on[COORD_EVENTS])(struct coord *, const struct coord_event *) = {
-        [COORD_EV_UP] = attach_up,         [COORD_EV_GONE] = on_gone,
-        [COORD_EV_SUBMIT] = acts_submit,   [COORD_EV_ACT] = acts_act,
-        [COORD_EV_TICK] = on_tick,         [COORD_EV_AUDIT] = acts_audit,
-        [COORD_EV_REPLACED] = on_replaced,
+        [COORD_EV_UP] = attach_up,     [COORD_EV_FOUND] = attach_found,
+        [COORD_EV_GONE] = on_gone,     [COORD_EV_SUBMIT] = acts_submit,
+        [COORD_EV_ACT] = acts_act,     [COORD_EV_TICK] = on_tick,
+        [COORD_EV_AUDIT] = acts_audit, [COORD_EV_REPLACED] = on_replaced,
     };
     PRE(c->started && ev->kind < COORD_EVENTS);
     int64_t gap_ns = ev->now_ns - c->stepped_ns;

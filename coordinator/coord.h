@@ -21,6 +21,7 @@
 #include "common/base/err.h"
 #include "common/base/id.h"
 #include "coordinator/row.h"
+#include "proto/planner.pb-c.h"
 #include "proto/weft.pb-c.h"
 
 struct coord;
@@ -47,7 +48,8 @@ int coord_load(struct coord *c, const struct row *row, struct err *e);
 enum coord_event_kind {
     COORD_EV_UP,       // conn said `up`
     COORD_EV_GONE,     // conn's stream has ended
-    COORD_EV_SUBMIT,   // call, who, role, submit
+    COORD_EV_FOUND,    // conn said `up`, an answer to FIND: facts
+    COORD_EV_SUBMIT,   // call, who, role, submit, facts
     COORD_EV_ACT,      // call, who, role, act
     COORD_EV_TICK,     // time passed; at least every 100 ms while anything is open (coord_due)
     COORD_EV_REPLACED, // target: a host whose certificate another host uses now
@@ -63,6 +65,7 @@ struct coord_event {
     uint64_t call;          // to answer by
     const char *who, *role; // of a call, and who: whose certificate a stream has; "": none
     const Weft__V1__SubmitRequest *submit;
+    Weft__Plan__JobFacts *const *facts; // of the submitted job, or of each that was found
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
@@ -107,6 +110,11 @@ int64_t coord_due(const struct coord *c); // when the next TICK does something; 
 // Whether the answer to a mutating call with this id is kept: its repeat does nothing.
 bool coord_has_answered(const struct coord *c, const char *request_id);
 const char *coord_cluster(const struct coord *c);
+// A copy, the heap's, of the text of the job that `target` names, and the threads that it has by now.
+// Null: it names none.
+char *coord_copy_text(const struct coord *c, const char *target, int *threads);
+// Whether the host behind this stream was asked which jobs lie in its folders, and has not answered.
+bool coord_awaits_found(const struct coord *c, uint64_t conn);
 // At most `max` jobs (0: any number) that were submitted after number `after`.
 Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
                                 struct arena *a);

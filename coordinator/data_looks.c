@@ -11,12 +11,12 @@
 #include "common/base/entropy.h"
 #include "common/base/heap.h"
 #include "common/base/plain.h"
-#include "common/plan/schema_list.h"
+#include "coordinator/job_facts.h"
 #include "coordinator/job_paths.h"
 #include "coordinator/streams.h"
 
 enum { LOOKS_MAX = 64, WHY_MAX = 300 };
-enum { PATHS = DATA_PATHS + 1 }; // the data, then checkpoint.dir
+enum { PATHS = JOB_DATA_PATHS + 1 }; // the data, then checkpoint.dir
 
 struct look {
     struct list link;
@@ -24,8 +24,8 @@ struct look {
     uint64_t question;
     int64_t due_ns;
     struct planned job;
-    struct data_path paths[PATHS];
-    int ndata; // of these are data, and paths[ndata] is the last
+    const Weft__Plan__JobFacts *facts; // the job's
+    int ndata;                         // of its paths; checkpoint.dir is the last
     struct asked_host {
         uint64_t conn;
         const char *name;
@@ -55,16 +55,16 @@ void data_looks_clear(struct data_looks *l)
 {
     list_for_each (it, &l->open) {
         struct look *k = list_entry(it, struct look, link);
-        weft__v1__submit_request__free_unpacked(k->job.submit, NULL);
+        planned_clear(&k->job);
         free_look(l, k);
     }
 }
 
 // ---- asking ----
 
-static void ask_hosts(struct rpc *rpc, const struct look *k, bool literal)
+static void ask_hosts(struct rpc *rpc, const struct look *k)
 {
-    char *paths[DATA_PATHS], id[32];
+    char id[32];
     Weft__V1__Storage s;
     Weft__V1__Down down;
     snprintf(id, sizeof id, "look-%llu", (unsigned long long)k->question);
@@ -72,12 +72,13 @@ static void ask_hosts(struct rpc *rpc, const struct look *k, bool literal)
     s.op = WEFT__V1__STORAGE_OP__STORAGE_LOOK;
     s.job = id; // workers do one act of a name at a time
     s.epoch = k->question;
+    char *paths[JOB_DATA_PATHS];
     for (int i = 0; i < k->ndata; i++)
-        paths[i] = frame_text(k->paths[i].path);
+        paths[i] = k->facts->data[i]->path;
     s.paths = paths;
     s.n_paths = (size_t)k->ndata;
-    s.dir = frame_text(k->paths[k->ndata].path);
-    s.literal = literal;
+    s.dir = k->facts->checkpoint_dir;
+    s.literal = k->facts->literal;
     weft__v1__down__init(&down);
     down.body_case = WEFT__V1__DOWN__BODY_STORAGE;
     down.storage = &s;
@@ -115,23 +116,16 @@ bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord 
     k->job = about->job;
     k->question = ++l->last_question;
     k->due_ns = now_ns + LOOK_S * CLOCK_S;
-    struct job job;
-    struct job_errors errs = {0};
+    k->facts = k->job.facts[0];
+    k->ndata = (int)k->facts->n_data;
+    PRE(k->ndata <= JOB_DATA_PATHS);
     struct buf no = {0};
-    const char *text = k->job.submit->resolved;
-    bool asks =
-        !job_parse(&k->arena, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &job, &errs);
-    if (asks) {
-        job_paths_check(c, &job, &no);
-        asks = !no.len; // a path that leaves every root is the decider's to tell
-        buf_clear(&no);
-        k->ndata = job_data_paths(&job, k->paths);
-        k->paths[k->ndata] = (struct data_path){"checkpoint.dir", job.checkpoint.dir};
-    }
-    asks = asks && k->ndata &&
-           find_hosts(k, c, job.resources.kind, about->notice, sizeof about->notice);
+    job_paths_check(c, k->facts, &no); // a path that leaves every root is the decider's to tell
+    bool asks = !no.len && k->ndata &&
+                find_hosts(k, c, k->facts->kind, about->notice, sizeof about->notice);
+    buf_clear(&no);
     if (asks)
-        ask_hosts(rpc, k, job.data.format != JOB_DATA_TOKENS);
+        ask_hosts(rpc, k);
     else
         free_look(l, k);
     return asks;
@@ -202,7 +196,7 @@ void data_looks_cancel(struct data_looks *l, uint64_t call)
         struct look *k = list_entry(it, struct look, link);
         if (!planned_forget_call(&k->job, call) || k->job.ncalls)
             continue;
-        weft__v1__submit_request__free_unpacked(k->job.submit, NULL);
+        planned_clear(&k->job);
         free_look(l, k);
     }
 }
@@ -217,9 +211,14 @@ static void draw_conclusion(const struct look *k, struct checked_job *out)
     for (int i = 0; i <= k->ndata; i++) {
         if (k->missing[i] < k->nhosts)
             continue;
-        buf_printf(&files, "; %s: %.300s %s (%s)", k->paths[i].key, k->paths[i].path,
-                   i < k->ndata ? "cannot be opened" : "leaves the --checkpoint-root", k->why[i]);
-        if (i < k->ndata && k->paths[i].path[0] != '/') // it may have been meant to start there
+        if (i == k->ndata)
+            buf_printf(&files, "; checkpoint.dir: %.300s leaves the --checkpoint-root (%s)",
+                       k->facts->checkpoint_dir, k->why[i]);
+        else
+            buf_printf(&files, "; %s: %.300s cannot be opened (%s)", k->facts->data[i]->key,
+                       k->facts->data[i]->path, k->why[i]);
+        if (i < k->ndata &&
+            k->facts->data[i]->path[0] != '/') // it may have been meant to start there
             hint = " (relative paths of submitted jobs start at the workers' --data-root)";
     }
     if (files.len)

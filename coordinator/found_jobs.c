@@ -10,7 +10,7 @@
 #include "common/base/hash.h"
 #include "common/base/heap.h"
 #include "common/base/log.h"
-#include "common/plan/schema_list.h"
+#include "common/job/threads.h"
 #include "coordinator/checkpoint.h"
 #include "coordinator/job_record.h"
 #include "coordinator/outbox.h"
@@ -75,15 +75,16 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
 }
 
 static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
-                    const struct job *job)
+                    const Weft__Plan__JobFacts *facts)
 {
-    struct job_record *j = job_create(c, job, f->job, "found again", "");
+    struct job_record *j = job_create(c, facts, f->job, "found again", "");
     static const char unknown[] = "nobody has said yet that it is still wanted: `weft adopt` takes "
                                   "it, `weft cancel` lets it rest";
     uint64_t epoch = 0;
     int64_t step = find_newest_step(f, &epoch);
     j->epoch = f->epoch;
     heap_set(&j->found, host_name(host));
+    j->threads = f->threads;
     heap_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
@@ -113,12 +114,10 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
 // Several hosts may see one folder, and then they tell the same. A person who adopts the job must
 // know when they do not.
 static void compare_with_found(struct job_record *j, const struct host *host,
-                               const Weft__V1__FoundJob *f, const struct job *job)
+                               const Weft__V1__FoundJob *f, const char *hash)
 {
     struct job_note n = NOTE(FOUND);
-    char hash[sizeof j->job_hash];
     n.host = host_name(host);
-    job_hash(job, hash);
     if (j->found[0] && (strcmp(hash, j->job_hash) || f->epoch > j->epoch))
         job_event(j, &n,
                   "host %s tells of epoch %llu and %s job text: one of the two is not what lies in "
@@ -135,27 +134,22 @@ static int count_unadopted(const struct coord *c)
     return n;
 }
 
-static void take_job(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f)
+static void take_job(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
+                     const Weft__Plan__JobFacts *facts)
 {
     struct job_record *known = job_find(c, f->job);
-    struct arena a;
-    struct job job;
-    struct job_errors errs = {0};
-    arena_init(&a);
-    bool ok = is_plausible(f) &&
-              !job_parse(&a, &weft_schema, NULL, NULL, f->resolved, strlen(f->resolved), NULL, 0,
-                         &job, &errs) &&
-              job.resources.devices <= RANK_MAX && strcmp(job.name, f->name) == 0;
-    if (ok && known)
-        compare_with_found(known, host, f, &job);
-    else if (ok)
-        take_up(c, host, f, &job);
-    arena_clear(&a);
+    if (!is_plausible(f) || *facts->refused || strcmp(facts->name, f->name) != 0)
+        return;
+    if (known)
+        compare_with_found(known, host, f, facts->hash);
+    else
+        take_up(c, host, f, facts);
 }
 
 // Takes a host's answer. Each question gets one answer, and after a good one none is asked: other
 // answers are ignored.
-void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d)
+void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d,
+                Weft__Plan__JobFacts *const *facts)
 {
     if (!host->find || host->find != host->conn)
         return;
@@ -163,7 +157,7 @@ void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone 
     host->answered = d->ok;
     int room = UNADOPTED_MAX - count_unadopted(c);
     for (size_t i = 0; i < d->n_found && i < FOUND_MAX && (int)i < room; i++)
-        take_job(c, host, d->found[i]);
+        take_job(c, host, d->found[i], facts[i]);
     if ((int)d->n_found > room)
         log_warn("found", "host %s tells of %zu jobs, and %d that were found wait to be adopted",
                  host_name(host), d->n_found, UNADOPTED_MAX - room);

@@ -7,4 +7,6 @@
 #include "coordinator/host.h"
 
 void found_ask(struct coord *c, struct host *host);
-void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d);
+// The answer, with the facts of each job that it lists.
+void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d,
+                Weft__Plan__JobFacts *const *facts);

@@ -50,26 +50,9 @@ static void check_path(const struct coord *c, const char *key, const char *path,
                    root);
 }
 
-int job_data_paths(const struct job *job, struct data_path out[DATA_PATHS])
+void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no)
 {
-    const struct job_data *d = &job->data;
-    const struct data_path all[DATA_PATHS] = {
-        {"data.train.images", d->train.images}, {"data.train.labels", d->train.labels},
-        {"data.train.tokens", d->train.tokens}, {"data.eval.images", d->eval.images},
-        {"data.eval.labels", d->eval.labels},   {"data.eval.tokens", d->eval.tokens},
-    };
-    int n = 0;
-    for (int i = 0; i < DATA_PATHS; i++)
-        if (all[i].path)
-            out[n++] = all[i];
-    return n;
-}
-
-void job_paths_check(const struct coord *c, const struct job *job, struct buf *no)
-{
-    struct data_path data[DATA_PATHS];
-    int n = job_data_paths(job, data);
-    for (int i = 0; i < n; i++)
-        check_path(c, data[i].key, data[i].path, false, no);
-    check_path(c, "checkpoint.dir", job->checkpoint.dir, true, no);
+    for (size_t i = 0; i < facts->n_data; i++)
+        check_path(c, facts->data[i]->key, facts->data[i]->path, false, no);
+    check_path(c, "checkpoint.dir", facts->checkpoint_dir, true, no);
 }

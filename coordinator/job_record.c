@@ -8,7 +8,6 @@
 
 #include "common/base/heap.h"
 #include "common/base/plain.h"
-#include "common/plan/schema_list.h"
 #include "coordinator/outbox.h"
 
 enum { EVENT_TEXT = 64 << 10 }; // agents send a quarter of it
@@ -132,16 +131,6 @@ void jobs_enter_queue(struct coord *c)
         enter_queue(waiting[i]);
 }
 
-static void clear_spec(const struct job_record *j)
-{
-    const struct job *job = &j->settings;
-    if (!j->parsed)
-        return;
-    free(frame_text(job->checkpoint.dir));
-    for (int i = 0; i < job->mesh.n; i++)
-        free(frame_text(job->mesh.axis[i].name));
-}
-
 void job_forget(struct job_record *j)
 {
     PRE(!j->attempt);
@@ -155,7 +144,6 @@ void job_forget(struct job_record *j)
     free(j->avoided);
     free(j->checkpoints);
     free(j->log_hosts);
-    clear_spec(j);
     free(j);
 }
 
@@ -212,118 +200,59 @@ struct job_record *job_of(const struct coord *c, const char *target, struct err 
     return NULL;
 }
 
-static void print_mesh(struct job_record *j)
+// The job's text and what the columns have of it. A text that names no threads leaves them as they
+// were decided.
+static void set_facts(struct job_record *j, const Weft__Plan__JobFacts *f)
 {
-    const struct job_mesh *m = &j->settings.mesh;
-    struct buf text = {0};
-    for (int i = 0; i < m->n; i++)
-        buf_printf(&text, "%s%s: %lld", i ? ", " : "{", m->axis[i].name,
-                   (long long)m->axis[i].size);
-    buf_puts(&text, m->n ? "}" : "{}");
-    heap_set(&j->mesh, buf_str(&text));
-    buf_clear(&text);
+    heap_set(&j->resolved, f->text);
+    snprintf(j->job_hash, sizeof j->job_hash, "%s", f->hash);
+    j->kind = f->kind;
+    j->ranks = f->ranks;
+    j->max_hosts = f->max_hosts;
+    j->threads = f->threads ? f->threads : j->threads;
+    j->steps = f->steps;
+    j->priority = f->priority;
+    heap_set(&j->mesh, f->mesh);
+    heap_set(&j->checkpoint_dir, f->checkpoint_dir);
+    j->keep = f->keep;
+    j->keep_every = f->keep_every;
+    j->patience_ns = f->patience_ns;
+    j->budget = f->budget;
+    j->budget_ns = f->budget_ns;
+    j->backoff_ns = f->backoff_ns;
+    j->backoff_most_ns = f->backoff_most_ns;
+    j->hang_after_ns = f->hang_after_ns;
 }
 
-// Keeps the little of a parsed job that decisions need; all of it would be large.
-static void keep_settings(struct job_record *j, const struct job *job)
-{
-    j->settings = (struct job){.mesh = job->mesh,
-                               .train = job->train,
-                               .checkpoint = job->checkpoint,
-                               .resources = job->resources,
-                               .restart = job->restart};
-    j->settings.checkpoint.dir = heap_strdup(job->checkpoint.dir);
-    for (int i = 0; i < job->mesh.n; i++)
-        j->settings.mesh.axis[i].name = heap_strdup(job->mesh.axis[i].name);
-    j->parsed = true;
-}
-
-int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e)
-{
-    struct job_errors errs = {0};
-    int rc = job_parse(a, &weft_schema, NULL, NULL, j->resolved, strlen(j->resolved), NULL, 0, job,
-                       &errs);
-    return rc ? job_errors_err(&errs, e) : 0;
-}
-
-int job_read_settings(struct job_record *j, struct err *e)
-{
-    struct arena a;
-    struct job job;
-    if (j->parsed)
-        return 0;
-    arena_init(&a);
-    int rc = job_read_text(j, &a, &job, e);
-    if (!rc)
-        keep_settings(j, &job);
-    arena_clear(&a);
-    return rc;
-}
-
-// The job's text and what the columns have of it.
-static void set_text(struct job_record *j, const struct job *job)
-{
-    struct buf resolved = {0};
-    job_print(job, &resolved);
-    job_hash(job, j->job_hash);
-    heap_set(&j->resolved, buf_str(&resolved));
-    buf_clear(&resolved);
-    j->priority = job->resources.priority;
-    j->ranks = (int)job->resources.devices;
-    j->kind = job->resources.kind;
-    j->max_hosts = (int)job->resources.hosts;
-    j->steps = job->train.steps;
-    j->threads = (int)job->resources.threads;
-    keep_settings(j, job);
-    print_mesh(j);
-}
-
-struct job_record *job_create(struct coord *c, const struct job *job, const char *known_id,
-                              const char *owner, const char *base_dir)
+struct job_record *job_create(struct coord *c, const Weft__Plan__JobFacts *facts,
+                              const char *known_id, const char *owner, const char *base_dir)
 {
     struct job_record *j = job_new(c);
     if (known_id)
         snprintf(j->id, sizeof j->id, "%s", known_id);
     else
         coord_new_id(c, j->id);
-    heap_set(&j->name, job->name);
+    heap_set(&j->name, facts->name);
     heap_set(&j->owner, owner);
     heap_set(&j->base_dir, base_dir);
     j->seq = c->next_seq++;
     j->submitted_ms = j->queued_ms = j->counted_ms = c->wall_ms;
     j->counted_ns = c->now_ns;
     memcpy(j->counted_boot, c->boot, sizeof j->counted_boot);
-    set_text(j, job);
+    set_facts(j, facts);
     c->meta_dirty = true;
     job_add(j);
     coord_new_id(c, j->run_id);
     return j;
 }
 
-void job_change(struct job_record *j, const struct job *job)
+void job_change(struct job_record *j, const Weft__Plan__JobFacts *facts)
 {
     PRE(!j->attempt && !j->in_queue);
-    clear_spec(j);
     j->want = (struct place_want){0};
     free(j->log_hosts); // as many as it had ranks
     j->log_hosts = NULL;
-    set_text(j, job);
-}
-
-int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e)
-{
-    struct arena a;
-    struct job job;
-    arena_init(&a);
-    int rc = job_read_text(j, &a, &job, e);
-    if (!rc) {
-        clear_spec(j);
-        job.resources.threads = threads;
-        set_text(j, &job);
-        heap_set(&j->threads_why, why);
-    }
-    arena_clear(&a);
-    return rc;
+    set_facts(j, facts);
 }
 
 // ---- time ----

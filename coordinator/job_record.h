@@ -16,7 +16,6 @@
 // step, whatever happened in it. Inside coordinator/ only.
 #pragma once
 #include "common/ckpt/commit.h"
-#include "common/job/job.h"
 #include "coordinator/coord_state.h"
 #include "coordinator/row.h"
 
@@ -75,8 +74,12 @@ struct job_record {
     uint64_t seq;        // order of submission, the queue's tie-break
     int64_t priority, steps;
     int ranks, max_hosts; // max_hosts 0: any number
-    int threads;          // of a device; 0: not decided yet
-    char *threads_why;    // who decided them, by what; "": the job names them
+    char *checkpoint_dir;
+    int64_t keep, keep_every, patience_ns; // of checkpoints
+    int64_t budget, budget_ns;             // restarts within so long
+    int64_t backoff_ns, backoff_most_ns, hang_after_ns;
+    int threads;       // of a device; 0: not decided yet
+    char *threads_why; // who decided them, by what; "": the job names them
     char id[ID_LEN], run_id[ID_LEN], job_hash[65];
     char *name, *owner;        // owner: who submitted
     char *resolved, *base_dir; // base_dir: what relative paths start from; "": the worker's roots
@@ -99,7 +102,7 @@ struct job_record {
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
     char *unsaved_why;              // of the newest
     char *removed; // how checkpoints of it were lost to somebody's hand; "": none were
-    char *mesh;    // "{dp: 2}": for people, and for placement before the job file is read
+    char *mesh;    // "{dp: 2}"
     int64_t restore_step, last_step;
     int64_t committed_step; // the newest acknowledged; −1: none
     uint64_t committed_epoch;
@@ -132,8 +135,6 @@ struct job_record {
     } * avoided;                   // not durable: found out again, each by a rank that fails
     int navoided;
     char *avoided_why; // which data, where, why: of the newest
-    bool parsed;
-    struct job settings; // once `parsed`; of its texts only checkpoint.dir and the mesh's names
 
     struct checkpoint_record *checkpoints; // by (epoch, step)
     int ncheckpoints;
@@ -158,20 +159,15 @@ void job_add(struct job_record *j);
 void jobs_enter_queue(struct coord *c); // once, after a restart: those that wait
 // A new job, in the tables, and not yet in any state. known_id: of a job that is found again;
 // null: a new one.
-struct job_record *job_create(struct coord *c, const struct job *job, const char *known_id,
-                              const char *owner, const char *base_dir);
+struct job_record *job_create(struct coord *c, const Weft__Plan__JobFacts *facts,
+                              const char *known_id, const char *owner, const char *base_dir);
 // The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
-void job_change(struct job_record *j, const struct job *job);
-// Its text gets this number of threads, for good. PRE: it is parsed.
-int job_set_threads(struct job_record *j, int64_t threads, const char *why, struct err *e);
+void job_change(struct job_record *j, const Weft__Plan__JobFacts *facts);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
 // `target`: an id, the newest job of a name, or a unique start of an id. Null with `e`. A found job
 // has its name only where no job that a person made has it, and no other found one.
 struct job_record *job_of(const struct coord *c, const char *target, struct err *e);
-// Parses the resolved text: once what decisions need, or all. ERR_INVALID: the first violation.
-int job_read_settings(struct job_record *j, struct err *e);
-int job_read_text(const struct job_record *j, struct arena *a, struct job *job, struct err *e);
 
 struct job_note { // of an event
     enum event_kind kind;

@@ -16,6 +16,7 @@
 struct plan_request {
     struct list link;
     struct planned job;
+    int at; // its text at hand
 };
 struct planner_slot { // of a process
     struct planner_process process;
@@ -51,9 +52,25 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
     return 0;
 }
 
+int planned_texts(const struct planned *job)
+{
+    return job->submit ? 1 : job->found ? (int)job->found->storage->n_found : 0;
+}
+
+void planned_clear(struct planned *job)
+{
+    for (int i = 0; job->facts && i < planned_texts(job); i++)
+        weft__plan__job_facts__free_unpacked(job->facts[i], NULL);
+    free(job->facts);
+    free(job->before);
+    weft__v1__submit_request__free_unpacked(job->submit, NULL);
+    weft__v1__up__free_unpacked(job->found, NULL);
+    *job = (struct planned){0};
+}
+
 static void free_request(struct plan_request *o)
 {
-    weft__v1__submit_request__free_unpacked(o->job.submit, NULL);
+    planned_clear(&o->job);
     free(o);
 }
 
@@ -96,7 +113,7 @@ static bool is_same_user(const struct planned *a, const struct planned *b)
 
 static bool is_same_request(const struct planned *a, const struct planned *b)
 {
-    return is_same_user(a, b) && *a->submit->request_id &&
+    return a->submit && b->submit && is_same_user(a, b) && *a->submit->request_id &&
            strcmp(a->submit->request_id, b->submit->request_id) == 0 &&
            strcmp(a->submit->base_dir, b->submit->base_dir) == 0 &&
            strcmp(a->submit->continues, b->submit->continues) == 0 &&
@@ -140,21 +157,22 @@ static int check_room(struct planner *p, const struct planned *job, const struct
     return 0;
 }
 
-int planner_put(struct planner *p, const struct planned *job, struct err *e)
+int planner_put(struct planner *p, struct planned *job, struct err *e)
 {
     struct plan_request *o = find_request(p, job);
-    int rc = check_room(p, job, o, e);
-    if (rc || o)
-        weft__v1__submit_request__free_unpacked(job->submit, NULL);
-    if (rc)
-        return rc;
-    if (o) {
+    int rc = job->submit ? check_room(p, job, o, e) : 0;
+    if (!rc && o)
         o->job.calls[o->job.ncalls++] = job->calls[0];
-        return 0;
+    if (rc || o) {
+        planned_clear(job);
+        return rc;
     }
     o = heap_alloc(sizeof *o);
     o->job = *job;
-    list_append(&p->waiting, &o->link);
+    o->job.facts = calloc((size_t)planned_texts(job) + 1, sizeof *o->job.facts);
+    PRE(o->job.facts != NULL);
+    *job = (struct planned){0};
+    list_append(planned_texts(&o->job) ? &p->waiting : &p->done, &o->link);
     return 0;
 }
 
@@ -189,26 +207,70 @@ void planner_cancel(struct planner *p, uint64_t call)
 
 // ---- the processes ----
 
-static void finish_request(struct planner *p, struct planner_slot *s)
+static int start_process(struct planner *p, struct planner_slot *s, struct err *e)
 {
-    list_append(&p->done, &s->request->link);
+    if (s->process.pid)
+        return 0;
+    int rc = planner_process_start(&s->process, p->program, p->o.memory, e);
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (!rc && epoll_ctl(p->epoll, EPOLL_CTL_ADD, s->process.socket, &ev))
+        rc = err_errno(e, ERR_INTERNAL, "cannot wait for a plan");
+    return rc; // closing the socket takes it out
+}
+
+static void make_text(const struct planned *job, int at, Weft__Plan__JobText *out)
+{
+    weft__plan__job_text__init(out);
+    if (job->submit) {
+        out->text = job->submit->resolved;
+        out->base_dir = job->submit->base_dir;
+        out->plan = true;
+        if (job->before)
+            out->before = job->before;
+        out->threads_before = job->threads_before;
+    } else {
+        out->text = job->found->storage->found[at]->resolved;
+    }
+}
+
+// Gives the process the request's texts from the one at hand on, until one is under way.
+static void give_texts(struct planner *p, struct planner_slot *s, int64_t now)
+{
+    struct plan_request *o = s->request;
+    for (; o->at < planned_texts(&o->job); o->at++) {
+        struct err e = {0};
+        Weft__Plan__JobText text;
+        make_text(&o->job, o->at, &text);
+        s->due_ns = now + p->o.time_ns;
+        if (!start_process(p, s, &e) && !planner_process_give(&s->process, &text, &e))
+            return;
+        planner_process_kill(&s->process);
+        o->job.facts[o->at] = planner_process_refuse(e.text);
+    }
+    const char *refused = o->job.submit ? o->job.facts[0]->refused : "";
+    if (*refused)
+        err_set(&o->job.refused, ERR_INVALID, "%s", refused);
+    list_append(&p->done, &o->link);
     s->request = NULL;
 }
 
 static void read_process(struct planner *p, struct planner_slot *s, int64_t now)
 {
-    struct err idle, *refused = s->request ? &s->request->job.refused : &idle;
-    bool heard = s->process.pid && planner_process_hear(&s->process, refused);
-    if (!s->request)
-        return; // what is heard of an idle process is its death, which takes it out of the epoll
-    if (heard) {
-        finish_request(p, s);
-    } else if (now >= s->due_ns) {
+    struct plan_request *o = s->request;
+    Weft__Plan__JobFacts *facts = s->process.pid ? planner_process_hear(&s->process) : NULL;
+    if (o && !facts && now >= s->due_ns) {
+        struct err e = {0};
         planner_process_kill(&s->process);
-        err_set(refused, ERR_INVALID,
+        err_set(&e, ERR_INVALID,
                 "planning the job took longer than %lld s: `weft plan` shows where it is too large",
                 (long long)(p->o.time_ns / CLOCK_S));
-        finish_request(p, s);
+        facts = planner_process_refuse(e.text);
+    }
+    if (o && facts) {
+        o->job.facts[o->at++] = facts;
+        give_texts(p, s, now);
+    } else { // what is heard of an idle process is its death, which takes it out of the epoll
+        weft__plan__job_facts__free_unpacked(facts, NULL);
     }
 }
 
@@ -231,32 +293,6 @@ static struct plan_request *find_next(struct planner *p)
     return NULL;
 }
 
-static int start_process(struct planner *p, struct planner_slot *s, struct err *e)
-{
-    if (s->process.pid)
-        return 0;
-    int rc = planner_process_start(&s->process, p->program, p->o.memory, e);
-    struct epoll_event ev = {.events = EPOLLIN};
-    if (!rc && epoll_ctl(p->epoll, EPOLL_CTL_ADD, s->process.socket, &ev))
-        rc = err_errno(e, ERR_INTERNAL, "cannot wait for a plan");
-    return rc; // closing the socket takes it out
-}
-
-static void start_request(struct planner *p, struct planner_slot *s, struct plan_request *o,
-                          int64_t now)
-{
-    list_remove(&o->link);
-    s->request = o;
-    s->due_ns = now + p->o.time_ns;
-    int rc = start_process(p, s, &o->job.refused);
-    if (!rc)
-        rc = planner_process_give(&s->process, o->job.submit, &o->job.refused);
-    if (!rc)
-        return;
-    planner_process_kill(&s->process);
-    finish_request(p, s);
-}
-
 // The timer rings when the first plan's time is over, which makes planner_fd readable.
 static void set_timer(struct planner *p)
 {
@@ -275,8 +311,11 @@ static void advance_plans(struct planner *p)
     for (int i = 0; i < PLANNER_PROCESSES; i++)
         read_process(p, &p->slots[i], now);
     for (int i = 0; i < PLANNER_PROCESSES && (o = find_next(p)); i++)
-        if (!p->slots[i].request)
-            start_request(p, &p->slots[i], o, now);
+        if (!p->slots[i].request) {
+            list_remove(&o->link);
+            p->slots[i].request = o;
+            give_texts(p, &p->slots[i], now);
+        }
     set_timer(p);
 }
 

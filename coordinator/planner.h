@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Submitted jobs are parsed and planned before the decider sees them, as `weft plan` would, in
+// Job texts are read, and submitted jobs planned as `weft plan` would, before the decider sees them, in
 // processes of their own (planner_process.h): a plan may take long, need much memory or meet a bug,
 // and hosts must not lose their leases for it, nor other people wait for it.
 // Inside coordinator/ only.
 //
-//   put ──► waiting ──► planned by a process ──► done ──► next
-//              │            │  its time is over, or the process dies: refused
+//   put ──► waiting ──► read by a process, text by text ──► done ──► next
+//              │            │  a text's time is over, or the process dies: it is refused
 //              └── cancel ──┴─► forgotten (the process is killed)
 //
-// A user has one plan at a time, and PLANNER_USER_MAX that wait: users take turns, and jobs of one
-// user leave in the order they came. A request that is put again while it waits or is planned is
-// not planned twice: its calls share the plan. All functions are the owner's.
+// A user has one request read at a time, and PLANNER_USER_MAX that wait: users take turns, and jobs of
+// one user leave in the order they came. A request that is put again while it waits or is planned is
+// not planned twice: its calls share the plan. What a worker found after a lost database is a request
+// of many texts, which are only read. All functions are the owner's.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/rpc/rpc.h"
+#include "proto/planner.pb-c.h"
 #include "proto/weft.pb-c.h"
 
 enum {
@@ -38,10 +40,17 @@ struct planned {
     uint64_t calls[PLANNER_CALLS_MAX];
     int ncalls;
     char who[RPC_NAME_MAX], role[16];
-    Weft__V1__SubmitRequest *submit; // whoever takes the call frees it
-    struct err refused;              // code 0: it would run
+    Weft__V1__SubmitRequest *submit; // null: the jobs that
+    Weft__V1__Up *found;             // an answer to FIND lists,
+    uint64_t conn;                   // which came on this stream
+    char *before;                    // the text that the submitted job goes on from; may be null
+    int threads_before;
+    struct err refused;           // of what is submitted; code 0: it would run
+    Weft__Plan__JobFacts **facts; // [planned_texts]
 };
 
+int planned_texts(const struct planned *job); // 1, or as many as were found
+void planned_clear(struct planned *job);      // whoever takes one calls it
 // Takes the call from those that wait for the job's plan; false if it was not among them.
 bool planned_forget_call(struct planned *job, uint64_t call);
 
@@ -49,8 +58,9 @@ struct planner;
 int planner_open(const struct planner_options *o, struct planner **out, struct err *e);
 void planner_close(struct planner *p);   // waits for nothing; null is fine
 int planner_fd(const struct planner *p); // readable when planner_next may have something
-// Queues a job of one call, and takes job->submit. ERR_LIMIT names what is full; submit is freed.
-int planner_put(struct planner *p, const struct planned *job, struct err *e);
+// Queues a job of one call, or what was found, and takes it, also with an error. ERR_LIMIT names what
+// is full; what was found always finds room.
+int planner_put(struct planner *p, struct planned *job, struct err *e);
 // Call this when the client of this call has gone. When the last client of a plan goes, the plan is
 // dropped.
 void planner_cancel(struct planner *p, uint64_t call);

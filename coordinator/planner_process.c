@@ -16,22 +16,44 @@
 
 #include "common/base/buf.h"
 #include "common/base/child.h"
-#include "common/plan/plan.h"
-#include "common/plan/schema_list.h"
+#include "coordinator/job_facts.h"
 
-enum { SOCKET_FD = 0, JOB_FD = 1 };
+enum { SOCKET_FD = 0, MEMORY_FD = 1 };
+enum { MESSAGE_MAX = 64 << 20 }; // no text is so large
 
-// What goes down the socket. The two texts lie in the memory file, one behind the other.
-struct request_sizes {
-    uint64_t base_len, text_len;
-};
+// ---- messages ----
+
+// Leaves the message in the file, and its length in the socket.
+static bool send_message(int socket, int file, const ProtobufCMessage *m)
+{
+    uint64_t len = protobuf_c_message_get_packed_size(m);
+    struct buf bytes = {0};
+    buf_reserve(&bytes, len);
+    protobuf_c_message_pack(m, (uint8_t *)bytes.data);
+    bool ok = !ftruncate(file, 0) && pwrite(file, bytes.data, len, 0) == (ssize_t)len &&
+              send(socket, &len, sizeof len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof len;
+    buf_clear(&bytes);
+    return ok;
+}
+
+// Null: it is none, or is damaged.
+static ProtobufCMessage *read_message(int file, uint64_t len, const ProtobufCMessageDescriptor *d)
+{
+    struct buf bytes = {0};
+    ProtobufCMessage *m = NULL;
+    buf_reserve(&bytes, len);
+    if (pread(file, bytes.data, len, 0) == (ssize_t)len)
+        m = protobuf_c_message_unpack(d, NULL, len, (const uint8_t *)bytes.data);
+    buf_clear(&bytes);
+    return m;
+}
 
 // ---- the coordinator's side ----
 
 static int spawn_process(struct planner_process *p, const char *program, int socket, struct err *e)
 {
     char memory[32], *argv[] = {strdup(program), strdup("--planner"), memory, NULL};
-    const struct child_file files[] = {{socket, SOCKET_FD}, {p->job, JOB_FD}, {-1, -1}};
+    const struct child_file files[] = {{socket, SOCKET_FD}, {p->memory_file, MEMORY_FD}, {-1, -1}};
     snprintf(memory, sizeof memory, "%lld", (long long)p->memory);
     int rc = child_start(&(struct child_start){.program = program, .argv = argv, .files = files},
                          &p->pid);
@@ -48,30 +70,21 @@ int planner_process_start(struct planner_process *p, const char *program, int64_
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
         return err_errno(e, ERR_INTERNAL, "cannot make a socket to plan the job");
     p->socket = pair[0];
-    p->job = memfd_create("weft-job", MFD_CLOEXEC);
-    int rc = p->job < 0 ? err_errno(e, ERR_INTERNAL, "cannot make memory to plan the job")
-                        : spawn_process(p, program, pair[1], e);
+    p->memory_file = memfd_create("weft-job", MFD_CLOEXEC);
+    int rc = p->memory_file < 0 ? err_errno(e, ERR_INTERNAL, "cannot make memory to plan the job")
+                                : spawn_process(p, program, pair[1], e);
     close(pair[1]);
     if (!rc)
         return 0;
     close(p->socket);
-    if (p->job >= 0)
-        close(p->job);
+    if (p->memory_file >= 0)
+        close(p->memory_file);
     return rc;
 }
 
-static bool write_whole(int fd, const char *text, size_t len, off_t at)
+int planner_process_give(struct planner_process *p, const Weft__Plan__JobText *text, struct err *e)
 {
-    return pwrite(fd, text, len, at) == (ssize_t)len;
-}
-
-int planner_process_give(struct planner_process *p, const Weft__V1__SubmitRequest *job,
-                         struct err *e)
-{
-    const struct request_sizes o = {strlen(job->base_dir), strlen(job->resolved)};
-    if (!ftruncate(p->job, 0) && write_whole(p->job, job->base_dir, o.base_len, 0) &&
-        write_whole(p->job, job->resolved, o.text_len, (off_t)o.base_len) &&
-        send(p->socket, &o, sizeof o, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof o)
+    if (send_message(p->socket, p->memory_file, &text->base))
         return 0;
     return err_errno(e, ERR_INTERNAL, "cannot give the job to the process that plans");
 }
@@ -84,37 +97,49 @@ static int reap_process(struct planner_process *p, struct rusage *used)
     while (wait4(p->pid, &status, 0, used) < 0 && errno == EINTR)
         ;
     close(p->socket);
-    close(p->job);
+    close(p->memory_file);
     p->pid = 0;
     return status;
 }
 
-static void tell_death(struct planner_process *p, struct err *refused)
+Weft__Plan__JobFacts *planner_process_refuse(const char *why)
 {
-    struct rusage used = {0};
-    struct buf had = {0}, may = {0};
-    int status = reap_process(p, &used);
-    buf_bytes(&had, (uint64_t)used.ru_maxrss << 10);
-    buf_bytes(&may, (uint64_t)p->memory);
-    err_set(refused, ERR_INVALID,
-            "planning the job failed (%s %d, with %s of the %s of memory that a plan may take): "
-            "`weft plan` shows whether it is too large",
-            WIFSIGNALED(status) ? "signal" : "exit",
-            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), buf_str(&had),
-            buf_str(&may));
-    buf_clear(&had);
-    buf_clear(&may);
+    Weft__Plan__JobFacts *f = malloc(sizeof *f);
+    PRE(f != NULL);
+    weft__plan__job_facts__init(f);
+    f->refused = strdup(why);
+    PRE(f->refused != NULL);
+    return f;
 }
 
-bool planner_process_hear(struct planner_process *p, struct err *refused)
+static Weft__Plan__JobFacts *explain_death(struct planner_process *p)
 {
-    *refused = (struct err){0};
-    ssize_t n = recv(p->socket, refused, sizeof *refused, MSG_DONTWAIT);
+    struct rusage used = {0};
+    struct buf why = {0};
+    int status = reap_process(p, &used);
+    buf_printf(&why, "planning the job failed (%s %d, with ",
+               WIFSIGNALED(status) ? "signal" : "exit",
+               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    buf_bytes(&why, (uint64_t)used.ru_maxrss << 10);
+    buf_puts(&why, " of the ");
+    buf_bytes(&why, (uint64_t)p->memory);
+    buf_puts(&why, " of memory that a plan may take): `weft plan` shows whether it is too large");
+    Weft__Plan__JobFacts *f = planner_process_refuse(buf_str(&why));
+    buf_clear(&why);
+    return f;
+}
+
+Weft__Plan__JobFacts *planner_process_hear(struct planner_process *p)
+{
+    uint64_t len = 0;
+    ssize_t n = recv(p->socket, &len, sizeof len, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return false;
-    if (n != (ssize_t)sizeof *refused)
-        tell_death(p, refused);
-    return true;
+        return NULL;
+    ProtobufCMessage *m =
+        n == (ssize_t)sizeof len && len <= MESSAGE_MAX
+            ? read_message(p->memory_file, len, &weft__plan__job_facts__descriptor)
+            : NULL;
+    return m ? (Weft__Plan__JobFacts *)(void *)m : explain_death(p);
 }
 
 void planner_process_kill(struct planner_process *p)
@@ -137,43 +162,29 @@ static void limit_memory(int64_t memory)
 #endif
 }
 
-static void check_job(const char *base, const char *text, size_t len, struct arena *a,
-                      struct err *e)
+static bool answer_text(uint64_t len)
 {
-    struct job_errors errs = {0};
-    struct compiled compiled;
-    struct job job;
-    if (job_parse(a, &weft_schema, NULL, *base ? base : NULL, text, len, NULL, 0, &job, &errs))
-        job_errors_err(&errs, e);
-    else if (!job_check_devices(&job, e))
-        plan_compile(&job, a, &compiled, NULL, e);
-}
-
-// Returns a copy with a zero byte behind it.
-static char *read_text(struct arena *a, uint64_t len, off_t at)
-{
-    char *text = arena_array(a, char, len + 1);
-    return pread(JOB_FD, text, len, at) == (ssize_t)len ? text : NULL;
+    struct arena a;
+    ProtobufCMessage *m = read_message(MEMORY_FD, len, &weft__plan__job_text__descriptor);
+    if (!m)
+        return false;
+    arena_init(&a);
+    const Weft__Plan__JobFacts *f =
+        job_facts_read((const Weft__Plan__JobText *)(const void *)m, &a);
+    bool ok = send_message(SOCKET_FD, MEMORY_FD, &f->base);
+    arena_clear(&a);
+    protobuf_c_message_free_unpacked(m, NULL);
+    return ok;
 }
 
 int planner_process_main(int64_t memory)
 {
-    struct request_sizes o;
+    uint64_t len;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)setpriority(PRIO_PROCESS, 0, 5); // the coordinator's own work goes first
     limit_memory(memory);
-    while (recv(SOCKET_FD, &o, sizeof o, 0) == (ssize_t)sizeof o) {
-        struct arena a;
-        struct err e = {0};
-        arena_init(&a);
-        const char *base = read_text(&a, o.base_len, 0);
-        const char *text = read_text(&a, o.text_len, (off_t)o.base_len);
-        if (!base || !text)
+    while (recv(SOCKET_FD, &len, sizeof len, 0) == (ssize_t)sizeof len)
+        if (!answer_text(len))
             return EXIT_FAILURE;
-        check_job(base, text, o.text_len, &a, &e);
-        arena_clear(&a);
-        if (send(SOCKET_FD, &e, sizeof e, MSG_NOSIGNAL) != (ssize_t)sizeof e)
-            return EXIT_FAILURE;
-    }
     return EXIT_SUCCESS;
 }

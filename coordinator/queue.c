@@ -92,7 +92,7 @@ static void round_init(struct round *r, struct coord *c, int kind, struct arena 
     }
 }
 
-// Returns what devices the job wants. Its row tells that: a job file is read only when its job begins.
+// Returns what devices the job wants.
 static const struct place_want *read_want(struct job_record *j)
 {
     struct place_want *w = &j->want;
@@ -168,14 +168,6 @@ static bool find_free(struct round *r, struct job_record *j, int *n)
     return *n > 0;
 }
 
-// For a job whose file was written by a version of weft that allowed what this one does not.
-static void hold_unreadable(struct job_record *j, const struct err *e)
-{
-    struct job_note n = NOTE(HELD);
-    heap_set(&j->diagnosis, e->text);
-    job_move(j, JOB_HELD, JOB_NONE, &n, "this version cannot read its job file: %s", e->text);
-}
-
 // Counts the devices of this round's kind on a host's machine, which several workers may share.
 static int64_t count_devices(const struct round *r, int host)
 {
@@ -188,13 +180,13 @@ static int64_t count_devices(const struct round *r, int host)
 
 // Decides, when a job that names no threads is first placed, how many it has from then on: as many as
 // the poorest of its hosts has for a device.
-static int settle_threads(const struct round *r, struct job_record *j, int nshares, struct err *e)
+static void decide_threads(const struct round *r, struct job_record *j, int nshares)
 {
     PRE(nshares > 0);
     int64_t threads = INT64_MAX;
     const char *why = "";
-    if (j->settings.resources.threads)
-        return 0;
+    if (j->threads)
+        return;
     for (int i = 0; i < nshares; i++) {
         const struct host *host = r->machines[r->shares[i].host];
         int64_t devices = count_devices(r, r->shares[i].host);
@@ -204,16 +196,13 @@ static int settle_threads(const struct round *r, struct job_record *j, int nshar
             why = threads_print_why(r->arena, host_name(host), host->cores, devices);
         }
     }
-    return job_set_threads(j, threads, why, e);
+    j->threads = (int)threads;
+    heap_set(&j->threads_why, why);
 }
 
 static void begin_job(struct round *r, struct job_record *j, int nshares)
 {
-    struct err e = {0};
-    if (job_read_settings(j, &e) || settle_threads(r, j, nshares, &e)) {
-        hold_unreadable(j, &e);
-        return;
-    }
+    decide_threads(r, j, nshares);
     struct rank_place *p = arena_array(r->arena, struct rank_place, j->ranks);
     int rank = 0;
     for (int i = 0; i < nshares; i++) {

@@ -21,15 +21,15 @@ static bool spend_budget(struct job_record *j)
     int n = 0;
     j->committed_since = false;
     if (free_of_cost)
-        return j->nfailures <= j->settings.restart.budget;
+        return j->nfailures <= j->budget;
     for (int i = 0; i < j->nfailures; i++) // those of before its window no longer count
-        if (j->coord->wall_ms - j->failures_ms[i] < j->settings.restart.per / CLOCK_MS)
+        if (j->coord->wall_ms - j->failures_ms[i] < j->budget_ns / CLOCK_MS)
             j->failures_ms[n++] = j->failures_ms[i];
     j->failures_ms = realloc(j->failures_ms, (size_t)(n + 1) * sizeof *j->failures_ms);
     PRE(j->failures_ms != NULL);
     j->failures_ms[n] = j->coord->wall_ms;
     j->nfailures = n + 1;
-    return j->nfailures <= j->settings.restart.budget;
+    return j->nfailures <= j->budget;
 }
 
 // ---- the same again ----
@@ -70,11 +70,11 @@ static void set_wait(struct attempt *at, bool progress)
     j->barren = progress ? 0 : j->barren + 1;
     if (j->barren < 2)
         return;
-    int64_t wait = j->settings.restart.backoff[0];
-    for (int i = 2; i < j->barren && wait < j->settings.restart.backoff[1]; i++)
+    int64_t wait = j->backoff_ns;
+    for (int i = 2; i < j->barren && wait < j->backoff_most_ns; i++)
         wait *= 2;
-    if (wait > j->settings.restart.backoff[1])
-        wait = j->settings.restart.backoff[1];
+    if (wait > j->backoff_most_ns)
+        wait = j->backoff_most_ns;
     j->not_before_ns = j->coord->now_ns + wait;
     j->not_before_ms = j->coord->wall_ms + wait / CLOCK_MS;
 }
@@ -108,7 +108,7 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
         return JOB_FAILED;
     if (!paid) {
         snprintf(text, sizeof text, "the restart budget of %lld is spent; last: %s",
-                 (long long)j->settings.restart.budget, f->text);
+                 (long long)j->budget, f->text);
         heap_set(&j->diagnosis, text);
         return JOB_HELD;
     }

@@ -72,6 +72,7 @@ struct host_conn { // a worker's stream; `user` of its call
     char host[64];           // the id it speaks for; "": not said yet
     bool over;               // its stream was ended by us
     char name[RPC_NAME_MAX]; // as it registered
+    bool finds;              // what it found is being read
 };
 struct question { // a reader's call, answered when the pass's rows are durable
     uint64_t call;
@@ -174,6 +175,7 @@ static void submit_job(struct service *s, uint64_t call, const struct checked_jo
     x.who = l->job.who;
     x.role = l->job.role;
     x.submit = l->job.submit;
+    x.facts = l->job.facts;
     x.notice = l->notice;
     coord_step(s->o.coord, &x, out);
 }
@@ -200,6 +202,7 @@ static void on_submit(struct service *s, struct rpc_event *ev, struct coord_out 
         return;
     }
     p->submit = (Weft__V1__SubmitRequest *)rpc_event_take(ev);
+    p->before = coord_copy_text(s->o.coord, q->continues, &p->threads_before);
     if (planner_put(s->o.planner, p, &e))
         rpc_finish(s->o.rpc, ev->call, RPC_RESOURCE_EXHAUSTED, e.text);
 }
@@ -217,7 +220,7 @@ static void answer_submit(struct service *s, struct checked_job *l, struct coord
             deny_call(s, p->calls[i], RPC_INVALID_ARGUMENT, &v, out);
         else
             submit_job(s, p->calls[i], l, out);
-    weft__v1__submit_request__free_unpacked(p->submit, NULL);
+    planned_clear(p);
 }
 
 // A job of `weft run` starts at its own folder, where the ranks' own words are told at once.
@@ -228,11 +231,29 @@ static bool look_for_data(struct service *s, struct checked_job *l)
            data_looks_begin(&s->looks, s->o.rpc, s->o.coord, l, clock_mono_ns());
 }
 
+static void take_found(struct service *s, struct planned *p, struct coord_out *out)
+{
+    struct coord_event x = make_event(COORD_EV_FOUND);
+    x.conn = p->conn;
+    x.up = p->found;
+    x.facts = p->facts;
+    list_for_each (it, &s->conns) {
+        struct host_conn *c = list_entry(it, struct host_conn, link);
+        if (c->call != p->conn || c->over)
+            continue;
+        c->finds = false;
+        coord_step(s->o.coord, &x, out);
+    }
+    planned_clear(p);
+}
+
 void service_planned(struct service *s, struct coord_out *out)
 {
     struct checked_job l = {0};
     for (; planner_next(s->o.planner, &l.job); l.notice[0] = 0)
-        if (!look_for_data(s, &l))
+        if (l.job.found)
+            take_found(s, &l.job, out);
+        else if (!look_for_data(s, &l))
             answer_submit(s, &l, out);
     while (data_looks_next(&s->looks, clock_mono_ns(), &l))
         answer_submit(s, &l, out);
@@ -365,7 +386,23 @@ static int look_at_up(struct newcomer *n, struct host_conn *c, const Weft__V1__U
     return register_host(n, c, up->register_->host, e);
 }
 
-// Whether it answers what was asked for a job that is being submitted. The decider asks too.
+// Whether it is what a host found that was asked for it: the decider gets it when its texts are read.
+static bool takes_found(struct service *s, struct host_conn *c, struct rpc_event *ev)
+{
+    const Weft__V1__Up *up = (const Weft__V1__Up *)ev->message;
+    if (up->body_case != WEFT__V1__UP__BODY_STORAGE ||
+        up->storage->op != WEFT__V1__STORAGE_OP__STORAGE_FIND)
+        return false;
+    if (c->finds || !coord_awaits_found(s->o.coord, c->call))
+        return true; // nobody asked
+    struct planned p = {.conn = c->call, .found = (Weft__V1__Up *)rpc_event_take(ev)};
+    snprintf(p.who, sizeof p.who, "%s", c->host);
+    c->finds = true;
+    (void)planner_put(s->o.planner, &p, NULL); // which always finds room
+    return true;
+}
+
+// Whether it answers what was asked for a job that is being submitted.
 static bool answers_look(struct service *s, uint64_t conn, const Weft__V1__Up *up)
 {
     return up->body_case == WEFT__V1__UP__BODY_STORAGE &&
@@ -382,6 +419,7 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     x.up = (const Weft__V1__Up *)ev->message;
     x.who = c->cert;
     struct newcomer n = {s, out};
+    bool registers = x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
     if (look_at_up(&n, c, x.up, &e)) {
         log_warn("service", "a worker with the certificate '%s': %s", c->cert, e.text);
         rpc_finish(s->o.rpc, ev->call, streams_error_code(&e), e.text);
@@ -389,9 +427,9 @@ static void on_up(struct service *s, struct host_conn *c, struct rpc_event *ev,
     }
     if (x.up->body_case == WEFT__V1__UP__BODY_LOG)
         streams_chunk(&s->streams, ev->call, c->name, x.up->log);
-    else if (!answers_look(s, ev->call, x.up))
+    else if (!answers_look(s, ev->call, x.up) && !takes_found(s, c, ev))
         coord_step(s->o.coord, &x, out);
-    s->host_came = s->host_came || x.up->body_case == WEFT__V1__UP__BODY_REGISTER;
+    s->host_came = s->host_came || registers;
     rpc_more(s->o.rpc, ev->call);
 }
 

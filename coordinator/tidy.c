@@ -39,7 +39,8 @@ static void send_tidy(struct job_record *j, const struct host *host)
     s.attempt = j->attempt_id;
     s.name = j->name;
     s.resolved = j->resolved;
-    s.dir = frame_text(j->settings.checkpoint.dir);
+    s.threads = j->threads;
+    s.dir = j->checkpoint_dir;
     s.base_dir = j->base_dir;
     DOWN(d, STORAGE, storage, &s);
     j->tidy_conn = host->conn;
@@ -49,7 +50,7 @@ static void send_tidy(struct job_record *j, const struct host *host)
 void tidy_ask(struct job_record *j)
 {
     const struct host *host = is_due(j) ? choose_host(j) : NULL;
-    if (!host || job_read_settings(j, NULL))
+    if (!host)
         return;
     if (j->untidy == UNTIDY_AND_OPEN) { // ranks that live there find an epoch that is not theirs
         j->epoch++;

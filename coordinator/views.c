@@ -19,6 +19,17 @@ const char *coord_cluster(const struct coord *c)
     return c->cluster;
 }
 
+char *coord_copy_text(const struct coord *c, const char *target, int *threads)
+{
+    const struct job_record *j = *target ? job_of(c, target, NULL) : NULL;
+    if (!j)
+        return NULL;
+    char *copy = strdup(j->resolved);
+    PRE(copy != NULL);
+    *threads = j->threads;
+    return copy;
+}
+
 Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
                                 struct arena *a)
 {

@@ -49,6 +49,7 @@ static void add_job(struct finder *f, struct store *s, const struct store_owner 
     job->job = frame_text(owner->job);
     job->name = frame_text(owner->name);
     job->resolved = frame_text(owner->resolved);
+    job->threads = (int)owner->threads;
     job->store = arena_strdup(f->arena, s->path);
     job->epoch = (uint64_t)greatest;
     add_checkpoints(f, s, job);

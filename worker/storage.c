@@ -100,7 +100,7 @@ static int open_store(struct act *t, struct store *s, struct err *e)
     const Weft__V1__Storage *ask = t->ask;
     const char *root = t->s->root;
     char dir[PATH_MAX];
-    struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved};
+    struct store_owner owner = {t->cluster, ask->job, ask->name, ask->resolved, ask->threads};
     *s = (struct store){.fd = -1};
     if (!*ask->dir || !is_plain_id(ask->attempt))
         return err_set(e, ERR_INVALID,

@@ -171,6 +171,7 @@ static void print_owner(const struct store_owner *o, struct buf *out)
     json_str(&w, "job", o->job);
     json_str(&w, "name", o->name);
     json_str(&w, "resolved", o->resolved);
+    json_int(&w, "threads", o->threads);
     json_end(&w);
     json_out_clear(&w);
     buf_putc(out, '\n');
@@ -187,6 +188,7 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
         rc = rc ? rc : json_get_str(top, "job", &out->job, e);
         rc = rc ? rc : json_get_str(top, "name", &out->name, e);
         rc = rc ? rc : json_get_str(top, "resolved", &out->resolved, e);
+        rc = rc ? rc : json_get_int(top, "threads", &out->threads, e);
         if (rc) {
             err_wrap(e, "OWNER");
             rc = ERR_DATA;
@@ -273,7 +275,7 @@ static int check_owner(struct store *s, const struct store_owner *want, bool ren
     if (!rc && (strcmp(is.cluster, want->cluster) != 0 || strcmp(is.job, want->job) != 0))
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
-    if (!rc && renews && strcmp(is.resolved, want->resolved) != 0)
+    if (!rc && renews && (strcmp(is.resolved, want->resolved) != 0 || is.threads != want->threads))
         rc = replace_owner(s, want, e);
     arena_clear(&a);
     if (rc)

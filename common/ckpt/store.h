@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory of one job's checkpoints, DIR/NAME-<id8>/, and every durable act in it.
 //
-//   OWNER                   cluster id, job id, resolved job; appears whole, and is replaced whole
+//   OWNER                   cluster id, job id, resolved job, threads; appears whole, is replaced whole
 //                           when the job goes on with another text
 //   epoch-E                 the fence: the id of the attempt that made it
 //   .tmp-step-00000200.e3   a checkpoint being written
@@ -28,6 +28,7 @@ struct store {
 };
 struct store_owner {
     const char *cluster, *job, *name, *resolved; // the resolved job's text
+    int64_t threads; // that the job has, where its text names none; 0: not decided yet
 };
 struct store_entry {
     int64_t epoch, step;

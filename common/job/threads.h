@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // resources.threads where a job file names none: 0 until the job first starts. Whoever starts it
-// then decides by the cores that are there and writes the number into the resolved job, since
-// another number may round products otherwise. The job keeps it wherever it continues.
+// then decides by the cores that are there, and the job keeps the number wherever it continues, since
+// another may round products otherwise.
 #pragma once
 #include "common/base/arena.h"
 #include "common/job/job.h"

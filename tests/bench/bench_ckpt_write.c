@@ -25,7 +25,7 @@
 
 enum { RANKS_MAX = 8, PARTS = 12, RUNS_MAX = 1000, NOTES_MAX = 64, WAIT_S = 600 };
 
-static const struct store_owner owner = {"bench", "0123456789abcdef", "bench", "bench: 1\n"};
+static const struct store_owner owner = {"bench", "0123456789abcdef", "bench", "bench: 1\n", 0};
 static const int everyone[RANKS_MAX] = {0, 1, 2, 3, 4, 5, 6, 7};
 
 // What a writer thread hands to the decider.

@@ -21,6 +21,7 @@
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
+#include "tests/support/text_facts.h"
 
 enum { DEVICES = 8, ROUNDS = 21, LEASE_MS = 1000 };
 
@@ -56,6 +57,7 @@ static double step(struct bench *b, struct coord_event *ev)
     struct coord_out out = {.arena = &a};
     ev->now_ns = b->now_ns += 1000;
     ev->wall_ms = 1700000000000 + b->now_ns / CLOCK_MS;
+    PRE(add_facts(&a, ev, NULL));
     double start = cpu_ms();
     coord_step(b->c, ev, &out);
     double ms = cpu_ms() - start;

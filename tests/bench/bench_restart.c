@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
 #include "coordinator/db.h"
+#include "tests/support/text_facts.h"
 
 enum { BATCH = 100, JOBS = 10000, CANCELS = 500 };
 
@@ -85,6 +86,7 @@ static void step(struct bench *b, struct coord_event *ev, struct coord_out *out)
 {
     ev->now_ns = clock_mono_ns();
     ev->wall_ms = clock_wall_ms();
+    PRE(add_facts(out->arena, ev, NULL));
     coord_step(b->c, ev, out);
 }
 

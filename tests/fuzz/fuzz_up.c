@@ -16,6 +16,7 @@
 #include "common/base/clock.h"
 #include "coordinator/coord.h"
 #include "tests/support/stored_row.h"
+#include "tests/support/text_facts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -54,7 +55,8 @@ static void step(struct world *w, struct coord_event ev)
     struct coord_out out = {.arena = &a};
     ev.now_ns = w->now_ns;
     ev.wall_ms = 1700000000000 + w->now_ns / 1000000;
-    coord_step(w->c, &ev, &out);
+    if (add_facts(&a, &ev, NULL))
+        coord_step(w->c, &ev, &out);
     take(w, &out);
     arena_clear(&a);
 }

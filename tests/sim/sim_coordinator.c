@@ -8,6 +8,7 @@
 #include "tests/sim/mutate.h"
 #include "tests/sim/sim_check.h"
 #include "tests/sim/sim_world.h"
+#include "tests/support/text_facts.h"
 
 struct sim_coordinator_input {
     struct sim_coordinator_input *next;
@@ -86,6 +87,7 @@ static void take_call(struct sim_coordinator *b, struct call *c, struct coord_ev
     if (c->submit) {
         s.resolved = c->variant->resolved;
         ev->submit = &s;
+        PRE(add_facts(out->arena, ev, NULL));
     } else {
         a.verb = c->verb;
         a.target = c->target;

@@ -157,7 +157,7 @@ static inline void start_on(struct rig *r, const char *job, uint64_t epoch, cons
     }
     DOWN(r, START, Start, start, start, m->job = text(job), m->epoch = epoch,
          m->incarnation = text(incarnation), m->n_ranks = (size_t)ranks, m->ranks = refs,
-         m->assign = &assign, m->kind = text("cpu"), m->threads = 1);
+         m->assign = &assign, m->kind = text("cpu"));
 }
 
 static inline void start(struct rig *r, uint64_t epoch, int ranks)

@@ -21,7 +21,8 @@
 #define UNUSED __attribute__((unused))
 enum { FX_RANKS = 4, FX_PARTS = 6 };
 
-static const struct store_owner fx_owner = {"cluster-a", "0123456789abcdef", "mlp", "steps: 10\n"};
+static const struct store_owner fx_owner = {"cluster-a", "0123456789abcdef", "mlp", "steps: 10\n",
+                                            0};
 static const int fx_all[] = {0, 1, 2, 3}, fx_even[] = {0, 2}, fx_odd[] = {1, 3};
 
 // Ranks 0 and 2 hold tp coordinate 0, ranks 1 and 3 coordinate 1.

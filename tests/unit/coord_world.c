@@ -8,6 +8,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "tests/support/text_facts.h"
 
 // ---- the database ----
 
@@ -121,7 +122,10 @@ void world_event(struct world *w, struct coord_event *ev)
     struct coord_out out = {.arena = &a};
     ev->now_ns = w->now;
     ev->wall_ms = w->wall;
-    coord_step(w->c, ev, &out);
+    if (add_facts(&a, ev, w->before))
+        coord_step(w->c, ev, &out);
+    else
+        snprintf(w->refused, sizeof w->refused, "%s", ev->facts[0]->refused);
     carry_out(w, &out);
     arena_clear(&a);
 }
@@ -334,6 +338,7 @@ static void do_start(struct world *w, int host, const Weft__V1__Start *s)
 {
     struct world_host *h = &w->hosts[host];
     w->starts++;
+    w->threads = s->assign->threads;
     assert_string_equal(s->incarnation, h->incarnation);
     if (w->no_start || attempt_of(h, s->job, s->epoch))
         return;

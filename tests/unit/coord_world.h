@@ -62,6 +62,7 @@ struct world {
     const char *boot;        // of the coordinator's machine
     const char *user;        // who submits and acts; null: ann
     const char *threads_why; // said with what is submitted; null: nothing
+    const char *before;      // the text that a submit was compared with; null: none
     long written;            // rows, over its life
     int nrows;
     struct stored_row *rows[ROWS]; // what a test changes in a struct is what a restart reads
@@ -82,6 +83,7 @@ struct world {
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];
     int refused_code, starts, fenced_out, stops;
+    int threads; // of the newest Start
     bool twin;
     int answers;                        // COORD_REPLY so far
     int barriers_done, barriers_failed; // answers that ranks got

@@ -204,26 +204,51 @@ static void test_a_job_whose_paths_leave_every_workers_roots_is_refused(void **s
                             "");
 }
 
-static void test_a_wrong_job_file_is_refused_with_all_that_is_wrong(void **state)
-{
-    struct world *w = *state;
-    assert_string_equal(world_submit(w, "it", 1, "resources: {hosts: -1}\nrestart: {per: 5}\n"),
-                        "");
-    assert_int_equal(w->refused_code, 3); // INVALID_ARGUMENT
-    assert_non_null(strstr(w->refused, "resources.hosts"));
-    assert_non_null(strstr(w->refused, "restart.per"));
-}
-
 static void test_a_job_of_more_ranks_than_an_attempt_has_is_refused(void **state)
 {
     struct world *w = *state;
     assert_string_equal(world_submit(w, "it", RANK_MAX + 1, ""), "");
-    assert_int_equal(w->refused_code, 3);
     assert_non_null(
         strstr(w->refused, "resources.devices: is 1025: a job runs on at most 1024 devices"));
     const char *most = world_submit(w, "it", RANK_MAX, "");
     world_restart(w); // what was taken is read again
     assert_state(w, most, QUEUED);
+}
+
+// What the planner has compared is the text that the job had when it was asked.
+static void test_a_job_goes_on_only_from_the_text_that_was_compared(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_submit(w, "it", 1, CALM);
+    NEW(SubmitRequest, submit_request, q);
+    struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = 900, .who = "ann", .submit = &q};
+    char text[400], before[10000], request[8] = "again-1";
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    snprintf(text, sizeof text,
+             "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
+             "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 20}\n");
+    q.request_id = request;
+    q.resolved = text;
+    q.continues = frame_text(job);
+    world_event(w, &ev); // it was compared with nothing
+    assert_non_null(strstr(w->refused, "its text was changed meanwhile: submit this one again"));
+    request[6] = '2';
+    w->before = before;
+    snprintf(before, sizeof before, "%s", world_job(w, job)->resolved);
+    world_event(w, &ev);
+    assert_state(w, job, QUEUED);
+    assert_int_equal(world_job(w, job)->steps, 20);
+    assert_non_null(strstr(world_told(w, job, "changed"), "train.steps from 10 to 20"));
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    request[6] = '3';
+    text[strcspn(text, "8")] = '9';
+    world_event(w, &ev); // compared with the text before the last
+    assert_non_null(strstr(w->refused, "its text was changed meanwhile"));
+    request[6] = '4';
+    snprintf(before, sizeof before, "%s", world_job(w, job)->resolved);
+    world_event(w, &ev);
+    assert_non_null(
+        strstr(w->refused, "it would be another training, which differs in model.hidden"));
 }
 
 // Up to 4096 ranks were taken once; no attempt of such a job has ever begun.
@@ -378,8 +403,8 @@ int main(void)
         STORY(test_a_repeated_submit_gets_the_first_answer),
         STORY(test_answers_are_kept_for_a_day),
         STORY(test_a_job_whose_paths_leave_every_workers_roots_is_refused),
-        STORY(test_a_wrong_job_file_is_refused_with_all_that_is_wrong),
         STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
+        STORY(test_a_job_goes_on_only_from_the_text_that_was_compared),
         STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
         STORY(test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),

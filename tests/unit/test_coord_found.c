@@ -9,6 +9,7 @@
 #include "common/attempt/life.h"
 #include "coordinator/coord.h"
 #include "tests/support/stored_row.h"
+#include "tests/support/text_facts.h"
 #include "tests/unit/unit.h"
 
 static const char cluster[] = "0123456789abcdef0123456789abcdef";
@@ -96,6 +97,7 @@ static void say(struct rig *r, const Weft__V1__Up *up)
     struct coord_out out = {.arena = &a};
     struct coord_event ev = {
         .kind = COORD_EV_UP, .conn = r->conn, .up = up, .now_ns = r->now, .wall_ms = 1700000000000};
+    assert_true(add_facts(&a, &ev, NULL));
     coord_step(r->c, &ev, &out);
     take(r, &out);
     arena_clear(&a);
@@ -333,6 +335,7 @@ static void submit(struct rig *r)
                              .role = "client",
                              .now_ns = r->now,
                              .wall_ms = 1700000000000};
+    assert_true(add_facts(&a, &ev, NULL));
     coord_step(r->c, &ev, &out);
     take(r, &out);
     arena_clear(&a);

@@ -9,6 +9,7 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "coordinator/data_looks.h"
+#include "tests/support/text_facts.h"
 #include "tests/unit/unit.h"
 
 enum { CONN = 100, NOW_S = 5, WALL_MS = 1700000000 };
@@ -98,6 +99,19 @@ static void attach_hosts(struct desk *d, int n, int devices)
     }
 }
 
+// As the planner leaves them.
+static Weft__Plan__JobFacts **copy_facts(const char *text)
+{
+    struct arena a;
+    uint8_t packed[4000];
+    Weft__Plan__JobFacts **facts = calloc(1, sizeof *facts);
+    arena_init(&a);
+    size_t len = weft__plan__job_facts__pack(read_facts(&a, text, "", NULL), packed);
+    facts[0] = weft__plan__job_facts__unpack(NULL, len, packed);
+    arena_clear(&a);
+    return facts;
+}
+
 // Asks about the job; whether it was asked. `about` is what is left.
 static bool begin_job(struct desk *d, struct checked_job *about)
 {
@@ -107,6 +121,7 @@ static bool begin_job(struct desk *d, struct checked_job *about)
     size_t len = weft__v1__submit_request__pack(&q, packed);
     *about = (struct checked_job){.job.ncalls = 1};
     about->job.submit = weft__v1__submit_request__unpack(NULL, len, packed);
+    about->job.facts = copy_facts(d->job);
     return data_looks_begin(&d->looks, d->rpc, d->c, about, NOW_S * CLOCK_S);
 }
 
@@ -165,7 +180,7 @@ static void concluded(struct desk *d, int64_t at_s, const char *refused, const c
     assert_true(data_looks_next(&d->looks, at_s * CLOCK_S, &l));
     assert_string_equal(l.job.refused.code ? l.job.refused.text : "", refused);
     assert_string_equal(l.notice, notice);
-    weft__v1__submit_request__free_unpacked(l.job.submit, NULL);
+    planned_clear(&l.job);
 }
 
 static void not_concluded(struct desk *d, int64_t at_s)
@@ -251,7 +266,7 @@ static void a_job_that_nobody_was_asked_about_is_told_so(void **state)
     int n = 0;
     while (begin(d, 1, "x", &about))
         n++;
-    weft__v1__submit_request__free_unpacked(about.job.submit, NULL);
+    planned_clear(&about.job);
     assert_true(n > 0);
     char notice[200];
     snprintf(notice, sizeof notice,
@@ -268,7 +283,7 @@ static void a_job_that_nobody_is_there_to_be_asked_about_is_told_so(void **state
     assert_false(begin(d, 1, "x", &about));
     assert_string_equal(about.notice, "no worker was asked whether its data is there: none with a "
                                       "cpu device is attached");
-    weft__v1__submit_request__free_unpacked(about.job.submit, NULL);
+    planned_clear(&about.job);
 }
 
 static void a_job_whose_checkpoints_would_leave_every_root_is_refused(void **state)

@@ -28,10 +28,11 @@ static int run_double(int64_t memory)
     char text[sizeof job_text + 64] = "";
     struct pollfd p = {.fd = 0, .events = POLLIN};
     poll(&p, 1, -1);
-    if (pread(1, text, sizeof text - 1, 0) > 0 && strstr(text, "name: hang"))
+    ssize_t n = pread(1, text, sizeof text - 1, 0);
+    if (n > 0 && memmem(text, (size_t)n, "name: hang", 10))
         for (;;)
             pause();
-    if (strstr(text, "name: die"))
+    if (n > 0 && memmem(text, (size_t)n, "name: die", 9))
         abort();
     return planner_process_main(memory);
 }
@@ -84,7 +85,7 @@ static void expect(struct planner *p, uint64_t call, const char *refused)
     else if (!strstr(done.refused.text, refused))
         fail_msg("refused with '%s', not '%s'", done.refused.text, refused);
     assert_int_equal(done.refused.code != 0, refused != NULL);
-    weft__v1__submit_request__free_unpacked(done.submit, NULL);
+    planned_clear(&done);
 }
 
 static void close_planner(struct planner *p)
@@ -129,7 +130,7 @@ static void a_plan_whose_time_is_over_is_refused_and_the_next_one_made(void **st
     expect(p, 1, "longer than 2 s");
     struct planned done = next(p); // its own time may be over too, on a busy machine
     assert_int_equal(done.calls[0], 2);
-    weft__v1__submit_request__free_unpacked(done.submit, NULL);
+    planned_clear(&done);
     close_planner(p);
 }
 
@@ -185,9 +186,79 @@ static void a_request_that_is_repeated_is_planned_once_and_answered_to_all(void 
         done = next(p);
         assert_int_equal(done.ncalls, done.who[0] == 'a' ? 2 : 1);
         assert_int_equal(done.refused.code, 0);
-        weft__v1__submit_request__free_unpacked(done.submit, NULL);
+        planned_clear(&done);
     }
     assert_false(planner_next(p, &done));
+    close_planner(p);
+}
+
+static Weft__V1__FoundJob *make_found(const char *name)
+{
+    char text[sizeof job_text + 64];
+    Weft__V1__FoundJob *f = malloc(sizeof *f);
+    weft__v1__found_job__init(f);
+    snprintf(text, sizeof text, job_text, name);
+    f->resolved = strdup(text);
+    return f;
+}
+
+// A text that kills its process takes no other along, nor does it wait behind a line that is full.
+static void what_was_found_is_read_text_by_text(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"die", "one", "two\nnonsense: 1", "three"};
+    enum { NAMES = sizeof names / sizeof *names };
+    struct planner *p = open_planner(0, 0);
+    char name[32];
+    for (int i = 0; i < PLANNER_MAX; i++) {
+        snprintf(name, sizeof name, "hang-%d", i);
+        assert_int_equal(put(p, i % 2 ? "a" : "b", (uint64_t)i + 1, name, NULL), 0);
+    }
+    struct planned found = {.conn = 7, .who = "host"}, done;
+    found.found = malloc(sizeof *found.found);
+    weft__v1__up__init(found.found);
+    found.found->body_case = WEFT__V1__UP__BODY_STORAGE;
+    found.found->storage = malloc(sizeof *found.found->storage);
+    weft__v1__storage_done__init(found.found->storage);
+    found.found->storage->n_found = NAMES;
+    found.found->storage->found = calloc(NAMES, sizeof(void *));
+    for (int i = 0; i < NAMES; i++)
+        found.found->storage->found[i] = make_found(names[i]);
+    assert_int_equal(planner_put(p, &found, NULL), 0);
+    done = next(p);
+    assert_int_equal(done.conn, 7);
+    assert_int_equal(planned_texts(&done), NAMES);
+    assert_non_null(strstr(done.facts[0]->refused, "signal 6"));
+    assert_string_equal(done.facts[1]->name, "one");
+    assert_int_equal(done.facts[1]->ranks, 2);
+    assert_non_null(strstr(done.facts[2]->refused, "nonsense"));
+    assert_string_equal(done.facts[3]->name, "three");
+    planned_clear(&done);
+    close_planner(p);
+}
+
+static void a_text_that_goes_on_from_another_is_compared_with_it(void **state)
+{
+    (void)state;
+    struct planner *p = open_planner(0, 0);
+    char before[sizeof job_text + 64], now[sizeof job_text + 64];
+    snprintf(before, sizeof before, job_text, "one\nresources: {threads: 3}");
+    snprintf(now, sizeof now, job_text, "one\nschedule: {kind: constant, value: 0.5}");
+    struct planned job = {.calls = {1}, .ncalls = 1}, done;
+    job.submit = malloc(sizeof *job.submit);
+    weft__v1__submit_request__init(job.submit);
+    job.submit->resolved = strdup(now);
+    job.before = strdup(before);
+    assert_int_equal(planner_put(p, &job, NULL), 0);
+    done = next(p);
+    assert_string_equal(done.refused.text, "");
+    assert_string_equal(done.facts[0]->identity, "");
+    assert_non_null(strstr(done.facts[0]->changes, "schedule.value"));
+    assert_null(strstr(done.facts[0]->changes, "threads")); // it keeps those that it has
+    assert_int_equal(done.facts[0]->threads, 0);
+    assert_int_equal(strlen(done.facts[0]->before_hash), 64);
+    assert_string_not_equal(done.facts[0]->before_hash, done.facts[0]->hash);
+    planned_clear(&done);
     close_planner(p);
 }
 
@@ -220,6 +291,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_plan_that_needs_more_than_its_memory_is_refused),
         cmocka_unit_test(a_client_that_leaves_takes_its_plan_along),
         cmocka_unit_test(a_request_that_is_repeated_is_planned_once_and_answered_to_all),
+        cmocka_unit_test(what_was_found_is_read_text_by_text),
+        cmocka_unit_test(a_text_that_goes_on_from_another_is_compared_with_it),
         cmocka_unit_test(one_user_cannot_fill_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

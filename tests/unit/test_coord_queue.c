@@ -3,6 +3,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 #include "common/job/threads.h"
+#include "tests/support/text_facts.h"
 #include "tests/unit/coord_world.h"
 
 #include <stdio.h>
@@ -304,22 +305,6 @@ static enum coord_action_kind answer_of(const struct coord_out *out)
     return COORD_SEND;
 }
 
-static void test_a_job_file_of_another_version_is_held_when_its_turn_comes(void **state)
-{
-    struct world *w = *state;
-    const char *job = world_submit(w, "old", 1, ""), *other = world_submit(w, "new", 1, "");
-    char row[60];
-    snprintf(row, sizeof row, "job %s", job);
-    struct job_record *stored = w->rows[world_row(w, row)]->job;
-    memcpy(strstr(stored->resolved, "model"), "mocel", 5);
-    world_restart(w);
-    assert_state(w, job, QUEUED); // nobody has read it yet
-    world_host(w, 0, 1);
-    assert_state(w, job, HELD);
-    assert_non_null(strstr(world_told(w, job, "held"), "mocel"));
-    assert_state(w, other, RUNNING);
-}
-
 // As many as may wait where there is time for it: the next one is refused.
 static void test_ten_thousand_jobs_wait_in_line(void **state)
 {
@@ -336,6 +321,7 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
     static const char text[] =
         "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
         "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 10}\n";
+    Weft__Plan__JobFacts *facts = read_facts(&a, text, "", NULL);
     char request[20];
     for (int i = 0; i < many + (many == 50000); i++) {
         Weft__V1__SubmitRequest q;
@@ -349,6 +335,7 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
         q.request_id = request;
         q.resolved = frame_text(text);
         ev.who = ev.role = "x";
+        ev.facts = &facts;
         coord_step(c, &ev, &out);
         assert_int_equal(answer_of(&out), i < 50000 ? COORD_REPLY : COORD_REFUSE);
         arena_clear(&step);
@@ -374,11 +361,13 @@ static void test_ten_thousand_jobs_wait_in_line(void **state)
 
 #define AUTO CALM "resources: {threads: 0}\n"
 
+// Its row says so; once it has started its ranks were told, and its text is as it was.
 static bool has_threads(struct world *w, const char *job, int threads)
 {
-    char line[32];
-    snprintf(line, sizeof line, "  threads: %d\n", threads);
-    return strstr(world_job(w, job)->resolved, line) != NULL;
+    const struct job_record *row = world_job(w, job);
+    assert_true(!row->fenced || w->threads == threads);
+    assert_true(strstr(row->resolved, "threads: 0") || strstr(row->resolved, "threads: 5"));
+    return row->threads == threads;
 }
 
 // As people are told; an empty `why` is the job's own number.
@@ -477,7 +466,6 @@ int main(void)
         STORY(test_whoever_loses_least_is_preempted),
         STORY(test_no_more_are_preempted_than_are_needed),
         STORY(test_devices_that_become_free_are_waited_for),
-        STORY(test_a_job_file_of_another_version_is_held_when_its_turn_comes),
         STORY(test_ten_thousand_jobs_wait_in_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

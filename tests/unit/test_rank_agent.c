@@ -24,7 +24,7 @@
 enum { RANKS = 2, SAMPLES = 64, EPOCH = 4, WATCHDOG_S = 120 };
 
 static char top[TEMP_FOLDER_MAX], program[PATH_MAX];
-static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n"};
+static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n", 0};
 
 struct agent {
     struct test_leader lead;

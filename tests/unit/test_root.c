@@ -22,7 +22,7 @@
 
 static struct scratch top;
 static char root[80];
-static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n"};
+static const struct store_owner owner = {"cluster-a", "0123456789abcdef", "tiny", "steps: 10\n", 0};
 
 static const char *in_top(const char *rest)
 {

@@ -56,6 +56,8 @@ static int parse_job(struct process *p, struct err *e)
                   &p->job, &errs))
         return job_errors_err(&errs, e);
     a->job = &p->job;
+    if (a->threads)
+        p->job.resources.threads = a->threads;
     if (!p->job.metrics.jsonl)
         a->metrics = NULL;
     return 0;

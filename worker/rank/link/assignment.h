@@ -27,6 +27,7 @@ struct assignment {
     char run_id[ID_LEN];     // stands in each row of metrics; the same in every attempt of a job
     uint64_t epoch;
     int rank, ranks;
+    int threads;           // of the device; 0: as the job says
     int device;            // number among this host's devices of the job's kind
     unsigned char key[32]; // proves membership to TCP peers (world_options.key)
     const char *store;     // the job's checkpoint folder ("ckpt/NAME-<id8>"), absolute; it exists

@@ -158,5 +158,6 @@ int rank_frame_to_assignment(const Weft__Rank__Assign *f, struct assignment *a, 
     a->data_root = text_or_null(&a->arena, f->data_root);
     a->checkpoint_root = text_or_null(&a->arena, f->checkpoint_root);
     a->device = f->device;
+    a->threads = f->threads;
     return 0;
 }

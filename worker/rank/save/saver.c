@@ -149,25 +149,26 @@ static int open_snapshot(struct saver *s, struct err *e)
 {
     const struct assignment *a = s->o.assignment;
     const struct state *state = s->o.state;
-    struct snapshot_config c = {.store = &s->store,
-                                .owner = {a->cluster_id, a->job_id, a->job->name, a->job_text},
-                                .root = a->checkpoint_root,
-                                .attempt = a->attempt_id,
-                                .rank = a->rank,
-                                .nranks = a->ranks,
-                                .epoch = (int64_t)a->epoch,
-                                .parts = state->parts,
-                                .nparts = state->nparts,
-                                .specs = state->specs,
-                                .deal = &s->deal,
-                                .base = &s->base,
-                                .staging = s->staging,
-                                .later = !s->device.shares_host,
-                                .ops = {.arg = s,
-                                        .copy = copy_part,
-                                        .report = report_shard,
-                                        .commit_done = report_commit,
-                                        .deleted = report_deletion}};
+    struct snapshot_config c = {
+        .store = &s->store,
+        .owner = {a->cluster_id, a->job_id, a->job->name, a->job_text, a->threads},
+        .root = a->checkpoint_root,
+        .attempt = a->attempt_id,
+        .rank = a->rank,
+        .nranks = a->ranks,
+        .epoch = (int64_t)a->epoch,
+        .parts = state->parts,
+        .nparts = state->nparts,
+        .specs = state->specs,
+        .deal = &s->deal,
+        .base = &s->base,
+        .staging = s->staging,
+        .later = !s->device.shares_host,
+        .ops = {.arg = s,
+                .copy = copy_part,
+                .report = report_shard,
+                .commit_done = report_commit,
+                .deleted = report_deletion}};
     return snapshot_new(&s->snapshot, &c, e);
 }
 

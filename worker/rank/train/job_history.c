@@ -15,8 +15,11 @@ static void compare_jobs(const struct manifest *restored, const struct job *now,
     struct job_errors errs = {0};
     const char *text = restored->resolved;
     arena_init(&a);
-    if (!job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs))
+    if (!job_parse(&a, &weft_schema, NULL, NULL, text, strlen(text), NULL, 0, &before, &errs)) {
+        if (!before.resources.threads) // decided when it was placed
+            before.resources.threads = restored->numerics.threads;
         job_changes(&before, now, changes);
+    }
     arena_clear(&a);
 }
 
