@@ -15,7 +15,9 @@
 
 int own_worker_read_signals(struct own_worker *w, struct err *e)
 {
-    const int which[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP, 0};
+    struct sigaction hangup = {0};
+    (void)sigaction(SIGHUP, NULL, &hangup); // of nohup
+    const int which[] = {SIGINT, SIGTERM, SIGTSTP, hangup.sa_handler == SIG_IGN ? 0 : SIGHUP, 0};
     return system_read_signals(which, &w->signals, e);
 }
 

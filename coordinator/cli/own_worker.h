@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker of a `weft run` in this process, on its main thread, which also takes the signals:
 //
-//   SIGINT, SIGTERM, SIGHUP   the ranks save and end, and the worker with them; once more: at once
+//   SIGINT, SIGTERM, SIGHUP   the ranks save and end, and the worker with them; once more: at once.
+//                             A hang-up that is ignored at the start (nohup) stays so
 //   SIGTSTP (Ctrl-Z)          all ranks stop, then this process; on SIGCONT all of them continue
 //
 // Ranks die with the thread that started them, and that is the one that outlives all others. They are

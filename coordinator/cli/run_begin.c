@@ -77,8 +77,8 @@ static int take_change(struct run *r, const struct job *before, struct err *e)
     return 0;
 }
 
-// A job file that names no threads continues with those it was started with here; records of old, beside
-// which no job lies, ran with one. The first start deals this host's cores to the devices.
+// A job file that names no threads continues with those it was started with here. The first start deals
+// this host's cores to the devices.
 static void settle_threads(struct run *r)
 {
     struct arena a;
@@ -88,11 +88,8 @@ static void settle_threads(struct run *r)
         return;
     *threads = 0;
     arena_init(&a);
-    if (r->record.there && !r->args->fresh) {
-        if (!left_job(&r->record, r->base, &a, &before))
-            before.resources.threads = 1;
+    if (r->record.there && !r->args->fresh && left_job(&r->record, r->base, &a, &before))
         threads_keep(&r->job, &before);
-    }
     arena_clear(&a);
     const char *why = "it was started with as many";
     if (!*threads) {
@@ -187,10 +184,11 @@ static int open_record(struct run *r)
                                       : "make the job file's folder one that you may write to",
                                   rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
     if (r->record.damaged && !r->args->fresh) {
-        err_set(&e, ERR_DATA, "what is known of the job that was started here is damaged: %s/job",
+        err_set(&e, ERR_DATA,
+                "what is known of the job that was started here is damaged: %s/job or resolved",
                 r->record.dir);
         return run_report_failure(
-            r, &e, "put that file back, or start over with --new (the old state is kept aside)",
+            r, &e, "put the file back, or start over with --new (the old state is kept aside)",
             CLIENT_REFUSED);
     }
     settle_threads(r);

@@ -13,21 +13,10 @@
 
 bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out)
 {
-    struct store store = {0};
-    struct store_owner owner = {0};
     struct job_errors errs = {0};
-    struct err e = {0};
-    char *kept = arena_array(a, char, JOB_MAX_BYTES);
-    const char *text = kept;
-    if (folder_read(r->dir, "resolved", kept, JOB_MAX_BYTES, NULL)) {
-        bool found = *r->store && !store_open(&store, r->store, &e) &&
-                     !store_read_owner(&store, a, &owner, &e);
-        store_close(&store);
-        if (!found)
-            return false;
-        text = owner.resolved;
-    }
-    return !job_parse(a, &weft_schema, NULL, base_dir, text, strlen(text), NULL, 0, out, &errs);
+    char *text = arena_array(a, char, JOB_MAX_BYTES);
+    return !folder_read(r->dir, "resolved", text, JOB_MAX_BYTES, NULL) &&
+           !job_parse(a, &weft_schema, NULL, base_dir, text, strlen(text), NULL, 0, out, &errs);
 }
 
 // ---- checkpoints ----

@@ -5,8 +5,7 @@
 #include "common/job/job.h"
 #include "coordinator/cli/run_record.h"
 
-// The job as it was started here. Beside older records it lies only in the store of its checkpoints.
-// False: neither has it.
+// The job as it was started here. False: it cannot be read.
 bool left_job(const struct record *r, const char *base_dir, struct arena *a, struct job *out);
 // The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
 // cannot be looked at. −1: there is none. An error says why none of them can be used.

@@ -68,7 +68,9 @@ static void read_fields(struct record *r)
     if (f)
         fclose(f);
     r->there = access(path, F_OK) == 0;
-    r->damaged = r->there && (strlen(r->request) != 32 || strlen(r->hash) != 64);
+    snprintf(path, sizeof path, "%s/resolved", r->dir);
+    r->damaged =
+        r->there && (strlen(r->request) != 32 || strlen(r->hash) != 64 || access(path, F_OK));
 }
 
 bool record_is_there(const char *base_dir, const char *name)

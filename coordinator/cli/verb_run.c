@@ -125,7 +125,8 @@ static void remember_state(struct run *r)
     struct err e = {0};
     if (r->progress.state) // else the coordinator has not said it
         snprintf(r->record.state, sizeof r->record.state, "%s", word_state(r->progress.state));
-    if (*r->progress.store)
+    // Until an attempt has begun in a folder that was moved, the coordinator says where it was.
+    if (*r->progress.store && !access(r->progress.store, F_OK))
         snprintf(r->record.store, sizeof r->record.store, "%s", r->progress.store);
     if (r->progress.step > 0)
         snprintf(r->record.step, sizeof r->record.step, "%lld", (long long)r->progress.step);

@@ -16,7 +16,11 @@ import solo
 
 def start(run, *more, **how):
     return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(run.file), *more], stdin=subprocess.DEVNULL, text=True,
-                                            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}))  # fmt: skip
+                                            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hear_hang_ups, **how}))  # fmt: skip
+
+
+def hear_hang_ups():  # whatever started the tests
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def weft_run(run, *more):
@@ -213,6 +217,15 @@ def test_an_interrupted_run_saves_and_names_the_command_that_continues_it(busy, 
     assert len(busy.stores()) == 1, "it is one job"
 
 
+def test_a_hang_up_that_is_ignored_ends_nothing(busy):
+    process = start(busy, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))  # as nohup does
+    await_first_checkpoint(busy, process)
+    process.send_signal(signal.SIGHUP)
+    saved = busy.checkpoints()[-1].step
+    assert busy.wait_until(lambda: busy.checkpoints()[-1].step > saved + 20)
+    assert end_of(process, signal.SIGINT).code == 130
+
+
 def test_a_second_interruption_ends_at_once(busy):
     process = start(busy)
     await_first_checkpoint(busy, process)
@@ -279,6 +292,7 @@ def test_a_terminal_that_goes_ends_the_run_with_a_checkpoint(busy):
     ours, theirs = pty.openpty()
 
     def take_terminal():
+        hear_hang_ups()
         os.setsid()
         os.close(os.open(os.ttyname(0), os.O_RDWR))  # which makes it the session's
 

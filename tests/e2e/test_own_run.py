@@ -240,12 +240,12 @@ def test_a_cancelled_run_goes_on_and_says_what_it_was(living):
     interrupt(again)
 
 
-@pytest.mark.parametrize("cut", [0, 60])
-def test_a_run_whose_record_is_damaged_is_not_begun_by_mistake(finished, cut):
-    record = state_folder(finished) / "job"
-    record.write_bytes(record.read_bytes()[:cut])
+@pytest.mark.parametrize("file, cut", [("job", 0), ("job", 60), ("resolved", None)])
+def test_a_run_whose_record_is_damaged_does_not_start_again_by_mistake(finished, file, cut):
+    record = state_folder(finished) / file
+    record.unlink() if cut is None else record.write_bytes(record.read_bytes()[:cut])
     end = solo.weft("run", str(finished.file), "-s", "train.steps=40")
-    assert end.code == 4 and f"is damaged: {record}\n" in end.err and "--new" in end.err, end
+    assert end.code == 4 and f"is damaged: {state_folder(finished)}/job or resolved\n" in end.err and "--new" in end.err, end
     (saved,) = finished.stores()
     end = solo.weft("run", str(finished.file), "--new")
     assert end.code == 0 and len(finished.stores()) == 2 and saved in finished.stores(), end
