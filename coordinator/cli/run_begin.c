@@ -53,6 +53,7 @@ static int new_record(struct run *r, struct err *e)
 {
     request_random(r->record.request);
     job_hash(&r->job, r->record.hash);
+    snprintf(r->record.base, sizeof r->record.base, "%s", r->base);
     int rc = folder_write(r->record.dir, "resolved", buf_str(&r->resolved), FOLDER_DURABLE, e);
     return rc ? rc : record_write(&r->record, e);
 }

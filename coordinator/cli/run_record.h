@@ -7,7 +7,7 @@
 //   job     its id, once the coordinator has said it
 //   state   its last known state's name
 //   store   its checkpoint folder
-//   base    the folder of the job file when the job was submitted
+//   base    the folder of the job file when the job was started, or submitted last
 //   step    the step that it had come to, once it has trained one
 //
 // A line that begins with a space continues the one before: a path may hold line breaks.

@@ -348,6 +348,26 @@ static int begin_job(struct run *r)
     return submit_job(r, false);
 }
 
+// A run that was killed when the coordinator had the job, but before it knew its id, left it there. With
+// another folder or text that request cannot be repeated, and the job is changed.
+static int find_job(struct run *r)
+{
+    Weft__V1__JobsRequest req;
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__jobs_request__init(&req);
+    req.all = true;
+    int rc = ask_coordinator(r, LINK_JOBS, &req.base, &m, &code, &e);
+    if (rc)
+        return rc == CLIENT_REFUSED ? cli_link_explain(&r->link, code, e.text) : rc;
+    const Weft__V1__JobsReply *all = (const Weft__V1__JobsReply *)(const void *)m;
+    if (all->n_jobs)
+        snprintf(r->record.job, sizeof r->record.job, "%s", all->jobs[0]->job);
+    cli_link_free(m);
+    return CLIENT_OK;
+}
+
 // Waits until nothing of the job runs, since only then it can get another text.
 static int take_up_until_settled(struct run *r)
 {
@@ -494,9 +514,11 @@ static int run_threads(struct run *r, struct err *e)
 {
     pthread_t client;
     const struct job_resources *s = &r->job.resources;
-    if (r->changed && r->record.job[0]) {
+    if (r->changed) {
         rpc_cancel_on(r->link.rpc, r->worker.signals);
-        int rc = hold_job(r);
+        int rc = r->record.job[0] ? CLIENT_OK : find_job(r);
+        if (!rc && r->record.job[0])
+            rc = hold_job(r);
         if (rc)
             return rc;
     }

@@ -142,6 +142,25 @@ def test_a_run_goes_on_in_the_folder_that_it_was_moved_or_copied_to(place, noise
     assert copied.checkpoints()[-1].step == saved + 80 and not (place / "second").exists()
 
 
+def test_a_run_that_was_killed_before_it_knew_its_job_finds_it_after_a_move(place, noise):
+    (place / "first").mkdir()
+    run = solo.Run(place / "first", solo.busy_job(noise, 1, train__steps=100000), "mine")
+    process = start(run)
+    assert run.wait_until(lambda: run.stores() and run.checkpoints())
+    interrupt(process)
+    saved = run.checkpoints()[-1].step
+    record = state_folder(run) / "job"
+    kept = ("request", "hash", "base")
+    record.write_text("".join(line if line.split()[0] in kept else line.split()[0] + " \n"
+                              for line in record.read_text().splitlines(keepends=True)))  # fmt: skip
+    (place / "first").rename(place / "second")
+    moved = solo.Run(place / "second", solo.busy_job(noise, 1, train__steps=saved + 40), "mine")
+    end = solo.weft("run", str(moved.file))
+    assert end.code == 0 and f"its folder was {place}/first\n" in end.err, end
+    assert moved.checkpoints()[-1].step == saved + 40 and len(moved.stores()) == 1
+    assert len(json.loads(ask(moved, "jobs", "--all", "--json").out)["jobs"]) == 1
+
+
 def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
     run, process = living
     interrupt(process)
