@@ -17,6 +17,15 @@ import netns  # noqa: E402
 import solo  # noqa: E402
 
 
+# The files of the longest tests, which begin first.
+LONGEST = ("test_service_storm", "test_run_storm", "test_cuda", "test_gpu_test", "test_decoder", "test_gpu_bench", "test_device",
+           "test_service_faults", "test_crash", "test_kill", "test_storage")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: [*LONGEST, item.path.stem].index(item.path.stem))
+
+
 # No test takes so long on any machine; one that hangs ends so, and the others run.
 LIMIT_S = 3000 if solo.LONG else 900
 
