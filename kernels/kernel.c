@@ -199,16 +199,6 @@ int op_check_attention(const struct op_call *c, struct attention_operands *o, st
     return 0;
 }
 
-// Whether each row of `narrow` can hold k of the n elements of a row of `wide`.
-static bool fits_topk(const struct op_call *c, const struct topk_call *t, const struct shape *wide,
-                      const struct shape *narrow)
-{
-    return wide->n > 0 && narrow->n > 0 && t->n > 0 && t->k > 0 && t->k <= t->n &&
-           shape_count(wide) / t->n * t->k == shape_count(narrow) &&
-           shape_count(&t->ids->shape) == shape_count(narrow) &&
-           (t->grad || c->nin < 2 || shape_equal(&c->in[1].shape, wide));
-}
-
 int op_check_topk(const struct op_call *c, struct topk_call *t, struct err *e)
 {
     const bool grad = c->op == OP_TOPK_GRAD;
@@ -219,20 +209,14 @@ int op_check_topk(const struct op_call *c, struct topk_call *t, struct err *e)
     t->ids = grad ? &c->in[0] : &c->out[1];
     t->n = wide->n ? wide->dim[wide->n - 1] : 0;
     t->k = narrow->n ? narrow->dim[narrow->n - 1] : 0;
-    if (!fits_topk(c, t, wide, narrow))
+    // Each row of `narrow` can hold k of the n elements of a row of `wide`.
+    if (t->n <= 0 || t->k <= 0 || t->k > t->n ||
+        shape_count(wide) / t->n * t->k != shape_count(narrow) ||
+        shape_count(&t->ids->shape) != shape_count(narrow) ||
+        (!grad && c->nin > 1 && !shape_equal(&c->in[1].shape, wide)))
         return op_refuse(c, e, "operands disagree about an extent");
     t->rows = shape_count(wide) / t->n;
     return 0;
-}
-
-static bool fits_dispatch(const struct op_call *c, const struct dispatch_call *d)
-{
-    const struct shape *x = &d->tokens->shape, *y = &d->places->shape, *slots = &c->in[1].shape;
-    const struct tensor *each = c->op == OP_SLOT_DOT ? &c->out[0] : d->weights; // one a choice
-    return x->n == 3 && y->n == 4 && slots->n == 3 && c->attr->slots.group > 0 &&
-           c->attr->slots.capacity > 0 && x->dim[0] == y->dim[0] * c->attr->slots.group &&
-           x->dim[0] == slots->dim[0] && x->dim[1] == slots->dim[1] && x->dim[2] == y->dim[3] &&
-           (!each || shape_equal(&each->shape, slots));
 }
 
 int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct err *e)
@@ -241,7 +225,14 @@ int op_check_dispatch(const struct op_call *c, struct dispatch_call *d, struct e
     d->tokens = fill ? &c->in[0] : dot ? &c->in[2] : &c->out[0];
     d->places = fill ? &c->out[0] : &c->in[0];
     d->weights = !dot && c->nin > 2 ? &c->in[2] : NULL;
-    return fits_dispatch(c, d) ? 0 : op_refuse(c, e, "operands disagree about an extent");
+    const struct shape *x = &d->tokens->shape, *y = &d->places->shape, *slots = &c->in[1].shape;
+    const struct tensor *each = dot ? &c->out[0] : d->weights; // one a choice
+    if (x->n != 3 || y->n != 4 || slots->n != 3 || c->attr->slots.group <= 0 ||
+        c->attr->slots.capacity <= 0 || x->dim[0] != y->dim[0] * c->attr->slots.group ||
+        x->dim[0] != slots->dim[0] || x->dim[1] != slots->dim[1] || x->dim[2] != y->dim[3] ||
+        (each && !shape_equal(&each->shape, slots)))
+        return op_refuse(c, e, "operands disagree about an extent");
+    return 0;
 }
 
 int64_t op_unpadded(const struct op_call *c, int64_t n)

@@ -106,19 +106,6 @@ static const struct norm_op {
     [OP_NORM_GRAD_ADD] = {3, grad_add_rows},
 };
 
-// Operands are rows like x, or one row.
-static int check_operands(const struct norm_work *w, struct err *e)
-{
-    const struct op_call *c = w->call;
-    for (int k = 0; k < c->nin + c->nout; k++) {
-        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
-        bool row = k < c->nin ? k >= table[c->op].wide : c->op == OP_NORM_WEIGHT_GRAD;
-        if (shape_count(&t->shape) != (row ? 1 : w->rows) * w->n)
-            return op_refuse(c, e, "operands disagree about an extent");
-    }
-    return 0;
-}
-
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
 {
     const struct shape *x = &c->in[0].shape;
@@ -128,10 +115,13 @@ int op_norm(struct stream_q *q, const struct op_call *c, struct err *e)
         return op_refuse(c, e, "a scalar has no rows");
     w.n = x->dim[x->n - 1];
     w.rows = shape_count(x) / w.n;
-    int rc = check_operands(&w, e);
-    if (rc)
-        return rc;
     bool columns = c->op == OP_NORM_WEIGHT_GRAD;
+    for (int k = 0; k < c->nin + c->nout; k++) { // rows like x, or one row
+        const struct tensor *t = k < c->nin ? &c->in[k] : &c->out[k - c->nin];
+        bool row = k < c->nin ? k >= table[c->op].wide : columns;
+        if (shape_count(&t->shape) != (row ? 1 : w.rows) * w.n)
+            return op_refuse(c, e, "operands disagree about an extent");
+    }
     PRE(!columns || (size_t)w.rows * 2 * sizeof(float) <= c->workspace_bytes);
     pool_for(pool, w.rows, GRAIN / w.n + 1, table[c->op].rows, &w);
     if (columns)

@@ -68,14 +68,6 @@ static void update_piece(const struct update_work *w, int64_t begin, int64_t end
         w->narrow(w->copy + begin, u.p, u.n);
 }
 
-static void update_slice(void *arg, int64_t begin, int64_t end)
-{
-    const struct update_work *w = arg;
-    int64_t piece = w->copy ? NARROWED : end - begin;
-    for (int64_t i = begin; i < end; i += piece)
-        update_piece(w, i, end - i < piece ? end : i + piece);
-}
-
 static struct update_work plan_update(const struct vec *vec, const struct op_call *c)
 {
     const float *clip = c->in[c->nin - 2].data, *hyper = c->in[c->nin - 1].data;
@@ -119,11 +111,13 @@ static void row_slice(void *arg, int64_t begin, int64_t end)
     int64_t at = 0;
     for (int k = 0; k < r->n && at < end; at += find_place(&r->calls[k++])) {
         int64_t stop = at + shape_count(&r->calls[k].in[0].shape);
-        int64_t from = begin > at ? begin : at, to = end < stop ? end : stop;
+        int64_t from = begin > at ? begin - at : 0, to = (end < stop ? end : stop) - at;
         if (from >= to)
             continue;
         struct update_work w = plan_update(r->vec, &r->calls[k]);
-        update_slice(&w, from - at, to - at);
+        int64_t piece = w.copy ? NARROWED : to - from;
+        for (int64_t i = from; i < to; i += piece)
+            update_piece(&w, i, to - i < piece ? to : i + piece);
     }
 }
 

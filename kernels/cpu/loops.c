@@ -17,28 +17,6 @@ static int find_dim(const struct op_call *c, int operand, int label)
     return -1;
 }
 
-static int64_t dense_stride(const struct shape *s, int dim)
-{
-    int64_t stride = 1;
-    for (int d = dim + 1; d < s->n; d++)
-        stride *= s->dim[d];
-    return stride;
-}
-
-// Adds an inner loop, as part of the last one where both are one walk.
-static void add_loop(struct loops *l, int64_t extent, const int64_t *stride)
-{
-    bool merge = l->n > 0;
-    if (extent == 1)
-        return;
-    for (int k = 0; k < l->operands && merge; k++)
-        merge = l->stride[k][l->n - 1] == stride[k] * extent;
-    int at = merge ? l->n - 1 : l->n++;
-    l->extent[at] = merge ? l->extent[at] * extent : extent;
-    for (int k = 0; k < l->operands; k++)
-        l->stride[k][at] = stride[k];
-}
-
 bool loops_over(const struct op_call *c, int base, int dims, int without, const int *index,
                 int operands, struct loops *out)
 {
@@ -47,6 +25,7 @@ bool loops_over(const struct op_call *c, int base, int dims, int without, const 
     for (int k = 0; k < operands; k++)
         out->covered[k] = 1;
     for (int d = 0; d < dims; d++) {
+        const int64_t extent = s->dim[d];
         int label = c->attr->label[base][d];
         if (without >= 0 && find_dim(c, without, label) >= 0)
             continue;
@@ -54,12 +33,24 @@ bool loops_over(const struct op_call *c, int base, int dims, int without, const 
         for (int k = 0; k < operands; k++) {
             const struct shape *o = &loops_tensor(c, index[k])->shape;
             int at = find_dim(c, index[k], label);
-            if (at >= 0 && o->dim[at] != s->dim[d])
+            if (at < 0)
+                continue;
+            if (o->dim[at] != extent)
                 return false;
-            stride[k] = at >= 0 ? dense_stride(o, at) : 0;
-            out->covered[k] *= at >= 0 ? s->dim[d] : 1;
+            stride[k] = 1;
+            for (int i = at + 1; i < o->n; i++)
+                stride[k] *= o->dim[i];
+            out->covered[k] *= extent;
         }
-        add_loop(out, s->dim[d], stride);
+        if (extent == 1)
+            continue;
+        bool merge = out->n > 0; // with the loop before it, where both are one walk
+        for (int k = 0; k < operands && merge; k++)
+            merge = out->stride[k][out->n - 1] == stride[k] * extent;
+        int last = merge ? out->n - 1 : out->n++;
+        out->extent[last] = merge ? out->extent[last] * extent : extent;
+        for (int k = 0; k < operands; k++)
+            out->stride[k][last] = stride[k];
     }
     return true;
 }

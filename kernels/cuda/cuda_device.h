@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA device and its streams, as kernels see them; their errors; the binding of a device to a
-// thread.
-// Inside kernels/cuda/ only.
+// thread. Inside kernels/cuda/ only.
 //
 // Included by C and by .cu files; everything declared here has C's linkage.
 #pragma once
