@@ -67,19 +67,13 @@ static bool is_replaceable(const Weft__Rank__Frame *f)
     return f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT && !f->step_report->evaluated;
 }
 
-static bool is_droppable(const Weft__Rank__Frame *f)
-{
-    return f->body_case == WEFT__RANK__FRAME__BODY_LOG ||
-           f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT;
-}
-
 int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e)
 {
     size_t len = weft__rank__frame__get_packed_size(f);
     if (len > FRAME_MAX)
         return err_set(e, ERR_LIMIT, "a frame of %zu bytes is over the limit of %d", len,
                        FRAME_MAX);
-    if (is_droppable(f) && c->out_bytes > FRAME_QUEUE_MAX / 2)
+    if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT && c->out_bytes > FRAME_QUEUE_MAX / 2)
         return 0;
     if (c->out_bytes + len + 4 > FRAME_QUEUE_MAX)
         return err_set(e, ERR_LIMIT, "the peer does not read: %zu bytes wait for it", c->out_bytes);
@@ -195,7 +189,7 @@ void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
     snprintf(out->collective_text, sizeof out->collective_text, "%s", f->collective_text);
 }
 
-void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out)
+void frame_from_view(const struct page_view *v, Weft__Rank__Progress *out)
 {
     weft__rank__progress__init(out);
     out->rank = v->rank;
@@ -207,7 +201,6 @@ void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Pr
     out->collective_entered = v->collective_entered;
     out->collective_left = v->collective_left;
     out->collective_text = frame_text(v->collective_text);
-    out->host = frame_text(host);
     out->heartbeat_ns = v->heartbeat_ns;
     out->awaits = v->awaits;
     out->awaits_entered = v->awaits_entered;

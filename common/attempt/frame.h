@@ -44,7 +44,7 @@ int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
 
 // A rank's page as a Progress message tells it, and back; `out` borrows the texts.
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out);
-void frame_from_view(const struct page_view *v, const char *host, Weft__Rank__Progress *out);
+void frame_from_view(const struct page_view *v, Weft__Rank__Progress *out);
 
 // What a message points to without owning it: protobuf-c's structs have no const, and packing a
 // message only reads through them.

@@ -34,7 +34,7 @@ struct leader {
 
 // ---- where a rank is ----
 
-// Returns the last collective that others saw a rank enter: those that wait for it tell that. Its
+// Returns the last collective that others saw a rank enter: those that wait for it say so. Its
 // own page may be older, since it is passed on.
 static uint64_t seen_by_peers(const struct leader *l, int rank)
 {
@@ -116,7 +116,7 @@ static void name_ended(struct leader *l, const struct leader_event *ev, struct l
 {
     char how[1000], error[400] = "";
     const char *why = l->ranks[ev->rank].why;
-    if (!*why && ev->log) { // it had no time to tell its leader
+    if (!*why && ev->log) { // it had no time to say so
         log_last_error(ev->log, error, sizeof error);
         why = error;
     }
@@ -530,7 +530,7 @@ int leader_alive(const struct leader *l)
     return l->alive;
 }
 
-// A page begins with step 0: of a rank that has ended, only a later one tells that it had trained.
+// A page begins with step 0: of a rank that has ended, only a later one shows that it had trained.
 static bool shows_training(const struct leader_rank *k)
 {
     bool trains = k->view.state == RANK_RUNNING || k->view.state == RANK_SAVING;

@@ -58,7 +58,7 @@ struct leader_config {
     int64_t patience_ns;
 };
 
-// What a leader kept durably, given to the one that goes on after a restart.
+// What a leader kept durably, given to the one that continues after a restart.
 struct leader_memory {
     int64_t epoch;
     const struct commit_record *records; // in any order
@@ -99,7 +99,7 @@ struct leader_event {
 struct leader;
 struct leader *leader_new(const struct leader_config *c, int64_t now_ns);
 void leader_free(struct leader *l); // null is fine
-// Before the first event, of a leader that goes on after a restart of its process: what was asked
+// Before the first event, of a leader that continues after a restart of its process: what was asked
 // and answered comes in again as RECALL and FRAME.
 void leader_restore(struct leader *l, const struct leader_memory *m, int64_t now_ns);
 // Where a rank is, for people: "host b device 1". Empty until then.

@@ -74,7 +74,7 @@ static inline void team_lead(struct team *t, int n, int64_t join_ns, int64_t han
 
 static inline void team_join(struct team *t, int rank)
 {
-    assert_int_equal(link_open(t->fd[rank], "here", &t->link[rank], NULL), 0);
+    assert_int_equal(link_open(t->fd[rank], &t->link[rank], NULL), 0);
     t->fd[rank] = -1;
 }
 

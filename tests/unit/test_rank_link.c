@@ -166,7 +166,7 @@ static void a_wait_for_a_key_without_an_end_ends_when_the_leader_asks_to_stop(vo
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
     frame_conn_init(&leader, sv[1]);
     w = (struct waiter){0};
-    assert_int_equal(link_open(sv[0], "here", &w.link, NULL), 0);
+    assert_int_equal(link_open(sv[0], &w.link, NULL), 0);
     waiter_start(&w);
     for (int i = 0; i < 2; i++) { // after Hello
         assert_int_equal(frame_recv_wait(&leader, &asked, soon(), NULL), 0);
@@ -356,7 +356,7 @@ static void an_agent_that_goes_away_is_lost(void **state)
     int sv[2];
     struct link *l;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    assert_int_equal(link_open(sv[0], "here", &l, NULL), 0);
+    assert_int_equal(link_open(sv[0], &l, NULL), 0);
     close(sv[1]);
     const char *why = link_lost_wait(l, 60 * CLOCK_S);
     assert_non_null(why);
@@ -371,7 +371,7 @@ static void a_signal_asks_for_a_stop_and_ends_waiting(void **state)
     struct getter g = {0};
     pthread_t thread;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
-    assert_int_equal(link_open(sv[0], "here", &g.link, NULL), 0);
+    assert_int_equal(link_open(sv[0], &g.link, NULL), 0);
     assert_false(link_stop_requested(g.link));
     assert_int_equal(pthread_create(&thread, NULL, get_later, &g), 0);
     assert_int_equal(kill(getpid(), SIGTERM), 0);

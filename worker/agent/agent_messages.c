@@ -40,7 +40,7 @@ static Weft__Rank__Progress *make_progress(const struct agent *g, const struct a
                                            struct agent_out *out)
 {
     Weft__Rank__Progress *p = arena_new(out->arena, Weft__Rank__Progress);
-    frame_from_view(&r->view, g->about->name, p);
+    frame_from_view(&r->view, p);
     p->rank = r->rank;
     return p;
 }

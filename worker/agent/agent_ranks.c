@@ -349,7 +349,6 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         s.attempt->dirty = true;
         break;
     case BODY(DELETED):
-    case BODY(LOG):
         send_frame(g, s.attempt, s.rank->rank, f, out);
         break;
     case BODY(EXIT):

@@ -137,7 +137,7 @@ static int choose_exit_code(struct process *p, int rc, enum train_end end, struc
 int process_train(struct process *p, const struct process_options *o, struct err *e)
 {
     enum train_end end = TRAIN_FINISHED;
-    int rc = link_open(o->fd, o->host, &p->link, e);
+    int rc = link_open(o->fd, &p->link, e);
     if (rc) {
         log_error("rank", "%s", e->text);
         return find_exit_code(rc, e);

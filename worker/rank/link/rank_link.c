@@ -309,17 +309,15 @@ static void free_link(struct link *l)
 }
 
 // The agent knows which rank it has started; it learns the version and the pid.
-static void queue_hello(struct link *l, const char *host)
+static void queue_hello(struct link *l)
 {
     FRAME_BODY(body, Hello, hello);
     body.version = FRAME_VERSION;
-    body.host = frame_text(host);
-    body.pid = (int32_t)getpid();
     FRAME(f, HELLO, hello, &body);
     (void)frame_queue(&l->conn, &f, NULL); // the queue is empty, so there is room
 }
 
-int link_open(int fd, const char *host, struct link **out, struct err *e)
+int link_open(int fd, struct link **out, struct err *e)
 {
     struct link *l = calloc(1, sizeof *l);
     PRE(l != NULL);
@@ -327,7 +325,7 @@ int link_open(int fd, const char *host, struct link **out, struct err *e)
     frame_conn_init(&l->conn, fd);
     list_init(&l->answers);
     l->rank = -1;
-    queue_hello(l, host);
+    queue_hello(l);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);

@@ -26,7 +26,7 @@ struct progress_page;
 
 // Takes the socket and says Hello. Blocks SIGTERM and SIGINT in the calling thread (call it before
 // other threads start). host: of this rank.
-int link_open(int fd, const char *host, struct link **out, struct err *e);
+int link_open(int fd, struct link **out, struct err *e);
 // Waits for Assign and fills in what it holds; strings go to a->arena, `job` stays null.
 int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
 // Sends Exit(code, why) and waits a moment for it to leave; then closes. Null is fine.
