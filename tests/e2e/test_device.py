@@ -128,7 +128,7 @@ def test_a_host_without_a_driver_or_a_backend_says_what_is_missing(place, toy, l
     run = solo.Run(place, kind(solo.job(toy, 1), "cuda"))
     late.setenv("WEFT_LATE_FAIL", "driver")
     end = run.run()
-    assert end.code == 71 and "no driver" in end.err + run.log(0), end
+    assert end.code == 71 and "there is no device 0" in end.err + run.log(0), end
     late.setenv("WEFT_BACKEND_DIR", str(place))
     if not (solo.BUILD / "libweft_cuda.so").exists():
         end = run.run()
@@ -137,10 +137,12 @@ def test_a_host_without_a_driver_or_a_backend_says_what_is_missing(place, toy, l
 
 def test_more_ranks_than_devices_share_them(place, toy, late):
     """dp 3 on two devices: ranks 0 and 2 on the first."""
-    run = solo.train(place, kind(solo.job(toy, 3), "cuda"), "run")
+    run, wide = (solo.Run(place, kind(solo.job(toy, 3), "cuda"), name) for name in ("run", "wide"))
+    run.finish("--devices", "2")
     assert run.checkpoints()[-1].manifest["numerics"]["device"] == "late 0"
     late.setenv("WEFT_LATE_DEVICES", "3")
-    same_bits(run, solo.train(place, kind(solo.job(toy, 3), "cuda"), "wide"))
+    wide.finish("--devices", "3")
+    same_bits(run, wide)
 
 
 def chosen(path):

@@ -36,8 +36,7 @@ static void send_up(const struct agent *g, const Weft__V1__Up *up, struct agent_
 
 // ---- parts of messages ----
 
-static Weft__Rank__Progress *make_progress(const struct agent *g, const struct attempt_rank *r,
-                                           struct agent_out *out)
+static Weft__Rank__Progress *make_progress(const struct attempt_rank *r, struct agent_out *out)
 {
     Weft__Rank__Progress *p = arena_new(out->arena, Weft__Rank__Progress);
     frame_from_view(&r->view, p);
@@ -56,7 +55,7 @@ static Weft__V1__RankHere *make_rank(const struct agent *g, const struct attempt
     h->ended = r->end != NULL;
     h->end = r->end;
     if (r->seen)
-        h->progress = make_progress(g, r, out);
+        h->progress = make_progress(r, out);
     return h;
 }
 
@@ -187,7 +186,7 @@ void send_progress(struct agent *g, int64_t now, struct agent_out *out)
         m.ranks = arena_array(out->arena, Weft__Rank__Progress *, at->nranks + 1);
         for (int i = 0; i < at->nranks; i++) {
             if (at->ranks[i].view_changed)
-                m.ranks[m.n_ranks++] = make_progress(g, &at->ranks[i], out);
+                m.ranks[m.n_ranks++] = make_progress(&at->ranks[i], out);
             at->ranks[i].view_changed = false;
         }
         if (m.n_ranks)
