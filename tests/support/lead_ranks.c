@@ -106,7 +106,7 @@ static int read_job(struct run *u, struct err *e)
     if (n > TEST_RANKS_MAX)
         return err_set(e, ERR_LIMIT, "at most %d ranks", TEST_RANKS_MAX);
     if (!u->job.resources.threads)
-        u->job.resources.threads = threads_share(cores_usable(), n);
+        u->assign.threads = (int32_t)threads_share(cores_usable(), n);
     job_print(&u->job, &text);
     job_hash(&u->job, u->hash);
     u->assign.job_text = arena_strdup(&u->arena, buf_str(&text));
@@ -143,7 +143,7 @@ static int choose_checkpoint(struct run *u, struct err *e)
 
 static int fence(struct run *u, struct err *e)
 {
-    const struct store_owner owner = {id, id, u->job.name, u->assign.job_text};
+    const struct store_owner owner = {id, id, u->job.name, u->assign.job_text, u->assign.threads};
     const char *dir = job_path(&u->job, &u->arena, u->job.checkpoint.dir);
     int64_t greatest = 0;
     char text[300];

@@ -44,8 +44,7 @@ static Weft__Rank__Progress *make_progress(const struct attempt_rank *r, struct 
     return p;
 }
 
-static Weft__V1__RankHere *make_rank(const struct agent *g, const struct attempt_rank *r,
-                                     struct agent_out *out)
+static Weft__V1__RankHere *make_rank(const struct attempt_rank *r, struct agent_out *out)
 {
     Weft__V1__RankHere *h = arena_new(out->arena, Weft__V1__RankHere);
     weft__v1__rank_here__init(h);
@@ -95,8 +94,8 @@ static Weft__V1__RankFrame **list_frames(const struct local_attempt *at, struct 
     return v;
 }
 
-static Weft__V1__AttemptHere *describe_attempt(const struct agent *g, struct local_attempt *at,
-                                               int64_t now, struct agent_out *out)
+static Weft__V1__AttemptHere *describe_attempt(struct local_attempt *at, int64_t now,
+                                               struct agent_out *out)
 {
     Weft__V1__AttemptHere *h = arena_new(out->arena, Weft__V1__AttemptHere);
     weft__v1__attempt_here__init(h);
@@ -105,7 +104,7 @@ static Weft__V1__AttemptHere *describe_attempt(const struct agent *g, struct loc
     h->reaped = at->reaped;
     h->ranks = arena_array(out->arena, Weft__V1__RankHere *, at->nranks + 1);
     for (int i = 0; i < at->nranks; i++) {
-        h->ranks[h->n_ranks++] = make_rank(g, &at->ranks[i], out);
+        h->ranks[h->n_ranks++] = make_rank(&at->ranks[i], out);
         if (at->ranks[i].end)
             at->ranks[i].end_sent_ns = now;
     }
@@ -144,7 +143,7 @@ void send_register(struct agent *g, const Weft__V1__Challenge *c, int64_t now,
     m.attempts = arena_array(out->arena, Weft__V1__AttemptHere *, list_length(all) + 1);
     list_for_each (it, all) {
         struct local_attempt *at = list_entry(it, struct local_attempt, link);
-        m.attempts[m.n_attempts++] = describe_attempt(g, at, now, out);
+        m.attempts[m.n_attempts++] = describe_attempt(at, now, out);
     }
     SEND_UP(REGISTER, register_, &m);
 }
@@ -160,7 +159,7 @@ void send_heartbeat(struct agent *g, int64_t now, struct agent_out *out)
     m.ranks = arena_array(out->arena, Weft__V1__RankHere *, g->attempts.living + 1);
     for (int s = 0; s < g->attempts.nslots; s++)
         if (g->attempts.slots[s].attempt)
-            m.ranks[m.n_ranks++] = make_rank(g, g->attempts.slots[s].rank, out);
+            m.ranks[m.n_ranks++] = make_rank(g->attempts.slots[s].rank, out);
     g->heartbeat_at_ns = now;
     g->heartbeat_now = false;
     SEND_UP(HEARTBEAT, heartbeat, &m);

@@ -25,7 +25,7 @@ struct link;
 struct progress_page;
 
 // Takes the socket and says Hello. Blocks SIGTERM and SIGINT in the calling thread (call it before
-// other threads start). host: of this rank.
+// other threads start).
 int link_open(int fd, struct link **out, struct err *e);
 // Waits for Assign and fills in what it holds; strings go to a->arena, `job` stays null.
 int link_assign(struct link *l, struct assignment *a, int64_t deadline_ns, struct err *e);
