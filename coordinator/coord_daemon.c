@@ -348,8 +348,8 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
 {
     struct coord_daemon *d = heap_alloc(sizeof *d);
     d->c = c;
-    int rc = open_state(d, e);
-    rc = rc ? rc : open_planner(d, e);
+    int rc = open_planner(d, e);
+    rc = rc ? rc : open_state(d, e);
     rc = rc ? rc : listen_all(d, e);
     if (rc) {
         coord_daemon_close(d);

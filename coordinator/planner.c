@@ -31,6 +31,17 @@ struct planner {
     int epoll, timer;
 };
 
+static int start_process(struct planner *p, struct planner_slot *s, struct err *e)
+{
+    if (s->process.pid)
+        return 0;
+    int rc = planner_process_start(&s->process, p->program, p->o.memory, e);
+    struct epoll_event ev = {.events = EPOLLIN};
+    if (!rc && epoll_ctl(p->epoll, EPOLL_CTL_ADD, s->process.socket, &ev))
+        rc = err_errno(e, ERR_INTERNAL, "cannot wait for a plan");
+    return rc; // closing the socket takes it out
+}
+
 int planner_open(const struct planner_options *o, struct planner **out, struct err *e)
 {
     struct planner *p = heap_alloc(sizeof *p);
@@ -48,6 +59,7 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
         planner_close(p);
         return rc;
     }
+    (void)start_process(p, &p->slots[0], NULL); // it loads while the first job is on its way
     *out = p;
     return 0;
 }
@@ -206,17 +218,6 @@ void planner_cancel(struct planner *p, uint64_t call)
 }
 
 // ---- the processes ----
-
-static int start_process(struct planner *p, struct planner_slot *s, struct err *e)
-{
-    if (s->process.pid)
-        return 0;
-    int rc = planner_process_start(&s->process, p->program, p->o.memory, e);
-    struct epoll_event ev = {.events = EPOLLIN};
-    if (!rc && epoll_ctl(p->epoll, EPOLL_CTL_ADD, s->process.socket, &ev))
-        rc = err_errno(e, ERR_INTERNAL, "cannot wait for a plan");
-    return rc; // closing the socket takes it out
-}
 
 static void make_text(const struct planned *job, int at, Weft__Plan__JobText *out)
 {

@@ -25,7 +25,7 @@ enum {
     PLANNER_MAX = 64,      // jobs that wait or are planned
     PLANNER_USER_MAX = 32, // of them, of one user
     PLANNER_CALLS_MAX = 8, // that share a plan
-    PLANNER_PROCESSES = 4, // at a time; they are started when they are needed
+    PLANNER_PROCESSES = 4, // at a time; after the first they are started when they are needed
     PLANNER_TIME_S = 60,   // of one plan
     PLANNER_MEMORY_MIB = 2048,
 };
