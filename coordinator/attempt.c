@@ -48,9 +48,8 @@ static int find_or_add_host(struct attempt *at, struct host *host, const char *i
 
 static struct attempt *attempt_new(struct job_record *j)
 {
-    struct attempt *at = calloc(1, sizeof *at);
+    struct attempt *at = heap_alloc(sizeof *at);
     size_t n = (size_t)j->ranks;
-    PRE(at != NULL);
     at->job = j;
     list_append(&j->coord->live, &at->link);
     list_init(&at->unsettled);
@@ -114,8 +113,7 @@ static void set_placement(struct attempt *at)
 {
     struct job_record *j = at->job;
     clear_placement(j);
-    j->placement = calloc((size_t)at->nranks, sizeof *j->placement);
-    PRE(j->placement != NULL);
+    j->placement = heap_alloc(sizeof *j->placement * (size_t)at->nranks);
     for (int r = 0; r < at->nranks; r++) {
         const struct attempt_host *h = &at->hosts[at->ranks[r].host];
         struct placed *p = &j->placement[j->nplaced++];
@@ -129,8 +127,7 @@ static void keep_log_hosts(struct attempt *at)
 {
     struct job_record *j = at->job;
     free(j->log_hosts);
-    j->log_hosts = calloc((size_t)at->nranks, sizeof *j->log_hosts);
-    PRE(j->log_hosts != NULL);
+    j->log_hosts = heap_alloc(sizeof *j->log_hosts * (size_t)at->nranks);
     for (int r = 0; r < at->nranks; r++)
         snprintf(j->log_hosts[r], ID_LEN, "%s", at->hosts[at->ranks[r].host].host->id);
 }

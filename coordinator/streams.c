@@ -158,8 +158,7 @@ void streams_watch(struct streams *s, uint64_t call, const Weft__V1__JobRequest 
     } else if (!refuse_when_full(s, call) &&
                send_events(s, call, first.status->job, q->from_event, &a) &&
                send_update(s, call, &first)) {
-        struct watcher *w = calloc(1, sizeof *w);
-        PRE(w != NULL);
+        struct watcher *w = heap_alloc(sizeof *w);
         w->call = call;
         w->states = q->states;
         snprintf(w->job, sizeof w->job, "%s", first.status->job);

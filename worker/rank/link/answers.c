@@ -12,8 +12,7 @@
 void answers_add(struct list *l, const struct answer_key *key, const char *value,
                  const char *failed)
 {
-    struct answer *a = calloc(1, sizeof *a);
-    PRE(a != NULL);
+    struct answer *a = heap_alloc(sizeof *a);
     a->name = heap_strdup(key->name);
     a->value = heap_strdup(value);
     a->failed = heap_strdup(failed);

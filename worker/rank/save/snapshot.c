@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 
@@ -84,8 +85,7 @@ static void free_order(struct snapshot *s, struct snapshot_order *o)
 
 static struct snapshot_order *new_order(enum order_kind kind, struct store_entry id)
 {
-    struct snapshot_order *o = calloc(1, sizeof *o);
-    PRE(o);
+    struct snapshot_order *o = heap_alloc(sizeof *o);
     o->kind = kind;
     o->id = id;
     return o;
@@ -336,8 +336,7 @@ int snapshot_new(struct snapshot **out, const struct snapshot_config *c, struct 
 {
     PRE(c->rank >= 0 && c->rank < c->nranks && c->nranks == c->deal->nranks);
     PRE(c->rank != 0 || (c->base && c->specs));
-    struct snapshot *s = calloc(1, sizeof *s);
-    PRE(s);
+    struct snapshot *s = heap_alloc(sizeof *s);
     s->c = *c;
     s->deal = &c->deal->rank[c->rank];
     s->open_step = s->begun_step = s->answered_step = s->held_step = -1;
@@ -460,8 +459,7 @@ void snapshot_staged(struct snapshot *s)
 
 static struct shard_report *copy_reports(const struct shard_report *from, int n)
 {
-    struct shard_report *r = calloc((size_t)n, sizeof *r);
-    PRE(r);
+    struct shard_report *r = heap_alloc(sizeof *r * (size_t)n);
     for (int i = 0; i < n; i++) {
         r[i] = from[i];
         r[i].digests = calloc((size_t)from[i].n + 1, sizeof *r[i].digests);
