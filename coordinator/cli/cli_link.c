@@ -164,7 +164,8 @@ static bool is_folder(const char *address)
 static bool find_run(struct cli_link *l, const char *root)
 {
     bool found = own_coordinator_find(root, &l->folder_fd, l->address);
-    l->folder_fd = found ? l->folder_fd : 0;
+    if (!found)
+        l->folder_fd = l->address[0] = 0;
     return found;
 }
 

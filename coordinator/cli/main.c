@@ -22,8 +22,9 @@ static int run_completion(const struct verb *v, const struct args *a);
 static const struct verb verbs[] = {
     {"run", "JOB.yaml", "train here: starts what it needs, and continues where it was",
      F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
-     "State is in .weft/NAME beside the job file. Ctrl-C saves and stops; the same command goes "
-     "on.\n"
+     "State is in .weft/NAME beside the job file. Ctrl-C saves and stops, Ctrl-Z stops for a "
+     "while;\n"
+     "the same command continues, after a crash too.\n"
      "A second Ctrl-C stops at once. Once anything is saved another model, seed or data is "
      "refused\n"
      "unless --new. `weft why NAME --coordinator .weft/NAME` tells its story.",

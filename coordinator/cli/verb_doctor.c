@@ -341,11 +341,12 @@ static void check_coordinator(struct check *c)
         set_result(c, BAD, "see `weft help doctor` on --coordinator", "%s", e.text);
     else if (cli_link_try(&l, LINK_JOBS, &req.base, ANSWER_S * CLOCK_S, &reply, &code, &e))
         set_result(c, BAD, "start weft-coordinator there, or name another with --coordinator",
-                   "%s (from %s): %s", l.address, l.origin, e.text);
+                   "%s (from %s): %s", l.folder ? l.folder : l.address, l.origin, e.text);
     else {
         const Weft__V1__JobsReply *r = (const Weft__V1__JobsReply *)(const void *)reply;
-        set_result(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s", l.address, r->cluster,
-                   r->n_jobs, r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
+        set_result(c, OK, NULL, "%s answers: cluster %s, %zu job%s or run%s",
+                   l.folder ? l.folder : l.address, r->cluster, r->n_jobs,
+                   r->n_jobs == 1 ? " waits" : "s wait", r->n_jobs == 1 ? "s" : "");
         c->reached = true;
         cli_link_free(reply);
     }
