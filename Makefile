@@ -63,7 +63,7 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
-               live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage story views coord
+               live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage job_status views coord
 DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
 COORD_SRC   := db binding questions service streams data_looks job_facts planner_process planner coord_daemon certs http prometheus
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)

@@ -91,7 +91,7 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
     answer_submit(c, ev, j);
 }
 
-// ---- a job that goes on with another text ----
+// ---- a job that continues with another text ----
 
 static int compare_texts(const struct job_record *j, const Weft__Plan__JobFacts *facts,
                          struct err *e)
@@ -137,7 +137,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
         buf_printf(&changes, "%sits folder was %s", changes.len ? "; " : "", j->base_dir);
     if (!rc) {
         job_change(j, facts);
-        j->goes_on = j->goes_on || j->committed_step >= 0;
+        j->must_resume = j->must_resume || j->committed_step >= 0;
         if (facts->threads)
             note_threads(j, ev->submit, before);
         heap_set(&j->base_dir, ev->submit->base_dir);
@@ -261,26 +261,26 @@ static const struct verb {
              [JOB_STARTING] = {ALREADY, "it starts already"},
              [JOB_RUNNING] = {ALREADY, "it runs already"},
              [JOB_DRAINING] = {NO, "it is still stopping: resume it when it has"},
-             [JOB_RECOVERING] = {NO, "it is recovering: it goes on by itself, or resume it then"},
-             [JOB_HELD] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
+             [JOB_RECOVERING] = {NO, "it is recovering: it continues by itself, or resume it then"},
+             [JOB_HELD] = {MOVE, "it continues from its last checkpoint when its turn comes"},
              [JOB_SUCCEEDED] = {NO, "it has succeeded: `weft submit --continue` trains it longer"},
-             [JOB_FAILED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
-             [JOB_CANCELLED] = {MOVE, "it goes on from its last checkpoint when its turn comes"},
+             [JOB_FAILED] = {MOVE, "it continues from its last checkpoint when its turn comes"},
+             [JOB_CANCELLED] = {MOVE, "it continues from its last checkpoint when its turn comes"},
          }},
-    [AUDIT_ADOPT] = {EVENT_ADOPTED,
-                     JOB_NONE,
-                     {
-                         [JOB_QUEUED] = {ALREADY, "somebody submitted it, it waits in the queue"},
-                         [JOB_STARTING] = {ALREADY, "somebody submitted it, it starts"},
-                         [JOB_RUNNING] = {ALREADY, "somebody submitted it, it runs"},
-                         [JOB_DRAINING] = {ALREADY, "somebody submitted it, it is stopping"},
-                         [JOB_RECOVERING] = {ALREADY, "somebody submitted it, it is recovering"},
-                         [JOB_HELD] = {CLAIM, "it is yours and held: `weft resume` goes on"},
-                         [JOB_SUCCEEDED] = {ALREADY, "somebody submitted it, it has succeeded"},
-                         [JOB_FAILED] = {ALREADY, "somebody submitted it, it has failed"},
-                         [JOB_CANCELLED] = {CLAIM,
-                                            "it is yours and cancelled: `weft resume` goes on"},
-                     }},
+    [AUDIT_ADOPT] =
+        {EVENT_ADOPTED,
+         JOB_NONE,
+         {
+             [JOB_QUEUED] = {ALREADY, "somebody submitted it, it waits in the queue"},
+             [JOB_STARTING] = {ALREADY, "somebody submitted it, it starts"},
+             [JOB_RUNNING] = {ALREADY, "somebody submitted it, it runs"},
+             [JOB_DRAINING] = {ALREADY, "somebody submitted it, it is stopping"},
+             [JOB_RECOVERING] = {ALREADY, "somebody submitted it, it is recovering"},
+             [JOB_HELD] = {CLAIM, "it is yours and held: `weft resume` continues it"},
+             [JOB_SUCCEEDED] = {ALREADY, "somebody submitted it, it has succeeded"},
+             [JOB_FAILED] = {ALREADY, "somebody submitted it, it has failed"},
+             [JOB_CANCELLED] = {CLAIM, "it is yours and cancelled: `weft resume` continues it"},
+         }},
 };
 
 // A goal may only be replaced by a weightier one. Success is a fact, so it weighs most.

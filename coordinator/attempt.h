@@ -8,7 +8,7 @@
 //   RENAME   one host renames the folder of nonces,
 //   READ     every host reads all of them: they see one storage
 //   FENCE    one host makes the epoch's marker and lists what is committed. Its answer and the
-//            checkpoint to go on from are durable before the first Start
+//            checkpoint to continue from are durable before the first Start
 //   START    every host gets its Start, until it has been heard of; the ranks agree on the plan
 //   RUN      all ranks are ready
 //   END      the last checkpoint is committed, the ranks leave by themselves

@@ -230,7 +230,7 @@ static void take_loss(struct attempt *at, const struct leader_action *a)
                                 "somebody removed %s with %s, before the save of step %lld",
                                 *j->store ? j->store : "the checkpoint folder", a->text,
                                 (long long)a->id.step));
-    job_event(j, &n, "%s: it is made again, and training goes on", j->removed);
+    job_event(j, &n, "%s: it is made again, and training continues", j->removed);
 }
 
 static void run_attempt(struct attempt *at)
@@ -331,7 +331,7 @@ static enum attempt_phase find_phase(const struct job_record *j)
     return j->goal == JOB_SUCCEEDED ? PHASE_END : PHASE_STOP;
 }
 
-void attempt_go_on(struct attempt *at)
+void attempt_resume(struct attempt *at)
 {
     enum attempt_phase phase = find_phase(at->job);
     if (phase >= PHASE_END)

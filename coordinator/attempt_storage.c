@@ -66,15 +66,16 @@ static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
 
 // ---- what is there and not used ----
 
-struct passed_over { // told one by one, up to a number
+struct unused_saves { // reported one by one, up to a number
     struct attempt *at;
     const char *host;
     int n;
 };
 
-static void tell_passed_over(struct passed_over *p, int64_t step, const char *name, const char *why)
+static void report_unused_save(struct unused_saves *p, int64_t step, const char *name,
+                               const char *why)
 {
-    struct job_note n = NOTE(PASSED);
+    struct job_note n = NOTE(UNUSED);
     char text[400];
     n.host = p->host;
     n.step = step;
@@ -86,11 +87,11 @@ static void tell_passed_over(struct passed_over *p, int64_t step, const char *na
 }
 
 // Tells of each checkpoint in the folder that is damaged or cannot be one of weft's, so that it is
-// not passed over without a word.
-static void tell_unused(struct attempt *at, const Weft__V1__StorageDone *d)
+// not left unused without a word.
+static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone *d)
 {
-    struct passed_over p = {.at = at, .host = host_name(at->hosts->host)};
-    struct job_note n = NOTE(PASSED);
+    struct unused_saves p = {.at = at, .host = host_name(at->hosts->host)};
+    struct job_note n = NOTE(UNUSED);
     for (size_t i = 0; i < d->n_committed; i++) {
         const Weft__V1__Checkpoint *k = d->committed[i];
         bool possible = store_entry_ok(k->epoch, k->step);
@@ -101,10 +102,11 @@ static void tell_unused(struct attempt *at, const Weft__V1__StorageDone *d)
                  (long long)k->step, (unsigned long long)k->epoch);
         if (possible)
             store_entry_name((int64_t)k->epoch, k->step, name);
-        tell_passed_over(&p, k->step, name, possible ? k->why : "weft gives no such step or epoch");
+        report_unused_save(&p, k->step, name,
+                           possible ? k->why : "weft gives no such step or epoch");
     }
     for (size_t i = 0; i < d->n_unused; i++)
-        tell_passed_over(&p, -1, d->unused[i], STORE_UNUSED_WHY);
+        report_unused_save(&p, -1, d->unused[i], STORE_UNUSED_WHY);
     if (p.n > TOLD_MAX)
         job_event(at->job, &n, "and %d more are not used", p.n - TOLD_MAX);
 }
@@ -128,16 +130,16 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
     job_touch(j);
 }
 
-// Why a job of which the folder holds no good checkpoint may not begin anew; null: it may.
+// Why a job of which the folder holds no good checkpoint may not start again at step 0; null: it may.
 static const char *refuse_beginning(const struct attempt *at)
 {
     const struct commit *m = leader_commit(at->leader);
     for (int i = 0; i < m->n; i++)
         if (m->records[i].state == COMMIT_COMMITTED)
             return "every checkpoint there is damaged";
-    return at->job->goes_on
-               ? "the folder holds no checkpoint, and the changed job was to go on from one: "
-                 "put it back and `weft resume`, or submit the job anew (`weft run`: --new)"
+    return at->job->must_resume
+               ? "the folder holds no checkpoint, and the changed job was to continue from one: "
+                 "put it back and `weft resume`, or submit the job again (`weft run`: --new)"
                : NULL;
 }
 
@@ -151,8 +153,8 @@ static bool is_damaged(const struct attempt *at, int64_t step)
     return damaged;
 }
 
-// Tells what the attempt begins with. had_step: of the newest checkpoint that the job had; −1: none.
-static void tell_begin(struct attempt *at, const struct job_note *n, int64_t had_step)
+// Reports what the attempt begins with. had_step: of the newest checkpoint that the job had; −1: none.
+static void report_begin(struct attempt *at, const struct job_note *n, int64_t had_step)
 {
     struct job_record *j = at->job;
     bool restored = n->kind == EVENT_RESTORED;
@@ -163,9 +165,9 @@ static void tell_begin(struct attempt *at, const struct job_note *n, int64_t had
         lost_steps_print(&lost, text);
         job_event(j, n, "%s", text);
     } else if (restored) {
-        job_event(j, n, "goes on from %s", j->restore);
+        job_event(j, n, "continues from %s", j->restore);
     } else {
-        job_event(j, n, j->epoch > 1 ? "begins anew" : "begins");
+        job_event(j, n, j->epoch > 1 ? "starts again at step 0" : "begins");
     }
 }
 
@@ -193,7 +195,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     struct job_note n = NOTE(FENCED);
     int64_t had = j->committed_step;
     take_scan(at, d);
-    tell_unused(at, d);
+    report_unused_saves(at, d);
     heap_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
     const char *refusal = from ? NULL : refuse_beginning(at);
@@ -201,7 +203,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         fail_storage(at, at->hosts, refusal, true);
         return;
     }
-    j->goes_on = false;
+    j->must_resume = false;
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);
@@ -220,7 +222,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     j->fenced = true;
     j->untidy = TIDY;
     job_saved(j);
-    tell_begin(at, &n, had);
+    report_begin(at, &n, had);
     attempt_enter(at, PHASE_START);
 }
 

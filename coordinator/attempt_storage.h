@@ -4,6 +4,6 @@
 #pragma once
 #include "coordinator/attempt.h"
 
-// A host's answer; one that is not of the phase and the attempt at hand is passed over.
+// A host's answer; one that is not of the phase and the attempt at hand is ignored.
 void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d);
 void attempt_storage_overdue(struct attempt *at); // the phase's time is over

@@ -7,6 +7,6 @@
 #include "coordinator/job_record.h"
 
 void checkpoint_load(struct job_record *j, const struct checkpoint_record *k);
-// What the records say, for the leader of an attempt that begins or goes on; the step's arena.
+// What the records say, for the leader of an attempt that begins or is resumed; the step's arena.
 void checkpoint_remember(const struct job_record *j, struct leader_memory *out);
 void checkpoint_write(struct job_record *j, const struct commit *m); // as rows: what has changed

@@ -18,11 +18,11 @@
 #include "coordinator/checkpoint.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
+#include "coordinator/job_status.h"
 #include "coordinator/live_attempts.h"
 #include "coordinator/outbox.h"
 #include "coordinator/requests.h"
 #include "coordinator/settle.h"
-#include "coordinator/story.h"
 #include "coordinator/tidy.h"
 
 enum { SWEEP_S = 60, TICK_MS = 100 };
@@ -150,7 +150,7 @@ static void revive_job(struct job_record *j)
     if (!j->nplaced)
         return;
     attempt_restore(j);
-    attempt_go_on(j->attempt);
+    attempt_resume(j->attempt);
 }
 
 static void flush_rows(struct coord *c)
@@ -161,7 +161,7 @@ static void flush_rows(struct coord *c)
         if (!j->has_news)
             continue;
         V1_NEW(WatchUpdate, watch_update, update);
-        update.status = story_status(j, c->out->arena);
+        update.status = job_status(j, c->out->arena);
         out_publish(c, j->id, &update);
         j->has_news = false;
     }
@@ -285,8 +285,8 @@ void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out 
         // This process or its machine was stopped for a while: what others said meanwhile has not
         // been read yet, so everybody gets a new lease.
         c->grace_ns = c->now_ns + c->config.lease_ns;
-        hosts_afresh(c);
-        attempts_afresh(c, gap_ns);
+        hosts_renew_leases(c);
+        attempts_renew_leases(c, gap_ns);
     } else if (graced && c->now_ns >= c->grace_ns) {
         c->round_due = true; // what waited for hosts to come back
     }

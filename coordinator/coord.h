@@ -101,7 +101,7 @@ struct coord_out { // all memory is the arena's
 // Once, after the rows: begins the grace of one lease, makes the cluster id if there is none.
 void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coord_out *out);
 // Called in place of coord_started where the rows may be read but nothing can be written. From then
-// on only readers and coord_free may be called; `why` is told to whoever reads.
+// on only readers and coord_free may be called; whoever reads is shown `why`.
 void coord_read_only(struct coord *c, int64_t now_ns, int64_t wall_ms, const char *why);
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out);
 int64_t coord_due(const struct coord *c); // when the next TICK does something; 0: nothing is open

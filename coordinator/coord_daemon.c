@@ -39,7 +39,7 @@ struct coord_daemon {
     bool serving;
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
-    char read_only[160];            // what is told meanwhile
+    char read_only[160];            // what readers are shown meanwhile
     int64_t watchdog_ns, barked_ns; // of systemd; 0: none
     char ca[TLS_PATH], cert[TLS_PATH], key[TLS_PATH];
 };
@@ -104,7 +104,7 @@ static int start_decider(struct coord_daemon *d, struct err *e)
         rc = rc ? rc : commit_rows(d, &out, e);
     }
     if (!rc && d->service) {
-        service_begin_anew(d->service, d->coord, NULL, NULL);
+        service_restart(d->service, d->coord, NULL, NULL);
         service_act(d->service, &out);
     }
     arena_clear(&arena);
@@ -125,7 +125,7 @@ static int become_read_only(struct coord_daemon *d, const struct coord_out *lost
         return rc;
     coord_read_only(d->coord, clock_mono_ns(), clock_wall_ms(), why);
     if (d->service)
-        service_begin_anew(d->service, d->coord, why, lost);
+        service_restart(d->service, d->coord, why, lost);
     d->room_ns = clock_mono_ns() + ROOM_EVERY_MS * CLOCK_MS;
     return 0;
 }
@@ -362,7 +362,7 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
                                 .tls_dir = c->tls_dir};
     d->service = service_new(&o);
     if (d->room_ns) // the disk was full at the start
-        service_begin_anew(d->service, d->coord, d->read_only, NULL);
+        service_restart(d->service, d->coord, d->read_only, NULL);
     begin_serving(d);
     *out = d;
     return 0;

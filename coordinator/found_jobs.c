@@ -120,7 +120,7 @@ static void compare_with_found(struct job_record *j, const struct host *host,
     n.host = host_name(host);
     if (j->found[0] && (strcmp(hash, j->job_hash) || f->epoch > j->epoch))
         job_event(j, &n,
-                  "host %s tells of epoch %llu and %s job text: one of the two is not what lies in "
+                  "host %s reports epoch %llu and %s job text: one of the two is not what lies in "
                   "the folder, compare OWNER there before you adopt it",
                   n.host, (unsigned long long)f->epoch,
                   strcmp(hash, j->job_hash) ? "another" : "the same");
@@ -159,6 +159,6 @@ void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone 
     for (size_t i = 0; i < d->n_found && i < FOUND_MAX && (int)i < room; i++)
         take_job(c, host, d->found[i], facts[i]);
     if ((int)d->n_found > room)
-        log_warn("found", "host %s tells of %zu jobs, and %d that were found wait to be adopted",
+        log_warn("found", "host %s reports %zu jobs, and %d that were found wait to be adopted",
                  host_name(host), d->n_found, UNADOPTED_MAX - room);
 }

@@ -365,7 +365,7 @@ void hosts_started(struct coord *c)
     }
 }
 
-void hosts_afresh(struct coord *c)
+void hosts_renew_leases(struct coord *c)
 {
     list_for_each (it, &c->hosts)
         list_entry(it, struct host, link)->heard_ns = c->now_ns;

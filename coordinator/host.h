@@ -101,7 +101,7 @@ void fence_add(struct coord *c, const struct fenced *f);   // from a row
 void fence_write(struct coord *c, const struct fenced *f); // and its row
 const struct fenced *fence_find(const struct coord *c, const char *host, const char *incarnation);
 
-void hosts_started(struct coord *c); // all rows are in
-void hosts_afresh(struct coord *c);  // all leases begin now
-void hosts_sweep(struct coord *c);   // forgets who has been gone for long
+void hosts_started(struct coord *c);      // all rows are in
+void hosts_renew_leases(struct coord *c); // all leases begin now
+void hosts_sweep(struct coord *c);        // forgets who has been gone for long
 void hosts_flush(struct coord *c);

@@ -19,7 +19,7 @@
 #include "coordinator/coord_state.h"
 #include "coordinator/row.h"
 
-enum job_wait {   // why a queued job is not placed; the story tells it
+enum job_wait {   // why a queued job is not placed; job_status.c says it
     WAIT_NEW,     // no round has seen it yet
     WAIT_BACKOFF, // until not_before_ns
     WAIT_NEVER,   // the known hosts could not take it
@@ -93,10 +93,11 @@ struct job_record {
     unsigned char key[32];
     struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
     int nplaced;
-    bool goes_on;  // changed since the last fence: from a checkpoint, for it had one, or it fails
-    bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
-    char *restore; // the checkpoint that the attempt goes on from; "": none
-    char *store;   // its checkpoint folder, as the fence's host names it; "": not known
+    bool
+        must_resume; // changed since the last fence: from a checkpoint, for it had one, or it fails
+    bool fenced;     // the fence of `epoch` has answered and `restore` is chosen: ranks may start
+    char *restore;   // the checkpoint that the attempt continues from; "": none
+    char *store;     // its checkpoint folder, as the fence's host names it; "": not known
     enum untidy untidy;
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks
@@ -112,7 +113,7 @@ struct job_record {
     bool committed_since; // since the last rank failure a checkpoint was committed, and is there
     int64_t same_failure_step;
     int same_failures; // the same failure at that step, in a row
-    int barren;        // attempts in a row that completed no step
+    int no_progress;   // attempts in a row that completed no step
     int restarts;
     int64_t not_before_ms; // backoff
 
@@ -161,7 +162,7 @@ void jobs_enter_queue(struct coord *c); // once, after a restart: those that wai
 // null: a new one.
 struct job_record *job_create(struct coord *c, const Weft__Plan__JobFacts *facts,
                               const char *known_id, const char *owner, const char *base_dir);
-// The job goes on with another text of the same identity. PRE: it has no attempt and is not queued.
+// The job continues with another text of the same identity. PRE: it has no attempt and is not queued.
 void job_change(struct job_record *j, const Weft__Plan__JobFacts *facts);
 void job_forget(struct job_record *j); // leaves the tables and is freed; PRE: it has no attempt
 struct job_record *job_find(const struct coord *c, const char *id);
@@ -186,7 +187,7 @@ void job_goal(struct job_record *j, enum job_state goal, const struct job_note *
 void job_touch(struct job_record *j);   // the row is to be written
 void job_flush(struct job_record *j);   // writes it
 void job_account(struct job_record *j); // counts the time up to now where the job is
-// After a restart. The monotonic clock goes on while this process is away, so the time until now
+// After a restart. The monotonic clock runs while this process is away, so the time until now
 // belongs to the job's state. After another boot nothing has measured it: it is TIME_UNKNOWN, as
 // long as the wall clock says, which may have been set meanwhile.
 void job_count_on(struct job_record *j);

@@ -89,7 +89,7 @@ void attempts_tick(struct coord *c)
     }
 }
 
-void attempts_afresh(struct coord *c, int64_t gap_ns)
+void attempts_renew_leases(struct coord *c, int64_t gap_ns)
 {
     list_for_each (it, &c->live) {
         struct attempt *at = list_entry(it, struct attempt, link);

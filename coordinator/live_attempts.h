@@ -9,5 +9,5 @@ void attempts_host_lost(struct coord *c, struct host *host, const char *why);
 void attempts_drain_host(struct coord *c, struct host *host, const char *why);
 void attempts_hold(struct coord *c, struct host *host); // marks which of its devices are held
 void attempts_tick(struct coord *c);
-void attempts_afresh(struct coord *c, int64_t gap_ns); // this process stood still so long
-void attempts_free(struct coord *c);                   // when the coordinator ends
+void attempts_renew_leases(struct coord *c, int64_t gap_ns); // this process stood still so long
+void attempts_free(struct coord *c);                         // when the coordinator ends

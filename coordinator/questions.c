@@ -9,7 +9,7 @@
 enum { EVENT_ROOM = 256 }; // of an event without its text
 enum { JOBS_PAGE = 1000 }; // of a reply
 
-// Events carry ranks' last lines: a long story must still fit into one message.
+// Events carry ranks' last lines: a long history must still fit into one message.
 static void keep_newest(Weft__V1__WhyReply *r)
 {
     size_t size = 0, n = r->n_events;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What readers are answered: from the decider's state, and of a story's events from the rows. The
+// What readers are answered: from the decider's state, and a job's events from the rows. The
 // service asks, and the client about a `weft run` that is over (cli/stored.h). Inside coordinator/ only.
 #pragma once
 #include "common/rpc/rpc.h"

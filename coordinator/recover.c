@@ -67,11 +67,11 @@ static bool has_stepped(const struct attempt *at)
 static void set_wait(struct attempt *at, bool progress)
 {
     struct job_record *j = at->job;
-    j->barren = progress ? 0 : j->barren + 1;
-    if (j->barren < 2)
+    j->no_progress = progress ? 0 : j->no_progress + 1;
+    if (j->no_progress < 2)
         return;
     int64_t wait = j->backoff_ns;
-    for (int i = 2; i < j->barren && wait < j->backoff_most_ns; i++)
+    for (int i = 2; i < j->no_progress && wait < j->backoff_most_ns; i++)
         wait *= 2;
     if (wait > j->backoff_most_ns)
         wait = j->backoff_most_ns;
@@ -144,7 +144,7 @@ enum job_state recover_goal(struct attempt *at, const struct fault *f)
 void recover_forgive(struct job_record *j)
 {
     j->nfailures = 0;
-    j->same_failures = j->barren = 0;
+    j->same_failures = j->no_progress = 0;
     j->committed_since = false;
     j->not_before_ms = 0;
     j->not_before_ns = 0;

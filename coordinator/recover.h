@@ -6,4 +6,4 @@
 // Counts the failure against the job's budget, and says where the job goes when nothing of the
 // attempt lives any more: STARTING (again), HELD or FAILED.
 enum job_state recover_goal(struct attempt *at, const struct fault *f);
-void recover_forgive(struct job_record *j); // `resume`: counts begin anew
+void recover_forgive(struct job_record *j); // `resume`: all counts are 0 again

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers that are kept: a mutating call carries an id, and a repeat within 24 h gets the first
-// answer. A call that was refused did nothing: its repeat is decided anew. Inside coordinator/ only.
+// answer. A call that was refused did nothing: its repeat is decided again. Inside coordinator/ only.
 #pragma once
 #include "coordinator/coord_state.h"
 

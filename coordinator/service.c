@@ -223,7 +223,7 @@ static void answer_submit(struct service *s, struct checked_job *l, struct coord
     planned_clear(p);
 }
 
-// A job of `weft run` starts at its own folder, where the ranks' own words are told at once.
+// A job of `weft run` starts at its own folder, where the ranks' own words are shown at once.
 static bool look_for_data(struct service *s, struct checked_job *l)
 {
     const struct planned *p = &l->job;
@@ -457,7 +457,7 @@ static void keep_question(struct service *s, struct rpc_event *ev, int method)
     s->questions[s->n++] = (struct question){ev->call, method, rpc_event_take(ev)};
 }
 
-// Forgets what the call asked in this very pass, since its end is told only once.
+// Forgets what the call asked in this very pass, since its end is reported only once.
 static void on_client_gone(struct service *s, uint64_t call)
 {
     for (int i = 0; i < s->n; i++) {
@@ -602,8 +602,8 @@ void service_use_db(struct service *s, struct db *db)
     s->o.db = s->streams.db = db;
 }
 
-void service_begin_anew(struct service *s, struct coord *coord, const char *why,
-                        const struct coord_out *lost)
+void service_restart(struct service *s, struct coord *coord, const char *why,
+                     const struct coord_out *lost)
 {
     s->o.coord = coord;
     snprintf(s->read_only, sizeof s->read_only, "%s", why ? why : "");

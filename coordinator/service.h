@@ -37,10 +37,10 @@ void service_planned(struct service *s, struct coord_out *out); // what the plan
 int64_t service_due(const struct service *s); // when service_planned has something; 0: no time
 void service_tick(struct service *s, struct coord_out *out);
 void service_act(struct service *s, const struct coord_out *out);
-// Called when the decider was made anew from the rows. Streams end, and come back by themselves.
+// Called when the decider was made again from the rows. Streams end, and come back by themselves.
 // `why`: calls that would change something, and workers, are refused with this reason; null:
 // nothing is refused any more. `lost` (may be null): the pass whose rows could not be written, so
 // that its calls are refused too.
 void service_use_db(struct service *s, struct db *db); // in place of the one before
-void service_begin_anew(struct service *s, struct coord *coord, const char *why,
-                        const struct coord_out *lost);
+void service_restart(struct service *s, struct coord *coord, const char *why,
+                     const struct coord_out *lost);

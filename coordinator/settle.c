@@ -89,7 +89,7 @@ static void take_fault(struct attempt *at, const struct fault *f)
     bool stops = j->state == JOB_DRAINING || j->state == JOB_RECOVERING;
     struct job_note n = {f->event, f->rank, f->host, leader_shown_step(at->leader)};
     const char *gap = f->log[0] ? "\n" : "";
-    if (stops) { // the story only gets the event
+    if (stops) { // the history only gets the event
         job_event(j, &n, "%s%s%s", f->text, gap, f->log);
         if (at->phase == PHASE_END || at->grace_ms)
             stop_now(at);

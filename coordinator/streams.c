@@ -17,7 +17,7 @@ struct watcher {
     struct list link;
     uint64_t call;
     char job[ID_LEN];
-    bool states; // is told of these alone
+    bool states; // gets these alone
 };
 struct tail {
     struct list link;

@@ -32,7 +32,7 @@ void streams_host_gone(struct streams *s, uint64_t conn);
 void streams_host_here(struct streams *s); // one has registered: who follows may have waited for it
 
 // A worker that does not read loses its stream, so that nobody waits for its answer. When it comes
-// back it is told everything anew. What is sent to a stream that has ended is dropped.
+// back it gets everything again. What is sent to a stream that has ended is dropped.
 void streams_send_down(struct rpc *r, uint64_t conn, const Weft__V1__Down *down);
 // Which code of gRPC a client gets for an error of ours.
 enum rpc_code streams_error_code(const struct err *e);

@@ -7,7 +7,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/host.h"
 #include "coordinator/job_record.h"
-#include "coordinator/story.h"
+#include "coordinator/job_status.h"
 
 bool coord_has_answered(const struct coord *c, const char *request_id)
 {
@@ -48,7 +48,7 @@ Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after,
             break;
         }
         r->jobs = arena_grow(a, r->jobs, sizeof *r->jobs, (int)r->n_jobs, &cap);
-        r->jobs[r->n_jobs++] = story_status(j, a);
+        r->jobs[r->n_jobs++] = job_status(j, a);
         last = j->seq;
     }
     return r;
@@ -58,7 +58,7 @@ Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, str
                                   struct err *e)
 {
     const struct job_record *j = job_of(c, target, e);
-    return j ? story_status(j, a) : NULL;
+    return j ? job_status(j, a) : NULL;
 }
 
 // What is counted already, and the time since then, which the present state takes.
@@ -89,9 +89,9 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
         return NULL;
     Weft__V1__WhyReply *r = arena_new(a, Weft__V1__WhyReply);
     weft__v1__why_reply__init(r);
-    r->status = story_status(j, a);
+    r->status = job_status(j, a);
     fill_spent(j, now_ns, a, r);
-    r->next = story_next(j, a);
+    r->next = job_next(j, a);
     r->trimmed = j->events > (uint64_t)c->config.keep_events;
     return r;
 }

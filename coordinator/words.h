@@ -22,18 +22,18 @@ enum job_state {
     JOB_STATES
 };
 
-// What an event of a job's story is about: the column `kind` of its row.
+// What an event of a job's history is about: the column `kind` of its row.
 enum event_kind {
     EVENT_SUBMITTED, // somebody submitted it
     EVENT_PLACED,    // its ranks have devices
     EVENT_FENCE,     // a greater epoch was met: ours grows
-    EVENT_FENCED,    // it begins anew: nothing was saved
-    EVENT_RESTORED,  // it goes on from a checkpoint
+    EVENT_FENCED,    // it starts at step 0: nothing was saved
+    EVENT_RESTORED,  // it continues from a checkpoint
     EVENT_STARTED,   // all ranks are ready
     EVENT_COMMITTED, // a checkpoint is complete
     EVENT_ABORTED,   // a checkpoint could not be written
     EVENT_REMOVED,   // somebody removed its checkpoint folder
-    EVENT_PASSED,    // a checkpoint lies in the folder and is not used
+    EVENT_UNUSED,    // a checkpoint lies in the folder and is not used
     EVENT_FINISHED,  // the last step is done and saved
     EVENT_FAILED,    // a rank failed, or the job did
     EVENT_LOST,      // a host or a peer was lost
@@ -48,7 +48,7 @@ enum event_kind {
     EVENT_SUCCEEDED,
     EVENT_FOUND,   // its folder was found after a lost database
     EVENT_ADOPTED, // a person took a found job as theirs
-    EVENT_CHANGED, // it goes on with another text
+    EVENT_CHANGED, // it continues with another text
     EVENT_KINDS
 };
 
@@ -80,7 +80,7 @@ enum fault_sign {
     FAULT_SIGNS
 };
 
-// What was asked for, as the audit tells it. Those before SUBMIT are the verbs of Act and have the
+// What was asked for, as the audit says it. Those before SUBMIT are the verbs of Act and have the
 // wire's numbers.
 enum audit_verb {
     AUDIT_NONE,

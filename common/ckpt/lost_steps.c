@@ -12,12 +12,12 @@ void lost_steps_print(const struct lost_steps *l, char out[LOST_STEPS_MAX])
     PRE(l->had_step >= first);
     if (l->from)
         snprintf(out, LOST_STEPS_MAX,
-                 "goes on from %s: the checkpoint of step %lld is %s, so steps %lld to %lld are "
+                 "continues from %s: the checkpoint of step %lld is %s, so steps %lld to %lld are "
                  "trained again",
                  l->from, (long long)l->had_step, l->damaged ? "damaged" : "gone", (long long)first,
                  (long long)l->had_step);
     else
         snprintf(out, LOST_STEPS_MAX,
-                 "begins anew: the folder holds no checkpoint, and had one of step %lld",
+                 "starts again at step 0: the folder holds no checkpoint, and had one of step %lld",
                  (long long)l->had_step);
 }

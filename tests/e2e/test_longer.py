@@ -142,7 +142,7 @@ def test_a_run_that_lost_its_newest_checkpoint_is_refused_once_finished_and_else
     todo = "  to do: put it back, give more train.steps to continue from step 20, which is left, or start over with --new\n"
     assert end.code == 1 and f"test was finished, and its result is {word}: " in end.err and todo in end.err, end
     end = solo.weft("run", str(run.file), "-s", "train.steps=40")
-    told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
+    told = f"continues from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again (step 20)\n"
     assert end.code == 0 and end.out.count(told) == 1, end
     assert "it continues from step 20 with a changed job: train.steps from 30 to 40\n" in end.err, end
     assert [c.step for c in run.checkpoints() if c.epoch == 2] == [30, 40]
@@ -162,7 +162,7 @@ def test_a_run_whose_database_is_lost_goes_on_in_its_folder_and_says_what_change
     assert end.code == 0, end
     (told,) = (line for line in end.err.splitlines() if "changed job" in line)
     assert told.startswith("it continues from step 20 with a changed job: ") and "train.steps from 20 to 40" in told, end
-    assert "restored: goes on from step-00000020.e1 (step 20)\n" in end.out, end
+    assert "restored: continues from step-00000020.e1 (step 20)\n" in end.out, end
     assert_went_on(run, place, toy)
 
 
@@ -183,7 +183,7 @@ def test_an_unchanged_run_whose_database_is_lost_goes_on_too(place, noise):
     saved = run.checkpoints()[-1]
     lose_database(run)
     out, err = interrupt_once(run, lambda: run.checkpoints()[-1].step > saved.step)
-    assert f"restored: goes on from {saved.path.name} " in out and "changed job" not in err, (out, err)
+    assert f"restored: continues from {saved.path.name} " in out and "changed job" not in err, (out, err)
     assert len(run.stores()) == 1
 
 
@@ -284,7 +284,7 @@ def test_a_served_job_that_lost_its_newest_checkpoint_goes_on_from_an_older_one_
     one.submit(solo.job(data, 1, checkpoint__async=False, train__steps=40), "--continue", job)
     one.succeed(job)
     (restored,) = (e for e in one.events(job) if e["kind"] == "restored")
-    told = f"goes on from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
+    told = f"continues from step-00000020.e1: the checkpoint of step 30 is {word}, so steps 21 to 30 are trained again"
     assert restored["text"] == told and restored["step"] == 20, restored
 
 
@@ -295,7 +295,7 @@ def test_a_served_job_that_was_changed_is_not_begun_anew_where_its_checkpoints_a
     store = one.store(job)
     store.rename(place / "aside")
     one.submit(solo.job(data, 1, train__steps=30), "--continue", job)
-    why = "the folder holds no checkpoint, and the changed job was to go on from one"
+    why = "the folder holds no checkpoint, and the changed job was to continue from one"
     for _ in range(2):
         assert one.wait(job)["state"] == "FAILED" and why in one.why(job), one.why(job)
         assert not list(store.glob("step-*"))

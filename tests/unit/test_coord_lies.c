@@ -54,8 +54,8 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->committed_step, 4);
     assert_string_equal(world_job(w, job)->restore, "step-00000004.e1");
-    assert_int_equal(world_events(w, job, "passed over"), 2); // and nobody needs to wonder
-    world_restart(w);                                         // and its rows are read again
+    assert_int_equal(world_events(w, job, "unused"), 2); // and nobody needs to wonder
+    world_restart(w);                                    // and its rows are read again
     assert_state(w, job, RUNNING);
 }
 
@@ -94,8 +94,8 @@ static void test_checkpoints_that_are_not_used_are_told_with_why(void **state)
     d.n_unused = 1;
     d.n_committed = 1;
     answer_fence(w, job, &d);
-    assert_int_equal(world_events(w, job, "passed over"), 2);
-    assert_non_null(strstr(world_told(w, job, "passed over"), "step-00000020.e1000000000"));
+    assert_int_equal(world_events(w, job, "unused"), 2);
+    assert_non_null(strstr(world_told(w, job, "unused"), "step-00000020.e1000000000"));
 }
 
 // A greater epoch is the folder's to tell: the fence of the next attempt finds it, or the next save.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sentences about a job; see story.h.
-#include "coordinator/story.h"
+// Sentences about a job; see job_status.h.
+#include "coordinator/job_status.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,9 +60,9 @@ static char *explain_unsaved(const struct job_record *j, struct arena *a)
                         j->unsaved == 1 ? "" : "s", j->unsaved_why);
 }
 
-static char *explain_barren(const struct job_record *j, struct arena *a)
+static char *explain_no_progress(const struct job_record *j, struct arena *a)
 {
-    char *text = arena_printf(a, "the last %d attempts led nowhere%s%.400s%s%s", j->barren,
+    char *text = arena_printf(a, "the last %d attempts led nowhere%s%.400s%s%s", j->no_progress,
                               j->last_fault[0] ? "; the newest: " : "", j->last_fault,
                               j->unsaved ? "; " : "", explain_unsaved(j, a));
     plain_mask(text); // the fault may be cut inside a character
@@ -79,7 +79,7 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
         return arena_strdup(a, "waits for its turn");
     case WAIT_BACKOFF:
         return arena_printf(a, "waits %.1f s: %s", (double)(j->not_before_ns - c->now_ns) / 1e9,
-                            explain_barren(j, a));
+                            explain_no_progress(j, a));
     case WAIT_NEVER:
         return shortage_explain(j, a);
     case WAIT_DEVICES:
@@ -96,10 +96,10 @@ static char *explain_wait(const struct job_record *j, struct arena *a)
 }
 
 // Whether its attempts have led nowhere more than once, and none runs now.
-static bool is_barren(const struct job_record *j)
+static bool makes_no_progress(const struct job_record *j)
 {
-    return j->barren >= 2 && (j->state == JOB_QUEUED || j->state == JOB_STARTING ||
-                              (j->state == JOB_RECOVERING && j->goal == JOB_STARTING));
+    return j->no_progress >= 2 && (j->state == JOB_QUEUED || j->state == JOB_STARTING ||
+                                   (j->state == JOB_RECOVERING && j->goal == JOB_STARTING));
 }
 
 // Why it waits or how it ended, in a sentence; "" when there is nothing to say.
@@ -109,8 +109,8 @@ static char *explain_state(const struct job_record *j, struct arena *a)
         return arena_strdup(a, j->coord->read_only);
     switch (j->state) {
     case JOB_QUEUED:
-        if (is_barren(j) && j->wait != WAIT_BACKOFF)
-            return arena_printf(a, "%s; %s", explain_wait(j, a), explain_barren(j, a));
+        if (makes_no_progress(j) && j->wait != WAIT_BACKOFF)
+            return arena_printf(a, "%s; %s", explain_wait(j, a), explain_no_progress(j, a));
         return explain_wait(j, a);
     case JOB_HELD:
         return arena_printf(a, "%s%s%s", j->goal_why[0] ? j->goal_why : j->diagnosis,
@@ -118,13 +118,13 @@ static char *explain_state(const struct job_record *j, struct arena *a)
     case JOB_FAILED:
         return arena_strdup(a, j->diagnosis);
     case JOB_STARTING:
-        if (is_barren(j))
-            return explain_barren(j, a);
+        if (makes_no_progress(j))
+            return explain_no_progress(j, a);
         break;
     case JOB_DRAINING:
     case JOB_RECOVERING:
-        if (is_barren(j))
-            return explain_barren(j, a);
+        if (makes_no_progress(j))
+            return explain_no_progress(j, a);
         return arena_printf(a, "on its way to %s%s%s", job_state_word(j->goal),
                             j->goal_why[0] ? ": " : "", j->goal_why);
     default:
@@ -140,11 +140,11 @@ static bool is_in_trouble(const struct job_record *j)
         return false;
     if (j->state == JOB_HELD)
         return !j->goal_why[0] || j->found[0] || j->unsaved; // not only because a person held it
-    return j->coord->read_only[0] || j->unsaved || is_barren(j) ||
+    return j->coord->read_only[0] || j->unsaved || makes_no_progress(j) ||
            (j->state == JOB_QUEUED && j->wait == WAIT_NEVER);
 }
 
-Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
+Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a)
 {
     Weft__V1__JobStatus *s = arena_new(a, Weft__V1__JobStatus);
     weft__v1__job_status__init(s);
@@ -170,7 +170,7 @@ Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a)
     s->submitted_ms = j->submitted_ms;
     s->text = explain_state(j, a);
     s->store = arena_strdup(a, j->store);
-    plain_mask(s->store); // as a host told it
+    plain_mask(s->store); // as a host reported it
     s->unsaved = j->unsaved;
     s->unsaved_since_ms = j->unsaved_ms;
     s->unsaved_for_ms = j->unsaved ? (j->coord->now_ns - j->unsaved_ns) / CLOCK_MS : 0;
@@ -215,7 +215,7 @@ static char *explain_phase(const struct attempt *at, struct arena *a)
     return arena_strdup(a, "");
 }
 
-char *story_next(const struct job_record *j, struct arena *a)
+char *job_next(const struct job_record *j, struct arena *a)
 {
     if (j->coord->read_only[0] && !job_state_ended(j->state) && j->state != JOB_HELD)
         return arena_strdup(a, j->coord->read_only);

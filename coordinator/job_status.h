@@ -4,5 +4,5 @@
 #pragma once
 #include "coordinator/job_record.h"
 
-Weft__V1__JobStatus *story_status(const struct job_record *j, struct arena *a);
-char *story_next(const struct job_record *j, struct arena *a); // what it waits for now
+Weft__V1__JobStatus *job_status(const struct job_record *j, struct arena *a);
+char *job_next(const struct job_record *j, struct arena *a); // what it waits for now
