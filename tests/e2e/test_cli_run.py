@@ -247,6 +247,17 @@ def test_ranks_end_with_a_run_that_is_killed(busy):
     assert busy.wait_until(lambda: not [r for r in ranks if solo.alive(r)])
 
 
+def test_a_database_that_cannot_be_written_ends_the_run_and_the_same_command_continues_it(busy):
+    failing = {"LD_PRELOAD": str(solo.BUILD / "libfaultshim.so"), "FAULT_DIR": str(state_folder(busy).resolve()),
+               "FAULT_KIND": "sync", "FAULT_MATCH": "weft.db-wal", "FAULT_AT": "30+", "FAULT_DO": "EIO"}  # fmt: skip
+    end = end_of(start(busy, env={**os.environ, **failing}))
+    assert end.code == 1 and "weft.db" in end.err and f"  where: {state_folder(busy)}\n" in end.err, end
+    assert not solo.processes_naming(busy.place)
+    assert " error coordinator " in (state_folder(busy) / "log").read_text()
+    saved = busy.checkpoints()[-1].step
+    assert weft_run(busy, "-s", f"train.steps={saved + 20}").code == 0 and len(busy.stores()) == 1
+
+
 # ---- terminals -----------------------------------------------------------------------------------
 
 
