@@ -186,7 +186,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);
     attach_as(r, 2, "beta", "/ckpt");
     tell(r, lost_job, 4, 60); // another host sees the same folder
-    assert_null(strstr(r->events, "host beta tells"));
+    assert_null(strstr(r->events, "host beta reports"));
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
 }
@@ -408,7 +408,7 @@ static void hosts_that_tell_different_things_of_a_job_are_named(void **state)
     tell(r, lost_job, 4, 60);
     attach_as(r, 2, "beta", "/ckpt");
     tell(r, lost_job, 9, 60);
-    assert_non_null(strstr(r->events, "found: host beta tells of epoch 9"));
+    assert_non_null(strstr(r->events, "found: host beta reports epoch 9"));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
