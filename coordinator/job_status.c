@@ -33,8 +33,7 @@ static void fill_report(const struct job_record *j, Weft__V1__JobStatus *s)
     s->eval_accuracy = r->eval_accuracy;
 }
 
-// Only CPU devices have threads. Who decided them is empty for a job that began under an older
-// coordinator.
+// Only CPU devices have threads.
 static void fill_threads(const struct job_record *j, struct arena *a, Weft__V1__JobStatus *s)
 {
     if (j->kind != JOB_CPU)

@@ -13,7 +13,6 @@ struct job_history {
 };
 
 // Reads the history of the restored checkpoint, and adds a change if this job (its hash is `hash`) is
-// not the one that made it. A manifest of an older weft does not hold its job: then that change is
-// not known, and not added.
+// not the one that made it.
 void job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
                       const struct job *now, const char *hash);
