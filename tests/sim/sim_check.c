@@ -252,8 +252,15 @@ static void check_culprit(struct world *w, const struct event_record *r)
     while (at && strcmp(at->job, r->job) != 0)
         at = at->next;
     const struct rank *k = at && r->rank >= 0 ? at->rank[r->rank] : NULL;
-    if (!k || !w->mix->blames)
+    bool is_end = r->kind == EVENT_HANG || r->kind == EVENT_FAILED || r->kind == EVENT_LOST;
+    if (!k || !is_end || !w->mix->blames)
         return;
+    bool any = false; // something had happened
+    for (int i = 0; i < at->n; i++)
+        any |= at->rank[i] && (at->rank[i]->struck || at->rank[i]->failed_ns);
+    if (!any)
+        sim_fail(&w->sim, "epoch %d ends and nothing had happened to its ranks: %s", (int)at->epoch,
+                 r->text);
     if (r->kind == EVENT_HANG && !k->struck)
         sim_fail(&w->sim, "nothing had happened to whom the leader names: %s", r->text);
     if (r->kind == EVENT_FAILED && !k->failed_ns)

@@ -10,7 +10,7 @@
 #include "tests/sim/rank.h"
 #include "tests/sim/sim_check.h"
 
-enum { CORE_MS = 1200 };
+enum { CORE_MS = 300 };
 
 static void step(struct host *h, struct agent_event *ev);
 

@@ -54,9 +54,9 @@ static const uint64_t teeth[RULE_COUNT] = {
     [RULE_grace] = 0,
     [RULE_shard_repeated] = 0,
     [RULE_barrier_brought] = 111,
-    [RULE_lost_peer_waits] = BLAME_SEEDS + 9,
+    [RULE_lost_peer_waits] = BLAME_SEEDS + 40,
     [RULE_stopped_saver] = BLAME_SEEDS + 50,
-    [RULE_leader_gap] = BLAME_SEEDS + 4124,
+    [RULE_leader_gap] = BLAME_SEEDS + 990,
 };
 
 static bool run_fails(uint64_t seed, struct sim_result *r)
