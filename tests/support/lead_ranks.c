@@ -16,7 +16,8 @@
 //   DIR/state        of the newest attempt: epoch, restore, step
 //   DIR/metrics.jsonl, DIR/logs/, DIR/epoch-E/ with pages and sockets
 //
-// It prints how each rank has ended, and at the end what the ranks have logged above information.
+// It prints how each rank has ended, and at the end what the ranks have logged above information,
+// and whose fault the end is.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -417,6 +418,8 @@ static int run_all(struct run *u, struct err *e)
     lead_all(u);
     for (int r = 0; r < u->lead.n; r++)
         print_log(u, r);
+    if (u->lead.failed)
+        log_error("lead", "%s", u->lead.culprit.text);
     test_leader_clear(&u->lead);
     close(u->signals);
     return rc;

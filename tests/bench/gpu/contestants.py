@@ -77,7 +77,7 @@ class Weft:
             ended = p.poll()
             end_all(p, place)
             said.seek(0)
-            text = said.read() + "".join(f.read_text() for f in sorted(place.glob("logs/*.log")))
+            text = "".join(f.read_text() for f in sorted(place.glob("logs/*.log"))) + said.read()  # the leader has the last word
         self.runner.keep(command, text)
         fell_back, choices = fallen(text), chosen(text)
         shutil.rmtree(place.parent, ignore_errors=True)
