@@ -425,15 +425,16 @@ static void on_tick(struct leader *l, const struct leader_event *ev, struct lead
         check_hang(l, out);
 }
 
-// The wait for the cause of a rank that lost a peer, and that for a page to change, count only time
-// in which this process could hear of it: after a pause, however short, it may not be read yet.
-static void leave_out_pause(struct leader *l, int64_t gap_ns)
+// Time in which this process stood still counts for no wait: what others did meanwhile, however short
+// it was, may not be read yet.
+static void leave_out_pause(struct leader *l, int64_t pause_ns)
 {
-    int64_t pause_ns = gap_ns - LEADER_TICK_MS * CLOCK_MS;
-    if (pause_ns > 0 && l->blame_ns)
+    extend_deadlines(l, pause_ns);
+    watch_postpone(&l->watch, pause_ns, l->now_ns);
+    if (l->blame_ns)
         l->blame_ns += pause_ns;
-    if (pause_ns > 0 && WEFT_RULE(leader_gap))
-        watch_postpone(&l->watch, pause_ns, l->now_ns);
+    if (l->cut_off_ns)
+        l->cut_off_ns += pause_ns;
 }
 
 // ---- the door ----
@@ -451,14 +452,8 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;
     l->now_ns = ev->now_ns;
-    // This process itself was stopped: what others did meanwhile has not been heard yet.
-    if (WEFT_RULE(leader_gap) && gap_ns > LEADER_GAP_MS * CLOCK_MS) {
-        extend_deadlines(l, gap_ns);
-        watch_restart(&l->watch, l->now_ns);
-        if (l->cut_off_ns)
-            l->cut_off_ns += gap_ns;
-    }
-    leave_out_pause(l, gap_ns);
+    if (WEFT_RULE(leader_gap) && gap_ns > LEADER_TICK_MS * CLOCK_MS)
+        leave_out_pause(l, gap_ns - LEADER_TICK_MS * CLOCK_MS);
     on[ev->kind](l, ev, out);
 }
 

@@ -44,7 +44,6 @@ enum leader_state { LEADER_JOINING, LEADER_RUNNING, LEADER_STOPPING, LEADER_OVER
 enum {
     LEADER_BLAME_MS = 1500, // how long an exit with 69 waits for its cause
     LEADER_STILL_S = 600,   // a page may stand still while starting or saving; a shard may be late
-    LEADER_GAP_MS = 2000,   // no event for so long: the leader's own process was stopped
     LEADER_TICK_MS = 200,   // the owner's promise: a TICK at least so often
 };
 

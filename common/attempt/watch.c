@@ -141,18 +141,12 @@ bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out)
     return true;
 }
 
-void watch_restart(struct watch *w, int64_t now_ns)
-{
-    for (int r = 0; r < w->n; r++) {
-        w->entries[r].changed_ns = now_ns;
-        w->entries[r].stopped_ns = 0;
-    }
-}
-
 void watch_postpone(struct watch *w, int64_t ns, int64_t now_ns)
 {
     for (int r = 0; r < w->n; r++) {
         int64_t later = w->entries[r].changed_ns + ns;
         w->entries[r].changed_ns = later < now_ns ? later : now_ns;
+        if (w->entries[r].stopped_ns)
+            w->entries[r].stopped_ns += ns;
     }
 }

@@ -51,7 +51,6 @@ struct watch_verdict {
 // True when the attempt hangs.
 bool watch_hung(struct watch *w, int64_t now_ns, struct watch_verdict *out);
 
-// Call this when this process itself was stopped for a while: all waiting begins anew.
-void watch_restart(struct watch *w, int64_t now_ns);
-// Call this when some ranks could not be heard for the last `ns`: that time does not count.
+// Call this when this process stood still, or could not hear some ranks, for the last `ns`: that time
+// does not count.
 void watch_postpone(struct watch *w, int64_t ns, int64_t now_ns);

@@ -385,7 +385,7 @@ static void a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped(vo
     train(s, 7);
     ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
     pass(s, LEADER_TICK_MS);
-    s->now += (LEADER_GAP_MS - LEADER_TICK_MS) * CLOCK_MS;
+    s->now += (LEADER_BLAME_MS + 300) * CLOCK_MS;
     happens(s, (struct leader_event){.kind = LEADER_EV_TICK});
     assert_int_equal(s->culprits, 0);
     ends(s, 1, 0, 11, "");
