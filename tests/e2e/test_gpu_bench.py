@@ -39,12 +39,12 @@ esac
 
 
 class Ended:
-    def __init__(self, place, stage, *args, n=N, peer=PEER, limit=600, env=None):
+    def __init__(self, place, stage, *args, n=N, peer=PEER, limit=600, env=None, bundle=solo.BUILD):
         fake = place / "python"
         fake.write_text(peer.format(n=n, python=sys.executable))
         fake.chmod(0o755)
         rates = ",".join(f"{x / 1e12:.6f}" for x in RATES.values())
-        p = subprocess.run(["sh", LEASE, stage, solo.BUILD, place / "out", *(["--tiny", "--rates", rates, "--warm", "1", "--steps", "2"] if
+        p = subprocess.run(["sh", LEASE, stage, bundle, place / "out", *(["--tiny", "--rates", rates, "--warm", "1", "--steps", "2"] if
                             stage != "2" else []), *args], check=False, text=True, timeout=limit,
                            env={**os.environ, "WEFT_BACKEND_DIR": str(EMULATED), "PYTHON": str(fake), **(env or {})},
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -273,7 +273,13 @@ def test_the_usage_is_the_whole_of_what_the_script_says_of_itself():
 
 
 def test_op_tests_of_real_shapes_come_first_and_go_on_at_a_name(place):
-    end = Ended(place, "2", "--llmc", "folder", "--from", "test_transformer", env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
+    tests = place / "bundle/tests"
+    tests.mkdir(parents=True)
+    (tests.parent / "weft-rank").symlink_to(solo.BUILD / "weft-rank")
+    (tests / "ops").symlink_to(solo.BUILD / "tests/ops/ops")
+    (tests / "list").write_text("ops:test_ops\nops:test_transformer\n")
+    end = Ended(place, "2", "--llmc", "folder", "--from", "test_transformer", bundle=tests.parent,
+                env={"GPU_TEST_PART": "ops", "GPU_TEST_ONLY": "transformer", "WEFT_REQUIRE_GPU": "1"})
     assert end.code == 0, end.said
     assert re.search(r"^ok +test_transformer +[0-9]+ cases", (place / "out/gpu-test.txt").read_text(), re.M), end.said
 

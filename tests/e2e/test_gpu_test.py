@@ -71,9 +71,9 @@ def test_it_stops_where_the_device_failed_and_goes_on_from_a_name(bundle):
     huge = program(bundle, "test_huge", "echo 'cuda device 0: launch: an illegal memory access was encountered (cudaErrorIllegalAddress)'; exit 1")
     end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_STOP="1")
     assert end.returncode == 1 and "test_last" not in end.stdout, end.stdout
-    assert re.search(r"^FAILED  test_huge .*^STOPPED: the device failed in test_huge; GPU_TEST_FROM=test_one goes on", end.stdout, re.M | re.S), end.stdout
+    assert re.search(r"^FAILED  test_huge .*^STOPPED: the device failed in test_huge; GPU_TEST_FROM=test_one continues", end.stdout, re.M | re.S), end.stdout
     told = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_STOP="1", GPU_TEST_RESUME="--from ")
-    assert "; --from test_one goes on" in told.stdout, told.stdout
+    assert "; --from test_one continues" in told.stdout, told.stdout
     end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_FROM="test_last")
     assert end.returncode == 0 and end.stdout.endswith("gpu-test: 1 passed, 0 failed\n"), end.stdout
     assert gpu_test(bundle, one, GPU_TEST_PART="ops", GPU_TEST_FROM="test_on").returncode == 1
