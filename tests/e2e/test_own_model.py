@@ -68,13 +68,15 @@ def test_submitted_it_needs_no_file_and_ends_on_the_same_bits(place, toy, calm):
         c.kill_all()
 
 
-def test_in_solo_a_changed_program_is_another_job(place, toy):
+def test_with_a_changed_program_a_run_is_another_training(place, toy):
     program = place / "own.model"
     program.write_text(OWN)
-    run = solo.train(place, job(toy))
+    run = solo.Run(place, job(toy))
+    assert solo.weft("run", str(run.file)).code == 0
     program.write_text(OWN.replace("silu", "tanh"))
-    end = run.run()
-    assert end.code != 0 and "belongs to another job" in end.err, end
+    run.carry_on_as(job(toy, train__steps=60))
+    end = solo.weft("run", str(run.file))
+    assert end.code == 2 and "differs in model.text" in end.err and "--new" in end.err, end
 
 
 PALM = """\
