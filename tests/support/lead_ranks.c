@@ -44,7 +44,10 @@
 #include "common/plan/schema_list.h"
 #include "tests/support/test_leader.h"
 
-enum { LISTS_MAX = 64, GRACE_S = 8, JOIN_S = 60, RANK_FD = 3, TURN_MS = 50 };
+// What ranks are given to end by themselves: after one has ended badly, and after one is named, since
+// a rank whose device does not answer takes 12 s.
+enum { GRACE_S = 8, NAMED_GRACE_S = 15 };
+enum { LISTS_MAX = 64, JOIN_S = 60, RANK_FD = 3, TURN_MS = 50 };
 
 static char id[] = "00112233445566778899aabbccddeeff";
 
@@ -302,8 +305,9 @@ static void note_end(struct run *u, int rank, int status)
         u->code = u->code ? u->code : code;
     else if (u->lesser != RANK_EXIT_LOST)
         u->lesser = code;
-    if (code != RANK_EXIT_DRAINED && !u->kill_ns)
-        u->kill_ns = clock_mono_ns() + GRACE_S * CLOCK_S;
+    int64_t kill_ns = clock_mono_ns() + GRACE_S * CLOCK_S;
+    if (code != RANK_EXIT_DRAINED && (!u->kill_ns || kill_ns < u->kill_ns))
+        u->kill_ns = kill_ns;
 }
 
 static void reap(struct run *u)
@@ -347,7 +351,7 @@ static void lead_all(struct run *u)
         reap(u);
         take_signals(u);
         if (u->lead.failed && !u->kill_ns)
-            u->kill_ns = clock_mono_ns() + GRACE_S * CLOCK_S;
+            u->kill_ns = clock_mono_ns() + NAMED_GRACE_S * CLOCK_S;
         if (u->kill_ns && !u->killed && clock_mono_ns() > u->kill_ns) {
             log_warn("lead", "%d ranks did not end by themselves and are killed", u->alive);
             kill_all(u);
@@ -418,8 +422,10 @@ static int run_all(struct run *u, struct err *e)
     lead_all(u);
     for (int r = 0; r < u->lead.n; r++)
         print_log(u, r);
-    if (u->lead.failed)
+    if (u->lead.failed) {
         log_error("lead", "%s", u->lead.culprit.text);
+        u->lesser = u->killed ? RANK_EXIT_LOST : u->lesser; // who hung and was killed has no code
+    }
     test_leader_clear(&u->lead);
     close(u->signals);
     return rc;

@@ -54,6 +54,8 @@ static void carry_out(struct test_leader *l, const struct leader_action *a)
         return;
     case LEADER_COMMITTED:
         l->committed = a->id.step;
+        if (l->steps && a->id.step >= l->steps) // what follows are good ends
+            lead(l, (struct leader_event){.kind = LEADER_EV_STOPPING});
         return;
     case LEADER_ABORTED: // the writer has logged it
         if (a->late)
@@ -200,7 +202,8 @@ void test_leader_stop(struct test_leader *l, const char *reason)
 void test_leader_init(struct test_leader *l, const struct leader_config *c,
                       const Weft__Rank__Assign *assign, const char *page_dir)
 {
-    *l = (struct test_leader){.n = c->ranks, .page_dir = page_dir, .stepped = -1, .committed = -1};
+    *l = (struct test_leader){
+        .n = c->ranks, .steps = c->steps, .page_dir = page_dir, .stepped = -1, .committed = -1};
     PRE(c->ranks <= TEST_RANKS_MAX);
     l->leader = leader_new(c, clock_mono_ns());
     for (int r = 0; r < l->n; r++) {

@@ -27,6 +27,7 @@ struct test_rank {
 };
 struct test_leader {
     int n;
+    int64_t steps; // of the job; 0: not known
     const char *page_dir;
     struct leader *leader;
     struct test_rank ranks[TEST_RANKS_MAX];
