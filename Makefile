@@ -64,8 +64,10 @@ RPC_SRC     := $(RPC_SRC:%=common/rpc/%.c)
 # The coordinator and the worker daemon without their main.c: what tests link.
 DECIDER_SRC := words ids outbox row host job_record placement checkpoint attempt attempt_leader attempt_storage \
                live_attempts recover queue requests job_paths acts found_jobs tidy frames attach settle shortage job_status views coord
-DECIDER_SRC := $(DECIDER_SRC:%=coordinator/%.c)
-COORD_SRC   := db binding questions service streams data_looks job_facts planner_process planner coord_daemon certs http prometheus
+DECIDER_SRC := $(DECIDER_SRC:%=coordinator/decide/%.c)
+COORD_SRC   := $(addprefix store/,db binding)
+COORD_SRC   += $(addprefix serve/,questions service streams data_looks job_facts planner_process planner http prometheus)
+COORD_SRC   += coord_daemon certs
 COORD_SRC   := $(COORD_SRC:%=coordinator/%.c) $(DECIDER_SRC)
 
 DECIDING_AGENT_SRC := attempts agent_messages agent_ranks agent
@@ -500,7 +502,7 @@ $(BUILD)/obj/faults/%.o: %.c
 	$(call say,CC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -DWEFT_FAULTS -c $< -o $@
-SIM_OBJ := $(call faults,$(SIM_SRC) tests/support/stored_row.c coordinator/job_facts.c $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
+SIM_OBJ := $(call faults,$(SIM_SRC) tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(DECIDING_AGENT_SRC) common/ckpt/commit.c $(ATTEMPT_SRC))
 $(SIM_OBJ): | $(PROTO_C) $(SERVICE_C)
 $(BUILD)/tests/sim/test_sim: $(SIM_OBJ) $(PROTO_O) $(SERVICE_O) $(BUILD)/libcommon.a
 	$(call say,LD,$@)
@@ -652,7 +654,7 @@ fuzz:
 	$(Q)sh tests/fuzz/run.sh "$(BUILD)" $(FUZZ_SECONDS) $(FUZZERS)
 # What a fuzzer takes besides libcommon's sources.
 FUZZ_WITH_frame := common/attempt/frame.c $(PROTO_C)
-FUZZ_WITH_up    := tests/support/stored_row.c coordinator/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
+FUZZ_WITH_up    := tests/support/stored_row.c coordinator/serve/job_facts.c $(DECIDER_SRC) $(ATTEMPT_SRC) $(PROTO_C) $(SERVICE_C)
 $(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(COMMON_SRC) $(BUILD)/gen/model_texts.c | $(PROTO_C) $(SERVICE_C)
 	$(call say,FUZZ,$@)
 	@mkdir -p $(@D)

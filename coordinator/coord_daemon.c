@@ -17,9 +17,9 @@
 #include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/notify.h"
-#include "coordinator/http.h"
-#include "coordinator/prometheus.h"
-#include "coordinator/service.h"
+#include "coordinator/serve/http.h"
+#include "coordinator/serve/prometheus.h"
+#include "coordinator/serve/service.h"
 
 enum { TLS_PATH = 4200 };
 enum { PAGES, PROBES, DOORS }; // of HTTP

@@ -23,7 +23,7 @@
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/certs.h"
 #include "coordinator/coord_daemon.h"
-#include "coordinator/planner_process.h"
+#include "coordinator/serve/planner_process.h"
 
 enum { PATH_LEN = 4000, LEASE_LEAST_MS = 100 };
 

@@ -9,7 +9,7 @@
 #include "common/base/plain.h"
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
-#include "coordinator/planner_process.h"
+#include "coordinator/serve/planner_process.h"
 #include "proto/weft.pb-c.h"
 
 static int run_completion(const struct verb *v, const struct args *a);

@@ -8,8 +8,8 @@
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
 #include "common/base/heap.h"
-#include "coordinator/questions.h"
-#include "coordinator/streams.h"
+#include "coordinator/serve/questions.h"
+#include "coordinator/serve/streams.h"
 #include "worker/rank_logs.h"
 
 struct stored {

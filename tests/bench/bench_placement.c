@@ -20,7 +20,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
-#include "coordinator/coord.h"
+#include "coordinator/decide/coord.h"
 #include "tests/support/text_facts.h"
 
 enum { DEVICES = 8, ROUNDS = 21, LEASE_MS = 1000 };

@@ -14,8 +14,8 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
-#include "coordinator/coord.h"
-#include "coordinator/db.h"
+#include "coordinator/decide/coord.h"
+#include "coordinator/store/db.h"
 #include "tests/support/text_facts.h"
 
 enum { BATCH = 100, JOBS = 10000, CANCELS = 500 };

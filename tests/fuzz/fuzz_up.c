@@ -14,7 +14,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "coordinator/coord.h"
+#include "coordinator/decide/coord.h"
 #include "tests/support/stored_row.h"
 #include "tests/support/text_facts.h"
 

@@ -38,6 +38,9 @@ ARROWS = {
                           "worker/rank/save"],
     "worker/agent": ["proto", "common/base", "common/attempt"],
     "worker": ["proto", "common/base", "common/op", "common/attempt", "common/rpc", "common/ckpt"],
+    "coordinator/decide": ["proto", "common"],
+    "coordinator/store": ["proto", "common", "coordinator/decide"],
+    "coordinator/serve": ["proto", "common", "coordinator/decide", "coordinator/store"],
     "coordinator": ["proto", "common"],
     "coordinator/cli": ["proto", "common"],
     "tests": ["common", "kernels", "worker", "coordinator", "proto"],
@@ -59,11 +62,11 @@ HOMES = {  # header prefix -> the only place that may include it
     "dnnl": "kernels/cpu/",
     "oneapi": "kernels/cpu/",
     "protobuf-c": ("common/rpc/",),
-    "microhttpd.h": "coordinator/http.c",
+    "microhttpd.h": "coordinator/serve/http.c",
     "cuda": "kernels/cuda/",
     "nccl.h": "worker/collective/nccl.c",
     "grpc": "common/rpc/",
-    "sqlite3.h": "coordinator/db",
+    "sqlite3.h": "coordinator/store/db",
     "openssl": "common/rpc/tls",
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')

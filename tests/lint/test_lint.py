@@ -41,10 +41,10 @@ def test_a_clean_tree_has_no_violation(tmp_path):
 # What is planted, and the one thing that is said of it.
 PLANTED = {
     "a room includes what it may not": (
-        {"common/job/job.c": SPDX + '#include "coordinator/coord.h"\n', "coordinator/coord.h": SPDX},
-        "common/job/job.c: common/job may not include coordinator/coord.h [includes]"),
+        {"common/job/job.c": SPDX + '#include "coordinator/decide/coord.h"\n', "coordinator/decide/coord.h": SPDX},
+        "common/job/job.c: common/job may not include coordinator/decide/coord.h [includes]"),
     "a foreign header outside its home": (
-        {"common/job/job.c": SPDX + "#include <sqlite3.h>\n"}, "common/job/job.c: sqlite3.h belongs to coordinator/db [includes]"),
+        {"common/job/job.c": SPDX + "#include <sqlite3.h>\n"}, "common/job/job.c: sqlite3.h belongs to coordinator/store/db [includes]"),
     "a source without its licence": (
         {"common/job/job.c": "int x;\n"}, "common/job/job.c: the first line is not the SPDX line [includes]"),
     "a source outside every room": (

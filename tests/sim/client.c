@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/words.h"
+#include "coordinator/decide/words.h"
 #include "tests/sim/sim_check.h"
 
 static void sends(void *arg, uint64_t tag)

@@ -8,7 +8,7 @@
 #include "common/base/err.h"
 #include "common/base/map.h"
 #include "common/ckpt/commit.h"
-#include "coordinator/words.h"
+#include "coordinator/decide/words.h"
 #include "tests/sim/mutate.h"
 #include "tests/sim/sim_check.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/ckpt/commit.h"
-#include "coordinator/words.h"
+#include "coordinator/decide/words.h"
 
 enum { PATIENCE_S = 150 }; // a rank that stands still for good has been named and killed by then
 

@@ -9,7 +9,7 @@
 // From BLAME_SEEDS on only ranks and the coordinator fail, so that whom the leader of an attempt
 // blames can be held against what befell its ranks.
 #pragma once
-#include "coordinator/coord.h"
+#include "coordinator/decide/coord.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/fault.h"
 #include "tests/sim/sim.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/ckpt/commit.h"
-#include "coordinator/words.h"
+#include "coordinator/decide/words.h"
 #include "tests/sim/sim_check.h"
 
 static const char *oneof_name(const ProtobufCMessage *m, int number)

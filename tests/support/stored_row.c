@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/base/buf.h"
-#include "coordinator/coord_state.h"
-#include "coordinator/host.h"
+#include "coordinator/decide/coord_state.h"
+#include "coordinator/decide/host.h"
 
 static const size_t sizes[ROW_KINDS] = {
     [ROW_META] = sizeof(struct coord),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A row as a database double keeps it: a copy of its own, and the struct that is read back from it.
 #pragma once
-#include "coordinator/job_record.h"
-#include "coordinator/requests.h"
-#include "coordinator/row.h"
+#include "coordinator/decide/job_record.h"
+#include "coordinator/decide/requests.h"
+#include "coordinator/decide/row.h"
 
 struct host;
 struct fenced;

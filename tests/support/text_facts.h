@@ -2,8 +2,8 @@
 // For tests that feed the decider by themselves: job texts are read as the planner's processes do.
 #pragma once
 #include "common/attempt/frame.h"
-#include "coordinator/coord.h"
-#include "coordinator/job_facts.h"
+#include "coordinator/decide/coord.h"
+#include "coordinator/serve/job_facts.h"
 
 // `before`: the text that it goes on from; null: none.
 static inline Weft__Plan__JobFacts *read_facts(struct arena *a, const char *text,

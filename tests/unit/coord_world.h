@@ -7,8 +7,8 @@
 #include <stdbool.h>
 
 #include "common/base/clock.h"
-#include "coordinator/coord.h"
-#include "coordinator/host.h"
+#include "coordinator/decide/coord.h"
+#include "coordinator/decide/host.h"
 #include "tests/support/stored_row.h"
 #include "tests/unit/unit.h"
 

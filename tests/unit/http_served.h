@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-#include "coordinator/http.h"
+#include "coordinator/serve/http.h"
 #include "tests/unit/coord_world.h"
 
 enum { WATCHDOG_S = 60, BIG = 32 << 20 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
-#include "coordinator/binding.h"
+#include "coordinator/store/binding.h"
 #include "tests/support/stored_row.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/unit.h"

@@ -7,7 +7,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
-#include "coordinator/coord.h"
+#include "coordinator/decide/coord.h"
 #include "tests/support/stored_row.h"
 #include "tests/support/text_facts.h"
 #include "tests/unit/unit.h"

@@ -8,7 +8,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "coordinator/data_looks.h"
+#include "coordinator/serve/data_looks.h"
 #include "tests/support/text_facts.h"
 #include "tests/unit/unit.h"
 

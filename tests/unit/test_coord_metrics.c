@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "coordinator/prometheus.h"
+#include "coordinator/serve/prometheus.h"
 #include "tests/unit/coord_world.h"
 
 struct played {

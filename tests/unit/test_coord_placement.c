@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a gang of ranks goes, as numbers.
 
-#include "coordinator/placement.h"
+#include "coordinator/decide/placement.h"
 #include "tests/unit/unit.h"
 
 #define N(a) ((int)(sizeof(a) / sizeof *(a)))

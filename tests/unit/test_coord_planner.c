@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "coordinator/planner.h"
-#include "coordinator/planner_process.h"
+#include "coordinator/serve/planner.h"
+#include "coordinator/serve/planner_process.h"
 #include "tests/unit/unit.h"
 
 #define PATIENCE (60 * CLOCK_S) // a watchdog: nothing here takes long

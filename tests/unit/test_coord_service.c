@@ -11,7 +11,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/base/clock.h"
-#include "coordinator/service.h"
+#include "coordinator/serve/service.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/unit.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/attempt/frame.h"
-#include "coordinator/streams.h"
+#include "coordinator/serve/streams.h"
 #include "tests/unit/unit.h"
 
 enum { READER = 1, WATCHER = 2, HOST = 7, OTHER_HOST = 8, NEWEST = 3, EVENTS = 3 };

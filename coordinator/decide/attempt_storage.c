@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The probe of an attempt's storage and its fence; see attempt_storage.h.
+#include "coordinator/decide/attempt_storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/heap.h"
+#include "common/base/plain.h"
+#include "common/ckpt/lost_steps.h"
+#include "coordinator/decide/attempt_leader.h"
+
+enum { TOLD_MAX = 16 };     // of what is not used
+enum { SCAN_MAX = 100000 }; // checkpoints of one job, the newest
+
+// A disk without room is no fault of the job, which waits until there is some.
+static void wait_for_room(struct attempt *at, const struct attempt_host *h, const char *why)
+{
+    struct fault f = {
+        .kind = FAULT_OUTSIDE, .event = EVENT_FAILED, .rank = -1, .host = host_name(h->host)};
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
+    job_unsaved(at->job, why);
+    attempt_fault(at, &f);
+}
+
+static void fail_storage(struct attempt *at, const struct attempt_host *h, const char *why,
+                         bool config)
+{
+    struct fault f = {.kind = config || at->phase < PHASE_FENCE ? FAULT_CONFIG : FAULT_RANK,
+                      .event = EVENT_FAILED,
+                      .rank = -1,
+                      .host = host_name(h->host),
+                      .sign = SIGN_STORAGE};
+    snprintf(f.text, sizeof f.text, "storage of host %s: %s", host_name(h->host), why);
+    attempt_fault(at, &f);
+}
+
+// ---- the fence ----
+
+static struct store_entry make_entry(const Weft__V1__Checkpoint *row)
+{
+    return (struct store_entry){(int64_t)row->epoch, row->step};
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
+}
+
+// The checkpoints that a host lists, ascending and each once. Impossible ones are left out.
+static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
+{
+    int n = 0, kept = 0;
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step))
+            scan[n++] = make_entry(d->committed[i]);
+    qsort(scan, (size_t)n, sizeof *scan, compare_entries);
+    for (int i = 0; i < n; i++)
+        if (!kept || compare_entries(&scan[kept - 1], &scan[i]))
+            scan[kept++] = scan[i];
+    if (kept > SCAN_MAX)
+        memmove(scan, scan + kept - SCAN_MAX, SCAN_MAX * sizeof *scan);
+    return kept > SCAN_MAX ? SCAN_MAX : kept;
+}
+
+// ---- what is there and not used ----
+
+struct unused_saves { // reported one by one, up to a number
+    struct attempt *at;
+    const char *host;
+    int n;
+};
+
+static void report_unused_save(struct unused_saves *p, int64_t step, const char *name,
+                               const char *why)
+{
+    struct job_note n = NOTE(UNUSED);
+    char text[400];
+    n.host = p->host;
+    n.step = step;
+    if (p->n++ >= TOLD_MAX)
+        return;
+    snprintf(text, sizeof text, "%.120s is not used: %.240s", name, why);
+    plain_mask(text);
+    job_event(p->at->job, &n, "%s", text);
+}
+
+// Tells of each checkpoint in the folder that is damaged or cannot be one of weft's, so that it is
+// not left unused without a word.
+static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct unused_saves p = {.at = at, .host = host_name(at->hosts->host)};
+    struct job_note n = NOTE(UNUSED);
+    for (size_t i = 0; i < d->n_committed; i++) {
+        const Weft__V1__Checkpoint *k = d->committed[i];
+        bool possible = store_entry_ok(k->epoch, k->step);
+        char name[64];
+        if (possible && !k->bad)
+            continue;
+        snprintf(name, sizeof name, "the checkpoint of step %lld and epoch %llu",
+                 (long long)k->step, (unsigned long long)k->epoch);
+        if (possible)
+            store_entry_name((int64_t)k->epoch, k->step, name);
+        report_unused_save(&p, k->step, name,
+                           possible ? k->why : "weft gives no such step or epoch");
+    }
+    for (size_t i = 0; i < d->n_unused; i++)
+        report_unused_save(&p, -1, d->unused[i], STORE_UNUSED_WHY);
+    if (p.n > TOLD_MAX)
+        job_event(at->job, &n, "and %d more are not used", p.n - TOLD_MAX);
+}
+
+static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct job_record *j = at->job;
+    struct store_entry *scan =
+        arena_array(j->coord->out->arena, struct store_entry, d->n_committed + 1);
+    attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FENCED,
+                                           .epoch = (int64_t)d->epoch,
+                                           .scan = scan,
+                                           .nscan = sort_scan(d, scan)});
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (d->committed[i]->bad)
+            attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD,
+                                                   .id = make_entry(d->committed[i])});
+    const struct commit_record *newest = commit_newest(leader_commit(at->leader));
+    j->committed_step = newest ? newest->id.step : -1;
+    j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;
+    job_touch(j);
+}
+
+// Why a job of which the folder holds no good checkpoint may not start again at step 0; null: it may.
+static const char *refuse_beginning(const struct attempt *at)
+{
+    const struct commit *m = leader_commit(at->leader);
+    for (int i = 0; i < m->n; i++)
+        if (m->records[i].state == COMMIT_COMMITTED)
+            return "every checkpoint there is damaged";
+    return at->job->must_resume
+               ? "the folder holds no checkpoint, and the changed job was to continue from one: "
+                 "put it back and `weft resume`, or submit the job again (`weft run`: --new)"
+               : NULL;
+}
+
+// Whether a checkpoint of this step is there and cannot be used.
+static bool is_damaged(const struct attempt *at, int64_t step)
+{
+    const struct commit *m = leader_commit(at->leader);
+    bool damaged = false;
+    for (int i = 0; i < m->n; i++)
+        damaged = damaged || (m->records[i].id.step == step && m->records[i].bad);
+    return damaged;
+}
+
+// Reports what the attempt begins with. had_step: of the newest checkpoint that the job had; −1: none.
+static void report_begin(struct attempt *at, const struct job_note *n, int64_t had_step)
+{
+    struct job_record *j = at->job;
+    bool restored = n->kind == EVENT_RESTORED;
+    struct lost_steps lost = {restored ? j->restore : NULL, j->restore_step, had_step,
+                              is_damaged(at, had_step)};
+    char text[LOST_STEPS_MAX];
+    if (had_step > j->restore_step) {
+        lost_steps_print(&lost, text);
+        job_event(j, n, "%s", text);
+    } else if (restored) {
+        job_event(j, n, "continues from %s", j->restore);
+    } else {
+        job_event(j, n, j->epoch > 1 ? "starts again at step 0" : "begins");
+    }
+}
+
+static void fence_again(struct attempt *at, const struct attempt_host *h, uint64_t greatest)
+{
+    struct job_record *j = at->job;
+    uint64_t base = greatest > j->epoch ? greatest : j->epoch;
+    struct job_note n = NOTE(FENCE);
+    if (greatest >= EPOCH_MAX) {
+        char why[100];
+        snprintf(why, sizeof why, "the folder knows epoch %llu, and %d is the last that weft gives",
+                 (unsigned long long)greatest, EPOCH_MAX);
+        fail_storage(at, h, why, true);
+        return;
+    }
+    j->epoch = base + 1;
+    job_event(j, &n, "the folder knows epoch %llu: this attempt is epoch %llu",
+              (unsigned long long)greatest, (unsigned long long)j->epoch);
+    attempt_enter(at, PHASE_FENCE);
+}
+
+static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
+{
+    struct job_record *j = at->job;
+    struct job_note n = NOTE(FENCED);
+    int64_t had = j->committed_step;
+    take_scan(at, d);
+    report_unused_saves(at, d);
+    heap_set(&j->store, d->store);
+    const struct commit_record *from = commit_newest(leader_commit(at->leader));
+    const char *refusal = from ? NULL : refuse_beginning(at);
+    if (refusal) {
+        fail_storage(at, at->hosts, refusal, true);
+        return;
+    }
+    j->must_resume = false;
+    if (from) {
+        char name[64];
+        store_entry_name(from->id.epoch, from->id.step, name);
+        heap_set(&j->restore, name);
+        j->restore_step = n.step = from->id.step;
+        n.kind = EVENT_RESTORED;
+    }
+    j->last_step = j->restore_step;
+    if (from && from->id.step >= j->steps) {
+        at->grace_ms = 0;
+        job_move(j, JOB_DRAINING, JOB_SUCCEEDED, &n,
+                 "the checkpoint of the last step is there: nothing is left to do");
+        attempt_leave(at, PHASE_END);
+        return;
+    }
+    j->fenced = true;
+    j->untidy = TIDY;
+    job_saved(j);
+    report_begin(at, &n, had);
+    attempt_enter(at, PHASE_START);
+}
+
+// ---- answers ----
+
+void attempt_storage(struct attempt *at, struct attempt_host *h, const Weft__V1__StorageDone *d)
+{
+    static const Weft__V1__StorageOp ops[] = {
+        WEFT__V1__STORAGE_OP__STORAGE_WRITE, WEFT__V1__STORAGE_OP__STORAGE_RENAME,
+        WEFT__V1__STORAGE_OP__STORAGE_READ, WEFT__V1__STORAGE_OP__STORAGE_FENCE};
+    const struct job_record *j = at->job;
+    if (at->phase > PHASE_FENCE || d->op != ops[at->phase] || d->epoch != j->epoch ||
+        strcmp(d->attempt, j->attempt_id) || !attempt_asks(at, h))
+        return;
+    if (!d->ok && at->phase == PHASE_FENCE && d->greatest) {
+        fence_again(at, h, d->greatest);
+        return;
+    }
+    if (!d->ok && d->full) {
+        wait_for_room(at, h, d->why);
+        return;
+    }
+    if (!d->ok) {
+        fail_storage(at, h, d->why, d->config);
+        return;
+    }
+    h->done = true;
+    if (at->phase == PHASE_FENCE) {
+        take_fence(at, d);
+        return;
+    }
+    for (int i = 0; i < at->nhosts; i++)
+        if (attempt_asks(at, &at->hosts[i]))
+            return;
+    attempt_enter(at, at->phase + 1);
+}
+
+void attempt_storage_overdue(struct attempt *at)
+{
+    char why[60];
+    snprintf(why, sizeof why, "no answer within %d s", (int)attempt_limit_s(at->phase));
+    for (int i = 0; i < at->nhosts; i++)
+        if (attempt_asks(at, &at->hosts[i])) {
+            fail_storage(at, &at->hosts[i], why, false);
+            return;
+        }
+}

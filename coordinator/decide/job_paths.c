@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths of a job against the roots of the known hosts; see job_paths.h.
+#include "coordinator/decide/job_paths.h"
+
+#include <string.h>
+
+#include "common/base/root.h"
+#include "coordinator/decide/host.h"
+
+// Whether a relative path goes above where it starts, symbolic links aside: a worker's kernel sees
+// to those.
+static bool leaves_folder(const char *path)
+{
+    int depth = 0;
+    while (*path) {
+        size_t n = strcspn(path, "/");
+        if (n == 2 && path[0] == '.' && path[1] == '.')
+            depth--;
+        else if (n > 0 && !(n == 1 && path[0] == '.'))
+            depth++;
+        if (depth < 0)
+            return true;
+        path += n + (path[n] == '/');
+    }
+    return false;
+}
+
+// A worker without a root takes any path.
+static bool lies_beneath(const char *root, const char *path)
+{
+    const char *relative;
+    return !root || !root[0] ||
+           (!root_relative(root, path, &relative, NULL) && !leaves_folder(relative));
+}
+
+static void check_path(const struct coord *c, const char *key, const char *path, bool checkpoint,
+                       struct buf *no)
+{
+    const char *flag = checkpoint ? "--checkpoint-root" : "--data-root", *root = NULL;
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (!h->ndevices) // not registered since the restart
+            return;
+        root = checkpoint ? h->checkpoint_root : h->data_root;
+        if (lies_beneath(root, path))
+            return;
+    }
+    if (root)
+        buf_printf(no, "%s: %s leaves the %s of every worker (of one it is %s)\n", key, path, flag,
+                   root);
+}
+
+void job_paths_check(const struct coord *c, const Weft__Plan__JobFacts *facts, struct buf *no)
+{
+    for (size_t i = 0; i < facts->n_data; i++)
+        check_path(c, facts->data[i]->key, facts->data[i]->path, false, no);
+    check_path(c, "checkpoint.dir", facts->checkpoint_dir, true, no);
+}

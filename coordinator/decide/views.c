@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+// The readers of coord.h: functions of the state that change nothing.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/plain.h"
+#include "coordinator/decide/attempt.h"
+#include "coordinator/decide/host.h"
+#include "coordinator/decide/job_record.h"
+#include "coordinator/decide/job_status.h"
+
+bool coord_has_answered(const struct coord *c, const char *request_id)
+{
+    return map_get(&c->requests, request_id) != NULL;
+}
+
+const char *coord_cluster(const struct coord *c)
+{
+    return c->cluster;
+}
+
+char *coord_copy_text(const struct coord *c, const char *target, int *threads)
+{
+    const struct job_record *j = *target ? job_of(c, target, NULL) : NULL;
+    if (!j)
+        return NULL;
+    char *copy = strdup(j->resolved);
+    PRE(copy != NULL);
+    *threads = j->threads;
+    return copy;
+}
+
+Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
+                                struct arena *a)
+{
+    Weft__V1__JobsReply *r = arena_new(a, Weft__V1__JobsReply);
+    int cap = 0;
+    uint64_t last = 0;
+    weft__v1__jobs_reply__init(r);
+    r->cluster = arena_strdup(a, c->cluster);
+    r->notice = arena_strdup(a, c->read_only);
+    list_for_each (it, &c->jobs) { // by seq
+        const struct job_record *j = list_entry(it, struct job_record, link);
+        if (j->seq <= after || (!all && job_state_ended(j->state)))
+            continue;
+        if (max && r->n_jobs == max) {
+            r->next = last;
+            break;
+        }
+        r->jobs = arena_grow(a, r->jobs, sizeof *r->jobs, (int)r->n_jobs, &cap);
+        r->jobs[r->n_jobs++] = job_status(j, a);
+        last = j->seq;
+    }
+    return r;
+}
+
+Weft__V1__JobStatus *coord_status(const struct coord *c, const char *target, struct arena *a,
+                                  struct err *e)
+{
+    const struct job_record *j = job_of(c, target, e);
+    return j ? job_status(j, a) : NULL;
+}
+
+// What is counted already, and the time since then, which the present state takes.
+static void fill_spent(const struct job_record *j, int64_t now_ns, struct arena *a,
+                       Weft__V1__WhyReply *r)
+{
+    enum time_kind now = job_spends(j);
+    int64_t ms[TIME_KINDS];
+    memcpy(ms, j->spent_ms, sizeof ms);
+    if (now < TIME_KINDS)
+        ms[now] += job_uncounted_ms(j, now_ns);
+    r->spent = arena_array(a, Weft__V1__Spent *, TIME_KINDS);
+    for (enum time_kind k = 0; k < TIME_KINDS; k++) {
+        if (!ms[k])
+            continue;
+        Weft__V1__Spent *s = r->spent[r->n_spent++] = arena_new(a, Weft__V1__Spent);
+        weft__v1__spent__init(s);
+        s->what = arena_strdup(a, time_word(k));
+        s->ms = ms[k];
+    }
+}
+
+Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t now_ns,
+                              struct arena *a, struct err *e)
+{
+    const struct job_record *j = job_of(c, target, e);
+    if (!j)
+        return NULL;
+    Weft__V1__WhyReply *r = arena_new(a, Weft__V1__WhyReply);
+    weft__v1__why_reply__init(r);
+    r->status = job_status(j, a);
+    fill_spent(j, now_ns, a, r);
+    r->next = job_next(j, a);
+    r->trimmed = j->events > (uint64_t)c->config.keep_events;
+    return r;
+}
+
+static Weft__V1__Device *describe_device(const struct host_device *from, struct arena *a)
+{
+    Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
+    weft__v1__device__init(d);
+    d->index = from->index;
+    d->kind = arena_strdup(a, from->kind_word);
+    d->model = arena_strdup(a, from->model);
+    d->memory = from->memory;
+    d->isa = arena_strdup(a, from->isa);
+    d->driver = arena_strdup(a, from->driver);
+    d->pci = arena_strdup(a, from->pci);
+    d->uuid = arena_strdup(a, from->uuid);
+    d->peers = arena_strdup(a, from->peers);
+    return d;
+}
+
+static Weft__V1__DeviceStatus *new_device_status(const struct host *host, int i, struct arena *a)
+{
+    const struct host_device *d = &host->devices[i];
+    Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
+    weft__v1__device_status__init(s);
+    s->device = describe_device(d, a);
+    s->job = arena_strdup(a, d->holder ? d->holder->id : "");
+    s->rank = d->holder ? d->rank : -1;
+    return s;
+}
+
+static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_t now_ns,
+                                                 struct arena *a)
+{
+    Weft__V1__WorkerStatus *s = arena_new(a, Weft__V1__WorkerStatus);
+    weft__v1__worker_status__init(s);
+    s->host = arena_strdup(a, host->id);
+    s->name = arena_strdup(a, host_name(host));
+    s->state = arena_strdup(a, host_state_word(host_state(host)));
+    s->incarnation = arena_strdup(a, host->incarnation);
+    s->seen_ms_ago = (now_ns - host->heard_ns) / CLOCK_MS;
+    if (host->version) { // it has registered
+        s->version = arena_strdup(a, host->version);
+        s->rack = arena_strdup(a, host->rack);
+        s->memory = host->memory;
+        s->data_root = arena_strdup(a, host->data_root);
+        s->address = arena_strdup(a, host->address);
+        s->address_doubt = arena_strdup(a, host->address_doubt);
+        s->share = arena_strdup(a, host->share);
+        s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
+    }
+    s->lacks = arena_array(a, Weft__V1__Lack *, host->nlacks + 1);
+    for (int i = 0; i < host->nlacks; i++) {
+        Weft__V1__Lack *l = arena_new(a, Weft__V1__Lack);
+        weft__v1__lack__init(l);
+        l->kind = arena_strdup(a, host->lacks[i].kind_word);
+        l->why = arena_strdup(a, host->lacks[i].why);
+        s->lacks[s->n_lacks++] = l;
+    }
+    s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
+    for (int i = 0; i < host->ndevices; i++)
+        s->devices[s->n_devices++] = new_device_status(host, i, a);
+    return s;
+}
+
+Weft__V1__WorkersReply *coord_workers(const struct coord *c, int64_t now_ns, struct arena *a)
+{
+    Weft__V1__WorkersReply *r = arena_new(a, Weft__V1__WorkersReply);
+    int n = 0;
+    weft__v1__workers_reply__init(r);
+    r->notice = arena_strdup(a, c->read_only);
+    list_for_each (it, &c->hosts)
+        n++;
+    r->workers = arena_array(a, Weft__V1__WorkerStatus *, n + 1);
+    list_for_each (it, &c->hosts)
+        r->workers[r->n_workers++] =
+            new_worker_status(list_entry(it, struct host, link), now_ns, a);
+    return r;
+}
+
+Weft__V1__CheckpointsReply *coord_checkpoints(const struct coord *c, const char *target,
+                                              struct arena *a, struct err *e)
+{
+    const struct job_record *j = job_of(c, target, e);
+    if (!j)
+        return NULL;
+    Weft__V1__CheckpointsReply *r = arena_new(a, Weft__V1__CheckpointsReply);
+    weft__v1__checkpoints_reply__init(r);
+    r->store = arena_strdup(a, j->store);
+    plain_mask(r->store);
+    r->checkpoints = arena_array(a, Weft__V1__Checkpoint *, j->ncheckpoints + 1);
+    for (int i = j->ncheckpoints - 1; i >= 0; i--) {
+        const struct checkpoint_record *k = &j->checkpoints[i];
+        if (k->state == COMMIT_GONE)
+            continue;
+        Weft__V1__Checkpoint *row = arena_new(a, Weft__V1__Checkpoint);
+        weft__v1__checkpoint__init(row);
+        row->job = arena_strdup(a, j->id);
+        row->epoch = (uint64_t)k->id.epoch;
+        row->step = k->id.step;
+        row->state = (int)k->state;
+        row->bad = k->bad;
+        row->t_ms = k->t_ms;
+        row->why = arena_strdup(a, k->why);
+        plain_mask(row->why);
+        r->checkpoints[r->n_checkpoints++] = row;
+    }
+    return r;
+}
+
+static int add_conn(const struct coord *c, const char *id, uint64_t *conns, int n, int max)
+{
+    const struct host *host = host_find(c, id);
+    for (int i = 0; host && i < n; i++)
+        if (conns[i] == host->conn)
+            return n;
+    if (host && host->conn && n < max)
+        conns[n++] = host->conn;
+    return n;
+}
+
+int coord_log_hosts(const struct coord *c, const char *target, int rank, uint64_t epoch,
+                    uint64_t *conns, int max, char job[ID_LEN], struct err *e)
+{
+    const struct job_record *j = job_of(c, target, e);
+    int n = 0;
+    if (!j)
+        return -1;
+    snprintf(job, ID_LEN, "%s", j->id);
+    if (rank >= j->ranks) {
+        err_set(e, ERR_INVALID, "the job has %d ranks, numbered from 0", j->ranks);
+        return -1;
+    }
+    if (epoch > j->epoch) {
+        err_set(e, ERR_INVALID, "there is no epoch %llu of the job yet: its newest is %llu",
+                (unsigned long long)epoch, (unsigned long long)j->epoch);
+        return -1;
+    }
+    list_for_each (it, &c->hosts) // any may have those of an earlier attempt
+        n = add_conn(c, list_entry(it, struct host, link)->id, conns, n, max);
+    return n;
+}
+
+int coord_streams(const struct coord *c, int kind, struct arena *a, struct coord_stream **out)
+{
+    int n = 0, cap = 0;
+    list_for_each (it, &c->hosts)
+        cap++;
+    *out = arena_array(a, struct coord_stream, cap + 1);
+    list_for_each (it, &c->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (h->conn && host_count_devices(h, kind))
+            (*out)[n++] = (struct coord_stream){h->conn, arena_strdup(a, host_name(h))};
+    }
+    return n;
+}
+
+void coord_count(const struct coord *c, struct coord_counts *out)
+{
+    *out = (struct coord_counts){.restarts = c->restarts,
+                                 .committed = c->committed,
+                                 .failures = c->failures,
+                                 .steps = c->steps};
+    list_for_each (it, &c->jobs)
+        out->jobs[list_entry(it, struct job_record, link)->state]++;
+    list_for_each (it, &c->hosts) {
+        const struct host *host = list_entry(it, struct host, link);
+        out->hosts[host_state(host)]++;
+        for (int i = 0; i < host->ndevices; i++) {
+            out->devices++;
+            out->devices_busy += host->devices[i].holder || host->devices[i].busy;
+        }
+    }
+}
