@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/planner.proto proto/weft.proto proto/health.proto
 
-BASE_SRC    := notify child system entropy flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
+BASE_SRC    := notify child system entropy duration flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route

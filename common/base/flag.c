@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/duration.h"
 
 bool flag_asks_help(int argc, char **argv)
 {
@@ -29,25 +30,17 @@ static int read_number(const char *text, int min, int max, int *out, struct err 
     return 0;
 }
 
+#define MOST_NS (1000000LL * 3600 * CLOCK_S) // so that sums of several do not overflow
+
 static int read_duration(const char *text, int64_t min_ns, int64_t *out_ns, struct err *e)
 {
-    static const struct {
-        const char *unit;
-        int64_t ns;
-    } units[] = {{"ms", CLOCK_MS}, {"s", CLOCK_S}, {"m", 60 * CLOCK_S}, {"h", 3600 * CLOCK_S}};
-    char *end;
-    double n = strtod(text, &end);
-    bool plain = strspn(text, "0123456789.") == (size_t)(end - text); // as in a job file
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        if (end == text || !plain || strcmp(end, units[i].unit) != 0 || !(n >= 0 && n <= 1e6))
-            continue;
-        *out_ns = (int64_t)(n * (double)units[i].ns);
-        if (*out_ns < min_ns)
-            return err_set(e, ERR_INVALID, "'%s' is too short: at least %lldms", text,
-                           (long long)(min_ns / CLOCK_MS));
-        return 0;
-    }
-    return err_set(e, ERR_INVALID, "'%s' is not a time such as 90s, 500ms or 2m", text);
+    int rc = duration_read(text, out_ns, e);
+    if (!rc && *out_ns < min_ns)
+        rc = err_set(e, ERR_INVALID, "'%s' is too short: at least %lldms", text,
+                     (long long)(min_ns / CLOCK_MS));
+    if (!rc && *out_ns > MOST_NS)
+        rc = err_set(e, ERR_INVALID, "'%s' is too long: at most 1000000h", text);
+    return rc;
 }
 
 // Reads a time whose unit may be missing: seconds then.

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/duration.h"
 #include "common/base/json.h"
 #include "common/base/suggest.h"
 #include "common/base/url.h"
@@ -184,71 +185,20 @@ void setting_print_float(const struct schema_row *row, const void *field, struct
     buf_puts(to, text);
 }
 
-static const struct unit {
-    const char *name;
-    int64_t ns;
-} units[] = {
-    {"h", 3600000000000}, {"m", 60000000000}, {"s", 1000000000},
-    {"ms", 1000000},      {"us", 1000},       {"ns", 1},
-};
-enum { UNITS = sizeof units / sizeof *units };
-
-// "1.5" units of `unit_ns` as whole nanoseconds. What is wrong with it, or null.
-static const char *read_nanoseconds(const char *text, int64_t unit_ns, int64_t *ns)
-{
-    enum { MOST_DIGITS = 15 }; // of a fraction: 15 fit beside an hour's nanoseconds
-    const char *point = skip_digits(text), *end = *point == '.' ? skip_digits(point + 1) : point;
-    int64_t whole, fraction = 0, parts = 1;
-    errno = 0;
-    whole = strtoll(text, NULL, 10);
-    if (errno || __builtin_mul_overflow(whole, unit_ns, ns))
-        return "is longer than 292 years";
-    if (end - point > MOST_DIGITS + 1)
-        return "is finer than a nanosecond";
-    for (const char *digit = point + 1; digit < end; digit++) {
-        fraction = fraction * 10 + (*digit - '0');
-        parts *= 10;
-    }
-    __extension__ __int128 product = (__int128)fraction * unit_ns;
-    if (product % parts)
-        return "is finer than a nanosecond";
-    bool over = __builtin_add_overflow(*ns, (int64_t)(product / parts), ns);
-    return over ? "is longer than 292 years" : NULL;
-}
-
 bool setting_read_duration(const struct setting *s, void *field)
 {
+    struct err e;
     if (!check_plain(s, "a duration such as 5s"))
         return false;
-    const char *text = s->node->text, *unit = skip_digits(text);
-    if (unit > text && unit[0] == '.' && skip_digits(unit + 1) > unit + 1)
-        unit = skip_digits(unit + 1);
-    if (unit == text)
-        return setting_error(s, "must be a duration such as 5s, not '%.100s'", text);
-    if (!*unit)
-        return setting_error(s, "%.100s has no unit: ns, us, ms, s, m or h, as in %.100ss", text,
-                             text);
-    int i = 0;
-    while (i < UNITS && strcmp(unit, units[i].name) != 0)
-        i++;
-    if (i == UNITS)
-        return setting_error(s, "'%.100s' is not a unit of time: ns, us, ms, s, m or h", unit);
-    int64_t ns = 0;
-    const char *wrong = read_nanoseconds(text, units[i].ns, &ns);
-    if (wrong)
-        return setting_error(s, "%.100s %s", text, wrong);
-    *(int64_t *)field = ns;
-    return check_range(s, (double)ns / 1e9);
+    if (duration_read(s->node->text, field, &e))
+        return setting_error(s, "%s", e.text);
+    return check_range(s, (double)*(int64_t *)field / 1e9);
 }
 
 void setting_print_duration(const struct schema_row *row, const void *field, struct buf *to)
 {
     (void)row;
-    int64_t ns = *(const int64_t *)field;
-    int i = ns == 0 ? 2 : 0; // "0s", not "0h"
-    while (ns % units[i].ns != 0)
-        i++;
-    buf_printf(to, "%lld%s", (long long)(ns / units[i].ns), units[i].name);
+    duration_print(*(const int64_t *)field, to);
 }
 
 // ---- words -------------------------------------------------------------------------------------
