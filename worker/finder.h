@@ -6,6 +6,6 @@
 #include "common/base/err.h"
 #include "proto/weft.pb-c.h"
 
-// Fills found of `out`; its memory is the arena's. Folders that cannot be read are passed over.
+// Fills found of `out`; its memory is the arena's. Folders that cannot be read are left out.
 int finder_list(const char *root, const char *cluster, struct arena *a, Weft__V1__StorageDone *out,
                 struct err *e);

@@ -31,7 +31,7 @@
 // numbers, so that they do not collide.
 enum { RANK_FD = 3, RANK_LOCK_FD = 4, OWN_FD_MIN = 16, PATH_LEN = 4300 };
 // How often a dead rank is read, to take what it said last: more than its pipe and its socket hold,
-// and a bound, since a process of its own that outlives it may go on.
+// and a bound, since a process of its own that outlives it may still run.
 enum { LAST_TURNS = 1000 };
 
 struct proc {

@@ -6,7 +6,7 @@
 //   LEADER_SEND        rank, frame        send the frame to this rank; rank −1: to all of them
 //   LEADER_RECORDS                        records of checkpoints have changed: a leader that keeps
 //                                         rows makes them durable before anything after this leaves
-//   LEADER_REPORT      report             rank 0 told of a step
+//   LEADER_REPORT      report             rank 0 reported a step
 //   LEADER_ABORTED     id, text, failed,  this checkpoint was given up, and why; failed: by the
 //                      again, late        storage or who writes to it; again: the ranks try once
 //                                         more; late: saves fail for longer than it has patience

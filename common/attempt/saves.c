@@ -91,7 +91,7 @@ static void send_action(const struct saves *s, const struct commit_action *x,
     }
 }
 
-// Tells the leader's owner too what all ranks were told.
+// Reports to the leader's owner too what all ranks were sent.
 static void report_to_owner(const struct commit_action *x, struct leader_out *out)
 {
     static const enum leader_action_kind kinds[] = {[COMMIT_DO_COMMITTED] = LEADER_COMMITTED,

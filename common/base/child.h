@@ -33,7 +33,7 @@ int child_start(const struct child_start *c, pid_t *pid);
 bool child_is_stopped(pid_t pid);
 
 // Appends what comes from the pipe `fd` to `out`, which stays a text. True: the other side has
-// closed its end. False: it went on until `until_ns`, or for more than `most` bytes.
+// closed its end. False: it was still running at `until_ns`, or for more than `most` bytes.
 bool child_read(int fd, size_t most, int64_t until_ns, struct buf *out);
 
 // Gives the process `grace_ns` to end by itself, then kills it, and reaps it. Returns false if it

@@ -16,7 +16,7 @@ int folder_make(const char *path, struct err *e);
 // (".local/state"). ERR_NOTFOUND: there is neither; ERR_INVALID: too long. Makes nothing.
 int folder_find_home(const char *variable, const char *usual, const char *name, char *out,
                      size_t size, struct err *e);
-// Finds where a daemon (`coordinator`, `worker`) that is not told keeps its state: /var/lib/weft/NAME
+// Finds where a daemon (`coordinator`, `worker`) keeps its state where nobody says: /var/lib/weft/NAME
 // for root, else weft/NAME in XDG_STATE_HOME or in ~/.local/state. ERR_INVALID: nowhere.
 int folder_find_state(const char *name, char *out, size_t size, struct err *e);
 

@@ -29,6 +29,6 @@ struct job_checkpoint {
     int64_t keep;       // newest ones kept, at least 2
     int64_t keep_every; // steps that this divides stay for ever; 0: none
     const char *dir;    // as given; job_path() resolves it
-    bool async;         // written from staging while training goes on
+    bool async;         // written from staging while training continues
     int64_t patience;   // ns that saves may fail before training stops
 };

@@ -272,7 +272,7 @@ static void on_late_report(struct commit *c, const struct shard_report *rep, str
         add_action(o, COMMIT_DO_ORDER, id, 0, NULL);
 }
 
-// Answers a report of an older try: all ranks were told once that it had been aborted, and this one
+// Answers a report of an older try: all ranks heard once that it had been aborted, and this one
 // repeats its report because it did not hear it.
 static void answer_older_try(struct out *o, const struct commit_record *r,
                              const struct shard_report *rep)

@@ -28,14 +28,14 @@ void load_close(struct load *l); // a zeroed or closed one is fine
 int load_read(struct load *l, const char *tensor, enum dtype dtype, const struct shape *global,
               const struct box *b, void *to, struct err *e);
 // Reads and checks every byte of every file. Calls `bad` (may be null) for each fault found and
-// goes on; returns the first fault's code.
+// continues; returns the first fault's code.
 int load_verify(struct load *l, void (*bad)(void *arg, const struct err *e), void *arg,
                 struct err *e);
 
 // How many damaged checkpoints are remembered, at most, while a good one is looked for.
 enum { DAMAGED_MAX = 64 };
 // The newest checkpoint that opens and verifies. `refused` (may be null) is called for each one that
-// is passed over, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the
+// is left out, and should log a line. ERR_NOTFOUND: there is none to try. When all are bad, the
 // newest one's error.
 int load_open_newest_good(struct load *l, const struct store *s,
                           void (*refused)(void *arg, struct store_entry which, const struct err *e),

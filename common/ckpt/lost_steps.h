@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people are told where a job continues from an older checkpoint than the newest that it had, or
+// What people read where a job continues from an older checkpoint than the newest that it had, or
 // from none. Whoever leads says the same; README.md has the rule.
 #pragma once
 #include <stdbool.h>

@@ -47,7 +47,7 @@ struct manifest_file {
     uint64_t bytes, head_bytes;
     struct hash128 head_digest;
 };
-struct manifest_change { // of the job, while its training went on
+struct manifest_change { // of the job, in the middle of its training
     int64_t step;        // that was restored: what follows was done with the changed job
     const char *what;    // "train.steps from 20 to 40"
 };

@@ -538,7 +538,7 @@ static int check_mount(const struct store *s, struct err *e)
     return 0;
 }
 
-// Somebody may have brought the directory back with what was in it; or a file server, begun anew, no
+// Somebody may have brought the directory back with what was in it; or a file server, started again, no
 // longer knows the descriptor while all is where it was.
 static int look_for_checkpoints(const struct store *s, bool *none, struct err *e)
 {

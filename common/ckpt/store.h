@@ -2,7 +2,7 @@
 // The directory of one job's checkpoints, DIR/NAME-<id8>/, and every durable act in it.
 //
 //   OWNER                   cluster id, job id, resolved job, threads; appears whole, is replaced whole
-//                           when the job goes on with another text
+//                           when the job continues with another text
 //   epoch-E                 the fence: the id of the attempt that made it
 //   .tmp-step-00000200.e3   a checkpoint being written
 //   step-00000200.e3        a committed one; never changes
@@ -74,7 +74,7 @@ int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, s
 // The committed checkpoints, newest (greatest epoch, then step) first.
 int store_scan(const struct store *s, struct arena *a, struct store_entry **out, int *n,
                struct err *e);
-// What begins like a checkpoint's name and is none, so that nobody ever loads it; people are told.
+// What begins like a checkpoint's name and is none, so that nobody ever loads it; it is reported.
 #define STORE_UNUSED_WHY "its name is none that weft gives to a checkpoint"
 int store_list_unused(const struct store *s, struct arena *a, const char ***out, int *n,
                       struct err *e);

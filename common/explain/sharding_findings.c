@@ -410,7 +410,7 @@ static void report_chunks(const struct reporter *t, const struct fact *f)
     findings_add(t->found, &one);
 }
 
-// Tells of a spec that does not go on from the parameter's or gradient's. If the job does not give
+// Reports a spec that does not continue the parameter's or gradient's. If the job does not give
 // the list at all, this is one finding for the list and not one a tensor, and the fix gives the list
 // what sharding.grads has.
 static void report_not_finer(const struct reporter *t, const struct fact *f)
@@ -431,7 +431,7 @@ static void report_not_finer(const struct reporter *t, const struct fact *f)
     struct finding one = {.code = FINDING_NOT_A_REFINEMENT, .tensor = given ? v->name : key};
     one.axes = given ? (axis_set)(spec_axes(&f->within) | spec_axes(&f->has)) : 0;
     one.message =
-        TEXT(t, "%s: %s%s %s %s, which does not go on from the %s's %s: try %s", v->name, key,
+        TEXT(t, "%s: %s%s %s %s, which does not continue the %s's %s: try %s", v->name, key,
              describe_line(t, line), f->entry < 0 ? "leaves it at" : "cuts",
              describe_spec(t, v, &f->has), f->list == FACT_GRADS ? "parameter" : "gradient",
              describe_spec(t, v, &f->within), describe_spec(t, v, &right));

@@ -7,9 +7,10 @@
 double lr_at(const struct job_schedule *s, int64_t step)
 {
     switch ((enum job_schedule_kind)s->kind) {
-    case JOB_LINEAR:
+    case JOB_LINEAR: {
         double left = 1 - (double)(step < s->steps ? step : s->steps) / (double)s->steps;
         return s->end + (s->init - s->end) * left;
+    }
     case JOB_COSINE: // without a warm-up
     case JOB_WARMUP_COSINE:
         // Linear from init to peak over `warmup` steps, then a cosine from peak to end that reaches it at

@@ -81,7 +81,7 @@ static bool check_stages(struct reading *r, const char *axis, int64_t stages, in
     return false;
 }
 
-// The default, as the list of layers for each stage that would do.
+// The default, as the list of layers for each stage that fits.
 static const char *print_even_stages(struct reading *r)
 {
     struct job job = *r->job;

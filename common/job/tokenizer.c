@@ -79,7 +79,7 @@ int tokenizer_encode(enum job_tokenizer t, const char *text, int64_t vocab, stru
 static void decode_bytes(const int32_t *ids, int64_t n, struct buf *text)
 {
     for (int64_t i = 0; i < n;) {
-        char s[4];
+        char s[4] = {0};
         size_t have = 0;
         while (have < sizeof s && i + (int64_t)have < n && ids[i + (int64_t)have] < 256) {
             s[have] = (char)ids[i + (int64_t)have];

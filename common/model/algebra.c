@@ -145,14 +145,14 @@ static struct term operate_number_on(struct builder *b, enum sign sign, double c
         return add_number(b, scale_value(b, as_real(b, x), -1), c);
     case SIGN_MUL:
         return multiply_by(b, x, c);
-    case SIGN_DIV:
-        // c / x.
+    case SIGN_DIV: { // c / x
         int v = as_real(b, x);
         if (b->failed)
             return (struct term){0};
         int k = make_constant(b, c, v);
         build_at_like(b, v);
         return term_value(graph_like(b->g, OP_DIV, 2, (int[]){k, v}, v));
+    }
     default:
         return build_fail(b, "values have + - * / and @ only");
     }

@@ -63,7 +63,7 @@ struct call {
     int lost; // server: it died before its status left
     grpc_metadata_array headers, trailers;
     struct rpc_peer peer; // server
-    bool watching, known; // health: told of changes; asked about a service of ours
+    bool watching, known; // health: hears of changes; asked about a service of ours
 };
 
 struct call *call_new(struct rpc *r, const struct rpc_method *m);

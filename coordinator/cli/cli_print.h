@@ -40,7 +40,7 @@ void print_lines(struct buf *out, const char *before, const char *text);
 // where there is nothing to say.
 void print_threads(const Weft__V1__JobStatus *s, const char *before, struct buf *out);
 
-// The exit code of a verb that waits for a job in this state; -1 if the job goes on.
+// The exit code of a verb that waits for a job in this state; -1 if the job continues.
 int job_ended(Weft__V1__JobState s);
 
 // ---- JSON ----

@@ -27,7 +27,7 @@ static const struct verb verbs[] = {
      "the same command continues, after a crash too.\n"
      "A second Ctrl-C stops at once. Once anything is saved another model, seed or data is "
      "refused\n"
-     "unless --new. `weft why NAME --coordinator .weft/NAME` tells its story.",
+     "unless --new. `weft why NAME --coordinator .weft/NAME` prints its history.",
      0},
     {"submit", "JOB.yaml", "give a job to the coordinator",
      REMOTE | F(SET) | F(REQUEST) | F(CONTINUE), 1, 1, verb_submit,
@@ -63,8 +63,8 @@ static const struct verb verbs[] = {
      A_JOB, 0},
     {"logs", "JOB", "what its ranks wrote, in all attempts, by time",
      REMOTE | F(FOLLOW) | F(RANK) | F(LINES) | F(EPOCH), 1, 1, verb_logs, A_JOB, 0},
-    {"why", "JOB", "its story: every wait, failure and restart, and where the time went", REMOTE, 1,
-     1, verb_why, A_JOB, 0},
+    {"why", "JOB", "its history: every wait, failure and restart, and where the time went", REMOTE,
+     1, 1, verb_why, A_JOB, 0},
     {"cancel", "JOB…", "save it and end it", REMOTE | F(WHY), 1, ARGS_MAX, verb_act, A_JOB,
      WEFT__V1__VERB__CANCEL},
     {"hold", "JOB…", "save it and keep it from running", REMOTE | F(WHY), 1, ARGS_MAX, verb_act,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The job of a command line: its file and overrides are read, checked and compiled before anybody
-// is asked, so that every mistake is told with the file's own lines and leaves nothing behind. The
+// is asked, so that every mistake is reported with the file's own lines and leaves nothing behind. The
 // coordinator and the ranks compile the job again; they see the resolved form, which has other
 // lines. Inside coordinator/cli/ only.
 #pragma once

@@ -47,7 +47,7 @@ static char *take_line(struct record *r, char *line, char *last)
     *space = 0;
     for (int i = 0; i < FIELDS; i++) {
         char *field = (char *)r + fields[i].offset;
-        size_t had = field == last && space == line ? strlen(field) : 0;
+        size_t had = last && field == last && space == line ? strlen(last) : 0;
         if (strcmp(line, fields[i].name) != 0 && !had)
             continue;
         snprintf(field + had, fields[i].size - had, "%s%s", had ? "\n" : "", space + 1);

@@ -225,7 +225,7 @@ static void print_lacks(const Weft__V1__WorkersReply *r, struct buf *out)
         for (size_t k = 0; k < r->workers[i]->n_lacks; k++) {
             const Weft__V1__Lack *lack = r->workers[i]->lacks[k];
             size_t n = count_lacking(r, i, lack);
-            if (count_lacking(r, 0, lack) > n) // an earlier one has told it
+            if (count_lacking(r, 0, lack) > n) // an earlier one has printed it
                 continue;
             if (n == 1)
                 plain_line(out, "%s has no %s: %s", r->workers[i]->name, lack->kind, lack->why);

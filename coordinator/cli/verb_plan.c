@@ -69,7 +69,7 @@ static int read_device(const struct args *f, const struct job *job, struct arena
 }
 
 // A batch that cannot be divided is the one mistake after which all sizes are still known. Such a
-// job is planned with the nearest batch that can be, and the mistake is told among the findings.
+// job is planned with the nearest batch that can be, and the mistake is among the findings.
 static bool is_batch_alone_wrong(const struct job *job, const struct job_errors *errs)
 {
     return errs->n == 1 && !errs->more && strcmp(errs->items[0].path, "data.batch") == 0 &&

@@ -62,7 +62,7 @@ static void print_places(const struct run *r)
     if (strcmp(r->record.state, "SUCCEEDED") != 0) {
         struct buf folder = {0};
         put_word(&folder, r->record.dir, false);
-        plain_printf(stdout, "story        weft why %s --coordinator %s\n", r->job.name,
+        plain_printf(stdout, "history      weft why %s --coordinator %s\n", r->job.name,
                      buf_str(&folder));
         buf_clear(&folder);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// weft why: a job's story. It prints every event with its time, what the job waits for, where the
+// weft why: a job's history. It prints every event with its time, what the job waits for, where the
 // time went, and goodput: the share of `running` in all time, without what a person held the job
 // for, what it spent failed or cancelled, and what nobody measured.
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The client's verbs: a function each, and one table in main.c. A verb gets its parsed arguments
-// (flags.h), prints on standard output and returns the exit code. What goes wrong is told on
+// (flags.h), prints on standard output and returns the exit code. What goes wrong is reported on
 // standard error in three lines: what, where, and what to do. Inside coordinator/cli/ only.
 #pragma once
 #include "coordinator/cli/flags.h"

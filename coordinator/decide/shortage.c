@@ -38,21 +38,21 @@ static int compare_descending(const void *a, const void *b)
 // Why hosts that are there have none of these devices, as their workers say; "" if none says it.
 static const char *list_lacks(const struct job_record *j, struct arena *a)
 {
-    enum { TOLD = 3 };
+    enum { NAMED = 3 };
     const char *list = NULL;
     int n = 0;
     list_for_each (it, &j->coord->hosts) {
         const struct host *h = list_entry(it, struct host, link);
         const char *why = h->conn ? host_lacks(h, j->kind) : NULL;
-        if (why && n++ < TOLD)
+        if (why && n++ < NAMED)
             list = arena_printf(a, "%s%s%s: %s", list ? list : "", list ? "; " : "", host_name(h),
                                 why);
     }
     if (!list)
         return "";
-    return n > TOLD
-               ? arena_printf(a, " (%s; and %d more host%s)", list, n - TOLD, end_plural(n - TOLD))
-               : arena_printf(a, " (%s)", list);
+    return n > NAMED ? arena_printf(a, " (%s; and %d more host%s)", list, n - NAMED,
+                                    end_plural(n - NAMED))
+                     : arena_printf(a, " (%s)", list);
 }
 
 static void count_supply(const struct job_record *j, struct supply *s, struct arena *a)

@@ -289,7 +289,7 @@ static int listen_at(const struct http_options *o, int *fd, struct err *e)
 static int print_bound(const struct http_options *o, int fd, char *bound, size_t size,
                        struct err *e)
 {
-    struct sockaddr_storage at;
+    struct sockaddr_storage at = {0};
     socklen_t len = sizeof at;
     char host[64], port[8];
     if (getsockname(fd, (struct sockaddr *)&at, &len))

@@ -58,7 +58,7 @@ static int parse_text(const char *text, const char *base_dir, struct arena *a, s
                : 0;
 }
 
-// A text that names no threads goes on with those that the job has.
+// A text that names no threads continues with those that the job has.
 static int compare_with_before(const Weft__Plan__JobText *t, struct job now, struct arena *a,
                                Weft__Plan__JobFacts *f, struct err *e)
 {

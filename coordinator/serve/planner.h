@@ -43,7 +43,7 @@ struct planned {
     Weft__V1__SubmitRequest *submit; // null: the jobs that
     Weft__V1__Up *found;             // an answer to FIND lists,
     uint64_t conn;                   // which came on this stream
-    char *before;                    // the text that the submitted job goes on from; may be null
+    char *before;                    // the text that the submitted job continues; may be null
     int threads_before;
     struct err refused;           // of what is submitted; code 0: it would run
     Weft__Plan__JobFacts **facts; // [planned_texts]

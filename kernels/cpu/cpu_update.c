@@ -53,6 +53,7 @@ static void update_piece(const struct update_work *w, int64_t begin, int64_t end
     for (int k = 0; k < op_outputs(w->call->op); k++) {
         const float *from = w->call->in[k ? k + 1 : 0].data; // the gradient has no output
         float *to = w->call->out[k].data;
+        PRE(from != NULL && to != NULL);
         if (from != to)
             memcpy(to + begin, from + begin, bytes);
     }

@@ -128,23 +128,23 @@ static void every_finding_is_named_and_its_fix_works(void **state)
         // tp comes first: the parameter's own cut cannot be left out, nor follow.
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [dp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/0/weight",
-         "sharding.optimizer (line 6) cuts [dp, ~], which does not go on from the gradient's [~, "
+         "sharding.optimizer (line 6) cuts [dp, ~], which does not continue the gradient's [~, "
          "tp]: try [dp, tp]",
          1},
         {JOB SQUARE "sharding: {optimizer: [{match: \"*/0/weight\", spec: [~, [dp, tp]]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/0/weight", "try [~, [tp, dp]]", 1},
         {JOB SQUARE "sharding: {grads: [{match: \"*/1/weight\", spec: [dp, tp]}]}\n",
          FINDING_NOT_A_REFINEMENT, "layers/1/weight",
-         "sharding.grads (line 6) cuts [dp, tp], which does not go on from the parameter's [tp, ~]",
+         "sharding.grads (line 6) cuts [dp, tp], which does not continue the parameter's [tp, ~]",
          1},
         // Gradients cut finer than their optimiser.
         {JOB SQUARE "sharding: {grads: [dp]}\n", FINDING_NOT_A_REFINEMENT, "sharding.optimizer",
-         "does not go on from the gradient's", 1},
+         "does not continue the gradient's", 1},
         {JOB SQUARE "sharding: {grads: [{match: \"*/0/weight\", spec: [dp, tp]}]}\n",
-         FINDING_NOT_A_REFINEMENT, "sharding.optimizer", "does not go on from the gradient's", 1},
+         FINDING_NOT_A_REFINEMENT, "sharding.optimizer", "does not continue the gradient's", 1},
         {JOB SQUARE "sharding: {grads: [dp], optimizer: [{match: \"*/0/weight\", spec: [dp, "
                     "tp]}]}\n",
-         FINDING_NOT_A_REFINEMENT, "layers/1/weight", "does not go on from the gradient's", 1},
+         FINDING_NOT_A_REFINEMENT, "layers/1/weight", "does not continue the gradient's", 1},
         {"name: t\nmodel: {program: mlp, inputs: 8, hidden: [8, 8], classes: 64}\n"
          "data: {train: {images: i, labels: l}, batch: 16}\ntrain: {steps: 1}\nmesh: {tp: 2}\n",
          FINDING_REDUNDANT, NULL, "devices along tp repeat each other's matmuls", 1},

@@ -465,7 +465,7 @@ void agent_resume(struct agent *g)
 
 // ---- settling ----
 
-// A rank that waits for one that failed need not wait long: told at once, it ends with 69.
+// A rank that waits for one that failed need not wait long: when it hears at once, it ends with 69.
 static void report_lost_rank(const struct agent *g, const struct local_attempt *at,
                              const struct attempt_rank *gone, struct agent_out *out)
 {

@@ -63,7 +63,7 @@ struct world_options {
     // May be null. Asked many times a second while world_open waits: true ends it with ERR_PEER
     // (the leader said that somebody died). Later it is world_abort's business.
     bool (*lost)(void *ctx);
-    // May be null. Told when world_open fails because a rank of another host was not found at the
+    // May be null. Called when world_open fails because a rank of another host was not found at the
     // address that it published.
     void (*unreached)(void *ctx, int rank);
     void *ctx;

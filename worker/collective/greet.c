@@ -210,7 +210,7 @@ static int64_t call_until(const struct greet *g)
     return until < g->until ? until : g->until;
 }
 
-// An error that a host is not reached also says who told its address.
+// An error that a host is not reached also says who gave its address.
 #define WHOSE "; weft-worker --address says where its host is reached"
 
 static bool is_of_address(int error)

@@ -13,7 +13,7 @@
 // The host waits only where it must: in staging_wait, until the operand is there and until the
 // collective is done. What was started and has come down is announced as soon as the host passes by
 // (try), in the order of the starts, so that peers need not wait for it. All copies go through one
-// stream, so a place in the window that is used anew is free again.
+// stream, so a place in the window that is used again is free.
 #pragma once
 #include "worker/collective/transport.h"
 

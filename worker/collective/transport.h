@@ -24,7 +24,7 @@
 //
 // All ranks start the collectives of one communicator in the same order. Starts and waits of
 // different communicators may come in different orders on different ranks, and none of that may
-// lead to a deadlock: what is started goes on without the others' wait.
+// lead to a deadlock: what is started moves without the others' wait.
 //
 // The thread that drives the device calls everything but `abort`. Errors are those of collective.h:
 // ERR_PEER names the rank that died, ERR_TIMEOUT who did not come, ERR_ABORTED says why; a fault of

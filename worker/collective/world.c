@@ -112,7 +112,7 @@ static int adopt_error(const struct peer *p, struct err *e)
     char why[sizeof p->page->why];
     snprintf(why, sizeof why, "%.*s", (int)sizeof why - 1, p->page->why);
     if (code == ERR_PEER || code == ERR_TIMEOUT)
-        return err_set(e, code, "%s (told by rank %d)", why, p->rank);
+        return err_set(e, code, "%s (says rank %d)", why, p->rank);
     return err_set(e, ERR_PEER, "rank %d gave up: %s", p->rank, why);
 }
 

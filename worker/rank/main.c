@@ -93,6 +93,7 @@ static int become_wrapper(const char *wrapper, int argc, char **argv)
         else
             line[n++] = argv[i];
     }
+    PRE(line[0] != NULL);
     unsetenv("WEFT_RANK_WRAPPER");
     execvp(line[0], line);
     log_error("rank", "cannot start WEFT_RANK_WRAPPER '%s': %s", wrapper, strerror(errno));
@@ -152,7 +153,7 @@ int main(int argc, char **argv)
     static struct rank_flags f = {.fd = -1, .rank = -1};
     struct err e = {0};
     const char *wrapper = getenv("WEFT_RANK_WRAPPER");
-    (void)signal(SIGPIPE, SIG_IGN); // a reader of this output may leave; training goes on
+    (void)signal(SIGPIPE, SIG_IGN); // a reader of this output may leave; training continues
     if (flag_asks_help(argc, argv)) {
         plain_puts(stdout, usage);
         return 0;

@@ -17,7 +17,7 @@ enum fact_code {
     FACT_SPEC_LENGTH, // the entry's spec cuts dimensions that `value` does not have
     FACT_INDIVISIBLE, // dimension `dim` of `value`, of `size`, is cut into `parts`
     FACT_CHUNKS,      // the same of the chunks of a sequence: two for each place on `axes`
-    FACT_NOT_FINER,   // `has` does not go on from the coarser cut `within`
+    FACT_NOT_FINER,   // `has` does not continue the coarser cut `within`
     FACT_WEIGHT_ON_BATCH_AXIS,
     FACT_BATCH_DROPPED, // a point leaves out `axes`, which cut the batch
     FACT_CODES

@@ -26,7 +26,7 @@ struct exec_options {
     const struct transport *transport; // what carries them; null: host_transport
     int rank;
     struct progress_page *page; // may be null
-    // May be null: told after each instruction of the train program, once the device is done with
+    // May be null: called after each instruction of the train program, once the device is done with
     // it.
     void (*ran)(void *ctx, int instr);
     void *ctx;

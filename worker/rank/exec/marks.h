@@ -4,7 +4,7 @@
 // They are queued between a program's instructions, and captured with them (backend.h: mark). When
 // the device reaches a mark it writes words in pinned memory of the host. A thread reads these
 // words now and again and writes what is new to the rank's progress page: step, phase, microbatch,
-// instructions. That goes on whatever the rank's own thread waits for. Nothing else writes the page
+// instructions. That continues whatever the rank's own thread waits for. Nothing else writes the page
 // while a device computes, so a device that stands still leaves the page still, at the place where
 // it stopped.
 //

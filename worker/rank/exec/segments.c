@@ -74,7 +74,7 @@ void segments_clear(struct segments *s)
 typedef int (*issue_fn)(void *ctx, int first, int end, struct err *e);
 
 // Nothing runs while it is captured. A capture that began is ended after an error too, or the stream
-// would go on recording.
+// would continue recording.
 static int capture_segment(struct segments *s, struct segment *g, issue_fn issue, void *ctx,
                            struct err *e)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is told when it starts: the content of the Assign frame, and what its own process
+// What a rank gets when it starts: the content of the Assign frame, and what its own process
 // adds about itself. A rank is one process that trains at one mesh coordinate for one attempt of a
 // job; its states and exit codes are in common/attempt/life.h.
 #pragma once

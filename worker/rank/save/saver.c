@@ -266,7 +266,7 @@ static int prefer_loss(struct saver *s, int rc, bool *ok, struct err *e)
     return !rc && !*ok && lost ? err_set(e, ERR_PEER, "%s", lost) : rc;
 }
 
-// Waits for the answer only: the other ranks go on when they have it, so rank 0 does not wait for its
+// Waits for the answer only: the other ranks continue when they have it, so rank 0 does not wait for its
 // deletions.
 static int wait_answer(struct saver *s, bool *ok, struct err *e)
 {
@@ -322,7 +322,7 @@ static bool wait_to_try_again(struct saver *s, int64_t ms)
     return true;
 }
 
-// Begins the same save anew as long as the leader's patience lasts: until then the ranks hold the
+// Begins the same save again as long as the leader's patience lasts: until then the ranks hold the
 // state.
 static int save_until_told(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
 {

@@ -11,7 +11,7 @@
 // Where copies are only queued (`later`) the writer begins when snapshot_staged says that they are
 // complete; until then neither wait ends. The training thread calls begin, wait and drain; the
 // writer calls the ops. A fault of the storage aborts that checkpoint with one line of the log, and
-// training goes on. The writer never touches frames or the device: the ops hand things over, and
+// training continues. The writer never touches frames or the device: the ops hand things over, and
 // must be safe to call from its thread and never block for long. While a save is open the rank
 // raises the control word's no_save.
 #pragma once

@@ -86,7 +86,7 @@ static void add_to_record(struct buf *record, const char *section)
     buf_clear(&all);
 }
 
-// Gives the backend all choices for a device like this one; others are passed over. Appends to `own`
+// Gives the backend all choices for a device like this one; others are left out. Appends to `own`
 // (may be null) the sections that were taken.
 static int import_sections(const struct algorithms_options *o, const char *text, struct buf *own,
                            struct err *e)

@@ -6,7 +6,7 @@
 // what followed it, or the last model.seq of these. Nothing is kept from one token to the next, so a
 // token costs a forward pass over the whole window; only the head runs at one position. Every rank
 // gets all logits (one sum over the mesh) and chooses for itself (choice.h), with draws that depend
-// only on eval.sample.seed and the token's position. So all ranks go on with the same text, and a
+// only on eval.sample.seed and the token's position. So all ranks continue the same text, and a
 // resumed run gives the same text again.
 #pragma once
 #include "common/base/arena.h"

@@ -118,7 +118,7 @@ static int run_step(struct trainer *t, int64_t step, struct in_flight *f, struct
     return rc;
 }
 
-// Rows that cannot be written are lost; the run goes on. One line of the log says when that begins,
+// Rows that cannot be written are lost; the run continues. One line of the log says when that begins,
 // one when it ends.
 static void write_row(struct trainer *t, const struct step_row *row)
 {
