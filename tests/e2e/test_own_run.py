@@ -181,13 +181,13 @@ def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
     assert solo.weft("run", str(copy.file), "--new", "-s", "train.steps=40").code == 0
 
 
-def test_a_run_that_failed_names_the_verb_that_tells_its_story(place, toy):
+def test_a_run_that_failed_names_the_verb_that_prints_its_history(place, toy):
     home = place / "it's a folder"  # that a shell would not take for one word
     home.mkdir()
     run = solo.Run(home, solo.job(toy, 2), "mine")
     (home / "taken").touch()
     end = solo.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
-    (line,) = (line for line in end.out.splitlines() if line.startswith("story "))
+    (line,) = (line for line in end.out.splitlines() if line.startswith("history "))
     words = shlex.split(line)
     assert end.code == 1 and words[1:] == ["weft", "why", "test", "--coordinator", str(state_folder(run))], end
     told = solo.weft(*words[2:])
