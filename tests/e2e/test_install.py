@@ -52,6 +52,22 @@ def tree(tmp_path_factory):
     return root
 
 
+def make_on_a_bare_machine(path, goal):
+    """The PATH has no compiler, and an `sh` that only says what it is asked to run."""
+    (path / "sh").write_text('#!/bin/sh\necho "sh $*"\nexit 1\n')
+    (path / "sh").chmod(0o755)
+    if not (path / "nproc").exists():
+        (path / "nproc").symlink_to(shutil.which("nproc"))
+    return subprocess.run([shutil.which("make"), "--no-print-directory", goal, "CC=no-compiler"], cwd=solo.REPO,
+                          env={"PATH": str(path)}, capture_output=True, text=True, check=False)
+
+
+def test_on_a_bare_machine_make_test_installs_what_is_missing_and_make_all_says_what_does(tmp_path):
+    test, everything = (make_on_a_bare_machine(tmp_path, goal) for goal in ("test", "all"))
+    assert "sh deploy/deps.sh" in test.stdout, test.stdout + test.stderr
+    assert everything.returncode != 0 and "missing: protoc-c no-compiler. `make deps` installs" in everything.stderr
+
+
 def units(root):
     return sorted((root / "usr/lib/systemd/system").iterdir())
 
