@@ -12,67 +12,23 @@ int op_refuse(const struct op_call *c, struct err *e, const char *what)
     return err_set(e, ERR_UNSUPPORTED, "%s: %s", op_name(c->op), what);
 }
 
-// ---- dtypes ------------------------------------------------------------------------------------
-
-// Returns which of the letters in [begin, end) is that of operand k of n; 0: there are too many
-// operands. The letter before a * stands for those between the ones before and behind it.
-static char find_letter(const char *begin, const char *end, int k, int n)
-{
-    const char *star = memchr(begin, '*', (size_t)(end - begin));
-    int first = (int)((star ? star : end) - begin), behind = star ? (int)(end - star) - 1 : 0;
-    if (k < first)
-        return begin[k];
-    if (!star)
-        return 0;
-    return k >= n - behind ? end[k - n] : star[-1];
-}
-
-// *like: the dtype of the operands that are to be alike; DT_NONE until one of them was seen.
-static bool fits_letter(char letter, enum dtype t, enum dtype *like)
-{
-    const bool is_float = t == DT_F32 || t == DT_BF16;
-    switch (letter) {
-    case 'f':
-        return t == DT_F32;
-    case 'i':
-        return t == DT_I32;
-    case 'b':
-        return t == DT_BF16;
-    case 'x':
-        return is_float;
-    case 'n':
-        return is_float || t == DT_I32 || t == DT_U8;
-    case 'u':
-        return t == DT_F32 || t == *like;
-    default: // t, a
-        if (*like == DT_NONE && (letter == 'a' || is_float))
-            *like = t;
-        return t == *like;
-    }
-}
-
 int op_check(const struct op_call *c, struct err *e)
 {
-    const char *in = op_dtypes(c->op), *out = strchr(in, '>');
-    const int least_in = op_inputs(c->op), least_out = op_outputs(c->op);
-    enum dtype like = DT_NONE;
+    enum dtype t[OP_MAX_IN + OP_MAX_OUT];
     if (c->accumulate && !op_is(c->op, OP_ACCUMULATES))
         return op_refuse(c, e, "adds to nothing");
     if (c->accumulate && c->out[op_first_sum(c->op)].dtype == DT_BF16)
         return op_refuse(c, e, "adds to f32 alone");
-    for (int k = 0; k < c->nin + c->nout && out; k++) {
-        const bool reads = k < c->nin;
-        const enum dtype t = reads ? c->in[k].dtype : c->out[k - c->nin].dtype;
-        const char letter = reads ? find_letter(in, out, k, c->nin)
-                                  : find_letter(out + 1, strchr(out, 0), k - c->nin, c->nout);
-        if (!letter || c->nin < least_in || c->nout < least_out)
-            return op_refuse(c, e, "has a number of operands that the op does not have");
-        if (!fits_letter(letter, t, &like))
-            return err_set(e, ERR_UNSUPPORTED, "%s: %s %d is %s, which the op does not take there",
-                           op_name(c->op), reads ? "input" : "output", 1 + (reads ? k : k - c->nin),
-                           dtype_name(t));
-    }
-    return 0;
+    for (int k = 0; k < c->nin + c->nout; k++)
+        t[k] = k < c->nin ? c->in[k].dtype : c->out[k - c->nin].dtype;
+    const int bad = op_find_misfit(c->op, c->nin, c->nout, t);
+    if (bad < 0)
+        return 0;
+    if (bad == OP_WRONG_NUMBER)
+        return op_refuse(c, e, "has a number of operands that the op does not have");
+    return err_set(e, ERR_UNSUPPORTED, "%s: %s %d is %s, which the op does not take there",
+                   op_name(c->op), bad < c->nin ? "input" : "output",
+                   1 + (bad < c->nin ? bad : bad - c->nin), dtype_name(t[bad]));
 }
 
 // ---- extents -----------------------------------------------------------------------------------
@@ -178,17 +134,11 @@ int op_check_dropout(const struct op_call *c, struct err *e)
 
 int op_check_attention(const struct op_call *c, struct attention_operands *o, struct err *e)
 {
-    enum dtype t = c->in[0].dtype;
     if (attention_operands(c->op, c->nin, o))
         return op_refuse(c, e, "has a number of inputs that the op does not have");
-    bool fits = t == DT_F32 || t == DT_BF16;
     if (c->nout != (o->dy < 0 ? ATTENTION_OUTPUTS : o->dy))
         return op_refuse(c, e, "has a number of outputs that the op does not have");
-    for (int i = 0; i < c->nin; i++)
-        fits &= c->in[i].dtype == (i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32);
-    for (int i = 0; i < c->nout; i++)
-        fits &= c->out[i].dtype == (o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t);
-    if (!fits)
+    if (!attention_takes(c, o))
         return op_refuse(c, e, "an operand has a dtype that the op does not take there");
     if (!attention_fits(c, o))
         return op_refuse(c, e, "operands disagree about an extent");

@@ -55,6 +55,17 @@ static bool is_shape(const struct tensor *t, int n, const int64_t *dim)
     return same;
 }
 
+bool attention_takes(const struct op_call *c, const struct attention_operands *o)
+{
+    const enum dtype t = c->in[0].dtype;
+    bool takes = t == DT_F32 || t == DT_BF16;
+    for (int i = 0; i < c->nin; i++)
+        takes &= c->in[i].dtype == (i == o->lse ? DT_F32 : i < o->at_q ? t : DT_I32);
+    for (int i = 0; i < c->nout; i++)
+        takes &= c->out[i].dtype == (o->dy < 0 && i == ATTENTION_LSE ? DT_F32 : t);
+    return takes;
+}
+
 bool attention_fits(const struct op_call *c, const struct attention_operands *o)
 {
     const struct tensor *in = c->in;

@@ -30,7 +30,9 @@ struct attention_place {
 struct attention_place attention_place(const struct op_call *c, const struct attention_operands *o,
                                        enum attention_side side);
 
-// Whether the extents of a call's operands and results go together.
+// Whether operands and results are of the dtypes that the op takes there; and whether their extents go
+// together.
+bool attention_takes(const struct op_call *c, const struct attention_operands *o);
 bool attention_fits(const struct op_call *c, const struct attention_operands *o);
 
 // The keys that a query sees are those at positions from `first` to `last`.

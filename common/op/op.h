@@ -106,7 +106,10 @@ const char *op_dtypes(enum op op); // likewise
 // The first of the outputs that an op with OP_ACCUMULATES can add to.
 int op_first_sum(enum op op);
 
-enum { OP_MAX_IN = 16, OP_MAX_OUT = 5 };
+enum { OP_MAX_IN = 16, OP_MAX_OUT = 5, OP_WRONG_NUMBER = OP_MAX_IN + OP_MAX_OUT };
+// Finds the first operand, inputs first, whose dtype the op does not take there; −1: all are right.
+// OP_WRONG_NUMBER: the op does not have so many operands.
+int op_find_misfit(enum op op, int nin, int nout, const enum dtype *t);
 
 // What COPY moves: three nested loops, outermost first, and how far each side moves, in elements.
 struct op_block {

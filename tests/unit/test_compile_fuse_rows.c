@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Residual sums with their norms, and the loss's rows, as single ops: how many a model has is
-// counted by hand, what the logits take told from the bytes, and what was fused wrongly is refused.
+// counted by hand, what the logits take follows from the bytes, and what was fused wrongly is refused.
 #include "tests/unit/broken_graph.h"
 #include "tests/unit/decoder_case.h"
 
@@ -23,7 +23,7 @@ enum { GPT2, LLAMA, COOKBOOK, DROPOUT };
 // llama's five norms all but the first, which reads the embedding, of cookbook's all four.
 //
 // Behind the last norm there is no residual, so its gradient is all that leads to its input; the
-// others' are added to the residual's. Cookbook's norms' gradients each go on to two places.
+// others' are added to the residual's. Cookbook's norms' gradients each go to two places.
 //
 // A boundary of stages lies between a sum and the next layer's norm. Parts of a vocabulary cut over
 // tp are maxima, sums and picks of their own, reduced one by one; their gradient is of a part. Of a
@@ -267,10 +267,12 @@ static void a_maximum_for_ids(struct graph *g)
 {
     g->values[node_of(g, OP_ROW_LOSS_BOTH)->in[1]].dtype = DT_F32;
 }
-static void a_cotangent_for_each_row(struct graph *g)
+static void a_cotangent_for_each_sample(struct graph *g)
 {
     struct node *n = node_of(g, OP_ROW_LOSS_BOTH);
-    n->in[2] = n->in[1];
+    n->in[2] = 0;
+    while (g->values[n->in[2]].kind != VALUE_PARAM || g->values[n->in[2]].shape.n != 1)
+        n->in[2]++; // a norm's weight: 8 numbers, as there are samples
 }
 static void rows_of_another_order(struct graph *g)
 {
@@ -287,9 +289,9 @@ static const struct breakage breakages[] = {
     BREAKAGE(a_sum_of_parts, "part"),
     BREAKAGE(a_loss_of_a_part_of_the_vocabulary, "are cut"),
     BREAKAGE(a_loss_without_a_pick, "2 outputs"),
-    BREAKAGE(ids_for_a_maximum, "is i32, not f32"),
-    BREAKAGE(a_maximum_for_ids, "is f32, not i32"),
-    BREAKAGE(a_cotangent_for_each_row, "has not the loops"),
+    BREAKAGE(ids_for_a_maximum, "is i32, which the op does not take there"),
+    BREAKAGE(a_maximum_for_ids, "is f32, which the op does not take there"),
+    BREAKAGE(a_cotangent_for_each_sample, "has not the loops"),
     BREAKAGE(rows_of_another_order, "has not the loops"),
 };
 
@@ -339,7 +341,7 @@ static const struct breakage gpu_breakages[] = {
     BREAKAGE(a_gradient_without_a_weight, "2 inputs"),
     BREAKAGE(a_gradient_without_sums, "1 outputs"),
     BREAKAGE(a_sum_along_the_sequence, "has not the loops"),
-    BREAKAGE(a_rounded_sum, "is bf16, not f32"),
+    BREAKAGE(a_rounded_sum, "is bf16, which the op does not take there"),
     BREAKAGE(a_sum_of_a_part_of_the_rows, "does not say so"),
     BREAKAGE(a_gradient_that_is_a_part, "it was fused and makes a part of a sum"),
 };

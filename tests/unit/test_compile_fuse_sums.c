@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of a weight and of its bias as one op of a GPU: which of a model's there are, told by
-// hand from its text, how many on each mesh, and what was fused wrongly is refused. That the step
+// The gradients of a weight and of its bias as one op of a GPU: which of a model's there are, counted
+// by hand from its text, how many on each mesh, and what was fused wrongly is refused. That the step
 // stays the same is test_compile_fuse.c's.
 #include "tests/unit/broken_graph.h"
 #include "tests/unit/decoder_case.h"
@@ -51,7 +51,7 @@ static void expect(const char *job, const char *scope, const char *want)
 }
 
 // From the end of a layer to its begin, of 8 samples of 8 tokens: mlp/out, whose input's gradient
-// goes on through gelu; mlp/in and its input's gradient; that of norm2 with norm2's own and attn/out's
+// passes through gelu; mlp/in and its input's gradient; that of norm2 with norm2's own and attn/out's
 // bias; attn/out; q, k and v; norm1, with it the bias before the layer, if that is another layer's.
 // The last layer's own bias comes with the gradient of the norm behind it.
 static void a_bias_that_no_norm_sums_comes_with_its_weight(void **state)
@@ -75,7 +75,7 @@ static void a_bias_that_no_norm_sums_comes_with_its_weight(void **state)
 }
 
 // Nothing wants the images' gradient; those of the other layers' inputs are products alone, because
-// the relu that they go on through is the layer's before.
+// the relu that they pass through is the layer's before.
 static void every_layer_of_a_classifier_has_one(void **state)
 {
     (void)state;
@@ -177,8 +177,8 @@ static void what_was_fused_wrongly_is_refused(void **state)
         BREAKAGE(a_product_alone, "1 outputs"),
         BREAKAGE(a_sum_that_keeps_the_batch, "has not the loops"),
         BREAKAGE(a_sum_with_a_loop_more, "has not the loops"),
-        BREAKAGE(a_rounded_sum, "is bf16, not f32"),
-        BREAKAGE(a_rounded_product, "is bf16, not f32"),
+        BREAKAGE(a_rounded_sum, "is bf16, which the op does not take there"),
+        BREAKAGE(a_rounded_product, "is bf16, which the op does not take there"),
         BREAKAGE(a_sum_of_a_part_of_the_rows, "does not say so"),
     };
     struct fixture f;
