@@ -35,7 +35,7 @@ static const int64_t THREAD_WORK = 128 * 1024; // multiply-adds worth a thread: 
 struct gemm_work {
     struct gemm g;
     const void *a, *b;
-    bool half_a, half_b; // are in bf16
+    bool half; // a and b are in bf16
     float *c, beta;
     float *room; // for packed products, PACKED_FLOATS a slice; null: oneDNN's
     packed_multiply multiply;
@@ -59,9 +59,9 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
 {
     const struct gemm *g = &w->g;
     const void *a =
-        find_element(w->a, w->half_a, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
+        find_element(w->a, w->half, batch * g->stride_a + m0 * (g->trans_a ? 1 : g->lda));
     const void *b =
-        find_element(w->b, w->half_b, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
+        find_element(w->b, w->half, batch * g->stride_b + n0 * (g->trans_b ? g->ldb : 1));
     float *c = w->c + batch * g->stride_c + m0 * g->ldc + n0;
     struct gemm piece = *g;
     piece.m = m;
@@ -78,8 +78,7 @@ static void multiply_piece(struct gemm_work *w, float *room, int64_t batch, int6
                                              .ldc = g->ldc,
                                              .trans_a = g->trans_a,
                                              .trans_b = g->trans_b,
-                                             .half_a = w->half_a,
-                                             .half_b = w->half_b,
+                                             .half = w->half,
                                              .add = w->beta != 0,
                                              .room = room});
         return;
@@ -192,20 +191,18 @@ static int multiply_call(struct stream_q *q, const struct op_call *c, const stru
 {
     struct gemm_work w = {.a = c->in[0].data,
                           .b = c->in[1].data,
-                          .half_a = c->in[0].dtype == DT_BF16,
-                          .half_b = c->in[1].dtype == DT_BF16,
+                          .half = c->in[0].dtype == DT_BF16,
                           .c = out->data,
                           .beta = c->accumulate ? 1.0f : 0.0f,
                           .then = then};
-    w.multiply = w.half_a && w.half_b ? q->device->multiply_bf16 : q->device->multiply;
-    bool half = (w.half_a || w.half_b) && q->device->packed;
-    if (out->dtype != DT_F32 || ((w.half_a || w.half_b) && !half))
+    w.multiply = w.half ? q->device->multiply_bf16 : q->device->multiply;
+    if (out->dtype != DT_F32 || (w.half && !q->device->packed))
         return op_refuse(c, e, "does not take bf16");
     int rc = read_labels(c, labels, out, &w.g, e);
     if (rc)
         return rc;
     w.adds = w.g.batch > 1 && w.g.stride_c == 0;
-    w.room = half || is_packed(q, &w.g, false) ? q->device->packed : NULL;
+    w.room = w.half || is_packed(q, &w.g, false) ? q->device->packed : NULL;
     run_work(q->device->pool, &w);
     return w.status ? err_set(e, ERR_DEVICE, "cpu: %s: onednn status %d", op_name(c->op), w.status)
                     : 0;

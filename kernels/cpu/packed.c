@@ -408,8 +408,8 @@ static void pack_a(const struct product_block *w)
     int64_t at = p->trans_a ? w->at * p->lda + w->i : w->i * p->lda + w->at;
     struct packing k = {.out = w->a,
                         .stride = w->stride_a,
-                        .x = find_element(p->a, p->half_a, at),
-                        .half = p->half_a,
+                        .x = find_element(p->a, p->half, at),
+                        .half = p->half,
                         .ld = p->lda,
                         .count = w->rows,
                         .k = w->k,
@@ -428,7 +428,7 @@ static const void *find_source(const struct product_block *w, int64_t j)
 {
     const struct packed_product *p = w->p;
     j += w->j;
-    return find_element(p->b, p->half_b, p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j);
+    return find_element(p->b, p->half, p->trans_b ? j * p->ldb + w->at : w->at * p->ldb + j);
 }
 
 static void pack_b(const struct product_block *w, int64_t first, int64_t columns)
@@ -437,7 +437,7 @@ static void pack_b(const struct product_block *w, int64_t first, int64_t columns
     struct packing k = {.out = find_panel(w, first),
                         .stride = w->stride_b,
                         .x = find_source(w, first),
-                        .half = p->half_b,
+                        .half = p->half,
                         .ld = p->ldb,
                         .count = columns,
                         .k = w->k,
@@ -488,7 +488,7 @@ static void multiply_group(const struct product_block *w, int64_t first)
     if (w->i == 0 && !packs_b)
         pack_b(w, first, columns);
     for (int64_t j = first; j < first + columns; j += COLUMNS) {
-        struct source from = {find_source(w, j), p->ldb, p->half_b};
+        struct source from = {find_source(w, j), p->ldb, p->half};
         multiply_panel(w, j, packs_b ? &from : NULL);
     }
 }

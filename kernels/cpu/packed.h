@@ -29,7 +29,7 @@ struct packed_product {
     float *c;
     int64_t lda, ldb, ldc; // row strides in elements
     bool trans_a, trans_b; // a is stored [k][m]; b is stored [n][k]
-    bool half_a, half_b;   // a or b is in bf16
+    bool half;             // a and b are in bf16
     bool add;
     float *room; // PACKED_FLOATS at a multiple of 64 bytes, which no other thread uses
 };
