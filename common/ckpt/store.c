@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,6 +190,8 @@ int store_read_owner(const struct store *s, struct arena *a, struct store_owner 
         rc = rc ? rc : json_get_str(top, "name", &out->name, e);
         rc = rc ? rc : json_get_str(top, "resolved", &out->resolved, e);
         rc = rc ? rc : json_get_int(top, "threads", &out->threads, e);
+        if (!rc && (out->threads < 0 || out->threads > INT_MAX))
+            rc = err_set(e, ERR_DATA, "threads cannot be %" PRId64, out->threads);
         if (rc) {
             err_wrap(e, "OWNER");
             rc = ERR_DATA;
@@ -239,21 +242,13 @@ static int write_whole(struct store *s, const char *name, bool replaces, const c
     }
 }
 
-static int write_owner(struct store *s, const struct store_owner *owner, struct err *e)
+// With `replaces` it takes the place of the one that is there: who looks meanwhile sees one or the other.
+static int write_owner(struct store *s, const struct store_owner *owner, bool replaces,
+                       struct err *e)
 {
     struct buf text = {0};
     print_owner(owner, &text);
-    int rc = write_whole(s, "OWNER", false, text.data, text.len, e);
-    buf_clear(&text);
-    return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
-}
-
-// Replaces OWNER where the same job's text has changed. Who looks meanwhile sees one or the other.
-static int replace_owner(struct store *s, const struct store_owner *owner, struct err *e)
-{
-    struct buf text = {0};
-    print_owner(owner, &text);
-    int rc = write_whole(s, "OWNER", true, text.data, text.len, e);
+    int rc = write_whole(s, "OWNER", replaces, text.data, text.len, e);
     buf_clear(&text);
     return rc;
 }
@@ -262,7 +257,10 @@ static int ensure_owner(struct store *s, const struct store_owner *owner, struct
 {
     if (!faccessat(s->fd, "OWNER", F_OK, 0))
         return 0;
-    return errno == ENOENT ? write_owner(s, owner, e) : err_errno(e, ERR_IO, "cannot see OWNER");
+    if (errno != ENOENT)
+        return err_errno(e, ERR_IO, "cannot see OWNER");
+    int rc = write_owner(s, owner, false, e);
+    return rc == ERR_EXISTS ? 0 : rc; // the caller then reads whose it is
 }
 
 // With `renews` the file gets the job's resolved text as it is today.
@@ -276,7 +274,7 @@ static int check_owner(struct store *s, const struct store_owner *want, bool ren
         rc = err_set(e, ERR_EXISTS, "%s belongs to job %s of cluster %s", s->path, is.job,
                      is.cluster);
     if (!rc && renews && (strcmp(is.resolved, want->resolved) != 0 || is.threads != want->threads))
-        rc = replace_owner(s, want, e);
+        rc = write_owner(s, want, true, e);
     arena_clear(&a);
     if (rc)
         return rc;

@@ -55,6 +55,24 @@ static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
     assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), ERR_DATA);
 }
 
+static void an_owner_has_no_such_number_of_threads(void **state)
+{
+    static const char *const numbers[] = {"-1", "4294967297"};
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct store s;
+        struct err e = {0};
+        char text[200];
+        int n = snprintf(text, sizeof text,
+                         "{\"cluster\": \"%s\", \"job\": \"%s\", \"name\": \"%s\", "
+                         "\"resolved\": \"\", \"threads\": %s}\n",
+                         fx_owner.cluster, fx_owner.job, fx_owner.name, numbers[i]);
+        fx_put(f->store.fd, "OWNER", text, (size_t)n);
+        assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), ERR_DATA);
+        assert_non_null(strstr(e.text, "threads cannot be"));
+    }
+}
+
 static void directories_on_the_way_are_made(void **state)
 {
     struct fixture *f = *state;
@@ -182,7 +200,7 @@ static void after_a_fence_the_old_epoch_commits_nothing(void **state)
     assert_false(fx_exists(f, ".tmp-step-00000005.e1"));
     assert_int_equal(count(f, "\\.dead-"), 1);
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
-    m = fx_prepare(f, 1, 6); // a zombie begins afresh
+    m = fx_prepare(f, 1, 6); // a zombie begins again
     assert_int_equal(store_commit(&f->store, &m, &e), ERR_FENCED);
     assert_int_equal(store_check_epoch(&f->store, 1, &greatest, &e), ERR_FENCED);
     assert_int_equal(greatest, 2);
@@ -207,7 +225,7 @@ static void a_fence_is_repeatable_by_its_attempt_alone(void **state)
     assert_int_equal(store_fence(&f->store, greatest + 1, "attempt-b", &greatest, &e), 0);
 }
 
-// Fencers race over few epochs; each goes on to 1 + the greatest until it holds one.
+// Fencers race over few epochs; each continues with 1 + the greatest until it holds one.
 static void of_racing_fencers_each_epoch_has_one_holder(void **state)
 {
     enum { FENCERS = 6, ROUNDS = 8 };
@@ -299,7 +317,7 @@ static void a_sweep_takes_what_nobody_needs_and_nothing_else(void **state)
 
 // For each byte: sweeps a few times, as fast as it can, and answers. A writer tries more often than
 // that.
-static void sweep_when_told(struct store *s, int fd)
+static void sweep_when_asked(struct store *s, int fd)
 {
     enum { SWEEPS = 40 };
     char byte;
@@ -326,7 +344,7 @@ static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
     pid_t sweeper = fork();
     if (!sweeper) {
         close(pair[1]);
-        sweep_when_told(&f->store, pair[0]);
+        sweep_when_asked(&f->store, pair[0]);
         _exit(0);
     }
     close(pair[0]);
@@ -394,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_checkpoints_read_back),
         FX_TEST(the_owner_comes_back_and_a_foreign_one_refuses),
+        FX_TEST(an_owner_has_no_such_number_of_threads),
         FX_TEST(directories_on_the_way_are_made),
         FX_TEST(a_commit_gives_the_final_name_and_may_be_repeated),
         FX_TEST(the_newest_is_the_greatest_epoch_then_step),
