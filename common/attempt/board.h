@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board: what the ranks of one attempt tell each other through their leader before and between
+// The board: what the ranks of one attempt say to each other through their leader before and between
 // steps: keys with one writer, barriers, and the agreement on the plan.
 //
 // Pure state: questions and time come in, answers go out as frames to send (leader_out.h).

@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames on a stream socket; see frame.h.
 //
-// A frame that waits is one heap block: the link, its kind (for the newest-wins rule) and the bytes
-// with their length in front, so that a write is one pointer and a length.
+// A frame that waits is one heap block: the link, and the bytes with their length in front, so that a
+// write is one pointer and a length.
 #include "common/attempt/frame.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
-#include "common/base/deadline.h"
-
 enum { PORTION = 64 << 10 }; // bytes of one read, and about those of one frame_fill()
 
 struct frame_wait {
     struct list link;
-    int kind;
-    bool replaceable;
+    bool replaceable; // by the next report
     size_t len, sent;
     unsigned char bytes[];
 };
@@ -61,34 +56,30 @@ bool frame_conn_pending(const struct frame_conn *c)
     return !list_empty(&c->out);
 }
 
-// Only the newest report is worth sending, unless it has an evaluation.
-static bool is_replaceable(const Weft__Rank__Frame *f)
-{
-    return f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT && !f->step_report->evaluated;
-}
-
 int frame_queue(struct frame_conn *c, const Weft__Rank__Frame *f, struct err *e)
 {
     size_t len = weft__rank__frame__get_packed_size(f);
     if (len > FRAME_MAX)
         return err_set(e, ERR_LIMIT, "a frame of %zu bytes is over the limit of %d", len,
                        FRAME_MAX);
-    if (f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT && c->out_bytes > FRAME_QUEUE_MAX / 2)
+    const bool report = f->body_case == WEFT__RANK__FRAME__BODY_STEP_REPORT;
+    if (report && c->out_bytes > FRAME_QUEUE_MAX / 2)
         return 0;
     if (c->out_bytes + len + 4 > FRAME_QUEUE_MAX)
         return err_set(e, ERR_LIMIT, "the peer does not read: %zu bytes wait for it", c->out_bytes);
-    bool newest = is_replaceable(f);
+    // Only the newest report is worth sending, unless it has an evaluation.
+    const bool newest = report && !f->step_report->evaluated;
     if (newest) {
         list_for_each (it, &c->out) {
             struct frame_wait *w = list_entry(it, struct frame_wait, link);
-            if (w->replaceable && w->kind == (int)f->body_case && w->sent == 0)
+            if (w->replaceable && w->sent == 0)
                 wait_free(c, w);
         }
     }
     struct frame_wait *w = malloc(sizeof *w + 4 + len);
     if (!w)
         return err_set(e, ERR_NOMEM, "no memory for a frame of %zu bytes", len);
-    *w = (struct frame_wait){.kind = (int)f->body_case, .replaceable = newest, .len = len + 4};
+    *w = (struct frame_wait){.replaceable = newest, .len = len + 4};
     for (int i = 0; i < 4; i++)
         w->bytes[i] = (unsigned char)(len >> (8 * i));
     weft__rank__frame__pack(f, w->bytes + 4);
@@ -171,7 +162,6 @@ int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e)
     return 0;
 }
 
-// Waits for `events`; ERR_TIMEOUT at the deadline.
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out)
 {
     *out = (struct page_view){.rank = f->rank,

@@ -3,8 +3,8 @@
 //
 // One struct a connection: bytes that came in and were not taken yet, frames that wait to leave.
 // Nothing here blocks. What waits is bounded: a step report not sent yet is replaced by the newest,
-// log lines are dropped when the queue is half full, and a control frame that finds it
-// full breaks the connection (ERR_LIMIT): its peer has not read for too long.
+// and dropped when the queue is half full; any other frame that finds it full breaks the connection
+// (ERR_LIMIT): its peer has not read for too long.
 //
 // Not thread-safe; the owner locks. What a peer sends is never trusted: lengths are bounded and
 // whatever does not decode is ERR_DATA, after which the connection is of no use.
@@ -42,7 +42,7 @@ int frame_fill(struct frame_conn *c, struct err *e);
 // The next whole frame in *out (free with weft__rank__frame__free_unpacked(f, NULL)), or null.
 int frame_next(struct frame_conn *c, Weft__Rank__Frame **out, struct err *e);
 
-// A rank's page as a Progress message tells it, and back; `out` borrows the texts.
+// From a Progress message to a rank's page and back; `out` borrows the texts.
 void frame_to_view(const Weft__Rank__Progress *f, struct page_view *out);
 void frame_from_view(const struct page_view *v, Weft__Rank__Progress *out);
 
@@ -63,7 +63,7 @@ static inline char *frame_text(const char *s)
     return frame_borrow(s ? s : "");
 }
 
-// A speed of the reported step as the mean of late; 0: there is none yet.
+// A speed of the reported step as that of the last steps together, where their mean is known yet.
 static inline double frame_mean_speed(const Weft__Rank__StepReport *r, double of_step)
 {
     return r->mean_ms > 0 ? of_step * r->step_ms / r->mean_ms : of_step;

@@ -396,11 +396,12 @@ static void check_hang(struct leader *l, struct leader_out *out)
     (void)name_rank(l, CULPRIT_HUNG, v.rank, how, out);
 }
 
-// Deadlines move on by `ns`.
-static void extend_deadlines(struct leader *l, int64_t ns)
+// So much time counts for no wait.
+static void extend_waits(struct leader *l, int64_t ns)
 {
     board_extend(&l->board, ns);
     saves_extend(&l->saves, ns);
+    watch_postpone(&l->watch, ns, l->now_ns);
     l->join_ns += ns;
 }
 
@@ -408,10 +409,8 @@ static void on_tick(struct leader *l, const struct leader_event *ev, struct lead
 {
     if (ev->cut_off && !l->cut_off_ns)
         l->cut_off_ns = l->now_ns;
-    if (!ev->cut_off &&
-        l->cut_off_ns) { // time in which some rank could not be heard does not count
-        extend_deadlines(l, l->now_ns - l->cut_off_ns);
-        watch_postpone(&l->watch, l->now_ns - l->cut_off_ns, l->now_ns);
+    if (!ev->cut_off && l->cut_off_ns) {
+        extend_waits(l, l->now_ns - l->cut_off_ns);
         l->cut_off_ns = 0;
     }
     if (!ev->cut_off) {
@@ -429,8 +428,7 @@ static void on_tick(struct leader *l, const struct leader_event *ev, struct lead
 // it was, may not be read yet.
 static void leave_out_pause(struct leader *l, int64_t pause_ns)
 {
-    extend_deadlines(l, pause_ns);
-    watch_postpone(&l->watch, pause_ns, l->now_ns);
+    extend_waits(l, pause_ns);
     if (l->blame_ns)
         l->blame_ns += pause_ns;
     if (l->cut_off_ns)
@@ -459,8 +457,8 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
 
 struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
 {
-    struct leader *l = calloc(1, sizeof *l);
-    PRE(l != NULL && c->ranks > 0);
+    PRE(c->ranks > 0);
+    struct leader *l = heap_alloc(sizeof *l);
     struct commit_config saving = {.nranks = c->ranks,
                                    .deadline_ns = LEADER_STILL_S * CLOCK_S,
                                    .keep = c->keep,

@@ -7,7 +7,7 @@
 #include "common/base/rank_max.h"
 
 enum { RANK_HOST_MAX = 128 };
-enum { FOUND_MAX = 2000 }; // jobs that one host tells of after a lost database
+enum { FOUND_MAX = 2000 }; // jobs that one host reports after a lost database
 // Devices of one kind that a worker offers.
 enum { HOST_DEVICES_MAX = 1024 };
 // Kinds of devices of which it says why it offers none.

@@ -3,7 +3,7 @@
 // that a stuck rank cannot hide.
 //
 // The rank's main thread writes the state, and step and phase too where it computes itself; a
-// device that works through a queue tells its own (worker/rank/exec/marks.h); the collectives write
+// device that works through a queue reports its own (worker/rank/exec/marks.h); the collectives write
 // their fields. Readers take a copy (page_read); its fields may be of slightly different moments.
 #pragma once
 #include <stdbool.h>
@@ -60,7 +60,7 @@ struct page_view {
     bool stopped;            // its process is: not of the page, added by whoever started it
 };
 void page_read(const struct progress_page *p, struct page_view *out);
-// True when there is nothing new to tell.
+// True when there is nothing new to report.
 int page_view_same(const struct page_view *a, const struct page_view *b);
 // True when the two differ in nothing that is progress: whom a rank waits for is not, nor whether its
 // process is stopped.

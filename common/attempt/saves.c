@@ -9,6 +9,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/leader_act.h"
 #include "common/attempt/message.h"
+#include "common/base/heap.h"
 
 enum { DIGEST_BYTES = 16, REPORT_MAX = 4 << 20 }; // of a report of a shard; a slice takes 16
 
@@ -16,8 +17,7 @@ void saves_init(struct saves *s, const struct commit_config *c)
 {
     *s = (struct saves){.ranks = c->nranks};
     commit_init(&s->commit, c);
-    s->shards = calloc((size_t)c->nranks, sizeof(void *));
-    PRE(s->shards != NULL);
+    s->shards = heap_alloc(sizeof *s->shards * (size_t)c->nranks);
 }
 
 static void forget_shards(struct saves *s)
@@ -97,9 +97,9 @@ static void report_to_owner(const struct commit_action *x, struct leader_out *ou
     static const enum leader_action_kind kinds[] = {[COMMIT_DO_COMMITTED] = LEADER_COMMITTED,
                                                     [COMMIT_DO_ABORTED] = LEADER_ABORTED,
                                                     [COMMIT_DO_LOST] = LEADER_LOST};
-    bool tells =
+    bool reports =
         x->kind == COMMIT_DO_COMMITTED || x->kind == COMMIT_DO_ABORTED || x->kind == COMMIT_DO_LOST;
-    if (!tells || x->rank >= 0)
+    if (!reports || x->rank >= 0)
         return;
     struct leader_action *a = leader_act(out, kinds[x->kind]);
     a->id = x->id;

@@ -11,7 +11,7 @@
 // waits for nobody, or around in a circle. A circle is a deadlock, or one of its pages is old,
 // because its owner was stopped while it waited. Then the culprit is a rank whose process is
 // stopped, else one that has seen less of its peer than that peer has done. Where this
-// does not tell, the ranks in the earliest step are compared, since stages of a pipeline count
+// does not decide, the ranks in the earliest step are compared, since stages of a pipeline count
 // their collectives differently: the culprit has entered the lowest collective; among equals it is
 // the one that is stopped, has left fewer collectives, has started fewer instructions, or changed
 // its page longest ago.
