@@ -30,14 +30,6 @@ static int check_images(const struct job *job, const struct dataset *set, struct
     return 0;
 }
 
-static int check_set(const struct job *job, const struct dataset *set, struct err *e)
-{
-    int rc = check_format(&set->images, job->data.format, e);
-    if (!rc && set->labelled)
-        rc = check_format(&set->labels, job->data.format, e);
-    return rc ? rc : check_images(job, set, e);
-}
-
 // A file that is not there, leaves the root or is another user's may be there on another machine. What
 // a look at the data of a submitted job calls missing is the same (worker/storage.c).
 static bool is_absent(int rc, const struct err *e)
@@ -72,7 +64,11 @@ int job_set_open(const struct job *job, const char *root, const struct job_data_
     if (is_absent(rc, e))
         rc = e->code = ERR_ABSENT;
     if (!rc) {
-        rc = check_set(job, set, e);
+        rc = check_format(&set->images, job->data.format, e);
+        if (!rc && set->labelled)
+            rc = check_format(&set->labels, job->data.format, e);
+        if (!rc)
+            rc = check_images(job, set, e);
         if (rc)
             dataset_close(set);
     }

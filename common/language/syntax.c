@@ -42,19 +42,14 @@ static void end_line(struct parser *p, bool block)
     skip_block(p);
 }
 
-static void add_name(struct parser *p, const char ***names, int *n, int *cap, const char *what)
-{
-    *names = arena_grow(p->arena, *names, sizeof **names, *n, cap);
-    (*names)[*n] = parser_name(p, what);
-    ++*n;
-}
-
 static void parse_names(struct parser *p, const char ***names, int *n, const char *what)
 {
     int cap = 0;
-    do
-        add_name(p, names, n, &cap, what);
-    while (parser_takes(p, ","));
+    do {
+        *names = arena_grow(p->arena, *names, sizeof **names, *n, &cap);
+        (*names)[*n] = parser_name(p, what);
+        ++*n;
+    } while (parser_takes(p, ","));
 }
 
 static void parse_values(struct parser *p, struct stmt *s)

@@ -10,13 +10,6 @@
 
 // ---- values ------------------------------------------------------------------------------------
 
-// A sum is made as late as it is read, so that numbers it is multiplied by become part of it.
-static int make_sum(struct builder *b, const struct term *t)
-{
-    build_at(b, t->nkeep, t->keep);
-    return sum(b->g, t->value, t->nkeep, t->keep, (float)t->by, DT_NONE);
-}
-
 int as_value(struct builder *b, struct term t)
 {
     static const char *const what[] = {[TERM_NUMBER] = "a number",
@@ -31,10 +24,13 @@ int as_value(struct builder *b, struct term t)
         int id = b->failed ? 0 : param_weight(b, &p, "", NULL);
         return id < 0 ? 0 : id;
     }
-    if (t.kind == TERM_SUM)
-        t.value = make_sum(b, &t);
-    else if (t.kind != TERM_VALUE)
+    // A sum is made as late as it is read, so that numbers it is multiplied by become part of it.
+    if (t.kind == TERM_SUM) {
+        build_at(b, t.nkeep, t.keep);
+        t.value = sum(b->g, t.value, t.nkeep, t.keep, (float)t.by, DT_NONE);
+    } else if (t.kind != TERM_VALUE) {
         build_fail(b, "a value is wanted here, not %s", t.kind ? what[t.kind] : "nothing");
+    }
     build_check(b);
     return b->failed ? 0 : t.value;
 }

@@ -12,13 +12,6 @@ static const double EPS = 1e-5, EPS_SHIFT = 1e-6;
 
 // ---- products ----------------------------------------------------------------------------------
 
-// A vector as wide as the residual is called `norm`, which no rule cuts.
-static struct dimension name_vector_dim(const struct builder *b, struct dimension d)
-{
-    d.dim = is_like(b, d.dim, DIM_EMBED) ? DIM_NORM : d.dim;
-    return d;
-}
-
 struct term call_linear(struct builder *b, const struct term *arg)
 {
     struct written_param w;
@@ -30,8 +23,8 @@ struct term call_linear(struct builder *b, const struct term *arg)
     for (int d = 0; d < w.n; d++)
         if (!over[d])
             brings[n++] = w.dims[d];
-    if (n == 1)
-        brings[0] = name_vector_dim(b, brings[0]);
+    if (n == 1 && is_like(b, brings[0].dim, DIM_EMBED))
+        brings[0].dim = DIM_NORM; // a vector as wide as the residual: no rule cuts it
     int bias = param_bias(b, w.path, n, brings);
     return b->failed ? (struct term){0} : term_value(add(b->g, y, bias));
 }

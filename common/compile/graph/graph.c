@@ -68,29 +68,25 @@ void graph_layer(struct graph *g, int64_t n)
     g->nlayers = g->nlayers > g->layer ? g->nlayers : g->layer + 1;
 }
 
-static int new_value(struct graph *g)
-{
-    g->values = arena_grow(g->arena, g->values, sizeof *g->values, g->nvalues, &g->values_cap);
-    struct value *v = &g->values[g->nvalues];
-    *v = (struct value){.producer = -1, .alias = -1, .of = -1, .point = g->point};
-    return g->nvalues++;
-}
-
 int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dtype t, int n,
                 const enum dim *dims, const int64_t *sizes)
 {
     PRE(n <= MAX_DIMS);
-    int id = new_value(g);
-    struct value *v = &g->values[id];
-    v->kind = kind;
-    v->name = name ? arena_strdup(g->arena, name) : NULL;
-    v->dtype = t;
-    v->shape.n = n;
+    g->values = arena_grow(g->arena, g->values, sizeof *g->values, g->nvalues, &g->values_cap);
+    struct value *v = &g->values[g->nvalues];
+    *v = (struct value){.kind = kind,
+                        .name = name ? arena_strdup(g->arena, name) : NULL,
+                        .dtype = t,
+                        .shape.n = n,
+                        .producer = -1,
+                        .alias = -1,
+                        .of = -1,
+                        .point = g->point};
     for (int d = 0; d < n; d++) {
         v->dims[d] = dims[d];
         v->shape.dim[d] = sizes[d];
     }
-    return id;
+    return g->nvalues++;
 }
 
 int graph_one(struct graph *g)
@@ -239,7 +235,7 @@ static int assign_labels(struct graph *g, const struct op_args *a, struct labels
         if (l->size[d] >= 0)
             continue;
         if (!a->sizes)
-            return err_set(g->err, ERR_INTERNAL, "%s: no operand tells the size of dimension %d",
+            return err_set(g->err, ERR_INTERNAL, "%s: no operand has the size of dimension %d",
                            op_name(a->op), d);
         l->size[d] = a->sizes[d];
     }

@@ -395,13 +395,6 @@ static void unpack_old(struct lowering *l, int scopes)
 
 enum { PAYLOAD_SCOPES = 4 }; // a layer's, its neighbour's, and those of what lies between them
 
-static void unpack_later(struct lowering *l, const struct unpack *u)
-{
-    l->unpacks = arena_grow(&l->maps, l->unpacks, sizeof *l->unpacks, l->nunpacks, &l->unpacks_cap);
-    l->unpacks[l->nunpacks] = *u;
-    l->unpacks[l->nunpacks++].began = l->nscopes;
-}
-
 static struct view step_view(struct view v, const struct node *n, int64_t elements, size_t elem)
 {
     if (elements) {
@@ -445,11 +438,14 @@ static void emit_reshard(struct lowering *l, const struct node *n, struct instr 
     i.in = &send;
     i.out = &got;
     start_collective(l, n, i);
-    if (!t.unpacked)
-        unpack_later(l, &(struct unpack){.i = i,
-                                         .got = step_view(got, n, t.unpack_from, elem),
-                                         .value = n->out[0],
-                                         .block = t.unpack});
+    if (t.unpacked)
+        return;
+    l->unpacks = arena_grow(&l->maps, l->unpacks, sizeof *l->unpacks, l->nunpacks, &l->unpacks_cap);
+    l->unpacks[l->nunpacks++] = (struct unpack){.i = i,
+                                                .got = step_view(got, n, t.unpack_from, elem),
+                                                .value = n->out[0],
+                                                .block = t.unpack,
+                                                .began = l->nscopes};
 }
 
 static struct tensor make_operand(const struct lowering *l, int value)

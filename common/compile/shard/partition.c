@@ -336,7 +336,7 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
     if (rc)
         return rc;
     // If an earlier contribution was partial over more axes, the sum was made so too, and does not fit
-    // this one. The graph is then walked again with fewer axes. This walk still continues to its end, to
+    // this one. The graph is then walked again with fewer axes. This walk goes to its end all the same, to
     // find what the other sums need, and nothing is added to this one.
     if (!spec_equal(&g->values[p->map[old_sum]].spec, &s))
         p->again = true;
@@ -537,14 +537,6 @@ static int emit_cotangent_sum(struct pass *p, const struct node *n)
     return rc;
 }
 
-static int emit_node(struct pass *p, const struct node *n)
-{
-    p->to->scope = n->scope;
-    p->to->place = n->place;
-    p->to->phase = n->phase;
-    return n->sums_cotangent ? emit_cotangent_sum(p, n) : emit_op(p, n);
-}
-
 static int begin_walk(struct pass *p)
 {
     const struct graph *from = p->from;
@@ -593,9 +585,13 @@ static int walk_graph(struct pass *p)
 {
     int rc = begin_walk(p);
     for (int i = 0; i < p->from->nnodes && !rc; i++) {
-        rc = emit_node(p, &p->from->nodes[i]);
+        const struct node *n = &p->from->nodes[i];
+        p->to->scope = n->scope;
+        p->to->place = n->place;
+        p->to->phase = n->phase;
+        rc = n->sums_cotangent ? emit_cotangent_sum(p, n) : emit_op(p, n);
         if (rc)
-            err_wrap(p->err, "partition: %s", op_name(p->from->nodes[i].op));
+            err_wrap(p->err, "partition: %s", op_name(n->op));
     }
     return rc;
 }
