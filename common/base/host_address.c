@@ -179,7 +179,7 @@ static int print_address(int fd, const struct addrinfo *called, char *out, struc
     socklen_t len = sizeof at;
     char host[64], port[8];
     if (getsockname(fd, (struct sockaddr *)&at, &len))
-        return err_errno(e, ERR_IO, "cannot tell on which port it listens");
+        return err_errno(e, ERR_IO, "cannot find out on which port it listens");
     if (getnameinfo((const struct sockaddr *)&at, len, NULL, 0, port, sizeof port,
                     NI_NUMERICSERV) ||
         getnameinfo(called->ai_addr, called->ai_addrlen, host, sizeof host, NULL, 0,

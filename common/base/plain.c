@@ -136,5 +136,5 @@ void plain_end_line(void)
 {
     static const char newline = '\n';
     ssize_t n = isatty(STDOUT_FILENO) ? write(STDOUT_FILENO, &newline, 1) : 0;
-    (void)n; // the process ends: there is nobody to tell
+    (void)n; // the process ends: there is nowhere else to say it
 }

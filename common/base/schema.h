@@ -62,7 +62,7 @@ struct schema_table {
 };
 
 struct job;
-// What only the model's graph tells. A layer is a turn of a repeat, a `layer` block or a numbered
+// What only the model's graph shows. A layer is a turn of a repeat, a `layer` block or a numbered
 // one that lies in no other layer.
 struct job_layers {
     int n;

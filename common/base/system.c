@@ -26,7 +26,7 @@ static int search_path(const char *name, char *out, size_t size)
 
 int system_find_program(const char *name, char *out, size_t size, struct err *e)
 {
-    char self[PATH_MAX];
+    char self[PATH_MAX] = "";
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n > 0) {
         self[n] = 0;

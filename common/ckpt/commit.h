@@ -100,7 +100,7 @@ enum commit_action_kind {
     COMMIT_DO_COMMITTED, // send to `rank` (−1: all)
     COMMIT_DO_ABORTED,   // send to `rank` (−1: all); `text` is why. To all: the writer removes it
     COMMIT_DO_DELETE,    // record DELETING durably, then order the deletion
-    COMMIT_DO_LOST,      // tell people: `text` says which checkpoints somebody removed, `id` when
+    COMMIT_DO_LOST,      // report: `text` says which checkpoints somebody removed, `id` when
 };
 struct commit_action {
     enum commit_action_kind kind;

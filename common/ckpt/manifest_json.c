@@ -31,7 +31,7 @@ enum field_kind {
     DIMS,      // an array of `count` sizes
     START,     // the same, of as many as DIMS before it
     OBJECT,
-    PARENT, // an object, or null where its first number is below 0
+    PARENT, // an object of the manifest's own members; null where parent_step is below 0
     LIST,   // of `count` objects; each is checked after it was read
 };
 // A key of a closed object: every one must be there, and no other may be.
@@ -98,7 +98,7 @@ static const struct field tensor_fields[] = {
     {0},
 };
 static const struct field manifest_fields[] = {
-    FIELD(VERSION, manifest, "version", cluster),
+    {.key = "version", .kind = VERSION},
     FIELD(TEXT, manifest, "cluster", cluster),
     FIELD(TEXT, manifest, "job", job),
     FIELD(TEXT, manifest, "name", name),
@@ -109,7 +109,7 @@ static const struct field manifest_fields[] = {
     FIELD(SEED, manifest, "seed", seed),
     FIELD(NUMBER, manifest, "samples", samples),
     FIELD(TEXT, manifest, "optimizer", optimizer),
-    FIELD_OF(PARENT, manifest, "parent", cluster, cluster, parent_fields, 0, NULL),
+    {.key = "parent", .kind = PARENT, .of = parent_fields},
     FIELD(AXES, manifest, "mesh", mesh),
     FIELD_OF(OBJECT, manifest, "numerics", numerics, numerics, numerics_fields, 0, NULL),
     FIELD(TEXT, manifest, "resolved", resolved),

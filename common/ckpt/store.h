@@ -12,7 +12,7 @@
 // of an older epoch either finds the fence when it looks, or finds its directory gone when it
 // renames. Everything that must survive is fsynced here, and a failed fsync is final: ERR_IO, never
 // tried again on that file. Nothing is kept in memory but the open directory, and several processes
-// may work in it at once. README.md in this folder tells the whole protocol.
+// may work in it at once. README.md in this folder has the whole protocol.
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/err.h"
@@ -51,7 +51,7 @@ int store_open_beneath(struct store *s, const char *root, const char *path, stru
 // For a directory that somebody removed while it was open: makes it again, with its owner and the
 // fence of `epoch`, or opens the one that another rank has made again. Does nothing while it is
 // there; one that was moved away, or whose file system is no longer mounted, is not made. *removed
-// tells whether it had been removed and now holds no checkpoint.
+// says whether it had been removed and now holds no checkpoint.
 int store_make_again(struct store *s, const char *root, const struct store_owner *owner,
                      int64_t epoch, const char *attempt, bool *removed, struct err *e);
 void store_close(struct store *s); // a zeroed or closed store is fine

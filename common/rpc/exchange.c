@@ -89,8 +89,7 @@ void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m)
     ev->code = kind == RPC_CLOSED ? c->code : RPC_OK;
     strcpy(ev->text, text);
     if (kind == RPC_CALL) {
-        ev->peer = malloc(sizeof *ev->peer);
-        PRE(ev->peer != NULL);
+        ev->peer = heap_alloc(sizeof *ev->peer);
         *ev->peer = c->peer;
     }
     pthread_mutex_lock(&r->lock);
@@ -199,7 +198,7 @@ void rpc_unlock_and_wake(struct rpc *r, bool wake)
         loop_wake(&r->loop, &r->wake_tag);
 }
 
-struct call *rpc_next_kicked(struct rpc *r)
+struct call *rpc_next_asked(struct rpc *r)
 {
     struct call *c = NULL;
     pthread_mutex_lock(&r->lock);

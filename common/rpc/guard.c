@@ -220,7 +220,7 @@ static void turn_away(struct guard *g, struct idle_conns *all)
 }
 
 // Returns how many milliseconds later to look again.
-static int look_at_strangers(struct guard *g)
+static int look_at_idle_conns(struct guard *g)
 {
     struct idle_conns all = {0};
     arena_init(&all.arena);
@@ -258,7 +258,7 @@ static void *run_guard(void *arg)
         until.tv_nsec %= CLOCK_S;
         (void)pthread_cond_timedwait(&g->stopped, &g->lock, &until);
         pthread_mutex_unlock(&g->lock);
-        ms = look_at_strangers(g);
+        ms = look_at_idle_conns(g);
         pthread_mutex_lock(&g->lock);
     }
     pthread_mutex_unlock(&g->lock);

@@ -16,5 +16,5 @@ enum { HANDSHAKE_MS = 5000 }; // who has not shaken hands by then is closed
 struct guard;
 struct guard *guard_new(int port); // starts the thread
 void guard_free(struct guard *g);  // null is fine
-// A peer, as gRPC tells its address, has an open call now, or has none any more. Any thread.
+// A peer, by its address as gRPC prints it, has an open call now, or has none any more. Any thread.
 void guard_calls(struct guard *g, const char *address, bool open);

@@ -73,7 +73,7 @@ void rpc_name(struct rpc *r, struct call *c, void *user);
 struct call *rpc_find_call(struct rpc *r, uint64_t id);
 bool rpc_mark_asked(struct call *c);
 void rpc_unlock_and_wake(struct rpc *r, bool wake);
-struct call *rpc_next_kicked(struct rpc *r); // the rpc thread, without the lock; null: no more
+struct call *rpc_next_asked(struct rpc *r); // the rpc thread, without the lock; null: no more
 // An event for the owner; takes the message. RPC_CLOSED takes the call's name away.
 void rpc_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m);
 

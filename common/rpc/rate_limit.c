@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/err.h"
+#include "common/base/heap.h"
 
 struct bucket {
     double tokens;
@@ -62,8 +62,7 @@ static struct bucket *find_bucket(struct rate *r, const char *who, int64_t now_n
         b = map_get(&r->callers, who);
     }
     if (!b) {
-        b = malloc(sizeof *b);
-        PRE(b != NULL);
+        b = heap_alloc(sizeof *b);
         *b = (struct bucket){(double)r->per_s * RATE_BURST, now_ns};
         map_put(&r->callers, who, b);
     }

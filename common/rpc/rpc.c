@@ -184,7 +184,7 @@ static void on_wake(struct loop_tag *t, bool ok)
         r->command; // taken first, so that the requests made before it are served before it
     r->command = NULL;
     pthread_mutex_unlock(&r->lock);
-    for (struct call *c; (c = rpc_next_kicked(r));) {
+    for (struct call *c; (c = rpc_next_asked(r));) {
         if (!c->core)
             channel_open(c);
         call_tick(c);
@@ -199,7 +199,7 @@ static void on_wake(struct loop_tag *t, bool ok)
     pthread_mutex_unlock(&r->lock);
 }
 
-// The core tells its own log what it also tells its caller.
+// The core logs by itself what it also returns to its caller.
 static void drop_core_message(gpr_log_func_args *args)
 {
     (void)args;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gRPC, kept in one room: no other directory sees a grpc header. README.md in this folder tells how
+// gRPC, kept in one room: no other directory sees a grpc header. README.md in this folder says how
 // the room works.
 //
 // A struct rpc is one thread that sits in one completion queue, with every server, channel and call
@@ -149,7 +149,7 @@ struct rpc_peer {
     char name[RPC_NAME_MAX];    // common name of the certificate; "" if none
     char print[65];             // SHA-256 of the certificate; "" if none
     int hosts;                  // for how many hosts a worker's certificate is; 0: no certificate
-    char address[RPC_NAME_MAX]; // as gRPC tells it
+    char address[RPC_NAME_MAX]; // as gRPC prints it
 };
 struct rpc_event {
     enum rpc_event_kind kind;

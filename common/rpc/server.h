@@ -28,5 +28,5 @@ struct rpc_server {
 // The health service's method at `path`, or null.
 const struct rpc_method *health_method(grpc_slice path);
 bool health_is(const struct rpc_method *m);
-void health_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m); // calls' tell
+void health_emit(struct call *c, enum rpc_event_kind kind, ProtobufCMessage *m); // a call's emit
 void health_changed(struct rpc_server *s);
