@@ -59,7 +59,7 @@ int model_size_find(const struct model_program *p, const char *name);
 // The known name that an unknown one probably stands for, or null.
 const char *model_size_suggest(const struct model_program *p, const char *name);
 
-// ---- the programs that come with weft (../programs/*.model) ------------------------------------
+// ---- the programs that come with weft (common/model/programs/*.model) --------------------------
 struct model_text {
     const char *name, *text;
 };

@@ -18,7 +18,7 @@ bool draws_drops(const struct draws *d, double rate);
 int draws_step(struct draws *d);
 struct op_draw draws_site(const struct draws *d, const char *path, double rate);
 
-// x with a share of `rate` dropped, the rest scaled up; `positions` tell a sequence's order, -1:
+// x with a share of `rate` dropped, the rest scaled up; `positions` are a sequence's order, -1:
 // none.
 int draws_dropout(struct draws *d, int x, int positions, const char *path, double rate);
 // Standard normals of these dimensions.

@@ -159,7 +159,7 @@ const char *path_join(struct builder *b, const char *prefix, const struct path *
     return buf_keep(&text, b->arena);
 }
 
-// *open: no size is called so, the operand has its extent.
+// *open: no size is called so, its extent is the operand's.
 static struct dimension evaluate_dimension(struct builder *b, const struct written_dim *w,
                                            bool *open)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the language: one row each in functions.c, README.md says how to add one.
+// The functions of the language: one row each in functions.c; README.md says how to add one.
 // Inside common/model/ only.
 #pragma once
 #include "common/model/term.h"

@@ -33,8 +33,8 @@ struct written_param {
     const char *path; // "layers/3/attn/out"
     int n;            // of dims; −1: no brackets
     struct dimension dims[MAX_DIMS];
-    // What the reader fills in: `_`, its operand's last dimension; and a name that is no size, of
-    // of which the operand has the extent.
+    // What the reader fills in: `_`, its operand's last dimension; and a name that is no size, whose
+    // extent is the operand's.
     bool star[MAX_DIMS], last[MAX_DIMS], open[MAX_DIMS];
     const struct expr *at;
     enum written_init init;

@@ -243,7 +243,7 @@ static int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct e
 
 // ---- the table ---------------------------------------------------------------------------------
 
-// Neither is fused here.
+// These two run as the ops that they fuse.
 #define op_norm_grads op_norm_grads_unfused
 #define op_matmul_sum op_matmul_sum_unfused
 static const backend_op kernels[OP_COUNT] = {

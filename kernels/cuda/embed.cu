@@ -256,11 +256,11 @@ DEVICE int64_t find_key(const unsigned *keys, int64_t begin, int64_t end, unsign
 }
 
 // A tile of the sorted pairs, [begin, end). Its own block sums [begin, own); the pairs from `own`
-// on belong to a row that continues in the next tile. goes_on: the first pairs belong to a row that
+// on belong to a row that continues in the next tile. begun: the first pairs belong to a row that
 // began in an earlier tile.
 struct tile {
     int64_t begin, own, end;
-    bool goes_on;
+    bool begun;
 };
 
 DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
@@ -269,9 +269,9 @@ DEVICE struct tile tile_of(const struct sums *c, int64_t tile)
     t.begin = tile * c->tile;
     t.end = c->n - t.begin < c->tile ? c->n : t.begin + c->tile;
     t.own = t.end;
-    t.goes_on = t.begin > 0 && c->keys[t.begin - 1] == c->keys[t.begin];
+    t.begun = t.begin > 0 && c->keys[t.begin - 1] == c->keys[t.begin];
     const unsigned last = c->keys[t.end - 1];
-    if (t.end < c->n && c->keys[t.end] == last && !(t.goes_on && c->keys[t.begin] == last))
+    if (t.end < c->n && c->keys[t.end] == last && !(t.begun && c->keys[t.begin] == last))
         t.own = find_key(c->keys, t.begin, t.end, last, false);
     return t;
 }
@@ -293,10 +293,10 @@ DEVICE void put_row(const struct sums *c, int wide, int64_t row, int64_t col, fl
 }
 
 // Stores the sum of a row after its last pair in the tile, and begins the next row at 0.
-DEVICE void end_row(const struct sums *c, int wide, bool goes_on, int64_t tile, unsigned key,
+DEVICE void end_row(const struct sums *c, int wide, bool begun, int64_t tile, unsigned key,
                     int64_t col, float *sum)
 {
-    if (goes_on && key == c->keys[tile * c->tile])
+    if (begun && key == c->keys[tile * c->tile])
         pack_store(c->partials, DT_F32, tile * c->width + col, wide, sum);
     else
         put_row(c, wide, key, col, sum);
@@ -305,7 +305,7 @@ DEVICE void end_row(const struct sums *c, int wide, bool goes_on, int64_t tile, 
 }
 
 // Adds n pairs that lie in shared memory; keys[n] is the key behind them.
-DEVICE void add_batch(const struct sums *c, int wide, bool goes_on, int64_t tile,
+DEVICE void add_batch(const struct sums *c, int wide, bool begun, int64_t tile,
                       const unsigned *keys, const unsigned *places, int n, int64_t col, float *sum)
 {
     for (int i = 0; i < n; i += AHEAD) {
@@ -320,7 +320,7 @@ DEVICE void add_batch(const struct sums *c, int wide, bool goes_on, int64_t tile
                 for (int j = 0; j < wide; j++)
                     sum[j] += v[k][j];
                 if (keys[i + k] != keys[i + k + 1])
-                    end_row(c, wide, goes_on, tile, keys[i + k], col, sum);
+                    end_row(c, wide, begun, tile, keys[i + k], col, sum);
             }
     }
 }
@@ -344,7 +344,7 @@ DEVICE void sum_tiles(const struct sums *c, int wide)
             keys[n] = at + n < end ? c->keys[at + n] : (unsigned)c->rows;
         __syncthreads();
         if (col < c->width)
-            add_batch(c, wide, t.goes_on, tile, keys, places, n, col, sum);
+            add_batch(c, wide, t.begun, tile, keys, places, n, col, sum);
         __syncthreads();
     }
 }

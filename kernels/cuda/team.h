@@ -57,7 +57,7 @@ DEVICE float pack_sum(const float *v, int wide)
     return wide == 4 ? sum : sum + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
-// Passes over a NaN, as the CPU does: the sum that is made beside the maximum keeps it.
+// Skips a NaN, as the CPU does: the sum that is made beside the maximum keeps it.
 DEVICE float pack_max(const float *v, int wide, float m)
 {
     for (int k = 0; k < wide; k++)

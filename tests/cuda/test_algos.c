@@ -300,7 +300,7 @@ static void processes_that_save_at_once_lose_nothing(void **state)
     algos_clear(&a);
 }
 
-static void a_folder_that_cannot_be_made_is_told(void **state)
+static void a_folder_that_cannot_be_made_is_reported(void **state)
 {
     struct algos a;
     struct err e = {0};
@@ -324,7 +324,7 @@ int main(void)
         CASE(a_file_with_any_byte_changed_or_cut_off_is_as_none),
         CASE(a_damaged_file_is_replaced_by_the_next_save),
         CASE(processes_that_save_at_once_lose_nothing),
-        CASE(a_folder_that_cannot_be_made_is_told),
+        CASE(a_folder_that_cannot_be_made_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

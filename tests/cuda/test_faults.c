@@ -64,7 +64,7 @@ static void devices_are_counted_or_it_is_said_why_not(void **state)
     unsetenv("WEFT_FAKE_CUDA");
 }
 
-static void a_device_tells_where_it_is_and_whom_it_reaches(void **state)
+static void a_device_says_where_it_is_and_whom_it_reaches(void **state)
 {
     struct rig r;
     (void)state;
@@ -196,7 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_cannot_be_opened_says_why_and_what_to_do),
         cmocka_unit_test(devices_are_counted_or_it_is_said_why_not),
-        cmocka_unit_test(a_device_tells_where_it_is_and_whom_it_reaches),
+        cmocka_unit_test(a_device_says_where_it_is_and_whom_it_reaches),
         cmocka_unit_test(out_of_memory_says_how_much_was_asked_for_and_how_much_is_left),
 #ifndef __SANITIZE_ADDRESS__
         cmocka_unit_test(

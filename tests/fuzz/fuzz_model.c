@@ -18,7 +18,7 @@ static void must(bool holds)
 
 static void check_places(const struct model_errors *errs, const char *text, size_t len)
 {
-    int lines = 2; // the end may be told on a line of its own
+    int lines = 2; // the end may be reported on a line of its own
     for (size_t i = 0; i < len; i++)
         lines += text[i] == '\n';
     for (int i = 0; i < errs->n; i++)

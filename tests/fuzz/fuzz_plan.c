@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fuzzes the way from a job file to its plan: any job that reads is planned, or refused with a
-// message; a refusal by findings names them, and what is told and drawn prints.
+// message; a refusal by findings names them, and what is said and drawn prints.
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,8 +3,8 @@
 // of two ranks is being started on it; then come records of the input, one after the other:
 //
 //   kind (1 byte) · length (2 bytes, little endian) · bytes
-//   0 Up of the host · 1 Up of a stranger · 2 time passes (length in ms) · 3 SubmitRequest
-//   4 ActRequest · 5 the host's stream ends and it attaches anew
+//   0 Up of the host · 1 Up of nobody known · 2 time passes (length in ms) · 3 SubmitRequest
+//   4 ActRequest · 5 the host's stream ends and it attaches again
 //
 // Whatever comes, rows can be read again, messages are packable, and nothing is read or kept beyond
 // its bounds. Ids follow from the seed, so the corpus can name the job.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls go down: no two object files of one folder need each other, directly or in a circle.
 
-An object file needs another if it uses a symbol that the other defines, as `nm` tells. What is
+An object file needs another if it uses a symbol that the other defines, as `nm` says. What is
 reached through a table of functions that somebody else passes in is no need."""
 import collections
 import pathlib

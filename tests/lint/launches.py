@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel may be there before those ahead of it have ended (kernels/cuda/README.md): so each begins with
-kernel_begin(), and none tells the compiler that memory is read-only, which would let it read before that."""
+kernel_begin(), and none says to the compiler that memory is read-only, which would let it read before that."""
 import re
 
 from source import Finding, without_comments

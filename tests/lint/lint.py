@@ -71,7 +71,7 @@ def print_rooms(violations):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, help="the build's folder, whose objects tell the cycles")
+    parser.add_argument("--build", type=pathlib.Path, help="the build's folder, whose objects show the cycles")
     parser.add_argument("--open", action="store_true", help="show what exceptions.txt hides, too")
     parser.add_argument("rules", nargs="*", metavar="RULE", help=", ".join(RULES))
     args = parser.parse_args()

@@ -2,7 +2,7 @@
 """What people read is written by common/base/plain.c alone.
 
 A name of a file, a sample of a model or a peer's words may hold bytes that steer a terminal. Whoever prints
-cannot tell in every case where a text comes from, so nobody else prints: plain_printf(), plain_puts() and
+cannot know in every case where a text comes from, so nobody else prints: plain_printf(), plain_puts() and
 plain_put() are the only ways to standard output and standard error. The log (log.c) writes its own lines, made
 plain; err.c stands beneath all of it, and prints constants."""
 import re

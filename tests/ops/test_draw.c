@@ -76,7 +76,7 @@ static void normals_are_the_sites_own(void **state)
 }
 
 // A sequence in another order is dropped as it would be in its own.
-static void positions_tell_the_place_in_the_sequence(void **state)
+static void positions_are_the_place_in_the_sequence(void **state)
 {
     enum { B = 2, S = 12, E = 37 };
     const struct part p = {3, {4, 0, 0}, {B, S, E}, {8, 24, E}, 0.4f, 9};
@@ -297,7 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dropout_drops_what_the_site_draws),
         cmocka_unit_test(normals_are_the_sites_own),
-        cmocka_unit_test(positions_tell_the_place_in_the_sequence),
+        cmocka_unit_test(positions_are_the_place_in_the_sequence),
         cmocka_unit_test(the_share_and_the_moments_are_right),
         cmocka_unit_test(attention_drops_the_weights_that_the_site_draws),
         cmocka_unit_test(a_weight_is_dropped_or_not_by_its_own_number),

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # make check-peers: weft beside JAX, transformers and safetensors, live. In a pinned environment from PyPI (made
 # once in BUILD/peers; $PYTHON is the interpreter, 3.11 or later, default python3):
-#   1 the goldens are made anew and compared with the committed ones
+#   1 the goldens are made again and compared with the committed ones
 #   2 the parity test runs on the new ones
 #   3 two ranks train to a checkpoint; weft verifies it, the safetensors package opens it, and it
 #     holds what optax got

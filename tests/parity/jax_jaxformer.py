@@ -101,7 +101,7 @@ def deal(ids, key):
     return jnp.where(place < PLACES, place, -1), hot.sum(1)
 
 
-def mixture(p, x, at, told):
+def mixture(p, x, at, routed):
     import jax
     import jax.numpy as jnp
 
@@ -110,7 +110,7 @@ def mixture(p, x, at, told):
     w = jnp.take_along_axis(s, ids, -1)
     w = w / w.sum(-1, keepdims=True)
     place, chosen = deal(ids, 4096 * w[..., 0])
-    told += [(jnp.sort(s, axis=-1), ids, 4096 * w[..., 0], place < 0)]
+    routed += [(jnp.sort(s, axis=-1), ids, 4096 * w[..., 0], place < 0)]
     # [b, s, k, e, c]: where each choice lies; nothing of those without a place
     lies = jax.nn.one_hot(ids, EXPERTS)[..., None] * jax.nn.one_hot(place, PLACES)[..., None, :]
     e = jnp.einsum("bskec,bsm->ebcm", lies, x)
@@ -162,28 +162,28 @@ def loss_of(c):
         return linear(p, x, f"{at}/maps", "bsc,cnd->bsnd").sum(2)
 
     def loss(p, tokens, targets):
-        x, told, balance = p["embed/tokens"][tokens], [], 0
+        x, routed, balance = p["embed/tokens"][tokens], [], 0
         for n in range(LAYERS):
             at, last = f"layers/{n}", n % LAYERS_PER_BLOCK == LAYERS_PER_BLOCK - 1
             x = x + attention(p, norm(p, x, f"{at}/norm1"), f"{at}/attn", last)
             h = norm(p, x, f"{at}/norm2")
             if last:
-                made, part = mixture(p, h, f"{at}/moe", told)
+                made, part = mixture(p, h, f"{at}/moe", routed)
                 x, balance = x + made + shared(p, h, f"{at}/moe/shared"), balance + part
             else:
                 x = x + hidden(p, h, f"{at}/mlp")
         logits = (norm(p, x, "norm") @ p["embed/tokens"].T)[..., :VOCAB]
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
-        return entropy + balance, told
+        return entropy + balance, routed
 
     return jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
-def check_routing(told, what):
+def check_routing(routed, what):
     """Asserts that no decision is near another one: of scores the first and the last choice, of priorities who is
     dropped, also where each is moved a little."""
     rng = np.random.Generator(np.random.PCG64(5))
-    for s, ids, key, dropped in told:
+    for s, ids, key, dropped in routed:
         gap = np.diff(np.asarray(s), axis=-1)
         near = min(gap[..., -1].min(), gap[..., -CHOICES].min())
         assert near > MARGIN, f"{what}: two scores differ by {near:.1e}"
@@ -218,10 +218,10 @@ def make_case(name, c):
     opt, step_of = jax_mlp.optimizer(c, "adamw", params), loss_of(c)
     state, rows, first = opt.init(params), [], None
     for t in range(STEPS):
-        (loss, told), grads = step_of(params, tokens[t], targets[t])
+        (loss, routed), grads = step_of(params, tokens[t], targets[t])
         first = first or grads
         rows += [(float(loss), float(optax.global_norm(grads)))]
-        check_routing(told, f"{name}, step {t}")
+        check_routing(routed, f"{name}, step {t}")
         updates, state = opt.update(grads, state, params)
         params = optax.apply_updates(params, updates)
     losses, norms = np.array(rows).T

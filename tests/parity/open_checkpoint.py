@@ -5,7 +5,7 @@
     open_checkpoint.py DIR [EXPECT.safetensors]
 
 DIR holds MANIFEST.json, COMMIT and the shard files. Says and exits 1 if the package reads other
-tensors than the manifest tells: names, types, shapes, bytes, digests, or a tensor whose slices leave
+tensors than the manifest names: names, types, shapes, bytes, digests, or a tensor whose slices leave
 a hole or overlap. With EXPECT, the tensors put together must be EXPECT's within 1e-4 of their norm.
 """
 import hashlib
@@ -89,7 +89,7 @@ def main(args):
         files = open_files(folder, manifest)
         tensors = {t["name"]: assemble(folder, files, t) for t in manifest["tensors"]}
         for name, left in files.items():
-            check(not left, f"{name}: holds {sorted(left)}, which the manifest does not tell")
+            check(not left, f"{name}: holds {sorted(left)}, which the manifest does not name")
         if len(args) == 2:
             compare(tensors, load_file(args[1]))
     except (Wrong, OSError, ValueError, KeyError, SafetensorError) as e:

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// A decider of commits that is told of shards and acts, event by event. For test_ckpt_commit and
+// A decider of commits that hears of shards and acts, event by event. For test_ckpt_commit and
 // test_ckpt_schedules.
 #pragma once
 #include "common/ckpt/commit.h"
 #include "tests/unit/ckpt_fixture.h"
 
-struct story {
+struct commit_case {
     struct commit c;
     struct arena a;
     struct commit_actions acts; // of the last event
     int64_t now;
 };
 
-static inline void begin_story(struct story *s, int nranks, int keep, int64_t every)
+static inline void begin_case(struct commit_case *s, int nranks, int keep, int64_t every)
 {
-    *s = (struct story){0};
+    *s = (struct commit_case){0};
     struct commit_config config = {
         .nranks = nranks, .deadline_ns = 100, .keep = keep, .keep_every = every};
     arena_init(&s->a);
@@ -22,13 +22,13 @@ static inline void begin_story(struct story *s, int nranks, int keep, int64_t ev
     commit_fence(&s->c, 1, NULL, 0);
 }
 
-static inline void end_story(struct story *s)
+static inline void end_case(struct commit_case *s)
 {
     commit_clear(&s->c);
     arena_clear(&s->a);
 }
 
-static inline void feed(struct story *s, struct commit_event ev)
+static inline void feed(struct commit_case *s, struct commit_event ev)
 {
     s->acts = (struct commit_actions){0};
     ev.now_ns = s->now;
@@ -40,7 +40,7 @@ static inline struct store_entry id(int64_t epoch, int64_t step)
     return (struct store_entry){.epoch = epoch, .step = step};
 }
 
-static inline void shard(struct story *s, int64_t step, int rank, int code)
+static inline void shard(struct commit_case *s, int64_t step, int rank, int code)
 {
     struct shard_report r = {.rank = rank, .step = step, .code = code};
     snprintf(r.text, sizeof r.text, "no space");
@@ -48,28 +48,28 @@ static inline void shard(struct story *s, int64_t step, int rank, int code)
          (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
 }
 
-static inline void shard_again(struct story *s, int64_t step, int rank, int tries, int code)
+static inline void shard_again(struct commit_case *s, int64_t step, int rank, int tries, int code)
 {
     struct shard_report r = {.rank = rank, .step = step, .tries = tries, .code = code};
     feed(s,
          (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(s->c.epoch, step), .report = &r});
 }
 
-static inline void done(struct story *s, int64_t step, bool ok)
+static inline void done(struct commit_case *s, int64_t step, bool ok)
 {
     feed(s, (struct commit_event){
                 .kind = COMMIT_EV_DONE, .id = id(s->c.epoch, step), .ok = ok, .text = "no rename"});
 }
 
-static inline void save(struct story *s, int64_t step)
+static inline void save(struct commit_case *s, int64_t step)
 {
     for (int r = 0; r < s->c.config.nranks; r++)
         shard(s, step, r, 0);
     done(s, step, true);
 }
 
-static inline void expect(const struct story *s, int i, enum commit_action_kind kind, int64_t step,
-                          int rank)
+static inline void expect(const struct commit_case *s, int i, enum commit_action_kind kind,
+                          int64_t step, int rank)
 {
     assert_true(i < s->acts.n);
     assert_int_equal(s->acts.v[i].kind, kind);

@@ -26,7 +26,7 @@ struct fixture {
     struct err e; // of the compiler
 };
 
-// A model that is built op by op, for what no model of weft has: the job then tells of it the number
+// A model that is built op by op, for what no model of weft has: the job then says of it the number
 // of layers alone. Null: the job's own.
 static build_fn own_model;
 

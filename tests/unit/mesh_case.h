@@ -14,7 +14,7 @@
 
 // ---- a mesh ------------------------------------------------------------------------------------
 
-// Differences are told in units of the tensor's largest element, or of a thousandth of all: some
+// Differences are given in units of the tensor's largest element, or of a thousandth of all: some
 // gradients (of a biased qkv's keys) are zero but for rounding.
 static int compare_ranks(const struct rank_threads *ranks, const struct reference *r, double rtol,
                          struct err *e)
@@ -103,7 +103,7 @@ static const struct transport *choose_transport(const struct compiled *c, int tu
 
 enum verdict { HOLDS, REFUSED, FAILS };
 
-// Refused: the job asks for what cannot be, and is told so.
+// Refused: the job asks for what cannot be, and the message says so.
 static enum verdict try_setting(const struct model *m, struct reference both[2],
                                 const struct setting *s)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board: one answer for all, also from a leader that has forgotten and was told again.
+// The board: one answer for all, also from a leader that has forgotten and heard it again.
 
 #include <stdio.h>
 #include <string.h>

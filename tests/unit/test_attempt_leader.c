@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leader as stories: ranks meet, train, save, fail and stop, told as events; what it does about
+// The leader: ranks join, train, save, fail and stop, as events; what it does about
 // each is its list of actions. No process, no socket, no clock.
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 enum { RANKS = 3, EPOCH = 4, STEPS = 100 };
 
-struct story {
+struct fixture {
     struct leader *leader;
     struct arena arena;
     struct leader_out out; // of the newest event
@@ -29,7 +29,7 @@ static struct leader_config config(void)
                                   .keep = 2};
 }
 
-static void happens(struct story *s, struct leader_event ev)
+static void happens(struct fixture *s, struct leader_event ev)
 {
     ev.now_ns = s->now;
     s->out = (struct leader_out){.arena = &s->arena};
@@ -47,9 +47,9 @@ static void happens(struct story *s, struct leader_event ev)
     }
 }
 
-static void begin_with(struct story *s, const struct leader_config *c)
+static void begin_with(struct fixture *s, const struct leader_config *c)
 {
-    *s = (struct story){.now = 1000 * CLOCK_S};
+    *s = (struct fixture){.now = 1000 * CLOCK_S};
     arena_init(&s->arena);
     s->leader = leader_new(c, s->now);
     for (int r = 0; r < c->ranks; r++) {
@@ -60,7 +60,7 @@ static void begin_with(struct story *s, const struct leader_config *c)
     happens(s, (struct leader_event){.kind = LEADER_EV_FENCED, .epoch = EPOCH});
 }
 
-static void end(struct story *s)
+static void end(struct fixture *s)
 {
     leader_free(s->leader);
     arena_clear(&s->arena);
@@ -68,7 +68,7 @@ static void end(struct story *s)
 
 static int begin_usual(void **state)
 {
-    static struct story s;
+    static struct fixture s;
     struct leader_config c = config();
     begin_with(&s, &c);
     *state = &s;
@@ -80,16 +80,16 @@ static int end_usual(void **state)
     end(*state);
     return 0;
 }
-#define STORY(f) cmocka_unit_test_setup_teardown(f, begin_usual, end_usual)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_usual, end_usual)
 
-static void says(struct story *s, int rank, const Weft__Rank__Frame *f)
+static void says(struct fixture *s, int rank, const Weft__Rank__Frame *f)
 {
     assert_true(leader_hears(f));
     happens(s, (struct leader_event){.kind = LEADER_EV_FRAME, .rank = rank, .frame = f});
 }
 
 // Time passes in ticks, in which nobody says anything.
-static void pass_cut_off(struct story *s, int64_t ms, bool cut_off)
+static void pass_cut_off(struct fixture *s, int64_t ms, bool cut_off)
 {
     int64_t end = s->now + ms * CLOCK_MS;
     while (s->now < end && !s->culprits) {
@@ -98,12 +98,13 @@ static void pass_cut_off(struct story *s, int64_t ms, bool cut_off)
     }
 }
 
-static void pass(struct story *s, int64_t ms)
+static void pass(struct fixture *s, int64_t ms)
 {
     pass_cut_off(s, ms, false);
 }
 
-static void shows(struct story *s, int rank, enum rank_state state, int64_t step, uint64_t entered)
+static void shows(struct fixture *s, int rank, enum rank_state state, int64_t step,
+                  uint64_t entered)
 {
     struct page_view v = {.state = (int)state,
                           .step = step,
@@ -113,7 +114,7 @@ static void shows(struct story *s, int rank, enum rank_state state, int64_t step
     happens(s, (struct leader_event){.kind = LEADER_EV_PAGE, .rank = rank, .page = &v});
 }
 
-static void is_ready(struct story *s, int rank, const char *plan)
+static void is_ready(struct fixture *s, int rank, const char *plan)
 {
     FRAME_BODY(b, Ready, ready);
     b.plan_hash = frame_text(plan);
@@ -121,7 +122,7 @@ static void is_ready(struct story *s, int rank, const char *plan)
     says(s, rank, &f);
 }
 
-static void train(struct story *s, int64_t step)
+static void train(struct fixture *s, int64_t step)
 {
     for (int r = 0; r < RANKS && !s->readies; r++)
         is_ready(s, r, "plan");
@@ -129,7 +130,7 @@ static void train(struct story *s, int64_t step)
         shows(s, r, RANK_RUNNING, step, (uint64_t)step);
 }
 
-static void saves(struct story *s, int rank, int64_t step, int code, const char *text)
+static void saves(struct fixture *s, int rank, int64_t step, int code, const char *text)
 {
     uint8_t digest[16] = {0};
     FRAME_BODY(b, ShardDone, shard_done);
@@ -143,7 +144,7 @@ static void saves(struct story *s, int rank, int64_t step, int code, const char 
     says(s, rank, &f);
 }
 
-static void writer_answers(struct story *s, int64_t step, int code)
+static void writer_answers(struct fixture *s, int64_t step, int code)
 {
     FRAME_BODY(b, CommitDone, commit_done);
     b.step = step;
@@ -153,38 +154,38 @@ static void writer_answers(struct story *s, int64_t step, int code)
     says(s, 0, &f);
 }
 
-static void save_shards(struct story *s, int64_t step)
+static void save_shards(struct fixture *s, int64_t step)
 {
     for (int r = 0; r < RANKS; r++)
         saves(s, r, step, 0, "");
 }
 
-static void commit(struct story *s, int64_t step)
+static void commit(struct fixture *s, int64_t step)
 {
     save_shards(s, step);
     writer_answers(s, step, 0);
 }
 
-static void ends(struct story *s, int rank, int code, int signal, const char *why)
+static void ends(struct fixture *s, int rank, int code, int signal, const char *why)
 {
     happens(
         s, (struct leader_event){
                .kind = LEADER_EV_ENDED, .rank = rank, .code = code, .signal = signal, .text = why});
 }
 
-static void ends_with_log(struct story *s, int rank, int code, const char *log)
+static void ends_with_log(struct fixture *s, int rank, int code, const char *log)
 {
     happens(s, (struct leader_event){
                    .kind = LEADER_EV_ENDED, .rank = rank, .code = code, .text = "", .log = log});
 }
 
-static void owner(struct story *s, enum leader_event_kind kind)
+static void owner(struct fixture *s, enum leader_event_kind kind)
 {
     happens(s, (struct leader_event){.kind = kind});
 }
 
 // The frame of this kind that the newest event made for a rank (−1: for all), or null.
-static const Weft__Rank__Frame *told(const struct story *s, int rank, int kind)
+static const Weft__Rank__Frame *sent(const struct fixture *s, int rank, int kind)
 {
     for (int i = 0; i < s->out.n; i++)
         if (s->out.v[i].kind == LEADER_SEND && s->out.v[i].rank == rank &&
@@ -192,9 +193,10 @@ static const Weft__Rank__Frame *told(const struct story *s, int rank, int kind)
             return s->out.v[i].frame;
     return NULL;
 }
-#define TOLD(s, rank, NAME) told((s), (rank), WEFT__RANK__FRAME__BODY_##NAME)
+#define SENT(s, rank, NAME) sent((s), (rank), WEFT__RANK__FRAME__BODY_##NAME)
 
-static void assert_named(const struct story *s, enum culprit_kind kind, int rank, const char *text)
+static void assert_named(const struct fixture *s, enum culprit_kind kind, int rank,
+                         const char *text)
 {
     assert_int_equal(s->culprits, 1);
     assert_int_equal(s->culprit->kind, kind);
@@ -203,36 +205,36 @@ static void assert_named(const struct story *s, enum culprit_kind kind, int rank
         fail_msg("'%s' does not say '%s'", s->culprit->text, text);
 }
 
-// ---- meeting ----
+// ---- joining ----
 
 static void all_ready_with_one_plan_begin(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     is_ready(s, 0, "plan");
     is_ready(s, 2, "plan");
     assert_int_equal(s->readies, 0);
     is_ready(s, 1, "plan");
     assert_int_equal(s->readies, 1);
     for (int r = 0; r < RANKS; r++)
-        assert_non_null(TOLD(s, r, READY_DONE));
+        assert_non_null(SENT(s, r, READY_DONE));
     is_ready(s, 1, "plan"); // asked again: the same answer, and no second beginning
-    assert_non_null(TOLD(s, 1, READY_DONE));
+    assert_non_null(SENT(s, 1, READY_DONE));
     assert_int_equal(s->readies, 1);
 }
 
 static void plans_that_differ_are_nobodys_single_fault(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     for (int r = 0; r < RANKS; r++)
         is_ready(s, r, r == 2 ? "another" : "plan");
     assert_named(s, CULPRIT_PLANS, -1, "the plan of rank 0 differs from that of rank 2");
     assert_int_equal(s->readies, 0);
-    assert_string_not_equal(TOLD(s, 1, READY_DONE)->ready_done->failed, "");
+    assert_string_not_equal(SENT(s, 1, READY_DONE)->ready_done->failed, "");
 }
 
 static void who_does_not_join_in_time_is_named(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     shows(s, 1, RANK_STARTING, 0, 0);
     pass(s, 59800);
     assert_int_equal(s->culprits, 0);
@@ -242,7 +244,7 @@ static void who_does_not_join_in_time_is_named(void **state)
 
 static void while_a_host_is_away_nobody_is_late(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     pass(s, 50000);
     pass_cut_off(s, 30000, true);
     pass(s, 9800);
@@ -253,7 +255,7 @@ static void while_a_host_is_away_nobody_is_late(void **state)
 
 static void a_barrier_names_who_is_missing_and_where_it_was(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     shows(s, 1, RANK_STARTING, 0, 0);
     FRAME_BODY(b, Barrier, barrier);
     b.name = frame_text("load");
@@ -261,7 +263,7 @@ static void a_barrier_names_who_is_missing_and_where_it_was(void **state)
     FRAME(f, BARRIER, barrier, &b);
     says(s, 0, &f);
     pass(s, 1000);
-    const Weft__Rank__Frame *answer = TOLD(s, 0, BARRIER_DONE);
+    const Weft__Rank__Frame *answer = SENT(s, 0, BARRIER_DONE);
     assert_non_null(answer);
     const char *text = answer->barrier_done->failed;
     assert_non_null(strstr(text, "missing: rank 1 on host h1 device 0 (starting, step 0"));
@@ -272,7 +274,7 @@ static void a_barrier_names_who_is_missing_and_where_it_was(void **state)
 
 static void a_rank_that_fails_of_its_own_is_named_at_once(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends(s, 2, RANK_EXIT_DEVICE, 0, "out of memory");
     assert_named(s, CULPRIT_EXITED, 2,
@@ -283,7 +285,7 @@ static void a_rank_that_fails_of_its_own_is_named_at_once(void **state)
 
 static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends_with_log(s, 2, RANK_EXIT_DATA,
                   "2026-01-02T03:04:05.678Z error train job=a rank=2 step=7 another\n"
@@ -297,7 +299,7 @@ static void a_rank_that_only_logged_why_it_fails_is_named_with_that(void **state
 
 static void a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 0);
     shows(s, 2, RANK_STARTING, 0, 0);
     happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
@@ -312,7 +314,7 @@ static void a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting
 
 static void a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
     pass(s, 1000);
@@ -326,7 +328,7 @@ static void a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_m
 
 static void for_want_of_a_cause_the_first_that_lost_a_peer_is_named(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends(s, 1, RANK_EXIT_LOST, 0, "no answer from rank 2");
     ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
@@ -336,7 +338,7 @@ static void for_want_of_a_cause_the_first_that_lost_a_peer_is_named(void **state
     assert_named(s, CULPRIT_GAVE_UP, 1, "gave up: no answer from rank 2");
 }
 
-static void ends_without_reaching(struct story *s, int rank, int one_more)
+static void ends_without_reaching(struct fixture *s, int rank, int one_more)
 {
     happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
                                      .rank = rank,
@@ -348,7 +350,7 @@ static void ends_without_reaching(struct story *s, int rank, int one_more)
 static void
 with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     ends_without_reaching(s, 2, 1 + 0);
     pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
     assert_named(s, CULPRIT_GAVE_UP, 2, "gave up: cannot reach it");
@@ -357,7 +359,7 @@ with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address(v
 
 static void a_rank_that_has_ended_too_is_not_the_one_that_was_not_found(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     ends_without_reaching(s, 2, 1 + 1);
     ends(s, 1, RANK_EXIT_LOST, 0, "lost rank 2");
     pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
@@ -369,7 +371,7 @@ static void a_rank_that_does_not_exist_is_not_the_one_that_was_not_found(void **
 {
     static const int lies[] = {-1, INT32_MIN, INT32_MAX, RANKS + 1};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
-        struct story *s = *state;
+        struct fixture *s = *state;
         ends_without_reaching(s, 2, lies[i]);
         pass(s, LEADER_BLAME_MS + 2 * LEADER_TICK_MS);
         assert_int_equal(s->culprit->unreached, -1);
@@ -381,7 +383,7 @@ static void a_rank_that_does_not_exist_is_not_the_one_that_was_not_found(void **
 // Stopped for less than what it takes for a pause, it has not read yet that rank 1 died.
 static void a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends(s, 0, RANK_EXIT_LOST, 0, "lost rank 1");
     pass(s, LEADER_TICK_MS);
@@ -394,7 +396,7 @@ static void a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped(vo
 
 static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     save_shards(s, 10);
     writer_answers(s, 10, ERR_IO); // a full disk ends no attempt
@@ -406,7 +408,7 @@ static void an_attempt_whose_commit_meets_a_greater_epoch_is_over(void **state)
 
 static void when_no_rank_is_left_no_cause_is_waited_for(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     for (int r = 0; r < RANKS; r++)
         ends(s, r, RANK_EXIT_LOST, 0, "lost a peer");
@@ -416,7 +418,7 @@ static void when_no_rank_is_left_no_cause_is_waited_for(void **state)
 
 static void a_rank_that_goes_without_a_word_has_died(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     struct page_view page = {.state = RANK_RUNNING,
                              .step = 17,
                              .phase = 1,
@@ -430,7 +432,7 @@ static void a_rank_that_goes_without_a_word_has_died(void **state)
 
 static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     struct page_view v = {.state = RANK_RUNNING,
                           .step = 7,
@@ -445,7 +447,7 @@ static void who_stands_still_hangs_and_its_peers_say_how_far_it_came(void **stat
 
 static void silence_of_a_host_is_no_hang(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     pass(s, 2000);
     pass_cut_off(s, 8000, true);
@@ -457,7 +459,7 @@ static void silence_of_a_host_is_no_hang(void **state)
 
 static void a_leader_that_stood_still_itself_blames_nobody_for_it(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 7);
     ends(s, 1, RANK_EXIT_LOST, 0, "lost rank 2");
     s->now += 60 * CLOCK_S;
@@ -469,14 +471,14 @@ static void a_leader_that_stood_still_itself_blames_nobody_for_it(void **state)
 
 static void no_rank_shows_more_steps_than_the_job_has(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     shows(s, 1, RANK_RUNNING, 1 << 30, 1);
     assert_int_equal(leader_shown_step(s->leader), STEPS);
 }
 
 static void a_rank_that_has_not_trained_yet_is_at_no_step(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     shows(s, 1, RANK_STARTING, 0, 0);
     assert_int_equal(leader_shown_step(s->leader), -1);
     shows(s, 1, RANK_ENDED, 0, 0);
@@ -489,7 +491,7 @@ static void a_rank_that_has_not_trained_yet_is_at_no_step(void **state)
 
 static void a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     happens(s, (struct leader_event){.kind = LEADER_EV_ENDED,
                                      .rank = 1,
                                      .code = RANK_EXIT_INTERNAL,
@@ -501,41 +503,41 @@ static void a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end(vo
 
 // ---- saves ----
 
-static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
+static void a_checkpoint_is_ordered_when_all_shards_are_in_and_reported_to_all(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     saves(s, 2, 10, 0, "");
     saves(s, 0, 10, 0, "");
-    assert_null(TOLD(s, 0, COMMIT));
+    assert_null(SENT(s, 0, COMMIT));
     saves(s, 1, 10, 0, "");
-    const Weft__Rank__Frame *order = TOLD(s, 0, COMMIT);
+    const Weft__Rank__Frame *order = SENT(s, 0, COMMIT);
     assert_non_null(order);
     assert_int_equal(order->commit->n_shards, RANKS);
     assert_int_equal(order->commit->shards[2]->rank, 2);
     assert_int_equal(s->out.v[0].kind, LEADER_RECORDS); // durable before the order leaves
     writer_answers(s, 10, 0);
-    assert_non_null(TOLD(s, -1, COMMITTED));
+    assert_non_null(SENT(s, -1, COMMITTED));
     assert_int_equal(s->committed, 1);
 }
 
 static void a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     saves(s, 1, 10, ERR_IO, "no space left");
-    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "rank 1: no space left"));
+    assert_non_null(strstr(SENT(s, -1, ABORTED)->aborted->why, "rank 1: no space left"));
     FRAME_BODY(b, ShardDone, shard_done);
     b.step = 20;
     FRAME(f, SHARD_DONE, shard_done, &b); // no digest of its head
     says(s, 2, &f);
-    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "digests of a wrong length"));
+    assert_non_null(strstr(SENT(s, -1, ABORTED)->aborted->why, "digests of a wrong length"));
     assert_int_equal(s->aborted, 2);
 }
 
 static void deletions_leave_before_the_answer_that_lets_rank_0_end(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     commit(s, 10);
     commit(s, 20);
@@ -550,18 +552,18 @@ static void deletions_leave_before_the_answer_that_lets_rank_0_end(void **state)
 
 static void a_checkpoint_that_is_refused_takes_nothing_from_the_open_one(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     save_shards(s, 10);
     saves(s, 1, 11, 0, ""); // too early
-    assert_non_null(strstr(TOLD(s, -1, ABORTED)->aborted->why, "step 10 is still open"));
+    assert_non_null(strstr(SENT(s, -1, ABORTED)->aborted->why, "step 10 is still open"));
     saves(s, 0, 10, 0, ""); // the writer asks for its order again
-    assert_int_equal(TOLD(s, 0, COMMIT)->commit->n_shards, RANKS);
+    assert_int_equal(SENT(s, 0, COMMIT)->commit->n_shards, RANKS);
 }
 
 static void after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     save_shards(s, 10);
     owner(s, LEADER_EV_OVER);
@@ -575,7 +577,7 @@ static void after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts(v
 
 static void ranks_that_leave_as_asked_are_not_blamed(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, 10);
     owner(s, LEADER_EV_STOPPING);
     ends(s, 0, RANK_EXIT_DRAINED, 0, "");
@@ -588,7 +590,7 @@ static void ranks_that_leave_as_asked_are_not_blamed(void **state)
 
 static void all_that_leave_before_the_last_checkpoint_are_missed(void **state)
 {
-    struct story *s = *state;
+    struct fixture *s = *state;
     train(s, STEPS);
     for (int r = 0; r < RANKS; r++)
         ends(s, r, RANK_EXIT_DONE, 0, "");
@@ -600,12 +602,12 @@ static void all_that_leave_before_the_last_checkpoint_are_missed(void **state)
 static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **state)
 {
     (void)state;
-    struct story s;
+    struct fixture s;
     struct leader_config c = config();
     struct commit_record ordered = {.id = {EPOCH, 10}, .state = COMMIT_ORDERED};
     struct leader_memory m = {
         .epoch = EPOCH, .records = &ordered, .nrecords = 1, .state = LEADER_JOINING};
-    s = (struct story){.now = 1000 * CLOCK_S};
+    s = (struct fixture){.now = 1000 * CLOCK_S};
     arena_init(&s.arena);
     s.leader = leader_new(&c, s.now);
     leader_restore(s.leader, &m, s.now);
@@ -615,43 +617,43 @@ static void what_it_had_answered_is_brought_back_and_stays_the_answer(void **sta
     assert_int_equal(s.readies, 1);
     for (int r = 0; r < RANKS; r++)
         saves(&s, r, 10, 0, ""); // they come again; with the last of them the order
-    assert_int_equal(TOLD(&s, 0, COMMIT)->commit->n_shards, RANKS);
+    assert_int_equal(SENT(&s, 0, COMMIT)->commit->n_shards, RANKS);
     end(&s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(all_ready_with_one_plan_begin),
-        STORY(plans_that_differ_are_nobodys_single_fault),
-        STORY(who_does_not_join_in_time_is_named),
-        STORY(while_a_host_is_away_nobody_is_late),
-        STORY(a_barrier_names_who_is_missing_and_where_it_was),
-        STORY(a_rank_that_fails_of_its_own_is_named_at_once),
-        STORY(a_rank_that_only_logged_why_it_fails_is_named_with_that),
-        STORY(a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting),
-        STORY(a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment),
-        STORY(for_want_of_a_cause_the_first_that_lost_a_peer_is_named),
-        STORY(with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address),
-        STORY(a_rank_that_has_ended_too_is_not_the_one_that_was_not_found),
-        STORY(a_rank_that_does_not_exist_is_not_the_one_that_was_not_found),
-        STORY(a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped),
-        STORY(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
-        STORY(when_no_rank_is_left_no_cause_is_waited_for),
-        STORY(a_rank_that_goes_without_a_word_has_died),
-        STORY(who_stands_still_hangs_and_its_peers_say_how_far_it_came),
-        STORY(silence_of_a_host_is_no_hang),
-        STORY(a_leader_that_stood_still_itself_blames_nobody_for_it),
-        STORY(no_rank_shows_more_steps_than_the_job_has),
-        STORY(a_rank_that_has_not_trained_yet_is_at_no_step),
-        STORY(a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end),
-        STORY(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
-        STORY(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
-        STORY(deletions_leave_before_the_answer_that_lets_rank_0_end),
-        STORY(a_checkpoint_that_is_refused_takes_nothing_from_the_open_one),
-        STORY(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
-        STORY(ranks_that_leave_as_asked_are_not_blamed),
-        STORY(all_that_leave_before_the_last_checkpoint_are_missed),
+        TEST(all_ready_with_one_plan_begin),
+        TEST(plans_that_differ_are_nobodys_single_fault),
+        TEST(who_does_not_join_in_time_is_named),
+        TEST(while_a_host_is_away_nobody_is_late),
+        TEST(a_barrier_names_who_is_missing_and_where_it_was),
+        TEST(a_rank_that_fails_of_its_own_is_named_at_once),
+        TEST(a_rank_that_only_logged_why_it_fails_is_named_with_that),
+        TEST(a_rank_that_fails_before_it_showed_a_step_is_not_said_to_be_starting),
+        TEST(a_rank_that_lost_a_peer_is_not_named_when_the_cause_comes_within_a_moment),
+        TEST(for_want_of_a_cause_the_first_that_lost_a_peer_is_named),
+        TEST(with_a_rank_that_lost_a_peer_comes_the_one_that_it_did_not_find_at_its_address),
+        TEST(a_rank_that_has_ended_too_is_not_the_one_that_was_not_found),
+        TEST(a_rank_that_does_not_exist_is_not_the_one_that_was_not_found),
+        TEST(a_rank_that_lost_a_peer_is_not_named_while_its_leader_was_stopped),
+        TEST(an_attempt_whose_commit_meets_a_greater_epoch_is_over),
+        TEST(when_no_rank_is_left_no_cause_is_waited_for),
+        TEST(a_rank_that_goes_without_a_word_has_died),
+        TEST(who_stands_still_hangs_and_its_peers_say_how_far_it_came),
+        TEST(silence_of_a_host_is_no_hang),
+        TEST(a_leader_that_stood_still_itself_blames_nobody_for_it),
+        TEST(no_rank_shows_more_steps_than_the_job_has),
+        TEST(a_rank_that_has_not_trained_yet_is_at_no_step),
+        TEST(a_rank_that_ends_before_it_was_heard_of_is_at_the_step_of_its_end),
+        TEST(a_checkpoint_is_ordered_when_all_shards_are_in_and_reported_to_all),
+        TEST(a_shard_that_failed_or_makes_no_sense_aborts_the_checkpoint),
+        TEST(deletions_leave_before_the_answer_that_lets_rank_0_end),
+        TEST(a_checkpoint_that_is_refused_takes_nothing_from_the_open_one),
+        TEST(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
+        TEST(ranks_that_leave_as_asked_are_not_blamed),
+        TEST(all_that_leave_before_the_last_checkpoint_are_missed),
         cmocka_unit_test(what_it_had_answered_is_brought_back_and_stays_the_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

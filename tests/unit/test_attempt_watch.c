@@ -21,7 +21,7 @@ static void see_all(struct watch *w, struct page_view v, int64_t now)
         watch_see(w, r, &v, now);
 }
 
-// Its process is stopped, or goes on: nothing else of its page changes.
+// Its process is stopped, or runs on: nothing else of its page changes.
 static void stop(struct watch *w, int rank, bool stopped)
 {
     struct page_view v = w->entries[rank].view;
@@ -141,7 +141,7 @@ static void in_a_circle_it_is_the_stopped_one_or_whose_word_is_old(void **state)
     assert_true(watch_hung(&w, 1502 * MS, &v));
     assert_int_equal(v.rank, 2);
     stop(&w, 2, false);
-    // Whom it waits for is told later than where it stands, and is no progress.
+    // Whom it waits for is reported later than where it stands, and is no progress.
     struct page_view fresh = waits(20, 0, 31);
     watch_see(&w, 2, &fresh, 1503 * MS);
     struct page_view old = waits(31, 2, 19);

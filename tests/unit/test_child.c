@@ -100,7 +100,7 @@ static unsigned long long read_mask(const char *status, const char *name)
     return strtoull(strstr(status, name) + strlen(name), NULL, 16);
 }
 
-static void a_child_ignores_nothing_and_blocks_what_it_is_told_to(void **state)
+static void a_child_ignores_nothing_and_blocks_what_it_is_asked_to(void **state)
 {
     struct buf out = {0};
     sigset_t ours, before, blocked;
@@ -134,7 +134,7 @@ static void a_program_that_is_not_there_does_not_start(void **state)
     assert_int_equal(pid, 0);
 }
 
-static void one_that_goes_on_printing_or_says_nothing_is_not_waited_for(void **state)
+static void one_that_keeps_printing_or_says_nothing_is_not_waited_for(void **state)
 {
     struct buf out = {0};
     int p[2];
@@ -180,9 +180,9 @@ int main(void)
         cmocka_unit_test(a_child_has_the_files_it_is_given_and_no_input),
         cmocka_unit_test(a_file_may_be_its_input),
         cmocka_unit_test(a_child_has_a_group_of_its_own),
-        cmocka_unit_test(a_child_ignores_nothing_and_blocks_what_it_is_told_to),
+        cmocka_unit_test(a_child_ignores_nothing_and_blocks_what_it_is_asked_to),
         cmocka_unit_test(a_program_that_is_not_there_does_not_start),
-        cmocka_unit_test(one_that_goes_on_printing_or_says_nothing_is_not_waited_for),
+        cmocka_unit_test(one_that_keeps_printing_or_says_nothing_is_not_waited_for),
         cmocka_unit_test(a_child_that_ends_says_how),
         cmocka_unit_test(a_child_that_never_ends_is_killed),
     };

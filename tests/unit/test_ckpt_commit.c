@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decider of commits: stories of single checkpoints. Random schedules are in test_ckpt_schedules.
-#include "tests/unit/commit_story.h"
+// The decider of commits: single checkpoints. Random schedules are in test_ckpt_schedules.
+#include "tests/unit/commit_case.h"
 
 static void all_shards_then_the_order_then_committed(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     shard(&s, 10, 1, 0);
     assert_int_equal(s.acts.n, 0);
     shard(&s, 10, 1, 0);
@@ -18,11 +18,11 @@ static void all_shards_then_the_order_then_committed(void **state)
     assert_int_equal(s.acts.n, 1);
     expect(&s, 0, COMMIT_DO_COMMITTED, 10, -1);
     assert_int_equal(commit_newest(&s.c)->id.step, 10);
-    end_story(&s);
+    end_case(&s);
 }
 
-// The decider is made anew from its records, as they lie in rows.
-static void forget(struct story *s)
+// The decider is made again from its records, as they lie in rows.
+static void forget(struct commit_case *s)
 {
     struct commit_record *kept = arena_dup(&s->a, s->c.records, sizeof *kept * (size_t)s->c.n);
     struct commit_config config = s->c.config;
@@ -36,8 +36,8 @@ static void forget(struct story *s)
 static void a_restored_order_goes_out_when_all_reports_have_come_again(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     save(&s, 10);
     shard(&s, 20, 0, 0);
     shard(&s, 20, 1, 0);
@@ -51,14 +51,14 @@ static void a_restored_order_goes_out_when_all_reports_have_come_again(void **st
     assert_int_equal(s.acts.n, 0);
     done(&s, 20, true);
     expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_restored_save_has_its_deadline_again(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     shard(&s, 20, 0, 0);
     s.now = 90;
     forget(&s);
@@ -66,14 +66,14 @@ static void a_restored_save_has_its_deadline_again(void **state)
     shard(&s, 20, 0, 0);
     shard(&s, 20, 1, 0);
     expect(&s, 0, COMMIT_DO_ORDER, 20, 0);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_repeated_report_gets_the_answer_that_was_given(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     save(&s, 10);
     shard(&s, 10, 1, 0);
     expect(&s, 0, COMMIT_DO_COMMITTED, 10, 1);
@@ -85,15 +85,15 @@ static void a_repeated_report_gets_the_answer_that_was_given(void **state)
     shard(&s, 20, 0, 0);
     expect(&s, 0, COMMIT_DO_ABORTED, 20, 0);
     assert_non_null(strstr(s.acts.v[0].text, "rank 1: no space"));
-    end_story(&s);
+    end_case(&s);
 }
 
 // The rank that made the folder again says so once, in a report that may come too late for its save.
-static void a_removed_folder_is_told_of_by_a_report_that_comes_too_late(void **state)
+static void a_removed_folder_is_found_by_a_report_that_comes_too_late(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     save(&s, 10);
     shard(&s, 20, 0, 0);
     s.now += 1000;
@@ -105,14 +105,14 @@ static void a_removed_folder_is_told_of_by_a_report_that_comes_too_late(void **s
     expect(&s, 0, COMMIT_DO_LOST, 20, -1);
     expect(&s, 1, COMMIT_DO_ABORTED, 20, 1);
     assert_null(commit_newest(&s.c));
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_deadline_aborts_only_before_the_order(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     s.now = 1000;
     shard(&s, 10, 0, 0);
     assert_int_equal(commit_deadline(&s.c), 1100);
@@ -132,58 +132,58 @@ static void a_deadline_aborts_only_before_the_order(void **state)
     assert_int_equal(s.acts.n, 0);
     done(&s, 20, true);
     expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void the_end_of_the_epoch_aborts_what_is_preparing(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     shard(&s, 10, 0, 0);
     feed(&s, (struct commit_event){.kind = COMMIT_EV_EPOCH_END});
     expect(&s, 0, COMMIT_DO_ABORTED, 10, -1);
     shard(&s, 10, 1, 0);
     expect(&s, 0, COMMIT_DO_ABORTED, 10, 1);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void what_was_ordered_is_decided_by_the_next_fence(void **state)
 {
     (void)state;
     for (int there = 0; there < 2; there++) {
-        struct story s;
+        struct commit_case s;
         struct store_entry scan[] = {id(1, 10)};
-        begin_story(&s, 1, 0, 0);
+        begin_case(&s, 1, 0, 0);
         shard(&s, 10, 0, 0);
         commit_fence(&s.c, 2, scan, there);
         const struct commit_record *r = commit_find(&s.c, id(1, 10));
         assert_true(there ? r && r->state == COMMIT_COMMITTED : !r);
         feed(&s, (struct commit_event){.kind = COMMIT_EV_DONE, .id = id(1, 10), .ok = !there});
         assert_int_equal(s.acts.n, 0); // the old writer's answer comes too late
-        end_story(&s);
+        end_case(&s);
     }
 }
 
 static void a_writer_that_repeats_itself_gets_the_order_again(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     shard(&s, 10, 0, 0);
     shard(&s, 10, 1, 0);
     shard(&s, 10, 1, 0);
     assert_int_equal(s.acts.n, 0);
     shard(&s, 10, 0, 0);
     expect(&s, 0, COMMIT_DO_ORDER, 10, 0);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_second_save_while_one_is_open_is_aborted(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 2, 0, 0);
+    struct commit_case s;
+    begin_case(&s, 2, 0, 0);
     shard(&s, 10, 0, 0);
     shard(&s, 20, 0, 0);
     assert_int_equal(s.acts.n, 1);
@@ -191,12 +191,12 @@ static void a_second_save_while_one_is_open_is_aborted(void **state)
     assert_non_null(strstr(s.acts.v[0].text, "step 10"));
     shard(&s, 10, 1, 0);
     expect(&s, 0, COMMIT_DO_ORDER, 10, 0);
-    end_story(&s);
+    end_case(&s);
 }
 
-static void begin_last_save(struct story *s, int64_t patience)
+static void begin_last_save(struct commit_case *s, int64_t patience)
 {
-    begin_story(s, 2, 0, 0);
+    begin_case(s, 2, 0, 0);
     s->c.config.steps = 20;
     s->c.config.patience_ns = patience;
     s->now = 1000;
@@ -205,7 +205,7 @@ static void begin_last_save(struct story *s, int64_t patience)
 static void the_last_save_is_tried_again_while_there_is_patience(void **state)
 {
     (void)state;
-    struct story s;
+    struct commit_case s;
     begin_last_save(&s, 50);
     shard(&s, 10, 0, ERR_IO); // it is not the last, but the time counts from here
     assert_false(s.acts.v[0].again || s.acts.v[0].late);
@@ -220,13 +220,13 @@ static void the_last_save_is_tried_again_while_there_is_patience(void **state)
     s.now++;
     shard_again(&s, 20, 1, 2, ERR_IO);
     assert_true(!s.acts.v[0].again && s.acts.v[0].late);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_save_that_is_tried_again_commits_with_the_shards_of_that_try(void **state)
 {
     (void)state;
-    struct story s;
+    struct commit_case s;
     begin_last_save(&s, 50);
     shard(&s, 20, 0, 0);
     shard(&s, 20, 1, ERR_IO);
@@ -244,13 +244,13 @@ static void a_save_that_is_tried_again_commits_with_the_shards_of_that_try(void 
     done(&s, 20, true);
     expect(&s, 0, COMMIT_DO_COMMITTED, 20, -1);
     assert_int_equal(commit_newest(&s.c)->id.step, 20);
-    end_story(&s);
+    end_case(&s);
 }
 
-static void patience_begins_anew_with_each_save_that_succeeds(void **state)
+static void patience_begins_again_with_each_save_that_succeeds(void **state)
 {
     (void)state;
-    struct story s;
+    struct commit_case s;
     begin_last_save(&s, 50);
     shard(&s, 4, 0, ERR_IO);
     s.now += 49;
@@ -261,14 +261,14 @@ static void patience_begins_anew_with_each_save_that_succeeds(void **state)
     s.now += 50;
     shard(&s, 10, 0, ERR_IO);
     assert_true(s.acts.v[0].late && !s.acts.v[0].again);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void the_newest_stay_and_multiples_stay_and_the_rest_goes(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 1, 2, 30);
+    struct commit_case s;
+    begin_case(&s, 1, 2, 30);
     static const int64_t goes[] = {0, 0, 10, 20, 0, 40}; // after the save of (i + 1) · 10
     for (int i = 0; i < 6; i++) {
         save(&s, (i + 1) * 10);
@@ -277,14 +277,14 @@ static void the_newest_stay_and_multiples_stay_and_the_rest_goes(void **state)
             expect(&s, 1, COMMIT_DO_DELETE, goes[i], 0);
     }
     assert_int_equal(commit_find(&s.c, id(1, 30))->state, COMMIT_COMMITTED);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void keep_one_still_keeps_two_and_damaged_ones_do_not_count(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 1, 1, 0);
+    struct commit_case s;
+    begin_case(&s, 1, 1, 0);
     save(&s, 10);
     save(&s, 20);
     assert_int_equal(s.acts.n, 1);
@@ -296,15 +296,15 @@ static void keep_one_still_keeps_two_and_damaged_ones_do_not_count(void **state)
     assert_int_equal(s.acts.n, 3);
     expect(&s, 1, COMMIT_DO_DELETE, 20, 0);
     expect(&s, 2, COMMIT_DO_DELETE, 10, 0);
-    end_story(&s);
+    end_case(&s);
 }
 
 static void a_deletion_that_failed_goes_out_again_and_is_never_restored_from(void **state)
 {
     (void)state;
-    struct story s;
+    struct commit_case s;
     struct store_entry scan[] = {id(1, 10), id(1, 20), id(1, 30)};
-    begin_story(&s, 1, 2, 0);
+    begin_case(&s, 1, 2, 0);
     save(&s, 10);
     save(&s, 20);
     save(&s, 30);
@@ -319,15 +319,15 @@ static void a_deletion_that_failed_goes_out_again_and_is_never_restored_from(voi
     expect(&s, 2, COMMIT_DO_DELETE, 10, 0);
     feed(&s, (struct commit_event){.kind = COMMIT_EV_DELETED, .id = id(1, 10), .ok = true});
     assert_int_equal(commit_find(&s.c, id(1, 10))->state, COMMIT_GONE);
-    end_story(&s);
+    end_case(&s);
 }
 
 // Who lies reports shards of any steps; a run of a million saves must not carry them all either.
 static void of_saves_that_came_to_nothing_the_newest_are_known(void **state)
 {
     (void)state;
-    struct story s;
-    begin_story(&s, 1, 2, 0);
+    struct commit_case s;
+    begin_case(&s, 1, 2, 0);
     save(&s, 5);
     for (int64_t step = 5000; step < 10000; step++)
         shard(&s, step, 0, 1);
@@ -337,7 +337,7 @@ static void of_saves_that_came_to_nothing_the_newest_are_known(void **state)
     assert_int_equal(commit_find(&s.c, id(1, 9999))->state, COMMIT_ABORTED);
     assert_int_equal(commit_find(&s.c, id(1, 5))->state, COMMIT_COMMITTED);
     assert_int_equal(commit_newest(&s.c)->id.step, 10000);
-    end_story(&s);
+    end_case(&s);
 }
 
 int main(void)
@@ -347,7 +347,7 @@ int main(void)
         cmocka_unit_test(a_restored_order_goes_out_when_all_reports_have_come_again),
         cmocka_unit_test(a_restored_save_has_its_deadline_again),
         cmocka_unit_test(a_repeated_report_gets_the_answer_that_was_given),
-        cmocka_unit_test(a_removed_folder_is_told_of_by_a_report_that_comes_too_late),
+        cmocka_unit_test(a_removed_folder_is_found_by_a_report_that_comes_too_late),
         cmocka_unit_test(a_deadline_aborts_only_before_the_order),
         cmocka_unit_test(the_end_of_the_epoch_aborts_what_is_preparing),
         cmocka_unit_test(what_was_ordered_is_decided_by_the_next_fence),
@@ -355,7 +355,7 @@ int main(void)
         cmocka_unit_test(a_second_save_while_one_is_open_is_aborted),
         cmocka_unit_test(the_last_save_is_tried_again_while_there_is_patience),
         cmocka_unit_test(a_save_that_is_tried_again_commits_with_the_shards_of_that_try),
-        cmocka_unit_test(patience_begins_anew_with_each_save_that_succeeds),
+        cmocka_unit_test(patience_begins_again_with_each_save_that_succeeds),
         cmocka_unit_test(the_newest_stay_and_multiples_stay_and_the_rest_goes),
         cmocka_unit_test(keep_one_still_keeps_two_and_damaged_ones_do_not_count),
         cmocka_unit_test(a_deletion_that_failed_goes_out_again_and_is_never_restored_from),

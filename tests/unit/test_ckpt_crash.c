@@ -36,7 +36,7 @@ static void victim(struct fixture *f, const char *dir, struct acknowledged *ack)
     _exit(0);
 }
 
-// Lets the child go on for `stops` entries and exits of system calls, then kills it. True: it ended
+// Lets the child run for `stops` entries and exits of system calls, then kills it. True: it ended
 // before, by itself.
 static bool run_until(pid_t child, int stops)
 {

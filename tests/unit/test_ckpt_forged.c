@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints forged by somebody who makes every digest anew: heads of shards and manifests that
+// Checkpoints forged by somebody who makes every digest again: heads of shards and manifests that
 // lie, each alone and both in agreement. A forgery is refused, and the checkpoint before it is taken;
 // or what is read of it is what its files hold where its manifest says. `make asan` sees that nothing
 // is read out of bounds.
@@ -44,7 +44,7 @@ static void read_file(int dir, const char *name, struct buf *out)
     close(fd);
 }
 
-// Anew for every forgery: the manifest as it was.
+// For every forgery again: the manifest as it was.
 static void take_manifest(struct forger *f)
 {
     struct err e = {0};

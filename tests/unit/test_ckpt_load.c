@@ -61,15 +61,15 @@ static void a_wrong_name_dtype_or_shape_is_refused(void **state)
 }
 
 // ---- damages ----
-struct told {
+struct refusals {
     int n;
     struct store_entry which;
     struct err why;
 };
 
-static void tell(void *arg, struct store_entry which, const struct err *e)
+static void note_refusal(void *arg, struct store_entry which, const struct err *e)
 {
-    struct told *t = arg;
+    struct refusals *t = arg;
     t->n++;
     t->which = which;
     t->why = *e;
@@ -81,8 +81,8 @@ static void expect_fallback(struct fixture *f, const char *file)
 {
     struct load l;
     struct err e = {0};
-    struct told t = {0};
-    assert_int_equal(load_open_newest_good(&l, &f->store, tell, &t, &e), 0);
+    struct refusals t = {0};
+    assert_int_equal(load_open_newest_good(&l, &f->store, note_refusal, &t, &e), 0);
     assert_string_equal(l.name, "step-00000005.e1");
     assert_int_equal(fx_read_all(&l, 5, &e), 0);
     load_close(&l);
@@ -251,10 +251,10 @@ static void what_is_no_directory_in_a_checkpoint_s_place_is_passed_over(void **s
     struct fixture *f = *state;
     struct load l;
     struct err e = {0};
-    struct told t = {0};
+    struct refusals t = {0};
     fx_save(f, 1, 5);
     fx_put(f->store.fd, "step-00000010.e1", "x", 1);
-    assert_int_equal(load_open_newest_good(&l, &f->store, tell, &t, &e), 0);
+    assert_int_equal(load_open_newest_good(&l, &f->store, note_refusal, &t, &e), 0);
     assert_string_equal(l.name, "step-00000005.e1");
     load_close(&l);
     assert_int_equal(t.why.code, ERR_DATA);

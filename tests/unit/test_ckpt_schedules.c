@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decider of commits under random schedules over a network that loses, repeats and reorders, with
 // epochs that end anywhere, against the invariants that hold by common/ckpt/README.md.
-#include "tests/unit/commit_story.h"
+#include "tests/unit/commit_case.h"
 
 // The world around the decider: ranks that repeat their reports, a writer with a directory, a
 // network of messages in flight. What the invariants need is remembered apart from the decider.
@@ -21,7 +21,7 @@ struct known {
     int written; // the writer's first answer: 0 none, 1 done, −1 failed
 };
 struct world {
-    struct story s;
+    struct commit_case s;
     int nranks, nids, nflight, keep;
     int64_t epoch, step;
     struct known ids[MAX_IDS];
@@ -227,7 +227,7 @@ static int play(uint32_t seed)
     struct world w = {.seed = seed, .epoch = 1};
     w.nranks = 1 + (int)draw(&w, MAX_RANKS);
     w.keep = (int)draw(&w, 4);
-    begin_story(&w.s, w.nranks, w.keep, 0);
+    begin_case(&w.s, w.nranks, w.keep, 0);
     for (int turn = 0; turn < 250; turn++) {
         uint32_t what = draw(&w, 100);
         w.s.now += draw(&w, 9);
@@ -254,7 +254,7 @@ static int play(uint32_t seed)
     int committed = 0;
     for (int i = 0; i < w.nids; i++)
         committed += w.ids[i].answered_ok;
-    end_story(&w.s);
+    end_case(&w.s);
     return committed;
 }
 

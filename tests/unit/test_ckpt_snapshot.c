@@ -245,7 +245,7 @@ static void begin_all(struct bus *b, int64_t step)
         assert_int_equal(snapshot_begin(b->rank[r], step, step * 64, &e), 0);
         assert_true(snapshot_open(b->rank[r]));
     }
-    fx_set_step(&b->f, -1000); // training goes on over the memory that was staged
+    fx_set_step(&b->f, -1000); // training continues in the memory that was staged
 }
 
 // Saves and waits until every rank has its answer and nothing is left to do.
@@ -279,7 +279,7 @@ static void expect_loads(struct bus *b, int64_t step)
     load_close(&l);
 }
 
-// ---- stories ----
+// ---- tests ----
 static void four_ranks_commit_what_they_staged(void **state)
 {
     (void)state;

@@ -430,7 +430,7 @@ static void a_vae_cut_on_model_sums_its_partial_products(void **state)
 
 // A model of one's own, of 24 samples: z [24, 6] and y [24, 24] are sums over the hidden features,
 // which are cut; so is the gradient of z, both weights being read twice. No weight's gradient is
-// summed. Five floats are told: the report is one.
+// summed. Five floats are reported: the report is one.
 static void a_tied_autoencoder_sums_what_its_hidden_features_make(void **state)
 {
     static const struct row rows[] = {

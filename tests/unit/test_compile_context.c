@@ -100,8 +100,7 @@ static void flops_count_the_keys_that_are_seen(void **state)
     assert_true(attention_seen(&wide, 1024) == 512);
 }
 
-// ---- what kernels are told
-// -----------------------------------------------------------------------
+// ---- what kernels get ---------------------------------------------------------------------------
 
 // That positions count from 0: of all attentions of a step, or of none.
 static void attention_knows_whether_the_sequence_is_whole_and_in_order(void **state)

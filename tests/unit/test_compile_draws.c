@@ -137,7 +137,7 @@ static void gradients_are_the_slopes_of_a_loss_whose_draws_stand_still(void **st
     }
 }
 
-static void every_step_draws_anew_and_the_same_step_alike(void **state)
+static void every_step_draws_again_and_the_same_step_alike(void **state)
 {
     (void)state;
     for (int k = 0; k < MODELS; k++) {
@@ -231,7 +231,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_are_the_slopes_of_a_loss_whose_draws_stand_still),
-        cmocka_unit_test(every_step_draws_anew_and_the_same_step_alike),
+        cmocka_unit_test(every_step_draws_again_and_the_same_step_alike),
         cmocka_unit_test(no_mesh_changes_what_is_drawn),
         cmocka_unit_test(what_is_drawn_is_the_same_in_bf16),
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Key heads that query heads share, on meshes that cut the heads: they follow the cut, stay whole,
-// or are refused; the numbers are those of one device, repeated work is told to the FLOP.
+// or are refused; the numbers are those of one device, repeated work is counted to the FLOP.
 #include "tests/unit/decoder_case.h"
 
 #define HEADS(query, key) \
@@ -31,7 +31,7 @@ static void key_heads_follow_the_cut_that_divides_them(void **state)
 
 // Two key heads on eight devices: all make both. 64 tokens, 24 wide, keys and values of 2·4 each, 2
 // layers, three passes: 7 times too often. Of 2·24·16 floats a device needs half.
-static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_told(void **state)
+static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_reported(void **state)
 {
     struct fixture f;
     char says[200];
@@ -57,7 +57,7 @@ static void fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_tol
     fixture_clear(&f);
 }
 
-static void key_heads_of_another_ratio_are_refused_with_those_that_would_do(void **state)
+static void key_heads_of_another_ratio_are_refused_with_those_that_fit(void **state)
 {
     struct fixture f;
     (void)state;
@@ -116,8 +116,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_heads_follow_the_cut_that_divides_them),
-        cmocka_unit_test(fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_told),
-        cmocka_unit_test(key_heads_of_another_ratio_are_refused_with_those_that_would_do),
+        cmocka_unit_test(fewer_key_heads_than_devices_stay_whole_and_the_repeated_work_is_reported),
+        cmocka_unit_test(key_heads_of_another_ratio_are_refused_with_those_that_fit),
         cmocka_unit_test(shared_key_heads_train_to_the_numbers_of_one_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where collectives stand in a program, told by the names of what they move: counted from the
+// Where collectives stand in a program, found by the names of what they move: counted from the
 // model's layers, on two devices that share out the parameters.
 #include "tests/unit/decoder_case.h"
 

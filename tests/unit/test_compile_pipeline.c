@@ -182,7 +182,7 @@ static void a_decoder_cut_into_stages_trains_as_on_one_device(void **state)
     }
 }
 
-// The parts of the loss are the last stage's: every rank is told them.
+// The parts of the loss are the last stage's: every rank gets them.
 static void an_evaluation_in_stages_counts_what_one_device_counts(void **state)
 {
     struct fixture one, f;

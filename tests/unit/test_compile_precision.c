@@ -303,9 +303,9 @@ static void tf32_marks_products_alone_and_changes_no_dtype(void **state)
 
 // ---- determinism -------------------------------------------------------------------------------
 
-// What the job allows is told with its line, and that a CPU makes nothing of it. The program is the
+// What the job allows is reported with its line, and that a CPU makes nothing of it. The program is the
 // same: which algorithms may be used is the device's business.
-static void a_plan_tells_what_a_step_run_twice_may_come_to(void **state)
+static void a_plan_says_what_a_step_run_twice_may_come_to(void **state)
 {
     static const struct {
         const char *device, *precision;
@@ -482,7 +482,7 @@ int main(void)
         cmocka_unit_test(a_parameter_is_cast_once_a_step_or_by_the_update),
         cmocka_unit_test(memory_is_that_of_half_activations_and_whole_parameters),
         cmocka_unit_test(tf32_marks_products_alone_and_changes_no_dtype),
-        cmocka_unit_test(a_plan_tells_what_a_step_run_twice_may_come_to),
+        cmocka_unit_test(a_plan_says_what_a_step_run_twice_may_come_to),
         cmocka_unit_test(room_for_a_librarys_attention_is_only_planned_where_it_serves),
         cmocka_unit_test(scratch_is_that_of_the_backend),
         cmocka_unit_test(every_model_builds_whatever_its_data_are),

@@ -49,7 +49,7 @@ static void check_results(struct fixture *f, const struct rank_threads *ranks, c
     train_reference(f, &trained);
     evaluate_reference(f, &trained, &evaluated);
     // Where bf16 falls to the other side of a tie, what is made of it moves by some units, and one
-    // sample of 48 may be told as another class.
+    // sample of 48 may come out as another class.
     bool half = f->job.precision.compute == JOB_BF16;
     double rtol = 2e-5;
     for (int v = 0; v < trained.g->nvalues; v++) {

@@ -7,10 +7,10 @@
 // batch at once.
 //
 //   test_compile_random                         300 cases; with WEFT_LONG 2,500
-//   test_compile_random --case SEED [DROP]      one case, told; DROP: the deeds left out, in hex
+//   test_compile_random --case SEED [DROP]      one case, printed; DROP: the deeds left out, in hex
 //
 // A case runs in a process of its own, so that one that fails, however it does, is made smaller
-// deed by deed before it is told.
+// deed by deed before it is printed.
 #include <errno.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ struct random_case {
     struct job_sharding words; // names the parameters that have specs of their own
     struct job_param_spec entries[PARAMS];
     struct spec specs[PARAMS];
-    struct job job;         // its pipeline: what tells a layer's stage
+    struct job job;         // its pipeline: which stage a layer is on
     int64_t layers[LAYERS]; // of each place
     const char *axis_name;
     int nstages, nchunks;
@@ -299,12 +299,12 @@ static int check_slope(struct interp *whole, const struct random_case *c)
     for (int i = 0; i < whole->g->nnodes; i++)
         if (whole->g->nodes[i].op == OP_RELU)
             return 0;
-    double told = along(whole, 0);
+    double said = along(whole, 0);
     double up = loss_at(whole->g, c, step), down = loss_at(whole->g, c, -step);
     double seen = (up - down) / (2 * step);
-    if (fabs(told - seen) <= 1e-4 * fabs(told) + 1e-12 * fabs(up) / step)
+    if (fabs(said - seen) <= 1e-4 * fabs(said) + 1e-12 * fabs(up) / step)
         return 0;
-    printf("the gradients' slope is %.9g, the loss's %.9g\n", told, seen);
+    printf("the gradients' slope is %.9g, the loss's %.9g\n", said, seen);
     return 1;
 }
 
@@ -408,7 +408,7 @@ static int check_replay(struct interp *parts, const struct random_case *c)
     return rc;
 }
 
-static int run_case(struct random_case *c, bool tell)
+static int run_case(struct random_case *c, bool prints)
 {
     struct graph g, cut;
     struct err e = {0};
@@ -421,7 +421,7 @@ static int run_case(struct random_case *c, bool tell)
     build(c, &g, 1, JOB_REMAT_NONE, &e);
     int rc = g.failed ? g.failed : verify_graph(&g, &e);
     rc = rc ? rc : cut_case(c, &cut, &e);
-    if (tell) {
+    if (prints) {
         mesh_print(&c->mesh, &text);
         buf_puts(&text, "\n");
         dump_graph(rc ? &g : &cut, rc ? NULL : &c->mesh, &text);
@@ -444,12 +444,12 @@ static int run_case(struct random_case *c, bool tell)
     return rc;
 }
 
-static int one_case(uint64_t seed, uint32_t drop, bool tell)
+static int one_case(uint64_t seed, uint32_t drop, bool prints)
 {
     struct random_case *c = calloc(1, sizeof *c);
     c->r = (struct random_graph){.seed = seed, .drop = drop};
     c->r.deeds = 3 + ask(c, 0, 0, DEEDS_MAX - 2);
-    int rc = run_case(c, tell);
+    int rc = run_case(c, prints);
     free(c);
     return rc;
 }

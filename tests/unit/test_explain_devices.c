@@ -41,7 +41,7 @@ a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier(v
     arena_clear(&a);
 }
 
-static void what_is_no_model_is_told_with_what_would_do(void **state)
+static void what_is_no_model_is_reported_with_a_suggestion(void **state)
 {
     static const struct {
         const char *text, *says;
@@ -80,8 +80,7 @@ static void what_is_no_model_is_told_with_what_would_do(void **state)
 
 // ---- what no plan is made of -------------------------------------------------------------------
 
-static void
-a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do(void **state)
+static void a_step_of_too_many_operations_is_refused_with_the_microbatches_that_fit(void **state)
 {
     struct fixture f;
     (void)state;
@@ -106,7 +105,7 @@ static void the_microbatches_that_are_suggested_are_some_that_the_schedule_takes
     static const struct {
         const char *schedule;
         int stages;
-        bool would_do; // some are few enough
+        bool fits; // some are few enough
     } cases[] = {{"interleaved", 16, true}, {"interleaved", 64, false}, {"circular", 64, false}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -122,7 +121,7 @@ static void the_microbatches_that_are_suggested_are_some_that_the_schedule_takes
                  cases[i].stages, cases[i].schedule);
         assert_int_equal(compile_any(&f, job), ERR_LIMIT);
         const char *most = strstr(f.e.text, "at most ");
-        if (!most != !cases[i].would_do)
+        if (!most != !cases[i].fits)
             fail_msg("%s over %d: %s", cases[i].schedule, cases[i].stages, f.e.text);
         if (most)
             assert_int_equal(atoi(most + strlen("at most ")) % cases[i].stages, 0);
@@ -155,9 +154,8 @@ int main(void)
         cmocka_unit_test(a_users_model_takes_what_it_does_not_say_from_the_table),
         cmocka_unit_test(
             a_file_of_models_comes_before_the_table_and_its_later_lines_before_its_earlier),
-        cmocka_unit_test(what_is_no_model_is_told_with_what_would_do),
-        cmocka_unit_test(
-            a_step_of_too_many_operations_is_refused_with_the_microbatches_that_would_do),
+        cmocka_unit_test(what_is_no_model_is_reported_with_a_suggestion),
+        cmocka_unit_test(a_step_of_too_many_operations_is_refused_with_the_microbatches_that_fit),
         cmocka_unit_test(the_microbatches_that_are_suggested_are_some_that_the_schedule_takes),
         cmocka_unit_test(tensors_beyond_all_counting_are_refused),
     };

@@ -32,7 +32,7 @@ static bool has_finding(const struct moe *m, const char *mesh, const char *shard
     return has;
 }
 
-static void sizes_that_do_not_fit_the_mesh_are_told_with_what_would(void **state)
+static void sizes_that_do_not_fit_the_mesh_are_reported_with_what_fits(void **state)
 {
     static const struct moe pairs = {6, 2, 0, 2, 1.5, 0, 0.01, 2, 0};
     static const struct moe sevens = {7, 2, 0, 1, 2.5, 0, 0.01, 2, 0};
@@ -124,7 +124,7 @@ static void an_axis_of_experts_alone_repeats_the_rest(void **state)
     assert_false(has_finding(&usual, "dp: 2, tp: 3", "", FINDING_EXPERTS_ALONE));
 }
 
-static void a_router_of_one_choice_and_scarce_places_are_told(void **state)
+static void a_router_of_one_choice_and_scarce_places_are_reported(void **state)
 {
     static const struct moe one = {6, 1, 0, 1, 1, 0, 0.01, 2, 0};
     static const struct moe all = {6, 2, 0, 1, 0, 0, 0.01, 2, 0};
@@ -164,12 +164,12 @@ static void what_a_token_needs_is_counted_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_that_do_not_fit_the_mesh_are_told_with_what_would),
+        cmocka_unit_test(sizes_that_do_not_fit_the_mesh_are_reported_with_what_fits),
         cmocka_unit_test(a_group_that_leaves_samples_over_is_refused),
         cmocka_unit_test(the_axis_of_experts_comes_last),
         cmocka_unit_test(an_axis_of_experts_alone_repeats_the_rest),
         cmocka_unit_test(what_a_token_needs_is_counted_apart),
-        cmocka_unit_test(a_router_of_one_choice_and_scarce_places_are_told),
+        cmocka_unit_test(a_router_of_one_choice_and_scarce_places_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

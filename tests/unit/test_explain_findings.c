@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings: what will not do is refused by name, and every fix that is told makes its finding go
+// Findings: what cannot be is refused by name, and every fix that is suggested makes its finding go
 // away. And the specs of the sharding section on tensors of the source guides' sizes.
 #include <stdio.h>
 
@@ -170,7 +170,7 @@ static void every_finding_is_named_and_its_fix_works(void **state)
 }
 
 // What coordinator and ranks read was written by no person: its lines would send one astray.
-static void the_resolved_form_has_no_lines_to_tell(void **state)
+static void the_resolved_form_has_no_lines_to_name(void **state)
 {
     static const char *const texts[] = {
         JOB "mesh: {dp: 2, tp: 3}\n",
@@ -311,7 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_finding_is_named_and_its_fix_works),
-        cmocka_unit_test(the_resolved_form_has_no_lines_to_tell),
+        cmocka_unit_test(the_resolved_form_has_no_lines_to_name),
         cmocka_unit_test(a_weight_on_a_batch_axis_costs_what_its_gathers_send),
         cmocka_unit_test(batch_and_weights_on_one_axis_of_eight_by_eight_use_an_eighth),
         cmocka_unit_test(a_sound_sharding_has_no_findings),

@@ -140,7 +140,7 @@ static uint64_t need_with_fix(const char *text, const char *fix)
     return bytes;
 }
 
-// The job does not fit the device; what is told of that is left in the fixture.
+// The job does not fit the device; what is said of that is left in the fixture.
 static const struct finding *advise(struct fixture *f, const char *text, uint64_t memory)
 {
     struct device_model d = device_of(memory);

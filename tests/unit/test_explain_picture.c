@@ -278,7 +278,7 @@ static void a_stages_parameter_lies_on_its_ranks_alone(void **state)
 
 // Two stages of two layers on {dp: 2, pp: 2, tp: 2}: rank = 4·dp + 2·pp + tp, so that stage 0 is on
 // ranks 0, 1, 4, 5 and stage 1 on the others.
-static void layers_are_told_apart_by_their_stage(void **state)
+static void layers_are_separated_by_their_stage(void **state)
 {
     static const char *const says[] = {
         "\nlayers/0-1/norm1/weight  32 [~]\n  whole on 4 devices, copies: 0,1,4,5\n",
@@ -320,7 +320,7 @@ static void many_ranks_of_a_block_are_the_first_and_the_last(void **state)
            "  └──────────────┴──────────────┘\n");
 }
 
-static void memory_is_told_by_category(void **state)
+static void memory_is_shown_by_category(void **state)
 {
     (void)state;
     // 4·8 + 8 + 8·3 + 3 = 67 parameters of 4 bytes, as many gradients, two moments.
@@ -401,10 +401,10 @@ int main(void)
         cmocka_unit_test(chunks_are_named_behind_their_microbatch),
         cmocka_unit_test(a_long_schedule_keeps_its_beginning_and_its_end),
         cmocka_unit_test(a_stages_parameter_lies_on_its_ranks_alone),
-        cmocka_unit_test(layers_are_told_apart_by_their_stage),
+        cmocka_unit_test(layers_are_separated_by_their_stage),
         cmocka_unit_test(many_ranks_of_a_block_are_the_first_and_the_last),
         cmocka_unit_test(every_parameter_of_many_stages_is_drawn),
-        cmocka_unit_test(memory_is_told_by_category),
+        cmocka_unit_test(memory_is_shown_by_category),
         cmocka_unit_test(nothing_drawn_is_wider_than_the_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

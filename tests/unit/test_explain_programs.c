@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every model of one's own, tests/unit/programs, is planned, drawn and faulted as those that come with
 // weft: its pictures keep to the width and name what cuts what, its report has the parameters that
-// `weft model check` counts, and a sharding that does not suit it is told with a fix that helps.
+// `weft model check` counts, and a sharding that does not suit it is reported with a fix that helps.
 #include <dirent.h>
 
 #include "common/explain/picture.h"
@@ -188,7 +188,7 @@ static void check_report(const struct own *own, const char *mesh, int64_t params
     struct json_out w;
     struct json *report;
     struct err e = {0};
-    int64_t told;
+    int64_t reported;
     compile_text(&f, job_of(own, mesh), 0);
     struct device_model d = read_model(&f.a, "h100", NULL);
     report_make(&r, &f.job, &f.c, &f.found, &d, &f.a);
@@ -196,9 +196,9 @@ static void check_report(const struct own *own, const char *mesh, int64_t params
     report_json(&r, &w);
     json_out_clear(&w);
     if (json_parse(&f.a, buf_str(&text), text.len, &report, &e) ||
-        json_get_int(report, "param_count", &told, &e))
+        json_get_int(report, "param_count", &reported, &e))
         fail_msg("%s: %s", own->name, e.text);
-    assert_int_equal(told, params);
+    assert_int_equal(reported, params);
     assert_int_equal(count_params(report), params);
     buf_clear(&text);
     fixture_clear(&f);
@@ -285,7 +285,7 @@ static void check_finding(const struct own *own, const char *rest, enum finding_
 }
 
 // No size of mlp divides by 5. Without the rule nothing is left for the axis to cut.
-static void a_rule_that_does_not_divide_is_told_with_sizes_that_would(void **state)
+static void a_rule_that_does_not_divide_is_reported_with_sizes_that_do(void **state)
 {
     (void)state;
     for (int i = 0; i < OWNS; i++) {
@@ -299,7 +299,7 @@ static void a_rule_that_does_not_divide_is_told_with_sizes_that_would(void **sta
     }
 }
 
-static void an_axis_that_cuts_nothing_is_told(void **state)
+static void an_axis_that_cuts_nothing_is_reported(void **state)
 {
     (void)state;
     for (int i = 0; i < OWNS; i++)
@@ -314,8 +314,8 @@ int main(void)
         cmocka_unit_test(the_table_has_every_text),
         cmocka_unit_test(each_is_drawn_within_the_width),
         cmocka_unit_test(each_report_has_the_parameters_that_a_check_counts),
-        cmocka_unit_test(a_rule_that_does_not_divide_is_told_with_sizes_that_would),
-        cmocka_unit_test(an_axis_that_cuts_nothing_is_told),
+        cmocka_unit_test(a_rule_that_does_not_divide_is_reported_with_sizes_that_do),
+        cmocka_unit_test(an_axis_that_cuts_nothing_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

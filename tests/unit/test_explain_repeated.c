@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that devices repeat: its cause is named, and a fix that is told is put into the job, compiled
+// Work that devices repeat: its cause is named, and a fix that is suggested is put into the job, compiled
 // and ends it, over many models, meshes and rules that do not suit them.
 #include "common/explain/cost.h"
 #include "tests/unit/compile_case.h"
@@ -100,7 +100,7 @@ static void check_fix(const char *text, const struct finding *one)
     fixture_clear(&f);
 }
 
-// How many findings of repeated work there are, and for how many of these a fix is told.
+// How many findings of repeated work there are, and for how many of these a fix is suggested.
 static void check_job(const char *text, int *found, int *fixed)
 {
     struct fixture f;
@@ -193,7 +193,7 @@ static const char *mixtral_of(int batch, int ep)
 }
 
 // Most of a mixture's work is the experts': what the rest wastes may be under any limit.
-static void experts_alone_are_told_however_little_that_wastes(void **state)
+static void experts_alone_are_reported_however_little_that_wastes(void **state)
 {
     const char *text = mixtral_of(16, 2);
     (void)state;
@@ -265,7 +265,7 @@ static void a_size_of_most_parameters_without_a_rule_is_named(void **state)
 // ---- no rules help -----------------------------------------------------------------------------
 
 // Five devices and no dimension of five but the vocabulary: nothing else divides.
-static void where_no_rules_help_no_fix_is_told(void **state)
+static void where_no_rules_help_no_fix_is_suggested(void **state)
 {
     (void)state;
     expect_finding(
@@ -298,11 +298,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fix_of_repeated_work_ends_it),
-        cmocka_unit_test(experts_alone_are_told_however_little_that_wastes),
+        cmocka_unit_test(experts_alone_are_reported_however_little_that_wastes),
         cmocka_unit_test(where_the_batch_cannot_have_their_axis_it_is_said_why),
         cmocka_unit_test(a_multiple_of_a_ruled_size_is_named_with_its_line),
         cmocka_unit_test(a_size_of_most_parameters_without_a_rule_is_named),
-        cmocka_unit_test(where_no_rules_help_no_fix_is_told),
+        cmocka_unit_test(where_no_rules_help_no_fix_is_suggested),
         cmocka_unit_test(where_rules_help_a_little_it_is_said_how_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -108,7 +108,7 @@ static void times_have_a_unit(void **state)
     }
 }
 
-static void what_is_wrong_with_a_flag_is_told_with_what_would_do(void **state)
+static void what_is_wrong_with_a_flag_is_reported_with_a_suggestion(void **state)
 {
     static const struct {
         const char *line, *says;
@@ -156,7 +156,7 @@ int main(void)
         cmocka_unit_test(a_time_that_was_in_seconds_may_lack_its_unit),
         cmocka_unit_test(a_flag_that_is_not_given_leaves_its_member_alone),
         cmocka_unit_test(times_have_a_unit),
-        cmocka_unit_test(what_is_wrong_with_a_flag_is_told_with_what_would_do),
+        cmocka_unit_test(what_is_wrong_with_a_flag_is_reported_with_a_suggestion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small files of our own and flags' values: a file appears whole or not at all, a folder has one
-// holder at a time whose pid the others are told, and a flag that is no number or time is refused
+// holder at a time whose pid the others read, and a flag that is no number or time is refused
 // with what would be one.
 #include <dirent.h>
 #include <errno.h>
@@ -89,7 +89,7 @@ static void a_folder_is_removed_with_its_files_unless_a_folder_is_in_it(void **s
     folder_remove(dir);
 }
 
-static void a_folder_has_one_holder_and_the_others_are_told_its_pid(void **state)
+static void a_folder_has_one_holder_and_the_others_read_its_pid(void **state)
 {
     (void)state;
     struct err e = {0};
@@ -204,7 +204,7 @@ int main(void)
         cmocka_unit_test(a_file_written_again_is_the_new_one_whole_and_leaves_nothing_else_behind),
         cmocka_unit_test(a_file_is_read_whole_or_refused_with_what_it_is),
         cmocka_unit_test(a_folder_is_removed_with_its_files_unless_a_folder_is_in_it),
-        cmocka_unit_test(a_folder_has_one_holder_and_the_others_are_told_its_pid),
+        cmocka_unit_test(a_folder_has_one_holder_and_the_others_read_its_pid),
         cmocka_unit_test(state_lies_where_the_user_keeps_it),
         cmocka_unit_test(an_id_is_32_hex_digits_and_not_the_one_before),
     };

@@ -17,7 +17,7 @@
 #define NAT_IPV4 "192.0.2.77"
 #define NAT_IPV6 "2001:db8::77"
 
-static void what_cannot_be_an_address_is_refused_and_told_why(void **state)
+static void what_cannot_be_an_address_is_refused_with_why(void **state)
 {
     (void)state;
     static const struct {
@@ -116,7 +116,7 @@ static void an_address_of_this_machine_is_listened_on_alone(void **state)
     close(fd);
 }
 
-static void an_address_of_a_nat_is_told_and_its_calls_are_heard_at_any_of_ours(void **state)
+static void an_address_of_a_nat_is_named_and_its_calls_are_heard_at_any_of_ours(void **state)
 {
     (void)state;
     char called[HOST_PORT_MAX];
@@ -128,7 +128,7 @@ static void an_address_of_a_nat_is_told_and_its_calls_are_heard_at_any_of_ours(v
     close(fd);
 }
 
-static void an_ipv6_address_is_told_in_brackets(void **state)
+static void an_ipv6_address_is_printed_in_brackets(void **state)
 {
     (void)state;
     static const char *const texts[] = {NAT_IPV6 ":0", "[" NAT_IPV6 "]:0"};
@@ -144,7 +144,7 @@ static void an_ipv6_address_is_told_in_brackets(void **state)
     }
 }
 
-static void a_port_that_is_taken_is_told(void **state)
+static void a_port_that_is_taken_is_reported(void **state)
 {
     (void)state;
     char called[HOST_PORT_MAX], again[HOST_PORT_MAX];
@@ -168,14 +168,14 @@ static void a_call_to_an_address_of_ours_arrives_and_one_to_nobodys_does_not(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_an_address_is_refused_and_told_why),
+        cmocka_unit_test(what_cannot_be_an_address_is_refused_with_why),
         cmocka_unit_test(an_overlong_name_is_refused),
         cmocka_unit_test(a_name_that_nobody_knows_is_refused),
         cmocka_unit_test(addresses_and_known_names_pass_whosever_they_are),
         cmocka_unit_test(an_address_of_this_machine_is_listened_on_alone),
-        cmocka_unit_test(an_address_of_a_nat_is_told_and_its_calls_are_heard_at_any_of_ours),
-        cmocka_unit_test(an_ipv6_address_is_told_in_brackets),
-        cmocka_unit_test(a_port_that_is_taken_is_told),
+        cmocka_unit_test(an_address_of_a_nat_is_named_and_its_calls_are_heard_at_any_of_ours),
+        cmocka_unit_test(an_ipv6_address_is_printed_in_brackets),
+        cmocka_unit_test(a_port_that_is_taken_is_reported),
         cmocka_unit_test(a_call_to_an_address_of_ours_arrives_and_one_to_nobodys_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,7 +61,7 @@ static void test_mesh_and_devices_must_agree(void **state)
                   "job.yaml:5:7: mesh: {dp: 3} is a mesh of 3 devices: resources.devices is 2\n");
 }
 
-static void test_the_batch_is_cut_evenly_or_told_what_would_do(void **state)
+static void test_the_batch_is_cut_evenly_or_refused_with_what_fits(void **state)
 {
     (void)state;
     expect_errors(
@@ -360,7 +360,7 @@ static void test_a_share_that_is_dropped_is_below_one(void **state)
         "job.yaml:2:54: model.dropout_residual: -0.1 is too small: it must be at least 0\n");
 }
 
-static void test_everything_wrong_is_told_in_the_order_of_the_file(void **state)
+static void test_everything_wrong_is_reported_in_the_order_of_the_file(void **state)
 {
     (void)state;
     expect_errors(
@@ -525,7 +525,7 @@ int main(void)
         cmocka_unit_test(test_threads_are_open_where_the_job_names_none),
         cmocka_unit_test(test_minus_one_is_what_is_left_of_the_devices),
         cmocka_unit_test(test_mesh_and_devices_must_agree),
-        cmocka_unit_test(test_the_batch_is_cut_evenly_or_told_what_would_do),
+        cmocka_unit_test(test_the_batch_is_cut_evenly_or_refused_with_what_fits),
         cmocka_unit_test(test_the_largest_mesh_times_the_most_microbatches_does_not_overflow),
         cmocka_unit_test(test_evaluation_keys_need_evaluation_data),
         cmocka_unit_test(test_images_and_labels_come_together),
@@ -552,7 +552,7 @@ int main(void)
         cmocka_unit_test(test_axes_are_known_by_what_they_are_for),
         cmocka_unit_test(test_chunks_of_stages_divide_the_layers),
         cmocka_unit_test(test_chunks_lie_round_the_ring_of_stages),
-        cmocka_unit_test(test_everything_wrong_is_told_in_the_order_of_the_file),
+        cmocka_unit_test(test_everything_wrong_is_reported_in_the_order_of_the_file),
     };
     return cmocka_run_group_tests_name("job_check", tests, NULL, NULL);
 }

@@ -197,7 +197,7 @@ static void tabs_alone_may_indent(void **state)
     own_clear(&o);
 }
 
-static void what_is_wrong_with_an_own_program_is_told_with_its_file(void **state)
+static void what_is_wrong_with_an_own_program_is_reported_with_its_file(void **state)
 {
     static const struct {
         const char *program, *model, *says;
@@ -362,7 +362,7 @@ int main(void)
         cmocka_unit_test(the_text_of_an_own_program_travels_in_the_resolved_job),
         cmocka_unit_test(line_ends_tabs_and_blank_ends_do_not_change_what_travels),
         cmocka_unit_test(tabs_alone_may_indent),
-        cmocka_unit_test(what_is_wrong_with_an_own_program_is_told_with_its_file),
+        cmocka_unit_test(what_is_wrong_with_an_own_program_is_reported_with_its_file),
         cmocka_unit_test(a_resolved_job_opens_no_file),
         cmocka_unit_test(a_resolved_job_keeps_the_text_of_the_weft_that_resolved_it),
         cmocka_unit_test(another_comment_is_no_other_training),

@@ -509,7 +509,7 @@ static void test_groups_report_each_member(void **state)
                   "job.yaml:5:21: optimizer.groups: must be a list of at most 100 groups\n");
 }
 
-static void test_a_hundred_errors_are_told_and_the_rest_counted(void **state)
+static void test_a_hundred_errors_are_reported_and_the_rest_counted(void **state)
 {
     (void)state;
     struct buf text = {0};
@@ -687,7 +687,7 @@ int main(void)
         cmocka_unit_test(test_mesh_sizes_are_counts),
         cmocka_unit_test(test_groups_say_which_parameters_and_what_changes),
         cmocka_unit_test(test_groups_report_each_member),
-        cmocka_unit_test(test_a_hundred_errors_are_told_and_the_rest_counted),
+        cmocka_unit_test(test_a_hundred_errors_are_reported_and_the_rest_counted),
         cmocka_unit_test(test_overrides_replace_add_and_apply_in_order),
         cmocka_unit_test(test_an_override_may_mend_the_file),
         cmocka_unit_test(test_wrong_overrides_are_named_after_the_file),

@@ -145,8 +145,8 @@ static void expect_same_hash(const char *one, const char *other, bool same)
     case_clear(&b);
 }
 
-// A training may go on elsewhere, longer, at another rate; with another seed it is another training.
-static void test_what_may_change_while_a_training_goes_on_is_no_part_of_the_identity(void **state)
+// A training may continue elsewhere, longer, at another rate; with another seed it is another training.
+static void test_what_may_change_while_a_training_runs_is_no_part_of_the_identity(void **state)
 {
     static const char *const alike[] = {
         VALID "mesh: {tp: 2}\n",
@@ -190,7 +190,7 @@ static void expect_another_training(const char *text, const char *expected_keys)
     case_clear(&one);
 }
 
-static void test_another_training_is_told_by_its_keys_alone(void **state)
+static void test_another_training_is_named_by_its_keys_alone(void **state)
 {
     (void)state;
     expect_another_training(NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 20, seed: 2}\n",
@@ -205,7 +205,7 @@ static void test_another_training_is_told_by_its_keys_alone(void **state)
         "model.program, model.classes, model.text, data.train.labels, model.latent");
 }
 
-static void test_changes_are_told_with_the_settings_of_both(void **state)
+static void test_changes_are_reported_with_the_settings_of_both(void **state)
 {
     struct job_case one, other;
     struct buf text = {0};
@@ -441,9 +441,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_resolved_job_says_every_value),
         cmocka_unit_test(test_the_hash_is_of_the_resolved_text),
-        cmocka_unit_test(test_what_may_change_while_a_training_goes_on_is_no_part_of_the_identity),
-        cmocka_unit_test(test_another_training_is_told_by_its_keys_alone),
-        cmocka_unit_test(test_changes_are_told_with_the_settings_of_both),
+        cmocka_unit_test(test_what_may_change_while_a_training_runs_is_no_part_of_the_identity),
+        cmocka_unit_test(test_another_training_is_named_by_its_keys_alone),
+        cmocka_unit_test(test_changes_are_reported_with_the_settings_of_both),
         cmocka_unit_test(test_spelling_and_order_do_not_change_the_hash_but_values_do),
         cmocka_unit_test(test_text_of_any_kind_prints_and_reads_back),
         cmocka_unit_test(test_any_valid_job_prints_to_itself),

@@ -134,7 +134,7 @@ static void assert_decodes(const int32_t *ids, int64_t n, const char *want)
 #define DECODES(want, ...) \
     assert_decodes((const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / 4, want)
 
-static void what_is_not_utf8_is_told_in_hexadecimal(void **state)
+static void what_is_not_utf8_is_printed_in_hexadecimal(void **state)
 {
     (void)state;
     DECODES("ab\n\tü€𝄞", 'a', 'b', '\n', '\t', 0xc3, 0xbc, 0xe2, 0x82, 0xac, 0xf0, 0x9d, 0x84,
@@ -150,7 +150,7 @@ static void what_is_not_utf8_is_told_in_hexadecimal(void **state)
     DECODES("\\xc3<300>", 0xc3, 300);
 }
 
-static void ids_are_told_as_numbers(void **state)
+static void ids_are_printed_as_numbers(void **state)
 {
     struct buf text = {0};
     struct arena a = {0};
@@ -179,8 +179,8 @@ int main(void)
         cmocka_unit_test(what_prints_reads_back),
         cmocka_unit_test(what_cannot_be_sampled_is_refused_with_its_line),
         cmocka_unit_test(escapes_are_bytes),
-        cmocka_unit_test(what_is_not_utf8_is_told_in_hexadecimal),
-        cmocka_unit_test(ids_are_told_as_numbers),
+        cmocka_unit_test(what_is_not_utf8_is_printed_in_hexadecimal),
+        cmocka_unit_test(ids_are_printed_as_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

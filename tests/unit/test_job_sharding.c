@@ -88,7 +88,7 @@ static void what_prints_reads_back(void **state)
     }
 }
 
-static void wrong_forms_are_told_with_their_place(void **state)
+static void wrong_forms_are_reported_with_their_place(void **state)
 {
     (void)state;
     expect_errors(VALID "sharding: {rules: {mlpp: tp}}\n",
@@ -119,7 +119,7 @@ static void wrong_forms_are_told_with_their_place(void **state)
         "job.yaml:5:20: sharding.gather: must be a list such as [fsdp], not a single value\n");
 }
 
-static void wrong_cuts_of_state_are_told_with_their_place(void **state)
+static void wrong_cuts_of_state_are_reported_with_their_place(void **state)
 {
     (void)state;
     expect_errors(VALID "sharding: {optimizer: {dp: 2}}\n",
@@ -178,8 +178,8 @@ int main(void)
         cmocka_unit_test(specs_have_nulls_axes_rules_and_lists),
         cmocka_unit_test(state_is_cut_by_axes_or_by_specs),
         cmocka_unit_test(what_prints_reads_back),
-        cmocka_unit_test(wrong_forms_are_told_with_their_place),
-        cmocka_unit_test(wrong_cuts_of_state_are_told_with_their_place),
+        cmocka_unit_test(wrong_forms_are_reported_with_their_place),
+        cmocka_unit_test(wrong_cuts_of_state_are_reported_with_their_place),
         cmocka_unit_test(a_name_stands_for_whichever_of_its_axis_the_mesh_has),
         cmocka_unit_test(the_batch_divides_by_all_the_axes_that_cut_it),
     };

@@ -38,7 +38,7 @@ static void test_broken_yaml_names_the_place(void **state)
     case_clear(&c);
 }
 
-static void test_a_pattern_without_quotes_is_told_to_have_them(void **state)
+static void test_a_pattern_without_quotes_is_refused_with_them(void **state)
 {
     (void)state;
     expect_errors(VALID "mesh: {dp: *.bin}\n",
@@ -79,7 +79,7 @@ static void test_a_byte_order_mark_elsewhere_is_a_control_character(void **state
     expect_errors(NAME_LINE "# \xef\xbb\xbf\n", "job.yaml:2:3: control character U+FEFF\n");
 }
 
-static void test_utf16_is_told_apart_from_noise(void **state)
+static void test_utf16_is_named_and_noise_is_not(void **state)
 {
     (void)state;
     struct job_case c;
@@ -158,7 +158,7 @@ static void test_anchors_aliases_and_tags_are_refused_where_they_stand(void **st
                   "job.yaml:6:18: metrics.jsonl: tags (!) are not part of job files\n");
 }
 
-static void test_a_section_that_cannot_be_read_is_told_once(void **state)
+static void test_a_section_that_cannot_be_read_is_reported_once(void **state)
 {
     static const char *const says[][2] = {
         {"*a",
@@ -280,19 +280,19 @@ int main(void)
         cmocka_unit_test(test_an_empty_file_lacks_the_required_keys),
         cmocka_unit_test(test_comments_alone_are_an_empty_file),
         cmocka_unit_test(test_broken_yaml_names_the_place),
-        cmocka_unit_test(test_a_pattern_without_quotes_is_told_to_have_them),
+        cmocka_unit_test(test_a_pattern_without_quotes_is_refused_with_them),
         cmocka_unit_test(test_a_tab_as_indentation_is_named),
         cmocka_unit_test(test_a_tab_between_values_is_harmless),
         cmocka_unit_test(test_a_byte_order_mark_means_nothing),
         cmocka_unit_test(test_a_byte_order_mark_elsewhere_is_a_control_character),
-        cmocka_unit_test(test_utf16_is_told_apart_from_noise),
+        cmocka_unit_test(test_utf16_is_named_and_noise_is_not),
         cmocka_unit_test(test_a_zero_byte_is_named),
         cmocka_unit_test(test_bytes_that_are_not_utf8_are_named),
         cmocka_unit_test(test_control_characters_are_refused_raw_and_escaped),
         cmocka_unit_test(test_a_key_given_twice_names_both_lines),
         cmocka_unit_test(test_keys_that_are_not_words_are_refused),
         cmocka_unit_test(test_anchors_aliases_and_tags_are_refused_where_they_stand),
-        cmocka_unit_test(test_a_section_that_cannot_be_read_is_told_once),
+        cmocka_unit_test(test_a_section_that_cannot_be_read_is_reported_once),
         cmocka_unit_test(test_an_alias_bomb_costs_no_more_than_its_text),
         cmocka_unit_test(test_nesting_is_bounded),
         cmocka_unit_test(test_a_hundred_thousand_brackets_are_refused_like_seventeen),

@@ -186,11 +186,11 @@ static void experts_are_calls_and_a_starred_name(void **state)
     assert_int_equal(c.g.values[find_op(&c, OP_COMBINE)->out[0]].point, POINT_SEQ);
     assert_true(find_param(&c, "balance")->frozen);
     assert_int_equal(c.g.nbalances, 1);
-    static const char *const told[] = {"expert_tokens", "expert_dropped", "expert_balance",
-                                       "router_entropy"};
+    static const char *const reports[] = {"expert_tokens", "expert_dropped", "expert_balance",
+                                          "router_entropy"};
     assert_int_equal(c.g.nparts, 4);
     for (int i = 0; i < 4; i++)
-        assert_string_equal(c.g.parts[i].name, told[i]);
+        assert_string_equal(c.g.parts[i].name, reports[i]);
     assert_int_equal(c.g.parts[0].count, 4);
     model_case_clear(&c);
     build(&c, whole, PROGRAM_EVAL); // nothing is dropped
@@ -389,7 +389,7 @@ static void weights_are_born_as_the_text_says(void **state)
 }
 
 // A name that is no size reaches as far as the operand's dimension of that name.
-static void an_operand_tells_the_extent_of_its_own_dimensions(void **state)
+static void an_operand_has_the_extent_of_its_own_dimensions(void **state)
 {
     static const char text[] = CLASSIFIER("  x = images @ a[inputs, part = 7, embed]\n"
                                           "  x = linear(x, b[part*, embed, mlp])\n"
@@ -405,7 +405,7 @@ static void an_operand_tells_the_extent_of_its_own_dimensions(void **state)
 }
 
 // Sizes may be like a known dimension: the point follows, and a bias along the residual is a norm.
-static void names_tell_points_and_biases(void **state)
+static void names_decide_points_and_biases(void **state)
 {
     static const char text[] = SIZES "  wide = 32 like mlp\n"
                                      "model\n"
@@ -639,7 +639,7 @@ static void named_blocks_outside_layers_are_noticed(void **state)
 }
 
 // What sampling leaves out, and layers that it needs behind that.
-static void layers_that_sampling_leaves_out_are_told(void **state)
+static void layers_that_sampling_leaves_out_are_reported(void **state)
 {
     static const struct {
         const char *text;
@@ -676,14 +676,14 @@ int main(void)
         cmocka_unit_test(each_call_of_a_function_has_its_own_layers),
         cmocka_unit_test(a_layer_block_leaves_paths_as_they_are),
         cmocka_unit_test(weights_are_born_as_the_text_says),
-        cmocka_unit_test(an_operand_tells_the_extent_of_its_own_dimensions),
-        cmocka_unit_test(names_tell_points_and_biases),
+        cmocka_unit_test(an_operand_has_the_extent_of_its_own_dimensions),
+        cmocka_unit_test(names_decide_points_and_biases),
         cmocka_unit_test(training_alone_draws),
         cmocka_unit_test(losses_are_terms_and_reports_are_parts),
         cmocka_unit_test(sampling_reads_the_last_position),
         cmocka_unit_test(layers_are_the_outermost_turns_and_blocks),
         cmocka_unit_test(named_blocks_outside_layers_are_noticed),
-        cmocka_unit_test(layers_that_sampling_leaves_out_are_told),
+        cmocka_unit_test(layers_that_sampling_leaves_out_are_reported),
         cmocka_unit_test(what_cannot_be_is_refused_with_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every model with experts tells of its routers, worked by hand: a job's program is run in double
+// What every model with experts reports of its routers, worked by hand: a job's program is run in double
 // precision, and its parts of the metrics are looked at.
 #include "tests/unit/compile_case.h"
 
@@ -65,7 +65,7 @@ static void clear(struct routed *r)
 //   balance     2 · Σ choices · shares, of the samples: ½·(.75+.1)/2 + ½·(.25+.9)/2 = 1/2 and
 //               1 · 3/4; the mean is 5/4. Of both as one group: 3/4·2.35/4 + 1/4·1.65/4, twice
 //   entropy     of 3/4: .562335, of 1/10: .325083; three tokens are 0
-static void a_router_tells_its_balance_and_its_entropy(void **state)
+static void a_router_reports_its_balance_and_its_entropy(void **state)
 {
     static const struct {
         const char *program;
@@ -108,7 +108,7 @@ static void a_router_that_is_sure_has_no_entropy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_router_tells_its_balance_and_its_entropy),
+        cmocka_unit_test(a_router_reports_its_balance_and_its_entropy),
         cmocka_unit_test(a_router_that_is_sure_has_no_entropy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

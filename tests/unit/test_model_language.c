@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's text: its sizes and what they come to, and what is told where the text is wrong.
+// A program's text: its sizes and what they come to, and what is reported where the text is wrong.
 #include <string.h>
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ struct text_case {
     struct model_errors errs;
     const struct model_program *program;
     struct model_sizes sizes;
-    struct buf told;
+    struct buf said;
 };
 
 static int case_read(struct text_case *c, const char *text)
@@ -26,15 +26,15 @@ static int case_read(struct text_case *c, const char *text)
 
 static void case_clear(struct text_case *c)
 {
-    buf_clear(&c->told);
+    buf_clear(&c->said);
     arena_clear(&c->arena);
 }
 
-static const char *case_told(struct text_case *c)
+static const char *case_said(struct text_case *c)
 {
-    buf_reset(&c->told);
-    put_model_errors(&c->errs, &c->told);
-    return buf_str(&c->told);
+    buf_reset(&c->said);
+    put_model_errors(&c->errs, &c->said);
+    return buf_str(&c->said);
 }
 
 // A text with this in its sizes section, and sizes that a job gives.
@@ -42,7 +42,7 @@ static int case_resolve(struct text_case *c, const char *text, int n,
                         const struct model_given *given)
 {
     if (case_read(c, text))
-        fail_msg("%s", case_told(c));
+        fail_msg("%s", case_said(c));
     return model_sizes_resolve(c->program, given, n, &c->sizes, &c->errs);
 }
 
@@ -78,7 +78,7 @@ static void sizes_follow_from_those_above_them(void **state)
     case_clear(&c);
 }
 
-static void a_default_tells_the_kind_of_its_size(void **state)
+static void a_default_decides_the_kind_of_its_size(void **state)
 {
     static const char text[] = "sizes\n"
                                "  a = 4\n"
@@ -133,12 +133,12 @@ static void a_given_size_is_refused_by_its_name(void **state)
     for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
         struct text_case c;
         assert_int_equal(case_resolve(&c, text, 1, &each[i].given), ERR_INVALID);
-        assert_string_equal(case_told(&c), each[i].says);
+        assert_string_equal(case_said(&c), each[i].says);
         case_clear(&c);
     }
 }
 
-static void what_follows_from_a_wrong_size_is_not_told_too(void **state)
+static void what_follows_from_a_wrong_size_is_not_reported_too(void **state)
 {
     static const char text[] = "sizes\n"
                                "  heads = 12 in 1 .. 64\n"
@@ -151,12 +151,12 @@ static void what_follows_from_a_wrong_size_is_not_told_too(void **state)
     struct text_case c;
     (void)state;
     assert_int_equal(case_resolve(&c, text, 3, given), ERR_INVALID);
-    assert_string_equal(case_told(&c), "t: heads: 65 is too large: it must be at most 64\n"
+    assert_string_equal(case_said(&c), "t: heads: 65 is too large: it must be at most 64\n"
                                        "t: rate: 1 is too large: it must be less than 1\n");
     case_clear(&c);
 }
 
-static void a_wrong_text_is_told_line_by_line(void **state)
+static void a_wrong_text_is_reported_line_by_line(void **state)
 {
     static const struct {
         const char *text, *says;
@@ -185,8 +185,8 @@ static void a_wrong_text_is_told_line_by_line(void **state)
         struct text_case c;
         assert_int_equal(case_read(&c, each[i].text), ERR_INVALID);
         assert_null(c.program);
-        if (strstr(case_told(&c), each[i].says) != case_told(&c))
-            assert_string_equal(case_told(&c), each[i].says);
+        if (strstr(case_said(&c), each[i].says) != case_said(&c))
+            assert_string_equal(case_said(&c), each[i].says);
         case_clear(&c);
     }
 }
@@ -197,7 +197,7 @@ static void every_program_of_weft_can_be_read(void **state)
     for (const struct model_text *t = model_texts; t->name; t++) {
         struct text_case c;
         if (case_resolve(&c, t->text, 0, NULL))
-            fail_msg("%s: %s", t->name, case_told(&c));
+            fail_msg("%s: %s", t->name, case_said(&c));
         assert_true(c.program->heading[0]);
         for (int i = 0; i < c.program->nsizes; i++)
             if (!c.program->sizes[i].comment[0])
@@ -223,10 +223,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_follow_from_those_above_them),
-        cmocka_unit_test(a_default_tells_the_kind_of_its_size),
+        cmocka_unit_test(a_default_decides_the_kind_of_its_size),
         cmocka_unit_test(a_given_size_is_refused_by_its_name),
-        cmocka_unit_test(what_follows_from_a_wrong_size_is_not_told_too),
-        cmocka_unit_test(a_wrong_text_is_told_line_by_line),
+        cmocka_unit_test(what_follows_from_a_wrong_size_is_not_reported_too),
+        cmocka_unit_test(a_wrong_text_is_reported_line_by_line),
         cmocka_unit_test(what_a_model_reads_stands_in_its_text),
         cmocka_unit_test(every_program_of_weft_can_be_read),
     };

@@ -53,7 +53,7 @@ static void blocks_nest_so_deep(void **state)
     refuse_buf(&text, "blocks are nested more than 32 deep");
 }
 
-static void else_if_goes_on_so_long(void **state)
+static void else_if_may_be_so_long(void **state)
 {
     struct buf text = {0};
     (void)state;
@@ -130,7 +130,7 @@ static void so_large_a_parameter(void **state)
     refuse(text, strlen(text), "a/weight would have 2^44 elements or more");
 }
 
-static void so_many_errors_are_told(void **state)
+static void so_many_errors_are_reported(void **state)
 {
     struct model_case c;
     struct buf text = {0};
@@ -151,13 +151,13 @@ int main(void)
         cmocka_unit_test(a_text_is_read_up_to_its_most_bytes),
         cmocka_unit_test(brackets_and_signs_nest_so_deep),
         cmocka_unit_test(blocks_nest_so_deep),
-        cmocka_unit_test(else_if_goes_on_so_long),
+        cmocka_unit_test(else_if_may_be_so_long),
         cmocka_unit_test(so_many_sizes_names_and_items),
         cmocka_unit_test(so_many_layers),
         cmocka_unit_test(functions_do_not_grow_without_bound),
         cmocka_unit_test(so_many_functions),
         cmocka_unit_test(so_large_a_parameter),
-        cmocka_unit_test(so_many_errors_are_told),
+        cmocka_unit_test(so_many_errors_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

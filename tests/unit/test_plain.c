@@ -7,7 +7,7 @@
 #include "common/base/plain.h"
 #include "tests/unit/unit.h"
 
-// What a terminal would heed, and how it is shown.
+// What steers a terminal, and how it is shown.
 static const struct {
     const char *text, *shown;
 } hostile[] = {
