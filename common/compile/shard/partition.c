@@ -148,6 +148,7 @@ static int report_no_path(struct pass *p, int id, const struct spec *need)
 
 static int find_newest_shared(struct pass *p, int id)
 {
+    PRE(id >= 0);
     while (p->nfirst <= id) {
         p->first_shared = arena_grow(p->to->arena, p->first_shared, sizeof *p->first_shared,
                                      p->nfirst, &p->first_cap);
