@@ -77,7 +77,7 @@ AGENT_SRC   := $(AGENT_SRC:%=worker/%.c) $(DECIDING_AGENT_SRC)
 
 # The lower first.
 COLLECTIVE_SRC := collective_op sum_tree peer_page greet shm tcp progress_thread world process_world
-COLLECTIVE_SRC += announce operation communicator staging host_transport
+COLLECTIVE_SRC += seal announce operation communicator staging host_transport
 COLLECTIVE_SRC := $(COLLECTIVE_SRC:%=worker/collective/%.c)
 
 RANK_SRC    := main process probe warm
@@ -194,7 +194,7 @@ SAN  ?=
 override CPPFLAGS += -I. -I$(BUILD)/gen -D_GNU_SOURCE -DWEFT_VERSION='"$(VERSION)"'
 override CFLAGS   += -std=c11 $(OPT) $(SAN) $(WARN) -fPIC -fno-strict-aliasing -pthread -MMD -MP
 COMMON_LIBS := -lyaml -lxxhash -lm
-RANK_LIBS   := -lprotobuf-c $(COMMON_LIBS) -ldl
+RANK_LIBS   := -lprotobuf-c -lcrypto $(COMMON_LIBS) -ldl
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 RPC_LIBS    := -lgrpc -lgpr -lssl -lcrypto -lprotobuf-c

@@ -204,6 +204,7 @@ void report_json(const struct report *r, struct json_out *w)
     json_int(w, "devices", mesh_ranks(m));
     json_int(w, "threads", r->job->resources.threads);
     json_str(w, "threads_why", leaves_threads(r->job) ? THREADS_LATER : NULL);
+    json_str(w, "network", job_networks[r->job->resources.network]);
     int64_t count = print_params_json(r, w);
     json_int(w, "param_count", count);
     json_int(w, "param_count_active", r->cost.params_active);
@@ -471,6 +472,12 @@ void report_text(const struct report *r, struct buf *out)
     else if (r->job->resources.kind == JOB_CPU)
         buf_printf(out, "a device uses %lld thread%s: resources.threads of the job\n",
                    (long long)threads, threads == 1 ? "" : "s");
+    if (mesh_ranks(&r->compiled->mesh) > 1)
+        buf_puts(out, r->job->resources.network == JOB_TRUSTED
+                          ? "between hosts tensors travel plain: resources.network is trusted, so "
+                            "nobody else may reach that network\n"
+                          : "between hosts tensors travel encrypted and authenticated "
+                            "(resources.network: trusted sends them plain)\n");
     // Where a token does not need all parameters: those it needs, and the FLOPs that choices can fill.
     const struct cost *c = &r->cost;
     if (c->params_active != c->params)

@@ -403,6 +403,8 @@ const char *job_device_kind(int kind)
     return device_kinds[kind];
 }
 
+const char *const job_networks[] = {[JOB_ENCRYPTED] = "encrypted", [JOB_TRUSTED] = "trusted", NULL};
+
 static const struct schema_row resources_rows[] = {
     {.path = "resources.devices",
      .type = SCHEMA_INT,
@@ -452,6 +454,15 @@ static const struct schema_row resources_rows[] = {
          "products, up to 256 or what one head needs for attention's gradient. More may let them "
          "find faster "
          "algorithms, which may round otherwise"},
+    {.path = "resources.network",
+     .type = SCHEMA_ENUM,
+     .offset = AT(job_resources, network),
+     .def = "encrypted",
+     .names = job_networks,
+     .doc =
+         "between the job's hosts; encrypted: tensors travel encrypted, and what was changed on "
+         "the way ends the attempt (AES-128-GCM); trusted: they travel plain, for a network that "
+         "nobody else can reach"},
 };
 
 static const struct schema_row restart_rows[] = {

@@ -3,7 +3,7 @@
 // 0. Prints "bytes microseconds" a line; mpi_allreduce.c measures the same way. `hosts` as a
 // letter a rank ("ab") puts ranks on different hosts, so over loopback TCP.
 //
-//   bench_allreduce [ranks [hosts]]
+//   bench_allreduce [ranks [hosts [trusted]]]     trusted: nothing is encrypted between hosts
 //   bench_allreduce limit
 //   bench_allreduce beside [hosts]
 //
@@ -139,7 +139,8 @@ static int measure_beside(struct communicator *all, void *buf, struct err *e)
     return 0;
 }
 
-static int rank_main(int rank, int ranks, const char *hosts, const char *dir, bool beside)
+static int rank_main(int rank, int ranks, const char *hosts, bool trusted, const char *dir,
+                     bool beside)
 {
     struct err e;
     struct world *w = NULL;
@@ -153,6 +154,7 @@ static int rank_main(int rank, int ranks, const char *hosts, const char *dir, bo
                               .ranks = ranks,
                               .host = host,
                               .listen = "127.0.0.1:0",
+                              .plain = trusted,
                               .connect_ns = 10 * CLOCK_S,
                               .deadline_ns = 60 * CLOCK_S,
                               .socket_dir = dir,
@@ -242,12 +244,13 @@ int main(int argc, char **argv)
     bool beside = argc > 1 && !strcmp(argv[1], "beside");
     int ranks = argc > 1 && !beside ? atoi(argv[1]) : 2, status, failed = 0;
     const char *hosts = argc > 2 ? argv[2] : NULL;
+    bool trusted = argc > 3 && !strcmp(argv[3], "trusted");
     if (ranks < 1 || ranks > BOARD_RANKS || (hosts && strlen(hosts) != (size_t)ranks) ||
         !mkdtemp(dir) || board_open())
         return 2;
     for (int i = 0; i < ranks; i++)
         if (fork() == 0)
-            exit(rank_main(i, ranks, hosts, dir, beside));
+            exit(rank_main(i, ranks, hosts, trusted, dir, beside));
     while (wait(&status) > 0)
         failed |= status;
     rmdir(dir);

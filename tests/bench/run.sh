@@ -6,7 +6,7 @@
 #   run.sh BUILD [NAME...]
 #
 # NAME: start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines
-# experts; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
+# experts wire; default: all. A benchmark whose peer is not installed (mpicc for allreduce; TORCH_PYTHON or BUILD/torch for
 # peers and experts) is left out, and that is said.
 set -u
 build=$(cd "$1" && pwd)
@@ -48,7 +48,7 @@ without() {
     echo "LEFT OUT  $1: $2"
 }
 
-[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts
+[ $# -gt 0 ] || set -- start steps ckpt kernels choices compile service hosts placement restart allreduce peers order fuse progress pipelines experts wire
 for bench in "$@"; do
     case $bench in
     start) keep start /usr/bin/python3 tests/bench/start.py "$build" ;;
@@ -73,6 +73,7 @@ for bench in "$@"; do
     progress) keep progress /usr/bin/python3 tests/bench/progress.py "$build" ;;
     pipelines) keep pipelines /usr/bin/python3 tests/bench/pipelines.py "$build" ;;
     experts) keep experts /usr/bin/python3 tests/bench/experts.py "$build" ;;
+    wire) keep wire /usr/bin/python3 tests/bench/wire.py "$build" ;;
     fuse) keep fuse /usr/bin/python3 tests/bench/fuse.py "$build" ;;
     *)
         echo "no benchmark is called $bench"

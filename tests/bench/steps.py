@@ -32,7 +32,7 @@ schedule: {{kind: constant, value: 1e-3}}
 train: {{steps: {steps}, seed: 1}}
 checkpoint: {{every: 1000000, dir: ckpt}}
 metrics: {{jsonl: {rows}}}
-resources: {{devices: {ranks}, kind: cpu, threads: {threads}}}
+resources: {{devices: {ranks}, kind: cpu, threads: {threads}, network: {network}}}
 """
 # what, hidden, batch, ranks, threads, rows, steps of the short and the long run
 CASES = [
@@ -55,13 +55,13 @@ def processor_s():
     return used.ru_utime + used.ru_stime
 
 
-def run(build, where, values):
-    """Wall and processor seconds of a whole run."""
+def run(build, where, values, flags=()):
+    """Wall and processor seconds of a whole run; flags: of lead-ranks."""
     (where / "job.yaml").write_text(JOB.format(**values))
     for left in ("run", "ckpt"):
         shutil.rmtree(where / left, ignore_errors=True)
     wall, processor = time.monotonic(), processor_s()
-    subprocess.run([build / "tests/lead-ranks", where / "run", where / "job.yaml"],
+    subprocess.run([build / "tests/lead-ranks", where / "run", where / "job.yaml", *flags],
                    env={**os.environ, "WEFT_BACKEND_DIR": str(build)}, stdout=subprocess.DEVNULL, check=True)
     return time.monotonic() - wall, processor_s() - processor
 
@@ -75,7 +75,7 @@ def compute_us(where, few):
 
 def measure(build, where, case):
     what, hidden, batch, ranks, threads, rows, few, many = case
-    values = {"hidden": hidden, "batch": batch, "ranks": ranks, "threads": threads, "rows": rows}
+    values = {"hidden": hidden, "batch": batch, "ranks": ranks, "threads": threads, "rows": rows, "network": "encrypted"}
     short = run(build, where, {**values, "steps": few})
     long = run(build, where, {**values, "steps": many})
     wall, processor = (1e6 * (b - a) / (many - few) for a, b in zip(short, long))
@@ -103,4 +103,5 @@ def main():
             show(case, [measure(build, where, case) for _ in range(rounds)])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -211,3 +211,12 @@ def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
                             ("labels", "high", "label 3 of sample 0 is not in 0 … 2")):  # fmt: skip
         (one,) = plan(str(path), "-s", f"data.train.{key}={file}", code=2)["findings"]
         assert one["tensor"] == f"data.train.{key}" and told in one["message"], one
+
+
+def test_a_plan_says_how_tensors_travel_between_hosts(job):
+    assert plan(job)["network"] == "encrypted"
+    assert "between hosts tensors travel encrypted and authenticated (resources.network: trusted" in solo.weft("plan", job).out
+    trusted = ["-s", "resources.network=trusted"]
+    assert plan(job, *trusted)["network"] == "trusted"
+    assert "between hosts tensors travel plain: resources.network is trusted" in solo.weft("plan", job, *trusted).out
+    assert "between hosts" not in solo.weft("plan", job, "-s", "mesh={data: 1}").out

@@ -67,7 +67,7 @@ HOMES = {  # header prefix -> the only place that may include it
     "nccl.h": "worker/collective/nccl.c",
     "grpc": "common/rpc/",
     "sqlite3.h": "coordinator/store/db",
-    "openssl": "common/rpc/tls",
+    "openssl": ("common/rpc/tls", "worker/collective/seal.c"),
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

@@ -233,6 +233,15 @@ static void every_operation_between_hosts(void **state)
         run((int)strlen(hosts[i]), hosts[i], rank_of_all_ops);
 }
 
+static void every_operation_over_a_trusted_network(void **state)
+{
+    (void)state;
+    trusted_network = true;
+    run(2, "ab", rank_of_all_ops);
+    run(5, "abbca", rank_of_all_ops);
+    trusted_network = false;
+}
+
 static void every_operation_on_mixed_hosts(void **state)
 {
     static const char *const hosts[] = {"aabb", "abab", "aaab", "baaa", "abbca"};
@@ -535,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operation_on_one_host),
         cmocka_unit_test(every_operation_between_hosts),
+        cmocka_unit_test(every_operation_over_a_trusted_network),
         cmocka_unit_test(every_operation_on_mixed_hosts),
         cmocka_unit_test(sixty_four_may_be_open),
         cmocka_unit_test(a_sixty_fifth_is_refused_and_harms_nothing),

@@ -361,8 +361,8 @@ static int knock(void)
 // The hello of rank 1, written from the drawing in greet.c, with a proof made of zeroes.
 static void pose_as_rank_1(int fd)
 {
-    unsigned char hello[56] = {0}, answer[64], proof[32] = {0};
-    uint32_t magic = PROGRESS_MAGIC, version = 1;
+    unsigned char hello[64] = {0}, answer[64], proof[32] = {0};
+    uint32_t magic = PROGRESS_MAGIC, version = 2;
     uint64_t epoch = 7;
     int32_t from = 1;
     memcpy(hello, &magic, 4);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection between ranks of two hosts, a turn at a time.
 #include <arpa/inet.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +55,7 @@ static void a_peer_that_takes_all_gets_a_turn_at_a_time(void **state)
     open_gathers(&c, data, sent);
     w->communicators[w->ncommunicators++] = &c;
     p->fd = open_bottomless(&end);
-    p->link = tcp_link_new();
+    p->link = tcp_link_new(NULL);
     assert_true(tcp_send(w, p));
     for (int i = 0; i < COLLECTIVES_OPEN; i++)
         gone += sent[i][1] == CHUNK;
@@ -88,11 +90,132 @@ static void what_went_out_alone_counts_as_a_step(void **state)
     world_free(w);
 }
 
+// ---- seals ----
+enum { PART = 1000 };
+
+// A part in a buffer of the test's, sealed, and the tag behind it.
+struct sealed {
+    unsigned char bytes[PART + SEAL_TAG];
+};
+
+static const unsigned char keys[2][SEAL_KEY] = {"from one to two", "from two to one"};
+
+static void seal_text(struct seal *s, struct sealed *to, char what)
+{
+    unsigned char text[PART];
+    memset(text, what, sizeof text);
+    assert_true(seal_part(s, to->bytes, text, PART));
+    assert_int_equal(to->bytes[0] == what && to->bytes[1] == what && to->bytes[2] == what, 0);
+}
+
+// As it comes from a socket: in two pieces.
+static bool opens(struct seal *s, struct sealed part, char what)
+{
+    enum { FIRST = 333 };
+    bool fine = seal_open(s, part.bytes, FIRST, true) &&
+                seal_open(s, part.bytes + FIRST, PART - FIRST, false) &&
+                seal_check(s, part.bytes + PART);
+    return fine && part.bytes[0] == what && !memcmp(part.bytes, part.bytes + 1, PART - 1);
+}
+
+static void parts_open_once_in_order_and_unchanged(void **state)
+{
+    struct sealed part[3];
+    (void)state;
+    for (int deed = 0; deed < 6; deed++) {
+        struct seal *out = seal_new(keys[0], true), *in = seal_new(keys[deed == 5], false);
+        for (int i = 0; i < 3; i++)
+            seal_text(out, &part[i], (char)('a' + i));
+        assert_int_equal(opens(in, part[0], 'a'), deed != 5); // 5: the other direction's
+        if (deed == 0)
+            assert_true(opens(in, part[1], 'b') && opens(in, part[2], 'c'));
+        if (deed == 1)
+            assert_false(opens(in, part[0], 'a')); // again
+        if (deed == 2)
+            assert_false(opens(in, part[2], 'c')); // one is left out
+        if (deed == 3) {
+            part[1].bytes[PART / 2] ^= 1;
+            assert_false(opens(in, part[1], 'b'));
+        }
+        if (deed == 4) {
+            part[1].bytes[PART + SEAL_TAG - 1] ^= 0x80; // its tag
+            assert_false(opens(in, part[1], 'b'));
+        }
+        seal_free(out);
+        seal_free(in);
+    }
+}
+
+// Two worlds' ends of one connection, as world_open has them.
+struct ends {
+    struct world *w[2];
+    struct peer *p[2];
+};
+
+static void open_ends(struct ends *e, bool plain)
+{
+    int fd[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), 0);
+    for (int i = 0; i < 2; i++) {
+        struct seal_keys k;
+        memcpy(k.sends, keys[i], SEAL_KEY);
+        memcpy(k.receives, keys[1 - i], SEAL_KEY);
+        e->w[i] = world_new(i, 2, NULL);
+        e->p[i] = &e->w[i]->peers[1 - i];
+        e->p[i]->fd = fd[i];
+        e->p[i]->link = tcp_link_new(plain ? NULL : &k);
+        e->p[i]->page = shm_private(sizeof *e->p[i]->page);
+    }
+}
+
+static void close_ends(struct ends *e)
+{
+    for (int i = 0; i < 2; i++) {
+        tcp_link_free(e->p[i]->link);
+        close(e->p[i]->fd);
+        munmap(e->p[i]->page, sizeof *e->p[i]->page);
+        world_free(e->w[i]);
+    }
+}
+
+// A frame comes however its bytes are cut up, and a reader of the wire finds no key in it.
+static void frames_come_byte_by_byte(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        struct ends e;
+        unsigned char wire[200];
+        const uint64_t key = 0x1122334455667788;
+        int between[2];
+        open_ends(&e, plain);
+        tcp_send_key(e.p[0], 3, key);
+        tcp_send_key(e.p[0], 4, key + 1);
+        tcp_send(e.w[0], e.p[0]);
+        ssize_t n = recv(e.p[1]->fd, wire, sizeof wire, MSG_DONTWAIT);
+        assert_int_equal(n, plain ? 2 * 24 : 2 * (24 + SEAL_TAG));
+        assert_int_equal(memmem(wire, (size_t)n, &key, sizeof key) != NULL, plain);
+        close(e.p[1]->fd);
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, between), 0);
+        e.p[1]->fd = between[1];
+        for (ssize_t i = 0; i < n; i++) {
+            assert_int_equal(send(between[0], wire + i, 1, 0), 1);
+            assert_true(tcp_receive(e.w[1], e.p[1]));
+        }
+        assert_false(e.p[1]->dead);
+        assert_true(atomic_load(&e.p[1]->page->communicators[3].key) == key);
+        assert_true(atomic_load(&e.p[1]->page->communicators[4].key) == key + 1);
+        close(between[0]);
+        close_ends(&e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_that_takes_all_gets_a_turn_at_a_time),
         cmocka_unit_test(what_went_out_alone_counts_as_a_step),
+        cmocka_unit_test(parts_open_once_in_order_and_unchanged),
+        cmocka_unit_test(frames_come_byte_by_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,10 @@
 //
 // Both ends so prove the attempt's key before either believes a byte. Messages have fixed sizes,
 // half-done greetings are bounded in number and time, and a caller who fails is closed and
-// counted: strangers cost nothing. What follows the greeting is neither encrypted nor sealed; the
-// network between ranks is trusted with the tensors.
+// counted: strangers cost nothing. What follows between hosts is sealed (seal.c) with two keys that
+// only the two can derive, of both nonces: HMAC(key, "c-to-a" hello nonce) for what the caller sends,
+// "a-to-c" for the other direction. A job that trusts its network says so in its hello, and both
+// must say the same.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +43,7 @@ struct hello {
     uint32_t magic, version;
     uint64_t epoch;
     int32_t from, to;
+    uint32_t plain, pad;
     unsigned char nonce[32];
 };
 struct challenge {
@@ -68,14 +71,28 @@ struct greet {
     struct guest guests[GUESTS];
 };
 
-static void compute_proof(const struct greet *g, const char *who, const struct hello *h,
+// What only the two can compute of this greeting: a proof, or a key; `what` has six letters.
+static void compute_proof(const struct greet *g, const char *what, const struct hello *h,
                           const unsigned char nonce[32], unsigned char mac[32])
 {
     unsigned char text[6 + sizeof *h + 32];
-    memcpy(text, who, 6);
+    memcpy(text, what, 6);
     memcpy(text + 6, h, sizeof *h);
     memcpy(text + 6 + sizeof *h, nonce, 32);
     hmac_sha256(g->o->key, sizeof g->o->key, text, sizeof text, mac);
+}
+
+static void derive_keys(const struct greet *g, struct peer *p, const struct hello *h,
+                        const unsigned char nonce[32])
+{
+    unsigned char up[32], down[32]; // from the caller, and to it
+    compute_proof(g, "c-to-a", h, nonce, up);
+    compute_proof(g, "a-to-c", h, nonce, down);
+    bool calls = h->from == g->w->rank;
+    memcpy(p->keys.sends, calls ? up : down, SEAL_KEY);
+    memcpy(p->keys.receives, calls ? down : up, SEAL_KEY);
+    explicit_bzero(up, sizeof up);
+    explicit_bzero(down, sizeof down);
 }
 
 static bool is_same_mac(const unsigned char *a, const unsigned char *b)
@@ -282,10 +299,11 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     struct challenge c;
     unsigned char mac[32], welcome = 0;
     struct hello h = {.magic = PROGRESS_MAGIC,
-                      .version = 1,
+                      .version = 2,
                       .epoch = g->w->epoch,
                       .from = g->w->rank,
-                      .to = rank};
+                      .to = rank,
+                      .plain = g->o->plain};
     int rc = entropy_bytes(h.nonce, sizeof h.nonce, e);
     rc = rc ? rc : dial_rank(g, rank, &p->fd, e);
     if (rc)
@@ -303,6 +321,7 @@ static int greet_rank(struct greet *g, int rank, struct err *e)
     rc = send_whole(p->fd, mac, sizeof mac) ? read_all(g, p->fd, &welcome, 1) : ERR_PEER;
     if (rc || welcome != WELCOME)
         return err_set(e, rc ? rc : ERR_PEER, "rank %d did not answer the greeting", rank);
+    derive_keys(g, p, &h, c.nonce);
     return 0;
 }
 
@@ -349,8 +368,8 @@ static bool is_hello_fitting(const struct greet *g, const struct guest *t)
 {
     const struct hello *h = &t->hello;
     const struct world *w = g->w;
-    return h->magic == PROGRESS_MAGIC && h->version == 1 && h->epoch == w->epoch &&
-           h->to == w->rank && h->from > w->rank && h->from < w->ranks &&
+    return h->magic == PROGRESS_MAGIC && h->version == 2 && h->epoch == w->epoch &&
+           h->plain == g->o->plain && h->to == w->rank && h->from > w->rank && h->from < w->ranks &&
            w->peers[h->from].fd < 0 && w->peers[h->from].local == t->local;
 }
 
@@ -370,7 +389,9 @@ static bool answer_proof(struct greet *g, struct guest *t)
     compute_proof(g, "caller", &t->hello, t->challenge.nonce, mac);
     if (!is_same_mac(mac, t->proof) || !is_hello_fitting(g, t) || !send_whole(t->fd, &welcome, 1))
         return false;
-    g->w->peers[t->hello.from].fd = t->fd;
+    struct peer *p = &g->w->peers[t->hello.from];
+    derive_keys(g, p, &t->hello, t->challenge.nonce);
+    p->fd = t->fd;
     t->fd = -1;
     return true;
 }

@@ -3,6 +3,7 @@
 // their pages and windows as memfds within a host (shm.c) and frames between hosts (tcp.c).
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -212,8 +213,10 @@ static int connect_peers(struct world *w, const struct world_options *o, struct 
             continue;
         if (p->local)
             rc = shm_send(p, 'P', s->page_fd, e);
-        else if (!(p->link = tcp_link_new()) || !(p->page = shm_private(sizeof *p->page)))
+        else if (!(p->link = tcp_link_new(o->plain ? NULL : &p->keys)) ||
+                 !(p->page = shm_private(sizeof *p->page)))
             rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
+        explicit_bzero(&p->keys, sizeof p->keys);
         w->remotes += !p->local;
     }
     if (!rc)

@@ -11,7 +11,12 @@
 // Small frames queue in `out`; operands do not queue: when the socket has room the next chunk is
 // taken straight from the window. So memory is bounded by what the peer's announcements and grants
 // allow. Every field of an arriving frame is checked; one that does not fit ends the connection.
-// Both ends are little-endian machines; there is no compression and no encryption here.
+// Both ends are little-endian machines; there is no compression here.
+//
+// Unless the job trusts its network each frame travels sealed (seal.c): the head encrypted and its
+// tag, then the body encrypted and its tag. A head is believed once its tag fits. A body is decrypted
+// as it comes, where it belongs, and counts as there only once its tag fits; where it does not, the
+// attempt is over and what lies there means nothing.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +49,7 @@ struct note_body { // of FRAME_NOTE; the payload follows
     uint8_t op, dtype, inlined, pad[5];
     char text[TEXT];
 };
+enum { SMALL = sizeof(struct note_body) + INLINE_MAX }; // the longest body but DATA's
 
 struct tcp_link {
     struct buf out;
@@ -56,16 +62,29 @@ struct tcp_link {
     bool chunk_open;
     // the frame that is coming in
     struct frame in;
-    size_t in_got; // of the header, then of the body
+    size_t in_got; // of the header and its tag, then of the body and its tag
     bool in_body;
     unsigned char *to;
     struct chunk place; // of a DATA frame
-    unsigned char small[sizeof(struct note_body) + INLINE_MAX];
+    unsigned char small[SMALL];
+    // where frames are sealed; null: they are plain
+    struct seal *seals, *opens;
+    unsigned char *sealed_chunk; // the chunk that is going out, with both tags
+    unsigned char tag[SEAL_TAG]; // of what is coming in
 };
 
-struct tcp_link *tcp_link_new(void)
+struct tcp_link *tcp_link_new(const struct seal_keys *keys)
 {
-    return calloc(1, sizeof(struct tcp_link));
+    struct tcp_link *l = calloc(1, sizeof *l);
+    if (!l || !keys)
+        return l;
+    l->seals = seal_new(keys->sends, true);
+    l->opens = seal_new(keys->receives, false);
+    l->sealed_chunk = malloc(sizeof(struct frame) + PIECE + 2 * SEAL_TAG);
+    if (l->seals && l->opens && l->sealed_chunk)
+        return l;
+    tcp_link_free(l);
+    return NULL;
 }
 
 void tcp_link_free(struct tcp_link *l)
@@ -73,8 +92,16 @@ void tcp_link_free(struct tcp_link *l)
     if (!l)
         return;
     buf_clear(&l->out);
+    seal_free(l->seals);
+    seal_free(l->opens);
+    free(l->sealed_chunk);
     free(l);
 }
+
+#define NOT_SEALED "what goes to it cannot be encrypted"
+#define NOT_OPENED                                                                               \
+    "what came from it was changed, left out or sent again on the way: somebody on the network " \
+    "meddles with it"
 
 static void lose_peer(struct peer *p, const char *why)
 {
@@ -83,11 +110,26 @@ static void lose_peer(struct peer *p, const char *why)
 }
 
 // ---- out ----
+// Frames are numbered as they are sealed, so they are sealed in the order in which they go out.
+static void queue_part(struct peer *p, const void *part, size_t len)
+{
+    struct tcp_link *l = p->link;
+    size_t at = l->out.len;
+    static const unsigned char room[SEAL_TAG];
+    buf_append(&l->out, part, len);
+    if (!l->seals)
+        return;
+    buf_append(&l->out, room, sizeof room);
+    unsigned char *here = (unsigned char *)l->out.data + at;
+    if (!seal_part(l->seals, here, here, len))
+        lose_peer(p, NOT_SEALED);
+}
+
 static void queue_frame(struct peer *p, const struct frame *f, const void *body)
 {
-    buf_append(&p->link->out, f, sizeof *f);
+    queue_part(p, f, sizeof *f);
     if (f->body)
-        buf_append(&p->link->out, body, f->body);
+        queue_part(p, body, f->body);
 }
 
 void tcp_send_key(struct peer *p, int slot, uint64_t key)
@@ -111,14 +153,15 @@ void tcp_send_note(struct world *w, struct peer *p, int slot, const struct note 
                           .dtype = n->dtype,
                           .inlined = n->inlined};
     uint32_t payload = n->inlined ? (uint32_t)n->offset : 0;
+    unsigned char body[SMALL];
     peer_page_text(w->page, b.text);
     struct frame f = {.body = (uint32_t)sizeof b + payload,
                       .type = FRAME_NOTE,
                       .slot = (uint16_t)slot,
                       .seq = atomic_load_explicit(&n->seq, memory_order_relaxed)};
-    buf_append(&p->link->out, &f, sizeof f);
-    buf_append(&p->link->out, &b, sizeof b);
-    buf_append(&p->link->out, n->payload, payload);
+    memcpy(body, &b, sizeof b);
+    memcpy(body + sizeof b, n->payload, payload);
+    queue_frame(p, &f, body);
 }
 
 void tcp_send_bye(struct world *w, struct peer *p)
@@ -190,29 +233,40 @@ static bool open_chunk(struct world *w, struct peer *p)
                                        .seq = k->op->seq,
                                        .value = k->offset};
         l->chunk_sent = 0;
-        return l->chunk_open = true;
+        unsigned char *to = l->sealed_chunk;
+        if (l->seals &&
+            !(seal_part(l->seals, to, &l->chunk_head, sizeof l->chunk_head) &&
+              seal_part(l->seals, to + sizeof l->chunk_head + SEAL_TAG, k->data, k->len)))
+            lose_peer(p, NOT_SEALED);
+        return l->chunk_open = !p->dead;
     }
     return false;
 }
 
+// Sends more of the chunk: a plain one from the window.
 static bool push_chunk(struct world *w, struct peer *p)
 {
     struct tcp_link *l = p->link;
     struct iovec parts[2];
     int n = 0;
-    size_t head = sizeof l->chunk_head, body = l->chunk_sent > head ? l->chunk_sent - head : 0;
-    if (l->chunk_sent < head)
-        parts[n++] = (struct iovec){(char *)&l->chunk_head + l->chunk_sent, head - l->chunk_sent};
+    size_t head = sizeof l->chunk_head, whole = head + l->chunk.len, from = l->chunk_sent;
     union { // an iovec's pointer is not const, but sending only reads
         const unsigned char *from;
         void *base;
-    } data = {.from = l->chunk.data + body};
-    parts[n++] = (struct iovec){data.base, l->chunk.len - body};
+    } data = {.from = l->chunk.data + (from > head ? from - head : 0)};
+    if (l->seals) {
+        whole += 2 * SEAL_TAG;
+        parts[n++] = (struct iovec){l->sealed_chunk + from, whole - from};
+    } else {
+        if (from < head)
+            parts[n++] = (struct iovec){(char *)&l->chunk_head + from, head - from};
+        parts[n++] = (struct iovec){data.base, from > head ? whole - from : l->chunk.len};
+    }
     ssize_t sent = push_parts(p, parts, n);
     if (sent <= 0)
         return false;
     l->chunk_sent += (size_t)sent;
-    if (l->chunk_sent == head + l->chunk.len) {
+    if (l->chunk_sent == whole) {
         l->chunk_open = false;
         chunk_went(w, &l->chunk);
     }
@@ -352,13 +406,26 @@ static bool end_frame(struct world *w, struct peer *p)
     return false;
 }
 
+// Decrypts what has come of a part since `before`, and at its end checks the tag.
+static bool open_part(struct tcp_link *l, unsigned char *to, size_t len, size_t before)
+{
+    size_t after = l->in_got < len ? l->in_got : len;
+    if (before < len && !seal_open(l->opens, to + before, after - before, before == 0))
+        return false;
+    return l->in_got < len + SEAL_TAG || seal_check(l->opens, l->tag);
+}
+
 // Reads once. Returns false when nothing more is there to read.
 static bool pull_part(struct world *w, struct peer *p)
 {
     struct tcp_link *l = p->link;
     unsigned char *to = l->in_body ? l->to : (unsigned char *)&l->in;
-    size_t want = l->in_body ? l->in.body : sizeof l->in;
-    ssize_t n = recv(p->fd, to + l->in_got, want - l->in_got, MSG_DONTWAIT);
+    size_t len = l->in_body ? l->in.body : sizeof l->in, before = l->in_got;
+    size_t want = len + (l->opens ? SEAL_TAG : 0), of_tag = before > len ? before - len : 0;
+    struct iovec parts[] = {{to + before - of_tag, len - (before - of_tag)},
+                            {l->tag + of_tag, want - len - of_tag}};
+    struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+    ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
@@ -366,6 +433,10 @@ static bool pull_part(struct world *w, struct peer *p)
         return false;
     }
     l->in_got += (size_t)n;
+    if (l->opens && !open_part(l, to, len, before)) {
+        lose_peer(p, NOT_OPENED);
+        return false;
+    }
     if (l->in_got < want)
         return true;
     l->in_got = 0;

@@ -131,10 +131,11 @@ int world_look_at_peers(struct world *w, struct err *e)
             continue;
         char text[TEXT];
         uint64_t entered = p->page ? atomic_load(&p->page->entered) : 0;
+        const char *what = *p->why ? "is cut off: " : "died";
         if (!entered || !peer_page_text(p->page, text))
-            return err_set(e, ERR_PEER, "rank %d died%s%s", i, *p->why ? ": " : "", p->why);
-        return err_set(e, ERR_PEER, "rank %d died%s%s; it last entered #%" PRIu64 " (%s)", i,
-                       *p->why ? ": " : "", p->why, entered, text);
+            return err_set(e, ERR_PEER, "rank %d %s%s", i, what, p->why);
+        return err_set(e, ERR_PEER, "rank %d %s%s; it last entered #%" PRIu64 " (%s)", i, what,
+                       p->why, entered, text);
     }
     for (int i = 0; i < w->ranks; i++)
         if (read_state(&w->peers[i]) == PEER_BROKEN && i != w->rank)

@@ -7,6 +7,11 @@
 
 struct tcp_link; // tcp.c
 
+enum { SEAL_KEY = 16, SEAL_TAG = 16 };
+struct seal_keys { // of one connection, one for each direction
+    unsigned char sends[SEAL_KEY], receives[SEAL_KEY];
+};
+
 struct peer {
     int rank;
     bool local; // on this host (this rank itself too)
@@ -15,6 +20,7 @@ struct peer {
     unsigned char *window; // local peers' only
     size_t window_size;
     struct tcp_link *link; // remote peers' only
+    struct seal_keys keys; // of the connection, from the greeting until the link has them
     // Remote: by the peer's slot, found on first use.
     struct communicator *communicators[COMMUNICATORS];
     bool dead;     // end of file or a broken connection
@@ -144,8 +150,17 @@ void *shm_private(size_t bytes); // null when there is no memory
 // ---- greet.c: the connections of world_open ----
 int greet_all(struct world *w, const struct world_options *o, struct err *e);
 
+// ---- seal.c: one direction of a connection between hosts, encrypted and authenticated ----
+struct seal *seal_new(const unsigned char key[SEAL_KEY], bool sends); // null: no memory
+void seal_free(struct seal *s);
+// Writes len + SEAL_TAG bytes at `to`, which may be `from`.
+bool seal_part(struct seal *s, unsigned char *to, const void *from, size_t len);
+// Decrypts more of a part in place. Nothing of it is to be believed before seal_check, at its end.
+bool seal_open(struct seal *s, unsigned char *at, size_t len, bool first);
+bool seal_check(struct seal *s, unsigned char tag[SEAL_TAG]);
+
 // ---- tcp.c: frames between hosts ----
-struct tcp_link *tcp_link_new(void);
+struct tcp_link *tcp_link_new(const struct seal_keys *keys); // null: they travel plain
 void tcp_link_free(struct tcp_link *l);
 void tcp_send_key(struct peer *p, int slot, uint64_t key);
 void tcp_send_note(struct world *w, struct peer *p, int slot, const struct note *n);

@@ -161,6 +161,7 @@ static int open_world(struct trainer *t, struct err *e)
                               .ranks = a->ranks,
                               .host = a->host,
                               .listen = a->listen,
+                              .plain = t->job->resources.network == JOB_TRUSTED,
                               .epoch = a->epoch,
                               .connect_ns = START_NS,
                               .deadline_ns =
