@@ -93,7 +93,7 @@ int log_file_open(struct log_file *f, const char *jobs, const char *job, uint64_
     if (rc)
         return rc;
     snprintf(f->path, sizeof f->path, "%s/rank-%04d.log", dir, rank);
-    f->fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    f->fd = open(f->path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (f->fd < 0)
         return err_errno(e, ERR_IO, "cannot open %s", f->path);
     f->size = fstat(f->fd, &st) ? 0 : st.st_size;
@@ -112,7 +112,7 @@ static void rotate_file(struct log_file *f)
     if (f->full)
         (void)unlink(older);
     close(f->fd);
-    f->fd = open(f->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+    f->fd = open(f->path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     f->size = 0;
     f->full++;
 }

@@ -23,7 +23,7 @@ enum { RETRY_MS = 10, RECORD_MAX = 1 << 20 };
 
 static int open_lock(const char *path, struct err *e)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         (void)err_errno(e, ERR_IO, "cannot open %s", path);
     return fd;

@@ -53,6 +53,7 @@ struct proc {
 struct supervise {
     struct supervise_config c;
     char lock[PATH_LEN], own[PATH_LEN], jobs[PATH_LEN]; // own: what is ours in c.runs
+    bool alone;                                         // no ranks lived but those of `procs`
     struct proc **procs;                                // by slot
     int nprocs;
 };
@@ -133,7 +134,7 @@ static int make_run(struct supervise *s, const struct agent_spawn *what, const c
     run_dir(s->own, what->job, what->epoch, own, sizeof own);
     snprintf(mark, sizeof mark, "%s/%s", own, page);
     int rc = folder_make(own, e), fd = -1;
-    if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) < 0)
+    if (!rc && (fd = open(mark, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0)
         rc = err_errno(e, ERR_IO, "cannot make %s", mark);
     if (fd >= 0)
         close(fd);
@@ -153,7 +154,8 @@ void supervise_forget(struct supervise *s, const char *job, uint64_t epoch)
 int supervise_prove(struct supervise *s, struct err *e)
 {
     int rc = rankslock_prove(s->lock, PROVE_NS, e);
-    if (!rc)
+    s->alone = !rc;
+    if (s->alone)
         for_each_name(s->own, remove_leftover, s);
     return rc;
 }
@@ -216,6 +218,8 @@ void supervise_close(struct supervise *s)
         (void)child_end(s->procs[i]->pid, 0, &status);
         proc_clear(s->procs[i]);
     }
+    if (s->alone) // this folder's next worker may be long in coming
+        for_each_name(s->own, remove_leftover, s);
     free(s->procs);
     free(s);
 }

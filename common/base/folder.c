@@ -69,7 +69,27 @@ int folder_make(const char *path, struct err *e)
     return 0;
 }
 
-static int sync_folder(const char *path, struct err *e)
+int folder_check_own(const char *path, bool may_link, struct err *e)
+{
+    struct stat st;
+    if ((may_link ? stat : lstat)(path, &st))
+        return err_errno(e, ERR_INVALID, "cannot look at %s", path);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ERR_INVALID, "%s is no folder%s", path,
+                       S_ISLNK(st.st_mode) ? " but a link, which anybody may have put there" : "");
+    if (st.st_uid != geteuid())
+        return err_set(e, ERR_INVALID,
+                       "%s belongs to user %u and this is user %u: what lies there is not believed",
+                       path, (unsigned)st.st_uid, (unsigned)geteuid());
+    if (st.st_mode & (S_IWGRP | S_IWOTH))
+        return err_set(e, ERR_INVALID,
+                       "others may write to %s: what lies there is not believed; if all of it is "
+                       "yours: chmod go-w %s",
+                       path, path);
+    return 0;
+}
+
+int folder_sync(const char *path, struct err *e)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd < 0 || fsync(fd) ? err_errno(e, ERR_IO, "cannot sync %s", path) : 0;
@@ -87,7 +107,7 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
     snprintf(path, sizeof path, "%s/%s", dir, name);
     if ((size_t)snprintf(tmp, sizeof tmp, "%s/.%s.new", dir, name) >= sizeof tmp)
         return err_set(e, ERR_INVALID, "the path %s is too long", dir);
-    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return err_errno(e, ERR_IO, "cannot make %s", tmp);
     if (write(fd, text, len) != (ssize_t)len || (lasting == FOLDER_DURABLE && fsync(fd)))
@@ -95,7 +115,7 @@ int folder_write(const char *dir, const char *name, const char *text, enum folde
     close(fd);
     if (!rc && rename(tmp, path))
         rc = err_errno(e, ERR_IO, "cannot rename %s", tmp);
-    return rc || lasting == FOLDER_LOOSE ? rc : sync_folder(dir, e);
+    return rc || lasting == FOLDER_LOOSE ? rc : folder_sync(dir, e);
 }
 
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e)
@@ -165,8 +185,11 @@ int folder_lock(const char *dir, int *fd, struct err *e)
 {
     char path[PATH_MAX], pid[32] = "";
     int rc = 0;
+    *fd = -1;
+    if (folder_check_own(dir, true, e))
+        return ERR_INVALID;
     snprintf(path, sizeof path, "%s/lock", dir);
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    *fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (*fd < 0)
         return err_errno(e, ERR_INVALID, "cannot open %s", path);
     if (flock(*fd, LOCK_EX | LOCK_NB)) {

@@ -11,6 +11,10 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 
+// Refuses (ERR_INVALID) a folder that is not this user's, or that others may write to: what lies in it
+// may be anybody's. `may_link`: a link to such a folder will do.
+int folder_check_own(const char *path, bool may_link, struct err *e);
+
 // Finds where a user keeps NAME ("weft/submit"): in the folder that a variable of XDG names
 // ("XDG_STATE_HOME"), which counts only with an absolute path, else in HOME's `usual` one
 // (".local/state"). ERR_NOTFOUND: there is neither; ERR_INVALID: too long. Makes nothing.
@@ -31,6 +35,7 @@ enum folder_lasting { FOLDER_LOOSE, FOLDER_DURABLE }; // loose: a power loss may
 // DIR/name appears whole, mode 0600, and replaces what was there.
 int folder_write(const char *dir, const char *name, const char *text, enum folder_lasting lasting,
                  struct err *e);
+int folder_sync(const char *path, struct err *e); // the names in it are durable
 // At most size − 1 bytes of it; ERR_NOTFOUND when it is not there.
 int folder_read(const char *dir, const char *name, char *out, size_t size, struct err *e);
 // Appends a file of at most `most` bytes to `out`. `path` starts at dirfd, which may be AT_FDCWD. A
@@ -39,6 +44,7 @@ int folder_read(const char *dir, const char *name, char *out, size_t size, struc
 int folder_read_whole(int dirfd, const char *path, bool regular, size_t most, struct buf *out,
                       struct err *e);
 
-// DIR/lock, flocked as long as *fd is open; its text is the holder's pid. ERR_EXISTS: another
-// process has it, which the message names; ERR_INVALID: it cannot be made.
+// DIR/lock, flocked as long as *fd is open; its text is the holder's pid. The folder must be our own
+// (folder_check_own): who locks it believes what lies there. ERR_EXISTS: another process has it, which
+// the message names; ERR_INVALID: it cannot be made, or the folder is not ours alone.
 int folder_lock(const char *dir, int *fd, struct err *e);

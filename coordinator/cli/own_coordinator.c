@@ -35,7 +35,7 @@ static int open_log(struct own_coordinator *o, const char *folder, struct err *e
     struct stat st;
     if (!fstatat(o->folder, "log", &st, 0) && st.st_size > LOG_BYTES)
         (void)renameat(o->folder, "log", o->folder, "log.1");
-    o->log = openat(o->folder, "log", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    o->log = openat(o->folder, "log", O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (o->log < 0)
         return err_errno(e, ERR_IO, "%s/log", folder);
     log_to(o->log);

@@ -180,8 +180,9 @@ static int open_record(struct run *r)
     int rc = record_open(&r->record, r->base, r->job.name, &e);
     if (rc)
         return run_report_failure(r, &e,
-                                  rc == ERR_EXISTS
-                                      ? "wait for it, or stop it"
+                                  rc == ERR_EXISTS ? "wait for it, or stop it"
+                                  : rc == ERR_INVALID
+                                      ? "run a copy of the job file in a folder of your own"
                                       : "make the job file's folder one that you may write to",
                                   rc == ERR_EXISTS ? CLIENT_REFUSED : CLIENT_FAILED);
     if (r->record.damaged && !r->args->fresh) {

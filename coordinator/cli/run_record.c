@@ -32,9 +32,13 @@ static const struct field {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
+// In a folder that several people use somebody else may have made it before, to have his job run here
+// in our name.
 static int make_folder(const char *path, struct err *e)
 {
-    return mkdir(path, 0700) && errno != EEXIST ? err_errno(e, ERR_IO, "cannot make %s", path) : 0;
+    if (mkdir(path, 0700) && errno != EEXIST)
+        return err_errno(e, ERR_IO, "cannot make %s", path);
+    return folder_check_own(path, false, e);
 }
 
 // last: the field of the line before, which a line that begins with a space continues.

@@ -395,7 +395,7 @@ def small_disk(place):
     """A cluster whose coordinator's state lies on a disk of 32 MB: no running job fills it by itself."""
     disk = place / "small"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", str(disk)], capture_output=True, check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m,mode=700", "none", str(disk)], capture_output=True, check=False).returncode:
         pytest.skip("SKIP: mounting a small tmpfs needs root")
     c = cluster.Cluster(place, start=False)
     try:
