@@ -33,6 +33,13 @@ enum { LOOK_MS = 100, LOOK_CLOSELY_MS = 10, PEER_MAX = 80, LISTENERS_MAX = 16 };
 // each so much later, since grpc frees what a handshake had when it comes to it.
 enum { QUIET_MS = HANDSHAKE_MS + 1000, TRIMS = 10 };
 
+// Who may not connect now. Without flooders nobody may: then many hosts have a few connections each.
+enum { FLOODERS_MAX = 16, FLOOD = GUARD_MOST / 8 }; // a host with more connections than that is one
+struct gate {                                       // without holes: two are compared byte by byte
+    int shut, nflooders;
+    char flooder[FLOODERS_MAX][PEER_MAX];
+};
+
 struct guard {
     int port;
     pthread_t thread;
@@ -40,7 +47,7 @@ struct guard {
     pthread_cond_t stopped;
     bool stop;
     struct map calling; // addresses of peers with an open call → the guard
-    bool shut;          // nobody new comes in
+    struct gate gate;   // that is set on the listening sockets
     bool logged;        // that some are shut down
     int64_t busy_ns;    // when there were last many, or memory last went back since
     int trims;          // how often it still goes back
@@ -130,16 +137,58 @@ static bool is_listening(const struct guard *g, int fd)
     return is_of_server(g, fd) && !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &is, &size) && is;
 }
 
-// A filter on a listening socket sees who wants to connect: one that lets nothing pass makes them
-// try again later. Connections that there are have no part in it.
-static void set_filter(struct guard *g, int listener, bool shut)
+static void add(struct sock_fprog *p, struct sock_filter one)
 {
-    struct sock_filter nothing = BPF_STMT(BPF_RET | BPF_K, 0);
-    struct sock_fprog program = {.len = 1, .filter = &nothing};
+    p->filter[p->len++] = one;
+}
+
+// Drops what comes from this address: `parts` words, the first at `at` of the packet's head.
+static void drop_address(struct sock_fprog *p, unsigned at, const void *address, int parts)
+{
+    const unsigned char *b = address;
+    for (int i = 0; i < parts; i++, b += 4) {
+        unsigned word = (unsigned)b[0] << 24 | (unsigned)b[1] << 16 | (unsigned)b[2] << 8 | b[3];
+        add(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                            (unsigned)SKF_NET_OFF + at + 4 * (unsigned)i));
+        // Another one: past the words that are left, and the drop.
+        add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, word, 0,
+                                            (unsigned char)(2 * (parts - 1 - i) + 1)));
+    }
+    add(p, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0));
+}
+
+// Drops the flooders' packets, which are told apart by the version in the packet's head.
+static void make_filter(const struct gate *gate, struct sock_fprog *p)
+{
+    enum { SOURCE4 = 12, SOURCE6 = 8, EVERY_BYTE = -1 };
+    for (int six = 0; six < 2 && gate->nflooders; six++) {
+        add(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_B | BPF_ABS, (unsigned)SKF_NET_OFF));
+        add(p, (struct sock_filter)BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4));
+        add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, six ? 6 : 4, 1, 0));
+        int other = p->len;
+        add(p, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, 0));
+        for (int i = 0; i < gate->nflooders; i++) {
+            unsigned char address[16];
+            if (inet_pton(six ? AF_INET6 : AF_INET, gate->flooder[i], address) == 1)
+                drop_address(p, six ? SOURCE6 : SOURCE4, address, six ? 4 : 1);
+        }
+        p->filter[other].k = (unsigned)(p->len - other - 1);
+    }
+    add(p,
+        (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, gate->nflooders ? (unsigned)EVERY_BYTE : 0));
+}
+
+// A filter on a listening socket sees who wants to connect: whom it lets not pass tries again later.
+// Connections that there are have no part in it.
+static void set_filter(struct guard *g, int listener, const struct gate *gate)
+{
+    struct sock_filter code[FLOODERS_MAX * 9 + 16];
+    struct sock_fprog program = {.filter = code};
     int fd = fcntl(listener, F_DUPFD_CLOEXEC, 0), unused = 0;
     if (fd < 0)
         return;
-    if (is_listening(g, fd) && shut)
+    make_filter(gate, &program);
+    if (is_listening(g, fd) && gate->shut)
         (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
     else if (is_listening(g, fd))
         (void)setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
@@ -196,20 +245,25 @@ static void count_hosts(struct idle_conns *all)
     }
 }
 
-// Nobody new comes in before the core is rid of those who were shut down: it accepts faster than it
-// closes.
+// None of the flooders comes in again before the core is rid of those who were shut down: it accepts
+// faster than it closes. `all` are sorted by host where it is shut.
 static void throttle_accepts(struct guard *g, const struct idle_conns *all, bool shut)
 {
-    if (shut == g->shut)
+    struct gate now;
+    memset(&now, 0, sizeof now); // it is compared whole
+    now.shut = shut;
+    for (int i = 0; i < all->n && shut; i += all->v[i].of_host)
+        if (all->v[i].of_host > FLOOD && now.nflooders < FLOODERS_MAX)
+            memcpy(now.flooder[now.nflooders++], all->v[i].host, PEER_MAX);
+    if (!memcmp(&now, &g->gate, sizeof now))
         return;
     for (int i = 0; i < all->nlisteners; i++)
-        set_filter(g, all->listeners[i], shut);
-    g->shut = shut;
+        set_filter(g, all->listeners[i], &now);
+    g->gate = now;
 }
 
 static void turn_away(struct guard *g, struct idle_conns *all)
 {
-    count_hosts(all);
     qsort(all->v, (size_t)all->n, sizeof *all->v, compare_worst_first);
     if (!g->logged)
         log_warn("rpc", "%d connections without a call, most from %s: %d stay", all->n,
@@ -225,6 +279,8 @@ static int look_at_idle_conns(struct guard *g)
     struct idle_conns all = {0};
     arena_init(&all.arena);
     list_idle_conns(g, &all);
+    if (all.n > GUARD_MOST)
+        count_hosts(&all);
     throttle_accepts(g, &all, all.n > GUARD_MOST);
     if (all.n > GUARD_MOST)
         turn_away(g, &all);

@@ -5,8 +5,9 @@
 //
 // A thread looks at the process's own sockets some times a second. Of those on the server's port
 // without an open call at most GUARD_MOST stay; the rest are shut down, from the host with the most
-// of them first, and of these the longest silent. The core then sees their end and frees them. When
-// the flood is over the memory goes back to the system. Inside common/rpc/ only.
+// of them first, and of these the longest silent. The core then sees their end and frees them; until
+// then no host with an eighth of them may connect, and where there is none such, nobody. When the flood
+// is over the memory goes back to the system. Inside common/rpc/ only.
 #pragma once
 #include <stdbool.h>
 

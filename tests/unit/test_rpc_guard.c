@@ -179,6 +179,29 @@ static void nobody_new_comes_in_before_the_crowd_is_gone(void **state)
     close(p.listener);
 }
 
+// Who does not flood comes in all the same, from an address of its own.
+static void a_flood_keeps_out_its_own_host_alone(void **state)
+{
+    static struct port p;
+    (void)state;
+    listen_here(&p);
+    for (int i = 0; i < FLOOD; i++)
+        connect_from(&p, 1);
+    struct guard *g = guard_new(p.number);
+    wait_for_shut(&p, FLOOD - GUARD_MOST);
+    int same = begin_link(&p, 1), other = begin_link(&p, 2);
+    for (int64_t end = clock_mono_ns() + PATIENCE; !is_connected(other);) {
+        assert_true(clock_mono_ns() < end);
+        clock_sleep_ms(5);
+    }
+    assert_false(is_shut(take_link(&p, other)));
+    assert_false(is_connected(same));
+    guard_free(g);
+    close_all(&p);
+    close(same);
+    close(p.listener);
+}
+
 static void a_caller_that_has_left_counts_again(void **state)
 {
     static struct port p;
@@ -227,6 +250,7 @@ int main(void)
         cmocka_unit_test(of_too_many_the_ones_of_the_crowded_host_go),
         cmocka_unit_test(who_was_shut_down_is_turned_away_once),
         cmocka_unit_test(nobody_new_comes_in_before_the_crowd_is_gone),
+        cmocka_unit_test(a_flood_keeps_out_its_own_host_alone),
         cmocka_unit_test(a_caller_that_has_left_counts_again),
         cmocka_unit_test(a_callers_address_is_spelled_as_the_guard_spells_it),
     };
