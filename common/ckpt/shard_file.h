@@ -17,9 +17,10 @@
 #include "common/base/buf.h"
 #include "common/base/hash.h"
 #include "common/base/stream.h"
+#include "common/ckpt/manifest.h"
 #include "common/ckpt/slice.h"
 
-enum { SHARD_ALIGN = 64, SHARD_MAX_HEAD = 64 << 20 };
+enum { SHARD_ALIGN = 64 };
 
 struct shard_slice {
     const char *name;

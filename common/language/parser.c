@@ -85,6 +85,18 @@ static struct expr *new_expr(struct parser *p, enum expr_kind kind, struct text_
     return e;
 }
 
+// Whoever walks a tree needs stack for its depth. Not only brackets make it: a chain of operators, or
+// of braces, is as deep as it is long.
+static void hold(struct parser *p, struct expr *e, const struct expr *part)
+{
+    if (e->deep <= part->deep)
+        e->deep = part->deep + 1;
+    if (e->deep > MODEL_MAX_TREE && !p->lost) {
+        p->lost = true;
+        model_error_at(p->errs, e->at, "this is nested more than %d deep", MODEL_MAX_TREE);
+    }
+}
+
 static struct expr *new_operator(struct parser *p, enum sign sign, struct text_place at,
                                  struct expr *a, struct expr *b)
 {
@@ -94,6 +106,8 @@ static struct expr *new_operator(struct parser *p, enum sign sign, struct text_p
     e->arg[0] = a;
     e->arg[1] = b;
     e->n = b ? 2 : 1;
+    for (int i = 0; i < e->n; i++)
+        hold(p, e, e->arg[i]);
     return e;
 }
 
@@ -105,6 +119,7 @@ static void add_argument(struct parser *p, struct expr *e, struct expr *arg, con
     e->keyword = arena_grow(p->arena, e->keyword, sizeof *e->keyword, e->n, &keywords);
     e->keyword[e->n] = keyword;
     e->arg[e->n++] = arg;
+    hold(p, e, arg);
 }
 
 // ---- paths, parameters, calls ------------------------------------------------------------------
@@ -162,6 +177,8 @@ static void parse_dims(struct parser *p, struct expr *e, const char *close,
     while (!p->lost && !parser_takes(p, close)) {
         e->dims = arena_grow(p->arena, e->dims, sizeof *e->dims, e->ndims, &cap);
         e->dims[e->ndims++] = parse_one(p);
+        if (e->dims[e->ndims - 1].size)
+            hold(p, e, e->dims[e->ndims - 1].size);
         if (!parser_sees(p, close))
             parser_wants(p, ",");
     }
@@ -192,6 +209,9 @@ static struct expr *parse_named(struct parser *p)
     struct expr *e = new_expr(p, EXPR_PATH, p->token->at);
     if (!parser_sees(p, "["))
         e->path = parse_path(p);
+    for (int i = 0; i < e->path.n; i++)
+        if (e->path.part[i].number)
+            hold(p, e, e->path.part[i].number);
     bool plain = e->path.n == 1;
     e->name = plain ? e->path.part[0].name : NULL;
     if (plain && parser_takes(p, "(")) {
@@ -203,14 +223,17 @@ static struct expr *parse_named(struct parser *p)
         e->kind = EXPR_SCOPE;
         e->arg = arena_new(p->arena, struct expr *);
         e->arg[e->n++] = parse_postfix(p);
+        hold(p, e, e->arg[0]);
         return e;
     }
     if (parser_takes(p, "[")) {
         e->has_dims = true;
         parse_dims(p, e, "]", parse_dim);
     }
-    if (parser_takes(p, "~"))
+    if (parser_takes(p, "~")) {
         e->init = parse_postfix(p);
+        hold(p, e, e->init);
+    }
     return e;
 }
 

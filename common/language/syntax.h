@@ -10,6 +10,8 @@
 enum {
     MODEL_MAX_BYTES = 1 << 16, // of a text
     MODEL_MAX_DEPTH = 48,      // of nesting, of expressions and of blocks; operators of a line
+    MODEL_MAX_TREE = 192,      // of an expression's tree, whatever makes it deep
+    MODEL_MAX_PATH = 200,      // bytes of a parameter's path, with those of the blocks around it
     MODEL_MAX_SIZES = 64,      // in the sizes section
     MODEL_MAX_LETS = 256,      // `let` functions
     MODEL_MAX_LIST = 64,       // items of a list
@@ -80,6 +82,7 @@ struct expr {
     bool has_dims;            // PATH: brackets follow, perhaps empty ones
     struct written_dim *dims; // PATH, RENAME
     int ndims, n;             // n: of arg
+    int deep;                 // of the tree below it
     struct expr **arg;        // operands in the order they are written
     const char **keyword;     // CALL: `key` of each argument, null where there is none
     struct expr *init;        // PATH: behind ~, or null

@@ -174,6 +174,10 @@ int param_make(struct builder *b, const char *path, const char *leaf, int n,
         return -1;
     if (*name == '\0')
         return build_fail(b, "a parameter without a path"), -1;
+    if (strlen(name) > MODEL_MAX_PATH)
+        return build_fail(b, "the path of this parameter has %zu bytes, over %d: %.60s…",
+                          strlen(name), MODEL_MAX_PATH, name),
+               -1;
     if (is_taken(name))
         return build_fail(b, "%s is no name for a parameter, weft has such a value: another path",
                           name),

@@ -2,6 +2,9 @@
 // The job's model as the compiler's builder. See plan.h.
 #include "common/plan/plan.h"
 
+#include <string.h>
+
+#include "common/ckpt/manifest.h"
 #include "common/explain/fit.h"
 #include "common/model/builder.h"
 
@@ -36,10 +39,30 @@ int plan_count_layers(const struct job *job, struct job_layers *out)
     return rc;
 }
 
+// What a shard's head says of each tensor must fit: a job that cannot save may not begin. At most, a
+// rank saves every parameter and what the optimiser keeps of it.
+static int check_heads(const struct compiled *c, struct err *e)
+{
+    enum { TENSORS = 4, ENTRY = 256 }; // of a parameter; bytes of an entry beside the name
+    const struct graph *g = c->global[PROGRAM_TRAIN];
+    int64_t bytes = 0;
+    for (int v = 0; g && v < g->nvalues; v++)
+        if (g->values[v].kind == VALUE_PARAM)
+            bytes += TENSORS * (ENTRY + (int64_t)strlen(g->values[v].name));
+    return bytes <= SHARD_MAX_HEAD
+               ? 0
+               : err_set(
+                     e, ERR_LIMIT,
+                     "the names and shapes of its parameters take up to %lld MiB in a checkpoint's "
+                     "file, over %d: use fewer parameters, or shorter paths",
+                     (long long)(bytes >> 20), SHARD_MAX_HEAD >> 20);
+}
+
 int plan_explain(const struct job *job, const struct compile_options *o, struct arena *a,
                  struct compiled *out, struct findings *found, struct buf *dump, struct err *e)
 {
-    return explain_job(job, plan_build_job, o, a, out, found, dump, e);
+    int rc = explain_job(job, plan_build_job, o, a, out, found, dump, e);
+    return rc ? rc : check_heads(out, e);
 }
 
 int plan_compile(const struct job *job, struct arena *a, struct compiled *out, struct buf *dump,

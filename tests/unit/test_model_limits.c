@@ -43,6 +43,68 @@ static void brackets_and_signs_nest_so_deep(void **state)
     }
 }
 
+// Nothing of it is nested in what is written, and the tree is as deep as the chain is long.
+static void chains_are_so_long(void **state)
+{
+    static const char *const heads[] = {"  repeat layers", "  x = y", "  x = a.b", "  x = relu(y)"};
+    (void)state;
+    for (size_t k = 0; k < sizeof heads / sizeof *heads; k++) {
+        struct buf text = {0};
+        buf_puts(&text, "sizes\n  inputs = 4\n  layers = 2\nmodel\n  y = images\n");
+        buf_puts(&text, heads[k]);
+        for (int i = 0; i < 13400; i++)
+            buf_puts(&text, "{}");
+        buf_puts(&text, k ? "\n" : "\n    y = relu(y)\n");
+        refuse_buf(&text, "this is nested more than 192 deep");
+    }
+}
+
+// Chains within brackets within chains: each is short, all together are not.
+static void a_tree_is_so_deep_whatever_makes_it(void **state)
+{
+    struct buf text = {0};
+    (void)state;
+    buf_puts(&text, BEGIN "  x = ");
+    for (int i = 0; i < 20; i++)
+        buf_puts(&text, "(");
+    buf_puts(&text, "y");
+    for (int i = 0; i < 20; i++) {
+        for (int k = 0; k < 20; k++)
+            buf_puts(&text, " + 1");
+        buf_puts(&text, "){}{}");
+    }
+    refuse_buf(&text, "this is nested more than 192 deep");
+}
+
+static void a_parameters_path_is_so_long(void **state)
+{
+    struct buf text = {0};
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        buf_puts(&text, BEGIN);
+        buf_puts(&text, "  y = images @ ");
+        for (int i = 0; i < 200 - (int)strlen("/weight") + over; i++)
+            buf_puts(&text, "a");
+        buf_puts(&text, "[inputs, b = 4]\n" LOSS);
+        struct model_case c;
+        if (!over) {
+            assert_int_equal(model_case_build(&c, buf_str(&text), text.len, PROGRAM_TRAIN), 0);
+            model_case_clear(&c);
+            buf_clear(&text);
+        } else
+            refuse_buf(&text, "the path of this parameter has 201 bytes, over 200: aaaa");
+    }
+    buf_puts(&text, BEGIN); // blocks around it count, too
+    for (int i = 0; i < 3; i++) {
+        buf_printf(&text, "%*s", 2 * i + 2, "");
+        for (int k = 0; k < 60; k++)
+            buf_puts(&text, "b");
+        buf_puts(&text, ":\n");
+    }
+    buf_puts(&text, "        y = images @ attention_of_all_heads[inputs, c = 4]\n" LOSS);
+    refuse_buf(&text, "over 200: bbbb");
+}
+
 static void blocks_nest_so_deep(void **state)
 {
     struct buf text = {0};
@@ -150,6 +212,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_is_read_up_to_its_most_bytes),
         cmocka_unit_test(brackets_and_signs_nest_so_deep),
+        cmocka_unit_test(chains_are_so_long),
+        cmocka_unit_test(a_tree_is_so_deep_whatever_makes_it),
+        cmocka_unit_test(a_parameters_path_is_so_long),
         cmocka_unit_test(blocks_nest_so_deep),
         cmocka_unit_test(else_if_may_be_so_long),
         cmocka_unit_test(so_many_sizes_names_and_items),
