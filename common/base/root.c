@@ -31,26 +31,47 @@ static int leaves_root(const char *root, const char *path, struct err *e)
 static int report_failure(const char *act, const char *path, struct err *e)
 {
     int saved = errno;
-    int code = saved == ENOENT || saved == ENOTDIR ? ERR_NOTFOUND : ERR_IO;
+    int code = saved == ENOENT || saved == ENOTDIR       ? ERR_NOTFOUND
+               : saved == ELOOP || saved == ENAMETOOLONG ? ERR_INVALID // no storage mends that
+                                                         : ERR_IO;
     err_errno(e, code, "cannot %s %s", act, path);
     errno = saved;
     return code;
 }
 
+// Whether a path goes above where it starts, symbolic links aside: the kernel sees to those. It does
+// not see to what follows a part that is not there yet.
+static bool goes_above(const char *path)
+{
+    int depth = 0;
+    while (*path) {
+        size_t n = strcspn(path, "/");
+        if (n == 2 && path[0] == '.' && path[1] == '.')
+            depth--;
+        else if (n > 0 && !(n == 1 && path[0] == '.'))
+            depth++;
+        if (depth < 0)
+            return true;
+        path += n + (path[n] == '/');
+    }
+    return false;
+}
+
 int root_relative(const char *root, const char *path, const char **out, struct err *e)
 {
     *out = path;
-    if (has_no_root(root) || *path != '/')
+    if (has_no_root(root))
         return 0;
+    if (*path != '/')
+        return goes_above(path) ? leaves_root(root, path, e) : 0;
     size_t n = strlen(root);
     while (n && root[n - 1] == '/')
         n--;
     if (strncmp(path, root, n) != 0 || (path[n] && path[n] != '/'))
         return leaves_root(root, path, e);
-    path += n;
-    path += strspn(path, "/");
-    *out = *path ? path : ".";
-    return 0;
+    const char *rest = path + n + strspn(path + n, "/");
+    *out = *rest ? rest : ".";
+    return goes_above(rest) ? leaves_root(root, path, e) : 0;
 }
 
 static int open_beneath(const char *root, const char *rest, const struct open_how *how)

@@ -18,7 +18,7 @@
 #include "common/base/err.h"
 
 // Makes an absolute path relative to the root ("." for the root itself); leaves any other as it is.
-// ERR_INVALID.
+// ERR_INVALID: its own words leave the root, wherever its parts exist.
 int root_relative(const char *root, const char *path, const char **out, struct err *e);
 // O_CLOEXEC is always set.
 int root_open(const char *root, const char *path, int flags, mode_t mode, int *fd, struct err *e);

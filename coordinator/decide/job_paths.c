@@ -7,30 +7,11 @@
 #include "common/base/root.h"
 #include "coordinator/decide/host.h"
 
-// Whether a relative path goes above where it starts, symbolic links aside: a worker's kernel sees
-// to those.
-static bool leaves_folder(const char *path)
-{
-    int depth = 0;
-    while (*path) {
-        size_t n = strcspn(path, "/");
-        if (n == 2 && path[0] == '.' && path[1] == '.')
-            depth--;
-        else if (n > 0 && !(n == 1 && path[0] == '.'))
-            depth++;
-        if (depth < 0)
-            return true;
-        path += n + (path[n] == '/');
-    }
-    return false;
-}
-
 // A worker without a root takes any path.
 static bool lies_beneath(const char *root, const char *path)
 {
     const char *relative;
-    return !root || !root[0] ||
-           (!root_relative(root, path, &relative, NULL) && !leaves_folder(relative));
+    return !root_relative(root, path, &relative, NULL);
 }
 
 static void check_path(const struct coord *c, const char *key, const char *path, bool checkpoint,

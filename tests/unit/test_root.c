@@ -117,7 +117,19 @@ static void what_leaves_the_root_is_refused_by_name(void **state)
     assert_leaves("out");
     assert_leaves("out-absolute");
     assert_leaves("up/secret");
-    assert_leaves("up/root/file"); // it comes back, but it was outside
+    assert_leaves("up/root/file");         // it comes back, but it was outside
+    assert_leaves("missing/../../secret"); // a start would make what is missing
+    assert_leaves(in_top("root/missing/../../secret"));
+}
+
+static void a_loop_of_links_is_no_trouble_of_the_storage(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    int fd = 7;
+    assert_int_equal(symlink("loop", in_top("root/loop")), 0);
+    assert_int_equal(root_open(root, "loop/x", O_RDONLY, 0, &fd, &e), ERR_INVALID);
+    assert_int_equal(errno, ELOOP);
 }
 
 static void without_a_root_every_path_is_what_it_is(void **state)
@@ -274,6 +286,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
         CASE(what_lies_beneath_the_root_opens),
         CASE(what_leaves_the_root_is_refused_by_name),
+        CASE(a_loop_of_links_is_no_trouble_of_the_storage),
         CASE(without_a_root_every_path_is_what_it_is),
         CASE(what_is_not_there_is_not_found_and_nothing_is_made),
         CASE(folders_are_made_beneath_the_root_only),
