@@ -35,7 +35,7 @@ static int do_init(const struct cert_flags *f, struct err *e)
                  "the cluster's authority is in %s\n"
                  "  start the coordinator with --tls %s\n"
                  "  your own certificate: %s/admin.pem and admin.key (weft --tls %s)\n"
-                 "  a worker joins with: weft-coordinator token --tls %s\n",
+                 "  a worker joins with: weft-coordinator token --tls %s NAME\n",
                  f->dir, f->dir, f->dir, f->dir, f->dir);
     return 0;
 }
@@ -43,6 +43,9 @@ static int do_init(const struct cert_flags *f, struct err *e)
 // Joining is what workers do: no program takes another role's token.
 static int check_token(const struct cert_flags *f, struct err *e)
 {
+    if (!f->name != !!f->hosts)
+        return err_set(e, ERR_INVALID,
+                       "say who joins with it: a host's NAME, or --hosts N for so many new hosts");
     if (!f->role || strcmp(f->role, "worker") == 0)
         return 0;
     return err_set(e, ERR_INVALID,
@@ -54,11 +57,16 @@ static int check_token(const struct cert_flags *f, struct err *e)
 static int do_token(const struct cert_flags *f, struct err *e)
 {
     char token[TLS_TOKEN_MAX];
-    int rc =
-        tls_token_make(f->dir, "worker", clock_wall_ms() / 1000, f->ttl_ns / CLOCK_S, token, e);
-    if (!rc)
-        plain_printf(stdout, "%s\n", token);
-    return rc;
+    const struct tls_token what = {"worker", f->name, f->hosts, f->ttl_ns / CLOCK_S};
+    int rc = tls_token_make(f->dir, &what, clock_wall_ms() / 1000, token, e);
+    if (rc)
+        return rc;
+    plain_printf(stdout, "%s\n", token);
+    if (f->name && tls_name_is_taken(f->dir, f->name))
+        plain_error(
+            "%s has a certificate already: the token renews it, on the host that has its key",
+            f->name);
+    return 0;
 }
 
 static int check_issue(const struct cert_flags *f, struct err *e)
@@ -101,13 +109,15 @@ static const struct verb {
 } verbs[] = {
     {"init", "[--tls DIR] [--san NAME|ADDRESS]...",
      "make the cluster's authority, the server's and an admin's certificate", do_init, NULL},
-    {"token", "[--tls DIR] [--ttl 24h]", "a worker's join token, good once, for a day", do_token,
-     check_token},
+    {"token", "[--tls DIR] [--ttl 24h] NAME | --hosts N",
+     "a join token, good for a day: once, for the host NAME, or for N hosts whose names are new",
+     do_token, check_token},
     {"issue",
      "[--tls DIR] --role client|worker|admin [--hosts N] [--days N] [--out DIR]\n"
      "                        NAME",
-     "make NAME a certificate, in --out or DIR/NAME; a worker's is for one host, or for --hosts at "
-     "a time",
+     "make NAME a certificate, in --out or DIR/NAME, renewed where its key is; a worker's is for "
+     "one "
+     "host, or for --hosts at a time",
      do_issue, check_issue},
     {"renew", "[--tls DIR] [--san NAME|ADDRESS]...", "a new server certificate", do_renew, NULL},
 };
@@ -137,7 +147,7 @@ static int parse_flags(const struct verb *v, int argc, char **argv, struct cert_
                        struct err *e)
 {
     int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
-    if (!rc && v->run == do_issue && rest < argc)
+    if (!rc && (v->run == do_issue || v->run == do_token) && rest < argc)
         f->name = argv[rest++];
     if (!rc && rest < argc)
         rc = err_set(e, ERR_INVALID, "unexpected argument '%s'", argv[rest]);

@@ -21,7 +21,8 @@
 
 struct joining {
     const char *coordinator;
-    char sha[65], secret[65], ca_file[4200];
+    struct tls_token_text token;
+    char ca_file[4200];
     const char *key, *csr;
 };
 
@@ -34,7 +35,7 @@ static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **re
     ProtobufCMessage *got = NULL;
     enum rpc_code code;
     weft__v1__join_request__init(&m);
-    m.secret = frame_text(j->secret);
+    m.secret = frame_text(j->token.secret);
     m.csr_pem = frame_text(j->csr);
     m.role = frame_text("worker");
     int rc = rpc_open(&r, e);
@@ -53,21 +54,38 @@ static int ask_for_certificate(const struct joining *j, Weft__V1__JoinReply **re
     return rc;
 }
 
+static int check_name(const struct tls_token_text *token, const char *name, struct err *e)
+{
+    return !name || !token->name[0] || !strcmp(name, token->name)
+               ? 0
+               : err_set(e, ERR_INVALID, "the token is for '%s' and --name says '%s'", token->name,
+                         name);
+}
+
+static const char *choose_name(const struct tls_token_text *token, const char *name,
+                               const char *host_name)
+{
+    return token->name[0] ? token->name : name ? name : host_name;
+}
+
 int join_cluster(const char *token, const char *coordinator, const char *dir, const char *name,
-                 struct err *e)
+                 const char *host_name, struct err *e)
 {
     struct joining j = {.coordinator = coordinator};
     Weft__V1__JoinReply *reply = NULL;
     struct arena a;
     arena_init(&a);
     snprintf(j.ca_file, sizeof j.ca_file, "%s/.joining-ca.pem", dir);
-    int rc = folder_make(dir, e);
-    rc = rc ? rc : tls_token_parse(token, j.sha, j.secret, e);
-    rc = rc ? rc : tls_request_make(name, &a, &j.key, &j.csr, e);
-    rc = rc ? rc : tls_fetch_ca(coordinator, j.sha, j.ca_file, e);
+    int rc = tls_token_parse(token, &j.token, e);
+    rc = rc ? rc : check_name(&j.token, name, e);
+    rc = rc ? rc : folder_make(dir, e);
+    rc = rc ? rc : tls_fetch_ca(coordinator, j.token.ca_sha256, j.ca_file, e);
+    rc = rc ? rc : tls_key_keep(dir, "worker", &a, &j.key, e);
+    rc = rc ? rc : tls_request_make(choose_name(&j.token, name, host_name), j.key, &a, &j.csr, e);
     rc = rc ? rc : ask_for_certificate(&j, &reply, e);
-    rc =
-        rc ? rc : tls_request_store(dir, "worker", j.sha, reply->ca_pem, reply->cert_pem, j.key, e);
+    rc = rc ? rc
+            : tls_request_store(dir, "worker", j.token.ca_sha256, reply->ca_pem, reply->cert_pem,
+                                j.key, e);
     (void)unlink(j.ca_file);
     weft__v1__join_reply__free_unpacked(reply, NULL);
     arena_clear(&a);

@@ -4,7 +4,9 @@
 #include "common/base/err.h"
 
 // Fetches the authority from the coordinator, trusts it if it is the token's, and stores ca.pem,
-// worker.pem and worker.key in `dir`. `name`: the certificate's. ERR_REFUSED: the token is not (or
-// no longer) good.
+// worker.pem and worker.key in `dir`. A key that is there already is kept: it proves that a name which
+// had a certificate before is this host's. The certificate's name is the token's, which `name` (null:
+// nobody gave one) must be; of a token without one it is `name`, else host_name. ERR_REFUSED: the token
+// is not (or no longer) good, or another key has the name.
 int join_cluster(const char *token, const char *coordinator, const char *dir, const char *name,
-                 struct err *e);
+                 const char *host_name, struct err *e);

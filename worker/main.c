@@ -4,6 +4,7 @@
 //
 // Errors travel up as values and are logged here, once. Exit codes: 0 asked to stop · 70 internal,
 // restart me · 76 fenced, 78 configuration: do not restart.
+#include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@
 static const char usage[] =
     "usage: weft-worker [flags]\n"
     "       weft-worker join TOKEN --coordinator ADDR [--state DIR] [--tls DIR] [--name N]\n"
+    "       weft-worker join --token FILE …            FILE holds the token; -: standard input\n"
     "\n"
     "  --coordinator ADDR     unix:/path or HOST:PORT; else WEFT_COORDINATOR, MASTER_ADDR and\n"
     "                         MASTER_PORT, what Slurm or Kubernetes set, or the default socket\n"
@@ -34,7 +36,7 @@ static const char usage[] =
     "  --tls DIR              ca.pem, worker.pem, worker.key; default DIR/tls of --state, if "
     "there\n"
     "  --name N               what people call this host; default its host name. Of join: in\n"
-    "                         the certificate alone\n"
+    "                         the certificate alone, where the token names no host\n"
     "  --address HOST         what other hosts' ranks reach this one's by, without a port; it may\n"
     "                         be a NAT's. Default: the local address of the route to the\n"
     "                         coordinator, else of the default route\n"
@@ -49,7 +51,8 @@ static const char usage[] =
 
 struct worker_flags {
     struct worker_options o;
-    const char *token;
+    const char *token, *token_file;
+    bool joins;
 };
 
 // ---- flags ----
@@ -69,6 +72,7 @@ static const struct flag_row rows[] = {
     {"grace", FLAG_DURATION, AT(grace_ns), 0, 0, 0},
     {"rank", FLAG_TEXT, AT(rank), 0, 0, 0},
     {"share", FLAG_TEXT, AT(share), 0, 0, 0},
+    {"token", FLAG_TEXT, offsetof(struct worker_flags, token_file), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -76,11 +80,14 @@ static int parse_flags(int argc, char **argv, struct worker_flags *f, struct err
 {
     int rest, rc = flags_read(rows, ROWS, argc, argv, f, &rest, e);
     if (!rc && rest < argc && !strcmp(argv[rest], "join")) {
-        if (argc - rest != 2)
-            return err_set(e, ERR_INVALID, "join takes one TOKEN");
-        f->token = argv[rest + 1];
+        if (argc - rest != (f->token_file ? 1 : 2))
+            return err_set(e, ERR_INVALID, "join takes one TOKEN, or --token FILE");
+        f->token = f->token_file ? NULL : argv[rest + 1];
+        f->joins = true;
         rest = argc;
     }
+    if (!rc && f->token_file && !f->joins)
+        return err_set(e, ERR_INVALID, "--token is for join");
     if (!rc && rest < argc) {
         static const char *const verbs[] = {"join"};
         bool near = suggest(argv[rest], verbs, 1) != NULL;
@@ -137,18 +144,28 @@ static int run_worker(const struct worker_flags *f)
     return rc ? choose_exit_code(rc) : code;
 }
 
+static int read_token(const struct worker_flags *f, struct buf *out, struct err *e)
+{
+    enum { TOKEN_FILE_MAX = 4096 };
+    const char *file = strcmp(f->token_file, "-") ? f->token_file : "/dev/stdin";
+    return folder_read_whole(AT_FDCWD, file, false, TOKEN_FILE_MAX, out, e);
+}
+
 static int run_join(const struct worker_flags *f)
 {
     struct home h = {.lock = -1};
     struct err e = {0};
+    struct buf token = {0};
     char address[300], dir[WORKER_PATH], name[128];
-    int rc = home_open(&h, f->o.state, &e); // a running worker reads the files: not under it
+    int rc = f->token_file ? read_token(f, &token, &e) : 0;
+    rc = rc ? rc : home_open(&h, f->o.state, &e); // a running worker reads the files: not under it
     rc = rc ? rc : coordinator_address(f->o.coordinator, address, sizeof address, &e);
     worker_choose_name(&f->o, name, sizeof name);
     snprintf(dir, sizeof dir, "%s%s", f->o.tls ? f->o.tls : h.dir, f->o.tls ? "" : "/tls");
     if (!rc)
-        rc = join_cluster(f->token, address, dir, name, &e);
+        rc = join_cluster(f->token ? f->token : buf_str(&token), address, dir, f->o.name, name, &e);
     home_close(&h);
+    buf_clear(&token);
     if (rc)
         plain_error("weft-worker: cannot join: %s", e.text);
     else
@@ -180,7 +197,7 @@ int main(int argc, char **argv)
         return WORKER_EXIT_CONFIG;
     }
     f.o.state = f.o.state ? f.o.state : state;
-    if (f.token)
+    if (f.joins)
         return run_join(&f);
     system_raise_limits();
     return run_worker(&f);

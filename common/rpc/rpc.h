@@ -147,7 +147,7 @@ enum rpc_event_kind {
 struct rpc_peer {
     enum rpc_role role;
     char name[RPC_NAME_MAX];    // common name of the certificate; "" if none
-    char print[65];             // SHA-256 of the certificate; "" if none
+    char print[65];             // SHA-256 of a worker's key; "" if none
     int hosts;                  // for how many hosts a worker's certificate is; 0: no certificate
     char address[RPC_NAME_MAX]; // as gRPC prints it
 };

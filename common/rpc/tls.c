@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/hash.h"
+#include "common/rpc/tls_cert.h"
 
 enum { RELOAD_S = 1, CERT_TEXT_MAX = 16 << 10 };
 
@@ -144,6 +144,7 @@ void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
 {
     char role[32], hosts[16], pem[CERT_TEXT_MAX];
     char *address = grpc_call_get_peer(call);
+    X509 *cert = NULL;
     *p = (struct rpc_peer){.role = tls ? RPC_NONE : RPC_LOCAL};
     snprintf(p->address, sizeof p->address, "%s", address);
     gpr_free(address);
@@ -155,8 +156,12 @@ void tls_peer(grpc_call *call, bool tls, struct rpc_peer *p)
         p->role = parse_role(role);
     else
         p->name[0] = 0;
-    if (p->role && find_property(auth, GRPC_X509_PEM_CERT_PROPERTY_NAME, "", pem, sizeof pem))
-        sha256_hex(pem, strlen(pem), p->print);
+    if (p->role == RPC_WORKER &&
+        find_property(auth, GRPC_X509_PEM_CERT_PROPERTY_NAME, "", pem, sizeof pem) &&
+        !tls_cert_parse(pem, &cert, NULL)) {
+        tls_key_sha256(X509_get0_pubkey(cert), p->print);
+        X509_free(cert);
+    }
     if (p->role == RPC_WORKER)
         p->hosts =
             find_property(auth, GRPC_PEER_URI_PROPERTY_NAME, "weft:hosts:", hosts, sizeof hosts)

@@ -28,28 +28,39 @@ static bool is_san(const char *san)
            (n > 0 && n < 254 && strspn(san, set) == n && !strchr(".-", *san));
 }
 
-// A new pair as texts. With `chain` the authority's certificate follows the leaf, so that whoever
-// connects sees it in the handshake.
-static int make_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bool chain,
-                     struct buf *key_pem, struct buf *cert_pem, struct err *e)
+// Gives the name to a key that is safe in its file by then: else the name would be lost with it.
+static int give_name(const char *names, const char *name, EVP_PKEY *key, const char *dir,
+                     const char *key_file, const char *key_pem, struct err *e)
 {
-    struct tls_pair made = {0};
-    int rc = tls_key_new(&made.key, e);
-    rc = rc ? rc : tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
-    rc = rc ? rc : tls_key_print(made.key, key_pem, e);
-    rc = rc ? rc : tls_cert_print(made.cert, cert_pem, e);
-    if (!rc && chain)
-        rc = tls_cert_print(ca->cert, cert_pem, e);
-    tls_pair_clear(&made);
+    int rc = tls_name_check(names, name, key, e);
+    rc = rc ? rc : folder_write(dir, key_file, key_pem, FOLDER_DURABLE, e);
+    rc = rc ? rc : tls_name_give(names, name, key, e);
     return rc;
 }
 
+// Writes DIR/FILE.{key,pem}: of the key that is there already, else of a new one. With `chain` the
+// authority's certificate follows the leaf, so that whoever connects sees it in the handshake. `names`
+// is the authority's folder, which gives the name to the key; null: no name is given.
 static int write_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bool chain,
-                      const char *dir, const char *file, struct err *e)
+                      const char *names, const char *dir, const char *file, struct err *e)
 {
+    struct tls_pair made = {0};
     struct buf key = {0}, cert = {0};
-    int rc = make_pair(ca, leaf, chain, &key, &cert, e);
-    rc = rc ? rc : tls_files_write(dir, file, buf_str(&key), buf_str(&cert), e);
+    char key_file[TLS_NAME_MAX + 8];
+    snprintf(key_file, sizeof key_file, "%s.key", file);
+    bool kept = names && !tls_file_read(dir, key_file, &key, NULL);
+    int rc = kept ? tls_key_parse(buf_str(&key), &made.key, e) : tls_key_new(&made.key, e);
+    rc = rc ? rc : tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
+    rc = rc ? rc : tls_cert_print(made.cert, &cert, e);
+    if (!rc && !kept)
+        rc = tls_key_print(made.key, &key, e);
+    if (!rc && chain)
+        rc = tls_cert_print(ca->cert, &cert, e);
+    if (!rc && names)
+        rc = give_name(names, leaf->name, made.key, dir, key_file, buf_str(&key), e);
+    if (!rc)
+        rc = tls_files_write(dir, file, buf_str(&key), buf_str(&cert), e);
+    tls_pair_clear(&made);
     tls_wipe(&key);
     buf_clear(&cert);
     return rc;
@@ -73,18 +84,18 @@ static int write_server(const struct tls_pair *ca, const char *dir, const char *
                             .nsans = LOCAL_NAMES + nsans,
                             .now_s = clock_wall_ms() / 1000,
                             .days = TLS_LEAF_DAYS};
-    return write_pair(ca, &leaf, true, dir, "server", e);
+    return write_pair(ca, &leaf, true, NULL, dir, "server", e);
 }
 
-static int write_issued(const struct tls_pair *ca, const struct tls_issue *what, const char *dir,
-                        struct err *e)
+static int write_issued(const struct tls_pair *ca, const struct tls_issue *what, const char *names,
+                        const char *dir, struct err *e)
 {
     struct tls_leaf leaf = {.role = what->role,
                             .name = what->name,
                             .hosts = what->hosts,
                             .now_s = clock_wall_ms() / 1000,
                             .days = what->days > 0 ? what->days : TLS_LEAF_DAYS};
-    return write_pair(ca, &leaf, false, dir, what->role, e);
+    return write_pair(ca, &leaf, false, names, dir, what->role, e);
 }
 
 static int write_ca_cert(const struct tls_pair *ca, const char *dir, struct err *e)
@@ -106,7 +117,7 @@ static int write_authority(const char *dir, const char *const *sans, int nsans, 
     rc = rc ? rc : tls_key_print(ca.key, &key, e);
     rc = rc ? rc : folder_write(dir, "ca.key", buf_str(&key), FOLDER_DURABLE, e);
     rc = rc ? rc : write_server(&ca, dir, sans, nsans, e);
-    rc = rc ? rc : write_issued(&ca, &admin, dir, e);
+    rc = rc ? rc : write_issued(&ca, &admin, dir, dir, e);
     rc = rc ? rc : write_ca_cert(&ca, dir, e);
     tls_wipe(&key);
     tls_pair_clear(&ca);
@@ -137,7 +148,7 @@ int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_
     const char *role = what->role, *name = what->name;
     if (!tls_role_ok(role))
         return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
-    if (!tls_name_ok(name) || !strcmp(name, "tokens")) // a folder of the authority's own
+    if (!tls_name_ok(name) || !strcmp(name, "tokens") || !strcmp(name, "names")) // its own folders
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
     if (what->hosts > 1 && strcmp(role, "worker") != 0)
         return err_set(e, ERR_INVALID, "a number of hosts is for a worker's certificate");
@@ -146,7 +157,7 @@ int tls_ca_issue(const char *dir, const struct tls_issue *what, const char *dir_
         return rc;
     rc = folder_make(dir_out, e);
     rc = rc ? rc : write_ca_cert(&ca, dir_out, e);
-    rc = rc ? rc : write_issued(&ca, what, dir_out, e);
+    rc = rc ? rc : write_issued(&ca, what, dir, dir_out, e);
     tls_pair_clear(&ca);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include "common/rpc/tls_cert.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <openssl/bio.h>
@@ -251,6 +252,16 @@ void tls_cert_sha256(X509 *cert, char out[65])
     hex_print(digest, n, out);
 }
 
+void tls_key_sha256(EVP_PKEY *key, char out[65])
+{
+    unsigned char *der = NULL;
+    int n = i2d_PUBKEY(key, &der);
+    *out = 0;
+    if (n > 0)
+        sha256_hex(der, (size_t)n, out);
+    OPENSSL_free(der);
+}
+
 void tls_cert_role(X509 *cert, char *out, size_t size)
 {
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
@@ -318,4 +329,60 @@ int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struc
     tls_wipe(&key);
     buf_clear(&cert);
     return rc;
+}
+
+// ---- whose a name is ----
+
+bool tls_name_is_taken(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    return (size_t)snprintf(path, sizeof path, "%s/names/%s", dir, name) < sizeof path &&
+           !access(path, F_OK);
+}
+
+static int find_names(const char *dir, char names[PATH_MAX], struct err *e)
+{
+    return (size_t)snprintf(names, PATH_MAX, "%s/names", dir) < PATH_MAX
+               ? 0
+               : err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
+}
+
+int tls_name_check(const char *dir, const char *name, EVP_PKEY *key, struct err *e)
+{
+    char names[PATH_MAX], print[65], has[80];
+    int rc = find_names(dir, names, e);
+    rc = rc ? rc : folder_read(names, name, has, sizeof has, NULL);
+    if (rc == ERR_NOTFOUND)
+        return 0;
+    tls_key_sha256(key, print);
+    has[strcspn(has, "\n")] = 0;
+    if (!rc && *print && !strcmp(has, print))
+        return 0;
+    return err_set(
+        e, ERR_REFUSED,
+        "another key has a certificate of the name '%s', and a name is never given again: "
+        "take another name, or renew with that key",
+        name);
+}
+
+// The file appears whole, under a name of its own first; of several that give a name one wins.
+int tls_name_give(const char *dir, const char *name, EVP_PKEY *key, struct err *e)
+{
+    char names[PATH_MAX], loose[80], path[PATH_MAX + 80], from[PATH_MAX + 80], text[80];
+    int rc = find_names(dir, names, e);
+    rc = rc ? rc : folder_make(names, e);
+    if (rc)
+        return rc;
+    tls_key_sha256(key, text);
+    strcat(text, "\n");
+    snprintf(loose, sizeof loose, ".%.8s-%d", text, (int)getpid());
+    snprintf(path, sizeof path, "%s/%s", names, name);
+    snprintf(from, sizeof from, "%s/%s", names, loose);
+    rc = folder_write(names, loose, text, FOLDER_DURABLE, e);
+    if (!rc && link(from, path) && errno != EEXIST)
+        rc = err_errno(e, ERR_IO, "cannot write %s", path);
+    (void)unlink(from);
+    if (rc || (rc = folder_sync(names, e)))
+        return rc;
+    return tls_name_check(dir, name, key, e);
 }

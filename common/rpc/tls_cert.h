@@ -47,6 +47,7 @@ int tls_key_parse(const char *pem, EVP_PKEY **out, struct err *e);
 int tls_cert_parse(const char *pem, X509 **out, struct err *e); // the first
 void tls_wipe(struct buf *secret);                              // overwritten, then freed
 void tls_cert_sha256(X509 *cert, char out[65]);
+void tls_key_sha256(EVP_PKEY *key, char out[65]); // of its public half; "" equals no digest
 // The role in the names, or "none".
 void tls_cert_role(X509 *cert, char *out, size_t size);
 // Whether `cert` was signed by the authority `ca`.
@@ -58,3 +59,7 @@ int tls_file_read(const char *dir, const char *name, struct buf *out, struct err
 int tls_files_write(const char *dir, const char *name, const char *key_pem, const char *cert_pem,
                     struct err *e);
 int tls_pair_read(const char *dir, const char *name, struct tls_pair *out, struct err *e);
+// Gives the name to this key, durably and for good (DIR/names). ERR_REFUSED: another key has it.
+int tls_name_give(const char *dir, const char *name, EVP_PKEY *key, struct err *e);
+int tls_name_check(const char *dir, const char *name, EVP_PKEY *key,
+                   struct err *e); // gives nothing

@@ -25,17 +25,23 @@ enum { FETCH_S = 10 }; // to connect, and for each wait of the handshake
 
 // ---- the token ----
 
-int tls_token_parse(const char *token, char ca_sha256[65], char secret[65], struct err *e)
+int tls_token_parse(const char *token, struct tls_token_text *out, struct err *e)
 {
     static const char head[] = "weft-join.", white[] = " \t\r\n";
     enum { HEAD = sizeof head - 1, ALL = HEAD + 64 + 1 + 64 };
     token += strspn(token, white); // blanks that copying by hand leaves around it
-    size_t len = strcspn(token, white);
-    bool ok = len == ALL && !strncmp(token, head, HEAD) && token[HEAD + 64] == '.' &&
-              !token[len + strspn(token + len, white)];
-    snprintf(ca_sha256, 65, "%.64s", ok ? token + HEAD : "");
-    snprintf(secret, 65, "%.64s", ok ? token + HEAD + 65 : "");
-    if (!hex_is(ca_sha256, 64) || !hex_is(secret, 64))
+    size_t len = strcspn(token, white), name = len > ALL ? len - ALL - 1 : 0;
+    *out = (struct tls_token_text){0};
+    bool ok = len >= ALL && len < TLS_TOKEN_MAX && !strncmp(token, head, HEAD) &&
+              token[HEAD + 64] == '.' && (len == ALL || (token[ALL] == '.' && name)) &&
+              name < TLS_NAME_MAX && !token[len + strspn(token + len, white)];
+    if (ok) {
+        snprintf(out->ca_sha256, 65, "%.64s", token + HEAD);
+        snprintf(out->secret, 65, "%.64s", token + HEAD + 65);
+        snprintf(out->name, sizeof out->name, "%.*s", (int)name, name ? token + ALL + 1 : "");
+    }
+    if (!hex_is(out->ca_sha256, 64) || !hex_is(out->secret, 64) ||
+        (name && !tls_name_ok(out->name)))
         return err_set(e, ERR_INVALID, "that is no join token: copy it whole, 'weft-join.…'");
     return 0;
 }
@@ -63,21 +69,39 @@ static int print_request(X509_REQ *req, struct arena *a, const char **out, struc
     return n > 0 ? 0 : tls_failed(e, ERR_INTERNAL, "cannot write the request");
 }
 
-int tls_request_make(const char *name, struct arena *a, const char **key_pem, const char **csr_pem,
+#define PENDING ".joining.key" // until there is a certificate of it
+
+int tls_key_keep(const char *dir, const char *file, struct arena *a, const char **key_pem,
+                 struct err *e)
+{
+    char name[TLS_NAME_MAX + 8];
+    EVP_PKEY *key = NULL;
+    struct buf text = {0};
+    snprintf(name, sizeof name, "%s.key", file);
+    int rc = tls_file_read(dir, name, &text, e);
+    rc = rc == ERR_NOTFOUND ? tls_file_read(dir, PENDING, &text, e) : rc;
+    if (rc == ERR_NOTFOUND) {
+        rc = tls_key_new(&key, e);
+        rc = rc ? rc : tls_key_print(key, &text, e);
+        rc = rc ? rc : folder_write(dir, PENDING, buf_str(&text), FOLDER_DURABLE, e);
+    }
+    if (!rc)
+        *key_pem = arena_strdup(a, buf_str(&text));
+    tls_wipe(&text);
+    EVP_PKEY_free(key);
+    return rc;
+}
+
+int tls_request_make(const char *name, const char *key_pem, struct arena *a, const char **csr_pem,
                      struct err *e)
 {
     EVP_PKEY *key = NULL;
     X509_REQ *req = NULL;
-    struct buf text = {0};
     if (!tls_name_ok(name))
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate", name);
-    int rc = tls_key_new(&key, e);
+    int rc = tls_key_parse(key_pem, &key, e);
     rc = rc ? rc : new_request(key, name, &req, e);
     rc = rc ? rc : print_request(req, a, csr_pem, e);
-    rc = rc ? rc : tls_key_print(key, &text, e);
-    if (!rc)
-        *key_pem = arena_strdup(a, buf_str(&text));
-    tls_wipe(&text);
     X509_REQ_free(req);
     EVP_PKEY_free(key);
     return rc;
@@ -117,6 +141,7 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     X509 *ca = NULL, *cert = NULL;
     EVP_PKEY *key = NULL;
     struct buf ca_text = {0}, cert_text = {0};
+    char pending[PATH_MAX];
     if (!tls_name_ok(file) || !strcmp(file, "ca"))
         return err_set(e, ERR_INVALID, "'%.80s' is no name for a file", file);
     int rc = tls_cert_parse(ca_pem, &ca, e);
@@ -129,6 +154,8 @@ int tls_request_store(const char *dir, const char *file, const char *ca_sha256, 
     rc = rc ? rc : folder_make(dir, e);
     rc = rc ? rc : folder_write(dir, "ca.pem", buf_str(&ca_text), FOLDER_DURABLE, e);
     rc = rc ? rc : tls_files_write(dir, file, key_pem, buf_str(&cert_text), e);
+    if (!rc && (size_t)snprintf(pending, sizeof pending, "%s/" PENDING, dir) < sizeof pending)
+        (void)unlink(pending);
     buf_clear(&ca_text);
     buf_clear(&cert_text);
     X509_free(ca);

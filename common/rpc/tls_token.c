@@ -4,7 +4,8 @@
 // A token is a file named by its secret's SHA-256, so reading the directory reveals no secret. To
 // use one it is renamed, which only one of several can do, then removed durably, then the
 // certificate is signed. A crash in between costs the token and never makes a second certificate.
-// Expiring uses a token up too; a request whose signature is wrong does not.
+// Expiring uses a token up too; a request whose signature is wrong, or that asks for a name which it
+// may not have, does not. A token of several hosts is written again with one less.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,16 +25,31 @@
 #define CLAIMED ".claimed-"
 
 struct join_token {
-    char role[16];
+    char role[16], name[TLS_NAME_MAX]; // name "": of `hosts` hosts whose names are new
+    int hosts;
     int64_t expires_s;
 };
 
+static void print_token(const struct join_token *t, char out[160])
+{
+    int n = snprintf(out, 160, "role %s\n", t->role);
+    n += t->name[0] ? snprintf(out + n, 80, "name %s\n", t->name)
+                    : snprintf(out + n, 80, "hosts %d\n", t->hosts);
+    snprintf(out + n, 40, "expires %" PRId64 "\n", t->expires_s);
+}
+
 static bool parse_token(const char *text, struct join_token *out)
 {
-    int end = -1;
-    return sscanf(text, "role %15s\nexpires %" SCNd64 "%n", out->role, &out->expires_s, &end) ==
-               2 &&
-           end > 0 && !strcmp(text + end, "\n") && tls_role_ok(out->role);
+    char again[160];
+    *out = (struct join_token){.hosts = 1};
+    bool ok = sscanf(text, "role %15s\nname %63s\nexpires %" SCNd64, out->role, out->name,
+                     &out->expires_s) == 3 ||
+              sscanf(text, "role %15s\nhosts %d\nexpires %" SCNd64, out->role, &out->hosts,
+                     &out->expires_s) == 3;
+    if (!ok || !tls_role_ok(out->role) || out->hosts < 1)
+        return false;
+    print_token(out, again);
+    return !strcmp(text, again);
 }
 
 // ---- making ----
@@ -83,14 +99,18 @@ static int new_secret(char out[65], struct err *e)
     return 0;
 }
 
-int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl_s,
+int tls_token_make(const char *dir, const struct tls_token *what, int64_t now_s,
                    char out[TLS_TOKEN_MAX], struct err *e)
 {
-    char tokens[PATH_MAX], ca_sha256[65], secret[65], name[65], text[80];
-    if (!tls_role_ok(role))
-        return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", role);
-    if (ttl_s <= 0)
+    char tokens[PATH_MAX], ca_sha256[65], secret[65], name[65], text[160];
+    struct join_token t = {.hosts = what->hosts, .expires_s = now_s + what->ttl_s};
+    if (!tls_role_ok(what->role))
+        return err_set(e, ERR_INVALID, "'%s' is no role: client, worker, admin are", what->role);
+    if (what->ttl_s <= 0)
         return err_set(e, ERR_INVALID, "a token must be good for a while");
+    if (what->name ? !tls_name_ok(what->name) : what->hosts < 1)
+        return err_set(e, ERR_INVALID, "'%.80s' is no name for a certificate",
+                       what->name ? what->name : "");
     if ((size_t)snprintf(tokens, sizeof tokens, "%s/tokens", dir) >= sizeof tokens)
         return err_set(e, ERR_INVALID, "the path %.200s… is too long", dir);
     int rc = read_ca(dir, ca_sha256, e);
@@ -100,10 +120,13 @@ int tls_token_make(const char *dir, const char *role, int64_t now_s, int64_t ttl
         return rc;
     sweep_tokens(tokens, now_s);
     sha256_hex(secret, 64, name);
-    snprintf(text, sizeof text, "role %s\nexpires %" PRId64 "\n", role, now_s + ttl_s);
+    snprintf(t.role, sizeof t.role, "%s", what->role);
+    snprintf(t.name, sizeof t.name, "%s", what->name ? what->name : "");
+    print_token(&t, text);
     rc = folder_write(tokens, name, text, FOLDER_DURABLE, e);
     if (!rc)
-        snprintf(out, TLS_TOKEN_MAX, "weft-join.%s.%s", ca_sha256, secret);
+        snprintf(out, TLS_TOKEN_MAX, "weft-join.%s.%s%s%s", ca_sha256, secret, t.name[0] ? "." : "",
+                 t.name);
     OPENSSL_cleanse(secret, sizeof secret);
     return rc;
 }
@@ -139,42 +162,53 @@ static int claim_token(int tokens, const char *name, char *text, size_t size, st
     return rc;
 }
 
-// A token for another role stays good: whoever has it may still use it for what it is.
-static int check_role(const char *tokens, const char *name, const char *role, struct err *e)
+// Whether the request may have what the token is for. If not, the token stays good: whoever has it
+// may still use it for what it is.
+static int check_request(const char *dir, const char *tokens, const char *file,
+                         const struct tls_request *q, EVP_PKEY *key, const char *name,
+                         struct err *e)
 {
     struct buf text = {0};
     struct join_token t;
-    bool is_other = *role && !tls_file_read(tokens, name, &text, NULL) &&
-                    parse_token(buf_str(&text), &t) && strcmp(t.role, role) != 0;
+    bool known = !tls_file_read(tokens, file, &text, NULL) && parse_token(buf_str(&text), &t);
     buf_clear(&text);
-    return is_other ? err_set(e, ERR_REFUSED,
-                              "the join token is for a %s: make one with `weft-coordinator token "
-                              "--role %s`",
-                              t.role, role)
-                    : 0;
+    if (!known)
+        return 0; // claim_token says what is wrong
+    if (*q->role && strcmp(t.role, q->role) != 0)
+        return err_set(e, ERR_REFUSED,
+                       "the join token is for a %s: make one with `weft-coordinator token "
+                       "--role %s`",
+                       t.role, q->role);
+    if (t.name[0] && strcmp(t.name, name) != 0)
+        return err_set(e, ERR_REFUSED, "the join token is for '%s', not for '%s'", t.name, name);
+    return tls_name_check(dir, name, key, e);
 }
 
-static int use_up_token(const char *dir, const struct tls_request *q, int64_t now_s,
-                        struct join_token *out, struct err *e)
+static int use_up_token(const char *dir, const struct tls_request *q, EVP_PKEY *key,
+                        const char *name, int64_t now_s, struct join_token *out, struct err *e)
 {
-    char path[PATH_MAX], name[65], text[200];
+    char path[PATH_MAX], file[65], text[200];
     const char *secret = q->secret;
     if (!hex_is(secret, 64))
         return refuse_token(e, "is unknown or was used");
-    sha256_hex(secret, 64, name);
+    sha256_hex(secret, 64, file);
     snprintf(path, sizeof path, "%s/tokens", dir);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? refuse_token(e, "is unknown or was used")
                                : err_errno(e, ERR_IO, "cannot open %s", path);
-    int rc = check_role(path, name, q->role, e);
-    rc = rc ? rc : claim_token(fd, name, text, sizeof text, e);
+    int rc = check_request(dir, path, file, q, key, name, e);
+    rc = rc ? rc : claim_token(fd, file, text, sizeof text, e);
     close(fd);
     if (!rc && !parse_token(text, out))
         rc = refuse_token(e, "is damaged");
     if (!rc && out->expires_s <= now_s)
         rc = refuse_token(e, "has expired");
-    return rc;
+    if (rc || out->hosts == 1)
+        return rc;
+    out->hosts--;
+    print_token(out, text);
+    return folder_write(path, file, text, FOLDER_DURABLE, e);
 }
 
 // ---- signing ----
@@ -237,7 +271,9 @@ int tls_token_sign(const char *dir, const struct tls_request *q, int64_t now_s, 
     rc = rc ? rc
             : tls_pair_read(dir, "ca", &pair, e); // before the token, which a failure must not cost
     if (!rc)
-        rc = use_up_token(dir, q, now_s, &token, e);
+        rc = use_up_token(dir, q, X509_REQ_get0_pubkey(req), name, now_s, &token, e);
+    if (!rc)
+        rc = tls_name_give(dir, name, X509_REQ_get0_pubkey(req), e);
     if (!rc) {
         struct tls_leaf leaf = {
             .role = token.role, .name = name, .now_s = now_s, .days = TLS_LEAF_DAYS};

@@ -205,7 +205,7 @@ def test_a_database_of_a_newer_version_or_another_cluster_is_refused(start, plac
     kept = (place / "state" / "cluster").read_text()
     (place / "state" / "cluster").write_text("0123456789abcdef" * 2 + "\n")
     assert start().end() == 78
-    assert kept.strip() in (place / "coordinator.log").read_text()
+    assert kept.split()[0] in (place / "coordinator.log").read_text()
     (place / "state" / "cluster").write_text(kept)
     with contextlib.closing(sqlite3.connect(place / "state" / "weft.db")) as db:
         db.execute("PRAGMA user_version = 1000000")
@@ -344,11 +344,13 @@ def test_a_verb_of_certificates_tells_its_flags(verb):
     (["iniit"], "weft-coordinator: no verb 'iniit'; did you mean init?"),
     (["init", "folder"], "weft-coordinator init: unexpected argument 'folder'"),
     (["init", "--nonsense"], "weft-coordinator init: unknown flag, or a flag without its value: --nonsense"),
+    (["token"], "weft-coordinator token: say who joins with it: a host's NAME, or --hosts N for so many new hosts"),
+    (["token", "--hosts", "2", "w0"], "weft-coordinator token: say who joins with it: a host's NAME, or --hosts N for so many new hosts"),
     (["token", "--ttl", "1d"], "weft-coordinator token: --ttl: 'd' is not a unit of time: ns, us, ms, s, m or h"),
     (["issue", "--role", "client", "a", "b"], "weft-coordinator issue: unexpected argument 'b'"),
     (["issue", "x"], "weft-coordinator issue: say what x is: --role client (a user), worker (a host) or admin"),
     (["issue", "--role", "client"], "weft-coordinator issue: issue needs a NAME"),
-    (["token", "--role", "client"], "weft-coordinator token: --role client: only a worker joins with a token; "
+    (["token", "--role", "client", "jane"], "weft-coordinator token: --role client: only a worker joins with a token; "
                                     "a user's certificate is made by: weft-coordinator issue --role client NAME"),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_verb_of_certificates_is_named(place, args, says):
@@ -360,7 +362,7 @@ def test_what_is_wrong_with_a_verb_of_certificates_is_named(place, args, says):
 
 
 def test_a_verb_without_an_authority_says_how_to_make_one(place):
-    end = subprocess.run([cluster.COORDINATOR, "token", "--tls", place / "nowhere"], capture_output=True, text=True)
+    end = subprocess.run([cluster.COORDINATOR, "token", "--tls", place / "nowhere", "w0"], capture_output=True, text=True)
     assert end.returncode == 78 and f"weft-coordinator init --tls {place}/nowhere" in end.stderr, end
 
 
@@ -370,11 +372,11 @@ def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
     command("issue", "--tls", authority, "me", code=78)  # a role is said, never guessed
     assert not (authority / "me").exists()
     command("issue", "--tls", authority, "--role", "admin", code=78)
-    command("token", "--tls", place / "nowhere", code=78)
+    command("token", "--tls", place / "nowhere", "w0", code=78)
     assert authority.stat().st_mode & 0o777 == 0o700
     for f in authority.rglob("*.key"):
         assert f.stat().st_mode & 0o777 == 0o600
-    tokens = {command("token", "--tls", authority).strip() for _ in range(3)}
+    tokens = {command("token", "--tls", authority, "w0").strip() for _ in range(3)}
     assert len(tokens) == 3 and all(len(t.split()) == 1 for t in tokens)
     secrets = b"".join(f.name.encode() + f.read_bytes() for f in (authority / "tokens").iterdir())
     assert all(t.encode() not in secrets for t in tokens)  # hashed
@@ -382,12 +384,47 @@ def test_an_authority_is_made_once_and_by_whoever_may(place, authority):
 
 def test_a_token_that_was_used_says_where_another_comes_from(start, place, authority):
     c = start("--tls", str(authority), "--listen", "127.0.0.1:0", listen=False)
-    token = command("token", "--tls", authority).strip()
+    token = command("token", "--tls", authority, "w0").strip()
     ends = [subprocess.run([cluster.WORKER, "join", token, "--coordinator", c.bound[0], "--state", place / f"w{n}"],
                            capture_output=True, text=True) for n in range(2)]
     assert ends[0].returncode == 0, ends
     assert ends[1].returncode == 78 and ends[1].stderr == ("weft-worker: cannot join: the join token is unknown "
                                                            "or was used: `weft-coordinator token` makes another\n")
+
+
+def test_a_token_takes_over_no_host(start, place, authority):
+    """Whoever has a token, or may ask for a name, becomes no host that has a certificate already."""
+    c = start("--tls", str(authority), "--listen", "127.0.0.1:0", listen=False)
+
+    def join(state, *args, text=None):
+        return subprocess.run([cluster.WORKER, "join", *args, "--coordinator", c.bound[0], "--state", place / state],
+                              capture_output=True, text=True, input=text)
+
+    def token(*args):
+        return command("token", "--tls", authority, *args).strip()
+
+    assert join("w0", token("w0")).returncode == 0
+    stolen = join("thief", token("--hosts", "1"), "--name", "w0")
+    assert stolen.returncode == 78 and "another key has a certificate of the name 'w0'" in stolen.stderr, stolen
+    stolen = join("thief", "--token", "-", text=token("w0"))
+    assert stolen.returncode == 78 and "another key has a certificate of the name 'w0'" in stolen.stderr, stolen
+    mine = token("w1")
+    stolen = join("thief", mine, "--name", "w0")
+    assert stolen.returncode == 78 and "the token is for 'w1' and --name says 'w0'" in stolen.stderr, stolen
+    nameless = mine.rsplit(".", 1)[0]  # its name cut off by hand
+    stolen = join("thief", nameless, "--name", "w0")
+    assert stolen.returncode == 78 and "the join token is for 'w1', not for 'w0'" in stolen.stderr, stolen
+    assert not (place / "thief" / "tls" / "worker.pem").exists()
+    file = place / "token"  # the token stayed good, and need not be in a command line that others see
+    file.write_text(mine + "\n")
+    assert join("w1", "--token", file).returncode == 0
+    key = (place / "w0" / "tls" / "worker.key").read_text()
+    renewed = subprocess.run([cluster.COORDINATOR, "token", "--tls", authority, "w0"], capture_output=True, text=True)
+    assert "w0 has a certificate already: the token renews it" in renewed.stderr, renewed
+    before = (place / "w0" / "tls" / "worker.pem").read_text()
+    assert join("w0", renewed.stdout.strip()).returncode == 0
+    assert (place / "w0" / "tls" / "worker.key").read_text() == key
+    assert (place / "w0" / "tls" / "worker.pem").read_text() != before
 
 
 def test_a_role_may_do_what_it_is_for_and_nothing_else(start, place, authority, toy):

@@ -221,7 +221,7 @@ def test_a_coordinator_restarted_behind_a_cut_cable_takes_its_ranks_back(patient
 
 def test_workers_that_join_with_a_token_train_over_the_cable(wired, noise, calm):
     for i in range(2):
-        token = wired.run(cluster.COORDINATOR, "token", "--tls", wired.tls).strip()
+        token = wired.run(cluster.COORDINATOR, "token", "--tls", wired.tls, f"host-{i}").strip()
         join = [cluster.WORKER, "join", token, "--coordinator", wired.at]
         wired.run(*join, "--state", wired.place / f"worker-{i}", side=i)
         again = subprocess.run([*wired.pair.enter[i], *join, "--state", wired.place / "other"], capture_output=True, text=True, check=False)

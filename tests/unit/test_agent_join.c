@@ -134,12 +134,18 @@ static int join(struct rig *r, const char *token)
     return WEXITSTATUS(status);
 }
 
+static void make_token(const char *ca, const char *role, char token[TLS_TOKEN_MAX])
+{
+    const struct tls_token what = {role, "worker-a", 0, 600};
+    assert_int_equal(tls_token_make(ca, &what, clock_wall_ms() / 1000, token, NULL), 0);
+}
+
 static void a_token_is_traded_once_and_the_certificate_attaches(void **state)
 {
     struct rig *r = *state;
     char token[TLS_TOKEN_MAX];
     int64_t watchdog = clock_mono_ns() + WATCHDOG_S * CLOCK_S;
-    assert_int_equal(tls_token_make(r->ca, "worker", clock_wall_ms() / 1000, 600, token, NULL), 0);
+    make_token(r->ca, "worker", token);
     assert_int_equal(join(r, token), 0);
     assert_int_equal(r->peer.role, RPC_NONE);
     assert_int_equal(join(r, token), 78); // it is used up
@@ -157,18 +163,20 @@ static void a_token_is_traded_once_and_the_certificate_attaches(void **state)
 static void a_clients_token_makes_no_worker_and_stays_good(void **state)
 {
     struct rig *r = *state;
-    char token[TLS_TOKEN_MAX], ca[65], secret[65], file[200];
+    char token[TLS_TOKEN_MAX], file[200];
+    struct tls_token_text text;
     struct arena a;
     struct err e = {0};
     const char *key, *csr, *cert, *ca_pem;
-    assert_int_equal(tls_token_make(r->ca, "client", clock_wall_ms() / 1000, 600, token, NULL), 0);
+    make_token(r->ca, "client", token);
     assert_int_equal(join(r, token), 78);
     snprintf(file, sizeof file, "%s/tls/worker.pem", r->state);
     assert_int_equal(access(file, F_OK), -1);
     arena_init(&a); // whoever is a client can still use it
-    assert_int_equal(tls_token_parse(token, ca, secret, &e), 0);
-    assert_int_equal(tls_request_make("jane", &a, &key, &csr, &e), 0);
-    const struct tls_request q = {secret, csr, "client"};
+    assert_int_equal(tls_token_parse(token, &text, &e), 0);
+    assert_int_equal(tls_key_keep(r->dir, "client", &a, &key, &e), 0);
+    assert_int_equal(tls_request_make("worker-a", key, &a, &csr, &e), 0);
+    const struct tls_request q = {text.secret, csr, "client"};
     assert_int_equal(tls_token_sign(r->ca, &q, clock_wall_ms() / 1000, &a, &cert, &ca_pem, &e), 0);
     arena_clear(&a);
 }
@@ -179,7 +187,7 @@ static void a_token_of_another_authority_is_not_trusted(void **state)
     char token[TLS_TOKEN_MAX], other[100];
     snprintf(other, sizeof other, "%s/other", r->dir);
     assert_int_equal(tls_ca_init(other, NULL, 0, NULL), 0);
-    assert_int_equal(tls_token_make(other, "worker", clock_wall_ms() / 1000, 600, token, NULL), 0);
+    make_token(other, "worker", token);
     assert_int_equal(join(r, token), 78);
     assert_int_equal(r->peer.role, 0); // nothing was asked of it
 }

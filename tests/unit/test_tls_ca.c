@@ -13,7 +13,9 @@ static void init_makes_an_authority_a_server_and_an_admin_for_their_owner_only(v
     assert_mode(in_top("ca"), 0700);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         assert_mode(in_top(files[i]), 0600);
-    assert_int_equal(count_files(in_top("ca")), 6);
+    assert_int_equal(count_files(in_top("ca")), 7); // and whose its names are
+    assert_int_equal(count_files(in_top("ca/names")), 1);
+    assert_true(tls_name_is_taken(in_top("ca"), "admin"));
     assert_role(in_top("ca/server.pem"), "coordinator", "coordinator", 365);
     assert_role(in_top("ca/admin.pem"), "admin", "admin", 365);
     assert_role(in_top("ca/ca.pem"), "none", "weft cluster authority", 3650);

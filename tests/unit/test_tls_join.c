@@ -6,30 +6,54 @@
 
 struct joiner {
     struct arena a;
-    char token[TLS_TOKEN_MAX], ca_sha256[65], secret[65];
+    char token[TLS_TOKEN_MAX];
+    struct tls_token_text text;
     const char *key, *csr, *cert, *ca, *role;
     struct err e;
 };
 
-static void join_begin(struct joiner *j, const char *role, int64_t ttl_s)
+static int make_token(const char *role, const char *name, int hosts, int64_t ttl_s,
+                      char token[TLS_TOKEN_MAX])
+{
+    return tls_token_make(in_top("ca"), &(struct tls_token){role, name, hosts, ttl_s}, NOW, token,
+                          NULL);
+}
+
+// A joiner with a key of its own, which asks for `name`.
+static void ask_for(struct joiner *j, const char *name)
+{
+    struct scratch own;
+    scratch_make(&own);
+    assert_int_equal(tls_key_keep(scratch_path(&own, ""), "worker", &j->a, &j->key, &j->e), 0);
+    scratch_remove(&own);
+    assert_int_equal(tls_request_make(name, j->key, &j->a, &j->csr, &j->e), 0);
+}
+
+static void join_as(struct joiner *j, const char *name, const char *role, int64_t ttl_s)
 {
     memset(j, 0, sizeof *j);
     arena_init(&j->a);
     j->role = "";
-    assert_int_equal(tls_token_make(in_top("ca"), role, NOW, ttl_s, j->token, &j->e), 0);
-    assert_int_equal(tls_token_parse(j->token, j->ca_sha256, j->secret, &j->e), 0);
-    assert_int_equal(tls_request_make("host-7", &j->a, &j->key, &j->csr, &j->e), 0);
+    assert_int_equal(make_token(role, name, 0, ttl_s, j->token), 0);
+    assert_int_equal(tls_token_parse(j->token, &j->text, &j->e), 0);
+    assert_string_equal(j->text.name, name);
+    ask_for(j, name);
+}
+
+static void join_begin(struct joiner *j, const char *role, int64_t ttl_s)
+{
+    join_as(j, "host-7", role, ttl_s);
 }
 
 static int join_sign(struct joiner *j, int64_t now_s)
 {
-    const struct tls_request q = {j->secret, j->csr, j->role};
+    const struct tls_request q = {j->text.secret, j->csr, j->role};
     return tls_token_sign(in_top("ca"), &q, now_s, &j->a, &j->cert, &j->ca, &j->e);
 }
 
 static int join_store(struct joiner *j, const char *dir)
 {
-    return tls_request_store(dir, "worker", j->ca_sha256, j->ca, j->cert, j->key, &j->e);
+    return tls_request_store(dir, "worker", j->text.ca_sha256, j->ca, j->cert, j->key, &j->e);
 }
 
 static void a_token_is_traded_for_a_certificate_of_its_role(void **state)
@@ -40,12 +64,12 @@ static void a_token_is_traded_for_a_certificate_of_its_role(void **state)
     int64_t until;
     char role[16], cn[65];
     join_begin(&j, "worker", 3600);
-    sha256_hex(j.secret, 64, name);
+    sha256_hex(j.text.secret, 64, name);
     snprintf(path, sizeof path, "%s/%s", in_top("ca/tokens"), name);
     assert_mode(in_top("ca/tokens"), 0700);
     assert_mode(path, 0600);
     read_text(path, text, sizeof text);
-    assert_string_equal(text, "role worker\nexpires 1800003600\n");
+    assert_string_equal(text, "role worker\nname host-7\nexpires 1800003600\n");
     assert_int_equal(join_sign(&j, NOW + 3599), 0);
     assert_int_equal(count_files(in_top("ca/tokens")), 0);
     assert_int_equal(join_store(&j, in_top("host")), 0);
@@ -94,7 +118,9 @@ static void of_many_who_use_a_token_at_once_one_gets_a_certificate(void **state)
         struct joiner j[MANY];
         pthread_t thread[MANY];
         int won = 0;
-        join_begin(&j[0], "worker", 3600);
+        char name[16];
+        snprintf(name, sizeof name, "host-%d", round);
+        join_as(&j[0], name, "worker", 3600);
         for (int i = 1; i < MANY; i++) {
             j[i] = j[0];
             arena_init(&j[i].a);
@@ -125,7 +151,9 @@ static void an_expired_token_is_refused_and_gone(void **state)
     // Those that nobody used are swept when another is made.
     join_begin(&j, "worker", 60);
     arena_clear(&j.a);
-    assert_int_equal(tls_token_make(in_top("ca"), "worker", NOW + 61, 60, j.token, NULL), 0);
+    assert_int_equal(tls_token_make(in_top("ca"), &(struct tls_token){"worker", "host-8", 0, 60},
+                                    NOW + 61, j.token, NULL),
+                     0);
     assert_int_equal(count_files(in_top("ca/tokens")), 1);
 }
 
@@ -133,26 +161,36 @@ static void unknown_and_damaged_tokens_are_refused(void **state)
 {
     (void)state;
     struct joiner j;
-    char ca[65], secret[65], text[TLS_TOKEN_MAX + 4];
+    struct tls_token_text read;
+    char text[TLS_TOKEN_MAX + 4];
+    enum { NAMELESS = sizeof "weft-join." - 1 + 64 + 1 + 64 };
     join_begin(&j, "worker", 3600);
-    j.secret[5] = j.secret[5] == 'a' ? 'b' : 'a';
+    j.text.secret[5] = j.text.secret[5] == 'a' ? 'b' : 'a';
     assert_int_equal(join_sign(&j, NOW), ERR_REFUSED);
-    strcpy(j.secret, "../ca.pem");
+    strcpy(j.text.secret, "../ca.pem");
     assert_int_equal(join_sign(&j, NOW), ERR_REFUSED);
     static const char *const bad[] = {"", "weft-join.", "weft-join.00.11", "x"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(tls_token_parse(bad[i], ca, secret, NULL), ERR_INVALID);
+        assert_int_equal(tls_token_parse(bad[i], &read, NULL), ERR_INVALID);
     strcpy(text, j.token);
-    text[strlen(text) - 1] = 0; // cut when it was copied
-    assert_int_equal(tls_token_parse(text, ca, secret, NULL), ERR_INVALID);
-    snprintf(text, sizeof text, "%s0", j.token);
-    assert_int_equal(tls_token_parse(text, ca, secret, NULL), ERR_INVALID);
+    text[NAMELESS - 1] = 0; // cut when it was copied
+    assert_int_equal(tls_token_parse(text, &read, NULL), ERR_INVALID);
+    snprintf(text, sizeof text, "%.*s0", NAMELESS, j.token);
+    assert_int_equal(tls_token_parse(text, &read, NULL), ERR_INVALID);
+    snprintf(text, sizeof text, "%.*s.", NAMELESS, j.token);
+    assert_int_equal(tls_token_parse(text, &read, NULL), ERR_INVALID);
+    snprintf(text, sizeof text, "%.*s.a/b", NAMELESS, j.token);
+    assert_int_equal(tls_token_parse(text, &read, NULL), ERR_INVALID);
     snprintf(text, sizeof text, " %s\n", j.token); // harmless
-    assert_int_equal(tls_token_parse(text, ca, secret, NULL), 0);
+    assert_int_equal(tls_token_parse(text, &read, NULL), 0);
+    assert_string_equal(read.name, "host-7");
+    snprintf(text, sizeof text, "%.*s", NAMELESS, j.token); // a token of several hosts
+    assert_int_equal(tls_token_parse(text, &read, NULL), 0);
+    assert_string_equal(read.name, "");
     // A token's file that somebody wrote into.
     assert_int_equal(run("for f in %s/*; do echo role coordinator >$f; done", in_top("ca/tokens")),
                      0);
-    assert_int_equal(tls_token_parse(j.token, j.ca_sha256, j.secret, NULL), 0);
+    assert_int_equal(tls_token_parse(j.token, &j.text, NULL), 0);
     assert_int_equal(join_sign(&j, NOW), ERR_REFUSED);
     assert_non_null(strstr(j.e.text, "damaged"));
     arena_clear(&j.a);
@@ -162,10 +200,13 @@ static void tokens_are_for_known_roles_and_times(void **state)
 {
     (void)state;
     char token[TLS_TOKEN_MAX];
-    assert_int_equal(tls_token_make(in_top("ca"), "coordinator", NOW, 60, token, NULL),
-                     ERR_INVALID);
-    assert_int_equal(tls_token_make(in_top("ca"), "worker", NOW, 0, token, NULL), ERR_INVALID);
-    assert_int_equal(tls_token_make(in_top("none"), "worker", NOW, 60, token, NULL), ERR_NOTFOUND);
+    assert_int_equal(make_token("coordinator", "a", 0, 60, token), ERR_INVALID);
+    assert_int_equal(make_token("worker", "a", 0, 0, token), ERR_INVALID);
+    assert_int_equal(make_token("worker", "../a", 0, 60, token), ERR_INVALID);
+    assert_int_equal(make_token("worker", NULL, 0, 60, token), ERR_INVALID);
+    assert_int_equal(
+        tls_token_make(in_top("none"), &(struct tls_token){"worker", "a", 0, 60}, NOW, token, NULL),
+        ERR_NOTFOUND);
 }
 
 // A request for `name` made by hand, as nobody's own code would.
@@ -212,6 +253,88 @@ static void a_request_that_proves_no_key_is_refused_and_costs_no_token(void **st
     arena_clear(&j.a);
 }
 
+// ---- whose a name is ----
+
+static void a_token_is_for_the_host_that_it_names(void **state)
+{
+    (void)state;
+    struct joiner j;
+    join_as(&j, "w1", "worker", 3600);
+    const char *own = j.csr;
+    assert_int_equal(tls_request_make("w0", j.key, &j.a, &j.csr, &j.e), 0);
+    assert_int_equal(join_sign(&j, NOW), ERR_REFUSED);
+    assert_string_equal(j.e.text, "the join token is for 'w1', not for 'w0'");
+    assert_false(tls_name_is_taken(in_top("ca"), "w0"));
+    j.csr = own; // and it is not used up
+    assert_int_equal(join_sign(&j, NOW), 0);
+    assert_true(tls_name_is_taken(in_top("ca"), "w1"));
+    arena_clear(&j.a);
+}
+
+static void nobody_gets_a_name_that_another_key_has(void **state)
+{
+    (void)state;
+    struct joiner j, thief;
+    join_as(&j, "w0", "worker", 3600);
+    assert_int_equal(join_sign(&j, NOW), 0);
+    join_as(&thief, "w0", "worker", 3600); // with a token for that very name
+    assert_int_equal(join_sign(&thief, NOW), ERR_REFUSED);
+    assert_non_null(strstr(thief.e.text, "another key has a certificate of the name 'w0'"));
+    static const char *const issued[] = {"w0", "admin"}; // by the authority itself, too
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tls_ca_issue(in_top("ca"), &(struct tls_issue){"worker", issued[i], 0, 0},
+                                      in_top("another"), &thief.e),
+                         ERR_REFUSED);
+        assert_int_not_equal(access(in_top("another/worker.key"), F_OK), 0);
+    }
+    // The host itself renews with the token that the thief could not use up.
+    j.text = thief.text;
+    assert_int_equal(join_sign(&j, NOW + 60), 0);
+    arena_clear(&j.a);
+    arena_clear(&thief.a);
+}
+
+static void a_token_of_several_hosts_is_for_as_many_new_names(void **state)
+{
+    (void)state;
+    struct joiner j[4];
+    static const char *const names[] = {"a", "b", "a", "c"};
+    static const int says[] = {0, 0, ERR_REFUSED, ERR_REFUSED}; // the last: it is used up
+    char token[TLS_TOKEN_MAX];
+    assert_int_equal(make_token("worker", NULL, 2, 3600, token), 0);
+    for (int i = 0; i < 4; i++) {
+        j[i] = (struct joiner){.role = ""};
+        arena_init(&j[i].a);
+        assert_int_equal(tls_token_parse(token, &j[i].text, NULL), 0);
+        assert_string_equal(j[i].text.name, "");
+        ask_for(&j[i], names[i]);
+        assert_int_equal(join_sign(&j[i], NOW), says[i]);
+        arena_clear(&j[i].a);
+    }
+    assert_int_equal(count_files(in_top("ca/tokens")), 0);
+}
+
+static void a_join_that_was_not_finished_has_its_key_and_name_when_it_is_tried_again(void **state)
+{
+    (void)state;
+    struct joiner j;
+    const char *again;
+    join_as(&j, "w0", "worker", 3600);
+    assert_int_equal(run("mkdir -m 700 %s", in_top("host")), 0);
+    assert_int_equal(tls_key_keep(in_top("host"), "worker", &j.a, &j.key, &j.e), 0);
+    assert_int_equal(tls_request_make("w0", j.key, &j.a, &j.csr, &j.e), 0);
+    assert_int_equal(join_sign(&j, NOW), 0); // and the answer was lost
+    assert_int_equal(tls_key_keep(in_top("host"), "worker", &j.a, &again, &j.e), 0);
+    assert_string_equal(again, j.key);
+    assert_mode(in_top("host/.joining.key"), 0600);
+    assert_int_equal(make_token("worker", "w0", 0, 3600, j.token), 0);
+    assert_int_equal(tls_token_parse(j.token, &j.text, NULL), 0);
+    assert_int_equal(join_sign(&j, NOW), 0);
+    assert_int_equal(join_store(&j, in_top("host")), 0);
+    assert_int_equal(count_files(in_top("host")), 3); // without .joining.key
+    arena_clear(&j.a);
+}
+
 // ---- the joiner ----
 
 static void a_joiner_stores_nothing_but_its_own_authoritys_answer(void **state)
@@ -223,7 +346,7 @@ static void a_joiner_stores_nothing_but_its_own_authoritys_answer(void **state)
     read_text(in_top("evil/ca.pem"), foreign, sizeof foreign);
     join_begin(&j, "worker", 3600);
     assert_int_equal(join_sign(&j, NOW), 0);
-    join_begin(&other, "worker", 3600);
+    join_as(&other, "host-8", "worker", 3600);
     assert_int_equal(join_sign(&other, NOW), 0);
     const char *ca = j.ca, *cert = j.cert;
     j.ca = foreign; // another authority
@@ -240,14 +363,14 @@ static void a_joiner_stores_nothing_but_its_own_authoritys_answer(void **state)
     assert_int_equal(join_store(&j, in_top("host")), ERR_DATA);
     assert_int_not_equal(access(in_top("host"), F_OK), 0);
     struct joiner user; // what an older coordinator would answer to a client's token
-    join_begin(&user, "client", 3600);
+    join_as(&user, "host-9", "client", 3600);
     assert_int_equal(join_sign(&user, NOW), 0);
     assert_int_equal(join_store(&user, in_top("host")), ERR_REFUSED);
     assert_non_null(strstr(user.e.text, "of role client, not worker"));
     arena_clear(&user.a);
     j.cert = cert;
     assert_int_equal(
-        tls_request_store(in_top("host"), "ca", j.ca_sha256, j.ca, j.cert, j.key, NULL),
+        tls_request_store(in_top("host"), "ca", j.text.ca_sha256, j.ca, j.cert, j.key, NULL),
         ERR_INVALID);
     assert_int_equal(join_store(&j, in_top("host")), 0);
     arena_clear(&j.a);
@@ -343,19 +466,19 @@ static void a_joiner_finds_its_authority_at_the_server_and_no_other(void **state
     server_start(&deaf, NULL, 1);
     const char *file = in_top("found.pem");
     alarm(120);
-    assert_int_equal(tls_fetch_ca(evil.address, j.ca_sha256, file, &j.e), ERR_REFUSED);
+    assert_int_equal(tls_fetch_ca(evil.address, j.text.ca_sha256, file, &j.e), ERR_REFUSED);
     assert_non_null(strstr(j.e.text, "another authority"));
-    assert_int_equal(tls_fetch_ca(deaf.address, j.ca_sha256, file, &j.e), ERR_PEER);
+    assert_int_equal(tls_fetch_ca(deaf.address, j.text.ca_sha256, file, &j.e), ERR_PEER);
     assert_int_not_equal(access(file, F_OK), 0);
-    assert_int_equal(tls_fetch_ca(own.address, j.ca_sha256, file, &j.e), 0);
+    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, &j.e), 0);
     read_text(file, got, sizeof got);
     assert_string_equal(got, want);
     assert_mode(file, 0600);
     server_stop(&own);
     server_stop(&evil);
     server_stop(&deaf);
-    assert_int_equal(tls_fetch_ca(own.address, j.ca_sha256, file, &j.e), ERR_PEER); // gone
-    assert_int_equal(tls_fetch_ca("nowhere", j.ca_sha256, file, &j.e), ERR_INVALID);
+    assert_int_equal(tls_fetch_ca(own.address, j.text.ca_sha256, file, &j.e), ERR_PEER); // gone
+    assert_int_equal(tls_fetch_ca("nowhere", j.text.ca_sha256, file, &j.e), ERR_INVALID);
     alarm(0);
     arena_clear(&j.a);
 }
@@ -370,6 +493,10 @@ int main(void)
         CASE(unknown_and_damaged_tokens_are_refused),
         CASE(tokens_are_for_known_roles_and_times),
         CASE(a_request_that_proves_no_key_is_refused_and_costs_no_token),
+        CASE(a_token_is_for_the_host_that_it_names),
+        CASE(nobody_gets_a_name_that_another_key_has),
+        CASE(a_token_of_several_hosts_is_for_as_many_new_names),
+        CASE(a_join_that_was_not_finished_has_its_key_and_name_when_it_is_tried_again),
         CASE(a_joiner_stores_nothing_but_its_own_authoritys_answer),
         CASE(a_joiner_finds_its_authority_at_the_server_and_no_other),
     };
