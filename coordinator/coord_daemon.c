@@ -36,6 +36,7 @@ struct coord_daemon {
     struct service *service;
     struct http *http[DOORS];
     struct metrics_commits commits;
+    int64_t marks; // of coord_marks, that the file beside the database has
     bool serving;
     int64_t grace_ns;               // until then hosts are still coming back
     int64_t room_ns;                // the disk is full: when it is looked at again; 0: it is not
@@ -56,7 +57,7 @@ static int keep_cluster(struct coord_daemon *d, const char *beside, struct err *
 {
     const char *id = coord_cluster(d->coord);
     if (!beside[0])
-        return db_set_cluster(d->db, id, e);
+        return db_set_cluster(d->db, id, 0, e);
     return strcmp(beside, id) == 0
                ? 0
                : err_set(e, ERR_EXISTS, "%s/weft.db is of cluster %s, the file beside it says %s",
@@ -69,6 +70,10 @@ static int commit_rows(struct coord_daemon *d, const struct coord_out *out, stru
     int rc = out->nrows ? db_commit(d->db, out->rows, out->nrows, e) : 0;
     if (out->nrows && !rc)
         metrics_commit(&d->commits, clock_mono_ns() - start, out->nrows);
+    // Never ahead of the rows. Where it is behind, only an old copy is found out later.
+    if (!rc && coord_marks(d->coord) != d->marks &&
+        !db_set_cluster(d->db, coord_cluster(d->coord), coord_marks(d->coord), NULL))
+        d->marks = coord_marks(d->coord);
     return rc;
 }
 
@@ -78,16 +83,23 @@ static int load_rows(struct coord_daemon *d, char cluster[ID_LEN], struct err *e
 {
     struct coord_config cc = {.lease_ns = d->c->lease_ns, .heartbeat_ns = d->c->lease_ns / 5};
     char boot[CLOCK_BOOT];
-    int rc = db_cluster(d->db, cluster, e);
+    int rc = db_cluster(d->db, cluster, &cc.marks, e);
     rc = rc ? rc : entropy_bytes(cc.seed, sizeof cc.seed, e);
     if (rc)
         return rc;
     cc.cluster = cluster[0] ? cluster : NULL;
     clock_boot(boot);
     cc.boot = boot;
+    cc.restored = d->c->restored && !d->marks; // once: when this process loads them first
     coord_free(d->coord);
     d->coord = coord_new(&cc);
-    return db_load(d->db, load_row, d->coord, e);
+    rc = db_load(d->db, load_row, d->coord, e);
+    if (!rc && coord_marks(d->coord) && (cc.restored || cc.marks > coord_marks(d->coord)))
+        log_warn("coordinator",
+                 "%s/weft.db is an older copy: what the jobs' checkpoint folders hold is "
+                 "believed, and hosts are asked for jobs that it does not know",
+                 d->c->state);
+    return rc;
 }
 
 // ERR_LIMIT: the disk is full.
@@ -235,6 +247,13 @@ static int listen_one(struct coord_daemon *d, int i, struct err *e)
     if (rc)
         return rc;
     log_info("coordinator", "listens on %s", bound);
+    if (!local && !d->c->tls_dir)
+        log_warn("coordinator",
+                 "%s asks for no certificate: every user of this machine may see, submit and "
+                 "cancel jobs, "
+                 "and attach workers; give --tls, or listen on a unix: address, which is this "
+                 "user's alone",
+                 bound);
     return 0;
 }
 

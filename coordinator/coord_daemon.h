@@ -27,12 +27,13 @@ struct coord_daemon_config { // strings are borrowed
     const char *probes;  // of /healthz and /readyz, null: none
     const char *tls_dir; // null: no TLS
     int64_t lease_ns;    // 0: the decider's default
+    bool restored;       // a person says that the database was put back from a copy
     int stop;            // asks to stop by being readable: a signalfd, an eventfd
 };
 struct coord_daemon;
 
-// ERR_INVALID, ERR_EXISTS: configuration. The caller has blocked its signals before, since threads
-// are started that inherit the mask.
+// ERR_INVALID, ERR_EXISTS, ERR_DATA: what a person must mend. The caller has blocked its signals
+// before, since threads are started that inherit the mask.
 int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon **out,
                       struct err *e);
 // 0: it was asked to stop. ERR_IO from a transaction: start again from what is durable.

@@ -42,7 +42,9 @@ static const char usage[] =
     "                    or unix:/path for this user alone\n"
     "  --probes ADDR     /healthz and /readyz, at any HOST:PORT\n"
     "  --tls DIR         the cluster's authority, made by init; needed beyond loopback\n"
-    "  --lease D         after so long without a word a host is given up; default 10s\n";
+    "  --lease D         after so long without a word a host is given up; default 10s\n"
+    "  --restored        the whole state folder was put back from a copy: believe what the jobs'\n"
+    "                    checkpoint folders hold, and ask the hosts for jobs of since then\n";
 
 struct coordinator_flags {
     struct coord_daemon_config c;
@@ -57,6 +59,7 @@ static const struct flag_row rows[] = {
     {"probes", FLAG_TEXT, AT(probes), 0, 0, 0},
     {"tls", FLAG_TEXT, AT(tls_dir), 0, 0, 0},
     {"lease", FLAG_DURATION, AT(lease_ns), LEASE_LEAST_MS, 0, 0},
+    {"restored", FLAG_SWITCH, AT(restored), 0, 0, 0},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -13,6 +13,7 @@
 
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
+#include "common/ckpt/load.h"
 #include "common/ckpt/store.h"
 
 enum { DEPTH = 4 };
@@ -40,6 +41,21 @@ static void add_checkpoints(struct finder *f, struct store *s, Weft__V1__FoundJo
     }
 }
 
+// OWNER is sealed by nothing, a checkpoint's manifest is: where the two texts differ, people see how.
+static void compare_texts(struct finder *f, const struct store *s, Weft__V1__FoundJob *job)
+{
+    for (size_t i = 0; i < job->n_committed; i++) {
+        const Weft__V1__Checkpoint *c = job->committed[i];
+        struct load l;
+        if (load_open(&l, s, (int64_t)c->epoch, c->step, NULL))
+            continue;
+        if (strcmp(l.manifest.resolved, job->resolved) != 0)
+            job->saved = arena_strdup(f->arena, l.manifest.resolved);
+        load_close(&l);
+        return;
+    }
+}
+
 static void add_job(struct finder *f, struct store *s, const struct store_owner *owner)
 {
     int64_t greatest = 0;
@@ -53,6 +69,7 @@ static void add_job(struct finder *f, struct store *s, const struct store_owner 
     job->store = arena_strdup(f->arena, s->path);
     job->epoch = (uint64_t)greatest;
     add_checkpoints(f, s, job);
+    compare_texts(f, s, job);
     int n = (int)f->out->n_found;
     f->out->found = arena_grow(f->arena, f->out->found, sizeof(void *), n, &f->cap);
     f->out->found[f->out->n_found++] = job;

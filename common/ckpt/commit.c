@@ -419,6 +419,17 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
         r->retry = deleting;
         r->bad = was && was->bad;
     }
+    // What the folder does not hold any more may be put back: it is known then.
+    for (int i = 0; old.records && i < old.n; i++) {
+        const struct commit_record *r = &old.records[i];
+        bool there;
+        (void)find_index(c, r->id, &there);
+        if (there || (r->state != COMMIT_COMMITTED && r->state != COMMIT_LOST))
+            continue;
+        int at = insert_record(c, r->id, COMMIT_LOST);
+        snprintf(c->records[at].why, sizeof c->records[at].why, "%s",
+                 r->state == COMMIT_LOST ? r->why : "its folder did not hold it at a start");
+    }
     free(old.records);
 }
 

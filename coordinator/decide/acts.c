@@ -83,6 +83,7 @@ static void note_threads(struct job_record *j, const Weft__V1__SubmitRequest *q,
 static void start_job(struct coord *c, const struct coord_event *ev, const char *known_id)
 {
     struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
+    j->trusts_folder = known_id != NULL;
     note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
@@ -319,6 +320,13 @@ static const char *claim_job(struct job_record *j, const struct coord_event *ev,
     struct job_note n = NOTE(ADOPTED);
     if (!j->found[0])
         return "somebody submitted it: only a job that was found again is adopted";
+    if (j->unlike[0])
+        return arena_printf(
+            j->coord->out->arena,
+            "OWNER in its folder %s is of another training than its newest checkpoint, "
+            "which differs in %s: put OWNER right (MANIFEST.json there holds the text), "
+            "and start the coordinator again",
+            j->store, j->unlike);
     heap_set(&j->found, "");
     heap_set(&j->owner, ev->who && ev->who[0] ? ev->who : "somebody");
     heap_set(&j->goal_why, text);

@@ -18,6 +18,7 @@
 #include "coordinator/decide/host.h"
 #include "coordinator/decide/live_attempts.h"
 #include "coordinator/decide/outbox.h"
+#include "coordinator/decide/tidy.h"
 
 enum { DEVICES_MOST = JOB_DEVICE_KINDS * HOST_DEVICES_MAX, NAME_TEXT = 320, PATH_TEXT = 4096 };
 
@@ -137,8 +138,13 @@ static void on_hello(struct coord *c, uint64_t number, const Weft__V1__Hello *h)
     if (h->cluster[0] && strcmp(h->cluster, c->cluster)) {
         drop_conn(
             c, number, CODE_DENIED,
-            "this worker belongs to another cluster: one of the two has lost the file cluster of "
-            "its --state, or was given another's");
+            arena_printf(
+                c->out->arena,
+                "this worker belongs to cluster %.32s and this coordinator to %s. If the "
+                "coordinator lost its --state: stop it, move its weft.db* away, write %.32s into "
+                "its file cluster and start it again: jobs are found again. If the worker is to "
+                "change: remove the file cluster of its --state",
+                h->cluster, c->cluster, h->cluster));
         return;
     }
     snprintf(k->id, sizeof k->id, "%s", h->host);
@@ -255,6 +261,7 @@ static void on_register(struct coord *c, uint64_t number, const char *who,
     welcome_host(c, host, k, r);
     frames_here(c, host, r);
     found_ask(c, host);
+    tidies_ask(c);
     if (host->leaving)
         attempts_drain_host(c, host, "its worker is asked to stop");
 }
@@ -299,7 +306,7 @@ void attach_found(struct coord *c, const struct coord_event *ev)
 {
     const struct conn *k = find_conn(c, ev->conn);
     if (k && k->host && k->host->conn == ev->conn)
-        found_take(c, k->host, ev->up->storage, ev->facts);
+        found_take(c, k->host, ev->up->storage, ev->facts, ev->from, ev->to);
 }
 
 bool coord_awaits_found(const struct coord *c, uint64_t conn)

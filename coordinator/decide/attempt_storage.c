@@ -48,12 +48,23 @@ static int compare_entries(const void *a, const void *b)
     return store_entry_compare(*(const struct store_entry *)a, *(const struct store_entry *)b);
 }
 
-// The checkpoints that a host lists, ascending and each once. Impossible ones are left out.
-static int sort_scan(const Weft__V1__StorageDone *d, struct store_entry *scan)
+// A host that lists the folder may lie, or the folder may be another's. A commit is written down before
+// its order goes out, so what no row knows was never decided here.
+static bool is_decided(const struct attempt *at, struct store_entry id)
+{
+    const struct commit_record *r = commit_find(leader_commit(at->leader), id);
+    return at->job->trusts_folder || (r && r->state != COMMIT_PREPARING);
+}
+
+// The checkpoints that a host lists, ascending and each once. Those that are impossible or were never
+// decided are left out.
+static int sort_scan(const struct attempt *at, const Weft__V1__StorageDone *d,
+                     struct store_entry *scan)
 {
     int n = 0, kept = 0;
     for (size_t i = 0; i < d->n_committed; i++)
-        if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step))
+        if (store_entry_ok(d->committed[i]->epoch, d->committed[i]->step) &&
+            is_decided(at, make_entry(d->committed[i])))
             scan[n++] = make_entry(d->committed[i]);
     qsort(scan, (size_t)n, sizeof *scan, compare_entries);
     for (int i = 0; i < n; i++)
@@ -95,15 +106,19 @@ static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone 
     for (size_t i = 0; i < d->n_committed; i++) {
         const Weft__V1__Checkpoint *k = d->committed[i];
         bool possible = store_entry_ok(k->epoch, k->step);
+        bool decided = possible && is_decided(at, make_entry(k));
         char name[64];
-        if (possible && !k->bad)
+        if (decided && !k->bad)
             continue;
         snprintf(name, sizeof name, "the checkpoint of step %lld and epoch %llu",
                  (long long)k->step, (unsigned long long)k->epoch);
         if (possible)
             store_entry_name((int64_t)k->epoch, k->step, name);
         report_unused_save(&p, k->step, name,
-                           possible ? k->why : "weft gives no such step or epoch");
+                           !possible ? "weft gives no such step or epoch"
+                           : k->bad  ? k->why
+                                     : "this coordinator never decided it; if its database was put "
+                                       "back from a copy, start it with --restored");
     }
     for (size_t i = 0; i < d->n_unused; i++)
         report_unused_save(&p, -1, d->unused[i], STORE_UNUSED_WHY);
@@ -119,7 +134,7 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
     attempt_lead(at, (struct leader_event){.kind = LEADER_EV_FENCED,
                                            .epoch = (int64_t)d->epoch,
                                            .scan = scan,
-                                           .nscan = sort_scan(d, scan)});
+                                           .nscan = sort_scan(at, d, scan)});
     for (size_t i = 0; i < d->n_committed; i++)
         if (d->committed[i]->bad)
             attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD,
@@ -194,8 +209,8 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     struct job_record *j = at->job;
     struct job_note n = NOTE(FENCED);
     int64_t had = j->committed_step;
-    take_scan(at, d);
     report_unused_saves(at, d);
+    take_scan(at, d);
     heap_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
     const char *refusal = from ? NULL : refuse_beginning(at);
@@ -203,7 +218,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         fail_storage(at, at->hosts, refusal, true);
         return;
     }
-    j->must_resume = false;
+    j->must_resume = j->trusts_folder = false;
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);

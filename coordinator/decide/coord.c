@@ -153,6 +153,13 @@ static void revive_job(struct job_record *j)
     attempt_resume(j->attempt);
 }
 
+static void count_mark(struct coord *c)
+{
+    c->marks++;
+    c->meta_dirty = true;
+    c->unmarked = c->unmarked_saves = false;
+}
+
 static void flush_rows(struct coord *c)
 {
     list_for_each (it, &c->dirty) {
@@ -166,9 +173,23 @@ static void flush_rows(struct coord *c)
         j->has_news = false;
     }
     hosts_flush(c);
+    if (c->unmarked_saves)
+        count_mark(c);
     if (c->meta_dirty)
         out_row(c, ROW_META, c);
     c->meta_dirty = false;
+}
+
+// The rows are of an earlier time: what was decided since lies in the jobs' folders, which are believed
+// once, and jobs that are not known here are asked for.
+static void take_old_copy(struct coord *c)
+{
+    c->lost_ms = c->wall_ms;
+    list_for_each (it, &c->jobs) {
+        struct job_record *j = list_entry(it, struct job_record, link);
+        j->trusts_folder = true;
+        job_touch(j);
+    }
 }
 
 void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coord_out *out)
@@ -179,14 +200,14 @@ void coord_started(struct coord *c, int64_t now_ns, int64_t wall_ms, struct coor
     c->wall_ms = wall_ms;
     c->grace_ns = now_ns + c->config.lease_ns;
     c->started = c->round_due = true;
-    if (c->cluster[0] && !c->had_meta) { // the id outlived its database
+    if (c->cluster[0] && !c->had_meta) // the id outlived its database
         c->lost_ms = wall_ms;
-        c->meta_dirty = true;
-    }
-    if (!c->cluster[0]) {
+    if (!c->cluster[0])
         coord_new_id(c, c->cluster);
-        c->meta_dirty = true;
-    }
+    if (c->had_meta && (c->config.restored || c->config.marks > c->marks))
+        take_old_copy(c);
+    c->marks = 1 + (c->config.marks > c->marks ? c->config.marks : c->marks);
+    c->meta_dirty = true;
     hosts_started(c);
     jobs_enter_queue(c);
     list_for_each (it, &c->jobs)
@@ -265,6 +286,8 @@ static void on_tick(struct coord *c, const struct coord_event *ev)
     requests_trim(c);
     sweep_jobs(c);
     hosts_sweep(c);
+    if (c->unmarked)
+        count_mark(c);
 }
 
 void coord_step(struct coord *c, const struct coord_event *ev, struct coord_out *out)

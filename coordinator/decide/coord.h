@@ -31,6 +31,8 @@ enum { COORD_LEASE_S = 10 }; // after so long without a word a host is given up
 struct coord_config {
     unsigned char seed[32]; // of all ids, nonces and keys: random in main, given in tests
     const char *cluster;    // its id, from the state directory; null: coord_started makes a new one
+    int64_t marks;          // coord_marks of what was durable last; 0: not known
+    bool restored;          // a person says that the rows are an older copy
     const char *boot;       // of this machine (clock_boot): now_ns of events counts from it
     int64_t lease_ns;       // 0: COORD_LEASE_S
     int64_t heartbeat_ns;   // 0: 2 s
@@ -66,6 +68,7 @@ struct coord_event {
     const char *who, *role; // of a call, and who: whose certificate a stream has; "": none
     const Weft__V1__SubmitRequest *submit;
     Weft__Plan__JobFacts *const *facts; // of the submitted job, or of each that was found
+    int from, to;                       // FOUND: of the list, those that this step takes
     const Weft__V1__ActRequest *act;
     enum audit_verb verb;
     const char *target, *result;
@@ -110,6 +113,9 @@ int64_t coord_due(const struct coord *c); // when the next TICK does something; 
 // Whether the answer to a mutating call with this id is kept: its repeat does nothing.
 bool coord_has_answered(const struct coord *c, const char *request_id);
 const char *coord_cluster(const struct coord *c);
+// Grows at every start, with every row of a checkpoint, and in each minute with other rows. Who keeps it
+// beside the rows, after they are durable, finds out when they are an older copy.
+int64_t coord_marks(const struct coord *c);
 // A copy, the heap's, of the text of the job that `target` names, and the threads that it has by now.
 // Null: it names none.
 char *coord_copy_text(const struct coord *c, const char *target, int *threads);

@@ -53,7 +53,10 @@ struct coord {
     struct map requests;    // id → struct request
     struct list answered;   // the same, oldest first
     uint64_t next_seq, next_audit;
-    int64_t lost_ms; // when the database was found lost: hosts are asked what lies in their folders
+    // When the database was found lost, or set back: hosts are asked what lies in their folders.
+    int64_t lost_ms;
+    int64_t marks; // counted on as rows are written; the file beside the database says how far
+    bool unmarked, unmarked_saves; // rows, among them of checkpoints, were written since
     bool meta_dirty, hosts_dirty, had_meta;
     bool started;
     char read_only[200]; // why nothing can be written; "": it can

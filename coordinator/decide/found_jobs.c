@@ -74,6 +74,28 @@ static void take_checkpoints(struct job_record *j, const Weft__V1__FoundJob *f)
     }
 }
 
+// How the text that lies in the folder differs from the one of its newest checkpoint. Some keys may have
+// been changed since; others never change in a training, and then the text is damaged, or forged.
+static void note_difference(struct job_record *j, const Weft__V1__FoundJob *f,
+                            const Weft__Plan__JobFacts *facts)
+{
+    struct job_note n = NOTE(FOUND);
+    n.host = j->found;
+    heap_set(&j->unlike, facts->identity);
+    if (*facts->identity)
+        job_event(
+            j, &n,
+            "OWNER in %s is of another training than the newest checkpoint there, which differs in "
+            "%s: %s. It cannot be adopted so: put OWNER right (MANIFEST.json holds the text), and "
+            "start the coordinator again",
+            f->store, facts->identity, facts->changes);
+    else if (*facts->changes)
+        job_event(j, &n,
+                  "OWNER in %s differs from the newest checkpoint there: %s. Adopted, it "
+                  "continues so",
+                  f->store, facts->changes);
+}
+
 static void take_up(struct coord *c, const struct host *host, const Weft__V1__FoundJob *f,
                     const Weft__Plan__JobFacts *facts)
 {
@@ -83,6 +105,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     uint64_t epoch = 0;
     int64_t step = find_newest_step(f, &epoch);
     j->epoch = f->epoch;
+    j->trusts_folder = true;
     heap_set(&j->found, host_name(host));
     j->threads = f->threads;
     heap_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
@@ -93,12 +116,14 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     n.host = j->found;
     n.step = step;
     job_move(j, JOB_QUEUED, JOB_NONE, &n,
-             "the database was lost; its folder %s was found with %zu checkpoint%s", f->store,
-             f->n_committed, f->n_committed == 1 ? "" : "s");
+             "the database was lost, or is an older copy that does not know it; its folder %s was "
+             "found with %zu checkpoint%s",
+             f->store, f->n_committed, f->n_committed == 1 ? "" : "s");
     struct job_note held = NOTE(HELD);
     heap_set(&j->goal_why, unknown);
     job_move(j, JOB_HELD, JOB_NONE, &held, "%s", unknown);
     take_checkpoints(j, f);
+    note_difference(j, f, facts);
 }
 
 // Whether epochs, steps and the id are such as a job may have: a host may say anything.
@@ -138,27 +163,38 @@ static void take_job(struct coord *c, const struct host *host, const Weft__V1__F
                      const Weft__Plan__JobFacts *facts)
 {
     struct job_record *known = job_find(c, f->job);
+    if (is_plausible(f) && *facts->refused)
+        log_warn("found",
+                 "host %s: the job in %.300s is not taken up, its OWNER cannot be read: %.300s",
+                 host_name(host), f->store, facts->refused);
     if (!is_plausible(f) || *facts->refused || strcmp(facts->name, f->name) != 0)
         return;
-    if (known)
+    if (known && known->found[0] && known->unlike[0] && !known->attempt && !known->in_queue) {
+        job_change(known, facts); // perhaps it was put right
+        note_difference(known, f, facts);
+        job_touch(known);
+    } else if (known)
         compare_with_found(known, host, f, facts->hash);
     else
         take_up(c, host, f, facts);
 }
 
-// Takes a host's answer. Each question gets one answer, and after a good one none is asked: other
-// answers are ignored.
+// Each question gets one answer, and after a good one none is asked: other answers are ignored.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d,
-                Weft__Plan__JobFacts *const *facts)
+                Weft__Plan__JobFacts *const *facts, int from, int to)
 {
+    int n = (int)d->n_found < FOUND_MAX ? (int)d->n_found : FOUND_MAX;
     if (!host->find || host->find != host->conn)
+        return;
+    int room = UNADOPTED_MAX - count_unadopted(c);
+    for (int i = from; i < to && i < n; i++, room--)
+        if (room > 0)
+            take_job(c, host, d->found[i], facts[i]);
+    if (room < 0)
+        log_warn("found", "host %s reports %zu jobs, and %d that were found wait to be adopted",
+                 host_name(host), d->n_found, UNADOPTED_MAX);
+    if (to < (int)d->n_found)
         return;
     host->find = 0;
     host->answered = d->ok;
-    int room = UNADOPTED_MAX - count_unadopted(c);
-    for (size_t i = 0; i < d->n_found && i < FOUND_MAX && (int)i < room; i++)
-        take_job(c, host, d->found[i], facts[i]);
-    if ((int)d->n_found > room)
-        log_warn("found", "host %s reports %zu jobs, and %d that were found wait to be adopted",
-                 host_name(host), d->n_found, UNADOPTED_MAX - room);
 }

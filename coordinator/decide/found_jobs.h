@@ -7,6 +7,7 @@
 #include "coordinator/decide/host.h"
 
 void found_ask(struct coord *c, struct host *host);
-// The answer, with the facts of each job that it lists.
+// The jobs from `from` to `to` of the answer, with the facts of each that it lists: a long one is taken in
+// several steps, so that others are heard in between.
 void found_take(struct coord *c, struct host *host, const Weft__V1__StorageDone *d,
-                Weft__Plan__JobFacts *const *facts);
+                Weft__Plan__JobFacts *const *facts, int from, int to);

@@ -84,8 +84,10 @@ struct job_record {
     char *name, *owner;        // owner: who submitted
     char *resolved, *base_dir; // base_dir: what relative paths start from; "": the worker's roots
     char *found;               // the host that found it again; "": a person made or adopted it
-    char *goal_why;            // a person's words for the next event
-    char *diagnosis;           // of the newest failure
+    char *unlike;    // of a found one: keys that make its text another training than its newest
+                     // checkpoint is of; it is not adopted then. "": none
+    char *goal_why;  // a person's words for the next event
+    char *diagnosis; // of the newest failure
     int64_t submitted_ms, queued_ms, ended_ms;
 
     uint64_t epoch; // greatest used; only grows
@@ -95,9 +97,12 @@ struct job_record {
     int nplaced;
     bool
         must_resume; // changed since the last fence: from a checkpoint, for it had one, or it fails
-    bool fenced;     // the fence of `epoch` has answered and `restore` is chosen: ranks may start
-    char *restore;   // the checkpoint that the attempt continues from; "": none
-    char *store;     // its checkpoint folder, as the fence's host names it; "": not known
+    // What its folder holds is believed at the next fence, though no row knows it: the database was
+    // lost, or is an older copy.
+    bool trusts_folder;
+    bool fenced;   // the fence of `epoch` has answered and `restore` is chosen: ranks may start
+    char *restore; // the checkpoint that the attempt continues from; "": none
+    char *store;   // its checkpoint folder, as the fence's host names it; "": not known
     enum untidy untidy;
     int unsaved;                    // saves in a row that the storage failed
     int64_t unsaved_ms, unsaved_ns; // when the first of them did, by both clocks

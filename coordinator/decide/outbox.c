@@ -7,6 +7,8 @@
 struct row *out_row(struct coord *c, enum row_kind kind, const void *record)
 {
     struct coord_out *o = c->out;
+    c->unmarked = c->unmarked || kind != ROW_META;
+    c->unmarked_saves = c->unmarked_saves || kind == ROW_CHECKPOINT;
     o->rows = arena_grow(o->arena, o->rows, sizeof *o->rows, o->nrows, &o->cap_rows);
     o->rows[o->nrows] = row_make(kind, record, o->arena);
     return &o->rows[o->nrows++];

@@ -35,12 +35,14 @@ static const struct column meta_columns[] = {
     {META(NUMBER, next_seq)},
     {META(NUMBER, next_audit)},
     {META(NUMBER, lost_ms)},
+    {META(NUMBER, marks)},
 };
 static const struct column job_columns[] = {
     {JOB(CHARS, id), .key = true},
     {JOB(TEXT, name)},
     {JOB(TEXT, owner)},
     {JOB(TEXT, found)},
+    {JOB(TEXT, unlike)},
     {JOB(NUMBER, state), .limit = JOB_STATES},
     {JOB(NUMBER, goal), .limit = JOB_STATES},
     {JOB(TEXT, goal_why)},
@@ -89,6 +91,7 @@ static const struct column job_columns[] = {
     {JOB(TEXT, diagnosis)},
     {JOB(NUMBER, events)},
     {JOB(NUMBER, must_resume)},
+    {JOB(NUMBER, trusts_folder)},
     {JOB(NUMBER, untidy)},
     {JOB(TEXT, store)},
     {JOB(TEXT, removed)},

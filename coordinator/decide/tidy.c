@@ -66,6 +66,15 @@ void tidy_again(struct job_record *j)
     tidy_ask(j);
 }
 
+void tidies_ask(struct coord *c)
+{
+    list_for_each (it, &c->jobs) {
+        struct job_record *j = list_entry(it, struct job_record, link);
+        if (j->untidy)
+            tidy_again(j);
+    }
+}
+
 void tidy_take(struct coord *c, const struct host *host, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = job_find(c, d->job);

@@ -14,6 +14,11 @@ bool coord_has_answered(const struct coord *c, const char *request_id)
     return map_get(&c->requests, request_id) != NULL;
 }
 
+int64_t coord_marks(const struct coord *c)
+{
+    return c->marks;
+}
+
 const char *coord_cluster(const struct coord *c)
 {
     return c->cluster;

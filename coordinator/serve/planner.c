@@ -48,6 +48,8 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
     p->o = *o;
     p->program = strdup(o->program);
     p->o.time_ns = o->time_ns ? o->time_ns : PLANNER_TIME_S * CLOCK_S;
+    p->o.read_ns =
+        PLANNER_READ_S * CLOCK_S < p->o.time_ns ? PLANNER_READ_S * CLOCK_S : p->o.time_ns;
     p->o.memory = o->memory ? o->memory : (int64_t)PLANNER_MEMORY_MIB << 20;
     list_init(&p->waiting);
     list_init(&p->done);
@@ -230,7 +232,10 @@ static void make_text(const struct planned *job, int at, Weft__Plan__JobText *ou
             out->before = job->before;
         out->threads_before = job->threads_before;
     } else {
-        out->text = job->found->storage->found[at]->resolved;
+        const Weft__V1__FoundJob *f = job->found->storage->found[at];
+        out->text = f->resolved;
+        out->before = f->saved;
+        out->threads_before = f->threads;
     }
 }
 
@@ -242,7 +247,7 @@ static void give_texts(struct planner *p, struct planner_slot *s, int64_t now)
         struct err e = {0};
         Weft__Plan__JobText text;
         make_text(&o->job, o->at, &text);
-        s->due_ns = now + p->o.time_ns;
+        s->due_ns = now + (o->job.submit ? p->o.time_ns : p->o.read_ns);
         if (!start_process(p, s, &e) && !planner_process_give(&s->process, &text, &e))
             return;
         planner_process_kill(&s->process);
@@ -264,7 +269,7 @@ static void read_process(struct planner *p, struct planner_slot *s, int64_t now)
         planner_process_kill(&s->process);
         err_set(&e, ERR_INVALID,
                 "planning the job took longer than %lld s: `weft plan` shows where it is too large",
-                (long long)(p->o.time_ns / CLOCK_S));
+                (long long)((o->job.submit ? p->o.time_ns : p->o.read_ns) / CLOCK_S));
         facts = planner_process_refuse(e.text);
     }
     if (o && facts) {
@@ -275,20 +280,23 @@ static void read_process(struct planner *p, struct planner_slot *s, int64_t now)
     }
 }
 
-static bool is_being_planned(const struct planner *p, const struct planned *user)
+static bool has_to_wait(const struct planner *p, const struct planned *job)
 {
-    for (int i = 0; i < PLANNER_PROCESSES; i++)
-        if (p->slots[i].request && is_same_user(&p->slots[i].request->job, user))
+    for (int i = 0; i < PLANNER_PROCESSES; i++) {
+        const struct plan_request *other = p->slots[i].request;
+        if (other && (is_same_user(&other->job, job) || (other->job.found && job->found)))
             return true;
+    }
     return false;
 }
 
-// The first in line whose user has no other plan at hand; null: none.
+// The first in line whose user has no other plan at hand, and of what was found the first if none of
+// it is; null: none.
 static struct plan_request *find_next(struct planner *p)
 {
     list_for_each (it, &p->waiting) {
         struct plan_request *o = list_entry(it, struct plan_request, link);
-        if (!is_being_planned(p, &o->job))
+        if (!has_to_wait(p, &o->job))
             return o;
     }
     return NULL;

@@ -11,7 +11,8 @@
 // A user has one request read at a time, and PLANNER_USER_MAX that wait: users take turns, and jobs of
 // one user leave in the order they came. A request that is put again while it waits or is planned is
 // not planned twice: its calls share the plan. What a worker found after a lost database is a request
-// of many texts, which are only read. All functions are the owner's.
+// of many texts, which are only read, and one such request at a time: people who submit do not wait for
+// it. All functions are the owner's.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,12 +28,14 @@ enum {
     PLANNER_CALLS_MAX = 8, // that share a plan
     PLANNER_PROCESSES = 4, // at a time; after the first they are started when they are needed
     PLANNER_TIME_S = 60,   // of one plan
+    PLANNER_READ_S = 5,    // of a text that was found and is only read
     PLANNER_MEMORY_MIB = 2048,
 };
 
 struct planner_options {
     const char *program; // weft-coordinator, which plans when called with --planner
     int64_t time_ns;     // 0: PLANNER_TIME_S
+    int64_t read_ns;     // planner_open's: PLANNER_READ_S, or time_ns where that is less
     int64_t memory;      // bytes; 0: PLANNER_MEMORY_MIB
 };
 

@@ -67,7 +67,7 @@ struct host_conn { // a worker's stream; `user` of its call
     struct list link;
     uint64_t call;
     char cert[RPC_NAME_MAX]; // whose certificate; "": without TLS
-    char print[65];          // its fingerprint
+    char print[65];          // of its key
     int hosts;               // for how many hosts it is
     char host[64];           // the id it speaks for; "": not said yet
     bool over;               // its stream was ended by us
@@ -80,8 +80,15 @@ struct question { // a reader's call, answered when the pass's rows are durable
     ProtobufCMessage *request;
 };
 
+struct found { // what a host found, read and not yet taken by the decider
+    struct list link;
+    struct planned job;
+    int at;
+};
+
 struct service {
     struct service_options o;
+    struct list found;
     struct streams streams;
     struct data_looks looks;
     struct list conns;
@@ -91,7 +98,7 @@ struct service {
     char read_only[200]; // why nothing can be changed; "": it can
     int64_t join_ns;     // when the next Join is heard
 };
-enum { JOIN_EVERY_MS = 100 };
+enum { JOIN_EVERY_MS = 100, FOUND_ROWS = 2000 };
 
 struct service *service_new(const struct service_options *o)
 {
@@ -100,7 +107,15 @@ struct service *service_new(const struct service_options *o)
     streams_init(&s->streams, o->rpc, o->coord, o->db);
     data_looks_init(&s->looks);
     list_init(&s->conns);
+    list_init(&s->found);
     return s;
+}
+
+static void free_found(struct found *f)
+{
+    list_remove(&f->link);
+    planned_clear(&f->job);
+    free(f);
 }
 
 void service_free(struct service *s)
@@ -111,6 +126,8 @@ void service_free(struct service *s)
     data_looks_clear(&s->looks);
     list_for_each (it, &s->conns)
         free(list_entry(it, struct host_conn, link));
+    list_for_each (it, &s->found)
+        free_found(list_entry(it, struct found, link));
     for (int i = 0; i < s->n; i++)
         protobuf_c_message_free_unpacked(s->questions[i].request, NULL);
     free(s->questions);
@@ -231,20 +248,47 @@ static bool look_for_data(struct service *s, struct checked_job *l)
            data_looks_begin(&s->looks, s->o.rpc, s->o.coord, l, clock_mono_ns());
 }
 
-static void take_found(struct service *s, struct planned *p, struct coord_out *out)
+static struct host_conn *find_conn(struct service *s, uint64_t call)
 {
-    struct coord_event x = make_event(COORD_EV_FOUND);
-    x.conn = p->conn;
-    x.up = p->found;
-    x.facts = p->facts;
     list_for_each (it, &s->conns) {
         struct host_conn *c = list_entry(it, struct host_conn, link);
-        if (c->call != p->conn || c->over)
-            continue;
-        c->finds = false;
-        coord_step(s->o.coord, &x, out);
+        if (c->call == call && !c->over)
+            return c;
     }
-    planned_clear(p);
+    return NULL;
+}
+
+// What one host found may be thousands of jobs with thousands of checkpoints each, a row for each: they
+// are taken in pieces, a piece a pass of the loop.
+static void take_found(struct service *s, struct coord_out *out)
+{
+    if (list_empty(&s->found))
+        return;
+    struct found *f = list_entry(s->found.next, struct found, link);
+    struct host_conn *c = find_conn(s, f->job.conn);
+    const Weft__V1__StorageDone *d = f->job.found->storage;
+    struct coord_event x = make_event(COORD_EV_FOUND);
+    x.conn = f->job.conn;
+    x.up = f->job.found;
+    x.facts = f->job.facts;
+    x.from = x.to = f->at;
+    for (size_t rows = 0; c && x.to < (int)d->n_found && rows < FOUND_ROWS; x.to++)
+        rows += 2 + d->found[x.to]->n_committed;
+    f->at = x.to;
+    if (c)
+        coord_step(s->o.coord, &x, out);
+    if (c && f->at < (int)d->n_found)
+        return;
+    if (c)
+        c->finds = false;
+    free_found(f);
+}
+
+static void keep_found(struct service *s, const struct planned *p)
+{
+    struct found *f = heap_alloc(sizeof *f);
+    f->job = *p;
+    list_append(&s->found, &f->link);
 }
 
 void service_planned(struct service *s, struct coord_out *out)
@@ -252,16 +296,17 @@ void service_planned(struct service *s, struct coord_out *out)
     struct checked_job l = {0};
     for (; planner_next(s->o.planner, &l.job); l.notice[0] = 0)
         if (l.job.found)
-            take_found(s, &l.job, out);
+            keep_found(s, &l.job);
         else if (!look_for_data(s, &l))
             answer_submit(s, &l, out);
     while (data_looks_next(&s->looks, clock_mono_ns(), &l))
         answer_submit(s, &l, out);
+    take_found(s, out);
 }
 
 int64_t service_due(const struct service *s)
 {
-    return data_looks_due(&s->looks);
+    return list_empty(&s->found) ? data_looks_due(&s->looks) : 1; // at once
 }
 
 static void on_act(struct service *s, struct rpc_event *ev, struct coord_out *out)

@@ -34,10 +34,12 @@ int binding_make(struct db *db, const struct binding *b, struct err *e)
     int n, rc = db_owner(db, b->host, &owner, e);
     if (rc)
         return rc;
-    if (owner.name[0] && strcmp(owner.name, b->name) != 0)
-        return err_set(e, ERR_FENCED, "host %s belongs to another certificate than '%s'", b->host,
-                       b->name);
-    if (owner.name[0] && !strcmp(owner.print, b->print))
+    if (owner.name[0] && (strcmp(owner.name, b->name) != 0 || strcmp(owner.print, b->print) != 0))
+        return err_set(e, ERR_FENCED,
+                       "host %s belongs to the key that first spoke for it, of '%s', and this is "
+                       "another one, of '%s'",
+                       b->host, owner.name, b->name);
+    if (owner.name[0])
         return 0;
     arena_init(&a);
     rc = db_owned(db, b->print, &a, &hosts, &n, e);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which host ids a certificate may speak for, durably. An id belongs to the name of the certificate
-// that used it first, so that a renewed one has it too. One certificate, known by its fingerprint,
-// has a number of ids at a time: a new id beyond it takes the place of one that gives way. Inside
-// coordinator/ only.
+// Which host ids a certificate may speak for, durably. An id belongs to the name and the key of the
+// certificate that used it first: a renewed one has both. One key has a number of ids at a time: a new
+// id beyond it takes the place of one that gives way. Inside coordinator/ only.
 #pragma once
 #include "coordinator/store/db.h"
 
 struct binding {
     const char *host;
-    const char *name, *print; // of the certificate
+    const char *name, *print; // of the certificate, and of its key
     int most;                 // ids that the certificate may have at a time
     // Whether a host that has one of them gives way to a new one; then `gone` hears of it.
     bool (*gives_way)(void *ctx, const char *host);

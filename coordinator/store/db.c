@@ -59,8 +59,22 @@ static bool is_disk_full(const struct db *s)
     return code == SQLITE_FULL || (code == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT));
 }
 
+#define MOVE_AWAY                                                                              \
+    "move weft.db and its -wal and -shm away and start again; jobs are then found again from " \
+    "their checkpoints"
+
+static int report_damage(const struct db *s, const char *what, struct err *e)
+{
+    return err_set(e, ERR_DATA,
+                   "%s/weft.db is damaged: %.300s: put a copy of it back, or " MOVE_AWAY, s->dir,
+                   what);
+}
+
 static int set_sql_error(const struct db *s, const char *what, struct err *e)
 {
+    int code = sqlite3_errcode(s->sql);
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+        return report_damage(s, sqlite3_errmsg(s->sql), e);
     return err_set(e, is_disk_full(s) ? ERR_LIMIT : ERR_IO, "%s: %s/weft.db: %s", what, s->dir,
                    sqlite3_errmsg(s->sql));
 }
@@ -149,17 +163,37 @@ static int check_schema(struct db *s, enum db_use use, struct err *e)
     if (have == DB_VERSION)
         return use == DB_READ ? 0 : make_tables(s, e);
     if (have || use == DB_READ)
-        return err_set(e, ERR_INVALID,
-                       "%s/weft.db has version %d, and this weft reads version %d alone: move "
-                       "weft.db and its -wal and -shm away and start again; jobs are then found "
-                       "again from their checkpoints",
-                       s->dir, have, DB_VERSION);
+        return err_set(
+            e, ERR_INVALID,
+            "%s/weft.db has version %d, and this weft reads version %d alone: " MOVE_AWAY, s->dir,
+            have, DB_VERSION);
     snprintf(version, sizeof version, "PRAGMA user_version = %d; COMMIT", DB_VERSION);
     int rc = run_sql(s, "BEGIN IMMEDIATE", e);
     rc = rc ? rc : make_tables(s, e);
     rc = rc ? rc : run_sql(s, version, e);
     if (rc)
         (void)run_sql(s, "ROLLBACK", NULL);
+    return rc;
+}
+
+static const char *read_text(sqlite3_stmt *q, int at)
+{
+    const char *text = (const char *)sqlite3_column_text(q, at);
+    return text ? text : "";
+}
+
+// A damaged page may lie where nothing is read for weeks: it is found now, while a copy is still
+// recent.
+static int check_pages(struct db *s, struct err *e)
+{
+    sqlite3_stmt *q = NULL;
+    int rc = 0;
+    if (sqlite3_prepare_v2(s->sql, "PRAGMA quick_check(1)", -1, &q, NULL) ||
+        sqlite3_step(q) != SQLITE_ROW)
+        rc = set_sql_error(s, "check", e);
+    else if (strcmp(read_text(q, 0), "ok") != 0)
+        rc = report_damage(s, read_text(q, 0), e);
+    sqlite3_finalize(q);
     return rc;
 }
 
@@ -216,12 +250,6 @@ static int finish_statement(struct db *s, sqlite3_stmt *q, struct err *e)
 static void bind_text(sqlite3_stmt *q, int at, const char *text)
 {
     sqlite3_bind_text(q, at, text, -1, SQLITE_STATIC);
-}
-
-static const char *read_text(sqlite3_stmt *q, int at)
-{
-    const char *text = (const char *)sqlite3_column_text(q, at);
-    return text ? text : "";
 }
 
 // ---- rows --------------------------------------------------------------------------------------
@@ -330,7 +358,10 @@ static int load_table(struct db *s, enum row_kind kind,
         struct arena a;
         arena_init(&a);
         struct row r = read_row(q, kind, &a);
-        rc = row(ctx, &r, e);
+        struct err why = {0};
+        rc = row(ctx, &r, &why);
+        if (rc)
+            rc = report_damage(s, why.text, e);
         arena_clear(&a);
     }
     if (!rc && step != SQLITE_DONE)
@@ -423,7 +454,7 @@ int db_unbind(struct db *s, const char *host, struct err *e)
 // SQLite gives its other files the same mode.
 static int make_private(struct db *s, struct err *e)
 {
-    int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_CLOEXEC, 0600), rc = 0;
+    int fd = openat(s->dir_fd, "weft.db", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600), rc = 0;
     if (fd < 0 || fchmod(fd, 0600))
         rc = err_errno(e, ERR_IO, "cannot open %s/weft.db", s->dir);
     if (fd >= 0)
@@ -444,7 +475,7 @@ bool db_has_room(const struct db *s)
 {
     static const char name[] = "room";
     static const char zeros[ROOM_BYTES];
-    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int fd = openat(s->dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     bool room = fd >= 0 && write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros && !fsync(fd);
     if (fd >= 0)
         close(fd);
@@ -467,6 +498,7 @@ static int open_sql(struct db *s, enum db_use use, bool alone, struct err *e)
     }
     int rc = alone ? run_sql(s, "PRAGMA locking_mode = EXCLUSIVE", e) : 0;
     rc = rc ? rc : run_sql(s, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", e);
+    rc = rc ? rc : check_pages(s, e);
     rc = rc ? rc : check_schema(s, use, e);
     rc = rc ? rc : prepare_all(s, e);
     return rc;
@@ -526,23 +558,25 @@ void db_close(struct db *s)
 
 // ---- the cluster's id beside the database ------------------------------------------------------
 
-int db_cluster(struct db *s, char out[ID_LEN], struct err *e)
+int db_cluster(struct db *s, char out[ID_LEN], int64_t *marks, struct err *e)
 {
     char text[64];
     int rc = folder_read(s->dir, "cluster", text, sizeof text, e);
     out[0] = 0;
+    *marks = 0;
     if (rc)
         return rc == ERR_NOTFOUND ? 0 : rc;
     if (strspn(text, "0123456789abcdef") != 32)
         return err_set(e, ERR_DATA, "%s/cluster holds no cluster id", s->dir);
     memcpy(out, text, 32);
     out[32] = 0;
+    *marks = strtoll(text + 32, NULL, 10);
     return 0;
 }
 
-int db_set_cluster(struct db *s, const char *id, struct err *e)
+int db_set_cluster(struct db *s, const char *id, int64_t marks, struct err *e)
 {
-    char text[40];
-    snprintf(text, sizeof text, "%.32s\n", id);
+    char text[64];
+    snprintf(text, sizeof text, "%.32s\n%lld\n", id, (long long)marks);
     return folder_write(s->dir, "cluster", text, FOLDER_DURABLE, e);
 }

@@ -19,8 +19,9 @@ enum db_use {
     DB_LOCKED, // the caller holds it
     DB_READ,   // nothing is made or changed, and all is read as it stood at the first reading
 };
-// Makes DIR (0700) and the database. ERR_EXISTS: in use, by the pid that the message names. On a full
-// disk one that is there opens all the same, for reading.
+// Makes DIR (0700) and the database, and checks all pages of one that is there. ERR_EXISTS: in use, by
+// the pid that the message names. ERR_DATA, here and below: damaged; the message says what to do. On a
+// full disk one that is there opens all the same, for reading.
 int db_open(struct db **out, const char *dir, enum db_use use, struct err *e);
 void db_close(struct db *s); // null is fine
 // Whether the disk has room again, for far more than a transaction.
@@ -38,7 +39,7 @@ int db_commit(struct db *s, const struct row *rows, int n, struct err *e);
 // Which host ids each certificate has used; binding.h says what follows. Each in a transaction of
 // its own.
 struct db_owner {                       // of a host id; empty: nobody
-    char name[RPC_NAME_MAX], print[65]; // of the certificate
+    char name[RPC_NAME_MAX], print[65]; // of the certificate, and of its key
 };
 int db_owner(struct db *s, const char *host, struct db_owner *out, struct err *e);
 int db_owned(struct db *s, const char *print, struct arena *a, const char ***out, int *n,
@@ -49,7 +50,7 @@ int db_unbind(struct db *s, const char *host, struct err *e);
 // Readers for clients. The events from `seq` on.
 int db_events(struct db *s, const char *job, uint64_t seq, struct arena *a, Weft__V1__Event ***out,
               size_t *n, struct err *e);
-// The cluster id beside the database (`cluster`, synced): what survives a lost database. Null:
-// none.
-int db_cluster(struct db *s, char out[ID_LEN], struct err *e);
-int db_set_cluster(struct db *s, const char *id, struct err *e);
+// The cluster's id beside the database, and coord_marks (`cluster`, synced): what survives a lost
+// database, and shows an older copy of it. "" and 0: none.
+int db_cluster(struct db *s, char out[ID_LEN], int64_t *marks, struct err *e);
+int db_set_cluster(struct db *s, const char *id, int64_t marks, struct err *e);

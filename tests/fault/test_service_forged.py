@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checkpoint of one job, put whole into the folder of another: the service tells whose it is and goes on without."""
+import hashlib
+import json
 import shutil
 
 import cluster
@@ -30,5 +32,25 @@ def test_a_checkpoint_of_another_job_is_told_and_not_used(c, toy):
     c.succeed(mine)
     newest = solo.checkpoints_of(c.store(mine))[-1].manifest
     assert newest["step"] == 40 and newest["changes"] == [{"step": 20, "what": "train.steps from 20 to 40"}], newest
-    (row,) = [x for x in c.json("checkpoints", mine)["checkpoints"] if (x["step"], x["epoch"]) == (30, 1)]
-    assert row["bad"] and f"is not used: step-00000030.e1: MANIFEST.json is of job {other} " in c.why(mine)
+    assert (30, 1) not in [(x["step"], x["epoch"]) for x in c.json("checkpoints", mine)["checkpoints"]]
+    assert f"is not used: step-00000030.e1: MANIFEST.json is of job {other} " in c.why(mine)
+
+
+def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
+    """Whoever may write to the folder, or answers for a host, names a checkpoint of the last step: nothing would be left
+    to do. It is sound, and it is of this job; but no coordinator decided it."""
+    job = c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=20, checkpoint__every=10))
+    c.succeed(job)
+    store = c.store(job)
+    c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=40, checkpoint__every=10), "--continue", job)
+    c.succeed(job)
+    forged = store / "step-00000060.e2"
+    shutil.copytree(solo.checkpoints_of(store)[-1].path, forged)
+    manifest = json.loads((forged / "MANIFEST.json").read_text())
+    (forged / "MANIFEST.json").write_text(json.dumps({**manifest, "step": 60}))
+    digest = hashlib.sha256((forged / "MANIFEST.json").read_bytes()).hexdigest()
+    (forged / "COMMIT").write_text(digest + "\n")
+    c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=60, checkpoint__every=10), "--continue", job)
+    done = c.succeed(job)
+    assert "step-00000060.e2 is not used: this coordinator never decided it" in c.why(job), c.why(job)
+    assert done["epoch"] == 3 and "continues from step-00000040.e2" in c.why(job), c.why(job)

@@ -115,6 +115,7 @@ static void cut_to(struct dbase *d, int transaction)
 void dbase_roll_back(struct dbase *d)
 {
     cut_to(d, sim_below(&d->w->sim, d->transactions + 1));
+    d->w->coordinator.restored = true;
 }
 
 void dbase_delete(struct dbase *d)

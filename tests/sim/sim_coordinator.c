@@ -263,13 +263,15 @@ void sim_coordinator_start(struct world *w)
 {
     struct sim_coordinator *b = &w->coordinator;
     struct sim *s = &w->sim;
-    struct coord_config c = {.cluster = *b->cluster ? b->cluster : NULL, .lease_ns = w->lease};
+    struct coord_config c = {
+        .cluster = *b->cluster ? b->cluster : NULL, .lease_ns = w->lease, .restored = b->restored};
     for (size_t i = 0; i < sizeof c.seed; i += 4) {
         uint32_t word = sim_word(s);
         memcpy(c.seed + i, &word, 4);
     }
     TRACE(s, "coordinator", "begins");
     b->w = w;
+    b->restored = false;
     b->life++;
     b->proc = arena_new(&s->arena, struct proc);
     proc_init(b->proc, s, "coordinator");

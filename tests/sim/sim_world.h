@@ -78,6 +78,7 @@ struct sim_coordinator {
     struct turn *turn; // under way
     int64_t timer;     // when the next TICK is due
     uint64_t life;
+    bool restored;    // its database was set back since it ran
     char cluster[33]; // beside the database
 };
 void sim_coordinator_start(struct world *w);

@@ -32,8 +32,9 @@ static inline bool add_facts(struct arena *a, struct coord_event *ev, const char
     Weft__Plan__JobFacts **facts = arena_array(a, Weft__Plan__JobFacts *, n + 1);
     for (size_t i = 0; i < n; i++)
         facts[i] = submits ? read_facts(a, ev->submit->resolved, ev->submit->base_dir, before)
-                           : read_facts(a, found->found[i]->resolved, "", NULL);
+                           : read_facts(a, found->found[i]->resolved, "", found->found[i]->saved);
     ev->facts = facts;
+    ev->to = found ? (int)n : 0;
     ev->kind = submits ? COORD_EV_SUBMIT : COORD_EV_FOUND;
     return !submits || !*facts[0]->refused;
 }

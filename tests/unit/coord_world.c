@@ -148,6 +148,7 @@ static void begin(struct world *w)
                                   .keep_ended = 6,
                                   .keep_events = 500,
                                   .keep_requests = 300,
+                                  .restored = w->restored,
                                   .boot = w->boot};
     struct arena a;
     arena_init(&a);

@@ -80,6 +80,7 @@ struct world {
     int tidied; // folders of jobs that have ended
     uint64_t tidied_epoch;
     bool storage_config, storage_full;
+    bool restored; // the next restart's database is an older copy, says a person
     // the newest of each
     char reply_job[33], refused[1000], dropped[300];
     int refused_code, starts, fenced_out, stops;

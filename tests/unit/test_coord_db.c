@@ -369,9 +369,11 @@ static void a_certificate_has_no_more_hosts_than_it_says(void **state)
     f.away = NULL;
     assert_int_equal(bind_host(p, &f, "aaaa", "one", 1, &e), ERR_LIMIT); // the place is taken
     assert_int_equal(bind_host(p, &f, "aaaa", "two", 1, &e), 0);         // and the id is free
-    f.print = "another of that name"; // two machines are called the same, or it was renewed
+    f.print = "another key"; // a certificate of that name, however it came about
     assert_int_equal(bind_host(p, &f, "cccc", "one", 1, &e), 0);
-    f.print = "renewed";
+    assert_int_equal(bind_host(p, &f, "bbbb", "one", 1, &e), ERR_FENCED);
+    assert_non_null(strstr(e.text, "the key that first spoke for it"));
+    f.print = NULL;
     assert_int_equal(bind_host(p, &f, "bbbb", "one", 1, &e), 0);
     assert_int_equal(bind_host(p, &f, "dddd", "one", 1, &e), ERR_LIMIT);
 }
@@ -381,17 +383,20 @@ static void the_cluster_s_id_is_kept_beside_the_database(void **state)
     struct fixture *p = *state;
     struct err e = {0};
     char id[33] = "x", path[100];
+    int64_t marks = -1;
     reopen(p);
-    assert_int_equal(db_cluster(p->db, id, &e), 0);
+    assert_int_equal(db_cluster(p->db, id, &marks, &e), 0);
     assert_string_equal(id, "");
-    assert_int_equal(db_set_cluster(p->db, "0123456789abcdef0123456789abcdef", &e), 0);
+    assert_int_equal(marks, 0);
+    assert_int_equal(db_set_cluster(p->db, "0123456789abcdef0123456789abcdef", 7, &e), 0);
     db_close(p->db);
     p->db = NULL;
     snprintf(path, sizeof path, "rm %s/weft.db*", p->dir);
     assert_int_equal(system(path), 0);
     reopen(p);
-    assert_int_equal(db_cluster(p->db, id, &e), 0);
+    assert_int_equal(db_cluster(p->db, id, &marks, &e), 0);
     assert_string_equal(id, "0123456789abcdef0123456789abcdef");
+    assert_int_equal(marks, 7);
 }
 
 // ---- what it costs -----------------------------------------------------------------------------

@@ -145,7 +145,8 @@ static void attach(struct rig *r, const char *root)
     up.body_case = WEFT__V1__UP__BODY_STORAGE;    \
     up.storage = &done
 
-static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
+static void tell_texts(struct rig *r, const char *job, uint64_t epoch, int64_t step,
+                       const char *owner, const char *saved)
 {
     NEW_UP(up, done);
     Weft__V1__FoundJob found, *list[] = {&found};
@@ -156,7 +157,8 @@ static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
     ckpt.step = step;
     found.job = frame_text(job);
     found.name = frame_text("lost");
-    found.resolved = frame_text(resolved);
+    found.resolved = frame_text(owner);
+    found.saved = frame_text(saved);
     found.store = frame_text("/ckpt/lost-aaaabbbb");
     found.epoch = epoch;
     found.n_committed = 2; // told twice
@@ -164,6 +166,11 @@ static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
     done.n_found = 1;
     done.found = list;
     say(r, &up);
+}
+
+static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
+{
+    tell_texts(r, job, epoch, step, resolved, "");
 }
 
 static void a_lost_database_finds_its_jobs_again(void **state)
@@ -412,6 +419,47 @@ static void hosts_that_tell_different_things_of_a_job_are_named(void **state)
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+static const char other_rate[] =
+    "name: lost\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\n"
+    "mesh: {dp: 2}\ndata: {train: {images: i, labels: l}, batch: 4}\n"
+    "schedule: {kind: constant, value: 0.5}\ntrain: {steps: 100}\n";
+static const char other_seed[] =
+    "name: lost\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\n"
+    "mesh: {dp: 2}\ndata: {train: {images: i, labels: l}, batch: 4}\n"
+    "train: {steps: 100, seed: 99}\n";
+
+static void
+a_found_text_that_changed_since_its_checkpoint_says_how_before_it_is_adopted(void **state)
+{
+    struct rig *r = *state;
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell_texts(r, lost_job, 4, 60, other_rate, resolved);
+    assert_non_null(strstr(r->events, "differs from the newest checkpoint there: schedule"));
+    assert_non_null(strstr(r->events, "0.5"));
+    act(r, WEFT__V1__VERB__ADOPT, "lost"); // such keys may be changed while it trains
+    assert_string_equal(r->refused, "");
+}
+
+static void a_found_text_of_another_training_than_its_checkpoint_is_not_adopted(void **state)
+{
+    struct rig *r = *state;
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    tell_texts(r, lost_job, 4, 60, other_seed, resolved);
+    assert_non_null(strstr(r->events, "another training than the newest checkpoint there, which "
+                                      "differs in train.seed"));
+    act(r, WEFT__V1__VERB__ADOPT, "lost");
+    assert_non_null(strstr(r->refused, "differs in train.seed: put OWNER right"));
+    act(r, WEFT__V1__VERB__RESUME, "lost");
+    assert_non_null(strstr(r->refused, "nobody has adopted it"));
+    attach_as(r, 2, "beta", "/ckpt"); // it was put right, and another host sees it
+    r->refused[0] = 0;
+    tell(r, lost_job, 4, 60);
+    act(r, WEFT__V1__VERB__ADOPT, "lost");
+    assert_string_equal(r->refused, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +474,8 @@ int main(void)
         CASE(a_found_job_never_has_the_name_of_one_that_a_person_made),
         CASE(of_two_found_jobs_of_a_name_neither_has_it),
         CASE(hosts_that_tell_different_things_of_a_job_are_named),
+        CASE(a_found_text_that_changed_since_its_checkpoint_says_how_before_it_is_adopted),
+        CASE(a_found_text_of_another_training_than_its_checkpoint_is_not_adopted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

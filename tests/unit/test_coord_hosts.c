@@ -241,7 +241,9 @@ static void test_a_worker_of_another_cluster_is_refused(void **state)
     up.body_case = WEFT__V1__UP__BODY_HELLO;
     up.hello = &hello;
     world_up(w, 0, &up);
-    assert_non_null(strstr(w->dropped, "another cluster"));
+    assert_non_null(strstr(w->dropped, "belongs to cluster 0000000000000000000000000000dead"));
+    assert_non_null(
+        strstr(w->dropped, "write 0000000000000000000000000000dead into its file cluster"));
 }
 
 static void test_a_cordoned_host_takes_no_more_and_keeps_what_it_has(void **state)

@@ -27,6 +27,30 @@ static void answer_fence(struct world *w, const char *job, Weft__V1__StorageDone
     world_up(w, 0, &up);
 }
 
+// Whoever stands in for a host of the job may list anything; so may whoever can write to the folder.
+static void test_a_checkpoint_that_was_never_decided_is_not_believed(void **state)
+{
+    struct world *w = *state;
+    Weft__V1__Checkpoint row, *list[] = {&row};
+    NEW(StorageDone, storage_done, d);
+    world_host(w, 0, 1);
+    w->no_fence = true;
+    const char *job = world_submit(w, "tiny", 1, CALM);
+    weft__v1__checkpoint__init(&row);
+    row.epoch = 1;
+    row.step = world_job(w, job)->steps; // nothing would be left to do
+    d.ok = true;
+    d.store = frame_text("/ckpt/tiny");
+    d.committed = list;
+    d.n_committed = 1;
+    answer_fence(w, job, &d);
+    assert_state(w, job, RUNNING);
+    assert_int_equal(world_job(w, job)->committed_step, -1);
+    assert_string_equal(world_job(w, job)->restore, "");
+    assert_non_null(strstr(world_told(w, job, "unused"), "this coordinator never decided it"));
+    assert_non_null(strstr(world_told(w, job, "unused"), "--restored"));
+}
+
 static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **state)
 {
     static const struct {
@@ -38,8 +62,9 @@ static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **
     Weft__V1__Checkpoint rows[TOLD], *list[TOLD];
     NEW(StorageDone, storage_done, d);
     world_host(w, 0, 1);
-    w->no_fence = true;
+    w->no_fence = w->restored = true;
     const char *job = world_submit(w, "tiny", 1, CALM);
+    world_restart(w); // the rows are of a time before those saves
     for (int i = 0; i < TOLD; i++) {
         weft__v1__checkpoint__init(&rows[i]);
         rows[i].epoch = told[i].epoch;
@@ -334,6 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STORY(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
+        STORY(test_a_checkpoint_that_was_never_decided_is_not_believed),
         STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
         STORY(test_checkpoints_that_are_not_used_are_told_with_why),
         STORY(test_a_greater_epoch_is_not_learnt_from_a_host),
