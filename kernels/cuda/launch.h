@@ -24,9 +24,10 @@
 // alone. No thread leaves a kernel while others of its block still come to a barrier or a shuffle.
 // More than 48 KB of dynamic shared memory must be asked for once with cudaFuncSetAttribute.
 //
-// On a stream that launches early (q->early) a kernel's blocks come to the processors while those
-// of the kernel before it still run. kernel_begin() is where each thread waits for the end of that
-// kernel; before it a kernel touches no global memory. README.md says why that is enough.
+// On a stream that launches early (q->early) a kernel's blocks come to the processors once the
+// threads of the kernel before it have ended, which may be before what that wrote is seen.
+// kernel_begin() is where each thread waits for it; before it a kernel touches no global memory.
+// README.md says why that is enough.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -76,14 +77,13 @@ static inline cudaLaunchConfig_t launch_config(dim3 grid, dim3 block, size_t sha
 #endif
 
 // The first statement of every kernel, for all its threads: waits until the kernel before it in the
-// stream has ended and what it wrote is seen; then lets the next kernel's blocks come, which wait
-// in turn. The order matters: it makes sure that when a kernel begins early, all kernels ahead of
-// it but the last have ended.
+// stream has ended and what it wrote is seen. No kernel lets the next one come before its threads
+// have ended (a trigger): cuBLASLt launches some of its kernels early itself, they would come too,
+// and their scratch is ours a moment before.
 DEVICE void kernel_begin(void)
 {
 #if defined(WEFT_EMULATE) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900)
     cudaGridDependencySynchronize();
-    cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 

@@ -248,13 +248,6 @@ void emulate_wait(struct emulate_at at)
         wait_as(AT_WAIT);
 }
 
-void emulate_trigger(struct emulate_at at)
-{
-    if (!run.thread[run.now].waited)
-        die(run.now, "%s:%d: it lets the next kernel begin and has not waited for those before it",
-            at.file, at.line);
-}
-
 static uint64_t meet(enum meeting meeting, struct emulate_at at, unsigned mask, uint64_t value,
                      int from)
 {

@@ -64,8 +64,7 @@ struct emulate_at { // a place in the source
 #define EMULATE_AT ((struct emulate_at){__FILE__, __LINE__})
 
 void emulate_barrier(struct emulate_at at);
-void emulate_wait(struct emulate_at at);    // for the kernels before this one
-void emulate_trigger(struct emulate_at at); // the next one may begin
+void emulate_wait(struct emulate_at at); // for the kernels before this one
 // What lane `from` of the caller's warp brought; from < 0: the caller's own. All lanes of `mask`
 // that have not returned meet here.
 uint64_t emulate_shuffle(struct emulate_at at, unsigned mask, uint64_t mine, int from);
@@ -96,18 +95,17 @@ int emulate_lane_xor(int lanes, int width);
     EMULATE_SHUFFLE(mask, v, emulate_lane_down(delta, EMULATE_WIDTH(__VA_ARGS__)))
 #define __shfl_xor_sync(mask, v, lanes, ...) \
     EMULATE_SHUFFLE(mask, v, emulate_lane_xor(lanes, EMULATE_WIDTH(__VA_ARGS__)))
-#define __ballot_sync(mask, p)                    emulate_ballot(EMULATE_AT, mask, (p) != 0)
-#define __any_sync(mask, p)                       (emulate_ballot(EMULATE_AT, mask, (p) != 0) != 0)
-#define __all_sync(mask, p)                       (emulate_ballot(EMULATE_AT, mask, !(p)) == 0)
-#define __syncthreads()                           emulate_barrier(EMULATE_AT)
-#define __syncwarp(...)                           ((void)emulate_ballot(EMULATE_AT, EMULATE_MASK(__VA_ARGS__), false))
-#define EMULATE_MASK(...)                         EMULATE_MASK_(0, ##__VA_ARGS__, 0xffffffffu)
-#define EMULATE_MASK_(z, m, ...)                  (m)
-#define cudaGridDependencySynchronize()           emulate_wait(EMULATE_AT)
-#define cudaTriggerProgrammaticLaunchCompletion() emulate_trigger(EMULATE_AT)
-#define __threadfence()                           ((void)0)
-#define __threadfence_block()                     ((void)0)
-#define __threadfence_system()                    __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
+#define __ballot_sync(mask, p)          emulate_ballot(EMULATE_AT, mask, (p) != 0)
+#define __any_sync(mask, p)             (emulate_ballot(EMULATE_AT, mask, (p) != 0) != 0)
+#define __all_sync(mask, p)             (emulate_ballot(EMULATE_AT, mask, !(p)) == 0)
+#define __syncthreads()                 emulate_barrier(EMULATE_AT)
+#define __syncwarp(...)                 ((void)emulate_ballot(EMULATE_AT, EMULATE_MASK(__VA_ARGS__), false))
+#define EMULATE_MASK(...)               EMULATE_MASK_(0, ##__VA_ARGS__, 0xffffffffu)
+#define EMULATE_MASK_(z, m, ...)        (m)
+#define cudaGridDependencySynchronize() emulate_wait(EMULATE_AT)
+#define __threadfence()                 ((void)0)
+#define __threadfence_block()           ((void)0)
+#define __threadfence_system()          __atomic_thread_fence(__ATOMIC_SEQ_CST) // a host thread looks on
 
 // ---- launches ----------------------------------------------------------------------------------
 

@@ -470,13 +470,6 @@ KERNEL(64) loose_kernel(int *x)
     x[threadIdx.x] += 1;
 }
 
-KERNEL(64) pushing_kernel(int *x)
-{
-    cudaTriggerProgrammaticLaunchCompletion();
-    kernel_begin();
-    x[threadIdx.x] += 1;
-}
-
 // Up to its wait it has shared memory alone.
 KERNEL(64) patient_kernel(int *x)
 {
@@ -512,13 +505,6 @@ static void loose_in_order(void)
 {
     int *x = on_device(NULL, 64 * sizeof(int));
     EMULATE_LAUNCH(loose_kernel, 1, 64, 0, NULL, EMULATE_BEHIND, x);
-    cudaDeviceSynchronize();
-}
-
-static void pushing(void)
-{
-    int *x = on_device(NULL, 64 * sizeof(int));
-    EMULATE_LAUNCH(pushing_kernel, 1, 64, 0, NULL, EMULATE_BEHIND, x);
     cudaDeviceSynchronize();
 }
 
@@ -565,7 +551,6 @@ static void mistakes_end_the_program_and_say_where(void **state)
         {"waits at the barrier", loose, false},
         {"and has not waited for the kernels before it", loose, false},
         {"has never waited for the kernels before it", loose_in_order, false},
-        {"lets the next kernel begin", pushing, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -186,6 +186,9 @@ PLANTED = {
     "a promise that memory is read-only": (
         {"kernels/cuda/a.h": SPDX + "float sum(const float *__restrict__ x);\n"},
         "kernels/cuda/a.h: __restrict__: a kernel that is launched early would read before it has waited [launches]"),
+    "a kernel that lets the next one come": (
+        {"kernels/cuda/a.h": SPDX + "static void end(void)\n{\n    cudaTriggerProgrammaticLaunchCompletion();\n}\n"},
+        "kernels/cuda/a.h: cudaTriggerProgrammaticLaunchCompletion: a library's kernel would write to scratch that is in use [launches]"),
     "an exception that excepts nothing": (
         {"tests/lint/exceptions.txt": "# known\nlengths worker/gone.c\n"},
         "tests/lint/exceptions.txt: 'lengths worker/gone.c' excepts nothing any more [lengths]"),
