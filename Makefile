@@ -467,10 +467,16 @@ $(BUILD)/tests/cuda/test_cublaslt: $(call cuda_obj,tests/cuda/test_cublaslt.c ke
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublasLt -lcmocka $(COMMON_LIBS)
 SDPA_SRC := tests/cuda/test_sdpa.c $(patsubst %,kernels/cuda/%.c,attention_choice sdpa sdpa_graph cudnn)
-$(BUILD)/tests/cuda/test_sdpa: $(call cuda_obj,$(SDPA_SRC)) $(BUILD)/libcommon.a | $(BUILD)/tests/cuda/libfake_driver.so
+FAKE_DNN := $(foreach v,91000 91500 91700 91800,$(BUILD)/tests/cuda/dnn-$(v)/libcudnn.so.9)
+$(BUILD)/tests/cuda/test_sdpa: $(call cuda_obj,$(SDPA_SRC)) $(BUILD)/libcommon.a | $(BUILD)/tests/cuda/libfake_driver.so $(FAKE_DNN)
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -Wl,-rpath,$(CUDA_HOME)/lib64 -lcmocka $(COMMON_LIBS)
+$(FAKE_DNN): $(BUILD)/tests/cuda/dnn-%/libcudnn.so.9: tests/cuda/fake_dnn.c
+	$(call say,LD,$@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(CUDA_CC)) -fPIC -shared -Wl,-soname,libcudnn_graph.so.9 -DDNN_VERSION=$* -o $(@D)/libcudnn_graph.so.9 $<
+	$(Q)$(CC) $(filter-out -MMD -MP,$(CUDA_CC)) -fPIC -shared -Wl,-soname,libcudnn.so.9 -o $@ $<
 $(BUILD)/tests/cuda/libfake_driver.so: $(BUILD)/obj/tests/cuda/fake_driver.o
 	$(call say,LD,$@)
 	@mkdir -p $(@D)

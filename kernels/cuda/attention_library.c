@@ -349,7 +349,6 @@ void attention_close(struct device *d)
     }
     if (s->handle)
         s->api.Destroy(s->handle);
-    cudnn_unload(&s->api);
     free(s);
     d->attention = NULL;
 }

@@ -22,12 +22,10 @@ struct cudnn {
 #define X(name) __typeof__(cudnn##name) *name;
     CUDNN_CALLS(X)
 #undef X
-    void *library;
 };
 
 // Older versions do not mask keys after the last multiple of 128 in the softmax.
 enum { CUDNN_OLDEST = 91600 };
 
-// Null, or why it cannot be used; `out` is then zero. Stays loaded until cudnn_unload.
+// Null, or why it cannot be used; `out` is then zero. The library is looked for once, and stays loaded.
 const char *cudnn_load(struct cudnn *out);
-void cudnn_unload(struct cudnn *c);

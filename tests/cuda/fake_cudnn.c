@@ -574,8 +574,3 @@ const char *cudnn_load(struct cudnn *out)
                           .BackendExecute = execute};
     return NULL;
 }
-
-void cudnn_unload(struct cudnn *c)
-{
-    *c = (struct cudnn){0};
-}

@@ -107,6 +107,55 @@ static void a_portion_is_some_samples_or_some_heads_of_one(void **state)
     assert_false(attention_portion(&a, 2, &t));
 }
 
+// ---- the library's place -----------------------------------------------------------------------
+
+// What cudnn_load() says where the linker looks in `folders`, each with a library of that version
+// (fake_dnn.c) beside this program: the linker reads LD_LIBRARY_PATH when a program begins.
+static void load_from(const char *folders, char said[64])
+{
+    char self[4096], command[8192];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    snprintf(command, sizeof command, "cd '%s' && LD_LIBRARY_PATH=%s ./test_sdpa --load", self,
+             folders);
+    FILE *out = popen(command, "r");
+    assert_non_null(out);
+    assert_non_null(fgets(said, 64, out));
+    assert_int_equal(pclose(out), 0);
+}
+
+// The version is that of the library that the chosen one loads behind itself, by its name alone.
+static void a_library_that_is_too_old_does_not_hide_one_that_is_not(void **state)
+{
+    static const struct {
+        const char *folders, *want;
+    } cases[] = {{"dnn-91000:dnn-91700", "91700\n"},
+                 {"dnn-91700:dnn-91000", "91700\n"},
+                 {"dnn-91000:nowhere:dnn-91500:dnn-91800:dnn-91700", "91800\n"}};
+    char said[64];
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); // it has no namespaces
+#endif
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        load_from(cases[i].folders, said);
+        assert_string_equal(said, cases[i].want);
+    }
+}
+
+static int say_what_loads(void)
+{
+    struct cudnn c;
+    const char *why = cudnn_load(&c);
+    if (why)
+        printf("%s\n", why);
+    else
+        printf("%zu\n", c.GetVersion());
+    return 0;
+}
+
 // ---- scratch -----------------------------------------------------------------------------------
 
 static struct op_call call_of(enum op op, const struct op_attr *attr, int64_t batch, int64_t seq,
@@ -222,7 +271,7 @@ static int open_library(void **state)
     }
     if (why) {
         print_message("SKIPPED: cuDNN's graphs and engines: %s\n", why);
-        cudnn_unload(&api);
+        api = (struct cudnn){0};
     }
     return 0;
 }
@@ -230,7 +279,7 @@ static int open_library(void **state)
 static int close_library(void **state)
 {
     (void)state;
-    if (api.library)
+    if (api.GetVersion)
         api.BackendDestroyDescriptor(device);
     return 0;
 }
@@ -300,7 +349,7 @@ static struct sdpa_shape shape_of(int i, bool grad, bool deterministic)
 static void every_graph_is_one_that_cudnn_takes(void **state)
 {
     (void)state;
-    if (!api.library)
+    if (!api.GetVersion)
         skip();
     const struct sdpa_on on = {.api = &api, .device = device};
     for (int t = 0; t < 4 * SHAPES; t++) {
@@ -338,7 +387,7 @@ static void an_h200_has_an_engine_within_the_scratch_there_is(void **state)
 {
     const char *all = getenv("WEFT_LONG");
     (void)state;
-    if (!api.library)
+    if (!api.GetVersion)
         skip();
     for (int t = 0; t < (all ? SHAPES : 2); t++) {
         engine_for(t, true, true);
@@ -353,7 +402,7 @@ static void too_little_scratch_is_refused_with_a_reason(void **state)
 {
     char why[256] = "";
     (void)state;
-    if (!api.library)
+    if (!api.GetVersion)
         skip();
     const struct sdpa_on on = {.api = &api, .device = device};
     struct sdpa_shape shape = shape_of(0, true, false);
@@ -361,11 +410,14 @@ static void too_little_scratch_is_refused_with_a_reason(void **state)
     assert_string_equal(why, "no engine runs within this scratch");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 2 && strcmp(argv[1], "--load") == 0)
+        return say_what_loads();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cudnn_is_asked_for_bf16_in_order_and_nothing_else),
         cmocka_unit_test(a_portion_is_some_samples_or_some_heads_of_one),
+        cmocka_unit_test(a_library_that_is_too_old_does_not_hide_one_that_is_not),
         cmocka_unit_test(scratch_is_a_few_numbers_a_row_and_some_heads_squares),
         cmocka_unit_test(scratch_of_a_second_pair_holds_joined_rows),
         cmocka_unit_test(every_graph_is_one_that_cudnn_takes),
