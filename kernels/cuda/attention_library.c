@@ -145,7 +145,10 @@ static void log_plan(struct device *d, const struct tuned *k, const char *why)
     algorithms_note(d, key, choice);
 }
 
-static struct tuned *find_tuned(struct device *d, const struct attention *a, size_t room)
+// Finds what was chosen for the call's shape; the first time it chooses, and builds an engine. That
+// loads code and takes memory of the device, which would end a capture: so there it is refused.
+static int find_tuned(struct device *d, const struct op_call *c, const struct attention *a,
+                      size_t room, struct tuned **out, struct err *e)
 {
     struct attention_state *s = d->attention;
     const int64_t pieces = a->v_pitch / (a->kv_heads * a->e); // of q, k, v, side by side
@@ -157,9 +160,12 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
     struct tuned *k = s->first;
     while (k && memcmp(&k->key, &key, sizeof key) != 0)
         k = k->next;
+    *out = k;
     if (k)
-        return k;
-    k = calloc(1, sizeof *k);
+        return 0;
+    if (d->captures && !s->missing)
+        return op_refuse(c, e, "nobody chose who serves it before this capture: tune it first");
+    *out = k = calloc(1, sizeof *k);
     PRE(k);
     *k = (struct tuned){.next = s->first, .key = key};
     s->first = k;
@@ -170,7 +176,7 @@ static struct tuned *find_tuned(struct device *d, const struct attention *a, siz
         settle_plan(s, d->deterministic, a, k, why, sizeof why);
     (void)cudaGetLastError(); // an error that building an engine left is not the next launch's
     log_plan(d, k, s->missing ? s->missing : why);
-    return k;
+    return 0;
 }
 
 // Returns the address in an operand at which a portion begins.
@@ -274,19 +280,19 @@ static int run_cudnn(struct stream_q *q, const struct op_call *c, const struct a
                         s->api.GetErrorString(status));
 }
 
-// Returns what was chosen for the call; null: the call has no scratch. *scratch: its aligned
-// scratch.
-static struct tuned *library_for(struct device *d, const struct op_call *c,
-                                 const struct attention *a, void **scratch)
+// Finds what was chosen for the call (*k null: the call has no scratch), and its aligned scratch.
+static int library_for(struct device *d, const struct op_call *c, const struct attention *a,
+                       void **scratch, struct tuned **k, struct err *e)
 {
     uintptr_t at = (uintptr_t)c->workspace;
     size_t skip = (SCRATCH_ALIGN - at % SCRATCH_ALIGN) % SCRATCH_ALIGN;
+    *k = NULL;
     if (c->workspace_bytes <= skip)
-        return NULL;
+        return 0;
     size_t room = c->workspace_bytes - skip;
     size_t most = (size_t)d->switches[SWITCH_ATTENTION_SCRATCH] << 20;
     *scratch = (char *)c->workspace + skip;
-    return find_tuned(d, a, room < most ? room : most);
+    return find_tuned(d, c, a, room < most ? room : most, k, e);
 }
 
 // An engine that was built may still not start here. So it is run once; if that fails and the
@@ -296,11 +302,12 @@ int attention_library_settle(struct stream_q *q, const struct op_call *c, const 
 {
     void *scratch;
     struct err why = {0};
-    struct tuned *k = library_for(q->device, c, a, &scratch);
-    if (!k || !k->sdpa || k->tried)
-        return 0;
+    struct tuned *k;
+    int rc = library_for(q->device, c, a, &scratch, &k, e);
+    if (rc || !k || !k->sdpa || k->tried)
+        return rc;
     int ran = run_cudnn(q, c, a, k, scratch, &why);
-    int rc = CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
+    rc = CUDA(q->device, q, e, cudaStreamSynchronize(q->stream));
     k->tried = true;
     if (!ran || rc)
         return rc;
@@ -315,9 +322,10 @@ int attention_library(struct stream_q *q, const struct op_call *c, const struct 
                       bool *served, struct err *e)
 {
     void *scratch;
-    const struct tuned *k = library_for(q->device, c, a, &scratch);
-    *served = k && k->sdpa;
-    return *served ? run_cudnn(q, c, a, k, scratch, e) : 0;
+    struct tuned *k;
+    int rc = library_for(q->device, c, a, &scratch, &k, e);
+    *served = !rc && k && k->sdpa;
+    return *served ? run_cudnn(q, c, a, k, scratch, e) : rc;
 }
 
 // ---- with the device ---------------------------------------------------------------------------

@@ -170,6 +170,8 @@ static cudnnStatus_t finalize(cudnnBackendDescriptor_t b)
     if (!d || d->final || !whole(d))
         return CUDNN_STATUS_BAD_PARAM;
     bool plan = d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR;
+    if (plan && fake_refused_in_capture()) // a real one loads code
+        return CUDNN_STATUS_INTERNAL_ERROR;
     if (plan && fake_scene("dnn_unbuilt", NULL)) {
         fake_error(cudaErrorInvalidDeviceFunction);
         return CUDNN_STATUS_NOT_SUPPORTED;

@@ -398,6 +398,39 @@ static void a_captured_call_runs_when_the_graph_does(void **state)
     }
 }
 
+// Building an engine would end the capture. The call is refused instead, the capture of other work
+// stands, and once the call was tuned it is captured.
+static void no_engine_is_built_inside_a_capture(void **state)
+{
+    struct arena a = {0};
+    struct buf text = {0};
+    struct rig r;
+    struct rig_case c;
+    struct placed p;
+    struct err e = {0};
+    void *graph = NULL;
+    (void)state;
+    device_open(&r, true);
+    make_case(&c, &a, true, 1, 40, 2);
+    place_case(&p, &r, &c, 1 << 20);
+    assert_int_equal(r.backend->graph->begin(r.q, &e), 0);
+    assert_int_equal(r.backend->op.run[c.op](r.q, &p.call, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.text, "tune it first"));
+    assert_int_equal(r.backend->graph->end(r.q, &graph, &e), 0);
+    r.backend->graph->destroy(graph);
+    assert_int_equal(r.backend->choice->write(r.device, &text, &e), 0);
+    assert_null(strstr(buf_str(&text), "attention_grad"));
+    if (r.backend->choice->tune(r.q, &p.call, false, &e) || r.backend->graph->begin(r.q, &e) ||
+        r.backend->op.run[c.op](r.q, &p.call, &e) || r.backend->graph->end(r.q, &graph, &e) ||
+        r.backend->graph->launch(r.q, graph, &e) || r.backend->stream.sync(r.q, &e))
+        fail_msg("%s", e.text);
+    r.backend->graph->destroy(graph);
+    placed_clear(&p);
+    rig_close(&r);
+    buf_clear(&text);
+    arena_clear(&a);
+}
+
 // ---- the record --------------------------------------------------------------------------------
 
 static void the_record_names_the_library(void **state)
@@ -539,6 +572,7 @@ int main(void)
         cmocka_unit_test(no_scratch_at_all_is_refused),
         cmocka_unit_test(a_switch_offers_less_than_was_planned),
         cmocka_unit_test(a_captured_call_runs_when_the_graph_does),
+        cmocka_unit_test(no_engine_is_built_inside_a_capture),
         cmocka_unit_test(the_record_names_the_library),
         cmocka_unit_test(the_choices_say_who_serves_a_shape),
         cmocka_unit_test(what_the_library_cannot_build_or_start_is_left_to_our_kernels),
