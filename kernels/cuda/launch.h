@@ -11,6 +11,7 @@
 //   { kernel_begin(); … }                                 what every kernel begins with
 //   KERNEL_BESIDE(256, 2) …                               the same, with registers for as many blocks
 //                                                         at once on a processor, and no fewer
+//   KERNEL_HELD(512, 80) …                                with at most so many registers a thread
 //   DEVICE float half_of(float x) { … }                   a device function
 //   __shared__ float part[32];                            static shared memory
 //   SHARED(float, rows);                                  `float *rows`, of the launch's bytes
@@ -45,6 +46,7 @@
 #define HOST_DEVICE                    static __host__ __device__ __forceinline__
 #define KERNEL(threads)                static __global__ void __launch_bounds__(threads)
 #define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
+#define KERNEL_HELD(threads, most)     static __global__ void __maxnreg__(most)
 #define UNROLL                         _Pragma("unroll")
 #define SHARED(type, name)                                               \
     extern __shared__ __align__(16) unsigned char launch_shared_bytes[]; \

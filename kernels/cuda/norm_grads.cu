@@ -10,11 +10,15 @@
 // kernel is still bound by memory.
 //
 // A team of threads works on a row, each on OWN elements of it, and these are the same columns in
-// every row: so a thread holds its columns' sums in registers from the first row to the last. It
-// takes PORTION rows at a time, whose loads are under way together and whose means cross the team at
-// one barrier. Rows are cut in parts as parts_of_norm() says, a block for each; several teams share
-// a block where rows are short. A block leaves a row of partial sums for each result, and
-// reduce_parts() adds up those of all blocks. The order of all additions depends on shapes alone.
+// every row: so a thread holds its columns' sums in registers from the first row to the last, and
+// its weights in shared memory. Rows are cut in parts as parts_of_norm() says, a block for each;
+// several teams share a block where rows are short. A block leaves a row of partial sums for each
+// result, and reduce_parts() adds up those of all blocks. The order of all additions depends on
+// shapes alone.
+//
+// Rows of 768 (GPT-2 124M) have blocks of 192 threads and 512 parts. With REGISTERS of them four
+// blocks fit on a processor: all parts are there at once on 132, and eight rows a processor are
+// under way. Two rows a thread at once took 125 registers: two blocks, so 1.94 turns.
 //
 // Rows of more than OWN · THREADS elements are left to the ops themselves.
 #include <string.h>
@@ -24,10 +28,11 @@
 #include "kernels/cuda/team.h"
 
 enum {
-    OWN = 8,       // elements of a row that a thread works on
-    PORTION = 2,   // rows that a team works on at once
-    THREADS = 512, // of a block at most
-    SHARED = 256,  // of a block that several teams share, at most
+    OWN = 8,        // elements of a row that a thread works on
+    REGISTERS = 80, // of a thread, at most
+    PORTION = 2,    // rows one behind the other that are a team's
+    THREADS = 512,  // of a block at most
+    SHARED = 256,   // of a block that several teams share, at most
     WARPS = THREADS / WARP,
     SUMS = 3 // of dy · y, of dy, of the gradient
 };
@@ -117,119 +122,77 @@ DEVICE float sum_own(struct pack p, const float *v)
     return sum;
 }
 
-// Turns the x of each row into its norm y, and leaves the rows' scales.
-DEVICE void norm_own(const struct norm_grads *c, struct pack p, const struct member *m,
-                     struct own *row, const int rows, float *scale)
+// Turns the row's x into its norm y, and returns its scale.
+DEVICE float norm_own(const struct norm_grads *c, struct pack p, const struct member *m, float *x)
 {
-    __shared__ float sums[PORTION * WARPS], squares[PORTION * WARPS];
-    float mean[PORTION];
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        mean[r] = c->center ? sum_own(p, row[r].x) : 0;
+    __shared__ float sums[WARPS], squares[WARPS];
+    float mean = c->center ? sum_own(p, x) : 0, square[OWN];
     if (c->center)
-        sum_team(m, mean, rows, sums);
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        float square[OWN];
-        mean[r] /= (float)c->n;
-        UNROLL
-        for (int i = 0; i < OWN; i++) {
-            row[r].x[i] -= mean[r];
-            square[i] = own_at(c, p, m, i / p.wide) < c->n ? row[r].x[i] * row[r].x[i] : 0;
-        }
-        scale[r] = sum_own(p, square);
-    }
-    sum_team(m, scale, rows, squares);
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        scale[r] = 1 / sqrtf(scale[r] / (float)c->n + c->eps);
-        UNROLL
-        for (int i = 0; i < OWN; i++)
-            row[r].x[i] *= scale[r];
-    }
-}
-
-// With y the normed x and g = dy · weight: mean(g·y) of each row and, behind those, mean(g).
-DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct member *m,
-                       const struct own *row, const int rows, const float *weight, float *mean)
-{
-    __shared__ float part[2 * PORTION * WARPS];
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        float g[OWN], dot[OWN];
-        UNROLL
-        for (int i = 0; i < OWN; i++) {
-            g[i] = row[r].dy[i] * weight[i];
-            dot[i] = g[i] * row[r].x[i];
-        }
-        mean[r] = sum_own(p, dot);
-        mean[rows + r] = sum_own(p, g);
-    }
-    sum_team(m, mean, 2 * rows, part);
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        mean[r] /= (float)c->n;
-        mean[rows + r] = c->center ? mean[rows + r] / (float)c->n : 0;
-    }
-}
-
-// dx = scale · (g − mean(g) − y · mean(g·y)), added to what came before and stored; and the row's
-// share of the sums. The gradient is summed before it is rounded to its dtype.
-DEVICE void finish_row(const struct norm_grads *c, struct pack p, const struct member *m,
-                       struct own *row, const float *weight, float scale, float dot, float mean,
-                       int64_t base, float sum[SUMS][OWN])
-{
+        sum_team(m, &mean, 1, sums);
+    mean /= (float)c->n;
     UNROLL
     for (int i = 0; i < OWN; i++) {
-        const float y = row->x[i], dy = row->dy[i];
-        const float dx = row->before[i] + scale * (dy * weight[i] - mean - y * dot);
+        x[i] -= mean;
+        square[i] = own_at(c, p, m, i / p.wide) < c->n ? x[i] * x[i] : 0;
+    }
+    float scale = sum_own(p, square);
+    sum_team(m, &scale, 1, squares);
+    scale = 1 / sqrtf(scale / (float)c->n + c->eps);
+    UNROLL
+    for (int i = 0; i < OWN; i++)
+        x[i] *= scale;
+    return scale;
+}
+
+// With y the normed x and g = dy · weight: mean(g·y) and mean(g) of the row.
+DEVICE void find_means(const struct norm_grads *c, struct pack p, const struct member *m,
+                       const struct own *row, const float *weight, float mean[2])
+{
+    __shared__ float part[2 * WARPS];
+    float g[OWN], dot[OWN];
+    UNROLL
+    for (int i = 0; i < OWN; i++) {
+        g[i] = row->dy[i] * weight[i * THREADS];
+        dot[i] = g[i] * row->x[i];
+    }
+    mean[0] = sum_own(p, dot);
+    mean[1] = sum_own(p, g);
+    sum_team(m, mean, 2, part);
+    mean[0] /= (float)c->n;
+    mean[1] = c->center ? mean[1] / (float)c->n : 0;
+}
+
+// Works on one row: dx = scale · (g − mean(g) − y · mean(g·y)), added to what came before and stored;
+// and the row's share of the sums. The gradient is summed before it is rounded to its dtype. Teams
+// whose row is not `there` come too: the barriers are the block's.
+DEVICE void take_row(const struct norm_grads *c, struct pack p, const struct member *m,
+                     const float *weight, int64_t number, bool there, float sum[SUMS][OWN])
+{
+    struct own row;
+    float mean[2];
+    const int64_t base = number * c->n;
+    load_own(c, p, m, row.x, c->x, c->type, base, there);
+    load_own(c, p, m, row.dy, c->dy, c->type, base, there);
+    load_own(c, p, m, row.before, c->before, c->type, base, there && c->before);
+    const float scale = norm_own(c, p, m, row.x);
+    find_means(c, p, m, &row, weight, mean);
+    if (!there)
+        return;
+    UNROLL
+    for (int i = 0; i < OWN; i++) {
+        const float y = row.x[i], dy = row.dy[i];
+        const float dx = row.before[i] + scale * (dy * weight[i * THREADS] - mean[1] - y * mean[0]);
         sum[0][i] += dy * y;
         sum[1][i] += dy;
         sum[2][i] += dx;
-        row->before[i] = dx;
+        row.before[i] = dx;
     }
     UNROLL
     for (int k = 0; k < OWN / p.wide; k++) {
         const int at = own_at(c, p, m, k);
         if (at < c->n)
-            pack_store(c->out, pack_type(p, c->type), base + at, p.wide, row->before + k * p.wide);
+            pack_store(c->out, pack_type(p, c->type), base + at, p.wide, row.before + k * p.wide);
     }
-}
-
-// Works on `rows` rows from `first` on, as far as they lie before `end`.
-DEVICE void take_rows(const struct norm_grads *c, struct pack p, const struct member *m,
-                      const float *weight, int64_t first, const int rows, int64_t end,
-                      float sum[SUMS][OWN])
-{
-    struct own row[PORTION];
-    float scale[PORTION], mean[2 * PORTION];
-    UNROLL
-    for (int r = 0; r < rows; r++) {
-        const int64_t base = (first + r) * c->n;
-        const bool there = first + r < end;
-        load_own(c, p, m, row[r].x, c->x, c->type, base, there);
-        load_own(c, p, m, row[r].dy, c->dy, c->type, base, there);
-        load_own(c, p, m, row[r].before, c->before, c->type, base, there && c->before);
-    }
-    norm_own(c, p, m, row, rows, scale);
-    find_means(c, p, m, row, rows, weight, mean);
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        if (first + r < end)
-            finish_row(c, p, m, &row[r], weight, scale[r], mean[r], mean[rows + r],
-                       (first + r) * c->n, sum);
-}
-
-// Works on PORTION rows for each team, from `first` on. All threads of the block must call. Where
-// each element is loaded alone, the addresses of two rows do not fit into a thread's registers, so
-// there one row comes after the other.
-DEVICE void take_portions(const struct norm_grads *c, struct pack p, const struct member *m,
-                          const float *weight, int64_t first, int64_t end, float sum[SUMS][OWN])
-{
-    const int rows = p.wide == 1 ? 1 : PORTION;
-    first += m->group * PORTION;
-    for (int r = 0; r < PORTION; r += rows)
-        take_rows(c, p, m, weight, first + r, rows, end, sum);
 }
 
 // Adds up the sums of a block's teams in the order of their numbers; the last holds the whole.
@@ -256,13 +219,20 @@ DEVICE void norm_grads(const struct norm_grads *c, struct pack p)
     const int teams = (int)blockDim.x / c->team;
     const int64_t begin = blockIdx.x * c->rows / gridDim.x;
     const int64_t end = (blockIdx.x + 1) * c->rows / gridDim.x;
-    float weight[OWN], sum[SUMS][OWN];
-    load_own(c, p, &m, weight, c->weight, c->weight_type, 0, true);
+    __shared__ float weights[OWN * THREADS];
+    float own[OWN], sum[SUMS][OWN], *weight = weights + threadIdx.x;
+    load_own(c, p, &m, own, c->weight, c->weight_type, 0, true);
+    UNROLL
+    for (int i = 0; i < OWN; i++)
+        weight[i * THREADS] = own[i];
     UNROLL
     for (int k = 0; k < SUMS * OWN; k++)
         sum[k / OWN][k % OWN] = 0;
     for (int64_t first = begin; first < end; first += teams * PORTION)
-        take_portions(c, p, &m, weight, first, end, sum);
+        for (int r = 0; r < PORTION; r++) {
+            const int64_t row = first + m.group * PORTION + r;
+            take_row(c, p, &m, weight, row, row < end, sum);
+        }
     add_teams(c, &m, sum);
     UNROLL
     for (int k = 0; k < SUMS * (OWN / p.wide); k++) {
@@ -274,7 +244,7 @@ DEVICE void norm_grads(const struct norm_grads *c, struct pack p)
     }
 }
 
-VARIANTS(THREADS, norm_grads, norm_grads)
+VARIANTS_HELD(THREADS, REGISTERS, norm_grads, norm_grads)
 
 // ---- the op ------------------------------------------------------------------------------------
 

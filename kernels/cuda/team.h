@@ -90,10 +90,13 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
 
 // Makes three kernels of a function DEVICE void NAME(const struct WHAT *c, struct pack p), and
 // launch_NAME(), which launches the one for packs of `wide` elements.
-#define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), name, what)
+#define VARIANTS(threads, name, what) VARIANTS_OF(KERNEL(threads), KERNEL(threads), name, what)
 #define VARIANTS_BESIDE(threads, blocks, name, what) \
-    VARIANTS_OF(KERNEL_BESIDE(threads, blocks), name, what)
-#define VARIANTS_OF(kernel, name, what)                                                          \
+    VARIANTS_OF(KERNEL_BESIDE(threads, blocks), KERNEL_BESIDE(threads, blocks), name, what)
+// With at most so many registers; where each element is an access of its own there are too few.
+#define VARIANTS_HELD(threads, registers, name, what) \
+    VARIANTS_OF(KERNEL_HELD(threads, registers), KERNEL(threads), name, what)
+#define VARIANTS_OF(kernel, kernel_element, name, what)                                          \
     kernel name##_bf16(struct what c)                                                            \
     {                                                                                            \
         kernel_begin();                                                                          \
@@ -104,7 +107,7 @@ DEVICE enum dtype pack_type(struct pack p, enum dtype own)
         kernel_begin();                                                                          \
         name(&c, pack_of(DT_F32, 4));                                                            \
     }                                                                                            \
-    kernel name##_element(struct what c)                                                         \
+    kernel_element name##_element(struct what c)                                                 \
     {                                                                                            \
         kernel_begin();                                                                          \
         name(&c, pack_of(DT_NONE, 1));                                                           \

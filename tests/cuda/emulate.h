@@ -39,6 +39,7 @@
 #define HOST_DEVICE                    static inline __attribute__((unused))
 #define KERNEL(threads)                static __attribute__((aligned(EMULATE_BOUND(threads)))) void
 #define KERNEL_BESIDE(threads, blocks) KERNEL(threads)
+#define KERNEL_HELD(threads, most)     KERNEL(threads)
 #define SHARED(type, name)             type *name = (type *)emulate_shared()
 
 // ---- who and where a thread is -----------------------------------------------------------------
