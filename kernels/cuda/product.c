@@ -325,10 +325,10 @@ static int run_whole(void *ctx, struct err *e)
     return product_run(t->q, t->p, &ran, e);
 }
 
-// Remembers for p's key that no algorithm is chosen: the product and a kernel of its own behind it
-// take `two_us` µs together, one kernel for both takes `us`.
-static int drop_choice(struct stream_q *q, const struct product *asked, double us, double two_us,
-                       struct err *e)
+// Logs that one kernel takes `us` µs for p and what follows it, and the product and a kernel of its
+// own behind it `two_us` µs together. If these are faster, p's key has no algorithm from now on.
+static int settle_kernels(struct stream_q *q, const struct product *asked, double us, double two_us,
+                          struct err *e)
 {
     const struct product p = limit_scratch(q->device, asked);
     struct gemm_state *s = q->device->gemm;
@@ -336,8 +336,10 @@ static int drop_choice(struct stream_q *q, const struct product *asked, double u
     int rc = get_plan(q->device, &p, &plan, e);
     if (rc)
         return rc;
-    log_info("cuda", "%s: a kernel of its own behind the product is faster: %.1f, not %.1f us",
-             plan->key, two_us, us);
+    log_info("cuda", "%s: with what follows it in one kernel %.1f us, in two %.1f", plan->key, us,
+             two_us);
+    if (two_us >= us)
+        return 0;
     plan->n = plan->at = 0;
     settle_plan(s, plan);
     algos_put(&s->disk, plan->key, NONE, 0);
@@ -353,5 +355,5 @@ int product_compare(struct stream_q *q, const struct product *p,
     double us, two_us;
     int rc = contest_time(c, q, run_whole, &t, &us, e);
     rc = rc ? rc : contest_time(c, q, two, ctx, &two_us, e);
-    return rc || two_us >= us ? rc : drop_choice(q, p, us, two_us, e);
+    return rc ? rc : settle_kernels(q, p, us, two_us, e);
 }
