@@ -168,8 +168,7 @@ FUZZERS     := json array job model plan shard manifest frame up
 BENCHES     := kernels allreduce ckpt_write compile step
 # These link the service's libraries.
 SERVICE_BENCHES := hosts placement restart cancel
-GPU_BENCH    := ops ends
-GPU_BENCH    := $(GPU_BENCH:%=$(BUILD)/tests/bench/gpu/bench_%)
+GPU_BENCH    := $(BUILD)/tests/bench/gpu/bench_ops
 
 # The simulator: the real deciders, compiled with rules that can be taken away, over fakes.
 SIM_SRC     := sim disk disk_calls net dbase sim_coordinator sim_host sim_storage rank save sim_attempt sim_check sim_check_disk fault client sim_world trace test_sim
@@ -578,28 +577,31 @@ tested: all tests
 
 ## make gpu-test     every GPU test, where a GPU is (WEFT_REQUIRE_GPU=1: or fail; WEFT_SANITIZE=1: checked)
 gpu-test: all $(BUILD)/tests/lead-ranks $(BUILD)/tests/ops/ops $(BUILD)/tests/parity/test_jax
-	$(Q)sh tests/cuda/gpu_test.sh "$(BUILD)" "$(BUILD)/weft-rank" $(call in_room,ops/ops,$(CUDA_OPS) huge) $(BUILD)/tests/parity/test_jax
+	$(Q)printf '%s\n' $(BUNDLED_TESTS) >"$(BUILD)/tests/list"
+	$(Q)[ ! -e /dev/nvidiactl ] || [ -e "$(BUILD)/models" ] || WEFT_BUILD="$(BUILD)" WEFT_BACKEND_DIR="$(BUILD)" /usr/bin/python3 tests/cuda/models.py "$(BUILD)/models"
+	$(Q)sh tests/bench/gpu/lease.sh tests$$([ "$(WEFT_SANITIZE)" != 1 ] || echo ,sanitize) "$(BUILD)" "$(BUILD)/gpu-test" --whole --budget 3600
 
 ## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
 gpu-bench: all $(BUILD)/tests/lead-ranks $(GPU_BENCH)
-	$(Q)sh tests/bench/gpu/lease.sh 1,3,4a,4b,4c,sweep "$(BUILD)" tests/bench/results
+	$(Q)sh tests/bench/gpu/lease.sh a,3,4a,4b,4c,sweep "$(BUILD)" tests/bench/results
 
-## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else
+## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else (LLMC=llm.c's sources)
 BUNDLE := $(BUILD)/gpu-bundle
 BUNDLED_TESTS = $(patsubst %,ops:test_%,$(CUDA_OPS) huge) test_jax
 .PHONY: gpu-test gpu-bench gpu-bundle gpu-rehearsal
-gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/lead-ranks $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops $(BUNDLE)/bench/bench_ends \
+gpu-bundle: $(if $(NVCC),$(BUNDLE)/weft-rank $(BUNDLE)/lead-ranks $(BUNDLE)/libweft_cuda.so $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax $(BUNDLE)/bench/bench_ops \
         $(BUILD)/weft $(BUILD)/weft-rank $(BUILD)/tests/lead-ranks $(BUILD)/libweft_cpu.so)
 	$(if $(NVCC),,@echo "no nvcc in $(CUDA_HOME)/bin: there is no GPU bundle without it"; exit 1)
 	$(Q)FLAGS_C='$(subst ','\'',$(CPPFLAGS) $(CFLAGS))' FLAGS_CUDA='$(NVCC_FLAGS)' CUDA_HOME='$(CUDA_HOME)' \
 	    sh tests/cuda/objects.sh "$(BUILD)" "$(BUNDLE)" $(call cuda_obj,$(CUDA_SRC) $(CUDA_REAL) $(CUDA_CU))
-	$(Q)sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
+	$(Q)LLMC='$(LLMC)' LLMC_ARCH='$(if $(filter 90,$(CUDA_ARCHS)),90,$(lastword $(CUDA_ARCHS)))' CUDA_HOME='$(CUDA_HOME)' \
+	    sh tests/cuda/bundle.sh "$(BUILD)" "$(BUNDLE)" $(BUNDLED_TESTS)
 
 ## make gpu-rehearsal the stages for a lent GPU, from the bundle, on the emulated device at tiny sizes
 REHEARSED := --tiny --whole --rates 0.002,0.001,0.0005,0.004 --warm 1 --steps 2
 gpu-rehearsal: gpu-bundle $(BUILD)/tests/cuda/libweft_cuda.so
-	$(Q)WEFT_BACKEND_DIR="$(abspath $(BUILD))/tests/cuda" WEFT_REQUIRE_GPU=1 GPU_TEST_TINY=1 \
-	    sh "$(BUNDLE)/bench/lease.sh" 1,2,3,4a,4b,4c,sweep "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
+	$(Q)WEFT_BACKEND_DIR="$(abspath $(BUILD))/tests/cuda" WEFT_REQUIRE_GPU=1 \
+	    sh "$(BUNDLE)/bench/lease.sh" a,b,tests,3,4a,4b,4c,sweep "$(BUNDLE)" "$(BUILD)/gpu-rehearsal" $(REHEARSED)
 
 # The same objects, linked to find their libraries beside themselves.
 BESIDE := -Wl,-rpath,'$$ORIGIN/lib:$$ORIGIN/../lib'
@@ -620,7 +622,7 @@ $(BUNDLE)/tests/ops $(BUNDLE)/tests/test_jax: $(BUILD)/libtest.a $(BUILD)/libran
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $(filter %.o,$^) $(filter %.a,$^) -lcmocka $(RANK_LIBS)
-$(BUNDLE)/bench/bench_%: $(BUILD)/obj/tests/bench/gpu/bench_%.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
+$(BUNDLE)/bench/bench_ops: $(BUILD)/obj/tests/bench/gpu/bench_ops.o $(BUILD)/librank.a $(BUILD)/libcollective.a $(BUILD)/libcommon.a
 	$(call say,LD,$@)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) $(BESIDE) -o $@ $^ $(RANK_LIBS)

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpu_test.sh, where no GPU is: what it prints of programs that pass, fail and hang, and that it ends in its time; and
-the trainings that a bundle brings, on the CUDA backend's emulated twin, against losses that are right and wrong."""
+"""What a lent GPU's tests say of programs that pass, fail and hang, and that they end in their time; the trainings that a
+bundle brings, on the CUDA backend's emulated twin, against losses that are right and wrong; and its library, linked again."""
 import ctypes
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+import time
+import types
 
 import pytest
 import solo
 
 CUDA = solo.REPO / "tests/cuda"
 EMULATED = solo.BUILD / "tests/cuda"
+sys.path += [str(solo.REPO / "tests/bench/gpu"), str(CUDA)]
+import checks  # noqa: E402
+import runner  # noqa: E402
+
+twin = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 GOOD = "echo '[       OK ] one'; echo '[       OK ] two'"
 # A failure with far more to say than anybody reads.
 BAD = "for i in $(seq 3000); do echo \"[  ERROR   ] --- element $i of 3000 is wrong\"; done; exit 3"
@@ -20,96 +28,107 @@ BAD = "for i in $(seq 3000); do echo \"[  ERROR   ] --- element $i of 3000 is wr
 
 @pytest.fixture
 def bundle(place):
-    """A bundle's folder without its programs."""
-    for name in ("gpu_test.sh", "libraries.sh", "models.py"):
-        shutil.copy(CUDA / name, place / name)
-    (place / "libweft_cuda.so").touch()
-    program(place, "rank", "echo '{\"kind\":\"cuda\"}'")
+    """A bundle's folder: the ranks of this build, and no tests yet."""
+    (place / "tests").mkdir()
+    (place / "weft-rank").symlink_to(solo.RANK)
+    (place / "lead-ranks").symlink_to(solo.BUILD / "tests/lead-ranks")
     return place
 
 
-def program(place, name, text):
-    path = place / name
+def program(bundle, name, text):
+    path = bundle / "tests" / name
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return path
+    with open(bundle / "tests/list", "a") as known:
+        known.write(f"{name}\n")
 
 
-def gpu_test(bundle, *programs, rank=None, libraries=None, **env):
-    return subprocess.run(["sh", bundle / "gpu_test.sh", libraries or bundle, rank or bundle / "rank", *programs], check=False,
-                          env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+def checked(bundle, what, seconds=300, only="", first="", tiny=False):
+    """The lines of the result, and where its log is."""
+    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=["tests"], choices=bundle / "none", only=only, first=first, tiny=tiny)
+    scratch = bundle / f"scratch{len(list(bundle.iterdir()))}"
+    scratch.mkdir()
+    o.out.mkdir(exist_ok=True)
+    result = types.SimpleNamespace(tests=[], notes=[], write=lambda: None)
+    ran = runner.Runner(o, scratch)
+    checks.Checks(o, ran, result).run(what, time.monotonic() + seconds)
+    return result.tests + result.notes, ran.log
 
 
-def test_what_failed_is_short_and_stands_at_the_end_and_the_whole_is_in_the_log(bundle):
-    good = program(bundle, "good", GOOD)
-    bad = [program(bundle, f"bad{k}", BAD) for k in range(14)]
-    log = bundle / "log"
-    end = gpu_test(bundle, good, *bad, GPU_TEST_PART="ops", GPU_TEST_LOG=str(log))
-    assert end.returncode == 1 and re.search(r"^ok      good  2 cases", end.stdout, re.M), end.stdout
-    assert "FAILED  bad0 (exit 3)" in end.stdout and "element 1 of 3000" in end.stdout
-    last = end.stdout[-12000:].splitlines()[-2:]
-    assert last[0] == "failed: " + " ".join(f"bad{k}" for k in range(14)) and last[1] == "gpu-test: 1 passed, 14 failed"
-    assert log.read_text().count("element 2999 of 3000") == 14
+def test_of_what_failed_few_lines_are_kept_and_the_whole_is_in_the_log(bundle):
+    program(bundle, "test_good", GOOD)
+    program(bundle, "test_bad", BAD)
+    (good, bad), log = checked(bundle, "ops")
+    assert re.fullmatch(r"ok       test_good: 2 cases, \d+ s", good), good
+    assert bad.startswith("FAILED   test_bad: ") and "element 1 of 3000" in bad and len(bad.splitlines()) < 20, bad
+    assert log.read_text().count("element 2999 of 3000") == 1
+
+
+def test_the_log_stays_within_what_comes_back(bundle, monkeypatch):
+    monkeypatch.setattr(runner, "KEPT", 1000)
+    monkeypatch.setattr(runner, "LOG", 3000)
+    for k in range(9):
+        program(bundle, f"test_bad{k}", BAD)
+    said, log = checked(bundle, "ops")
+    assert len(said) == 9 and len(log.read_bytes()) < 3500 and "bytes are left out" in log.read_text()
 
 
 def test_it_ends_in_its_time_and_says_what_was_left_out(bundle):
-    slow, good = program(bundle, "slow", "exec sleep 100"), program(bundle, "good", GOOD)
-    end = gpu_test(bundle, slow, good, GPU_TEST_PART="ops", GPU_TEST_SECONDS="6")
-    assert end.returncode == 1, end.stdout
-    assert re.search(r"^FAILED  slow \(exit 124: not done after \d+ s\)$", end.stdout, re.M), end.stdout
-    assert re.search(r"^LEFT OUT  good: ", end.stdout, re.M), end.stdout
+    program(bundle, "test_slow", "exec sleep 100")
+    program(bundle, "test_good", GOOD)
+    (slow, good), _ = checked(bundle, "ops", seconds=6)
+    assert re.match(r"FAILED   test_slow: not done after \d+ s", slow) and good.startswith("LEFT OUT test_good"), (slow, good)
 
 
-def test_one_part_and_one_program_can_be_run_alone(bundle):
-    one, other = program(bundle, "test_one", GOOD), program(bundle, "test_other", BAD)
-    end = gpu_test(bundle, one, other, GPU_TEST_PART="ops", GPU_TEST_ONLY="one")
-    assert end.returncode == 0 and end.stdout.endswith("gpu-test: 1 passed, 0 failed\n"), end.stdout
+def test_real_shapes_come_first_and_others_by_name_or_from_a_name(bundle):
+    for name in ("test_one", "test_other", "test_huge"):
+        program(bundle, name, GOOD)
+
+    def names(**asked):
+        return re.findall(r"test_\w+", " ".join(checked(bundle, "ops", **asked)[0]))
+
+    assert names() == ["test_huge", "test_one", "test_other"]
+    assert names(only="other") == ["test_other"] and names(first="test_one") == ["test_one", "test_other"]
+    assert checked(bundle, "ops", first="test_on")[0] == ["FAILED  no test is called test_on: test_huge test_one test_other"]
 
 
-def test_it_stops_where_the_device_failed_and_goes_on_from_a_name(bundle):
-    one, last = program(bundle, "test_one", GOOD), program(bundle, "test_last", GOOD)
-    huge = program(bundle, "test_huge", "echo 'cuda device 0: launch: an illegal memory access was encountered (cudaErrorIllegalAddress)'; exit 1")
-    end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_STOP="1")
-    assert end.returncode == 1 and "test_last" not in end.stdout, end.stdout
-    assert re.search(r"^FAILED  test_huge .*^STOPPED: the device failed in test_huge; GPU_TEST_FROM=test_one continues", end.stdout, re.M | re.S), end.stdout
-    told = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_STOP="1", GPU_TEST_RESUME="--from ")
-    assert "; --from test_one continues" in told.stdout, told.stdout
-    end = gpu_test(bundle, one, huge, last, GPU_TEST_PART="ops", GPU_TEST_FROM="test_last")
-    assert end.returncode == 0 and end.stdout.endswith("gpu-test: 1 passed, 0 failed\n"), end.stdout
-    assert gpu_test(bundle, one, GPU_TEST_PART="ops", GPU_TEST_FROM="test_on").returncode == 1
+def test_memcheck_begins_with_the_fused_ops(bundle, monkeypatch):
+    """In the sanitizer's place: it notes how it was called, and finds something in one program."""
+    for name in ("test_views", "test_linears", "test_chain"):
+        program(bundle, name, GOOD)
+    sanitizer = bundle / "compute-sanitizer"
+    sanitizer.write_text(f"#!/bin/sh\necho \"$@\" >>{bundle}/asked\ncase $* in *chain) echo '========= Invalid read'; exit 9 ;; esac\n")
+    sanitizer.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bundle}:{os.environ['PATH']}")
+    said, _ = checked(bundle, "memcheck, fused")
+    assert [line[:9] for line in said] == ["ok       ", "FAILED   "] and "========= Invalid read" in said[1], said
+    asked = (bundle / "asked").read_text().splitlines()
+    assert asked[0] == f"--tool memcheck --report-api-errors no --error-exitcode 9 {bundle}/tests/test_linears"
+    assert len(checked(bundle, "racecheck")[0]) == 3
 
 
-@pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
-def test_recorded_trainings_are_held_against_the_cpus_losses(bundle):
-    command = ["/usr/bin/python3", CUDA / "models.py", "make", bundle / "models"]
-    subprocess.run(command, check=True, env={**os.environ, "GPU_TEST_ONLY": "vae-f32"}, timeout=300)
-    run = {"rank": solo.RANK, "libraries": EMULATED, "GPU_TEST_PART": "models", "GPU_TEST_ONLY": "vae-f32"}
-    end = gpu_test(bundle, **run)
-    assert end.returncode == 0 and re.search(r"ok      vae-f32: 50 steps, at most ", end.stdout), end.stdout
+@twin
+def test_recorded_trainings_are_held_against_the_cpus_losses(bundle, monkeypatch):
+    import models
+
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(solo.BUILD))
+    models.record(bundle / "models", lambda name: name == "vae-f32")
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
+    [said], _ = checked(bundle, "trainings")
+    assert said.startswith("ok       vae-f32: 50 steps, at most "), said
     expected = json.loads((bundle / "models/expect.json").read_text())
     assert [*expected] == ["vae-f32"] and len(expected["vae-f32"]["losses"]) == 50
     expected["vae-f32"]["losses"][40] *= 1.01
     (bundle / "models/expect.json").write_text(json.dumps(expected))
-    end = gpu_test(bundle, **run)
-    assert end.returncode == 1 and re.search(r"FAILED  vae-f32: step 41: the loss is ", end.stdout), end.stdout
+    [said], _ = checked(bundle, "trainings")
+    assert said.startswith("FAILED   vae-f32: step 41: the loss is "), said
 
 
-@pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
-def test_one_training_in_all_its_ways_comes_to_the_same(bundle):
-    run = {"rank": solo.RANK, "libraries": EMULATED, "GPU_TEST_PART": "real", "GPU_TEST_TINY": "1"}
-    (bundle / "bench").mkdir()
-    for name in ("runner.py", "sizes.py"):
-        shutil.copy(solo.REPO / "tests/bench/gpu" / name, bundle / "bench" / name)
-    end = gpu_test(bundle, **run)
-    ways = re.findall(r"ok      real size, (.+?): 4 steps, loss 5.5\d+, ([0-9.]+) of the tolerance", end.stdout)
-    assert end.returncode == 0 and len(ways) == 8, end.stdout
-    assert [off for name, off in ways if "again" in name or "early" in name] == ["0.00", "0.00"] and any(float(off) > 0 for _, off in ways)
-    # Attention that the library does not start is another kernel's: right numbers, and no answer to what was asked.
-    end = gpu_test(bundle, **run, GPU_TEST_ONLY="in order, again", WEFT_FAKE_CUDA="dnn_stuck")
-    assert end.returncode == 1 and {*re.findall(r"FAILED  real size, (in order.*): FELL BACK: .*our own kernels", end.stdout)} == \
-        {"in order", "in order, again"}, end.stdout
-    end = gpu_test(bundle, **run, GPU_TEST_ONLY="in order, again", WEFT_FAKE_CUDA="oom:1")
-    assert end.returncode == 1 and re.search(r"FAILED  real size, in order: 0 steps, then exit 71: .*out of memory", end.stdout), end.stdout
+@twin
+def test_faults_are_what_they_are_to_be(bundle, monkeypatch):
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
+    said, _ = checked(bundle, "faults", tiny=True)
+    assert [line[:19] for line in said] == ["ok       no device:", "ok       no memory:"], said
 
 
 # ---- the bundle's library, linked again ----------------------------------------------------------
@@ -138,7 +157,9 @@ class Toy:
         (place / "cuda/lib64").mkdir(parents=True)
         (place / "empty.c").touch()
         self.cc("-shared", "-o", place / "cuda/lib64/libcublasLt.so.13", place / "empty.c")
-        nvcc = program(place, "nvcc", 'exec gcc -x c -fPIC "$@"')
+        nvcc = place / "nvcc"
+        nvcc.write_text('#!/bin/sh\nexec gcc -x c -fPIC "$@"\n')
+        nvcc.chmod(0o755)
         self.env = {"PATH": os.environ["PATH"], "NVCC": str(nvcc), "CUDA_HOME": str(place / "cuda"), "FLAGS_CUDA": "-I. -O1",
                     "FLAGS_C": "-I. -fPIC -Werror -DTEXT='\"a b\"' -MMD -MP"}
         objects = [self.object(name) for name in TOY if name.startswith("kernels") and not name.endswith((".h", ".map"))]

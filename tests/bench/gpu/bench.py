@@ -1,57 +1,57 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs stages of the GPU benchmark within a budget of time and writes one result file. See lease.sh; Python's own
-library suffices.
+"""Runs stages of the GPU's tests and benchmark within a budget of time and writes one result file. See lease.sh;
+Python's own library suffices.
 
-    bench.py BUNDLE OUT [--stage N,..] [--budget SECONDS] [--parts NAME,..] [--python FILE] [--llmc FOLDER]
-             [--rates BF16,TF32,F32,BYTES] [--device cuda|cpu] [--scratch MIB] [--tiny] [--whole] [--check]
+    bench.py BUNDLE OUT [--stage N,..] [--budget SECONDS] [--parts NAME,..] [--from TEST] [--only TEXT] [--choices FILE]
+             [--python FILE] [--rates BF16,TF32,F32,BYTES] [--device cuda|cpu] [--scratch MIB] [--tiny] [--whole] [--check]
 
 BUNDLE is `make gpu-bundle`'s folder, or a build's. What is to be done stands in stages.py, the most important first; what
 is not expected to fit into the time that is left is left out, and the result says so (--whole: and the run fails). A
 run that took longer than its time fails. A contestant that fails is a row that says why. The result is written again
-after each turn and each op, so that who is cut off has what came before.
+after each turn, op and test, so that who is cut off has what came before.
 Contestants take turns, each in a process of its own, so that each has the device's memory to itself. What compilers
-and choices keep on disk is empty at first and stays until the end, so that a second turn is a warm one.
+keep on disk is empty at first and stays until the end, so that a second turn is a warm one. Chosen algorithms are those of
+--choices (BUNDLE/choices.tar), where there are some, and OUT/choices.tar holds them and what was chosen since.
 
 A call of ours that a library was to serve and did not (FELL_BACK) is counted, and fails the run: such a time says
-nothing of the design.
+nothing of the design. So does a training of ours whose steps are not those of "weft" (contestants.py).
 
-A fraction is of the vendor's dense rates, or of --rates (TFLOP/s, TB/s); of a device without either none is given.
---tiny runs the very stages at the sizes of TINY, for a try where no GPU is. --check does nothing but read the arguments.
+A fraction is of the vendor's dense rates, or of --rates (TFLOP/s, TB/s, or H100, ..); of a device without either none is
+given. The stage `expected` needs no device.
+--from TEST begins at that test of ops; --only: of tests, trainings and ops those with TEXT in their names. --tiny runs the
+very stages at the sizes of TINY, for a try where no GPU is. --check does nothing but read the arguments.
 """
 import argparse
 import os
 import pathlib
-import re
 import sys
 import tempfile
 import time
 
+from checks import Checks
 from contestants import WEFT, Weft, contestant, fields, instead_of
-from result import Result, hardware_lines
-from runner import Failed, Runner
+from result import RATES, Result, hardware_lines
+from runner import Failed, Runner, Sampler
 from sizes import SIZES, TINY, write_tokens
 from stages import AGAIN, ATTENTION_GRADS, BUDGETS, IN_ORDER, SCRATCH, STAGES, SWEPT, Took, cost_of, expected_s, second_turns
 
-# FLOP/s of a dtype's products without sparsity, bytes/s of memory; by what the device's name holds.
-RATES = {
-    "H200": {"bf16": 989e12, "tf32": 494.7e12, "f32": 66.9e12, "bytes": 4.8e12},
-    "H100": {"bf16": 989e12, "tf32": 494.7e12, "f32": 66.9e12, "bytes": 3.35e12},
-    "A100": {"bf16": 312e12, "tf32": 156e12, "f32": 19.5e12, "bytes": 2.039e12},
-}
 GRACE_S = 10  # within which what is cut off ends
+NO_SIZE = ("tests", "device")  # parts that train nothing of their own
 
 
 def options():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("bundle", type=pathlib.Path)
     a.add_argument("out", type=pathlib.Path)
-    a.add_argument("--stage", type=lambda text: text.split(","), default=[*STAGES], help="some of " + ", ".join(STAGES))
+    a.add_argument("--stage", type=lambda text: text.split(","), default=["a"], help="some of " + ", ".join(STAGES))
     a.add_argument("--budget", type=float, help="seconds; what is not given: the stages' own")
-    a.add_argument("--llmc", type=pathlib.Path, help="llm.c's sources, built where this runs")
     a.add_argument("--parts", type=lambda text: text.split(","))
+    a.add_argument("--from", dest="first", default="", help="the test of ops to begin at")
+    a.add_argument("--only", default="", help="of tests, trainings and ops those with this in their names")
+    a.add_argument("--choices", type=pathlib.Path, help="a choices.tar that came back")
     a.add_argument("--python", default="python3", help="an interpreter with torch and jax")
-    a.add_argument("--rates", type=lambda text: dict(zip(RATES["H200"], (1e12 * float(x) for x in text.split(",")))))
+    a.add_argument("--rates", type=lambda text: RATES.get(text) or dict(zip(RATES["H200"], (1e12 * float(x) for x in text.split(",")))))
     a.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     a.add_argument("--scratch", type=int, default=0, help="MiB, resources.scratch of weft's jobs; 0: as usual")
     a.add_argument("--tiny", action="store_true")
@@ -66,6 +66,10 @@ def options():
     if unknown:
         a.error(f"no stage is called {unknown[0]}: {', '.join(STAGES)}")
     o.order = [(tiny(part) if o.tiny else part, what, part) for n in o.stage for part, what in STAGES[n]]
+    if o.first and not any(what == "ops" for _, what, _ in o.order):
+        a.error("--from is of a stage with the tests of ops")
+    if o.first:
+        o.order = o.order[next(k for k, turn in enumerate(o.order) if turn[1] == "ops") :]
     o.budget = o.budget if o.budget is not None else sum(BUDGETS[n] for n in o.stage)
     known = list(dict.fromkeys(part for part, _, _ in o.order))
     o.all_parts, o.parts = not o.parts, o.parts or known
@@ -74,16 +78,17 @@ def options():
         a.error(f"no part is called {unknown[0]}: {', '.join(known)}")
     if o.warm < 1 or o.steps < 1:
         a.error("at least one step of each kind")
-    o.bundle, o.out = o.bundle.resolve(), o.out.resolve()
+    o.bundle, o.out, o.began = o.bundle.resolve(), o.out.resolve(), time.monotonic()
+    o.choices = o.choices or o.bundle / "choices.tar"
     return o
 
 
 def tiny(part):
-    return part.replace(size_of(part), TINY[size_of(part)])
+    return part if part in NO_SIZE else part.replace(size_of(part), TINY[size_of(part)])
 
 
 def size_of(part):
-    return part.split("-", 1)[1] if part.startswith(("ops-", "ends-", "sweep-")) else part
+    return part.split("-", 1)[1] if part.startswith(("ops-", "list-", "sweep-")) else part
 
 
 def op_rows(text):
@@ -92,53 +97,37 @@ def op_rows(text):
     lines = (line.split("\t") for line in text.splitlines(keepends=True) if line.endswith("\n"))
     rows = [dict(zip(keys, [x.strip() for x in line[1:]])) for line in lines if line[0] == "op" and len(line) > len(keys)]
     for r in rows:
-        r.update({k: float(r[k]) for k in ("p50", "p10", "p90", "flops", "bytes")}, calls=int(r["calls"]),
-                 graph=r["how"] == "graph")
+        r.update({k: float(r[k]) for k in ("p50", "p10", "p90", "flops", "bytes")}, calls=int(r["calls"]))
     return rows
 
 
 class Bench:
     def __init__(self, o, runner, result):
         self.o, self.runner, self.result = o, runner, result
-        self.weft = Weft(runner, o)
-        self.ends = time.monotonic() + o.budget
+        self.weft, self.checks = Weft(runner, o), Checks(o, runner, result)
+        self.ends = o.began + o.budget
         self.took, self.lost, self.start_s = {}, {}, 0
 
     def batch(self, size):
         return getattr(self.o, "batch_" + size.replace("-", "_"), None) or SIZES[size].batch
 
-    def probe_ends(self, part, limit):
-        size = SIZES[part[5:]]
-        command = [self.runner.program("bench/bench_ends", "tests/bench/gpu/bench_ends"), "--rows", str(self.batch(part[5:]) * size.seq),
-                   "--width", str(size.embed), self.o.device]
-
-        def take(text):
-            self.result.ends[part] = [line[1:7] for line in fields(text) if line[0] == "end" and len(line) == 7]
-            self.result.write()
-
-        try:
-            take(self.runner.run(command, limit, self.runner.weft_env, take))
-        except Failed as e:
-            take(e.args[1])
-            self.result.notes.append(f"FAILED  {part}: {e.args[0]}")
-
     def ops(self, part, what, limit):
         """In order: the one op that this costs most. Any order: all, as in the training that is to be fast."""
         batch, in_order = self.batch(size_of(part)), what == IN_ORDER
         job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if in_order else "false")
-        extra = ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--square", "32"] if self.o.tiny else []
+        extra = ["--list"] if part.startswith("list-") else ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--only", self.o.only] if self.o.only else []
 
         def take(rows):
             self.result.ops[part, what, batch] = rows
             self.result.write()
 
-        self.time_ops(part, what, limit, job, extra, take)
+        self.time_ops(part, what, limit, job, [*extra, *(["--square", "32"] if self.o.tiny and not in_order else [])], take)
 
     def sweep(self, part, what, limit):
         kind, _, mib = what.partition(", ")
-        less = 8 if self.o.tiny else 1
-        swept, mib = SWEPT[kind], int(mib) // less
-        job = self.weft.job(size_of(part), self.batch(size_of(part)), "bf16", 10, swept.fixed, SCRATCH // less)
+        swept = SWEPT[kind]
+        mib = int(mib) // (swept.less if self.o.tiny else 1)
+        job = self.weft.job(size_of(part), self.batch(size_of(part)), "bf16", 10, swept.fixed, SCRATCH // (64 if self.o.tiny else 1))
 
         def take(rows):
             own = any("our own kernels serve it" in line for line in self.runner.fell_back)
@@ -175,7 +164,7 @@ class Bench:
         batch = self.batch(size)
         try:
             turn = contestant(self.runner, self.o, who).turn(size, batch, limit)
-            self.start_s = turn["ready_s"] + turn.get("built_s", 0)
+            self.start_s = turn["ready_s"]
             self.result.trained(size, batch, who, turn)
             return None
         except (Failed, ValueError, KeyError, IndexError, TypeError) as e:
@@ -195,9 +184,11 @@ class Bench:
         began, instead, self.start_s = time.monotonic(), None, 0
         most = float("inf") if self.o.tiny else expected  # what is expected is a GPU's
         self.runner.fell_back, self.runner.chosen = [], []
-        if part.startswith("ends-"):
-            self.probe_ends(part, min(left, 3 * most))
-        elif part.startswith("ops-"):
+        if part == "tests":
+            self.checks.run(what, self.ends)
+        elif part == "device":
+            self.result.loads = self.runner.libraries()
+        elif part.startswith(("ops-", "list-")):
             self.ops(part, what, min(left, 1.5 * most))  # the rows that came in time count
         elif part.startswith("sweep-"):
             self.sweep(part, what, min(left, 2 * most))
@@ -205,9 +196,12 @@ class Bench:
             instead = self.train(part, what, min(left, 3 * most + 30))
         if lines := self.runner.fell_back:
             self.result.notes += [f"FELL BACK  {part} {what}: {len(lines)}:", *(f"    {line[:200]}" for line in lines)]
-        if self.runner.chosen and not part.startswith(("ends-", "sweep-")):  # those are no choices of a training
+        if self.runner.chosen and not part.startswith("sweep-"):  # those are no choices of a training
             self.result.choices.setdefault((part, what), {}).update(dict.fromkeys(self.runner.chosen))  # each once
+            self.result.behind.setdefault((part, what), {}).update(dict.fromkeys(self.runner.behind))
         self.took[part, what] = Took(time.monotonic() - began, self.start_s)
+        self.result.turns.append((part, what, began, time.monotonic()))
+        self.runner.keep_choices()
         return instead
 
     def all(self):
@@ -227,6 +221,8 @@ class Bench:
 
 
 def probe(runner, o):
+    if o.stage == ["expected"]:
+        return "no device was asked for"
     command = [runner.program("weft-rank"), "--probe", "--kind", o.device]
     try:
         return runner.run(command, 120, runner.weft_env).strip()
@@ -241,15 +237,14 @@ def main():
     if o.check:
         return 0
     o.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="weft-gpu-bench-") as name:
+    with tempfile.TemporaryDirectory(prefix="weft-gpu-bench-") as name, Sampler(pathlib.Path(name)) as sampler:
         scratch = pathlib.Path(name)
         runner = Runner(o, scratch)
         said = probe(runner, o)
-        runner.arch = next(iter(re.findall(r"sm_(\d+)", said)), None)
         rates = o.rates or next((r for name, r in RATES.items() if name in said), None)
-        result = Result(o, runner, rates, hardware_lines(said))
+        result = Result(o, sampler, rates, hardware_lines(said))
         bench = Bench(o, runner, result)
-        for vocab in {SIZES[size_of(p)].vocab for p in o.parts}:
+        for vocab in {SIZES[size_of(p)].vocab for p in o.parts if p not in NO_SIZE}:
             write_tokens(scratch / f"{vocab}.bin", next(s for s in SIZES.values() if s.vocab == vocab))
         bench.all()
         late = time.monotonic() - bench.ends
@@ -259,7 +254,7 @@ def main():
     print(f"written to {result.path}")
     failed = [who for _, who in bench.lost if who in WEFT]
     wrong = ("FAILED", "FELL BACK", "LEFT OUT") if o.whole else ("FAILED", "FELL BACK")
-    return 1 if failed or any(n.startswith(wrong) for n in result.notes) else 0
+    return 1 if failed or any(n.startswith(wrong) for n in [*result.notes, *result.tests]) else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 // What each op of a job's training step takes on a device, alone: through backend.h, on whatever
 // backend the job names, at the shapes, dtypes and places in memory that the compiler gave it.
 //
-//   bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT,..] [--cache DIR] [--about]
+//   bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT,..] [--cache DIR] [--about | --list]
 //             [-s KEY=VALUE]... JOB
 //
 // --only: ops with one of the texts in their names.
@@ -15,11 +15,11 @@
 //
 // Prints lines of fields between tabs, for bench.py to read:
 //   device  model isa libraries       about  parameters arena_bytes
-//   op  name dtype calls p50 p10 p90 flops bytes how      times in us; how: graph or queued
+//   op  name dtype calls p50 p10 p90 flops bytes how      times in us; how: graph, queued or listed
 // First comes a copy within the device and a product of N (8192) cubed, with 0 calls: what the
 // device gives at best. FLOPs are those of products and attention (causal: half; the gradient twice
 // the forward), bytes those of the operands, each read or written once. --about ends after the
-// first two lines, without a device's memory.
+// first two lines, without a device's memory; --list says what would be timed, without a device.
 //
 // Not here: meshes of several devices. What a fraction is of is bench.py's.
 #include <math.h>
@@ -44,7 +44,7 @@ static struct {
     int nset, runs;
     double run_ms;
     int64_t square;
-    bool about;
+    bool about, list;
 } o = {.runs = 15, .run_ms = 10, .square = 8192};
 
 struct bench {
@@ -71,7 +71,7 @@ struct unit {
 
 struct times {
     double p50, p10, p90; // us
-    bool graph;
+    const char *how;
 };
 
 // ---- from a program to calls -------------------------------------------------------------------
@@ -97,7 +97,7 @@ static void bind(const struct bench *b, const struct instr *i, struct op_attr *a
         .op = i->op, .attr = attr, .nin = i->nin, .nout = i->nout, .accumulate = i->accumulate};
     if (i->workspace >= 0) {
         const struct buffer *w = &b->program->buffers[i->workspace];
-        c->workspace = b->region[w->region] + w->offset;
+        c->workspace = o.list ? NULL : b->region[w->region] + w->offset;
         c->workspace_bytes = w->bytes;
     }
     for (int k = 0; k < i->nin; k++)
@@ -125,7 +125,7 @@ static double call_bytes(const struct op_call *c)
 // The instruction and those that the backend runs with it.
 static struct unit unit_make(struct bench *b, const struct instr *i)
 {
-    bool many = i->with && b->backend->op.run_many && b->backend->op.run_many[i->op];
+    bool many = i->with && (o.list || (b->backend->op.run_many && b->backend->op.run_many[i->op]));
     struct unit u = {.first = i, .n = many ? i->with + 1 : 1};
     u.calls = arena_array(&b->arena, struct op_call, u.n);
     u.attrs = arena_array(&b->arena, struct op_attr, u.n);
@@ -422,7 +422,8 @@ static int measure(const struct bench *b, issue_fn issue, const void *ctx, struc
     if (graph)
         b->backend->graph->destroy(graph);
     qsort(run, (size_t)o.runs, sizeof *run, ascending);
-    *t = (struct times){run[o.runs / 2], run[o.runs / 10], run[o.runs * 9 / 10], graph != NULL};
+    *t = (struct times){run[o.runs / 2], run[o.runs / 10], run[o.runs * 9 / 10],
+                        graph ? "graph" : "queued"};
     return rc;
 }
 
@@ -430,7 +431,7 @@ static void row_print(const char *name, const char *dtype, int calls, const stru
                       double flops, double bytes)
 {
     printf("op\t%s\t%s\t%d\t%.3f\t%.3f\t%.3f\t%.0f\t%.0f\t%s\n", name, dtype, calls, t->p50, t->p10,
-           t->p90, flops, bytes, t->graph ? "graph" : "queued");
+           t->p90, flops, bytes, t->how);
     fflush(stdout);
 }
 
@@ -499,12 +500,14 @@ static int unit_tune(const struct bench *b, const struct unit *u, struct err *e)
 static int bench_unit(struct bench *b, const struct unit *u, const char *name, int calls,
                       struct err *e)
 {
-    struct times t;
+    struct times t = {.how = "listed"};
     struct err why = {0};
-    int rc = unit_fill(b, u, &why); // algorithms that multiply zeros take other times
-    rc = rc ? rc : unit_tune(b, u, &why);
-    rc = rc ? rc : unit_fill(b, u, &why);
-    rc = rc ? rc : measure(b, issue_unit, u, &t, &why);
+    int rc = o.list ? 0 : unit_fill(b, u, &why); // algorithms that multiply zeros take other times
+    if (!rc && !o.list) {
+        rc = unit_tune(b, u, &why);
+        rc = rc ? rc : unit_fill(b, u, &why);
+        rc = rc ? rc : measure(b, issue_unit, u, &t, &why);
+    }
     if (!rc)
         row_print(name, unit_dtype(u), calls, &t, u->flops, u->bytes);
     else
@@ -608,6 +611,8 @@ static int open_memory(struct bench *b, struct err *e)
 static int run(struct bench *b, struct err *e)
 {
     int rc = open_job(b, e);
+    if (!rc && o.list)
+        return bench_step(b, e);
     rc = rc ? rc : open_device(b, e);
     if (rc || o.about)
         return rc;
@@ -634,6 +639,8 @@ static int arguments(int argc, char **argv)
         set = NULL;
         if (strcmp(argv[i], "--about") == 0)
             o.about = true;
+        else if (strcmp(argv[i], "--list") == 0)
+            o.list = true;
         else if (takes("--runs", argv[i], value, &runs) || takes("--run-ms", argv[i], value, &ms) ||
                  takes("--square", argv[i], value, &square) ||
                  takes("--only", argv[i], value, &o.only) ||
@@ -660,7 +667,7 @@ int main(int argc, char **argv)
     struct err e = {0};
     if (arguments(argc, argv)) {
         fprintf(stderr, "usage: bench_ops [--runs N] [--run-ms MS] [--square N] [--only TEXT,..] "
-                        "[--cache DIR] [--about] [-s K=V]... JOB\n");
+                        "[--cache DIR] [--about | --list] [-s K=V]... JOB\n");
         return 2;
     }
     int rc = run(&b, &e);

@@ -1,83 +1,51 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What to do with a GPU that is lent for half an hour: stages, in this order, each one command and
-# each useful if it is cut.
+# What to do with a GPU that is lent for a quarter of an hour: stages, each one command and each
+# useful wherever it is cut.
 #
-#   lease.sh STAGE BUNDLE OUT [--from NAME] [--llmc FOLDER] [what else bench.py takes]
+#   lease.sh STAGE BUNDLE OUT [what else bench.py takes]
 #
-#   1   150 s  the device; GPT-2 124M with any order of sums, then in order, each with its choices of
-#              algorithms; what the library makes of what follows a product; each op of the step in
-#              bf16; attention's gradient in order; 124M in any order with kernels launched early
-#   2   560 s  the tests of ops, real shapes first, until the device fails; 124M fused and apart, in
-#              order and not; trainings, resume, faults. --from NAME begins at a program, or at
-#              "real", "models" or "faults"
-#   3   560 s  124M in turns with torch.compile, with and without max-autotune, llm.c and JAX; second
+#   a   300 s  the device and its libraries; GPT-2 124M with any order of sums, then in order, each
+#              with its choices of algorithms and what the library makes of what follows a product;
+#              each op of the step in bf16, beside what is expected of it; attention's gradient in
+#              order; the tests of ops, real shapes first
+#   b   250 s  124M in order twice, to the bit, and with ops apart; 124M in turns with torch.compile
+#              and llm.c; memcheck on the fused ops; small trainings that come to the CPU's losses
+#
+# Behind these, each 560 s:
+#   tests      all tests of ops (--from NAME begins at one); 124M launched early, with heads apart
+#              and with our own attention; trainings, killed and begun again; faults
+#   sanitize   the tests of ops under memcheck and racecheck
+#   3          124M in turns with torch.compile, with and without max-autotune, llm.c and JAX; second
 #              turns go to the fastest of them first
-#   4a  560 s  1558M in turns with PyTorch and llm.c, and its ops
-#   4b  560 s  Llama 1B at 4096 tokens in turns with PyTorch, and its ops
-#   4c  560 s  1558M in turns with JAX
-#   sweep 200 s  124M with heads packed and apart; attention's gradient in order, and products, with
-#              more and less scratch
+#   4a         1558M in turns with PyTorch and llm.c, and its ops
+#   4b         Llama 1B at 4096 tokens in turns with PyTorch, and its ops
+#   4c         1558M in turns with JAX
+#   sweep      124M with heads packed and apart; attention's gradient in order, and products, with
+#              more and less scratch (200 s)
+#   expected   what is expected of 124M's step, op by op, without a device: --rates H100
 #
 # Several, with commas between, are one after the other. BUNDLE: build/gpu-bundle, or a build. OUT gets
-# DATE-COMMIT-gpu-STAGE.txt, ready for tests/bench/results, and of stage 2 gpu-test.txt, both written
-# again after each line, and logs of all that was said. $PYTHON (python3) has torch and jax; a peer that
-# is not there is a row that says so. llm.c is built here, from sources that were carried along in
-# FOLDER (with cuDNN if cudnn-frontend lies in them). Without a GPU it says so and succeeds;
-# WEFT_REQUIRE_GPU=1 makes that a failure. WEFT_CUDA_* (kernels/README.md) are choices to sweep; the
-# result says which were set.
+# DATE-COMMIT-gpu-STAGE.txt, ready for tests/bench/results, written again after each line; a log of
+# all that was said; and choices.tar, which BUNDLE takes in before the next call: what was chosen is
+# not timed again. $PYTHON (python3) has torch and jax; a peer that is not there is a row that says
+# so. Without a GPU it says so and succeeds; WEFT_REQUIRE_GPU=1 makes that a failure. WEFT_CUDA_*
+# (kernels/cuda/README.md) are choices to sweep; the result says which were set.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-if [ -e "$here/../libraries.sh" ]; then # in a bundle
-    tests=$(cd "$here/.." && pwd)
-else
-    tests=$(cd "$here/../../cuda" && pwd)
-fi
-. "$tests/libraries.sh"
+libraries=$here/../libraries.sh # in a bundle
+[ -e "$libraries" ] || libraries=$here/../../cuda/libraries.sh
+. "$libraries"
 export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
 [ $# -ge 3 ] || { sed -n '3,/^set -eu/s/^# \{0,1\}//p' "$0" && exit 2; }
-stages=$1 bundle=$(cd "$2" && pwd)
-mkdir -p "$3"
-out=$(cd "$3" && pwd)
+stages=$1 bundle=$2 out=$3
 shift 3
-refuse() {
-    echo "lease.sh: $1" >&2
-    exit 2
-}
-left=$#
-while [ "$left" -gt 0 ]; do # what is not --from goes behind those that were not seen yet
-    if [ "$1" = --from ]; then
-        [ "$left" -ge 2 ] || refuse "--from wants a name"
-        case ",$stages," in *,2,*) ;; *) refuse "--from is of stage 2" ;; esac
-        export GPU_TEST_FROM="$2"
-        shift 2
-        left=$((left - 2))
-    else
-        set -- "$@" "$1"
-        shift
-        left=$((left - 1))
-    fi
-done
 # Whatever the stages are: else a typing error is reported only when its stage begins.
-benched=$(echo "$stages" | tr , '\n' | grep -vx 2 | paste -sd, -)
-"$PYTHON" "$here/bench.py" "$bundle" "$out" --check ${benched:+--stage "$benched"} "$@" || exit 2
-case "${benched:-none} $*" in "none "*--parts*) refuse "--parts is of the other stages; stage 2 takes --from" ;; esac
-
-tested() {
-    export GPU_TEST_SECONDS="${GPU_TEST_SECONDS:-560}" GPU_TEST_LOG="$out/gpu-test-log.txt" GPU_TEST_STOP=1 GPU_TEST_RESUME="--from "
-    { sh "$tests/gpu_test.sh" "${WEFT_BACKEND_DIR:-$bundle}" "$bundle/weft-rank" $(sed "s,^,$bundle/tests/," "$bundle/tests/list") || touch "$out/failed"; } |
-        tee "$out/gpu-test.txt"
-    [ ! -e "$out/failed" ] || { rm "$out/failed" && return 1; }
-}
-
+"$PYTHON" "$here/bench.py" "$bundle" "$out" --check --stage "$stages" "$@" || exit 2
 failed=0
 for stage in $(echo "$stages" | tr , ' '); do
     began=$(date +%s) ended=passed
-    if [ "$stage" = 2 ]; then
-        tested || ended=FAILED
-    else
-        "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || ended=FAILED
-    fi
+    "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || ended=FAILED
     [ $ended = passed ] || failed=1
     echo "stage $stage: $ended, $(($(date +%s) - began)) s"
 done

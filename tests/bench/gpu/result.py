@@ -11,17 +11,26 @@ from sizes import CLIP, DECAY, SIZES
 from stages import IN_ORDER, SWEPT
 
 HERE = pathlib.Path(__file__).resolve().parent
+# FLOP/s of a dtype's products without sparsity, bytes/s of memory; by what the device's name holds.
+RATES = {
+    "H200": {"bf16": 989e12, "tf32": 494.7e12, "f32": 66.9e12, "bytes": 4.8e12},
+    "H100": {"bf16": 989e12, "tf32": 494.7e12, "f32": 66.9e12, "bytes": 3.35e12},
+    "A100": {"bf16": 312e12, "tf32": 156e12, "f32": 19.5e12, "bytes": 2.039e12},
+}
+# What is expected of kernels, in parts of those rates: kernels/README.md says why, and what step of 124M follows.
+REACHED = {"product": 0.63, "short product": 0.475, "attention": 0.253, "attention_grad": 0.222, "bytes": 0.9}
+SHORT, GAP_US = 1024, 2  # a product's sums; between two calls
 
 
 class Result:
-    def __init__(self, o, runner, rates, hardware):
-        self.o, self.rates, self.hardware = o, rates, hardware
+    def __init__(self, o, sampler, rates, hardware):
+        self.o, self.sampler, self.rates, self.hardware = o, sampler, rates, hardware
         self.began = datetime.datetime.now(datetime.timezone.utc)
         self.commit = commit_of(o.bundle)
         parts = "".join(f"-{x}" for x in (o.stage if o.all_parts else o.parts))
         self.path = o.out / f"{self.began:%Y-%m-%d}-{self.commit}-gpu{parts}.txt"
-        self.libraries, self.models, self.ops, self.ends, self.choices, self.notes = {}, {}, {}, {}, {}, []
-        self.sweeps = {}
+        self.libraries, self.models, self.ops, self.choices, self.behind, self.sweeps = {}, {}, {}, {}, {}, {}
+        self.loads, self.turns, self.tests, self.notes = [], [], [], []
 
     def trained(self, size, batch, who, turn):
         self.libraries[turn["library"]] = True
@@ -40,12 +49,25 @@ class Result:
             f"# date      {self.began:%Y-%m-%dT%H:%M:%SZ}", f"# commit    {self.commit}",
             *(f"# hardware  {line}" for line in self.hardware),
             f"# libraries {'; '.join(self.libraries) or 'none was asked'}; Python {sys.version.split()[0]}",
+            *(f"# loads     {line}" for line in self.loads),
             f"# load      {' '.join(f'{x:.2f}' for x in os.getloadavg())} at the end",
             *(f"# switch    {key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("WEFT_CUDA_")),
             "# command   " + " ".join(["bench.py BUNDLE OUT", *sys.argv[3:]]),
             f"# took      {(datetime.datetime.now(datetime.timezone.utc) - self.began).total_seconds():.0f} s "
             f"of {self.o.budget:.0f}",
         ]
+
+    def turn_lines(self):
+        """Free memory before a turn, at the least, and at its end: what a turn leaves behind shows in the next."""
+        yield ""
+        yield (f"{'turns':38} {'s':>6} {'MHz':>6} {'memory':>7} {'W most':>7} {'C most':>7}  MiB free before, least, after; clocks are the middle")
+        for part, what, began, ended in self.turns:
+            rows = self.sampler.between(began, ended)
+            clock, memory = (f"{statistics.median(r[k] for r in rows):.0f}" if rows else "-" for k in (0, 1))
+            watts, celsius = (f"{max(r[k] for r in rows):.0f}" if rows else "-" for k in (2, 3))
+            free = [r[4] for r in rows]
+            yield (f"{part + ' ' + what:38} {ended - began:6.1f} {clock:>6} {memory:>7} {watts:>7} {celsius:>7}  "
+                   + (f"{free[0]:.0f} {min(free):.0f} {free[-1]:.0f}" if free else "nvidia-smi said nothing"))
 
     def model_lines(self, size, batch, rows):
         s = SIZES[size]
@@ -72,32 +94,29 @@ class Result:
                 f"  N DIFFERS: {[t['parameters'] for t in good]}"
             yield (f"{who:22} {len(good):5} {middle:9.3f} {ms[len(ms) // 10]:9.3f} {ms[len(ms) * 9 // 10]:9.3f} "
                    f"{tokens:10.0f} {mfu} {max(t['gib'] for t in good):6.1f} {good[0]['ready_s']:8.1f} "
-                   f"{good[-1]['loss']:8.4f}  {' '.join(f'''{statistics.median(t['ms']):.3f}''' for t in good)}{differs}")
+                   f"{good[-1]['loss']:8.4f}  {' '.join(f'''{statistics.median(t['ms']):.3f}''' for t in good)}{differs}"
+                   + "".join({f"; {t['like']}": 0 for t in good if "like" in t}))
         yield from (f"{who:22} FAILED: {t}" for t in turns if isinstance(t, str))
-
-    @staticmethod
-    def end_lines(part, rows):
-        yield ""
-        yield f"What follows products of GPT-2 {part[5:]}, bf16: us a call as chosen, and with a kernel of its own for it"
-        yield f"{'what follows':26} {'sums':10} {'the library':12} {'us':>10} {'apart':>10} {'off by':>9}"
-        for name, sums, verdict, us, apart, off in rows:
-            yield f"{name:26} {sums:10} {verdict:12} {us:>10} {apart:>10} {off:>9}"
 
     def op_lines(self, part, what, batch, rows):
         dtype, part_of = what.split(",")[0], what == IN_ORDER
         step = sum(r["calls"] * r["p50"] for r in rows)
         yield ""
-        yield (f"Ops of {SIZES[part[4:]].name} {part[4:]}'s step, {dtype}, {'in order' if part_of else 'any order'}, batch {batch}: us a call, alone; the limit is the later of "
-               f"FLOPs at {rate_text(self.rates, dtype)} and bytes at {rate_text(self.rates, 'bytes')}")
+        yield (f"Ops of {SIZES[part.split('-', 1)[1]].name} {part.split('-', 1)[1]}'s step, {dtype}, {'in order' if part_of else 'any order'}, batch {batch}: us a call, alone; the limit is the later of "
+               f"FLOPs at {rate_text(self.rates, dtype)} and bytes at {rate_text(self.rates, 'bytes')}; expected, as kernels/README.md says")
         yield (f"{'op':58} {'dtype':5} {'calls':>5} {'p50 us':>10} {'p10':>10} {'p90':>10} {'TFLOP/s':>9} {'GB/s':>8} "
-               f"{'of limit':>8} {'of step':>8}")
-        for r in sorted(rows, key=lambda r: (r["calls"] > 0, -r["calls"] * r["p50"])):
+               f"{'of limit':>8} {'of step':>8} {'expected':>9} {'over, ms':>9}")
+        for r in sorted(rows, key=lambda r: (r["calls"] > 0, -r["calls"] * (r["p50"] or expected_us(self.rates, r, part_of) or 0))):
             share = f"{100 * r['calls'] * r['p50'] / step:7.2f}%" if r["calls"] and step and not part_of else f"{'-':>8}"
+            us = expected_us(self.rates, r, part_of)
+            over = f"{r['calls'] * (r['p50'] - us) / 1000:9.3f}" if us and r["p50"] else f"{'-':>9}"
             yield (f"{r['name']:58} {r['dtype']:5} {r['calls']:5} {r['p50']:10.2f} {r['p10']:10.2f} {r['p90']:10.2f} "
-                   f"{number(r['flops'] / r['p50'] / 1e6):>9} {number(r['bytes'] / r['p50'] / 1e3):>8} "
-                   f"{of_limit(self.rates, r):>8} {share}" + ("" if r["graph"] else "  queued, not captured"))
+                   f"{per_us(r['flops'], r, 1e6):>9} {per_us(r['bytes'], r, 1e3):>8} "
+                   f"{of_limit(self.rates, r):>8} {share} {f'{us:.2f}' if us else '-':>9} {over}" + (f"  {r['how']}" if r["how"] == "queued" else ""))
         if not part_of:
-            yield f"all calls of a step, one after the other: {step / 1000:.3f} ms"
+            sums = [sum(r["calls"] * us(self.rates, r) for r in rows if r["calls"]) / 1000 for us in (expected_us, limit_us)] if self.rates else []
+            yield (f"all calls of a step, one after the other: {step / 1000:.3f} ms"
+                   + (f"; expected {sums[0]:.3f}; at the limit {sums[1]:.3f}" if sums else ""))
 
     def sweep_lines(self, part, kind, columns):
         """An op a line; its time under a value of the switch a column."""
@@ -114,6 +133,14 @@ class Result:
         yield f"{'all of a step':64}" + "".join(f" {sum(r['calls'] * r['p50'] for r in columns[mib]):10.2f}" for mib in most)
 
     @staticmethod
+    def behind_lines(part, what, rows):
+        yield ""
+        yield f"What follows products of {part} {what}: us a call in one kernel, and with a kernel of its own for it; none: the library has no such kernel"
+        yield f"{'the library':>12} {'us':>10} {'apart':>10}  product and what follows"
+        for key, verdict, us, apart in rows:
+            yield f"{verdict:>12} {us:>10} {apart:>10}  {key}"
+
+    @staticmethod
     def choice_lines(part, what, rows):
         yield ""
         yield (f"Choices of algorithms made by {part} {what}: the place among those that the library named, best first as it "
@@ -124,25 +151,23 @@ class Result:
             yield f"{place:>10} {of:>3} {us:>10} {first:>10} {gain}  {key}: {algorithm}"
 
     def write(self):
-        lines = self.head()
-        for part, rows in self.ends.items():
-            lines += self.end_lines(part, rows)
+        lines = [*self.head(), *(self.turn_lines() if self.turns else [])]
         for (size, batch), rows in self.models.items():
             lines += self.model_lines(size, batch, rows)
-        for (part, what, batch), rows in self.ops.items():
-            lines += self.op_lines(part, what, batch, rows)
-        for (part, kind), columns in self.sweeps.items():
-            lines += self.sweep_lines(part, kind, columns)
-        for (part, what), rows in self.choices.items():
-            lines += self.choice_lines(part, what, rows)
+        for name, tables in ((self.behind_lines, self.behind), (self.op_lines, self.ops), (self.sweep_lines, self.sweeps)):
+            for key, rows in tables.items():
+                lines += name(*key, rows) if rows else []
+        lines += ["", *self.tests] if self.tests else []
         lines += ["", *self.notes] if self.notes else []
+        for key, rows in self.choices.items():
+            lines += self.choice_lines(*key, rows)
         fresh = self.path.with_suffix(".new")
         fresh.write_text("\n".join(lines) + "\n")
         fresh.replace(self.path)
 
 
-def number(x):
-    return f"{x:.4g}" if x else "-"
+def per_us(amount, row, unit):
+    return f"{amount / row['p50'] / unit:.4g}" if amount and row["p50"] else "-"
 
 
 def rate_text(rates, what):
@@ -151,11 +176,24 @@ def rate_text(rates, what):
     return f"{rates[what] / 1e12:g} {'TB/s' if what == 'bytes' else 'TFLOP/s'}"
 
 
+def limit_us(rates, row, flops=1, memory=1):
+    """Of the device, or of so large a part of its rates."""
+    return 1e6 * max(row["flops"] / rates.get(row["dtype"], rates["f32"]) / flops, row["bytes"] / rates["bytes"] / memory)
+
+
 def of_limit(rates, row):
-    if not rates:
-        return "-"
-    flops = rates.get(row["dtype"], rates["f32"])
-    return f"{100 * max(row['flops'] / flops, row['bytes'] / rates['bytes']) / (row['p50'] / 1e6):.1f}%"
+    return f"{100 * limit_us(rates, row) / row['p50']:.1f}%" if rates and row["p50"] else "-"
+
+
+def expected_us(rates, row, in_order=False):
+    """In order attention's gradient writes a bf16 for each score, and reads it again."""
+    if not rates or not row["calls"]:
+        return None
+    name, shape = row["name"].split()[0].replace("_packed", ""), [*row["name"].split(), ""][1].split("x")
+    short = row["flops"] and shape[-1].isdigit() and int(shape[-1]) < SHORT
+    us = limit_us(rates, row, REACHED[name if name in REACHED else "short product" if short else "product"], REACHED["bytes"])
+    scores = int(shape[0]) * int(shape[1]) ** 2 * int(shape[-2]) if in_order and name == "attention_grad" else 0
+    return us + GAP_US + 1e6 * 4 * scores / rates["bytes"] / REACHED["bytes"]
 
 
 def commit_of(bundle):
@@ -167,7 +205,7 @@ def commit_of(bundle):
 
 
 def hardware_lines(probe):
-    query = "name,memory.total,driver_version,power.limit,clocks.max.sm,clocks.max.memory,clocks.sm,temperature.gpu"
+    query = "name,memory.total,memory.free,driver_version,power.limit,clocks.max.sm,clocks.max.memory,clocks.sm,temperature.gpu"
     smi = output_of("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     return [*(f"{line} ({query})" for line in smi.splitlines()), f"weft-rank --probe: {probe}",

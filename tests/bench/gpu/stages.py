@@ -7,7 +7,7 @@ before its first counted step, with the guess of a warm start in its place (expe
 """
 from dataclasses import dataclass
 
-BUDGETS = {"1": 150, "3": 560, "4a": 560, "4b": 560, "4c": 560, "sweep": 200}  # seconds; stage 2 is of tests: lease.sh
+BUDGETS = {"a": 290, "b": 240, "tests": 560, "sanitize": 560, "3": 560, "4a": 560, "4b": 560, "4c": 560, "sweep": 200, "expected": 60}  # seconds of a stage; its command ends in ten more
 AGAIN = "second turns"  # of a size: of those that had one, the fastest peer first (second_turns)
 SWIFT = "weft, any order"  # who takes turns with the peers
 IN_ORDER = "bf16, in order"  # of ops: the one that a deterministic job pays most for
@@ -19,14 +19,15 @@ class Sweep:
     only: str  # bench_ops' --only
     fixed: str  # precision.deterministic
     switch: str
-    offered: tuple  # MiB, an eighth of each with --tiny
+    offered: tuple  # MiB
+    less: int  # with --tiny that part of each
 
 
 SCRATCH = 2048  # as much as the gradient of all heads of 124M takes if its sums are in order
 ATTENTION_GRADS = "attention_grad,attention_packed_grad"  # of heads apart, and of heads in the rows of one product
 SWEPT = {
-    "attention_grad": Sweep(ATTENTION_GRADS, "true", "WEFT_CUDA_ATTENTION_SCRATCH", (256, 2048, 512, 1024)),
-    "products": Sweep("linear,matmul", "false", "WEFT_CUDA_SCRATCH", (32, 128, 64, 8)),
+    "attention_grad": Sweep(ATTENTION_GRADS, "true", "WEFT_CUDA_ATTENTION_SCRATCH", (256, 2048, 512, 1024), 64),
+    "products": Sweep("linear,matmul", "false", "WEFT_CUDA_SCRATCH", (32, 128, 64, 8), 8),
 }
 
 
@@ -41,34 +42,43 @@ class Cost:
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds of a turn: all of it, and until its first counted step, building included."""
+    """Seconds of a turn: all of it, and until its first counted step."""
     all: float
     start: float = 0
 
 
-# Part, what: weft and its ops; contestants whose name continues behind a comma cost what those without it do. Of ops: some
-# fifty are timed for a quarter of a second each, their products' choices are on disk from the training before them.
+# Part, what: weft and its ops; contestants whose name continues behind a comma cost what those without it do. Libraries:
+# cuBLASLt's 542 MB and cuDNN's engines, 275, from a disk of 80 MB/s. Of ops: some fifty are timed for a quarter of a
+# second each, their products' choices are on disk from the training before them. Tests: what it takes to begin with them.
 COSTS = {
-    ("ends-124m", "bf16"): Cost(0, 0, 25), ("ops-124m", "bf16"): Cost(0, 0, 35), ("ops-124m", IN_ORDER): Cost(0, 0, 10),
+    ("device", "libraries"): Cost(0, 0, 10), ("list-124m", "bf16"): Cost(0, 0, 5), ("ops-124m", "bf16"): Cost(0, 0, 35), ("ops-124m", IN_ORDER): Cost(0, 0, 10),
     ("124m", "weft"): Cost(13, 4, 8), ("124m", SWIFT): Cost(13, 4, 8), ("124m", "weft, early"): Cost(4, 4, 8),
     ("124m", "PyTorch"): Cost(75, 25, 15), ("124m", "PyTorch, autotuned"): Cost(150, 35, 15),
-    ("124m", "llm.c"): Cost(85, 4, 12), ("124m", "JAX"): Cost(60, 20, 12),
-    ("1558m", SWIFT): Cost(30, 15, 16), ("1558m", "PyTorch"): Cost(150, 50, 25), ("1558m", "llm.c"): Cost(90, 6, 18),
+    ("124m", "llm.c"): Cost(6, 4, 12), ("124m", "JAX"): Cost(60, 20, 12),
+    ("1558m", SWIFT): Cost(30, 15, 16), ("1558m", "PyTorch"): Cost(150, 50, 25), ("1558m", "llm.c"): Cost(10, 6, 18),
     ("1558m", "JAX"): Cost(150, 50, 25), ("ops-1558m", "bf16"): Cost(0, 0, 60),
     ("llama-1b", SWIFT): Cost(30, 15, 16), ("llama-1b", "PyTorch"): Cost(90, 35, 22),
     ("llama-1b", "PyTorch, autotuned"): Cost(150, 40, 22), ("ops-llama-1b", "bf16"): Cost(0, 0, 70),
     ("sweep-124m", "attention_grad"): Cost(0, 0, 12), ("sweep-124m", "products"): Cost(0, 0, 20),
+    **{("tests", what): Cost(0, 0, 10) for what in ("ops", "memcheck", "racecheck", "trainings", "killed", "faults")},
 }  # fmt: skip
+LIBRARIES = ("device", "libraries")
 STAGES = {
-    "1": [("124m", SWIFT), ("124m", "weft"), ("ends-124m", "bf16"), ("ops-124m", "bf16"), ("ops-124m", IN_ORDER),
-          ("124m", "weft, early")],
+    "a": [LIBRARIES, ("124m", SWIFT), ("124m", "weft"), ("ops-124m", "bf16"), ("ops-124m", IN_ORDER), ("tests", "ops")],
+    "b": [LIBRARIES, ("124m", "weft"), ("124m", "weft, again"), ("124m", "weft, ops apart"), ("124m", SWIFT), ("124m", "PyTorch"),
+          ("124m", SWIFT), ("124m", "llm.c"), ("124m", SWIFT), ("tests", "memcheck, fused"), ("tests", "trainings"), ("124m", AGAIN)],
+    "tests": [("tests", "ops"), ("124m", "weft"), ("124m", "weft, again"), ("124m", "weft, early, in order"), ("124m", "weft, ops apart"),
+              ("124m", "weft, heads apart"), ("124m", "weft, own attention"), ("124m", SWIFT), ("tests", "trainings"),
+              ("tests", "killed"), ("tests", "faults")],
+    "sanitize": [("tests", "memcheck"), ("tests", "racecheck")],
     "3": [("124m", SWIFT), ("124m", "PyTorch"), ("124m", "weft, early"), ("124m", "llm.c"), ("124m", SWIFT),
           ("124m", "JAX"), ("124m", "PyTorch, autotuned"), ("124m", AGAIN)],
     "4a": [("1558m", SWIFT), ("1558m", "PyTorch"), ("1558m", SWIFT), ("1558m", "llm.c"), ("ops-1558m", "bf16"), ("1558m", AGAIN)],
     "4b": [("llama-1b", SWIFT), ("llama-1b", "PyTorch"), ("llama-1b", SWIFT), ("ops-llama-1b", "bf16"),
            ("llama-1b", "PyTorch, autotuned"), ("llama-1b", AGAIN)],
     "4c": [("1558m", SWIFT), ("1558m", "JAX"), ("1558m", AGAIN)],
-    "sweep": [("124m", SWIFT), ("124m", "weft, heads apart")] + [("sweep-124m", f"{kind}, {mib}") for kind in SWEPT for mib in SWEPT[kind].offered],
+    "expected": [("list-124m", "bf16")],
+    "sweep": [("124m", SWIFT), ("124m", "weft, heads apart, any order")] + [("sweep-124m", f"{kind}, {mib}") for kind in SWEPT for mib in SWEPT[kind].offered],
 }  # fmt: skip
 
 
