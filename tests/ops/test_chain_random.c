@@ -57,7 +57,8 @@ static void steps_pick(struct asked *a, struct op_chain *chain)
     for (int s = 0; s < chain->steps; s++) {
         struct op_step *step = &chain->step[s];
         bool both = pick(a, 2);
-        step->op = both ? two[pick(a, 9)] : one[pick(a, 7)];
+        step->op =
+            both ? two[pick(a, sizeof two / sizeof *two)] : one[pick(a, sizeof one / sizeof *one)];
         step->in[0] = (int8_t)pick(a, chain->inputs + s);
         step->in[1] = (int8_t)(both ? pick(a, chain->inputs + s) : -1);
         step->scale = 0.75f;

@@ -170,7 +170,7 @@ static void unary(struct pool *p, int i)
                                   OP_SCALE, OP_SOFTPLUS, OP_SIGMOID};
     struct value v = *value_at(p, i);
     struct op_attr attr = {.scale = 0.5f};
-    enum op op = ops[pick(p, 7)];
+    enum op op = ops[pick(p, sizeof ops / sizeof *ops)];
     int in = take(p, i);
     put(p, graph_op(p->g, &(struct op_args){.op = op,
                                             .nin = 1,
