@@ -1,26 +1,29 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian packages that this machine lacks: deps.sh [run | build | demo | all], default all.
+# Installs the Debian packages that this machine lacks: deps.sh [run | build | demo | all | long], default all.
 #   run     what the installed binaries need, and nothing else
 #   build   and what `make all` needs
 #   demo    and the data set of `make demo`
 #   all     and what the tests, lint and fuzzers need
-# Says what it installs; uses sudo only when not root. PACKAGES_ONLY=1 prints the list.
+#   long    and what only `make check-long` needs: compilers of other languages, whole systems
+# Says what it installs and how much that is, before it does; uses sudo only when not root. PACKAGES_ONLY=1 prints
+# the list.
 set -eu
 run="libgrpc29 libssl3 libprotobuf-c1 libsqlite3-0 libmicrohttpd12 libyaml-0-2 libxxhash0 libdnnl2"
 build="gcc libc6-dev make pkg-config protobuf-c-compiler libprotobuf-c-dev libyaml-dev libxxhash-dev libdnnl-dev
        libgrpc-dev libsqlite3-dev libmicrohttpd-dev libssl-dev"
 data="dataset-fashion-mnist gzip"
 check="clang clang-format clang-tidy libclang-rt-14-dev libcmocka-dev python3 python3-venv python3-pytest python3-pytest-xdist
-       python3-numpy xfsprogs iproute2 util-linux strace gdb prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev
-       protobuf-compiler curl nftables openssl bash-completion sqlite3 systemd systemd-container debootstrap"
+       python3-numpy xfsprogs iproute2 util-linux curl nftables openssl bash-completion systemd"
+long="prometheus golang-go golang-google-grpc-dev golang-goprotobuf-dev protobuf-compiler systemd-container debootstrap"
 case ${1:-all} in
 run) packages=$run ;;
 build) packages="$run $build" ;;
 demo) packages="$run $build $data" ;;
 all) packages="$run $build $data $check" ;;
+long) packages="$run $build $data $check $long" ;;
 *)
-    echo "usage: deps.sh [run | build | demo | all]" >&2
+    echo "usage: deps.sh [run | build | demo | all | long]" >&2
     exit 2
     ;;
 esac
@@ -39,10 +42,18 @@ if [ "$(id -u)" != 0 ]; then
     fi
     sudo=sudo
 fi
-echo "weft: installing$missing"
+echo "weft: these packages are missing:$missing"
 $sudo apt-get update -qq
+# What comes with them, and how much it is: "After this operation, 1,024 MB of additional disk space will be used."
 # shellcheck disable=SC2086
-$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+LC_ALL=C apt-get install --assume-no --no-install-recommends $missing 2>/dev/null |
+    sed -n 's/^\(Need to get\|After this operation,\|[0-9]* upgraded,\)/weft: &/p' || true
+# A dot for every eighth package, since they take a while.
+# shellcheck disable=SC2086
+{ $sudo env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing 2>&1 ||
+    echo "E: apt-get failed"; } |
+    awk '/^E: / { print; failed = 1 } /^(Unpacking|Setting up) / && ++n % 8 == 0 { printf "."; fflush() }
+         END { if (n >= 8) print ""; exit failed }'
 # Of prometheus only promtool is wanted: the daemon that came along just now does not stay.
 case " $missing " in
 *" prometheus "*) [ ! -d /run/systemd/system ] || $sudo systemctl -q disable --now prometheus ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # make demo: installs what is missing, builds, unpacks Fashion-MNIST, trains the example on two
-# rank processes. Run again it says that the job is finished; NEW=1 starts over.
+# rank processes. Run again it says that the job is finished, and its result; NEW=1 starts over.
 set -eu
 make=$1 build=$2
 sh deploy/deps.sh demo
@@ -12,4 +12,9 @@ for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte 
     gunzip -c "/usr/share/datasets/fashion-mnist/$f.gz" >"build/data/$f.part"
     mv "build/data/$f.part" "build/data/$f"
 done
-exec "$build/weft" run deploy/examples/fashion-mnist.yaml ${NEW:+--new}
+"$build/weft" run deploy/examples/fashion-mnist.yaml ${NEW:+--new}
+cat <<NEXT
+next         $build/weft run deploy/examples/fashion-mnist.yaml -s train.steps=4000    trains it longer
+             $build/weft plan deploy/examples/fashion-mnist.yaml                       memory, collectives
+             README.md, "From your own data to a trained model"
+NEXT
