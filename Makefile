@@ -13,7 +13,7 @@ say = $(if $(filter 1,$(V)),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(BUILD)/%
 PROTO_SRC   := proto/rank.proto
 SERVICE_SRC := proto/planner.proto proto/weft.proto proto/health.proto
 
-BASE_SRC    := notify child system entropy duration flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root
+BASE_SRC    := notify child system entropy duration flag folder host_address cores err heap arena buf utf8 plain map log suggest url clock hash rand json json_read stream root data_identity
 BASE_SRC    := $(BASE_SRC:%=common/base/%.c)
 
 OP_SRC      := op dims point gemm mask widen chain parts route
@@ -272,7 +272,7 @@ endif
 
 ## make all          build the programs and the backends into build/ (NVCC= leaves out CUDA's)
 all: $(PRODUCTS)
-	$(if $(NVCC),,@echo "NO CUDA: no nvcc in $(CUDA_HOME)/bin (CUDA_HOME=, NVCC=): built without libweft_cuda.so")
+	$(if $(NVCC),,@echo "built for CPUs: with nvcc in $(CUDA_HOME)/bin (CUDA_HOME=) it builds libweft_cuda.so too")
 
 ## make demo         install, build, train a classifier on Fashion-MNIST over two rank processes
 demo:
@@ -557,7 +557,7 @@ tests: $(TEST_BINS) $(BUILD)/weft-rank $(BUILD)/weft-worker $(BUILD)/weft-coordi
         $(BUILD)/tests/lead-ranks $(BUILD)/tests/coordinator-double $(BUILD)/libfaultshim.so $(LATE) $(GPU_BENCH)
 
 # A bare machine is brought what the tests need first; then make reads this file again, with a compiler.
-test_all = sh deploy/deps.sh && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested
+test_all = sh deploy/deps.sh $(if $(WEFT_LONG),long,all) && $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$$(nproc)) tested
 ## make test         installs what is missing, builds on all cores, and runs all but what check-long adds
 test:
 	@n=$$(nproc); echo "make test: installs what is missing, builds and runs every test: about $$((10 + 16 / n)) minutes on $$n cores"

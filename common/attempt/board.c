@@ -274,7 +274,8 @@ static void compare_plans(struct board *b)
     for (int r = 1; r < b->ranks; r++)
         if (strcmp(b->plans[r], b->plans[0]))
             buf_printf(&text, "%s %d",
-                       text.len ? "," : "the plan of rank 0 differs from that of rank", r);
+                       text.len ? "," : "the plan or the data of rank 0 differs from that of rank",
+                       r);
     b->agreed = heap_strdup(buf_str(&text));
     buf_clear(&text);
 }

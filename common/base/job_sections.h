@@ -7,7 +7,7 @@
 
 enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
-enum job_data_ids { JOB_DATA_U16, JOB_DATA_U32 };
+enum job_data_ids { JOB_DATA_AUTO, JOB_DATA_U16, JOB_DATA_U32 };
 enum job_tokenizer { JOB_TOKENIZER_BYTES, JOB_TOKENIZER_IDS };
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them

@@ -30,6 +30,15 @@ enum schema_type {
     SCHEMA_COUNT
 };
 
+// What another setting means to a training that continues with it. Whatever is allowed is recorded in
+// its checkpoints, with the step.
+enum schema_continues {
+    CONTINUE_SAME = 1, // what is learnt stays the same, but for rounding
+    CONTINUE_CHANGES,  // may change: from that step on it learns otherwise
+    CONTINUE_FITS,     // may change as long as every parameter stays as it is
+    CONTINUE_REFUSED,  // it would be another training
+};
+
 struct schema_list {
     int n;
     void *items; // int64_t
@@ -37,6 +46,7 @@ struct schema_list {
 
 struct schema_row {
     const char *path; // "optimizer.betas"
+    enum schema_continues continues;
     enum schema_type type;
     size_t offset;       // of the field in the table's section
     const char *def;     // the default as YAML text; null: required, or `derived`
@@ -62,8 +72,7 @@ struct schema_table {
 };
 
 struct job;
-// What only the model's graph shows. A layer is a turn of a repeat, a `layer` block or a numbered
-// one that lies in no other layer.
+// A layer is a turn of a repeat, a `layer` block or a numbered one that lies in no other layer.
 struct job_layers {
     int n;
     bool blocks; // there are named blocks outside layers
@@ -71,10 +80,16 @@ struct job_layers {
                  // some that sampling needs; 0: there is none
 };
 
+struct job_graph { // what only the model's graph shows
+    struct job_layers layers;
+    bool compared;   // the caller wants the next; then the job is one that was read whole
+    char params[65]; // a digest of the parameters: their paths, shapes, and which are frozen
+};
+
 struct schema {
     const struct schema_table *const *tables; // in the order of the printed form
     int n;
-    // Builds the model of a job file, to count its layers. Returns an error code where it
-    // cannot be built, which whoever compiles the job reports.
-    int (*count_layers)(const struct job *job, struct job_layers *out);
+    // Builds the model of a job. Returns an error code where it cannot be built, which whoever
+    // compiles the job reports.
+    int (*build)(const struct job *job, struct job_graph *out);
 };

@@ -79,7 +79,7 @@ static int count_shard(void *arg, const char *name, struct err *e)
     return 0;
 }
 
-// A checkpoint that is being written, or was when its writer died.
+// A checkpoint that is being written, or was when its writer died; or one that was set aside.
 static int collect_open(void *arg, const char *name, struct err *e)
 {
     struct open_checkpoints *o = arg;
@@ -87,12 +87,14 @@ static int collect_open(void *arg, const char *name, struct err *e)
     struct store tmp;
     const char *final;
     (void)e;
-    if (!store_begins(name, STORE_TMP, &final) || !store_entry_parse(final, &id))
+    bool aside = store_begins(name, STORE_ASIDE, &final);
+    if ((!aside && !store_begins(name, STORE_TMP, &final)) || !store_entry_parse(final, &id))
         return 0;
     const char *path = arena_printf(&o->ls->arena, "%s/%s", o->store->path, name);
     if (store_open(&tmp, path, NULL))
         return 0;
     struct ls_item *item = add_item(o->ls, path, id, false);
+    item->aside = aside;
     durable_list(tmp.fd, count_shard, item, NULL);
     store_close(&tmp);
     return 0;
@@ -267,6 +269,7 @@ void ls_print_text(const struct ls *l, struct buf *out)
             continue;
         }
         const char *state = x->nerrors      ? "damaged"
+                            : x->aside      ? "aside"
                             : !x->committed ? "open"
                             : l->deep       ? "verified"
                                             : "ok";
@@ -301,6 +304,7 @@ void ls_print_json(const struct ls *l, struct buf *out)
         json_int(&w, "shards", x->shards);
         json_bool(&w, "committed", x->committed);
         json_bool(&w, "unused", x->unused);
+        json_bool(&w, "aside", x->aside);
         json_bool(&w, "ok", x->ok);
         json_array(&w, "errors");
         for (int k = 0; k < x->nerrors; k++)

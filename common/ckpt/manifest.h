@@ -9,13 +9,14 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/base/buf.h"
+#include "common/base/data_identity.h"
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/ckpt/deal.h"
 #include "common/ckpt/shard_file.h"
 #include "common/ckpt/slice.h"
 
-enum { MANIFEST_VERSION = 1, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
+enum { MANIFEST_VERSION = 2, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
 enum { SHARD_MAX_HEAD = 64 << 20 }; // bytes of a shard's head: of each tensor name, shape and place
 enum { MANIFEST_MAX_FILES = 4096 }; // more than ranks will be; slices are compared in pairs
 
@@ -56,7 +57,8 @@ struct manifest {
     const char *cluster, *job, *name, *job_hash, *run; // ids and hashes are strings
     int64_t epoch, step;                               // steps completed
     uint64_t seed;
-    int64_t samples;                   // the data cursor
+    int64_t samples;                   // drawn so far: the data cursor
+    struct data_identity data;         // that they were drawn from
     const char *optimizer;             // its kind; its tensors are among the tensors
     int64_t parent_epoch, parent_step; // what the run was restored from; −1: nothing
     int naxes;

@@ -57,6 +57,12 @@ static const struct field parent_fields[] = {
     FIELD(NUMBER, manifest, "step", parent_step),
     {0},
 };
+static const struct field data_fields[] = {
+    FIELD(NUMBER, data_identity, "files", files),
+    FIELD(NUMBER, data_identity, "bytes", bytes),
+    FIELD(DIGEST, data_identity, "xxh3", digest),
+    {0},
+};
 static const struct field numerics_fields[] = {
     FIELD(TEXT, manifest_numerics, "backend", backend),
     FIELD(TEXT, manifest_numerics, "device", device),
@@ -108,6 +114,7 @@ static const struct field manifest_fields[] = {
     FIELD(NUMBER, manifest, "step", step),
     FIELD(SEED, manifest, "seed", seed),
     FIELD(NUMBER, manifest, "samples", samples),
+    FIELD_OF(OBJECT, manifest, "data", data, data, data_fields, 0, NULL),
     FIELD(TEXT, manifest, "optimizer", optimizer),
     {.key = "parent", .kind = PARENT, .of = parent_fields},
     FIELD(AXES, manifest, "mesh", mesh),

@@ -6,6 +6,7 @@
 //   epoch-E                 the fence: the id of the attempt that made it
 //   .tmp-step-00000200.e3   a checkpoint being written
 //   step-00000200.e3        a committed one; never changes
+//   aside-step-00000300.e3  one that a person went back behind: nothing reads or removes it
 //   .dead-*  .trash-*       fenced, aborted or deleted; store_sweep removes them
 //
 // A fence of E makes epoch-E first and only then renames what older epochs have open. So a process
@@ -89,6 +90,9 @@ int store_commit(struct store *s, const struct manifest *m, struct err *e);
 int store_abort(struct store *s, int64_t epoch, int64_t step, struct err *e); // absent is fine
 // Durably gone from the scan, then unlinked. Absent is fine.
 int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e);
+// Durably takes every checkpoint out of the scan that was saved after `from`, which stays: it is
+// called aside-step-… from now on. That of an older epoch and a later step goes too.
+int store_set_aside(struct store *s, struct store_entry from, struct err *e);
 // Renames what begins with `prefix` so that the next sweep removes it. Best effort.
 void store_discard(struct store *s, const char *prefix);
 // Removes .dead-* and .trash-*, and what (epoch, steps below `step`) left open. Best effort.

@@ -6,6 +6,7 @@
 #define STORE_TMP   ".tmp-"   // a checkpoint being written
 #define STORE_DEAD  ".dead-"  // one that was fenced or aborted
 #define STORE_TRASH ".trash-" // one that was deleted
+#define STORE_ASIDE "aside-"  // one that a person went back behind
 #define STORE_LOOSE ".new-"   // a file that has not got its name yet
 
 enum { STORE_NAME_MAX = 160, STORE_PATH_MAX = sizeof((struct store *)0)->path };

@@ -184,6 +184,23 @@ int store_delete(struct store *s, int64_t epoch, int64_t step, struct err *e)
     return remove_renamed(s, trash, e);
 }
 
+int store_set_aside(struct store *s, struct store_entry from, struct err *e)
+{
+    struct arena a = {0};
+    struct store_entry *all;
+    int n, rc = store_scan(s, &a, &all, &n, e);
+    for (int i = 0; i < n && !rc; i++) {
+        char name[64], aside[80];
+        if (all[i].step <= from.step && store_entry_compare(all[i], from) <= 0)
+            continue;
+        store_entry_name(all[i].epoch, all[i].step, name);
+        snprintf(aside, sizeof aside, STORE_ASIDE "%s", name);
+        rc = durable_rename_new(s->fd, name, aside, e);
+    }
+    arena_clear(&a);
+    return rc ? rc : durable_fsync(s->fd, s->path, e);
+}
+
 struct discard {
     struct store *s;
     const char *prefix;

@@ -13,6 +13,7 @@
 
 #include "common/base/heap.h"
 #include "common/base/root.h"
+#include "common/base/utf8.h"
 #include "common/data/array_format.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -76,9 +77,32 @@ static int check_length(struct array *a, struct err *e)
     return 0;
 }
 
+// Whether the file begins as a text does: characters of UTF-8, and of ASCII's controls only those that
+// part words and lines.
+static bool is_text(const struct array *a)
+{
+    enum { LOOK = 4096, CHARACTER = 4 };
+    size_t at = 0, end = a->file_len < LOOK ? a->file_len : LOOK - CHARACTER;
+    while (at < end) {
+        unsigned char c = a->file[at];
+        size_t n = utf8_length((const char *)a->file + at, a->file_len - at);
+        if (!n || c == 0x7f || (c < ' ' && (c < '\t' || c > '\r')))
+            return false;
+        at += n;
+    }
+    return at > 0;
+}
+
+#define PREPARE "`weft data prepare --tokenizer bytes` makes tokens of text"
+
 int array_parse(struct array *a, struct err *e)
 {
     const struct format *f = find_format(a);
+    if (!f && is_text(a))
+        return err_set(e, ERR_DATA,
+                       "%s: this is text, no array and no tokens: " PREPARE
+                       ", `weft plan` reads job files",
+                       a->path);
     if (!f)
         return err_set(e, ERR_DATA, "%s: byte 0: %s", a->path,
                        a->file_len
@@ -99,6 +123,8 @@ int array_parse(struct array *a, struct err *e)
 static int parse_raw(struct array *a, enum array_type type, struct err *e)
 {
     const struct format *f = find_format(a);
+    bool said = type != ARRAY_TYPE_COUNT;
+    type = said ? type : ARRAY_U16;
     size_t size = array_type_size(type);
     if (f && f->parse == llmc_parse)
         return array_parse(a, e);
@@ -106,6 +132,11 @@ static int parse_raw(struct array *a, enum array_type type, struct err *e)
         return err_set(e, ERR_UNSUPPORTED, "%s: byte 0: %s", a->path, f->raw);
     if (!a->file_len)
         return err_set(e, ERR_DATA, "%s: byte 0: the file is empty", a->path);
+    if (!said && is_text(a))
+        return err_set(e, ERR_DATA,
+                       "%s: this is text, not token ids: " PREPARE
+                       " (should it be ids all the same, say data.ids: u16)",
+                       a->path);
     a->format = "raw";
     a->type = type;
     a->shape = (struct shape){1, {(int64_t)(a->file_len / size)}};

@@ -10,6 +10,7 @@
 // Images stay in the file's type, so that a u8 pixel is copied to the device as one byte; the
 // device casts with `scale`. Which samples a step takes is decided in sampler.h.
 #pragma once
+#include "common/base/data_identity.h"
 #include "common/data/array.h"
 
 struct token_file {
@@ -39,6 +40,10 @@ int dataset_open(struct dataset *ds, const char *root, const char *images, const
 int dataset_open_tokens(struct dataset *ds, const char *root, const char *path,
                         enum array_type type, int64_t seq, int64_t vocab, struct err *e);
 void dataset_close(struct dataset *ds); // a zeroed or closed one is fine
+
+// Reads blocks of all files, at their beginning, at their end and between, as many as it takes to keep
+// two data sets apart and not so many that a large one is read whole. ERR_DATA if a file was cut.
+int dataset_identify(const struct dataset *ds, struct data_identity *out, struct err *e);
 
 size_t dataset_sample_bytes(const struct dataset *ds); // of one image as dataset_read() writes it
 size_t dataset_label_bytes(const struct dataset *ds);  // of one label; 0: there is none

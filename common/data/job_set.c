@@ -41,7 +41,9 @@ static int open_tokens(const struct job *job, const char *root, const struct job
                        struct dataset *set, struct err *e)
 {
     struct arena paths = {0};
-    enum array_type type = job->data.ids == JOB_DATA_U32 ? ARRAY_U32 : ARRAY_U16;
+    static const enum array_type types[] = {
+        [JOB_DATA_AUTO] = ARRAY_TYPE_COUNT, [JOB_DATA_U16] = ARRAY_U16, [JOB_DATA_U32] = ARRAY_U32};
+    enum array_type type = types[job->data.ids];
     int rc = dataset_open_tokens(set, root, job_path(job, &paths, files->tokens), type,
                                  job->model.facts->seq, job->model.facts->vocab, e);
     if (is_absent(rc, e))
@@ -52,11 +54,9 @@ static int open_tokens(const struct job *job, const char *root, const struct job
     return rc;
 }
 
-int job_set_open(const struct job *job, const char *root, const struct job_data_files *files,
-                 struct dataset *set, struct err *e)
+static int open_images(const struct job *job, const char *root, const struct job_data_files *files,
+                       struct dataset *set, struct err *e)
 {
-    if (job->data.format == JOB_DATA_TOKENS)
-        return open_tokens(job, root, files, set, e);
     struct arena paths = {0};
     const char *labels = files->labels ? job_path(job, &paths, files->labels) : NULL;
     int rc = dataset_open(set, root, job_path(job, &paths, files->images), labels,
@@ -73,6 +73,29 @@ int job_set_open(const struct job *job, const char *root, const struct job_data_
             dataset_close(set);
     }
     arena_clear(&paths);
+    return rc;
+}
+
+// A step of more samples than there are would take some of them twice.
+static int check_batch(const struct job *job, const struct dataset *set, struct err *e)
+{
+    const struct array *first = set->seq ? &set->files[0].tokens : &set->images;
+    if (set->n >= (uint64_t)job->data.batch)
+        return 0;
+    return err_set(
+        e, ERR_DATA,
+        "%s: the training set has %llu samples%s, and data.batch is %lld: make it smaller%s",
+        first->path, (unsigned long long)set->n, set->seq ? " of model.seq tokens" : "",
+        (long long)job->data.batch, set->seq ? ", or model.seq" : "");
+}
+
+int job_set_open(const struct job *job, const char *root, const struct job_data_files *files,
+                 struct dataset *set, struct err *e)
+{
+    int rc =
+        (job->data.format == JOB_DATA_TOKENS ? open_tokens : open_images)(job, root, files, set, e);
+    if (!rc && files == &job->data.train && (rc = check_batch(job, set, e)))
+        dataset_close(set);
     return rc;
 }
 

@@ -4,12 +4,17 @@
 
 #include "common/base/rand.h"
 
+uint64_t sampler_drawn(const struct sampler *s, uint64_t step)
+{
+    PRE(step >= s->from && step - s->from <= ((uint64_t)INT64_MAX - s->drawn) / s->batch);
+    return s->drawn + (step - s->from) * s->batch;
+}
+
 void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t count,
                  uint64_t *out)
 {
     PRE(s->n >= 1 && s->batch >= 1 && first <= s->batch && count <= s->batch - first);
-    PRE(step <= (uint64_t)INT64_MAX / s->batch);
-    uint64_t draw = step * s->batch + first;
+    uint64_t draw = sampler_drawn(s, step) + first;
     uint64_t epoch = draw / s->n, index = draw % s->n;
     for (size_t i = 0; i < count; i++) {
         out[i] = rand_permute(index, s->n, s->seed, epoch);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which samples a step takes: a pure function of (n, batch, seed, step, batch position), so no
-// mesh, rank count or resumption changes it, and the step number is the whole state.
+// mesh, rank count or resumption changes it. The whole state is the step and how many samples were
+// drawn before it, which are step·batch unless the batch was changed on the way.
 //
-// Training: position p of step s is draw g = s·batch + p; epoch = g / n; the sample is
-// rand_permute(g mod n, n, seed, epoch). Every sample comes once an epoch, and an epoch ends
+// Training: position p of step s is draw g = drawn + (s − from)·batch + p; epoch = g / n; the sample
+// is rand_permute(g mod n, n, seed, epoch). Every sample comes once an epoch, and an epoch ends
 // wherever it ends inside a batch; n may be smaller than the batch.
 // Evaluation: batches of consecutive samples, the same ones each time. Only whole batches are run:
 // ⌊n / batch⌋, or fewer where the job says so; the rest is left out, and said (`left_out`).
@@ -16,7 +17,11 @@
 struct sampler {
     uint64_t n, batch; // samples; samples of a step over all ranks and microbatches
     uint64_t seed;
+    uint64_t from, drawn; // before step `from` so many were drawn, perhaps in other batches
 };
+
+// How many samples the steps before `step` have drawn; step ≥ from.
+uint64_t sampler_drawn(const struct sampler *s, uint64_t step);
 
 // The global numbers of the samples at batch positions [first, first + count) of `step`; a rank
 // asks for the positions it holds. first + count ≤ batch; step·batch below 2^63.

@@ -495,7 +495,7 @@ void report_text(const struct report *r, struct buf *out)
     if (r->fits && !r->findings->errors && r->absent)
         plain_line(
             out,
-            "its data was not looked at: not here is %s (paths are relative to the job file, "
+            "its data was not looked at: cannot open %s (paths are relative to the job file, "
             "or for `weft submit` to the workers' --data-root)",
             r->absent);
 }

@@ -202,11 +202,10 @@ const struct job_param_group *job_group_of(const struct job_optimizer *optimizer
 // is left out. 0: an override gives it, or nothing does. `path` ends at `len`.
 int job_line(const struct job *job, const char *path, size_t len);
 
-// Appends the keys of the identity whose settings differ, "model.embed, data.batch"; a key that one
-// of the jobs does not have is one of them. If there are none, one job may continue from the
-// other's checkpoint.
+// Appends the keys that keep one job from continuing from the other's checkpoint, "model.embed,
+// train.seed", as the schema's rows say (`continues`). None: it may.
 void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys);
-// Appends every key that differs with its settings: "train.steps from 20 to 40, schedule.value from
+// Appends every key of another meaning with its settings: "train.steps from 20 to 40, schedule.value from
 // 1e-3 to 1e-4".
 void job_changes(const struct job *before, const struct job *now, struct buf *text);
 

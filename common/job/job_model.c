@@ -21,12 +21,14 @@ _Static_assert((int)JOB_MAX_SIZES == (int)MODEL_MAX_SIZES, "a row for every size
 
 static const struct schema_row rows[] = {
     {.path = "model.program",
+     .continues = CONTINUE_SAME,
      .type = SCHEMA_STRING,
      .offset = AT(program),
      .doc =
          "the model: one that comes with weft (weft model list), or the path of a text of your "
          "own (weft model new), relative to the job file; its sizes are the section's other keys"},
     {.path = "model.text",
+     .continues = CONTINUE_REFUSED,
      .type = SCHEMA_TEXT,
      .offset = AT(text),
      .optional = true,
@@ -143,6 +145,7 @@ int model_rows(const struct model_program *p, struct arena *a, struct schema_row
     for (int i = 0; i < p->nsizes; i++) {
         const struct model_size *s = &p->sizes[i];
         (*out)[i] = (struct schema_row){.path = arena_printf(a, "model.%s", s->name),
+                                        .continues = CONTINUE_FITS,
                                         .type = types[s->kind],
                                         .offset = AT(size[i]),
                                         .def = s->derived ? NULL : s->written,
@@ -226,8 +229,11 @@ void open_model(struct reading *r)
         text = is_path(m->program) ? read_own(r, at, m->program) : find_text(r, at, m->program);
     m->text = text = text ? text_lines(r->arena, text) : NULL;
     struct model_errors errs = {.arena = r->arena};
-    if (text && !model_program_read(m->program, text, strlen(text), &m->read, &errs))
+    if (text && !model_program_read(m->program, text, strlen(text), &m->read, &errs)) {
         r->job->schema = r->schema = add_sizes(r, r->schema, m->read);
+        if (model_reads_tokens(m->read)) // unless the job says otherwise
+            r->job->data.format = JOB_DATA_TOKENS;
+    }
     report_model_errors(r, &errs);
 }
 

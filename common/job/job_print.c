@@ -29,49 +29,6 @@ static bool is_absent(const struct schema_row *row, const void *field)
     return row->optional && text && !*(const char *const *)field;
 }
 
-// Keys that may change while a training runs: where and how it runs, how long and at which
-// learning rate. What is learnt, from which data and in which order, is the job's identity.
-// checkpoint.dir is a part of that, since a run looks there for what it continues from.
-static const char *const free_keys[] = {"mesh",
-                                        "sharding",
-                                        "pipeline",
-                                        "resources",
-                                        "restart",
-                                        "metrics",
-                                        "eval",
-                                        "schedule",
-                                        "train.steps",
-                                        "train.microbatches",
-                                        "train.remat",
-                                        "train.fuse",
-                                        "train.pack_heads",
-                                        "precision.deterministic",
-                                        "checkpoint.every",
-                                        "checkpoint.keep",
-                                        "checkpoint.keep_every",
-                                        "checkpoint.async",
-                                        "checkpoint.patience"};
-
-static bool is_free_key(const char *path)
-{
-    for (size_t i = 0; i < sizeof free_keys / sizeof *free_keys; i++) {
-        size_t n = strlen(free_keys[i]);
-        if (!strncmp(path, free_keys[i], n) && (path[n] == '.' || !path[n]))
-            return true;
-    }
-    return false;
-}
-
-// A setting as text that is equal where it means the same: the comments of a program, which change
-// nothing that is learnt, are left out.
-static void print_meaning(const struct schema_row *row, const void *field, struct buf *to)
-{
-    if (row->type == SCHEMA_TEXT)
-        model_text_print_bare(*(const char *const *)field, to);
-    else
-        setting_types[row->type].print(row, field, to);
-}
-
 void job_print(const struct job *job, struct buf *to)
 {
     const char *before = "";
@@ -88,74 +45,95 @@ void job_print(const struct job *job, struct buf *to)
     }
 }
 
-// The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
-// so a key is looked up in each job's schema.
-static void print_setting(const struct job *job, const char *path, bool identity, struct buf *to)
+static const struct schema_row *find_row(const struct job *job, const char *path,
+                                         const void **field)
 {
     for (int i = 0; i < schema_rows(job->schema); i++) {
         size_t offset = 0;
         const struct schema_row *row = schema_row(job->schema, i, &offset);
-        const void *field = (const char *)job + offset;
-        if (strcmp(row->path, path) != 0)
-            continue;
-        if (!when_holds(job->schema, job, row) || is_absent(row, field))
-            return;
-        if (identity)
-            print_meaning(row, field, to);
-        else
-            setting_types[row->type].print(row, field, to);
-        return;
+        *field = (const char *)job + offset;
+        if (!strcmp(row->path, path))
+            return row;
     }
+    return NULL;
 }
 
-static bool has_key(const struct schema *schema, const char *path)
+// The setting of a key as it is printed; "" where the job has none. Models have keys of their own,
+// so a key is looked up in each job's schema. As a meaning it is equal where nothing that is learnt
+// differs: of a program its tokens.
+static void print_setting(const struct job *job, const char *path, bool meaning, struct buf *to)
 {
-    size_t unused;
-    for (int i = 0; i < schema_rows(schema); i++)
-        if (!strcmp(schema_row(schema, i, &unused)->path, path))
-            return true;
-    return false;
+    const void *field;
+    const struct schema_row *row = find_row(job, path, &field);
+    if (!row || !when_holds(job->schema, job, row) || is_absent(row, field))
+        return;
+    if (meaning && row->type == SCHEMA_TEXT)
+        model_text_print_tokens(*(const char *const *)field, to);
+    else
+        setting_types[row->type].print(row, field, to);
 }
 
-// Prints how a key differs. For keys of the identity: only those that are part of it, and the key
-// alone. Else any key, with both settings.
-static void print_difference(const struct job *before, const struct job *now, const char *path,
-                             bool identity, struct buf *to)
+// Calls `fn` for every key of either job whose meaning differs.
+static void each_difference(const struct job *before, const struct job *now,
+                            void (*fn)(const struct job *before, const struct job *now,
+                                       const struct schema_row *row, struct buf *to),
+                            struct buf *to)
+{
+    const struct job *const jobs[] = {before, now};
+    const void *unused;
+    size_t offset;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < schema_rows(jobs[k]->schema); i++) {
+            const struct schema_row *row = schema_row(jobs[k]->schema, i, &offset);
+            struct buf a = {0}, b = {0};
+            if (k == 1 && find_row(before, row->path, &unused))
+                continue;
+            print_setting(before, row->path, true, &a);
+            print_setting(now, row->path, true, &b);
+            if (strcmp(buf_str(&a), buf_str(&b)))
+                fn(before, now, row, to);
+            buf_clear(&a);
+            buf_clear(&b);
+        }
+}
+
+static bool has_same_params(const struct job *before, const struct job *now)
+{
+    struct job_graph a = {.compared = true}, b = a;
+    return !before->schema->build(before, &a) && !now->schema->build(now, &b) &&
+           !strcmp(a.params, b.params);
+}
+
+static void add_refused_key(const struct job *before, const struct job *now,
+                            const struct schema_row *row, struct buf *to)
+{
+    if (row->continues == CONTINUE_REFUSED ||
+        (row->continues == CONTINUE_FITS && !has_same_params(before, now)))
+        buf_printf(to, "%s%s", to->len ? ", " : "", row->path);
+}
+
+static void add_change(const struct job *before, const struct job *now,
+                       const struct schema_row *row, struct buf *to)
 {
     struct buf a = {0}, b = {0};
-    print_setting(before, path, identity, &a);
-    print_setting(now, path, identity, &b);
-    if (strcmp(buf_str(&a), buf_str(&b)) && !(identity && is_free_key(path))) {
-        buf_printf(to, "%s%s", to->len ? ", " : "", path);
-        if (!identity && !strchr(buf_str(&a), '\n') && !strchr(buf_str(&b), '\n'))
-            buf_printf(to, " from %s to %s", a.len ? buf_str(&a) : "none",
-                       b.len ? buf_str(&b) : "none");
-    }
+    print_setting(before, row->path, false, &a);
+    print_setting(now, row->path, false, &b);
+    buf_printf(to, "%s%s", to->len ? ", " : "", row->path);
+    if (!strchr(buf_str(&a), '\n') && !strchr(buf_str(&b), '\n'))
+        buf_printf(to, " from %s to %s", a.len ? buf_str(&a) : "none",
+                   b.len ? buf_str(&b) : "none");
     buf_clear(&a);
     buf_clear(&b);
 }
 
-static void print_differences(const struct job *before, const struct job *now, bool identity,
-                              struct buf *to)
-{
-    size_t unused;
-    for (int i = 0; i < schema_rows(before->schema); i++)
-        print_difference(before, now, schema_row(before->schema, i, &unused)->path, identity, to);
-    for (int i = 0; i < schema_rows(now->schema); i++) {
-        const char *path = schema_row(now->schema, i, &unused)->path;
-        if (!has_key(before->schema, path))
-            print_difference(before, now, path, identity, to);
-    }
-}
-
 void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys)
 {
-    print_differences(one, other, true, keys);
+    each_difference(one, other, add_refused_key, keys);
 }
 
 void job_changes(const struct job *before, const struct job *now, struct buf *text)
 {
-    print_differences(before, now, false, text);
+    each_difference(before, now, add_change, text);
 }
 
 void job_hash(const struct job *job, char hex[65])

@@ -172,7 +172,9 @@ static bool find_layers(struct reading *r)
 {
     if (!r->file && reading_given(r, "pipeline.layers"))
         return true;
-    r->built = !r->schema->count_layers(r->job, &r->layers);
+    struct job_graph graph = {0};
+    r->built = !r->schema->build(r->job, &graph);
+    r->layers = graph.layers;
     r->job->pipeline.layers = r->built ? r->layers.n : 0;
     return r->built;
 }

@@ -6,9 +6,14 @@
 #include "common/base/json.h"
 #include "common/job/job_model.h"
 
-#define MARKDOWN_HEAD                                            \
-    "| key | type | default | unit | allowed | what it does |\n" \
-    "|---|---|---|---|---|---|\n"
+#define MARKDOWN_HEAD                                                         \
+    "| key | type | default | unit | allowed | continuing | what it does |\n" \
+    "|---|---|---|---|---|---|---|\n"
+
+static const char *const continues[] = {[CONTINUE_SAME] = "same",
+                                        [CONTINUE_CHANGES] = "may change",
+                                        [CONTINUE_FITS] = "if parameters stay",
+                                        [CONTINUE_REFUSED] = "refused"};
 
 // ---- a row -------------------------------------------------------------------------------------
 static void print_bound(double x, const char *unit, struct buf *to)
@@ -53,6 +58,7 @@ static void print_text_row(const struct schema_row *row, struct arena *a, struct
                describe_default(row), row->unit ? " " : "", row->unit ? row->unit : "");
     if (allowed.len)
         buf_printf(to, "; allowed: %s", buf_str(&allowed));
+    buf_printf(to, "; continuing: %s", continues[row->continues]);
     buf_printf(to, "\n%-23s %s", "", row->doc);
     if (row->when)
         buf_printf(to, " (only when %s)", when_text(row, a));
@@ -78,6 +84,7 @@ static void print_markdown_row(const struct schema_row *row, struct arena *a, st
     print_cell(to, row->def ? arena_printf(a, "`%s`", row->def) : describe_default(row));
     print_cell(to, row->unit ? row->unit : "");
     print_cell(to, buf_str(&allowed));
+    print_cell(to, continues[row->continues]);
     print_cell(to, row->when ? arena_printf(a, "%s; only when %s", row->doc, when_text(row, a))
                              : row->doc);
     buf_putc(to, '\n');
@@ -93,6 +100,7 @@ static void print_json_row(const struct schema_row *row, struct json_out *w)
     json_bool(w, "required", !row->def && !row->derived && !row->optional);
     json_str(w, "unit", row->unit);
     json_str(w, "when", row->when);
+    json_str(w, "continuing", continues[row->continues]);
     if (row->min != row->max) {
         json_double(w, "min", row->min);
         json_double(w, "max", row->max);

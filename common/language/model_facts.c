@@ -44,12 +44,17 @@ static bool binds_logits(const struct stmt *s)
     return any;
 }
 
+bool model_reads_tokens(const struct model_program *p)
+{
+    return program_names(p, "tokens") || program_names(p, "targets") ||
+           program_names(p, "positions");
+}
+
 void model_facts_find(const struct model_sizes *s, struct model_facts *out)
 {
     const struct model_program *p = s->program;
     *out = (struct model_facts){
-        .tokens = program_names(p, "tokens") || program_names(p, "targets") ||
-                  program_names(p, "positions"),
+        .tokens = model_reads_tokens(p),
         .images = program_names(p, "images"),
         .labels = program_names(p, "labels"),
         .seq = model_sizes_whole(s, "seq", 0),

@@ -13,4 +13,5 @@ struct model_facts {
     int64_t features, classes; // of images: size `inputs`, else `embed`; of labels: `classes`
 };
 
+bool model_reads_tokens(const struct model_program *p); // known before its sizes are
 void model_facts_find(const struct model_sizes *s, struct model_facts *out);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/suggest.h"
+#include "common/language/lexer.h"
 #include "common/language/model_program.h"
 
 const char *model_size_kind_name(enum model_size_kind k)
@@ -33,17 +34,36 @@ const char *model_size_suggest(const struct model_program *p, const char *name)
     return suggest(name, known, p->nsizes);
 }
 
-void model_text_print_bare(const char *text, struct buf *to)
+void model_text_print_tokens(const char *text, struct buf *to)
 {
-    while (*text) {
-        size_t line = strcspn(text, "\n"), n = strcspn(text, "#\n");
-        while (n && (text[n - 1] == ' ' || text[n - 1] == '\t'))
-            n--;
-        buf_append(to, text, n);
-        if (n)
+    struct arena a = {0};
+    struct model_errors errs = {.arena = &a};
+    struct tokens tokens;
+    lexer_read(&a, text, (int)strlen(text), &tokens, &errs);
+    for (int i = 0; i < tokens.n; i++) {
+        const struct token *t = &tokens.token[i];
+        switch (t->kind) {
+        case TOKEN_NUMBER:
+            buf_printf(to, t->whole ? "%.17g " : "%.17g. ", t->number);
+            break;
+        case TOKEN_NAME:
+        case TOKEN_WORD:
+        case TOKEN_SIGN:
+            buf_printf(to, "%s ", t->text);
+            break;
+        case TOKEN_INDENT:
+            buf_puts(to, "{ ");
+            break;
+        case TOKEN_DEDENT:
+            buf_puts(to, "} ");
+            break;
+        case TOKEN_NEWLINE:
+        case TOKEN_END:
             buf_putc(to, '\n');
-        text += line + (text[line] == '\n');
+            break;
+        }
     }
+    arena_clear(&a);
 }
 
 const struct model_text *model_text_find(const char *name)

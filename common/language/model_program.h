@@ -48,9 +48,9 @@ struct model_program {
 int model_program_read(const char *name, const char *text, size_t len,
                        const struct model_program **out, struct model_errors *errs);
 
-// A text without its comments, empty lines and blanks at the ends of lines. Texts that differ only
-// in these are one model.
-void model_text_print_bare(const char *text, struct buf *to);
+// The tokens of a text that can be read. Texts that differ in comments, blanks, line breaks inside
+// brackets and the spelling of numbers only are one program.
+void model_text_print_tokens(const char *text, struct buf *to);
 
 // The first line of the heading: what the model is.
 const char *model_title(const struct model_program *p, struct arena *a);

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "common/base/hash.h"
 #include "common/ckpt/manifest.h"
 #include "common/explain/fit.h"
 #include "common/model/builder.h"
@@ -25,16 +26,37 @@ int plan_build_job(struct graph *g, const struct job *job, enum program_kind kin
     return model_build(g, job->model.sizes, &run);
 }
 
-int plan_count_layers(const struct job *job, struct job_layers *out)
+// Names every parameter as a checkpoint holds it: a frozen one has no state of an optimiser.
+static void digest_params(const struct job *job, const struct graph *g, char out[65])
+{
+    struct buf text = {0};
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        if (v->kind != VALUE_PARAM)
+            continue;
+        const struct job_param_group *group = job_group_of(&job->optimizer, v->name);
+        bool frozen = v->frozen || (group && group->freeze);
+        buf_printf(&text, "%s %lld%s", v->name, (long long)v->limit, frozen ? " frozen" : "");
+        for (int d = 0; d < v->shape.n; d++)
+            buf_printf(&text, " %lld", (long long)v->shape.dim[d]);
+        buf_putc(&text, '\n');
+    }
+    sha256_hex(buf_str(&text), text.len, out);
+    buf_clear(&text);
+}
+
+int plan_look_at_model(const struct job *job, struct job_graph *out)
 {
     int64_t batch = job->data.batch / job->train.microbatches;
     struct model_run run = make_run(job, PROGRAM_TRAIN, batch ? batch : 1, job->data.batch);
     struct arena scratch = {0};
     struct graph g;
     struct err e = {0};
-    run.layers = out;
+    run.layers = &out->layers;
     graph_init(&g, &scratch, NULL, &e);
     int rc = model_build(&g, job->model.sizes, &run);
+    if (!rc && out->compared)
+        digest_params(job, &g, out->params);
     arena_clear(&scratch);
     return rc;
 }

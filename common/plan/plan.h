@@ -16,8 +16,8 @@ int plan_compile(const struct job *job, struct arena *a, struct compiled *out, s
 void plan_fit(const struct job *job, const struct device_model *d, const struct compiled *c,
               struct findings *found, struct arena *a);
 
-// Builds the train program to count its layers (weft_schema.count_layers).
-int plan_count_layers(const struct job *job, struct job_layers *out);
+// Builds the train program for what only its graph shows (weft_schema.build).
+int plan_look_at_model(const struct job *job, struct job_graph *out);
 
 // The builder that the above hand to the compiler (build_fn).
 int plan_build_job(struct graph *g, const struct job *job, enum program_kind kind, int64_t batch,

@@ -19,4 +19,4 @@ static const struct schema_table *const tables[] = {
     &job_metrics_schema,  &job_resources_schema, &job_restart_schema,
 };
 
-const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0], plan_count_layers};
+const struct schema weft_schema = {tables, sizeof tables / sizeof tables[0], plan_look_at_model};

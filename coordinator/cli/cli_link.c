@@ -17,6 +17,7 @@
 #include "common/base/plain.h"
 #include "common/rpc/coordinator_address.h"
 #include "coordinator/cli/own_coordinator.h"
+#include "coordinator/cli/run_record.h"
 #include "coordinator/cli/stored.h"
 
 #define UNARY(Name, request_type, reply_type)               \
@@ -79,7 +80,7 @@ static const char *advise_refused(const struct cli_link *l, const struct meaning
     if (m->code != RPC_FAILED_PRECONDITION)
         return m->todo;
     if (l->folder && strstr(text, "`weft submit --continue`"))
-        return "`weft run` with more train.steps does";
+        return "`weft run` with more train.steps, or with --from-step, does";
     if (strstr(text, "`weft "))
         return "do as it says, then give the same command again";
     return strcmp(l->verb->name, "submit") == 0
@@ -252,15 +253,32 @@ static void exit_interrupted(int sig)
     _exit(CLIENT_INTERRUPTED);
 }
 
+// Finds the folder of the `weft run` that was started in this folder under the name that a verb about a
+// job is given. It goes before the coordinators that nobody named here. Null: there is none.
+static const char *find_run_here(const struct verb *v, const struct args *a, char out[PATH_MAX])
+{
+    const char *named = getenv("WEFT_COORDINATOR");
+    bool about_job = strcmp(v->args, "JOB") == 0 || strcmp(v->args, "JOB…") == 0;
+    if (a->coordinator || (named && *named) || !about_job || a->npos != 1 ||
+        !folder_name_ok(a->pos[0]) || !record_is_there(".", a->pos[0]))
+        return NULL;
+    snprintf(out, PATH_MAX, ".weft/%s", a->pos[0]);
+    if (v->act)
+        plain_error("weft %s: of the `weft run` in this folder (another: --coordinator)", v->name);
+    return out;
+}
+
 int cli_link_open(struct cli_link *l, const struct verb *v, const struct args *a)
 {
     struct err e = {0};
+    char here[PATH_MAX];
+    const char *run = find_run_here(v, a, here);
     struct sigaction act = {.sa_handler = exit_interrupted};
     char advice[80];
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     signal(SIGPIPE, SIG_IGN); // a reader that has gone shows as a failed write
-    if (!cli_link_dial(l, v, a->coordinator, a->tls, &e))
+    if (!cli_link_dial(l, v, run ? run : a->coordinator, a->tls, &e))
         return CLIENT_OK;
     snprintf(advice, sizeof advice, "see `weft help %s` on --coordinator and --tls", v->name);
     complain(v, e.text, l->folder ? l->folder : l->address[0] ? l->address : NULL, advice);

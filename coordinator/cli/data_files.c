@@ -16,17 +16,16 @@ struct faults {
     int n;
 };
 
-// Null where the file can be opened.
-static const char *find_absence(const struct faults *f, const char *path)
+// Whether the file can be opened; else `e` says why not.
+static bool is_here(const struct faults *f, const char *path, struct err *e)
 {
     const char *at = job_path(f->job, f->a, path), **files = &at;
-    struct err e = {0};
     int n, rc = 0;
     if (f->job->data.format == JOB_DATA_TOKENS) // others are one file each
-        rc = pattern_files(NULL, at, f->a, &files, &n, &e);
+        rc = pattern_files(NULL, at, f->a, &files, &n, e);
     if (!rc && access(files[0], R_OK))
-        rc = err_errno(&e, ERR_NOTFOUND, "cannot open %s", files[0]);
-    return rc ? arena_strdup(f->a, e.text) : NULL;
+        rc = err_errno(e, ERR_NOTFOUND, "cannot open %s", files[0]);
+    return !rc;
 }
 
 static void add_fault(struct faults *f, const struct data_fault *one)
@@ -44,10 +43,12 @@ static bool look_for_files(struct faults *f, const struct job_data_files *files,
     const char *const paths[] = {files->images, files->labels, files->tokens};
     bool here = true;
     for (int i = 0; i < 3; i++) {
-        const char *why = paths[i] ? find_absence(f, paths[i]) : NULL;
-        if (why)
-            add_fault(f, &(struct data_fault){keys[i], paths[i], why, true});
-        here &= !why;
+        struct err e = {0};
+        if (!paths[i] || is_here(f, paths[i], &e))
+            continue;
+        add_fault(f, &(struct data_fault){keys[i], paths[i], arena_strdup(f->a, e.text), true,
+                                          e.forbidden});
+        here = false;
     }
     return here;
 }
@@ -65,7 +66,8 @@ static void look_at_set(struct faults *f, const struct job_data_files *files,
         named = files->labels;
         key = keys[1];
     }
-    add_fault(f, &(struct data_fault){key, named, arena_strdup(f->a, e.text), rc == ERR_ABSENT});
+    add_fault(f, &(struct data_fault){key, named, arena_strdup(f->a, e.text), rc == ERR_ABSENT,
+                                      e.forbidden});
 }
 
 int data_faults_find(const struct job *job, struct arena *a, struct data_fault out[DATA_FAULTS_MAX])

@@ -11,6 +11,7 @@ struct data_fault {
     const char *path; // as the job says it
     const char *why;  // "cannot open /home/a/train.bin: No such file or directory"
     bool absent;      // it cannot be opened here; else it can, and ranks would fail with it
+    bool forbidden;   // because this user may not read it
 };
 
 // Returns how many there are, each path once; their texts lie in the arena or the job. A set whose

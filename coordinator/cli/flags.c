@@ -67,6 +67,10 @@ static const struct flag_row {
     [FLAG_CONTINUE] = {"--continue", NULL, "JOB",
                        "a job that has ended or is held continues with this file's settings",
                        IS_TEXT, offsetof(struct args, continues)},
+    [FLAG_FROM_STEP] = {"--from-step", NULL, "N",
+                        "continue from the checkpoint of step N; later ones are set aside (renamed "
+                        "to aside-step-…) and never used again",
+                        IS_NUMBER, offsetof(struct args, from_step)},
 };
 
 const char *flag_name(enum flag f)

@@ -29,6 +29,7 @@ enum flag {
     FLAG_SHOW,
     FLAG_DEVICE_FILE,
     FLAG_CONTINUE,
+    FLAG_FROM_STEP,
     FLAGS
 };
 #define FLAG_BIT(f) (1u << (f))
@@ -39,9 +40,10 @@ struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
     const char *tokenizer, *ids, *show, *device_file, *continues;
-    int rank;  // -1 for all
-    int lines; // the last so many; 0 for all
-    int epoch; // of one attempt; 0 for all
+    int from_step; // 0: from the newest checkpoint
+    int rank;      // -1 for all
+    int lines;     // the last so many; 0 for all
+    int epoch;     // of one attempt; 0 for all
     const char *set[ARGS_MAX_SET];
     int nset;
     const char *pos[ARGS_MAX]; // the arguments that are no flags

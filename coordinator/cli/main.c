@@ -21,24 +21,24 @@ static int run_completion(const struct verb *v, const struct args *a);
 
 static const struct verb verbs[] = {
     {"run", "JOB.yaml", "train here: starts what it needs, and continues where it was",
-     F(SET) | F(NEW) | F(JSON), 1, 1, verb_run,
+     F(SET) | F(NEW) | F(FROM_STEP) | F(JSON), 1, 1, verb_run,
      "State is in .weft/NAME beside the job file. Ctrl-C saves and stops, Ctrl-Z stops for a "
      "while;\n"
-     "the same command continues, after a crash too.\n"
-     "A second Ctrl-C stops at once. Once anything is saved another model, seed or data is "
-     "refused\n"
-     "unless --new. `weft why NAME --coordinator .weft/NAME` prints its history.",
+     "the same command continues, after a crash too. A second Ctrl-C stops at once.\n"
+     "Once anything is saved it continues with other settings where `weft schema` says `same` or "
+     "`may\n"
+     "change`; another model, seed or data is refused unless --new. `weft why NAME` prints its "
+     "history.",
      0},
     {"submit", "JOB.yaml", "give a job to the coordinator",
-     REMOTE | F(SET) | F(REQUEST) | F(CONTINUE), 1, 1, verb_submit,
+     REMOTE | F(SET) | F(REQUEST) | F(CONTINUE) | F(FROM_STEP), 1, 1, verb_submit,
      "A submit that was killed may be repeated: it leads to one job. Its request id is kept until "
      "the\n"
      "answer was printed, in $XDG_STATE_HOME/weft/submit (or ~/.local/state/weft/submit), for 23 "
      "h.\n"
-     "With --request the id is yours. --continue trains a job longer, at another rate, elsewhere; "
-     "with "
-     "another\n"
-     "model, seed or data it is refused.",
+     "With --request the id is yours. --continue trains a job on with other settings, where `weft "
+     "schema`\n"
+     "says `same` or `may change`; with another model, seed or data it is refused.",
      0},
     {"plan", "JOB.yaml", "what the job needs: shards, memory, collectives; runs nothing",
      F(SET) | F(DEVICE) | F(DEVICE_FILE) | F(SHOW) | F(JSON), 1, 1, verb_plan,
@@ -71,8 +71,8 @@ static const struct verb verbs[] = {
      A_JOB, WEFT__V1__VERB__HOLD},
     {"preempt", "JOB…", "save it and put it back into the queue", REMOTE | F(WHY), 1, ARGS_MAX,
      verb_act, A_JOB, WEFT__V1__VERB__PREEMPT},
-    {"resume", "JOB…", "queue a held, failed or cancelled job again", REMOTE | F(WHY), 1, ARGS_MAX,
-     verb_act, A_JOB, WEFT__V1__VERB__RESUME},
+    {"resume", "JOB…", "queue a held, failed or cancelled job again",
+     REMOTE | F(WHY) | F(FROM_STEP), 1, ARGS_MAX, verb_act, A_JOB, WEFT__V1__VERB__RESUME},
     {"adopt", "JOB…", "take a job that was found again after a lost database", REMOTE | F(WHY), 1,
      ARGS_MAX, verb_act, A_JOB, WEFT__V1__VERB__ADOPT},
     {"workers", "", "the hosts and their devices", REMOTE, 0, 0, verb_workers, NULL, 0},

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/cores.h"
 #include "common/base/folder.h"
 #include "common/base/plain.h"
+#include "common/data/job_set.h"
 #include "common/job/threads.h"
 #include "coordinator/cli/data_files.h"
 #include "coordinator/cli/request.h"
@@ -40,7 +42,11 @@ static int load_job(struct run *r)
         complain(r->verb, "the job file's folder is gone", r->job.base_dir, "name another file");
         return CLIENT_USAGE;
     }
-    return r->args->fresh || !record_is_there(r->base, r->job.name) ? check_data(r) : CLIENT_OK;
+    bool starts = r->args->fresh || !record_is_there(r->base, r->job.name);
+    if (r->args->from_step && starts)
+        return usage(r->verb, r->args->fresh ? "--new starts over and --from-step continues"
+                                             : "--from-step continues, and nothing was started");
+    return starts ? check_data(r) : CLIENT_OK;
 }
 
 int run_report_failure(const struct run *r, const struct err *e, const char *todo, int code)
@@ -63,15 +69,15 @@ static int new_record(struct run *r, struct err *e)
 static int take_change(struct run *r, const struct job *before, struct err *e)
 {
     struct buf changes = {0};
-    bool done = strcmp(r->record.state, "SUCCEEDED") == 0;
+    bool done = strcmp(r->record.state, "SUCCEEDED") == 0 && !r->args->from_step;
     int64_t steps = r->job.train.steps;
     if (done && steps < before->train.steps)
         return err_set(e, ERR_INVALID, "train.steps: is %lld, and it has come to step %lld already",
                        (long long)steps, (long long)before->train.steps);
-    r->changed = !done || steps > before->train.steps;
+    job_changes(before, &r->job, &changes);
+    r->changed = changes.len && (!done || steps > before->train.steps);
     if (r->changed) {
         r->record.state[0] = 0;
-        job_changes(before, &r->job, &changes);
         r->changes = arena_strdup(&r->arena, buf_str(&changes));
     }
     buf_clear(&changes);
@@ -119,6 +125,21 @@ static int start_again(struct run *r, const char *keys)
     return CLIENT_OK;
 }
 
+// Another checkpoint.dir: the job continues there once its folder was moved there.
+static int take_folder(struct run *r, const struct job *before, struct err *e)
+{
+    const char *dir = r->job.checkpoint.dir, *last = strrchr(r->record.store, '/');
+    if (!last || strcmp(dir, before->checkpoint.dir) == 0)
+        return 0;
+    const char *to = arena_printf(&r->arena, "%s%s%s%s", dir[0] == '/' ? "" : r->base,
+                                  dir[0] == '/' ? "" : "/", dir, last);
+    if (access(to, F_OK) && !access(r->record.store, F_OK))
+        return err_set(e, ERR_INVALID, "checkpoint.dir: its checkpoints are in %s: move it to %s",
+                       r->record.store, to);
+    snprintf(r->record.store, sizeof r->record.store, "%s", to);
+    return 0;
+}
+
 static int refuse_change(const struct run *r, const struct err *e)
 {
     return run_report_failure(
@@ -147,7 +168,7 @@ static int compare_record(struct run *r)
                     "this is another training than was started here, which differs in %s",
                     buf_str(&keys));
         else
-            (void)take_change(r, &before, &e);
+            (void)(take_folder(r, &before, &e) || take_change(r, &before, &e));
         rc = e.code ? refuse_change(r, &e) : CLIENT_OK;
     }
     buf_clear(&keys);
@@ -170,6 +191,22 @@ static int take_move(struct run *r, const char *from)
     r->changes = r->changed ? arena_printf(&r->arena, "%s; its folder was %s", r->changes, from)
                             : arena_printf(&r->arena, "its folder was %s", from);
     r->changed = true;
+    return CLIENT_OK;
+}
+
+// Goes back to the checkpoint of a step that is there and before the job's last.
+static int go_back(struct run *r)
+{
+    struct err e = {0};
+    int64_t step = r->args->from_step;
+    if (step >= r->job.train.steps)
+        err_set(&e, ERR_INVALID, "train.steps: is %lld, and it is to continue from step %lld",
+                (long long)r->job.train.steps, (long long)step);
+    if (e.code || left_find_step(&r->record, step, &e))
+        return run_report_failure(r, &e, "name the step of a checkpoint: `weft ckpt ls` lists them",
+                                  CLIENT_USAGE);
+    r->changed = true;
+    r->record.state[0] = 0;
     return CLIENT_OK;
 }
 
@@ -202,11 +239,35 @@ static int open_record(struct run *r)
     const char *from = arena_strdup(&r->arena, r->record.base);
     bool moved = record_follow(&r->record, r->base);
     rc = strcmp(hash, r->record.hash) == 0 ? CLIENT_OK : compare_record(r);
+    if (!rc && r->args->from_step)
+        rc = go_back(r);
     return !rc && moved ? take_move(r, from) : rc;
+}
+
+// A job that continues does so with the data that it was trained with, wherever that lies now. What
+// cannot be looked at here the ranks will.
+static int compare_data(const struct run *r)
+{
+    struct err e = {0}, ignored = {0};
+    struct dataset set;
+    struct data_identity data, had;
+    int64_t step;
+    if (!left_data(&r->record, &had, &step) ||
+        job_set_open(&r->job, NULL, &r->job.data.train, &set, &ignored))
+        return CLIENT_OK;
+    int rc = dataset_identify(&set, &data, &e);
+    dataset_close(&set);
+    return rc || data_identity_check(&had, step, &data, &e)
+               ? run_report_failure(r, &e,
+                                    "put the data back, or start over with --new (the old state is "
+                                    "kept aside)",
+                                    CLIENT_USAGE)
+               : CLIENT_OK;
 }
 
 int run_begin(struct run *r)
 {
     int rc = load_job(r);
-    return rc ? rc : open_record(r);
+    rc = rc ? rc : open_record(r);
+    return rc || strcmp(r->record.state, "SUCCEEDED") == 0 ? rc : compare_data(r);
 }

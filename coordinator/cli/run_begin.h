@@ -20,7 +20,7 @@ struct run {
     char base[4096];
     struct record record;
     bool changed;        // the job continues with another text than it was started with
-    const char *changes; // then: the keys with the settings of both
+    const char *changes; // then: the keys with the settings of both; null: none
     struct own_coordinator coordinator;
     struct own_worker worker;
     struct cli_link link;

@@ -50,6 +50,46 @@ int left_step(const struct record *r, int64_t known, int64_t *step, struct err *
     return rc == ERR_NOTFOUND ? 0 : rc;
 }
 
+bool left_data(const struct record *r, struct data_identity *out, int64_t *step)
+{
+    struct store s = {.fd = -1};
+    struct arena a = {0};
+    struct load l = {0};
+    struct store_entry *all;
+    int n = 0;
+    bool known = *r->store && !store_open(&s, r->store, NULL) &&
+                 !store_scan(&s, &a, &all, &n, NULL) && n &&
+                 !load_open(&l, &s, all->epoch, all->step, NULL);
+    if (known) {
+        *out = l.manifest.data;
+        *step = l.manifest.step;
+    }
+    load_close(&l);
+    store_close(&s);
+    arena_clear(&a);
+    return known;
+}
+
+int left_find_step(const struct record *r, int64_t step, struct err *e)
+{
+    struct store s = {.fd = -1};
+    struct arena a = {0};
+    struct store_entry *all = NULL;
+    struct buf steps = {0};
+    int n = 0, i = 0, rc = *r->store ? store_open(&s, r->store, e) : 0;
+    if (!rc && s.fd >= 0)
+        rc = store_scan(&s, &a, &all, &n, e);
+    while (i < n && all[i].step != step)
+        buf_printf(&steps, "%s%lld", steps.len ? ", " : "", (long long)all[i++].step);
+    if (!rc && i == n)
+        rc = err_set(e, ERR_NOTFOUND, "there is no checkpoint of step %lld%s%.200s",
+                     (long long)step, steps.len ? ", only of steps: " : "", buf_str(&steps));
+    store_close(&s);
+    buf_clear(&steps);
+    arena_clear(&a);
+    return rc;
+}
+
 int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e)
 {
     struct store s = {.fd = -1};

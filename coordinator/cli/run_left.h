@@ -2,6 +2,7 @@
 // What `weft run` left of its job on this machine: the checkpoint folder is looked at, no coordinator
 // is asked. Inside coordinator/cli/ only.
 #pragma once
+#include "common/base/data_identity.h"
 #include "common/job/job.h"
 #include "coordinator/cli/run_record.h"
 
@@ -10,6 +11,10 @@ bool left_job(const struct record *r, const char *base_dir, struct arena *a, str
 // The step of the newest whole checkpoint, or `known`, as the coordinator says, where the folder
 // cannot be looked at. −1: there is none. An error says why none of them can be used.
 int left_step(const struct record *r, int64_t known, int64_t *step, struct err *e);
+// The data that the newest checkpoint was trained with, and its step. False: there is none.
+bool left_data(const struct record *r, struct data_identity *out, int64_t *step);
+// Refuses where no checkpoint of this step is left.
+int left_find_step(const struct record *r, int64_t step, struct err *e);
 // Refuses where the checkpoint of the finished job's last step is gone or damaged. *step: of the
 // newest whole one, 0: none is left. Where the folder is not known nothing is said about it.
 int left_check_result(const struct record *r, const struct job *job, int64_t *step, struct err *e);

@@ -107,8 +107,8 @@ static int load_job(const struct args *f, struct arena *a, struct job *job, stru
     return job_load(a, &weft_schema, f->pos[0], set, f->nset + 1, job, &errs);
 }
 
-// A file that is here and cannot be read is a finding; returns a list of those that are not here,
-// null where all are.
+// A file that no rank could use is a finding; returns a list of those that cannot be opened here, null
+// where all can.
 static const char *look_at_data(const struct job *job, struct findings *found, struct arena *a)
 {
     struct data_fault faults[DATA_FAULTS_MAX];
@@ -122,7 +122,8 @@ static const char *look_at_data(const struct job *job, struct findings *found, s
         if (line)
             unusable.message = arena_printf(a, "%s (line %d)", one->why, line);
         if (one->absent)
-            list = arena_printf(a, "%s%s%s", list ? list : "", list ? ", " : "", one->path);
+            list = arena_printf(a, "%s%s%s%s", list ? list : "", list ? ", " : "", one->path,
+                                one->forbidden ? " (this user may not read it)" : "");
         else
             findings_add(found, &unusable);
     }

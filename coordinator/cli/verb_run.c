@@ -69,7 +69,28 @@ static void print_places(const struct run *r)
     fflush(stdout);
 }
 
-static int report_finished(const struct run *r)
+// What the job came to, as its database has it.
+static void show_result(struct run *r)
+{
+    Weft__V1__JobRequest req;
+    Weft__V1__WatchUpdate update;
+    ProtobufCMessage *m = NULL;
+    enum rpc_code code;
+    struct err e = {0};
+    weft__v1__job_request__init(&req);
+    weft__v1__watch_update__init(&update);
+    req.job = r->record.job;
+    if (!cli_link_dial(&r->link, r->verb, r->record.dir, "", &e) &&
+        !cli_link_try(&r->link, LINK_STATUS, &req.base, LINK_TIMEOUT_S * CLOCK_S, &m, &code, &e)) {
+        update.status = (Weft__V1__JobStatus *)(void *)m;
+        progress_update(&r->progress, &update);
+        progress_end(&r->progress);
+        cli_link_free(m);
+    }
+    cli_link_close(&r->link);
+}
+
+static int report_finished(struct run *r)
 {
     struct err e = {0};
     int64_t step;
@@ -84,6 +105,7 @@ static int report_finished(const struct run *r)
         complain(r->verb, e.text, r->record.store, todo);
         return CLIENT_FAILED;
     }
+    show_result(r);
     if (!r->args->json)
         plain_printf(
             stdout,
@@ -207,8 +229,10 @@ static int submit_job(struct run *r, bool continues)
     req.resolved = r->resolved.data;
     req.base_dir = r->base;
     req.threads_why = r->threads_why;
-    if (continues)
+    if (continues) {
         req.continues = r->record.job;
+        req.from_step = r->args->from_step;
+    }
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
         return refuse_unknown(r);
@@ -268,6 +292,8 @@ static void print_changes(const struct run *r, int64_t from_step)
 {
     if (from_step < 0)
         plain_error("it starts with a changed job: %s", r->changes);
+    else if (!r->changes)
+        plain_error("it continues from step %lld", (long long)from_step);
     else
         plain_error("it continues from step %lld with a changed job: %s", (long long)from_step,
                     r->changes);
@@ -290,6 +316,10 @@ static int refuse_lost(const struct run *r, int64_t known_step, const char *why)
 static int check_checkpoints(const struct run *r, int64_t known_step, int64_t *from_step)
 {
     struct err e = {0};
+    if (r->args->from_step) { // which is there (run_begin.c)
+        *from_step = r->args->from_step;
+        return CLIENT_OK;
+    }
     if (left_step(&r->record, known_step, from_step, &e)) {
         err_wrap(&e, "none of its checkpoints can be used");
         return refuse_lost(r, known_step, e.text);

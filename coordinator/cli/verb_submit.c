@@ -73,6 +73,7 @@ static int send_submit(struct cli_link *l, const char *resolved, struct kept_req
     char continues[300] = "";
     snprintf(continues, sizeof continues, "%s", a->continues ? a->continues : "");
     req.continues = continues;
+    req.from_step = a->from_step;
     int rc = cli_link_ask(l, LINK_SUBMIT, &req.base, &reply);
     buf_clear(&job);
     if (!rc) {
@@ -91,6 +92,8 @@ int verb_submit(const struct verb *v, const struct args *a)
     struct cli_link l = {0};
     struct kept_request r = {.fd = -1};
     struct job job;
+    if (a->from_step && !a->continues)
+        return usage(v, "--from-step is of a job that continues: name it with --continue");
     int rc = resolve_job(a, &arena, &job, &resolved);
     if (!rc)
         rc = cli_link_open(&l, v, a);
@@ -98,6 +101,8 @@ int verb_submit(const struct verb *v, const struct args *a)
     // requests.
     buf_printf(&text, "%s%s%s", buf_str(&resolved), a->continues ? "continues " : "",
                a->continues ? a->continues : "");
+    if (a->from_step)
+        buf_printf(&text, " from step %d", a->from_step);
     if (!rc)
         rc = choose_request(&r, v, a, l.address, buf_str(&text));
     buf_clear(&text);

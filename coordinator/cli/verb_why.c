@@ -43,12 +43,13 @@ static void print_events(const Weft__V1__WhyReply *r, struct buf *out)
 {
     struct table t;
     char at[WORD_MAX], since[WORD_MAX];
-    int64_t first = r->n_events ? r->events[0]->t_ms : 0;
+    int64_t before = r->n_events ? r->events[0]->t_ms : 0; // of the line above
     table_init(&t, "WHEN >SINCE STATE EVENT >STEP WHERE WHAT");
     for (size_t i = 0; i < r->n_events; i++) {
         const Weft__V1__Event *e = r->events[i];
         table_add(&t, "%s", word_time(e->t_ms, at));
-        table_add(&t, "%s", word_duration((double)(e->t_ms - first) / 1000, since));
+        table_add(&t, "%s", word_duration((double)(e->t_ms - before) / 1000, since));
+        before = e->t_ms;
         table_add(&t, "%s", word_state(e->state));
         table_add(&t, "%s", e->kind);
         if (e->step >= 0)

@@ -54,6 +54,17 @@ static Weft__V1__SubmitRequest copy_question(const Weft__V1__SubmitRequest *q)
     return asked;
 }
 
+// Finds another job of the same name that has not ended.
+static const struct job_record *find_namesake(const struct coord *c, const struct job_record *j)
+{
+    list_for_each (it, &c->jobs) {
+        const struct job_record *other = list_entry(it, struct job_record, link);
+        if (other != j && !job_state_ended(other->state) && !strcmp(other->name, j->name))
+            return other;
+    }
+    return NULL;
+}
+
 static void answer_submit(struct coord *c, const struct coord_event *ev, const struct job_record *j)
 {
     V1_NEW(SubmitReply, submit_reply, reply);
@@ -61,7 +72,15 @@ static void answer_submit(struct coord *c, const struct coord_event *ev, const s
     PRE(j != NULL);
     reply.job = frame_text(j->id);
     reply.name = frame_text(j->name);
-    reply.notice = frame_text(ev->notice ? ev->notice : "");
+    const struct job_record *namesake = find_namesake(c, j);
+    const char *notice = ev->notice ? ev->notice : "";
+    if (namesake)
+        notice = arena_printf(
+            c->out->arena,
+            "%s%sjob %.8s is called %s too and is %s: the name means the newest of "
+            "them, give ids",
+            notice, *notice ? "; " : "", namesake->id, j->name, job_state_word(namesake->state));
+    reply.notice = frame_text(notice);
     write_audit(c, ev, AUDIT_SUBMIT, j->id, "ok");
     request_answer(c, ev->call, asked.request_id, &asked.base, &reply.base);
 }
@@ -84,6 +103,7 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
 {
     struct job_record *j = job_create(c, ev->facts[0], known_id, ev->who, ev->submit->base_dir);
     j->trusts_folder = known_id != NULL;
+    j->from_step = known_id ? ev->submit->from_step : 0;
     note_threads(j, ev->submit, 0);
     struct job_note n = NOTE(SUBMITTED);
     job_move(j, JOB_QUEUED, JOB_NONE, &n, "by %s: %d %s device%s, %lld steps",
@@ -92,10 +112,35 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
     answer_submit(c, ev, j);
 }
 
+// ---- a job that continues from an older checkpoint ----
+
+// Refuses a step that the job has no whole checkpoint of, as far as is known. `weft run` has looked
+// into the folder. The fence decides.
+static int check_step(const struct job_record *j, int64_t step, int64_t train_steps, struct err *e)
+{
+    struct buf steps = {0};
+    bool there = j->base_dir[0];
+    for (int i = 0; i < j->ncheckpoints; i++) {
+        const struct checkpoint_record *k = &j->checkpoints[i];
+        if (k->state != COMMIT_COMMITTED || k->bad)
+            continue;
+        there = there || k->id.step == step;
+        buf_printf(&steps, "%s%lld", steps.len ? ", " : "", (long long)k->id.step);
+    }
+    if (!there)
+        err_set(e, ERR_REFUSED, "there is no checkpoint of step %lld to continue from%s%.200s",
+                (long long)step, steps.len ? ", only of steps: " : "", buf_str(&steps));
+    buf_clear(&steps);
+    if (there && step >= train_steps)
+        return err_set(e, ERR_REFUSED, "train.steps is %lld: give more to continue from step %lld",
+                       (long long)train_steps, (long long)step);
+    return there ? 0 : ERR_REFUSED;
+}
+
 // ---- a job that continues with another text ----
 
 static int compare_texts(const struct job_record *j, const Weft__Plan__JobFacts *facts,
-                         struct err *e)
+                         int64_t from_step, struct err *e)
 {
     bool done = j->state == JOB_SUCCEEDED && facts->steps == j->committed_step;
     if (strcmp(facts->before_hash, j->job_hash) != 0)
@@ -105,6 +150,8 @@ static int compare_texts(const struct job_record *j, const Weft__Plan__JobFacts 
                        "it would be another training, which differs in %s: undo that, or submit it "
                        "as a new job (`weft run`: --new)",
                        facts->identity);
+    if (from_step)
+        return check_step(j, from_step, facts->steps, e);
     if (facts->steps >= j->committed_step && !done)
         return 0;
     return err_set(e, ERR_REFUSED,
@@ -130,15 +177,17 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     struct buf changes = {0};
     struct job_note n = NOTE(CHANGED);
     int before = j->threads;
-    n.step = j->committed_step;
+    int64_t from_step = ev->submit->from_step;
+    n.step = from_step ? from_step : j->committed_step;
     int rc = check_change(j, ev->submit, e);
-    rc = rc ? rc : compare_texts(j, facts, e);
+    rc = rc ? rc : compare_texts(j, facts, from_step, e);
     buf_puts(&changes, facts->changes);
     if (!rc && strcmp(j->base_dir, ev->submit->base_dir) != 0)
         buf_printf(&changes, "%sits folder was %s", changes.len ? "; " : "", j->base_dir);
     if (!rc) {
         job_change(j, facts);
         j->must_resume = j->must_resume || j->committed_step >= 0;
+        j->from_step = from_step;
         if (facts->threads)
             note_threads(j, ev->submit, before);
         heap_set(&j->base_dir, ev->submit->base_dir);
@@ -296,7 +345,11 @@ static int rank_goal(enum job_state goal)
 static void make_event_text(const struct verb *v, const struct coord_event *ev, char out[300])
 {
     const char *who = ev->who && ev->who[0] ? ev->who : "somebody", *why = ev->act->why;
-    snprintf(out, 300, "%s by %.80s%s%.180s", event_word(v->event), who, why[0] ? ": " : "", why);
+    char from[40] = "";
+    if (ev->act->from_step)
+        snprintf(from, sizeof from, " from step %lld", (long long)ev->act->from_step);
+    snprintf(out, 300, "%s by %.80s%s%s%.140s", event_word(v->event), who, from, why[0] ? ": " : "",
+             why);
     plain_mask(out);
 }
 
@@ -337,9 +390,10 @@ static const char *claim_job(struct job_record *j, const struct coord_event *ev,
 }
 
 static const char *carry_out(struct job_record *j, const struct verb *v, const struct effect *d,
-                             const struct coord_event *ev)
+                             const struct coord_event *ev, struct err *e)
 {
     struct job_note n = {v->event, -1, NULL, -1};
+    int64_t from_step = ev->act->from_step;
     char text[300];
     make_event_text(v, ev, text);
     if (j->found[0] && v->to == JOB_QUEUED)
@@ -349,14 +403,19 @@ static const char *carry_out(struct job_record *j, const struct verb *v, const s
     case NO:
         return d->text;
     case ALREADY:
-        return NULL;
+        return from_step ? arena_printf(j->coord->out->arena, "%s: `weft hold` it first", d->text)
+                         : NULL;
     case CLAIM:
         return claim_job(j, ev, text);
     case GOAL:
         return change_goal(j, v, text);
     case MOVE:
+        if (from_step && check_step(j, from_step, j->steps, e))
+            return e->text;
         if (v->to == JOB_QUEUED)
             recover_forgive(j);
+        if (v->event == EVENT_RESUMED)
+            j->from_step = from_step;
         heap_set(&j->goal_why, text);
         job_move(j, v->to, JOB_NONE, &n, "%s", text);
         return NULL;
@@ -378,10 +437,13 @@ static const char *act_on_job(struct coord *c, enum audit_verb verb, const struc
         return e->text;
     const struct effect *d = &v->in[j->state];
     reply->target = frame_text(j->id);
-    reply->text = frame_text(d->text);
-    const char *no = carry_out(j, v, d, ev);
+    bool queues = verb == AUDIT_RESUME && d->kind == MOVE && j->base_dir[0];
+    reply->text = frame_text(queues ? "it waits for `weft run` of its job file, which continues it"
+                                    : d->text);
+    const char *no = carry_out(j, v, d, ev, e);
     if (!no)
         return NULL;
+    no = arena_strdup(c->out->arena, no);
     err_set(e, ERR_REFUSED, "cannot %s %s: %s", audit_word(verb), j->name, no);
     return e->text;
 }

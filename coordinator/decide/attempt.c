@@ -229,6 +229,7 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     s.dir = j->checkpoint_dir;
     s.base_dir = j->base_dir;
     s.nonce = h->nonce;
+    s.from_step = op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? j->from_step : 0;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
         s.nonces = arena_array(a, char *, at->nhosts);
         for (int i = 0; i < at->nhosts; i++)

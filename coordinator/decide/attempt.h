@@ -78,6 +78,7 @@ struct attempt {
     char reason[200];     // of STOP
     bool finished;        // the save of the last step is committed
     bool final_aborted;   // it could not be written
+    int64_t dropped;      // updates that its history has, of those that were not finite
     bool out_of_patience; // none could for longer than the job waits
 };
 

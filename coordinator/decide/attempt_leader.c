@@ -56,12 +56,27 @@ static void keep_report(struct job_record *j, const Weft__Rank__StepReport *r)
     j->report.eval_accuracy = r->eval_accuracy;
 }
 
-static void take_report(struct job_record *j, const Weft__Rank__StepReport *r)
+// The history has the first update that was dropped, the second, the fourth, …: there may be many.
+static void note_dropped(struct attempt *at, const Weft__Rank__StepReport *r)
 {
+    struct job_note n = NOTE(DROPPED);
+    n.step = r->step;
+    if (r->dropped < 2 * at->dropped || r->dropped <= 0)
+        return;
+    at->dropped = r->dropped;
+    job_event(at->job, &n,
+              "the loss or gradient of a step is not finite: its update is dropped (%lld so far)",
+              (long long)r->dropped);
+}
+
+static void take_report(struct attempt *at, const Weft__Rank__StepReport *r)
+{
+    struct job_record *j = at->job;
     struct coord *c = j->coord;
     if (r->step < 0 || r->step > j->steps)
         return;
     keep_report(j, r);
+    note_dropped(at, r);
     c->steps += r->step > j->last_step ? r->step - j->last_step : 0;
     if (r->step > j->last_step)
         j->last_step = r->step;
@@ -91,7 +106,21 @@ static int find_rank_to_blame(const struct attempt *at, const struct culprit *x)
     return across ? x->unreached : x->rank;
 }
 
+// Whether hosts where the job has not failed for its data, but for one (null: for none), have devices
+// for all of it.
+static bool may_run_elsewhere(const struct job_record *j, const struct host *but)
+{
+    int n = 0;
+    list_for_each (it, &j->coord->hosts) {
+        const struct host *h = list_entry(it, struct host, link);
+        if (h != but && !h->fenced && !job_find_avoided(j, h->incarnation))
+            n += host_count_devices(h, j->kind);
+    }
+    return n >= j->ranks;
+}
+
 // Counts the failure against the host instead of the job, and says so in its text.
+// Where no other host can take the job it is not avoided.
 static void blame_host(struct attempt *at, struct host *host, const struct culprit *x,
                        struct fault *f)
 {
@@ -100,22 +129,17 @@ static void blame_host(struct attempt *at, struct host *host, const struct culpr
     const char *what = x->kind == CULPRIT_DIED      ? "a signal from outside of the job"
                        : x->kind == CULPRIT_GAVE_UP ? "a host's address that does not lead to it"
                                                     : "the host's own trouble";
-    snprintf(f->text + n, sizeof f->text - n,
-             ". This is %s: it counts against host %s, which is avoided for %lld s, not against "
-             "the job",
-             what, host_name(host), s);
-}
-
-// Whether hosts where the job has not failed for its data have devices for all of it.
-static bool may_run_elsewhere(const struct job_record *j)
-{
-    int n = 0;
-    list_for_each (it, &j->coord->hosts) {
-        const struct host *h = list_entry(it, struct host, link);
-        if (!h->fenced && !job_find_avoided(j, h->incarnation))
-            n += host_count_devices(h, j->kind);
-    }
-    return n >= j->ranks;
+    if (may_run_elsewhere(at->job, host))
+        snprintf(
+            f->text + n, sizeof f->text - n,
+            ". This is %s: it counts against host %s, which is avoided for %lld s, not against "
+            "the job",
+            what, host_name(host), s);
+    else
+        snprintf(f->text + n, sizeof f->text - n,
+                 ". This is %s: it counts against host %s, not against the job, which stays there: "
+                 "no other host can take it",
+                 what, host_name(host));
 }
 
 // Data that this host lacks another one may have: the failure counts against the host, for this job
@@ -125,7 +149,7 @@ static void blame_host_for_data(struct attempt *at, const struct attempt_host *h
     struct job_record *j = at->job;
     size_t n = strlen(f->text);
     long long s = job_avoid(j, h->incarnation, f->text);
-    if (!may_run_elsewhere(j))
+    if (!may_run_elsewhere(j, NULL))
         return;
     f->kind = FAULT_HOST;
     snprintf(f->text + n, sizeof f->text - n,
@@ -258,7 +282,7 @@ static void carry_out(struct attempt *at, const struct leader_action *a)
         checkpoint_write(at->job, leader_commit(at->leader));
         return;
     case LEADER_REPORT:
-        take_report(at->job, a->report);
+        take_report(at, a->report);
         return;
     case LEADER_ABORTED:
         take_abort(at, a);

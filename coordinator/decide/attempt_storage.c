@@ -182,7 +182,7 @@ static void report_begin(struct attempt *at, const struct job_note *n, int64_t h
     } else if (restored) {
         job_event(j, n, "continues from %s", j->restore);
     } else {
-        job_event(j, n, j->epoch > 1 ? "starts again at step 0" : "begins");
+        job_event(j, n, j->epoch > 1 ? "again, at step 0" : "at step 0");
     }
 }
 
@@ -207,8 +207,9 @@ static void fence_again(struct attempt *at, const struct attempt_host *h, uint64
 static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct job_record *j = at->job;
-    struct job_note n = NOTE(FENCED);
+    struct job_note n = NOTE(BEGUN);
     int64_t had = j->committed_step;
+    bool went_back = j->from_step > 0;
     report_unused_saves(at, d);
     take_scan(at, d);
     heap_set(&j->store, d->store);
@@ -219,6 +220,7 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
         return;
     }
     j->must_resume = j->trusts_folder = false;
+    j->from_step = 0;
     if (from) {
         char name[64];
         store_entry_name(from->id.epoch, from->id.step, name);
@@ -237,7 +239,13 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     j->fenced = true;
     j->untidy = TIDY;
     job_saved(j);
-    report_begin(at, &n, had);
+    if (went_back)
+        job_event(
+            j, &n,
+            "continues from %s, as was asked: what was saved after it is set aside, as aside-…",
+            j->restore);
+    else
+        report_begin(at, &n, had);
     attempt_enter(at, PHASE_START);
 }
 

@@ -97,6 +97,7 @@ struct job_record {
     int nplaced;
     bool
         must_resume; // changed since the last fence: from a checkpoint, for it had one, or it fails
+    int64_t from_step; // the next fence makes its checkpoint the newest; 0: as it finds them
     // What its folder holds is believed at the next fence, though no row knows it: the database was
     // lost, or is an older copy.
     bool trusts_folder;

@@ -75,6 +75,7 @@ static const struct column job_columns[] = {
     {JOB(CHARS, attempt_id)},
     {JOB(BYTES, key)},
     {JOB(PLACEMENT, placement)},
+    {JOB(NUMBER, from_step)},
     {JOB(NUMBER, fenced)},
     {JOB(TEXT, restore)},
     {JOB(NUMBER, restore_step)},

@@ -9,14 +9,14 @@
 
 static const char *const events[EVENT_KINDS] = {
     [EVENT_SUBMITTED] = "submitted", [EVENT_PLACED] = "placed",       [EVENT_FENCE] = "fence",
-    [EVENT_FENCED] = "fenced",       [EVENT_RESTORED] = "restored",   [EVENT_STARTED] = "started",
+    [EVENT_BEGUN] = "begun",         [EVENT_RESTORED] = "restored",   [EVENT_STARTED] = "started",
     [EVENT_COMMITTED] = "committed", [EVENT_ABORTED] = "aborted",     [EVENT_FINISHED] = "finished",
     [EVENT_FAILED] = "failed",       [EVENT_LOST] = "lost",           [EVENT_HANG] = "hang",
     [EVENT_PREEMPTED] = "preempted", [EVENT_DRAINED] = "drained",     [EVENT_WAITS] = "waits",
     [EVENT_QUEUED] = "queued",       [EVENT_HELD] = "held",           [EVENT_RESUMED] = "resumed",
     [EVENT_CANCELLED] = "cancelled", [EVENT_SUCCEEDED] = "succeeded", [EVENT_FOUND] = "found",
     [EVENT_REMOVED] = "removed",     [EVENT_ADOPTED] = "adopted",     [EVENT_UNUSED] = "unused",
-    [EVENT_CHANGED] = "changed",
+    [EVENT_CHANGED] = "changed",     [EVENT_DROPPED] = "dropped",
 };
 static const char *const times[TIME_KINDS] = {
     [TIME_QUEUED] = "queued",         [TIME_STARTING] = "starting",

@@ -27,7 +27,7 @@ enum event_kind {
     EVENT_SUBMITTED, // somebody submitted it
     EVENT_PLACED,    // its ranks have devices
     EVENT_FENCE,     // a greater epoch was met: ours grows
-    EVENT_FENCED,    // it starts at step 0: nothing was saved
+    EVENT_BEGUN,     // it starts at step 0: nothing was saved
     EVENT_RESTORED,  // it continues from a checkpoint
     EVENT_STARTED,   // all ranks are ready
     EVENT_COMMITTED, // a checkpoint is complete
@@ -49,6 +49,7 @@ enum event_kind {
     EVENT_FOUND,   // its folder was found after a lost database
     EVENT_ADOPTED, // a person took a found job as theirs
     EVENT_CHANGED, // it continues with another text
+    EVENT_DROPPED, // the loss or gradient of a step is not finite
     EVENT_KINDS
 };
 

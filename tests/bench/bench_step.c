@@ -242,7 +242,7 @@ static int open_rank(struct bench *b, int rank, struct err *e)
     rc = rc ? rc : inputs_open(&b->inputs, x, b->exec, PROGRAM_TRAIN, &b->set, e);
     if (rc)
         return rc;
-    b->sampler = (struct sampler){b->set.n, (uint64_t)b->job.data.batch, 1};
+    b->sampler = (struct sampler){.n = b->set.n, .batch = (uint64_t)b->job.data.batch, .seed = 1};
     exec_buffer(b->exec, PROGRAM_TRAIN, "hyper", &b->hyper);
     exec_buffer(b->exec, PROGRAM_TRAIN, "control", &b->control);
     exec_buffer(b->exec, PROGRAM_TRAIN, "step", &b->step);

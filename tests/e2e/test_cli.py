@@ -145,9 +145,9 @@ def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
 
 def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
     end = solo.weft("plan", small)
-    assert end.code == 0 and "not looked at: not here is nowhere/x, nowhere/y " in end.out, end
+    assert end.code == 0 and "not looked at: cannot open nowhere/x, nowhere/y " in end.out, end
     both = ["-s", "data.eval.images=nowhere/x", "-s", "data.eval.labels=nowhere/y"]
-    assert "not here is nowhere/x, nowhere/y (" in solo.weft("plan", small, *both).out  # each once
+    assert "cannot open nowhere/x, nowhere/y (" in solo.weft("plan", small, *both).out  # each once
     (tmp_path / "nowhere").mkdir()
     solo.write_idx(tmp_path / "nowhere/x", numpy.zeros((12, 4), numpy.uint8))
     solo.write_idx(tmp_path / "nowhere/y", numpy.zeros(12, numpy.uint8))
@@ -326,7 +326,7 @@ def test_schema_lists_every_key_with_what_it_means():
     sizes = [k for p in programs.values() for k in p.values()]
     assert all(p["doc"] for p in schema["programs"])
     for k in [*keys.values(), *sizes]:
-        assert set(k) == {"key", "type", "default", "required", "unit", "when", "min", "max", "values", "doc"}, k
+        assert set(k) == {"key", "type", "default", "required", "unit", "when", "continuing", "min", "max", "values", "doc"}, k
         assert k["doc"] and k["type"]
         assert k["required"] == (k["default"] is None) or not k["required"]
     assert keys["train.steps"]["required"] and keys["train.steps"]["unit"] == "steps"
@@ -487,7 +487,7 @@ def test_ckpt_ls_lists_what_is_there(trained):
         listed = reads("ckpt", "ls", str(folder), "--json")["checkpoints"]
         assert [(c["epoch"], c["step"]) for c in listed] == [(c.epoch, c.step) for c in reversed(ours)]
         for c in listed:
-            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "unused", "ok", "errors"}
+            assert set(c) == {"step", "epoch", "dir", "bytes", "shards", "committed", "unused", "aside", "ok", "errors"}
             assert c["committed"] and c["ok"] and c["errors"] == [] and c["shards"] == 2
             assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.e*/shard-*"))
     verified = reads("ckpt", "verify", str(ours[-1].path), "--json")["checkpoints"]

@@ -95,15 +95,15 @@ def test_a_run_says_where_all_is_and_the_next_that_its_result_is_gone(small):
 
 def test_a_changed_job_is_refused_and_starts_again_when_asked(small):
     assert weft_run(small).code == 0
-    refused = weft_run(small, "-s", "data.batch=48")
+    refused = weft_run(small, "-s", "train.seed=2")
     assert refused.code == 2 and "--new" in refused.err and not refused.out, refused
-    assert "which differs in data.batch\n" in refused.err, refused
-    twice = weft_run(small, "-s", "data.batch=48", "-s", "train.seed=2", "-s", "train.steps=31")
-    assert "which differs in data.batch, train.seed\n" in twice.err, twice
+    assert "which differs in train.seed\n" in refused.err, refused
+    twice = weft_run(small, "-s", "model.hidden=[9]", "-s", "train.seed=2", "-s", "train.steps=31")
+    assert "which differs in model.hidden, train.seed\n" in twice.err, twice
     fewer = weft_run(small, "-s", "train.steps=29")
     assert fewer.code == 2 and "train.steps: is 29, and it has come to step 30" in fewer.err, fewer
     assert "is finished" in weft_run(small).out  # the same job again
-    assert weft_run(small, "-s", "data.batch=48", "--new").code == 0
+    assert weft_run(small, "-s", "train.seed=2", "--new").code == 0
     assert len(small.stores()) == 2
     assert len(list(state_folder(small).glob("old-*/job"))) == 1
 
@@ -112,8 +112,8 @@ def test_a_changed_job_is_refused_after_a_killed_run_since_nobody_knows_how_far_
     process = start(busy)
     await_first_checkpoint(busy, process)
     assert end_of(process, signal.SIGKILL).code == -signal.SIGKILL
-    refused = weft_run(busy, "-s", "data.batch=48")
-    assert refused.code == 2 and "which differs in data.batch\n" in refused.err, refused
+    refused = weft_run(busy, "-s", "train.seed=2")
+    assert refused.code == 2 and "which differs in train.seed\n" in refused.err, refused
     assert weft_run(busy, "-s", f"train.steps={busy.checkpoints()[-1].step + 20}").code == 0
 
 

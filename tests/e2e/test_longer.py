@@ -46,7 +46,7 @@ def test_all_ranks_of_a_finished_run_are_trained_longer_on_another_mesh(place, t
 ANOTHER = {
     "seed": ({"train__seed": 4}, "train.seed"),
     "model": ({"model__hidden": [32, 8]}, "model.hidden"),
-    "data": ({"data__batch": 48}, "data.batch"),
+    "optimiser": ({"optimizer": {"kind": "sgd"}}, "optimizer.kind"),
 }
 
 
@@ -76,7 +76,7 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     first = solo.weft("run", str(run.file))
     assert first.code == 0, first
     events = re.findall(r"^[0-9:.]+  [A-Z]+ (\w+)", first.out, re.M)  # all of them, however soon they happened
-    assert events[:4] == ["submitted", "placed", "fenced", "started"] and events[-1] == "succeeded", first
+    assert events[:4] == ["submitted", "placed", "begun", "started"] and events[-1] == "succeeded", first
     run.carry_on_as(solo.job(toy, 1, train__seed=4, **LONGER))
     refused = solo.weft("run", str(run.file))
     assert refused.code == 2 and "differs in train.seed\n" in refused.err and "--new" in refused.err, refused

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -68,6 +69,60 @@ def test_a_finished_run_is_asked_about_and_leaves_no_process(finished):
     assert_at_rest(finished)
     again = solo.weft("run", str(finished.file), "-s", "train.steps=40")
     assert again.code == 0, again
+
+
+def here(run, *words, **env):
+    p = subprocess.run([solo.WEFT, *words], cwd=run.place, capture_output=True, text=True, timeout=solo.WATCHDOG, check=False,
+                       env={**os.environ, **env})
+    return solo.Ended(p.returncode, p.stdout, p.stderr)
+
+
+def test_in_the_folder_of_a_run_verbs_find_it_by_its_name_alone(finished):
+    for words in (["why", "test"], ["status", "test"], ["logs", "test"], ["watch", "test"], ["checkpoints", "test"]):
+        end = here(finished, *words)
+        assert end.code == 0 and not end.err, end
+    assert "SUCCEEDED at step 30 of 30" in here(finished, "why", "test").out
+    refused = here(finished, "resume", "test")
+    assert refused.code == 4 and "of the `weft run` in this folder" in refused.err and "it has succeeded" in refused.err, refused
+    away = here(finished, "why", "test", WEFT_COORDINATOR=f"unix:{finished.place}/none")
+    assert away.code == 3, away
+
+
+def test_a_finished_run_says_its_result_again(finished):
+    again = solo.weft("run", str(finished.file))
+    lines = again.out.splitlines()
+    assert again.code == 0 and lines[0].startswith("test SUCCEEDED  step 30/30  loss ") and "accuracy " in lines[0], again
+    assert lines[1].startswith("test is finished; "), again
+    (line,) = solo.weft("run", str(finished.file), "--json").out.splitlines()
+    assert json.loads(line)["status"]["eval_accuracy"] > 0, line
+
+
+def test_a_held_run_that_is_resumed_says_who_continues_it(living):
+    run, process = living
+    assert here(run, "hold", "test").code == 0
+    process.communicate(timeout=solo.WATCHDOG)
+    end = here(run, "resume", "test")
+    assert end.code == 0 and "it waits for `weft run` of its job file, which continues it" in end.out, end
+    assert "the same command continues it" in here(run, "why", "test").out
+
+
+def test_steps_that_are_not_finite_at_the_end_fail_the_run_and_are_in_its_history(place, toy):
+    run = solo.Run(place, solo.job(toy, 1, train__steps=9, schedule__value=1e6, optimizer__kind="sgd"), "mine")
+    end = solo.weft("run", str(run.file))
+    assert end.code == 1 and "FAILED" in end.out and not run.checkpoints(), end
+    why = ask(run, "why", "test")
+    assert re.search(r"not finite for \d steps in a row, up to the last, 9", why.out), why
+    assert re.search(r" dropped .* its update is dropped \(\d so far\)", why.out), why
+
+
+def test_since_in_a_history_is_since_the_line_above(finished):
+    times = [e["t_ms"] for e in json.loads(ask(finished, "why", "test", "--json").out)["events"]]
+    lines = ask(finished, "why", "test").out.splitlines()
+    head = next(n for n, line in enumerate(lines) if " SINCE " in line)
+    end = lines[head].index(" SINCE ") + len(" SINCE")
+    shown = [line[:end].split()[-1] for line in lines[head + 1 : head + 1 + len(times)]]
+    gaps = [0, *(after - before for before, after in zip(times, times[1:]))]
+    assert [s for s, gap in zip(shown, gaps) if gap < 9900] == [f"{gap / 1000:.1f}s" for gap in gaps if gap < 9900]
 
 
 def test_a_run_that_is_under_way_is_asked_in_its_own_coordinator(living):
@@ -232,7 +287,7 @@ def test_a_run_is_asked_by_a_path_longer_than_any_address(place, toy):
 def test_a_refusal_names_the_folder_and_a_command_that_helps_there(finished):
     end = ask(finished, "resume", "test")
     assert end.code == 4 and f"where: the coordinator of {state_folder(finished)} (from" in end.err, end
-    assert "to do: `weft run` with more train.steps does" in end.err, end
+    assert "to do: `weft run` with more train.steps, or with --from-step, does" in end.err, end
 
 
 def test_a_run_goes_on_in_a_folder_whose_name_holds_line_breaks(place, toy):

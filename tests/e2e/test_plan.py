@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy
 import pytest
@@ -160,10 +162,13 @@ def test_the_mfu_line_says_its_convention(job):
 
 UNUSABLE = {
     "is empty": (lambda p: p.touch(), "byte 0: the file is empty"),
-    "holds one token": (lambda p: p.write_bytes(b"ab"), "1 tokens: a sample takes 65"),
+    "holds one token": (lambda p: p.write_bytes(b"a\0"), "1 tokens: a sample takes 65"),
     "ends within a token": (lambda p: p.write_bytes(bytes(1001)), "byte 1001: the file ends here"),
     "holds ids beyond the vocabulary": (lambda p: p.write_bytes(b"\x00\x02" * 650),
                                         "token 512 is not in 0 … 511"),
+    "is text": (lambda p: p.write_text("To be, or not to be. " * 50), "this is text, not token ids: `weft data prepare"),
+    "has fewer samples than a batch": (lambda p: p.write_bytes(bytes(2 * 64 * 5)),
+                                       "the training set has 4 samples of model.seq tokens, and data.batch is 8"),
     "is a pipe": (os.mkfifo, "not a regular file"),
     "is a folder": (lambda p: p.mkdir(), "not a regular file"),
 }  # fmt: skip
@@ -181,6 +186,19 @@ def test_a_plan_tells_of_a_data_file_that_is_here_and_that_no_rank_could_read(jo
     run = solo.weft("run", job)
     assert run.code == 2 and f"{job}:4: data.train.tokens: " in run.err and told in run.err, run
     assert not (tmp_path / ".weft").exists()
+
+
+def test_a_plan_says_of_a_file_that_this_user_may_not_read_that_it_is_there(job):
+    """As nobody, in a folder that everybody may enter."""
+    if os.geteuid():
+        pytest.skip("SKIP: only root becomes nobody")
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        for name in ("weft", "job.yaml", "nowhere"):
+            shutil.copy({"weft": solo.WEFT, "job.yaml": job, "nowhere": job}[name], f"{place}/{name}")
+        os.chmod(f"{place}/nowhere", 0o600)
+        said = subprocess.run([f"{place}/weft", "plan", f"{place}/job.yaml"], user=65534, capture_output=True, text=True, check=False)
+    assert said.returncode == 0 and "cannot open nowhere (this user may not read it) (paths" in said.stdout, said
 
 
 def test_a_plan_looks_at_an_evaluations_data_as_a_rank_does(job, tmp_path):

@@ -99,6 +99,9 @@ def test_inspect_reads_what_prepare_makes(place):
     (place / "ids").write_bytes(bytes([1, 2, 3, 4]) * 5)
     unknown = solo.weft("data", "inspect", str(place / "ids"))
     assert unknown.code == 1 and "--ids" in unknown.err, unknown
+    (place / "job.yaml").write_text("name: a\nmodel: {program: gpt2}\n")
+    text = solo.weft("data", "inspect", str(place / "job.yaml"))
+    assert text.code == 1 and "this is text, no array and no tokens: `weft data prepare" in text.err and "job files" in text.err, text
     wrong = solo.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong
 

@@ -119,6 +119,34 @@ static void the_newest_is_the_greatest_epoch_then_step(void **state)
     assert_memory_equal(list, want, sizeof want);
 }
 
+// What was saved later, in whatever epoch, and what is of a later step: all but the one and what is
+// before it in every way.
+static void behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left(void **state)
+{
+    static const struct store_entry want[] = {{2, 10}, {1, 10}};
+    static const char *const aside[] = {"aside-step-00000030.e1", "aside-step-00000020.e2",
+                                        "aside-step-00000005.e3"};
+    struct fixture *f = *state;
+    struct store_entry *list;
+    struct err e = {0};
+    int n;
+    fx_save(f, 1, 10);
+    fx_save(f, 1, 30);
+    fx_save(f, 2, 10);
+    fx_save(f, 2, 20);
+    fx_save(f, 3, 5);
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(store_set_aside(&f->store, (struct store_entry){2, 10}, &e), 0);
+        assert_int_equal(store_scan(&f->store, &f->arena, &list, &n, &e), 0);
+        assert_int_equal(n, 2);
+        assert_memory_equal(list, want, sizeof want);
+        for (int i = 0; i < 3; i++)
+            assert_true(fx_exists(f, arena_printf(&f->arena, "%s/COMMIT", aside[i])));
+    }
+    store_sweep(&f->store, 4, 100);
+    assert_true(fx_exists(f, "aside-step-00000030.e1/COMMIT"));
+}
+
 static void an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named(void **state)
 {
     static const char *const markers[] = {"epoch-1000000001", "epoch-100000000000000000",
@@ -416,6 +444,7 @@ int main(void)
         FX_TEST(directories_on_the_way_are_made),
         FX_TEST(a_commit_gives_the_final_name_and_may_be_repeated),
         FX_TEST(the_newest_is_the_greatest_epoch_then_step),
+        FX_TEST(behind_a_checkpoint_that_a_person_goes_back_to_nothing_is_left),
         FX_TEST(a_shard_that_is_missing_or_short_stops_the_commit),
         FX_TEST(an_epoch_that_weft_never_gives_refuses_the_fence_and_is_named),
         FX_TEST(a_checkpoint_that_was_copied_here_counts_as_its_epoch),

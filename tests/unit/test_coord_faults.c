@@ -62,6 +62,11 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
         world_pass(w, 11000); // it is given up: there is nobody else now
         assert_state(w, job, RUNNING);
         assert_int_equal(world_host_of(w, job, 0), 0);
+        world_step(w, job, 5);
+        world_die_saying(w, job, 0, codes[i], "cannot write: No space left on device");
+        const char *said = world_told(w, job, "failed");
+        assert_non_null(strstr(said, "which stays there: no other host can take it"));
+        assert_null(strstr(said, "avoided"));
         world_teardown(state);
         world_setup(state);
     }

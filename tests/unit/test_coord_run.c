@@ -4,6 +4,7 @@
 #include "common/attempt/life.h"
 #include "tests/unit/coord_world.h"
 
+#include <math.h>
 #include <string.h>
 
 static void test_a_job_goes_from_submit_to_succeeded(void **state)
@@ -39,6 +40,34 @@ static void report_evaluation(struct world *w, const char *job, int64_t step)
     report.eval_accuracy = 0.875;
     FRAME(f, STEP_REPORT, step_report, &report);
     world_frame(w, job, 0, &f);
+}
+
+static void report_dropped(struct world *w, const char *job, int64_t step, int64_t dropped)
+{
+    FRAME_BODY(report, StepReport, step_report);
+    report.step = step;
+    report.steps = 10;
+    report.loss = (double)NAN;
+    report.dropped = dropped;
+    FRAME(f, STEP_REPORT, step_report, &report);
+    world_frame(w, job, 0, &f);
+}
+
+// Reports may be left out, and there may be a million of them.
+static void test_updates_that_were_dropped_are_in_the_history_ever_more_rarely(void **state)
+{
+    struct world *w = *state;
+    const char *job = world_job_alone(w, 1, "");
+    world_step(w, job, 1);
+    report_dropped(w, job, 2, 0);
+    assert_int_equal(world_events(w, job, "dropped"), 0);
+    for (int dropped = 1; dropped <= 7; dropped++)
+        report_dropped(w, job, 2 + dropped, dropped);
+    assert_int_equal(world_events(w, job, "dropped"), 3); // 1, 2, 4
+    assert_non_null(
+        strstr(world_told(w, job, "dropped"), "not finite: its update is dropped (4 so far)"));
+    report_dropped(w, job, 9, 7);
+    assert_int_equal(world_events(w, job, "dropped"), 3);
 }
 
 static void test_results_of_an_ended_job_outlive_a_restart(void **state)
@@ -425,6 +454,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STORY(test_a_job_goes_from_submit_to_succeeded),
         STORY(test_results_of_an_ended_job_outlive_a_restart),
+        STORY(test_updates_that_were_dropped_are_in_the_history_ever_more_rarely),
         STORY(test_a_job_larger_than_one_host_spans_two),
         STORY(test_no_start_goes_out_before_the_fence_has_answered),
         STORY(test_a_fence_that_finds_a_greater_epoch_is_passed),

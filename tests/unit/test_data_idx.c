@@ -194,7 +194,8 @@ static void foreign_types_and_formats_are_refused_by_name(void **state)
         {"\0\0\x08\x09", 4, ERR_DATA, "byte 3: 9 dimensions"},
         {"\x1f\x8b\x08\0", 4, ERR_UNSUPPORTED, "gunzip"},
         {"PK\3\4....", 8, ERR_UNSUPPORTED, "npz"},
-        {"plain text", 10, ERR_DATA, "byte 0: neither idx"},
+        {"plain text", 10, ERR_DATA, "f: this is text, no array"},
+        {"\1\2\3\4", 4, ERR_DATA, "byte 0: neither idx"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct array a;

@@ -74,6 +74,24 @@ static void the_batch_size_does_not_change_the_order(void **state)
     free(b);
 }
 
+// Another batch from step 7 on takes the samples that follow those of before.
+static void a_batch_that_changes_on_the_way_repeats_and_leaves_out_none(void **state)
+{
+    (void)state;
+    struct sampler before = {.n = 100, .batch = 9, .seed = 5}, after = before;
+    uint64_t *order = draw(&before, 2), ids[16];
+    after.from = 7;
+    after.drawn = sampler_drawn(&before, 7);
+    after.batch = 16;
+    assert_int_equal(after.drawn, 63);
+    for (uint64_t step = 7; step < 12; step++) {
+        sampler_ids(&after, step, 0, 16, ids);
+        assert_memory_equal(ids, order + 63 + (step - 7) * 16, sizeof ids);
+    }
+    assert_int_equal(sampler_drawn(&after, 12), 63 + 5 * 16);
+    free(order);
+}
+
 // Microbatch m of M holds positions [m·B/M, (m+1)·B/M), of which rank r of R holds its R-th part.
 static void ranks_and_microbatches_share_out_one_global_batch(void **state)
 {
@@ -144,6 +162,7 @@ int main(void)
         cmocka_unit_test(every_sample_comes_once_an_epoch),
         cmocka_unit_test(epochs_and_seeds_have_orders_of_their_own),
         cmocka_unit_test(the_batch_size_does_not_change_the_order),
+        cmocka_unit_test(a_batch_that_changes_on_the_way_repeats_and_leaves_out_none),
         cmocka_unit_test(ranks_and_microbatches_share_out_one_global_batch),
         cmocka_unit_test(a_batch_may_hold_several_epochs),
         cmocka_unit_test(evaluation_runs_whole_batches_in_file_order),

@@ -112,6 +112,10 @@ static void what_is_no_file_of_ids_is_refused_by_name(void **state)
          "byte 7: the file ends here, not a whole number of u16: it is cut off, or data.ids is "
          "another"},
         {"123456", 6, ARRAY_U32, ERR_DATA, "byte 6: the file ends here, not a whole number of u32"},
+        {"Some text.\r\n\tEn \xc3\xa9t\xc3\xa9", 21, ARRAY_TYPE_COUNT, ERR_DATA,
+         "this is text, not token ids: `weft data prepare"},
+        {"1\0002\0003", 5, ARRAY_TYPE_COUNT, ERR_DATA,
+         "byte 5: the file ends here, not a whole number of u16"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

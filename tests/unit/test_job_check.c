@@ -390,7 +390,7 @@ static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state
     static const char *const texts[] = {
         A_DECODER "model: {program: mlp, inputs: 2, hidden: [2], classes: 2}\n",
         "name: t\nmesh: {dp: 1}\nschedule: {kind: constant, value: 1}\ntrain: {steps: 1}\n"
-        "data: {train: {images: i, labels: l}, batch: 4}\nmodel: {program: gpt2}\n"};
+        "data: {format: npy, train: {images: i, labels: l}, batch: 4}\nmodel: {program: gpt2}\n"};
     static const char *const says[] = {"data.format: must be idx or npy: program mlp reads images",
                                        "data.format: must be tokens: program gpt2 reads them"};
     for (int i = 0; i < 2; i++) {
@@ -406,6 +406,23 @@ static void test_tokens_are_for_decoders_and_images_for_classifiers(void **state
         buf_clear(&said);
         arena_clear(&a);
     }
+}
+
+// What a job lacks is asked for in the form that its model reads.
+static void test_the_format_of_the_data_follows_from_the_model(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, NAME_LINE TRAIN_LINE
+               "model: {program: gpt2}\ndata: {train: {tokens: t}, batch: 4}\n");
+    assert_int_equal(c.job.data.format, JOB_DATA_TOKENS);
+    case_clear(&c);
+    expect_errors(
+        NAME_LINE TRAIN_LINE "model: {program: gpt2}\n",
+        "job.yaml:1:1: data.train.tokens: is missing: file of training tokens, or files by a "
+        "pattern (train-*.bin); relative to the job file, for weft submit to the workers' "
+        "--data-root\n"
+        "job.yaml:1:1: data.batch: is missing: of a step, over all devices and microbatches\n");
 }
 
 static void test_stages_hold_the_models_layers(void **state)
@@ -548,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_layers_are_counted_where_a_file_is_read),
         cmocka_unit_test(test_labels_act_where_the_model_reads_them),
         cmocka_unit_test(test_a_share_that_is_dropped_is_below_one),
+        cmocka_unit_test(test_the_format_of_the_data_follows_from_the_model),
         cmocka_unit_test(test_stages_hold_the_models_layers),
         cmocka_unit_test(test_axes_are_known_by_what_they_are_for),
         cmocka_unit_test(test_chunks_of_stages_divide_the_layers),

@@ -295,6 +295,13 @@ static void another_comment_is_no_other_training(void **state)
     read_other_version(&c, "# tokens of a sample", "# length of a sample");
     expect_same_training(&c.job, true);
     case_clear(&c);
+    read_other_version(&c, "h = gelu(linear(layernorm(x, norm2),",
+                       "h  =  gelu( linear(layernorm(x,norm2),");
+    expect_same_training(&c.job, true);
+    case_clear(&c);
+    read_other_version(&c, "normal(0.02 / sqrt(", "normal(2e-2 / sqrt(");
+    expect_same_training(&c.job, true);
+    case_clear(&c);
     read_other_version(&c, "\n    sizes\n", "\n\n    sizes\n      # All of them.\n");
     expect_same_training(&c.job, true);
     case_clear(&c);

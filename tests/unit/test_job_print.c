@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The resolved job: whole, stable under reading it again, and a hash of what it means. The schema's
 // table in its three forms.
+#include "common/job/reading.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>
@@ -146,10 +147,20 @@ static void expect_same_hash(const char *one, const char *other, bool same)
     case_clear(&b);
 }
 
-// A training may continue elsewhere, longer, at another rate; with another seed it is another training.
-static void test_what_may_change_while_a_training_runs_is_no_part_of_the_identity(void **state)
+// A training may continue elsewhere, longer, at another rate, in other batches; with another seed it is
+// another training.
+static void test_what_may_change_while_a_training_continues_is_no_part_of_the_identity(void **state)
 {
     static const char *const alike[] = {
+        VALID "optimizer: {weight_decay: 0.5, clip_norm: 1, betas: [0.8, 0.9]}\n",
+        VALID "optimizer: {groups: [{match: 'layers/*', lr_scale: 0.1}]}\n",
+        VALID "precision: {compute: bf16, reduce: bf16}\n",
+        VALID "checkpoint: {dir: elsewhere}\n",
+        NAME_LINE MODEL_LINE TRAIN_LINE "data: {train: {images: x, labels: y}, batch: 24}\n",
+        NAME_LINE MODEL_LINE TRAIN_LINE
+        "data: {train: {images: /x, labels: /y}, eval: {images: x, labels: y}, batch: 12}\n",
+        NAME_LINE DATA_LINE TRAIN_LINE
+        "model: {program: mlp, inputs: 4, hidden: [8], classes: 3, activation: tanh}\n",
         VALID "mesh: {tp: 2}\n",
         VALID "precision: {deterministic: false}\n",
         VALID "mesh: {dp: 4}\nsharding: {rules: {batch: dp}}\n",
@@ -196,14 +207,30 @@ static void test_another_training_is_named_by_its_keys_alone(void **state)
     (void)state;
     expect_another_training(NAME_LINE MODEL_LINE DATA_LINE "train: {steps: 20, seed: 2}\n",
                             "train.seed");
-    expect_another_training(VALID "checkpoint: {dir: elsewhere, every: 5}\n", "checkpoint.dir");
-    expect_another_training(VALID "optimizer: {weight_decay: 0.5}\nmesh: {dp: 2}\n",
-                            "optimizer.weight_decay");
+    expect_another_training(VALID "optimizer: {kind: sgd}\nmesh: {dp: 2}\n", "optimizer.kind");
+    expect_another_training(VALID "optimizer: {groups: [{match: 'layers/0/*', freeze: true}]}\n",
+                            "optimizer.groups");
+    expect_another_training(NAME_LINE DATA_LINE TRAIN_LINE
+                            "model: {program: mlp, inputs: 4, hidden: [9], classes: 3}\n",
+                            "model.hidden");
     // Models have keys of their own: each is compared with its namesake, wherever it stands.
-    expect_another_training(
-        NAME_LINE "model: {program: vae, inputs: 4, hidden: [8]}\n"
-                  "data: {train: {images: x}, batch: 12}\n" TRAIN_LINE,
-        "model.program, model.classes, model.text, data.train.labels, model.latent");
+    expect_another_training(NAME_LINE "model: {program: vae, inputs: 4, hidden: [8]}\n"
+                                      "data: {train: {images: x}, batch: 12}\n" TRAIN_LINE,
+                            "model.classes, model.text, model.latent");
+}
+
+static void test_every_key_says_what_changing_it_means(void **state)
+{
+    struct job_case c;
+    size_t unused;
+    (void)state;
+    case_valid(&c, VALID);
+    for (int i = 0; i < schema_rows(c.job.schema); i++) {
+        const struct schema_row *row = schema_row(c.job.schema, i, &unused);
+        if (!row->continues)
+            fail_msg("%s", row->path);
+    }
+    case_clear(&c);
 }
 
 static void test_changes_are_reported_with_the_settings_of_both(void **state)
@@ -408,7 +435,7 @@ static void test_the_table_has_a_row_for_each_key(void **state)
     assert_true(count(buf_str(&markdown), "\n") >= keys + 2);
     assert_non_null(
         strstr(buf_str(&markdown),
-               "| `optimizer.eps` | number | `1e-8` |  | 1e-37 to 1 | added to the "
+               "| `optimizer.eps` | number | `1e-8` |  | 1e-37 to 1 | may change | added to the "
                "root of the second moment; only when optimizer.kind is adam or adamw |"));
     buf_clear(&text);
     buf_clear(&markdown);
@@ -442,8 +469,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_resolved_job_says_every_value),
         cmocka_unit_test(test_the_hash_is_of_the_resolved_text),
-        cmocka_unit_test(test_what_may_change_while_a_training_runs_is_no_part_of_the_identity),
+        cmocka_unit_test(
+            test_what_may_change_while_a_training_continues_is_no_part_of_the_identity),
         cmocka_unit_test(test_another_training_is_named_by_its_keys_alone),
+        cmocka_unit_test(test_every_key_says_what_changing_it_means),
         cmocka_unit_test(test_changes_are_reported_with_the_settings_of_both),
         cmocka_unit_test(test_spelling_and_order_do_not_change_the_hash_but_values_do),
         cmocka_unit_test(test_text_of_any_kind_prints_and_reads_back),

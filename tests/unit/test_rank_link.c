@@ -245,7 +245,7 @@ static void differing_plans_stop_the_attempt_before_its_first_step(void **state)
             pthread_join(thread[r], NULL);
             assert_int_equal(g[r].rc, differ ? ERR_INVALID : 0);
             if (differ)
-                assert_non_null(strstr(g[r].value, "the plan of rank 0 differs"));
+                assert_non_null(strstr(g[r].value, "the plan or the data of rank 0"));
         }
         team_end(&t, 0);
     }

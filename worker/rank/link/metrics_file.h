@@ -32,8 +32,9 @@ struct step_row {
     double loss, grad_norm, lr;
     double tokens_per_s; // negative: the data has no tokens (null)
     double samples_per_s, step_ms;
-    double mean_ms; // recent mean of step_ms, for people (train/pace.h); not in the file
-    bool evaluated; // an evaluation followed this step: the two below are set
+    double mean_ms;  // recent mean of step_ms, for people (train/pace.h); not in the file
+    int64_t dropped; // updates so far in this attempt that were not finite; not in the file
+    bool evaluated;  // an evaluation followed this step: the two below are set
     double eval_loss, eval_accuracy;
     struct row_parts parts, eval_parts; // of the step, of the evaluation; only in the file
     int nsamples;                       // taken after the evaluation; 0: none

@@ -12,7 +12,7 @@
 #define ROW_FIELDS(X)                                      \
     X(step) X(steps) X(loss) X(grad_norm) X(lr)            \
     X(tokens_per_s) X(samples_per_s) X(step_ms) X(mean_ms) \
-    X(evaluated) X(eval_loss) X(eval_accuracy)
+    X(evaluated) X(eval_loss) X(eval_accuracy) X(dropped)
 // clang-format on
 #define COPY(field) out->field = from->field;
 

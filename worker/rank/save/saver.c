@@ -111,6 +111,7 @@ static void fill_manifest(struct saver *s)
                                 .parent_epoch = parent.epoch,
                                 .parent_step = parent.step,
                                 .resolved = a->job_text,
+                                .data = s->o.data,
                                 .nchanges = s->o.nchanges,
                                 .changes = s->o.changes,
                                 .numerics = {.backend = s->o.backend->name,

@@ -20,6 +20,7 @@ struct saver_options {
     const char *algorithms;                // the record of algorithms_agree
     const struct manifest_change *changes; // of the job, until now
     int nchanges;
+    struct data_identity data; // that it trains with
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);

@@ -153,6 +153,11 @@ static void log_row(struct trainer *t, const struct step_row *r)
              r->loss, row_speed_text(r, speed), eval);
 }
 
+static bool is_finite(const float *metrics)
+{
+    return isfinite(metrics[METRIC_LOSS]) && isfinite(metrics[METRIC_SQNORM]);
+}
+
 // Sends the row of a finished step, once.
 static void report_row(struct trainer *t, struct in_flight *f)
 {
@@ -164,6 +169,7 @@ static void report_row(struct trainer *t, struct in_flight *f)
         f->part_value[i] = (double)f->words->metrics[METRIC_PARTS + i];
     f->row.grad_norm = sqrt((double)f->words->metrics[METRIC_SQNORM]);
     f->row.mean_ms = pace_add(&t->pace, f->row.step_ms);
+    f->row.dropped = t->dropped += !is_finite(f->words->metrics);
     link_step_report(t->link, &f->row);
     log_row(t, &f->row);
     if (t->metrics)
@@ -181,20 +187,24 @@ static int look_at_metrics(struct trainer *t, struct in_flight *f, struct err *e
     t->stop |= m[METRIC_STOP] > 0;
     t->no_save = m[METRIC_NO_SAVE] > 0;
     report_row(t, f);
-    if (isfinite(m[METRIC_LOSS]) && isfinite(m[METRIC_SQNORM])) {
+    if (is_finite(m)) {
         t->nonfinite = 0;
         return 0;
     }
     if (t->assignment->rank == 0)
         log_warn("train", "loss or gradient of step %lld is not finite: its update is dropped",
                  (long long)f->row.step);
-    if (++t->nonfinite < NONFINITE_MAX)
+    // A job whose last step is dropped has not got the result that it was asked for.
+    bool last = f->row.step == f->row.steps;
+    if (++t->nonfinite < NONFINITE_MAX && !last)
         return 0;
     // All ranks come here at the same step. They wait for each other, because one that ended before
     // the rest would be a lost peer to them.
     (void)link_barrier(t->link, "nonfinite", f->row.step, clock_mono_ns() + AGREE_NS, NULL);
-    return err_set(e, ERR_DATA, "loss or gradient is not finite for %d steps in a row, up to %lld",
-                   NONFINITE_MAX, (long long)f->row.step);
+    return err_set(e, ERR_DATA,
+                   "loss or gradient is not finite for %d step%s in a row, up to %s%lld",
+                   t->nonfinite, t->nonfinite == 1 ? "" : "s", last ? "the last, " : "",
+                   (long long)f->row.step);
 }
 
 static bool is_due(int64_t every, int64_t done)
@@ -263,13 +273,18 @@ static int run_evaluation(struct trainer *t, struct in_flight *f, int64_t done, 
     return rc || !t->samples || !is_sampling_due(t->job, done) ? rc : take_samples(t, f, e);
 }
 
+static int64_t count_samples(const struct trainer *t, int64_t done)
+{
+    return (int64_t)sampler_drawn(&t->sampler, (uint64_t)done);
+}
+
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
 static int begin_save(struct trainer *t, int64_t done, struct err *e)
 {
     bool waits = !t->job->checkpoint.async;
     if (waits)
         page_state(t->assignment->page, RANK_SAVING);
-    int rc = saver_begin(t->saver, done, done * t->job->data.batch, e);
+    int rc = saver_begin(t->saver, done, count_samples(t, done), e);
     if (waits)
         page_state(t->assignment->page, RANK_RUNNING);
     return rc;
@@ -309,7 +324,7 @@ static int finish_training(struct trainer *t, int64_t done, struct err *e)
 {
     page_state(t->assignment->page, RANK_SAVING);
     int rc = look_at_metrics(t, &t->flight[(done - 1) & 1], e);
-    return rc ? rc : saver_finish(t->saver, done, done * t->job->data.batch, e);
+    return rc ? rc : saver_finish(t->saver, done, count_samples(t, done), e);
 }
 
 static int run_steps(struct trainer *t, enum train_end *end, struct err *e)

@@ -193,6 +193,7 @@ static int open_data(struct trainer *t, struct err *e)
 {
     const struct job *job = t->job;
     int rc = job_set_open(job, t->assignment->data_root, &job->data.train, &t->set, e);
+    rc = rc ? rc : dataset_identify(&t->set, &t->data, e);
     if (rc)
         return rc;
     t->sampler = (struct sampler){
@@ -301,8 +302,12 @@ static int restore_state(struct trainer *t, struct err *e)
     struct load load = {0};
     int rc = open_checkpoint(t, &store, &load, e);
     if (!rc)
+        rc = data_identity_check(&load.manifest.data, load.manifest.step, &t->data, e);
+    if (!rc)
         rc = state_restore(&t->state, &load, e);
     if (!rc) {
+        t->sampler.from = (uint64_t)load.manifest.step;
+        t->sampler.drawn = (uint64_t)load.manifest.samples;
         warn_of_determinism(t, &load.manifest.numerics);
         job_history_read(&t->history, &t->arena, &load.manifest, t->job, t->assignment->job_hash);
     }
@@ -344,11 +349,11 @@ static int open_algorithms(struct trainer *t, struct err *e)
     return rc ? rc : algorithms_agree(&o, &t->algorithms, e);
 }
 
-// The hash on which all ranks must agree: the plan's, followed by that of the algorithms where there
-// is a choice.
+// The hash on which all ranks must agree: the plan's, followed by that of the training data and of
+// the algorithms where there is a choice.
 static void format_hash(const struct trainer *t, char *out, size_t size)
 {
-    snprintf(out, size, "%s", t->compiled.hash);
+    snprintf(out, size, "%s-%016llx", t->compiled.hash, (unsigned long long)t->data.digest.lo);
     if (t->algorithms.len)
         snprintf(out + strlen(out), size - strlen(out), "-%08x",
                  hash_fnv1a32(buf_str(&t->algorithms)));
@@ -375,7 +380,8 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .device = t->device,
                                                 .algorithms = buf_str(&t->algorithms),
                                                 .changes = t->history.changes,
-                                                .nchanges = t->history.n},
+                                                .nchanges = t->history.n,
+                                                .data = t->data},
                         &saver, e);
     if (rc)
         return rc;

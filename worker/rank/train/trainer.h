@@ -46,6 +46,7 @@ struct trainer {
     struct exec *exec;
     struct state state;
     struct dataset set;
+    struct data_identity data; // of `set`
     struct sampler sampler;
     struct inputs inputs;
     struct feed *feed;
@@ -69,6 +70,7 @@ struct trainer {
     struct pace pace;
     int64_t ended_ns;   // when the newest step that ended was seen to have ended
     int nonfinite;      // steps in a row whose loss or gradient was not finite
+    int64_t dropped;    // of all steps
     bool stop, no_save; // of the newest control word looked at
     int64_t saves_skipped, rows_lost;
 };
