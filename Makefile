@@ -142,7 +142,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
-UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
+UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
@@ -433,7 +433,7 @@ $(BUILD)/tests/cuda/libweft_cuda.so: $(call emulated_obj,$(CUDA_SRC) $(CUDA_CU) 
 
 # ---- tests -------------------------------------------------------------------------------------
 # What tests share: the f64 interpreter, the plain reference ops, the rig that loads a backend.
-TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/test_leader.c
+TEST_SRC := tests/support/interp.c tests/support/replay.c tests/support/rank_threads.c tests/support/fake_world.c tests/support/device_transport.c tests/support/random_graph.c tests/support/random_text.c tests/support/random_text_loss.c tests/support/named.c tests/support/test_leader.c
 TEST_SRC += tests/ops/reference.c tests/ops/reference_heads.c tests/ops/reference_step.c tests/ops/reference_route.c tests/ops/rig.c
 $(BUILD)/libtest.a: $(call obj,$(TEST_SRC))
 	$(call say,AR,$@)
@@ -546,7 +546,7 @@ $(LATE): $(call obj,tests/support/late.c) $(BUILD)/libcommon.a tests/support/lat
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,--version-script=tests/support/late.map -o $@ \
 	    $(filter %.o %.a,$^) -ldl -lm
-$(patsubst %,$(BUILD)/tests/unit/%,compile rank test_compile_meshes test_compile_own test_rank_transport test_rank_marks): | $(LATE)
+$(patsubst %,$(BUILD)/tests/unit/%,compile rank test_compile_meshes test_compile_own test_compile_random_text test_rank_transport test_rank_marks): | $(LATE)
 
 # Preloaded into ranks by tests/fault: it replaces the C library's file calls and links nothing of ours.
 $(BUILD)/libfaultshim.so: $(BUILD)/obj/tests/fault/shim.o

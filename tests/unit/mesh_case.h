@@ -90,6 +90,7 @@ static int compare_roundings(const struct rank_threads *ranks, const struct refe
     return rc;
 }
 
+static double mesh_rtol = 1e-5; // of f32
 static bool by_rounding; // bf16 is held to what it does on one device, not to a share of numbers
 static bool only_late;   // all, not every fourth
 
@@ -124,7 +125,7 @@ static enum verdict try_setting(const struct model *m, struct reference both[2],
         if (!rc && in_bf16(s) && by_rounding)
             rc = compare_roundings(&ranks, r, reference_of(both, m, false), &e);
         else
-            rc = rc ? rc : compare_ranks(&ranks, r, in_bf16(s) ? 0.06 : 1e-5, &e);
+            rc = rc ? rc : compare_ranks(&ranks, r, in_bf16(s) ? 0.06 : mesh_rtol, &e);
         rank_threads_clear(&ranks);
     }
     enum verdict verdict = rc == 0 ? HOLDS : f.e.code == ERR_INVALID ? REFUSED : FAILS;

@@ -84,6 +84,8 @@ static bool in_bf16(const struct setting *s)
     return strstr(s->more, "bf16") != NULL;
 }
 
+static void (*set_start)(struct interp *x) = set_params;
+
 static struct reference *reference_of(struct reference both[2], const struct model *m, bool half)
 {
     const struct setting alone = {ALL, "dp: 1", 1,
@@ -94,9 +96,9 @@ static struct reference *reference_of(struct reference both[2], const struct mod
     if (compile_setting(&r->f, m, &alone))
         fail_msg("%s: %s", m->name, r->f.e.text);
     interp_init(&r->start, r->f.c.global[PROGRAM_TRAIN], NULL, 1);
-    set_params(&r->start);
+    set_start(&r->start);
     interp_init(&r->trained, r->f.c.global[PROGRAM_TRAIN], NULL, 1);
-    set_params(&r->trained);
+    set_start(&r->trained);
     for (int s = 0; s < STEPS; s++) {
         feed(&r->trained, s);
         for (enum phase p = 0; p < PHASE_COUNT; p++)

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models and the settings (meshes, microbatches, remat, cuts, dtypes) under which tests
-// compile them: those that run whole programs, and those that look at the ops they are made of.
+// The models and the settings (meshes, microbatches, remat, cuts, dtypes) under which tests compile
+// them: those that run whole programs, and those that look at the ops. MESH_SIZE: samples, tokens.
 #pragma once
 #include "tests/unit/attention_model.h"
 #include "tests/unit/by_hand_model.h"
 #include "tests/unit/compile_case.h"
 
-enum { BATCH = 24, SEQ = 24, VOCAB = 21, PIXELS = 24 };
+#ifndef MESH_SIZE
+#define MESH_SIZE 24
+#endif
+enum { BATCH = MESH_SIZE, SEQ = MESH_SIZE, VOCAB = 21, PIXELS = 24 };
 
-// Sizes that cuts of 2, 3, 4, 6 and 8 divide where a model has such cuts: gpt2 has 12 heads, llama
-// 8 and 2 for keys, cookbook 8.
+// Cuts of 2 to 8 divide what models cut. Heads: gpt2 has 12, llama 8 and 2 for keys, cookbook 8.
 enum {
     MLP = 1,
     VAE = 2,
