@@ -12,7 +12,7 @@
 
 // ---- dtypes ----
 enum dtype { DT_NONE, DT_F32, DT_BF16, DT_I32, DT_U8, DT_COUNT };
-size_t dtype_size(enum dtype t);
+__attribute__((const)) size_t dtype_size(enum dtype t);
 const char *dtype_name(enum dtype t); // "f32"
 
 // ---- shapes: dense, row-major ----
@@ -26,7 +26,7 @@ struct shape {
     int n;
     int64_t dim[MAX_DIMS];
 };
-int64_t shape_count(const struct shape *s); // 1 for a scalar (n = 0)
+__attribute__((pure)) int64_t shape_count(const struct shape *s); // 1 for a scalar (n = 0)
 bool shape_equal(const struct shape *a, const struct shape *b);
 
 // ---- dimension names: the logical axes that rules map to mesh axes ----

@@ -224,6 +224,32 @@ static struct block *note(void *base, size_t bytes, enum fake_where where)
     return b;
 }
 
+enum { FILLED = 4 << 20 };
+
+// Makes every byte 0xff: not zero, that is nobody's promise. Of a large block, as a device's scratch,
+// only what somebody touches costs a page: it is mapped from a file of such bytes, to be copied on
+// writing.
+static void fill(char *base, size_t bytes)
+{
+    static int file = -1;
+    const size_t large = bytes / FILLED * FILLED;
+    memset(base + large, 0xff, bytes - large);
+    if (large && file < 0) {
+        char *all = malloc(FILLED);
+        file = memfd_create("weft-filled", MFD_CLOEXEC);
+        if (!all || file < 0)
+            abort();
+        memset(all, 0xff, FILLED);
+        if (write(file, all, FILLED) != FILLED)
+            abort();
+        free(all);
+    }
+    for (size_t at = 0; at < large; at += FILLED)
+        if (mmap(base + at, FILLED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) ==
+            MAP_FAILED)
+            abort();
+}
+
 static cudaError_t allocate(void **out, size_t bytes)
 {
     size_t map = pages(bytes ? bytes : 1);
@@ -238,7 +264,7 @@ static cudaError_t allocate(void **out, size_t bytes)
     struct block *b = note(at + PAGE, bytes, FAKE_DEVICE);
     b->mapped = map;
     mprotect(b->base, map, PROT_READ | PROT_WRITE);
-    memset(b->base, 0xff, bytes); // not zero: that is nobody's promise
+    fill(b->base, bytes);
     memset(b->base + bytes, PATTERN, map - bytes);
     __asan_poison_memory_region(b->base + bytes, map - bytes);
     if (memory.closed)

@@ -82,6 +82,18 @@ static double *out_at(const struct call *c, const struct index *x)
 
 // ---- linear algebra ----------------------------------------------------------------------------
 
+// How far a tensor's element lies from the next along label l; a label may be there twice.
+static int64_t stride_along(int l, const struct ref_tensor *t, const int8_t *label)
+{
+    int64_t stride = 0, behind = 1;
+    for (int d = t->shape.n - 1; d >= 0; d--) {
+        stride += label[d] == l ? behind : 0;
+        behind *= t->shape.dim[d];
+    }
+    return stride;
+}
+
+// Most of what a suite computes: the innermost loop steps through the operands by their strides.
 static void matmul_or_sum(const struct call *c)
 {
     struct index x = {0};
@@ -91,9 +103,19 @@ static void matmul_or_sum(const struct call *c)
     int64_t n = shape_count(&c->out[0].shape);
     double *sum = calloc((size_t)n, sizeof *sum);
     PRE(sum);
+    const int inner = x.n ? x.label[--x.n] : -1;
+    const int64_t steps = inner < 0 ? 1 : x.extent[inner];
+    const bool product = c->op == OP_MATMUL;
+    const int64_t a_step = stride_along(inner, &c->in[0], c->attr->label[0]),
+                  b_step = product ? stride_along(inner, &c->in[1], c->attr->label[1]) : 0,
+                  to_step = stride_along(inner, &c->out[0], c->attr->label[c->nin]);
     do {
-        double term = c->op == OP_MATMUL ? *in_at(c, 0, &x) * *in_at(c, 1, &x) : *in_at(c, 0, &x);
-        sum[out_at(c, &x) - c->out[0].v] += term;
+        const double *a = in_at(c, 0, &x), *b = product ? in_at(c, 1, &x) : NULL;
+        double *to = sum + (out_at(c, &x) - c->out[0].v);
+        for (int64_t i = 0; i < steps && product; i++)
+            to[i * to_step] += a[i * a_step] * b[i * b_step];
+        for (int64_t i = 0; i < steps && !product; i++)
+            to[i * to_step] += a[i * a_step];
     } while (index_next(&x));
     double scale = c->op == OP_SUM ? (double)c->attr->scale : 1;
     for (int64_t i = 0; i < n; i++)

@@ -169,21 +169,20 @@ static double weight_kept(const struct call *c, int64_t b, int64_t s, int64_t h,
     return o.step >= 0 ? ref_kept(d, c->in[o.step].v[0], at) : 1;
 }
 
-static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
-{
-    int64_t g = (c->attr->start + h) / c->attr->group;
-    for (int64_t i = 0; i < c->in[2].shape.dim[3]; i++) {
-        double sum = 0;
-        for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
-            sum += weight_kept(c, b, s, h, t) * p[t] * *element4(&c->in[2], b, t, g, i);
-        *element4(&c->out[0], b, s, h, i) = sum;
-    }
-}
-
 static void add_times(double *to, double by, const double *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] += by * x[i];
+}
+
+static void attend(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
+{
+    int64_t g = (c->attr->start + h) / c->attr->group, width = c->in[2].shape.dim[3];
+    double *y = element4(&c->out[0], b, s, h, 0);
+    for (int64_t i = 0; i < width; i++)
+        y[i] = 0;
+    for (int64_t t = 0; t < c->in[1].shape.dim[1]; t++)
+        add_times(y, weight_kept(c, b, s, h, t) * p[t], element4(&c->in[2], b, t, g, 0), width);
 }
 
 static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, const double *p)
@@ -194,12 +193,12 @@ static void attend_grad(const struct call *c, int64_t b, int64_t s, int64_t h, c
     const double *dy = element4(o.dy, b, s, h, 0);
     double mean = dot(dy, element4(o.y, b, s, h, 0), e), cap = (double)c->attr->cap;
     for (int64_t t = 0; t < keys; t++) {
-        double dp = weight_kept(c, b, s, h, t) * dot(dy, element4(o.v, b, t, g, 0), e);
+        double kept = weight_kept(c, b, s, h, t), dp = kept * dot(dy, element4(o.v, b, t, g, 0), e);
         double turned = cap != 0 ? tanh(product_of(c, &o, b, s, h, t) / cap) : 0;
         double ds = (double)c->attr->scale * p[t] * (dp - mean) * (1 - turned * turned);
         add_times(element4(&c->out[0], b, s, h, 0), ds, element4(o.k, b, t, g, 0), d);
         add_times(element4(&c->out[1], b, t, g, 0), ds, element4(o.q, b, s, h, 0), d);
-        add_times(element4(&c->out[2], b, t, g, 0), weight_kept(c, b, s, h, t) * p[t], dy, e);
+        add_times(element4(&c->out[2], b, t, g, 0), kept * p[t], dy, e);
         if (!o.qr)
             continue;
         add_times(element4(&c->out[3], b, s, h, 0), ds, &o.kr->v[(b * keys + t) * r], r);

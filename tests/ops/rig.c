@@ -187,7 +187,8 @@ static uint64_t mix(uint64_t x)
 
 void rig_fill(struct ref_tensor *t, uint64_t seed, double lo, double hi)
 {
-    for (int64_t i = 0; i < shape_count(&t->shape); i++) {
+    const int64_t n = shape_count(&t->shape);
+    for (int64_t i = 0; i < n; i++) {
         double u = (double)(mix(seed * 1000003u + (uint64_t)i + 1) >> 40) * 0x1p-24;
         double x = lo + u * (hi - lo);
         t->v[i] = t->dtype == DT_F32    ? (double)(float)x
@@ -239,7 +240,8 @@ static double bf16_number(uint16_t half)
 
 static void store(void *to, const struct ref_tensor *t)
 {
-    for (int64_t i = 0; i < shape_count(&t->shape); i++) {
+    const int64_t n = shape_count(&t->shape);
+    for (int64_t i = 0; i < n; i++) {
         if (t->dtype == DT_F32)
             ((float *)to)[i] = (float)t->v[i];
         else if (t->dtype == DT_I32)
@@ -289,8 +291,9 @@ static double *download(const struct rig *r, const struct tensor *t, int shift, 
     char *whole = malloc(bytes);
     assert_non_null(whole);
     rig_read(r, whole, buffer, bytes);
-    for (size_t i = 0; i < bytes; i++)
-        if ((i < before || i >= before + bytes_of(t)) && whole[i] != AROUND)
+    const size_t end = before + bytes_of(t);
+    for (size_t i = before ? 0 : end; i < bytes; i = i + 1 == before ? end : i + 1)
+        if (whole[i] != AROUND)
             fail_msg("byte %zd around an output was written", (ssize_t)i - (ssize_t)before);
     const void *host = whole + before;
     for (int64_t i = 0; i < n; i++)
@@ -375,7 +378,7 @@ void rig_reference(const struct rig_case *c, struct arena *a, double *out[OP_MAX
     }
     ref_op(c->op, &c->attr, c->in, c->nin, to, c->nout, c->accumulate);
     for (int k = 0; k < c->nout; k++)
-        for (int64_t i = 0; i < shape_count(&to[k].shape) && to[k].dtype == DT_BF16; i++)
+        for (int64_t i = 0, n = shape_count(&to[k].shape); i < n && to[k].dtype == DT_BF16; i++)
             to[k].v[i] = ref_bf16(to[k].v[i]);
 }
 

@@ -171,11 +171,13 @@ static bool may_run(const struct own *own, const struct setting *on)
            (!only_mesh || strstr(on->mesh, only_mesh));
 }
 
-// Decoders take long: without WEFT_LONG each has every fourth mesh.
+// They take long: without WEFT_LONG each has every second mesh, and decoders, which are many and much
+// alike, every fifth.
 static int take_every(const struct own *own)
 {
-    bool all = getenv("WEFT_LONG") || only_model || !(own->has & SEQUENCE);
-    return all || own->has & WHOLE_BATCH ? 1 : 4;
+    if (getenv("WEFT_LONG") || only_model)
+        return 1;
+    return own->has & SEQUENCE && own->has & STAGES && !(own->has & WHOLE_BATCH) ? 5 : 2;
 }
 
 static bool is_due(const struct own *own, int s)
