@@ -81,3 +81,16 @@ axis_set findings_blamed_axes(const struct findings *f)
             axes |= f->items[i].axes;
     return axes;
 }
+
+const char *findings_name_buffer(const struct program *p, const struct buffer *b, struct arena *a)
+{
+    const struct graph *g = p->graph;
+    if (b->name)
+        return b->name;
+    const struct value *v = &g->values[b->value];
+    if (v->producer < 0)
+        return v->name ? v->name : "-";
+    const struct node *n = &g->nodes[v->producer];
+    return arena_printf(a, "%s of %s", n->kind == NODE_OP ? op_name(n->op) : "moved",
+                        g->scopes[n->scope]);
+}

@@ -8,6 +8,7 @@
 #pragma once
 #include "common/base/arena.h"
 #include "common/compile/layout/mesh.h"
+#include "common/compile/program/program.h"
 #include "common/job/job.h"
 
 // X(id, severity): the codes, as plan --json names them.
@@ -70,6 +71,8 @@ struct findings {
 void findings_init(struct findings *f, const struct job *job, struct arena *a);
 // The finding is copied. One of the same code, tensor and axes is kept once.
 void findings_add(struct findings *f, const struct finding *one);
+// A buffer's name, or the op and the place that made it.
+const char *findings_name_buffer(const struct program *p, const struct buffer *b, struct arena *a);
 const struct finding *findings_first_error(const struct findings *f); // null: none
 // Axes that some error other than UNUSED_AXIS names: once that is mended they will cut something.
 axis_set findings_blamed_axes(const struct findings *f);

@@ -245,16 +245,18 @@ struct memory_part {
     enum buffer_kind kind; // whose largest buffer is named: of what follows from parameters, theirs
 };
 
-// Finds the largest buffer of a kind that has a name; null: there is none.
-static const struct buffer *find_largest(const struct compiled *c, enum buffer_kind kind)
+// Finds the largest buffer of a kind, and the program that it is of; null: there is none.
+static const struct buffer *find_largest(const struct compiled *c, enum buffer_kind kind,
+                                         const struct program **of)
 {
     const struct buffer *most = NULL;
     for (int s = 0; s < c->nstages; s++) {
         const struct program *p = compiled_program(c, PROGRAM_TRAIN, s);
         for (int b = 0; b < p->nbuffers; b++)
-            if (p->buffers[b].name && p->buffers[b].kind == kind &&
-                (!most || p->buffers[b].bytes > most->bytes))
+            if (p->buffers[b].kind == kind && (!most || p->buffers[b].bytes > most->bytes)) {
                 most = &p->buffers[b];
+                *of = p;
+            }
     }
     return most;
 }
@@ -289,12 +291,15 @@ static const char *write_need(const struct fitting *f, const struct compiled *c,
         buf_bytes(b, parts[i].bytes);
     }
     buf_printf(b, "; the most is %s", most->what);
-    const struct buffer *largest = find_largest(c, most->kind);
+    const struct program *of = NULL;
+    const struct buffer *largest = find_largest(c, most->kind, &of);
     if (!largest)
         return most->what;
-    buf_printf(b, "; the largest tensor, %s, takes ", largest->name);
+    const char *name = findings_name_buffer(of, largest, f->arena);
+    buf_printf(b, "; the largest %s, %s, takes ",
+               most->kind == BUFFER_PARAM ? "parameter" : "of it", name);
     buf_bytes(b, largest->bytes);
-    return largest->name;
+    return name;
 }
 
 // Says why there is no fix.

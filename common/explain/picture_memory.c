@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/explain/findings.h"
 #include "common/explain/picture_draw.h"
 
 enum { NAME = 12, BYTES = 12, CHART_ROWS = 10, AT_PEAK = 8 };
@@ -144,20 +145,6 @@ static int compare_bytes(const void *x, const void *y)
     return a->bytes != b->bytes ? (a->bytes > b->bytes ? -1 : 1) : (a < b ? -1 : a > b);
 }
 
-// A name, or the op and the place that made it.
-static const char *name_buffer(const struct program *p, const struct buffer *b, struct arena *a)
-{
-    const struct graph *g = p->graph;
-    if (b->name)
-        return b->name;
-    const struct value *v = &g->values[b->value];
-    if (v->producer < 0)
-        return v->name ? v->name : "-";
-    const struct node *n = &g->nodes[v->producer];
-    return arena_printf(a, "%s of %s", n->kind == NODE_OP ? op_name(n->op) : "moved",
-                        g->scopes[n->scope]);
-}
-
 static void draw_peak(const struct program *p, const struct course *x, int width, struct arena *a,
                       struct buf *out)
 {
@@ -180,7 +167,7 @@ static void draw_peak(const struct program *p, const struct course *x, int width
         put_padded(out, buf_str(&size), BYTES - 2);
         buf_putc(out, ' ');
         struct buf text = {0};
-        buf_printf(&text, "%s %s", name_buffer(p, live[i], a), buf_str(&shape));
+        buf_printf(&text, "%s %s", findings_name_buffer(p, live[i], a), buf_str(&shape));
         int room = width - 4 - BYTES + 1, len = text_columns(buf_str(&text));
         put_padded(out, buf_str(&text), len < room ? len : room);
         buf_putc(out, '\n');
