@@ -189,7 +189,7 @@ static void take_culprit(struct attempt *at, const struct culprit *x)
     if (x->kind == CULPRIT_GAVE_UP && blamed != x->rank)
         f.kind = FAULT_HOST;
     snprintf(f.text, sizeof f.text, "%s", x->text);
-    if (f.kind == FAULT_HOST && blamed >= 0 && !at->fault)
+    if (f.kind == FAULT_HOST && blamed >= 0 && !at->fault && !at->final_aborted)
         blame_host(at, at->hosts[at->ranks[blamed].host].host, x, &f);
     if (x->kind == CULPRIT_EXITED && x->code == RANK_EXIT_ABSENT && !at->fault)
         blame_host_for_data(at, &at->hosts[at->ranks[x->rank].host], &f);

@@ -98,12 +98,6 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
     char text[1400];
     bool same = f->sign && count_same_failures(at, f);
     bool paid = spend_budget(j);
-    if (at->final_aborted) {
-        snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
-                 f->text);
-        heap_set(&j->diagnosis, text);
-        return JOB_HELD;
-    }
     if (same)
         return JOB_FAILED;
     if (!paid) {
@@ -119,7 +113,14 @@ static enum job_state choose_goal_of_rank(struct attempt *at, const struct fault
 enum job_state recover_goal(struct attempt *at, const struct fault *f)
 {
     enum job_state goal;
+    char text[1500];
     heap_set(&at->job->last_fault, f->text);
+    if (at->final_aborted && (f->kind == FAULT_RANK || f->kind == FAULT_HOST)) {
+        snprintf(text, sizeof text, "the checkpoint of the last step cannot be written: %s",
+                 f->text);
+        heap_set(&at->job->diagnosis, text);
+        return JOB_HELD;
+    }
     switch (f->kind) {
     case FAULT_RANK:
         return choose_goal_of_rank(at, f);

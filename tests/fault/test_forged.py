@@ -9,6 +9,7 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 
@@ -72,7 +73,7 @@ def fields():
     """{name: what it does to the manifest}"""
     f, t, s = ("files", 0), ("tensors", 0), ("tensors", 0, "slices", 0)
     found = {
-        "version 2": put("version", 2), "version as text": put("version", "1"), "no version": drop("version"),
+        "version 3": put("version", 3), "version as text": put("version", "1"), "no version": drop("version"),
         "a key more": put("more", 1), "cluster of nobody": put("cluster", ""), "job above": put("job", "../../evil"),
         "job of another": put("job", "0" * 32), "epoch 0": put("epoch", 0), "epoch of another": put("epoch", more(1)),
         "step of another": put("step", STEP + 1), "negative step": put("step", -STEP), "step as text": put("step", "6"),
@@ -128,12 +129,13 @@ def texts(whole):
     }
 
 
-# What decides nothing when a checkpoint is restored may be anything: the data cursor follows from the step, and
-# tensors are cut anew on whatever mesh the run has.
+# What decides nothing when a checkpoint is restored may be anything: tensors are cut again on whatever mesh the
+# run has.
 HARMLESS = {
-    "mesh of many axes", "samples of nowhere",
-    *(f"{at} is {n}" for at in ("mesh.dp", "numerics.threads", "samples") for n in HUGE if n < 2**63),
+    "mesh of many axes", *(f"{at} is {n}" for at in ("mesh.dp", "numerics.threads") for n in HUGE if n < 2**63),
 }
+# Nothing in the folder contradicts it, but the job does: its steps draw another number.
+NO_SUCH_SAMPLES = {"samples of nowhere", *(f"samples is {n}" for n in HUGE if n < 2**63)}
 
 
 def seal(folder, text):
@@ -243,7 +245,7 @@ def test_no_forged_manifest_is_believed(home, stopped, reference, bounded):
     whole = (job.path(1, STEP) / "MANIFEST.json").read_text()
     names = {}
     for name, forge in fields().items():
-        if name not in HARMLESS:
+        if name not in HARMLESS | NO_SUCH_SAMPLES:
             names[len(names) + 2] = name
             forged(job, len(names) + 1, forge=forge)
     for name, text in texts(whole).items():
@@ -310,6 +312,16 @@ def test_a_checkpoint_that_agrees_with_itself_and_not_with_the_model_is_not_rest
     run = job.run()
     assert run.codes() == [65, 65] and f"tensor '{tensors[was]['name']}' is not in it" in run.text(), run.text()
     assert_plain(run.text())
+
+
+@pytest.mark.parametrize("name", sorted(NO_SUCH_SAMPLES))
+def test_a_number_of_samples_that_no_such_job_has_drawn_is_not_restored(home, stopped, name):
+    job = stopped.copy(home / "job")
+    forged(job, 2, forge=fields()[name])
+    shutil.rmtree(job.path(1, STEP))
+    assert tiny.weft("ckpt", "verify", job.path(2, STEP))[0] == 0
+    run = job.run()
+    assert run.codes() == [65, 65] and re.search(rf"MANIFEST.json has \d+ samples after step {STEP} of ", run.text()), run.text()
 
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))

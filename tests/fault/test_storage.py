@@ -24,8 +24,8 @@ def check_lost(run, lost, says=None):
 
 
 def check_lost_at_the_end(run, step, says):
-    """All ranks end with 70 and the reason, and each aborted checkpoint has its one line; the last is tried again."""
-    assert set(run.codes()) == {70}, run.text()
+    """All ranks end with 74, the host's disk, and the reason, and each aborted checkpoint has its one line; the last is tried again."""
+    assert set(run.codes()) == {74}, run.text()
     last = re.findall(r"Z error .*", run.text())
     assert len(last) == len(run.codes()), run.text()
     for line in last:

@@ -396,8 +396,9 @@ static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **
     const char *job = world_job_alone(w, 1, "checkpoint: {patience: 0s}\n");
     world_step(w, job, 10);
     world_shard(w, job, 0, 10, 4);
-    world_die(w, job, 0, RANK_EXIT_INTERNAL, 0);
+    world_die(w, job, 0, RANK_EXIT_HOST, 0);
     assert_state(w, job, HELD);
+    assert_null(strstr(world_told(w, job, "failed"), "counts against host"));
     assert_non_null(strstr(world_job(w, job)->diagnosis, "last step cannot be written"));
 }
 

@@ -351,8 +351,10 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
         if (link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
                          NULL))
             clock_sleep_ms(ABORT_PAUSE_MS);
-        return err_set(e, ERR_INTERNAL, "the last checkpoint, of step %lld, was aborted: %.400s",
-                       (long long)step, why.text);
+        err_set(e, ERR_IO, "the last checkpoint, of step %lld, was aborted: %.400s",
+                (long long)step, why.text);
+        e->of_host = true; // whose storage has failed for as long as the job has patience
+        return ERR_IO;
     }
     if (rc)
         *e = why;

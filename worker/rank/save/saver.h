@@ -35,5 +35,5 @@ int64_t saver_opened_at(const struct saver *s); // step of the newest save begun
 // Begins a save after `step` steps. If saves are not async it waits here for the answer.
 int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e);
 // The last checkpoint of the attempt: waits for the open one, saves `step`, waits for its answer.
-// ERR_INTERNAL when it was aborted.
+// ERR_IO, of the host, when it was aborted.
 int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e);

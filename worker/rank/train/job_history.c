@@ -6,9 +6,10 @@
 
 #include "common/plan/schema_list.h"
 
-// How the job that made the checkpoint differs from this one; "" where that is not known.
+// How the job that made the checkpoint differs from this one; "" where that is not known. *batch: that
+// job's.
 static void compare_jobs(const struct manifest *restored, const struct job *now,
-                         struct buf *changes)
+                         struct buf *changes, int64_t *batch)
 {
     struct arena a;
     struct job before;
@@ -19,22 +20,44 @@ static void compare_jobs(const struct manifest *restored, const struct job *now,
         if (!before.resources.threads) // decided when it was placed
             before.resources.threads = restored->numerics.threads;
         job_changes(&before, now, changes);
+        *batch = before.data.batch;
     }
     arena_clear(&a);
 }
 
-void job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
-                      const struct job *now, const char *hash)
+// Where the batch was never changed the samples follow from it; elsewhere each step drew at least one,
+// and those that are still to come can be counted.
+static int check_samples(const struct manifest *restored, const struct job *now, int64_t batch,
+                         struct err *e)
+{
+    int64_t left = now->train.steps > restored->step ? now->train.steps - restored->step : 0;
+    int64_t drawn, rest;
+    bool changed = false, fits = !__builtin_mul_overflow(restored->step, batch, &drawn) &&
+                                 !__builtin_mul_overflow(left, now->data.batch, &rest) &&
+                                 restored->samples >= restored->step &&
+                                 restored->samples <= INT64_MAX - rest;
+    for (int i = 0; i < restored->nchanges; i++)
+        changed = changed || strstr(restored->changes[i].what, "data.batch from ");
+    if (fits && (changed || restored->samples == drawn))
+        return 0;
+    return err_set(e, ERR_DATA, "MANIFEST.json has %lld samples after step %lld of %lld a batch",
+                   (long long)restored->samples, (long long)restored->step, (long long)batch);
+}
+
+int job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
+                     const struct job *now, const char *hash, struct err *e)
 {
     struct buf changes = {0};
+    int64_t batch = now->data.batch;
     h->changes = arena_array(a, struct manifest_change, restored->nchanges + 1);
     for (h->n = 0; h->n < restored->nchanges; h->n++)
         h->changes[h->n] = (struct manifest_change){restored->changes[h->n].step,
                                                     arena_strdup(a, restored->changes[h->n].what)};
     if (strcmp(restored->job_hash, hash) != 0)
-        compare_jobs(restored, now, &changes);
+        compare_jobs(restored, now, &changes, &batch);
     if (changes.len)
         h->changes[h->n++] =
             (struct manifest_change){restored->step, arena_strdup(a, buf_str(&changes))};
     buf_clear(&changes);
+    return check_samples(restored, now, batch, e);
 }

@@ -13,6 +13,6 @@ struct job_history {
 };
 
 // Reads the history of the restored checkpoint, and adds a change if this job (its hash is `hash`) is
-// not the one that made it.
-void job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
-                      const struct job *now, const char *hash);
+// not the one that made it. ERR_DATA: it says a number of samples that no such job has drawn.
+int job_history_read(struct job_history *h, struct arena *a, const struct manifest *restored,
+                     const struct job *now, const char *hash, struct err *e);

@@ -304,12 +304,14 @@ static int restore_state(struct trainer *t, struct err *e)
     if (!rc)
         rc = data_identity_check(&load.manifest.data, load.manifest.step, &t->data, e);
     if (!rc)
+        rc = job_history_read(&t->history, &t->arena, &load.manifest, t->job,
+                              t->assignment->job_hash, e);
+    if (!rc)
         rc = state_restore(&t->state, &load, e);
     if (!rc) {
         t->sampler.from = (uint64_t)load.manifest.step;
         t->sampler.drawn = (uint64_t)load.manifest.samples;
         warn_of_determinism(t, &load.manifest.numerics);
-        job_history_read(&t->history, &t->arena, &load.manifest, t->job, t->assignment->job_hash);
     }
     load_close(&load);
     store_close(&store);
