@@ -220,7 +220,8 @@ static void draw_setting(const struct program_case *c, int mesh, struct drawn_se
     bool zero = size[DP] && ask_mesh(c, mesh, k++, 2);
     snprintf(d->sharding, sizeof d->sharding, "%s%s%s", sequence ? SP : "",
              sequence && zero ? ", " : "", zero ? "optimizer: [dp]" : "");
-    d->s = (struct setting){0, d->mesh, microbatches, d->train, d->sharding, ""};
+    unsigned say_refusals = only >= 0;
+    d->s = (struct setting){say_refusals, d->mesh, microbatches, d->train, d->sharding, ""};
 }
 
 static void tell(const struct program_case *c, const struct drawn_setting *d)
