@@ -73,15 +73,16 @@ int op_balance(struct stream_q *q, const struct op_call *c, struct err *e)
     const float *load = (const float *)c->in[1].data + c->attr->start;
     float *out = c->out[0].data;
     int64_t n = shape_count(&c->in[0].shape);
-    double mean = 0;
+    double all = 0;
     int rc = op_check_balance(c, e);
     if (rc)
         return rc;
     (void)q;
     for (int64_t i = 0; i < n; i++)
-        mean += (double)load[i] / (double)n;
-    for (int64_t i = 0; i < n; i++) {
-        int sign = (mean > (double)load[i]) - (mean < (double)load[i]);
+        all += (double)load[i];
+    for (int64_t i = 0; i < n; i++) { // whole numbers: a load that is the mean is found equal
+        const double times = (double)n * (double)load[i];
+        int sign = (all > times) - (all < times);
         out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? c->attr->scale * (float)sign : 0);
     }
     return 0;

@@ -112,11 +112,12 @@ balance_kernel(const float *p, const float *load, const float *clip, float *out,
                float scale)
 {
     kernel_begin();
-    double mean = 0;
+    double all = 0;
     for (int64_t i = 0; i < n; i++)
-        mean += (double)load[i] / (double)n;
+        all += (double)load[i];
     for (int64_t i = 0; i < n; i++) {
-        const int sign = (mean > (double)load[i]) - (mean < (double)load[i]);
+        const double times = (double)n * (double)load[i];
+        const int sign = (all > times) - (all < times);
         out[i] = p[i] + (clip[CLIP_SKIP] == 0 ? scale * (float)sign : 0);
     }
 }

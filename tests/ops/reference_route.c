@@ -50,11 +50,11 @@ static void balance(const struct op_attr *attr, const struct ref_tensor *in, str
 {
     int64_t n = shape_count(&in[0].shape);
     const double *load = in[1].v + attr->start;
-    double mean = 0;
+    double all = 0;
     for (int64_t i = 0; i < n; i++)
-        mean += load[i] / (double)n;
+        all += load[i];
     for (int64_t i = 0; i < n; i++) {
-        double way = load[i] < mean ? 1 : load[i] > mean ? -1 : 0;
+        double way = (double)n * load[i] < all ? 1 : (double)n * load[i] > all ? -1 : 0;
         out[0].v[i] = in[0].v[i] + (in[2].v[CLIP_SKIP] != 0 ? 0 : (double)attr->scale * way);
     }
 }

@@ -222,6 +222,27 @@ static void what_is_chosen_too_often_is_biased_down_and_the_rest_up(void **state
     }
 }
 
+// Six of 32: a mean that is made of sixths of them is a little less.
+static void a_load_that_is_the_mean_moves_no_bias(void **state)
+{
+    struct arena a = {0};
+    struct rig_case c;
+    double *got[OP_MAX_OUT];
+    int64_t ext[26] = {[0] = CLIP_SLOTS, [8] = 6, [12] = 6};
+    (void)state;
+    rig_case(&c, &a, OP_BALANCE, "i,m,a->i", ext);
+    c.attr.scale = 0.125f;
+    for (int i = 0; i < 6; i++) {
+        c.in[0].v[i] = i * 0.25;
+        c.in[1].v[i] = 32;
+    }
+    for (int r = 0; r < nrigs; r++) {
+        rig_run(&rigs[r], &c, &a, got);
+        rig_compare("bias", got[0], c.in[0].v, 6, 0, 0);
+    }
+    arena_clear(&a);
+}
+
 // ---- there and back ----------------------------------------------------------------------------
 
 static const struct moved {
@@ -447,6 +468,7 @@ int main(void)
         cmocka_unit_test(places_go_by_choice_then_weight_then_position),
         cmocka_unit_test(four_tokens_of_which_two_find_a_place),
         cmocka_unit_test(what_is_chosen_too_often_is_biased_down_and_the_rest_up),
+        cmocka_unit_test(a_load_that_is_the_mean_moves_no_bias),
         cmocka_unit_test(rows_go_to_their_places_and_back),
         cmocka_unit_test(a_part_of_the_experts_and_places_leaves_the_rest_to_others),
         cmocka_unit_test(what_goes_back_is_the_slope_of_what_came),
