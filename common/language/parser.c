@@ -43,6 +43,11 @@ void parser_fail(struct parser *p, const char *wanted)
                    t->text);
 }
 
+bool parser_sees_colon(const struct parser *p)
+{
+    return parser_sees(p, ":") && p->token[1].kind == TOKEN_NEWLINE;
+}
+
 void parser_wants(struct parser *p, const char *text)
 {
     char quoted[16] = "'";
@@ -58,6 +63,28 @@ const char *parser_name(struct parser *p, const char *what)
         return "";
     }
     return p->token++->text;
+}
+
+// Something else stands where a bracket is to be closed. At the end of a line the opening one is
+// named, since what is read next is another statement.
+static void fail_to_close(struct parser *p, const struct token *open, const char *close,
+                          const char *wanted)
+{
+    const struct token *t = p->token;
+    if (p->lost || (t->kind != TOKEN_END && t->at.line == t[-1].at.line)) {
+        parser_fail(p, wanted);
+        return;
+    }
+    p->lost = true;
+    model_error_at(p->errs, open->at, "this '%s' is not closed: '%s' is missing behind line %d",
+                   open->text, close, t[-1].at.line);
+}
+
+// What follows an item between brackets: another, or the bracket that closes them.
+static void wants_next(struct parser *p, const struct token *open, const char *close)
+{
+    if (!p->lost && !parser_sees(p, close) && !parser_takes(p, ","))
+        fail_to_close(p, open, close, "','");
 }
 
 bool parser_enter(struct parser *p)
@@ -173,19 +200,20 @@ static struct written_dim parse_renaming(struct parser *p)
 static void parse_dims(struct parser *p, struct expr *e, const char *close,
                        struct written_dim (*parse_one)(struct parser *p))
 {
+    const struct token *open = p->token - 1;
     int cap = 0;
     while (!p->lost && !parser_takes(p, close)) {
         e->dims = arena_grow(p->arena, e->dims, sizeof *e->dims, e->ndims, &cap);
         e->dims[e->ndims++] = parse_one(p);
         if (e->dims[e->ndims - 1].size)
             hold(p, e, e->dims[e->ndims - 1].size);
-        if (!parser_sees(p, close))
-            parser_wants(p, ",");
+        wants_next(p, open, close);
     }
 }
 
 static void parse_arguments(struct parser *p, struct expr *e, const char *close)
 {
+    const struct token *open = p->token - 1;
     int cap = 0;
     while (!p->lost && !parser_takes(p, close)) {
         const char *keyword = NULL;
@@ -196,8 +224,7 @@ static void parse_arguments(struct parser *p, struct expr *e, const char *close)
             parser_wants(p, "=");
         }
         add_argument(p, e, parse_expression(p), keyword, &cap);
-        if (!parser_sees(p, close))
-            parser_wants(p, ",");
+        wants_next(p, open, close);
     }
 }
 
@@ -219,7 +246,7 @@ static struct expr *parse_named(struct parser *p)
         parse_arguments(p, e, ")");
         return e;
     }
-    if (e->path.n && parser_takes(p, ":")) {
+    if (e->path.n && !parser_sees_colon(p) && parser_takes(p, ":")) {
         e->kind = EXPR_SCOPE;
         e->arg = arena_new(p->arena, struct expr *);
         e->arg[e->n++] = parse_postfix(p);
@@ -251,8 +278,10 @@ static struct expr *parse_primary(struct parser *p)
 {
     struct text_place at = p->token->at;
     if (parser_takes(p, "(")) {
+        const struct token *open = p->token - 1;
         struct expr *e = parse_expression(p);
-        parser_wants(p, ")");
+        if (!parser_takes(p, ")"))
+            fail_to_close(p, open, ")", "')'");
         return e;
     }
     if (!p->lost && p->token->kind == TOKEN_NUMBER) {

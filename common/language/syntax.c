@@ -30,6 +30,11 @@ static void skip_block(struct parser *p)
 // that it heads.
 static void end_line(struct parser *p, bool block)
 {
+    if (!p->lost && parser_sees_colon(p)) {
+        model_error_at(p->errs, p->token->at,
+                       "no ':' ends a line here: deeper lines follow as they are");
+        p->lost = true;
+    }
     if (!p->lost && p->token->kind != TOKEN_NEWLINE && !at_end_of_block(p))
         parser_fail(p, "the end of the line");
     while (p->token->kind != TOKEN_NEWLINE && !at_end_of_block(p) && p->token->kind != TOKEN_INDENT)
@@ -163,11 +168,44 @@ static void parse_layer(struct parser *p, struct stmt *s)
     s->body = parse_block(p);
 }
 
+// What is said otherwise in other languages.
+static bool refuse_foreign(struct parser *p)
+{
+    static const struct {
+        const char *word, *instead;
+    } words[] = {
+        {"for", "repeat COUNT as n, or repeat LIST as width, and deeper lines"},
+        {"while", "repeat COUNT and deeper lines: how often is known when the text is read"},
+        {"def", "let NAME(x) and deeper lines, above the section `model`"},
+        {"fn", "let NAME(x) and deeper lines, above the section `model`"},
+        {"class", "let NAME(x) and deeper lines, or NAME: and deeper lines for a path"},
+        {"elif", "else if CONDITION"},
+        {"import", "all functions are here: LANGUAGE.md lists them"},
+        {"from", "all functions are here: LANGUAGE.md lists them"},
+        {"print", "report NAME = VALUE"},
+    };
+    if (p->token->kind != TOKEN_NAME ||
+        (p->token[1].kind != TOKEN_NAME && p->token[1].kind != TOKEN_NUMBER &&
+         strcmp(p->token[1].text ? p->token[1].text : "", "(") != 0))
+        return false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(p->token->text, words[i].word) == 0) {
+            model_error_at(p->errs, p->token->at, "`%s` is no word of the language: try %s",
+                           words[i].word, words[i].instead);
+            p->lost = true;
+            end_line(p, true);
+            return true;
+        }
+    return false;
+}
+
 static struct stmt *parse_statement(struct parser *p)
 {
     struct stmt *s = arena_new(p->arena, struct stmt);
     s->at = p->token->at;
     p->lost = false;
+    if (refuse_foreign(p))
+        return s;
     if (parser_takes(p, "repeat")) {
         parse_repeat(p, s);
     } else if (parser_takes(p, "if")) {
@@ -336,6 +374,8 @@ static void parse_section(struct parser *p, struct syntax *to)
 {
     struct text_place at = p->token->at;
     p->lost = false;
+    if (refuse_foreign(p))
+        return;
     if (parser_takes(p, "sizes")) {
         parse_sizes(p, to);
     } else if (parser_takes(p, "let")) {
