@@ -25,7 +25,7 @@ JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
-COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/grad graph/remat graph/optimiser
+COMPILE_SRC += graph/graph graph/op_experts graph/op_scratch graph/experts graph/optable graph/node_work graph/tape graph/vjp graph/carry graph/grad graph/remat graph/optimiser
 COMPILE_SRC += shard/facts shard/sharding shard/resolve shard/refine shard/sharding_check shard/op_rules shard/partition shard/stage
 COMPILE_SRC += program/fuse_match program/fuse_chain program/fuse_norm program/fuse_matmul_sum program/fuse_rows program/fuse_update program/fuse program/copies program/pack
 COMPILE_SRC += program/order program/weights program/schedule program/part program/sharing program/lower program/group program/occupancy program/memory_plan program/contents program/verify program/dump program/plan_hash
@@ -94,7 +94,7 @@ CLI_SRC     := $(CLI_SRC:%=coordinator/cli/%.c)
 
 CPU_SRC     := cpu_backend cpu_memory pool loops cpu_gemm cpu_chain cpu_reduce cpu_rows cpu_block cpu_update
 CPU_SRC     += cpu_route cpu_dispatch
-CPU_SRC     += cpu_embed cpu_pieces cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
+CPU_SRC     += cpu_embed cpu_pieces cpu_pad cpu_norm cpu_rotary cpu_attention cpu_attention_small cpu_draw cpu_widen
 CPU_SRC     := $(CPU_SRC:%=kernels/cpu/%.c) kernels/kernel.c kernels/unfused.c
 # kernels/cpu/vec.c and vec_product.c are compiled once for each of the first, packed.c of the second.
 CPU_ISAS    := baseline avx2 avx512
@@ -115,7 +115,7 @@ CUDA_SRC    := $(CUDA_SRC:%=kernels/cuda/%.c) kernels/cpu/loops.c kernels/kernel
 CUDA_CU     := probe mark
 CUDA_CU     += elementwise
 CUDA_CU     += draw
-CUDA_CU     += pieces
+CUDA_CU     += pieces pad
 CUDA_CU     += block
 CUDA_CU     += update
 CUDA_CU     += attention attention_pair
@@ -140,10 +140,10 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program; those of a room are linked as one (ROOMS).
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
-UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits
+UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
-UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack
+UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded
 UNIT_DATA    := data_idx data_npy data_dataset data_tokens data_sampler data_inspect
 UNIT_CKPT    := ckpt_shard ckpt_deal ckpt_manifest ckpt_store ckpt_load ckpt_forged ckpt_commit ckpt_schedules ckpt_crash ckpt_snapshot
 UNIT_COLLECTIVE := collective_sum_tree collective_operations collective_peers collective_send collective_fake collective_tcp

@@ -112,8 +112,28 @@ int op_check_pieces(const struct op_call *c, struct err *e)
 int op_check_draw(const struct op_call *c, struct err *e)
 {
     const struct shape *s = &c->out[0].shape;
+    const int place = c->attr->draw.place - 1, at = c->op == OP_DROPOUT ? 2 : 1;
     if (s->n < 1 || s->n != c->attr->draw.n)
         return op_refuse(c, e, "attr.draw has other dimensions than the output");
+    if (c->nin > at) {
+        const struct shape *p = &c->in[at].shape;
+        if (place < 0 || place >= s->n - 1 || p->n < 1 || p->dim[p->n - 1] != s->dim[place])
+            return op_refuse(c, e, "the positions are not one for each place of the sequence");
+    }
+    return 0;
+}
+
+int op_check_pad(const struct op_call *c, struct pad_place *p, struct err *e)
+{
+    const struct shape *s = &c->out[0].shape;
+    if (!shape_equal(&c->in[0].shape, s) || c->attr->along < 0 || c->attr->along >= s->n)
+        return op_refuse(c, e, "the operand is not like the output, or has not the dimension");
+    *p = (struct pad_place){.outer = 1, .n = s->dim[c->attr->along], .inner = 1};
+    for (int d = 0; d < s->n; d++) {
+        p->outer *= d < c->attr->along ? s->dim[d] : 1;
+        p->inner *= d > c->attr->along ? s->dim[d] : 1;
+    }
+    p->left = op_unpadded(c, p->n);
     return 0;
 }
 
@@ -126,9 +146,6 @@ int op_check_dropout(const struct op_call *c, struct err *e)
     if (!shape_equal(&c->in[0].shape, s) ||
         memcmp(c->attr->label[0], c->attr->label[c->nin], sizeof c->attr->label[0]) != 0)
         return op_refuse(c, e, "the operand is not laid out as the output");
-    if (c->nin > 2 && (s->n < 3 || shape_count(&c->in[2].shape) != s->dim[0] * s->dim[1]))
-        return op_refuse(c, e,
-                         "the positions are not one for each sample and place of the sequence");
     return 0;
 }
 

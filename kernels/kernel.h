@@ -24,6 +24,11 @@ int op_check_rotary(const struct op_call *c, struct err *e);
 int op_check_pieces(const struct op_call *c, struct err *e);
 int op_check_dropout(const struct op_call *c, struct err *e);
 int op_check_draw(const struct op_call *c, struct err *e);
+// PAD: its operand is [outer, n, inner], and the first `left` of n are not padding.
+struct pad_place {
+    int64_t outer, n, inner, left;
+};
+int op_check_pad(const struct op_call *c, struct pad_place *p, struct err *e);
 // Of attention the dtypes too. Fills `o` with which operand is where.
 int op_check_attention(const struct op_call *c, struct attention_operands *o, struct err *e);
 
@@ -47,7 +52,7 @@ int64_t op_unpadded(const struct op_call *c, int64_t n);
 
 // The version of weft's own kernels: raised with each release in which some op gives other bits
 // than before. It goes into the numerics record beside the libraries' versions.
-enum { KERNELS_VERSION = 7 };
+enum { KERNELS_VERSION = 8 };
 
 // Runs NORM_GRADS as the ops that it fuses, one after the other, with the same scratch.
 int op_norm_grads_unfused(struct stream_q *q, const struct op_call *c, struct err *e);
@@ -70,6 +75,7 @@ int op_updates(struct stream_q *q, const struct op_call *calls, int n, struct er
 int op_sqnorms(struct stream_q *q, const struct op_call *calls, int n, struct err *e);
 int op_embed(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_pieces(struct stream_q *q, const struct op_call *c, struct err *e);
+int op_pad(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_norm(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_norm_grads(struct stream_q *q, const struct op_call *c, struct err *e);
 int op_rotary(struct stream_q *q, const struct op_call *c, struct err *e);

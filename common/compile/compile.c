@@ -168,7 +168,8 @@ static int lower_program(struct compilation *p, enum program_kind kind, const st
         lower_stage(cut, &c->mesh, &parts[i], &c->schedule[kind][i], i, kind, p->arena, to);
         if (p->job->train.fuse)
             fuse_updates(to);
-        to->zigzag = sharding_zigzag(c->sharding, &c->mesh, p->job->model.facts->seq);
+        to->zigzag =
+            sharding_zigzag(c->sharding, &c->mesh, c->global[kind], p->job->model.facts->seq);
     }
     arena_clear(&scratch);
     return verify_stages(c->program[kind], c->nstages, p->err);

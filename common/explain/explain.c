@@ -59,6 +59,29 @@ static void find_many_devices(const struct job *job, struct findings *f)
                                                               e.text)});
 }
 
+// A sequence that attention cuts stays in order where the model takes its order in memory for that of
+// its positions (carry.h). Late positions see many keys, early ones few.
+static void find_order(const struct compiled *c, const struct graph *g, struct findings *f)
+{
+    struct buf axes = {0};
+    if (!g->ordered || !c->sharding->context)
+        return;
+    axis_set_print(&c->mesh, c->sharding->context, &axes);
+    findings_add(
+        f,
+        &(struct finding){
+            .code = FINDING_SEQUENCE_ORDER,
+            .axes = c->sharding->context,
+            .message = arena_printf(
+                f->arena,
+                "%s takes positions by their order in memory, so the sequence is cut in order "
+                "on %s and the last device's attention is up to twice the mean; "
+                "embed(positions, PATH[position = seq, ...]) reads a parameter by position in any "
+                "order",
+                g->ordered, buf_str(&axes))});
+    buf_clear(&axes);
+}
+
 int explain_job(const struct job *job, build_fn build, const struct compile_options *o,
                 struct arena *a, struct compiled *out, struct findings *found, struct buf *dump,
                 struct err *e)
@@ -73,6 +96,7 @@ int explain_job(const struct job *job, build_fn build, const struct compile_opti
         sharding_findings(out, job, s->of_names, s->facts.n, found);
         heads_check(s, job, &out->mesh, g, found);
         routing_check(s, job, &out->mesh, g, found);
+        find_order(out, g, found);
     }
     find_many_devices(job, found);
     if (out->whole) {

@@ -35,6 +35,7 @@
     X(EXPERTS_ALONE, WARNING)      \
     X(EXPERT_ORDER, WARNING)       \
     X(ONE_CHOICE, WARNING)         \
+    X(SEQUENCE_ORDER, WARNING)     \
     X(CHOICES_DROPPED, NOTE)       \
     X(KEY_HEADS_WHOLE, NOTE)       \
     X(TF32_IS_F32, NOTE)           \

@@ -258,6 +258,29 @@ static void put_stages(const struct report *r, uint64_t stages, struct buf *out)
     }
 }
 
+void report_params(const struct graph *g, struct buf *out)
+{
+    struct arena a = {0};
+    struct plan_table t = {.arena = &a, .name = 0};
+    for (int i = 0; i < g->nvalues; i++) {
+        const struct value *v = &g->values[i];
+        struct buf dims = {0}, tail = {0};
+        if (v->kind != VALUE_PARAM || v->alias >= 0)
+            continue;
+        for (int d = 0; d < v->shape.n; d++)
+            buf_printf(&dims, "%s%s %lld", d ? ", " : "[", dims_name(g->dims, v->dims[d]),
+                       (long long)v->shape.dim[d]);
+        buf_puts(&dims, v->shape.n ? "]" : "[]");
+        buf_printf(&tail, "%lld", (long long)shape_count(&v->shape));
+        plan_table_add(&t, (const char *[PLAN_CELLS]){v->name, buf_str(&dims)}, buf_str(&tail));
+        buf_clear(&dims);
+        buf_clear(&tail);
+    }
+    plan_table_print(&t, out);
+    plan_table_clear(&t);
+    arena_clear(&a);
+}
+
 static void add_param(const struct report *r, const struct program *p, const struct buffer *b,
                       struct plan_table *t)
 {

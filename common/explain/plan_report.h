@@ -23,6 +23,8 @@ void report_make(struct report *r, const struct job *job, const struct compiled 
                  const struct findings *found, const struct device_model *d, struct arena *a);
 void report_text(const struct report *r, struct buf *out);
 void report_json(const struct report *r, struct json_out *w); // one object
+// Prints the parameters of a graph, each with its dimensions and how many numbers it has.
+void report_params(const struct graph *g, struct buf *out);
 // Prints all errors that the compiler has found in the job of a file, a line each with its fixes;
 // or, if compiling failed before there were findings, that one failure.
 void report_errors(const char *file, const struct findings *found, const struct err *e,

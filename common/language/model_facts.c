@@ -35,6 +35,106 @@ static bool program_names(const struct model_program *p, const char *name)
     return any;
 }
 
+// ---- sizes that nothing reads ------------------------------------------------------------------
+
+static bool path_reads(const struct path *p, const char *size);
+
+static bool expr_reads(const struct expr *e, const char *size)
+{
+    if (!e)
+        return false;
+    bool named = (e->kind == EXPR_PATH || e->kind == EXPR_BY) && e->name;
+    bool any = (named && strcmp(e->name, size) == 0) || path_reads(&e->path, size) ||
+               expr_reads(e->init, size);
+    for (int i = 0; i < e->n && !any; i++)
+        any = expr_reads(e->arg[i], size);
+    for (int d = 0; d < e->ndims && !any; d++) {
+        const struct written_dim *w = &e->dims[d];
+        any = (w->name && strcmp(w->name, size) == 0) || (w->as && strcmp(w->as, size) == 0) ||
+              expr_reads(w->size, size);
+    }
+    return any;
+}
+
+static bool path_reads(const struct path *p, const char *size)
+{
+    bool any = false;
+    for (int i = 0; i < p->n && !any; i++)
+        any = expr_reads(p->part[i].number, size);
+    return any;
+}
+
+static bool block_reads(const struct stmt *s, const char *size)
+{
+    bool any = false;
+    for (; s && !any; s = s->next) {
+        for (int i = 0; i < s->n && !any; i++)
+            any = expr_reads(s->value[i], size);
+        for (int i = 0; i < s->nlike && !any; i++)
+            any = strcmp(s->like[i], size) == 0;
+        any = any || path_reads(&s->path, size) || block_reads(s->body, size) ||
+              block_reads(s->otherwise, size);
+    }
+    return any;
+}
+
+static bool calls(const struct expr *e, const char *function)
+{
+    bool any = e->kind == EXPR_CALL && strcmp(e->name, function) == 0;
+    for (int i = 0; i < e->n && !any; i++)
+        any = calls(e->arg[i], function);
+    return any;
+}
+
+static bool block_calls(const struct stmt *s, const char *function)
+{
+    bool any = false;
+    for (; s && !any; s = s->next) {
+        for (int i = 0; i < s->n && !any; i++)
+            any = calls(s->value[i], function);
+        any = any || block_calls(s->body, function) || block_calls(s->otherwise, function);
+    }
+    return any;
+}
+
+// What weft reads by a size's name where the text has what wants it.
+static bool weft_reads(const struct model_program *p, const char *size)
+{
+    static const struct {
+        const char *size, *data, *function;
+    } reads[] = {{"seq", "tokens", NULL},   {"seq", "positions", NULL},
+                 {"vocab", "tokens", NULL}, {"inputs", "images", NULL},
+                 {"embed", "images", NULL}, {"classes", "labels", NULL},
+                 {"theta", NULL, "rotary"}, {"dropout", NULL, "dropout"}};
+    bool any = false;
+    for (size_t i = 0; i < sizeof reads / sizeof *reads && !any; i++) {
+        if (strcmp(reads[i].size, size) != 0)
+            continue;
+        any = reads[i].data ? program_names(p, reads[i].data)
+                            : block_calls(p->syntax->body, reads[i].function);
+        for (int k = 0; k < p->syntax->nlets && !reads[i].data && !any; k++)
+            any = block_calls(p->syntax->let[k].body, reads[i].function);
+    }
+    return any;
+}
+
+bool model_size_is_read(const struct model_program *p, const char *size)
+{
+    const struct syntax *s = p->syntax;
+    bool any = block_reads(s->body, size) || weft_reads(p, size);
+    for (int i = 0; i < s->nlets && !any; i++)
+        any = block_reads(s->let[i].body, size);
+    for (int i = 0; i < s->nsizes && !any; i++) {
+        const struct written_size *w = &s->size[i];
+        any = expr_reads(w->value, size) || expr_reads(w->low, size) || expr_reads(w->high, size) ||
+              expr_reads(w->padded, size) || (w->like && strcmp(w->like, size) == 0) ||
+              (w->divides && strcmp(w->divides, size) == 0);
+    }
+    return any;
+}
+
+// ---- facts -------------------------------------------------------------------------------------
+
 static bool binds_logits(const struct stmt *s)
 {
     bool any = false;

@@ -14,4 +14,7 @@ struct model_facts {
 };
 
 bool model_reads_tokens(const struct model_program *p); // known before its sizes are
+// Whether anything in the text reads a size: an expression, a dimension, or weft by its name.
+bool model_size_is_read(const struct model_program *p, const char *size);
+
 void model_facts_find(const struct model_sizes *s, struct model_facts *out);

@@ -59,6 +59,8 @@ struct term algebra_apply(struct builder *b, enum op op, struct term x)
     if (b->failed)
         return (struct term){0};
     build_at_like(b, v);
+    if (op == OP_LOG) // of the zeros in padding there is none
+        v = graph_pad(b->g, v, 1);
     return term_value(apply(b->g, op, v));
 }
 
@@ -96,11 +98,24 @@ static void match_dtypes(struct builder *b, int *x, int *y)
     *low = cast(g, *low, DT_F32);
 }
 
+// Returns x as what is added to y reads it: where y is a sum over a microbatch's samples, a share of
+// the step's, and x is the same in all microbatches, a share of x.
+static int take_share(struct builder *b, int x, int y)
+{
+    const struct value *v = b->g->values;
+    if (microbatch_share(b) == 1 || !v[y].share || v[x].share || has_samples(b, x))
+        return x;
+    build_at_like(b, x);
+    int share = scale(b->g, x, (float)microbatch_share(b));
+    b->g->values[share].share = true;
+    return share;
+}
+
 static struct term add_number(struct builder *b, int x, double c)
 {
     if (b->failed || c == 0)
         return term_value(x);
-    int k = make_constant(b, fabs(c), x);
+    int k = take_share(b, make_constant(b, fabs(c), x), x);
     build_at_like(b, x);
     return term_value(c < 0 ? sub(b->g, x, k) : add(b->g, x, k));
 }
@@ -177,9 +192,16 @@ static struct term operate_values(struct builder *b, enum sign sign, int x, int 
         return build_fail(
             b, "%s and %s do not broadcast: one side's dimensions must be among the other's",
             dims_of(b, x), dims_of(b, y));
-    int like = narrow ? x : y;
-    build_at_like(b, like);
-    return term_value(graph_like(b->g, ops[sign], 2, (int[]){x, y}, like));
+    if (sign <= SIGN_SUB) {
+        x = take_share(b, x, y);
+        y = take_share(b, y, x);
+    }
+    if (sign == SIGN_DIV) {
+        build_at_like(b, y);
+        y = graph_pad(b->g, y, 1); // nothing is divided by the zeros in padding
+    }
+    build_at_like(b, narrow ? x : y);
+    return term_value(graph_like(b->g, ops[sign], 2, (int[]){x, y}, narrow ? x : y));
 }
 
 // ---- products ----------------------------------------------------------------------------------
@@ -442,7 +464,13 @@ struct term algebra_operator(struct builder *b, enum sign sign, struct term x, s
 
 struct term algebra_rename(struct builder *b, struct term x, const struct expr *e)
 {
-    int v = as_real(b, x);
+    int v = as_value(b, x);
+    if (!b->failed && b->g->values[v].dtype == DT_I32)
+        return build_fail(b,
+                          "ids keep the names of their dimensions: try f32(x){%s as NAME}, with "
+                          "f32 inside",
+                          e->ndims ? e->dims[0].name : "seq");
+    v = as_real(b, x);
     struct term out = term_value(v);
     if (b->failed)
         return (struct term){0};

@@ -74,7 +74,10 @@ struct term call_rotary(struct builder *b, const struct term *arg)
     if (!heads && !is_of_tokens(b, x, ATTENTION_DIMS - 1))
         return build_fail(b, "rotary's operand has %s: try [batch, seq, heads, head_dim]",
                           dims_of(b, x));
-    int64_t width = b->g->values[x].shape.dim[heads ? HEAD_DIM : HEAD_DIM - 1];
+    const struct value *v = &b->g->values[x];
+    int64_t width = v->shape.dim[v->shape.n - 1];
+    if (v->limit[v->shape.n - 1] || (heads && v->limit[HEADS] && arg[SWEEP].kind))
+        return build_fail(b, "rotary over a size that is `padded`: it would turn the padding too");
     double theta = term_number_or(&arg[THETA], model_sizes_number(b->sizes, "theta", 0));
     if (width % 2 || width > 2 * ROTARY_PAIRS_MAX)
         return build_fail(b, "rotary turns pairs, at most %d: a head of %lld elements; try %lld",
@@ -102,6 +105,13 @@ struct term call_rotary(struct builder *b, const struct term *arg)
 
 enum { Q, K, V, DROPOUT, QR, KR, WINDOW, CAP, SCALE, CAUSAL };
 
+// How far a dimension reaches without its padding.
+static int64_t count_real(const struct builder *b, int x, int d)
+{
+    const struct value *v = &b->g->values[x];
+    return v->limit[d] ? v->limit[d] : v->shape.dim[d];
+}
+
 static bool check_heads(struct builder *b, const int *in)
 {
     static const char *const names[] = {"q", "k", "v"};
@@ -116,6 +126,12 @@ static bool check_heads(struct builder *b, const int *in)
             "%lld query heads, %lld key heads and %lld value heads: try as many of keys as of "
             "values, which divide the queries'",
             (long long)q[HEADS], (long long)k[HEADS], (long long)v[HEADS]);
+    else if (count_real(b, in[0], HEADS) * k[HEADS] != count_real(b, in[1], HEADS) * q[HEADS])
+        build_fail(b,
+                   "%lld query heads and %lld key heads are padded to %lld and %lld: try sizes "
+                   "of which one divides the other alike",
+                   (long long)count_real(b, in[0], HEADS), (long long)count_real(b, in[1], HEADS),
+                   (long long)q[HEADS], (long long)k[HEADS]);
     else if (q[HEAD_DIM] != k[HEAD_DIM])
         build_fail(b, "queries of %lld elements and keys of %lld: try as many",
                    (long long)q[HEAD_DIM], (long long)k[HEAD_DIM]);
@@ -174,8 +190,8 @@ struct term call_attention(struct builder *b, const struct term *arg)
         (pair && !check_pair(b, in, in[V + 1], in[V + 2])))
         return (struct term){0};
     const struct value *q = &b->g->values[in[Q]], *v = &b->g->values[in[V]];
-    int64_t width = q->shape.dim[HEAD_DIM];
-    width += pair ? b->g->values[in[V + 1]].shape.dim[HEAD_DIM] : 0;
+    int64_t width = count_real(b, in[Q], HEAD_DIM);
+    width += pair ? count_real(b, in[V + 1], HEAD_DIM) : 0;
     struct op_attr attr = read_attention(b, arg, width);
     attr.group = q->shape.dim[HEADS] / v->shape.dim[HEADS];
     if (b->failed)

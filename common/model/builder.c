@@ -25,8 +25,13 @@ static int make_part(struct builder *b, struct term t, const char *what, int mos
     const struct value v = b->g->values[x];
     int n = t.kind == TERM_SUM ? t.nkeep : v.shape.n;
     const enum dim *dims = t.kind == TERM_SUM ? t.keep : v.dims;
-    if (n > most || (n && dims[0] == DIM_BATCH))
+    const int of = n ? v.born[value_find_dim(&v, dims[0])] : DIM_NONE;
+    if (n > most || of == DIM_BATCH)
         return build_fail(b, "%s of %s: try sum(x) / samples", what, dims_of(b, x)), -1;
+    if (of == DIM_SEQ && !b->g->ordered)
+        b->g->ordered = "a report along the sequence";
+    if (!v.share && !has_samples(b, x)) // the same in each microbatch: it counts once
+        by *= microbatch_share(b);
     graph_at(b->g, POINT_NONE);
     int part = sum(b->g, x, n, dims, (float)by, DT_F32);
     build_check(b);
@@ -265,11 +270,14 @@ static void run_repeat(struct builder *b, const struct stmt *s)
         b->prefix = arena_printf(b->arena, "%s%s%s/%d", outer, *outer ? "/" : "",
                                  named ? over->name : "layers", n);
         bool began = begin_layer(b);
+        int around = b->turn;
+        b->turn = ++b->turns;
         if (list && s->nnames)
             bind_name(b, s->name[0], make_width(b, s, &t.number, n));
         if (s->nnames > list)
             bind_name(b, s->name[list], term_number(n, true));
         run_block(b, s->body);
+        b->turn = around;
         end_layer(b, began);
     }
     b->prefix = outer;

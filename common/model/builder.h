@@ -16,6 +16,9 @@ struct model_run {
     // Called for each name that a line gives a value, with its dimensions, "[batch, seq]". May be
     // null.
     void (*named)(void *ctx, int line, const char *name, const char *dims);
+    // Called for each parameter that one turn of a repeat reads again, in this line, and first in
+    // another or in the same one. May be null.
+    void (*reread)(void *ctx, int line, const char *param, int first_line);
     void *ctx;
 };
 

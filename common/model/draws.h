@@ -18,9 +18,10 @@ bool draws_drops(const struct draws *d, double rate);
 int draws_step(struct draws *d);
 struct op_draw draws_site(const struct draws *d, const char *path, double rate);
 
-// x with a share of `rate` dropped, the rest scaled up; `positions` are a sequence's order, -1:
-// none.
+// Whether positions say the places along x's sequence where it is drawn: the dimension is one, and
+// not the last. (Where another is born of the sequence, this must lie in order: graph.ordered.)
+bool draws_want_positions(const struct graph *g, int x);
+// x with a share of `rate` dropped, the rest scaled up; `positions`: −1 where none are wanted.
 int draws_dropout(struct draws *d, int x, int positions, const char *path, double rate);
-// Standard normals of these dimensions.
-int draws_normal(struct draws *d, int n, const enum dim *dims, const int64_t *sizes,
-                 const char *path);
+// Standard normals, of x's dimensions.
+int draws_normal(struct draws *d, int x, int positions, const char *path);

@@ -166,9 +166,13 @@ static struct dimension evaluate_dimension(struct builder *b, const struct writt
     struct term t = {0};
     if (!w->name) // a number stacks
         return (struct dimension){.dim = DIM_QKV, .extent = evaluate_whole(b, w->size)};
-    if (w->size)
+    if (w->size) { // of a size that is padded: with its padding
+        t = evaluate_outside(b, w->size);
+        bool whole = t.kind != TERM_SIZE;
         return (struct dimension){.dim = dims_id(b->g->dims, w->name),
-                                  .extent = evaluate_whole(b, w->size)};
+                                  .extent = whole ? evaluate_whole(b, w->size) : t.dim.extent,
+                                  .limit = whole ? 0 : t.dim.limit};
+    }
     *open = !find_name(b, w->name, &t);
     if (*open)
         return (struct dimension){.dim = dims_id(b->g->dims, w->name)};
@@ -223,11 +227,6 @@ static struct term evaluate_param(struct builder *b, const struct expr *e)
             (p->dims[d].extent < 1 || p->dims[d].extent > 1 << 30))
             build_fail(b, "a dimension of %lld: try 1 to %d", (long long)p->dims[d].extent,
                        1 << 30);
-        else if (!b->failed && p->dims[d].dim == DIM_SEQ)
-            build_fail(b,
-                       "a parameter along seq, whose order in memory may differ: "
-                       "embed(positions, %s[position = seq, …]) reads it by position",
-                       p->path);
     }
     if (e->init && !b->failed)
         read_init(b, e->init, p);
@@ -366,18 +365,60 @@ static struct term call_let(struct builder *b, const struct let *let, const stru
     return out;
 }
 
+// Functions of other languages, and what there is in their place.
+static const struct {
+    const char *words[12], *what;
+} missing[] = {
+    {{"conv", "conv1d", "conv2d", "conv3d", "convolution"},
+     "there is no convolution yet: patches of an image are a product, linear(images, "
+     "patches[inputs, patch, embed])"},
+    {{"reshape", "view", "flatten", "split", "rearrange", "unsqueeze", "squeeze"},
+     "dimensions are not split or joined yet: a weight brings several at once, x @ w[embed, heads, "
+     "head], and x{old as new} names one otherwise"},
+    {{"slice", "gather", "take", "index", "roll", "shift"},
+     "a part of a dimension cannot be read yet"},
+    {{"concat", "concatenate", "cat", "stack", "pad"},
+     "values are not put together yet: a weight's number stacks, q, k, v = linear(x, w[3, ...]), "
+     "and "
+     "two products are added up"},
+    {{"where", "equal", "greater", "less", "maximum", "minimum", "clip", "clamp", "mask"},
+     "values are not compared yet: relu, causal() and the `if` of sizes are there"},
+    {{"scan", "cumsum", "cumprod", "lstm", "gru", "rnn"},
+     "there is no scan yet: nothing is carried along a sequence but by attention"},
+    {{"abs", "sin", "cos", "pow", "square", "rsqrt"},
+     "there is none yet: x * x, sqrt, exp and log are there"},
+    {{"transpose", "permute", "swapaxes"},
+     "dimensions go by their names, so that their order does not matter; swap(x) exchanges the "
+     "first two"},
+    {{"matmul", "dot", "bmm", "einsum", "dense"},
+     "a product is x @ w, which sums over the names that both have, or linear(x, w[...])"},
+};
+
 static struct term report_unknown_function(struct builder *b, const char *name)
 {
-    const char *known[MODEL_MAX_NAMES];
+    const char *known[MODEL_MAX_NAMES] = {0};
     const struct syntax *s = b->sizes->program->syntax;
     int n = 0;
     for (const struct function *f = functions; f->name && n < MODEL_MAX_NAMES; f++)
         known[n++] = f->name;
     for (int i = 0; i < s->nlets && n < MODEL_MAX_NAMES; i++)
         known[n++] = s->let[i].name;
-    const char *near = suggest(name, known, n);
-    return near ? build_fail(b, "no function is called %s: did you mean %s?", name, near)
-                : build_fail(b, "no function is called %s", name);
+    const char *near = suggest(name, known, n), *lacking = NULL;
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        for (const char *const *w = missing[i].words; *w && !lacking; w++)
+            lacking = strcmp(*w, name) == 0 ? missing[i].what : NULL;
+    struct buf all = {0};
+    for (int i = 0; i < n; i++)
+        buf_printf(&all, "%s%s", i ? ", " : "", known[i]);
+    if (lacking)
+        build_fail(b, "no function is called %s: %s", name, lacking);
+    else if (near)
+        build_fail(b, "no function is called %s: did you mean %s? There are %s", name, near,
+                   buf_str(&all));
+    else
+        build_fail(b, "no function is called %s: there are %s", name, buf_str(&all));
+    buf_clear(&all);
+    return (struct term){0};
 }
 
 // A program's own functions stand before weft's, and a value's before a number's.

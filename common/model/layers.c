@@ -70,6 +70,25 @@ struct norm_parts {
     double eps;
 };
 
+// A norm over a dimension with padding, whose mean is over less than what lies there: in f32, step by
+// step.
+static int norm_unpadded(struct builder *b, int nin, const int *in, const struct op_attr *attr)
+{
+    struct graph *g = b->g;
+    const struct value v = g->values[in[0]];
+    const int rows = v.shape.n - 1;
+    const float share = 1 / (float)v.limit[rows];
+    int x = cast(g, in[0], DT_F32);
+    if (attr->center)
+        x = sub(g, x, sum(g, x, rows, v.dims, share, DT_F32));
+    int square = sum(g, mul(g, x, x), rows, v.dims, share, DT_F32);
+    int least = scale(g, graph_one(g), attr->eps);
+    int by = apply(g, OP_EXP, scale(g, apply(g, OP_LOG, add(g, square, least)), -0.5f));
+    x = cast(g, mul(g, x, by), v.dtype);
+    x = nin > 1 ? mul(g, x, in[1]) : x;
+    return nin > 2 ? add(g, x, in[2]) : x;
+}
+
 static struct term make_norm(struct builder *b, const struct term *arg, struct norm_parts norm)
 {
     int in[3] = {as_real(b, arg[0])}, n = 1;
@@ -79,7 +98,9 @@ static struct term make_norm(struct builder *b, const struct term *arg, struct n
     bool named = arg[1].kind == TERM_PARAM;
     if (v.shape.n == 0)
         return build_fail(b, "a norm is of a dimension, and this is a single number");
-    const struct dimension along = {.dim = DIM_NORM, .extent = v.shape.dim[v.shape.n - 1]};
+    const int last = v.shape.n - 1;
+    const struct dimension along = {
+        .dim = DIM_NORM, .extent = v.shape.dim[last], .limit = v.limit[last]};
     if (named && norm.weight)
         in[n++] = param_make(b, arg[1].param->path, "weight", 1, &along, INIT_ONE, 0);
     if (named && norm.bias)
@@ -88,6 +109,8 @@ static struct term make_norm(struct builder *b, const struct term *arg, struct n
         return (struct term){0};
     struct op_attr attr = {.eps = (float)term_number_or(&arg[2], norm.eps), .center = norm.center};
     build_at_like(b, in[0]);
+    if (along.limit)
+        return term_value(norm_unpadded(b, n, in, &attr));
     return term_value(graph_shaped(b->g, OP_NORM, n, in, in[0], &attr, DT_NONE));
 }
 
@@ -140,9 +163,10 @@ struct term call_dropout(struct builder *b, const struct term *arg)
         return build_fail(b, "dropout of what share: try dropout(x, 0.1) or a size `dropout`");
     if (!draw_rate_fits(b, rate) || !draws_drops(&b->draws, rate))
         return term_value(x);
-    bool seq = value_find_dim(&b->g->values[x], DIM_SEQ) >= 0;
+    if (b->g->values[x].shape.n == 0)
+        return build_fail(b, "a single number is dropped: try a value with dimensions");
     const char *path = draw_path(b, "dropout");
-    int positions = seq ? input_positions(b) : -1;
+    int positions = draws_want_positions(b->g, x) ? input_positions(b) : -1;
     build_at_like(b, x);
     return term_value(b->failed ? 0 : draws_dropout(&b->draws, x, positions, path, rate));
 }
@@ -153,9 +177,11 @@ struct term call_normal(struct builder *b, const struct term *arg)
     int like = as_real(b, arg[0]);
     if (b->failed || !b->draws.on)
         return term_number(0, true);
-    const struct value v = b->g->values[like];
+    if (b->g->values[like].shape.n == 0)
+        return build_fail(b, "normal is like a single number: try a value with dimensions");
     if (map_put(&b->sites, arg[1].param->path, &here))
         return build_fail(b, "two draws are called %s", arg[1].param->path);
+    int positions = draws_want_positions(b->g, like) ? input_positions(b) : -1;
     build_at_like(b, like);
-    return term_value(draws_normal(&b->draws, v.shape.n, v.dims, v.shape.dim, arg[1].param->path));
+    return term_value(b->failed ? 0 : draws_normal(&b->draws, like, positions, arg[1].param->path));
 }

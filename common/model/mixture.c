@@ -17,7 +17,9 @@ static bool is_router_like(struct builder *b, int x)
                    "scores have %s: try [batch, seq, router] in f32, as of linear(f32(x), "
                    "router[embed, router = experts])",
                    dims_of(b, x));
-    return fine;
+    else if (fine && v->limit[2])
+        build_fail(b, "scores of a size that is `padded`: a router has one for each expert");
+    return !b->failed;
 }
 
 // The bias that follows the experts' loads; −1: none is asked for.
@@ -103,6 +105,16 @@ static int report_loads(struct builder *b, const struct experts_dealing *how, in
     return part;
 }
 
+// Whether a value has one number for each choice of a token, as `of` has.
+static bool has_choices(const struct builder *b, int x, int of)
+{
+    const struct value *v = &b->g->values[x], *s = &b->g->values[of];
+    bool like = v->dtype == DT_F32 && v->shape.n == s->shape.n;
+    for (int d = 0; like && d < s->shape.n; d++)
+        like = v->dims[d] == s->dims[d] && v->shape.dim[d] == s->shape.dim[d];
+    return like;
+}
+
 struct term call_slots(struct builder *b, const struct term *arg)
 {
     enum { IDS, WEIGHTS, EXPERTS, CAPACITY, GROUP, BIAS, RATE };
@@ -113,6 +125,16 @@ struct term call_slots(struct builder *b, const struct term *arg)
     bool chosen_by_top = v.producer >= 0 && b->g->nodes[v.producer].op == OP_TOPK;
     if (!chosen_by_top || v.dtype != DT_I32 || v.shape.n != 3 || v.dims[2] != DIM_CHOICE)
         return build_fail(b, "slots deals what top chose: w, id = top(scores, choices)");
+    if (!has_choices(b, w, ids))
+        return build_fail(b,
+                          "tokens come to their experts by %s: try what top gave, w of w, id = "
+                          "top(scores, choices): [batch, seq, choice] in f32",
+                          dims_of(b, w));
+    int scores = b->g->nodes[v.producer].in[0];
+    int64_t router = b->g->values[scores].shape.dim[2];
+    if (router != (int64_t)arg[EXPERTS].number.value)
+        return build_fail(b, "top chose among %lld experts, the router of %s, and slots has %g",
+                          (long long)router, dims_of(b, scores), arg[EXPERTS].number.value);
     bool training = b->run.kind == PROGRAM_TRAIN;
     struct experts_dealing how = {
         .group = training && arg[GROUP].kind != TERM_NOTHING ? (int64_t)arg[GROUP].number.value : 1,
@@ -150,7 +172,8 @@ struct term call_dispatch(struct builder *b, const struct term *arg)
     int x = as_value(b, arg[0]), slot = as_value(b, arg[1]);
     if (!is_dealt(b, slot))
         return (struct term){0};
-    if (b->g->values[x].shape.n != 3)
+    const struct value *v = &b->g->values[x], *s = &b->g->values[slot];
+    if (v->shape.n != 3 || v->dims[0] != s->dims[0] || v->dims[1] != s->dims[1])
         return build_fail(b, "%s are dispatched: try [batch, seq, embed]", dims_of(b, x));
     const enum dim dims[] = {DIM_GROUP, DIM_EXPERT, DIM_CAPACITY};
     build_at(b, 3, dims);
@@ -163,9 +186,16 @@ struct term call_combine(struct builder *b, const struct term *arg)
     if (!is_dealt(b, slot))
         return (struct term){0};
     const struct value v = b->g->values[y];
-    if (v.shape.n != 4 || v.dims[0] != DIM_GROUP || v.dims[1] != DIM_EXPERT)
+    const struct op_slots *s = &b->g->nodes[b->g->values[slot].producer].attr.slots;
+    if (v.shape.n != 4 || v.dims[0] != DIM_GROUP || v.dims[1] != DIM_EXPERT ||
+        v.dims[2] != DIM_CAPACITY || v.shape.dim[1] != s->experts || v.shape.dim[2] != s->capacity)
         return build_fail(b, "%s are combined: try [group, expert, capacity, embed]",
                           dims_of(b, y));
+    if (!has_choices(b, w, slot))
+        return build_fail(b,
+                          "a token's rows are weighted by %s: try what top gave, w of w, id = "
+                          "top(scores, choices): [batch, seq, choice] in f32",
+                          dims_of(b, w));
     const enum dim dims[] = {DIM_BATCH, DIM_SEQ, v.dims[3]};
     build_at(b, 3, dims);
     return term_value(experts_combine(b->g, y, slot, w));

@@ -39,10 +39,12 @@ static void fill_open(struct builder *b, struct dimension *d, int x)
     int at = v ? value_find_dim(v, d->dim) : -1;
     if (at < 0)
         report_no_dimension(b, name, x);
-    else if (is_like(b, d->dim, DIM_BATCH) || is_like(b, d->dim, DIM_SEQ))
+    else if (v->born[at] || is_like(b, d->dim, DIM_BATCH) || is_like(b, d->dim, DIM_SEQ))
         build_fail(b, "a parameter along %s, which differs from step to step: try a size", name);
-    else
+    else {
         d->extent = v->shape.dim[at];
+        d->limit = v->limit[at];
+    }
 }
 
 struct written_param param_fill(struct builder *b, const struct written_param *p, int x)
@@ -59,7 +61,8 @@ struct written_param param_fill(struct builder *b, const struct written_param *p
         } else if (p->last[d] && last < 0)
             build_fail(b, "_ is the operand's last dimension, and there is none");
         else if (p->last[d])
-            out.dims[d] = (struct dimension){.dim = v->dims[last], .extent = v->shape.dim[last]};
+            out.dims[d] = (struct dimension){
+                .dim = v->dims[last], .extent = v->shape.dim[last], .limit = v->limit[last]};
         for (int i = 0; i < d && !b->failed; i++)
             if (out.dims[i].dim == out.dims[d].dim)
                 build_fail(b,
@@ -82,7 +85,8 @@ static struct init make_fan_in(struct builder *b, const struct written_param *p,
     int64_t fan = 1;
     bool any = false;
     for (int d = 0; d < p->n; d++) {
-        fan *= over && over[d] ? p->dims[d].extent : 1;
+        const int64_t extent = p->dims[d].limit ? p->dims[d].limit : p->dims[d].extent;
+        fan *= over && over[d] ? extent : 1;
         any |= over && over[d];
     }
     if (!any)
@@ -146,11 +150,10 @@ static int new_param(struct builder *b, const char *name, int n, const struct di
                      enum init_kind init, float std)
 {
     enum dim ids[MAX_DIMS];
-    int64_t sizes[MAX_DIMS], elements = 1, limit = 0;
+    int64_t sizes[MAX_DIMS], elements = 1;
     for (int d = 0; d < n; d++) {
         ids[d] = dims[d].dim;
         sizes[d] = dims[d].extent;
-        limit = dims[d].limit ? dims[d].limit : limit;
         elements = elements > MOST_ELEMENTS / sizes[d] ? MOST_ELEMENTS : elements * sizes[d];
     }
     if (elements >= MOST_ELEMENTS)
@@ -158,8 +161,10 @@ static int new_param(struct builder *b, const char *name, int n, const struct di
     struct made_param *made = arena_new(b->arena, struct made_param);
     *made = (struct made_param){.value = graph_param(b->g, name, n, ids, sizes, init, std),
                                 .at = b->at ? b->at->at : (struct text_place){1, 1},
+                                .turn = b->turn,
                                 .before = b->newest};
-    b->g->values[made->value].limit = limit;
+    for (int d = 0; d < n; d++)
+        b->g->values[made->value].limit[d] = dims[d].limit;
     b->newest = made;
     map_put(&b->params, name, made);
     return made->value;
@@ -186,6 +191,9 @@ int param_make(struct builder *b, const char *path, const char *leaf, int n,
         return build_fail(b, "%s is a parameter of %s already: other dimensions need another path",
                           name, dims_of(b, id)),
                -1;
+    const struct made_param *made = id < 0 ? NULL : map_get(&b->params, name);
+    if (made && made->turn && made->turn == b->turn && b->at && b->run.reread)
+        b->run.reread(b->run.ctx, b->at->at.line, b->g->values[id].name, made->at.line);
     return id >= 0 ? id : new_param(b, name, n, dims, init, std);
 }
 

@@ -7,10 +7,13 @@
 
 // ---- sums --------------------------------------------------------------------------------------
 
-// How many numbers of the whole step a dimension has: the batch counts the step's samples.
+// How many numbers of the whole step a dimension has: the batch counts the step's samples, and what
+// is padding counts for none.
 static double count_along(const struct builder *b, const struct value *v, int d)
 {
-    return v->dims[d] == DIM_BATCH ? (double)b->run.step_batch : (double)v->shape.dim[d];
+    if (v->born[d] == DIM_BATCH)
+        return (double)v->shape.dim[d] / (double)b->run.batch * (double)b->run.step_batch;
+    return v->limit[d] ? (double)v->limit[d] : (double)v->shape.dim[d];
 }
 
 static bool is_among_dims(const struct term *arg, enum dim dim)
@@ -77,7 +80,9 @@ struct term call_softmax(struct builder *b, const struct term *arg)
     order[n] = arg[1].dim.dim;
     x = permute_value(b, x, order);
     build_at_like(b, x);
-    return term_value(permute_value(b, apply(b->g, OP_SOFTMAX, x), v.dims));
+    const struct op_attr attr = {.limit = b->g->values[x].limit[v.shape.n - 1]};
+    int y = graph_shaped(b->g, OP_SOFTMAX, 1, &x, x, &attr, DT_NONE);
+    return term_value(permute_value(b, y, v.dims));
 }
 
 // √x = e^(ln x / 2).
@@ -87,18 +92,8 @@ struct term call_sqrt(struct builder *b, const struct term *arg)
     if (b->failed)
         return (struct term){0};
     build_at_like(b, x);
-    return term_value(apply(b->g, OP_EXP, scale(b->g, apply(b->g, OP_LOG, x), 0.5f)));
-}
-
-// Where the last dimension's padding begins; 0: it has none.
-static int64_t find_padding(const struct builder *b, const struct value *v)
-{
-    enum dim last = v->dims[v->shape.n - 1];
-    int size = model_size_find(b->sizes->program, dims_name(b->g->dims, last));
-    if (size < 0 || !b->sizes->program->sizes[size].line->padded)
-        return 0;
-    int64_t real = (int64_t)b->sizes->value[size].number.value;
-    return real < v->shape.dim[v->shape.n - 1] ? real : 0;
+    int half = scale(b->g, apply(b->g, OP_LOG, graph_pad(b->g, x, 1)), 0.5f);
+    return term_value(apply(b->g, OP_EXP, half));
 }
 
 static bool check_rows(struct builder *b, int logits, int ids, const char *what)
@@ -129,7 +124,8 @@ struct term call_cross_entropy(struct builder *b, const struct term *arg)
     if (b->failed || !check_rows(b, logits, ids, "cross_entropy"))
         return (struct term){0};
     graph_at(b->g, b->point ? b->point : POINT_LOGITS);
-    int rows = loss_cross_entropy(b->g, logits, ids, find_padding(b, &b->g->values[logits]));
+    const struct value *v = &b->g->values[logits];
+    int rows = loss_cross_entropy(b->g, logits, ids, v->limit[v->shape.n - 1]);
     build_check(b);
     return b->failed ? (struct term){0} : average_rows(b, rows);
 }
@@ -142,7 +138,8 @@ struct term call_accuracy(struct builder *b, const struct term *arg)
         return (struct term){0};
     const struct value v = g->values[ids];
     graph_at(g, b->point ? b->point : POINT_LOGITS);
-    int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, 0);
+    const struct value *of = &g->values[logits];
+    int best = loss_rows(g, OP_ROW_ARGMAX, 1, &logits, DT_I32, of->limit[of->shape.n - 1]);
     int right = apply_over(g, OP_EQUAL, best, ids, v.shape.n, v.dims, DT_NONE);
     build_check(b);
     return b->failed ? (struct term){0} : average_rows(b, right);

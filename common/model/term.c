@@ -22,8 +22,33 @@ struct term build_fail(struct builder *b, const char *fmt, ...)
     return (struct term){0};
 }
 
+// Puts the line where it was found before what the graph says, the first time.
+static void note_line(struct builder *b, bool *noted, const char **what)
+{
+    if (*noted || !*what)
+        return;
+    *noted = true;
+    *what = arena_printf(b->arena, "%s:%d: %s", b->sizes->program->name, b->at ? b->at->at.line : 1,
+                         *what);
+}
+
+static void check_samples(struct builder *b)
+{
+    bool sample = b->run.kind == PROGRAM_SAMPLE;
+    if (b->failed || b->g->failed || !b->g->mixed || (!sample && microbatch_share(b) == 1))
+        return;
+    build_fail(b,
+               sample ? "%s: a text would depend on those that are drawn with it"
+                      : "%s, and a step has several: leave sums over the batch to a loss or a "
+                        "report as they are, or set train.microbatches: 1",
+               b->g->mixed);
+}
+
 void build_check(struct builder *b)
 {
+    check_samples(b);
+    note_line(b, &b->ordered, &b->g->ordered);
+    note_line(b, &b->mixed, &b->g->mixed);
     if (!b->failed && b->g->failed)
         build_fail(b, "%s", b->g->err ? b->g->err->text : "the graph refused it");
     else if (!b->failed && b->g->nnodes > MODEL_MAX_NODES)
@@ -46,9 +71,10 @@ struct dimension dimension_of_size(struct builder *b, int size)
 {
     const struct model_size *s = &b->sizes->program->sizes[size];
     const struct model_size_value *v = &b->sizes->value[size];
-    return (struct dimension){.dim = dims_id(b->g->dims, s->name),
-                              .extent = v->padded,
-                              .limit = s->line->padded ? (int64_t)v->number.value : 0};
+    return (struct dimension){
+        .dim = dims_id(b->g->dims, s->name),
+        .extent = v->padded,
+        .limit = v->padded > (int64_t)v->number.value ? (int64_t)v->number.value : 0};
 }
 
 bool is_like(const struct builder *b, enum dim dim, enum dim like)
@@ -121,6 +147,20 @@ struct term term_sum(int value, int n, const enum dim *keep, double by)
 bool term_has_number(const struct term *t)
 {
     return t->kind == TERM_NUMBER || t->kind == TERM_SIZE;
+}
+
+double microbatch_share(const struct builder *b)
+{
+    return (double)b->run.batch / (double)b->run.step_batch;
+}
+
+bool has_samples(const struct builder *b, int x)
+{
+    const struct value *v = &b->g->values[x];
+    bool any = false;
+    for (int d = 0; d < v->shape.n; d++)
+        any |= v->born[d] == DIM_BATCH;
+    return any;
 }
 
 double term_number_or(const struct term *t, double otherwise)

@@ -60,6 +60,7 @@ struct term {
 struct made_param {
     int value;
     struct text_place at;
+    int turn;                        // of all repeats' turns: in which it was made; 0: in none
     const struct made_param *before; // the one made before it
 };
 
@@ -85,6 +86,7 @@ struct builder {
     struct map params, sites; // path → struct made_param; path → a draw is there
     const struct made_param *newest;
     int64_t layers;   // begun so far
+    int turn, turns;  // of a repeat: at work, 0 for none; begun so far
     bool past_layers; // some of them in the model section itself: draws are called after that
     bool in_layer;    // so the graph's scope stays
     bool bound_logits;
@@ -97,7 +99,8 @@ struct builder {
     int body, nbindings, bindings_cap;
     // The body of a `let`: builder.c's, which knows statements.
     struct term (*run_let)(struct builder *b, const struct let *let, const struct term *arg);
-    bool returned; // a `return` ended the body: its term
+    bool returned;       // a `return` ended the body: its term
+    bool ordered, mixed; // the graph's first places of these have their line
     struct term result;
     // Inputs, made when they are first read; −1 before.
     int tokens, positions, targets, last, images, labels;
@@ -108,7 +111,8 @@ struct builder {
 // ---- faults ----
 struct term build_fail(struct builder *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-// After something was added to the graph: what the graph refused is reported with the place.
+// After something was added to the graph: what the graph refused is reported with the place, and what
+// it found of the order of a sequence and of microbatches (carry.h) gets its line.
 void build_check(struct builder *b);
 const char *dims_of(struct builder *b, int value); // "[batch, seq, embed]"
 
@@ -129,3 +133,7 @@ bool term_has_number(const struct term *t); // NUMBER or SIZE
 double term_number_or(const struct term *t, double otherwise);
 int as_value(struct builder *b, struct term t); // 0 where it failed
 int as_real(struct builder *b, struct term t);  // the same; ids are refused
+// The part of a step's samples that a microbatch has.
+double microbatch_share(const struct builder *b);
+// Whether a value has a dimension of the data's samples.
+bool has_samples(const struct builder *b, int x);

@@ -17,10 +17,11 @@ static const struct {
 static const struct {
     const char *name, *dtypes;
     int nin, nout, whole;
+    enum op_order order;
     unsigned traits;
 } ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) \
-    [OP_##id] = {#name, dtypes, nin, nout, whole, traits},
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) \
+    [OP_##id] = {#name, dtypes, nin, nout, whole, order, traits},
 #include "common/op/ops.def"
 };
 
@@ -58,6 +59,12 @@ const char *op_name(enum op op)
 {
     PRE(op >= 0 && op < OP_COUNT);
     return ops[op].name;
+}
+
+enum op_order op_order(enum op op)
+{
+    PRE(op >= 0 && op < OP_COUNT);
+    return ops[op].order;
 }
 
 int op_inputs(enum op op)

@@ -62,7 +62,7 @@ enum dim {
 
 // ---- ops: ops.def has them all, one a line ----
 enum op {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) OP_##id,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) OP_##id,
 #include "common/op/ops.def"
     OP_COUNT,
     OP_NONE = -1
@@ -97,7 +97,19 @@ enum op_trait {
     OP_ON_IDS = 1 << 22,        // an elementwise op that reads i32 alone
     OP_FROM_INTS = 1 << 23,     // an elementwise op that also reads u8 and i32
 };
+// What the place of an element along a dimension is to an op, in the forward part of a graph: the
+// column of ops.def, of which compile/graph/carry.h asks: a sequence may lie in another order than
+// that of its positions (zigzag.h), and of the batch only a microbatch is here.
+enum op_order {
+    ORDER_ALL,       // it may take any index for a place: so does an op of which nobody knows more
+    ORDER_NONE,      // nothing: elements are alike, or are added up
+    ORDER_ROW,       // nothing, but its last dimension is seen as one
+    ORDER_FIRST,     // the first dimension of its last operand is read by index
+    ORDER_LAST,      // the last dimension of its widest operand is
+    ORDER_POSITIONS, // positions among its operands say the places of a sequence
+};
 const char *op_name(enum op op);
+enum op_order op_order(enum op op);
 int op_inputs(enum op op);  // −1: any number up to OP_MAX_IN
 int op_outputs(enum op op); // −1: any number up to OP_MAX_OUT
 bool op_is(enum op op, enum op_trait trait);
@@ -117,13 +129,15 @@ struct op_block {
 };
 // Where an op's random numbers come from: those that base/rand.h gives this site at the row-major
 // index of an element of the whole tensor, `extent`; the batch dimension is that of the whole step.
-// Our part begins at `from`. With positions they stand for the second index.
-enum { DRAW_DIMS = 4 };
+// Our part begins at `from`.
+enum { DRAW_DIMS = MAX_DIMS };
 struct op_draw {
     uint64_t seed;
     uint32_t stream;
     float rate; // share that dropout drops
     int n;      // dimensions; ATTENTION: batch, head, query, key
+    // 1 + the dimension of the batch, and that whose index positions say, not the last; 0: none.
+    int8_t batch, place;
     int64_t from[DRAW_DIMS], extent[DRAW_DIMS];
 };
 // How tokens are dealt to experts: so many consecutive samples are a group, in which every expert has
@@ -154,15 +168,16 @@ struct op_attr {
     // the outputs. An op that broadcasts, contracts or reduces reads all it needs from here.
     int8_t label[OP_MAX_IN + OP_MAX_OUT][MAX_DIMS];
     int8_t labels;       // how many loop indices there are, from 0
-    float scale;         // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION, ROW_LOSS_BOTH
+    float scale;         // SUM, CAST, SCALE, SQNORM, ROTARY, ATTENTION, ROW_LOSS_BOTH, PAD
     float clip_norm;     // CLIP; 0: none
     double beta1, beta2; // optimisers (average.h)
     float eps, decay;    // optimisers; NORM: eps
     float lr_scale;      // of this parameter's group
     bool nesterov;       // MOMENTUM
     int64_t start;       // the id of a row's first element here; ATTENTION: see ops.def
-    int64_t limit;       // ROW_*: ids from here on are padding and are left out, except by the
-                         // picks of ROW_LOSS and its gradient; 0: none
+    int64_t limit;       // ROW_*, SOFTMAX: ids from here on are padding and are left out, except by
+                         // the picks of ROW_LOSS and its gradient; 0: none. PAD
+    int along;           // PAD: the dimension that the limit is of
     int64_t group;       // ATTENTION: query heads that share a key and value head
     bool tf32;           // MATMUL, LINEAR: f32 operands may be read with 10 bits of mantissa
     int64_t window;      // ATTENTION: how many positions a query sees, its own included; 0: all

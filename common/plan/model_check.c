@@ -172,6 +172,28 @@ static void keep_named(void *ctx, int line, const char *name, const char *dims)
     out->named[out->nnamed++] = (struct model_named){line, name, dims};
 }
 
+// Of a repeat's turns the first says it for all.
+static void keep_reread(void *ctx, int line, const char *param, int first_line)
+{
+    struct naming *n = ctx;
+    struct model_checked *out = n->out;
+    for (int i = 0; i < out->nreread; i++)
+        if (out->reread[i].line == line && out->reread[i].first_line == first_line)
+            return;
+    out->reread =
+        arena_grow(n->arena, out->reread, sizeof *out->reread, out->nreread, &out->reread_cap);
+    out->reread[out->nreread++] = (struct model_reread){line, first_line, param};
+}
+
+static void find_unused(struct model_checked *out, struct arena *a)
+{
+    const struct model_program *p = out->job.model.read;
+    out->unused = arena_array(a, const struct model_size *, p->nsizes + 1);
+    for (int i = 0; i < p->nsizes; i++)
+        if (!model_size_is_read(p, p->sizes[i].name))
+            out->unused[out->nunused++] = &p->sizes[i];
+}
+
 static int compare_lines(const void *x, const void *y)
 {
     return ((const struct model_named *)x)->line - ((const struct model_named *)y)->line;
@@ -185,6 +207,7 @@ static int build_forward(struct model_checked *out, struct arena *a, struct err 
                                   .step_batch = 1,
                                   .bytes = true,
                                   .named = keep_named,
+                                  .reread = keep_reread,
                                   .ctx = &naming};
     struct graph *g = arena_alloc(a, sizeof *g);
     graph_init(g, a, NULL, e);
@@ -213,6 +236,7 @@ int model_look(const char *program, const char *const *sizes, int nsizes, struct
             if (is_param(&g->values[v]))
                 out->params += shape_count(&g->values[v].shape);
         find_unread(out, a);
+        find_unused(out, a);
     }
     return rc;
 }

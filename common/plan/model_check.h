@@ -27,7 +27,14 @@ struct model_checked {
     struct model_cut *cuts;
     // Sizes that no rule cuts though they are multiples of one that has one.
     const struct unruled *unlike;
-    const char **unread;   // parameters that nothing reads, or unread() alone
+    const char **unread; // parameters that nothing reads, or unread() alone
+    // Sizes that nothing reads, and parameters that one turn of a repeat reads more than once.
+    const struct model_size **unused;
+    struct model_reread {
+        int line, first_line;
+        const char *param;
+    } * reread;
+    int nunused, nreread, reread_cap;
     double uncut;          // the share of the parameters that no default rule cuts
     const char *most;      // the largest parameter among them, or null
     const struct graph *g; // the forward, the gradient and the update

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/plain.h"
+#include "common/explain/plan_report.h"
 #include "common/language/model_program.h"
 #include "common/plan/model_check.h"
 #include "coordinator/cli/cli_print.h"
@@ -149,6 +150,8 @@ static void print_checked(const struct model_checked *c, struct buf *out)
     }
     buf_printf(out, "%s parameters (%lld); a step of one sample takes %.4g FLOPs\n",
                word_rate((double)c->params, word), (long long)c->params, c->flops);
+    report_params(c->g, out);
+    buf_putc(out, '\n');
     table_init(&t, "RULE AXES >PARAMETERS >TENSORS");
     for (int i = 0; i < c->ncuts; i++) {
         table_add(&t, "%s", c->cuts[i].dim);
@@ -166,6 +169,15 @@ static void print_checked(const struct model_checked *c, struct buf *out)
                    c->unlike[i].base->name, c->unlike[i].base->name);
     for (int i = 0; i < c->nunread; i++)
         buf_printf(out, "warning: nothing reads %s: its gradient is 0\n", c->unread[i]);
+    for (int i = 0; i < c->nunused; i++)
+        buf_printf(out, "warning: line %d: nothing reads the size %s\n", c->unused[i]->at.line,
+                   c->unused[i]->name);
+    for (int i = 0; i < c->nreread; i++)
+        buf_printf(
+            out,
+            "warning: line %d: one turn of the repeat reads %s again, after line %d: another "
+            "path makes another parameter\n",
+            c->reread[i].line, c->reread[i].param, c->reread[i].first_line);
 }
 
 static void print_checked_json(const struct model_checked *c, struct buf *out)

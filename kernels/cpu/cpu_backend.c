@@ -247,7 +247,7 @@ static int stream_fill_zero(struct stream_q *q, void *to, size_t bytes, struct e
 #define op_norm_grads op_norm_grads_unfused
 #define op_matmul_sum op_matmul_sum_unfused
 static const backend_op kernels[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = op_##kernel,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) [OP_##id] = op_##kernel,
 #include "common/op/ops.def"
 };
 
@@ -265,7 +265,7 @@ static int run_op(struct stream_q *q, const struct op_call *c, struct err *e)
 }
 
 static const backend_op ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = run_op,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) [OP_##id] = run_op,
 #include "common/op/ops.def"
 };
 
@@ -283,7 +283,7 @@ static int run_many(struct stream_q *q, const struct op_call *calls, int n, stru
 }
 
 static const backend_many many[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) \
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) \
     [OP_##id] = (OP_RUNS_MANY & (traits)) ? run_many : NULL,
 #include "common/op/ops.def"
 };

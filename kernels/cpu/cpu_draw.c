@@ -2,8 +2,8 @@
 // DROPOUT and NORMAL: random numbers by the index of an element in the whole step's tensor.
 //
 // A row here, the last dimension, is a run of indices; where it begins is said by attr.draw and,
-// for a sequence that is in another order, by the positions. Threads share rows: a number depends
-// on its index alone.
+// for a sequence that is in another order, by the positions, which are alike for all samples.
+// Threads share rows: a number depends on its index alone.
 #include "kernels/cpu/cpu_device.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ struct draw_work {
     struct vec_draw site;
     const int64_t *dim; // here
     int64_t row;
-    const int32_t *position; // null: dimension 1 is in order
+    const int32_t *position; // along dimension draw->place − 1; null: all are in order
     const struct tensor *x;  // null: normals
     const struct tensor *out;
 };
@@ -37,11 +37,10 @@ static uint64_t find_first(const struct draw_work *w, int64_t r)
     const struct op_draw *d = w->draw;
     int64_t at[DRAW_DIMS] = {0}, index = 0, left = r;
     for (int k = d->n - 2; k >= 0; k--) {
-        at[k] = d->from[k] + left % w->dim[k];
+        const int64_t here = left % w->dim[k];
+        at[k] = w->position && k == d->place - 1 ? w->position[here] : d->from[k] + here;
         left /= w->dim[k];
     }
-    if (w->position)
-        at[1] = w->position[d->n == 4 ? r / w->dim[2] : r];
     at[d->n - 1] = d->from[d->n - 1];
     for (int k = 0; k < d->n; k++)
         index = index * d->extent[k] + at[k];

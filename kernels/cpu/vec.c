@@ -555,7 +555,7 @@ UPDATE(adam, true, true)
 const struct vec PASTE(vec_, VEC_ISA) = {
     .map =
         {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = map_##name,
 #include "common/op/ops.def"
             [OP_CAST] = map_scale,

@@ -25,7 +25,8 @@ struct site {
     int dims;
     int64_t from[DRAW_DIMS], extent[DRAW_DIMS], here[DRAW_DIMS];
     const unsigned *step;
-    const int32_t *position; // null: dimension 1 is in order
+    const int32_t *position; // along dimension `place`; null: all are in order
+    int place;
     int64_t row, groups, all;
 };
 
@@ -34,9 +35,9 @@ DEVICE uint64_t index_of(const struct site *s, int64_t r, int64_t at)
 {
     int64_t index = s->from[s->dims - 1] + at, unit = s->extent[s->dims - 1], left = r;
     for (int k = s->dims - 2; k >= 0; k--) {
-        int64_t here, token = left; // at k = 1 still both: the sample and its position
+        int64_t here;
         left = walk_divide(left, s->here[k], &here);
-        index += unit * (s->position && k == 1 ? s->position[token] : s->from[k] + here);
+        index += unit * (s->position && k == s->place ? s->position[here] : s->from[k] + here);
         unit *= s->extent[k];
     }
     return (uint64_t)index;
@@ -126,6 +127,9 @@ static void plan_site(const struct op_call *c, int step, struct site *s)
     s->threshold = (unsigned)ceil(rate * 0x1p24);
     s->scale = (float)(1 / (1 - rate));
     s->dims = d->n;
+    s->place = d->place - 1;
+    if (step + 1 < c->nin)
+        s->position = (const int32_t *)c->in[step + 1].data;
     for (int k = 0; k < d->n; k++) {
         s->from[k] = d->from[k];
         s->extent[k] = d->extent[k];
@@ -149,8 +153,6 @@ int op_dropout(struct stream_q *q, const struct op_call *c, struct err *e)
     if (rc)
         return rc;
     plan_site(c, 1, &s);
-    if (c->nin > 2)
-        s.position = (const int32_t *)c->in[2].data;
     s.groups = lanes_groups(s.row, bf16 ? 8 : 4);
     s.all = shape_count(shape) / (s.row ? s.row : 1) * s.groups;
     if (!s.all)

@@ -137,7 +137,7 @@ DEVICE void run_step(const struct plan_step *s, int wide, const float x[LANES],
 {
     float scale = s->scale;
     switch (s->op) {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) EACH(id, name)
 #include "common/op/ops.def"
         EACH(CAST, scale)

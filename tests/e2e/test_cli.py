@@ -380,6 +380,27 @@ def test_model_check_says_what_a_program_is():
     assert "124M parameters (124475904)" in text
 
 
+def test_model_check_lists_the_parameters_and_warns_of_slips(tmp_path):
+    program = tmp_path / "mine.model"
+    program.write_text("""sizes
+  inputs = 8
+  mlp    = 6
+  spare  = 3
+model
+  x = images
+  repeat 2
+    h = relu(x @ in[inputs, mlp])
+    x = x + h @ out[mlp, inputs]
+    x = x + relu(x @ in[inputs, mlp]) @ back[mlp, inputs]
+  loss = sum(x) / samples
+""")
+    shown = solo.weft("model", "check", str(program)).out
+    assert "layers/0…1/in/weight    [inputs 8, mlp 6]  48, each of 2\n" in shown
+    assert "warning: line 4: nothing reads the size spare\n" in shown
+    assert "warning: line 10: one turn of the repeat reads layers/0/in/weight again, after line 8" in shown
+    assert shown.count("warning:") == 2
+
+
 def test_model_check_warns_of_a_size_that_no_rule_cuts_and_a_multiple_of_one_that_is_cut(tmp_path):
     program = tmp_path / "mine.model"
     text = """sizes

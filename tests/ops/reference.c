@@ -167,11 +167,24 @@ static void drawn(const struct call *c)
         int64_t at[DRAW_DIMS];
         for (int k = 0; k < s->n; k++)
             at[k] = d->from[k] + x.at[c->attr->label[c->nin][k]];
-        if (c->op == OP_DROPOUT && c->nin > 2)
-            at[1] = (int64_t)*in_at(c, 2, &x);
+        if (d->place)
+            at[d->place - 1] = (int64_t)*in_at(c, c->op == OP_DROPOUT ? 2 : 1, &x);
         const struct rand_site site = site_of(d, c->in[0].v[0]);
         *out_at(c, &x) = c->op == OP_DROPOUT ? *in_at(c, 0, &x) * ref_kept(d, c->in[1].v[0], at)
                                              : (double)draw_normal(&site, draw_index(d, at));
+    } while (index_next(&x));
+}
+
+// ---- padding ------------------------------------------------------------------------------------
+
+static void pad(const struct call *c)
+{
+    const struct shape *s = &c->out[0].shape;
+    struct index x = {0};
+    index_add(&x, &c->out[0], c->attr->label[c->nin], s->n);
+    do {
+        int64_t at = c->attr->start + x.at[c->attr->label[c->nin][c->attr->along]];
+        *out_at(c, &x) = at < c->attr->limit ? *in_at(c, 0, &x) : (double)c->attr->scale;
     } while (index_next(&x));
 }
 
@@ -613,7 +626,7 @@ static void update(const struct call *c)
 // ---- the table ---------------------------------------------------------------------------------
 
 static void (*const table[OP_COUNT])(const struct call *c) = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = elementwise,
 #include "common/op/ops.def"
     [OP_MATMUL] = matmul_or_sum,
@@ -622,6 +635,7 @@ static void (*const table[OP_COUNT])(const struct call *c) = {
     [OP_SCALE] = elementwise,
     [OP_DROPOUT] = drawn,
     [OP_NORMAL] = drawn,
+    [OP_PAD] = pad,
     [OP_ROW_MAX] = rows_narrow,
     [OP_ROW_SUM_EXP] = rows_narrow,
     [OP_ROW_EXP_MUL] = rows_wide,

@@ -65,7 +65,7 @@ MAP(sigmoid_grad, b *a *(1 - a))
 MAP(equal, a == b)
 
 static double (*const table[OP_COUNT])(double a, double b, double scale) = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = map_##name,
 #include "common/op/ops.def"
     [OP_CAST] = map_scale,

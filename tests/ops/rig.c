@@ -109,7 +109,7 @@ static enum dtype dtype_in(enum op op, int k)
     static const unsigned ids[OP_COUNT] = {
         [OP_EQUAL] = 3,        [OP_PICK] = 2,     [OP_PICK_GRAD] = 1,     [OP_EMBED] = 1,
         [OP_EMBED_GRAD] = 1,   [OP_ROTARY] = 2,   [OP_ROTARY_PACKED] = 2, [OP_DROPOUT] = 6,
-        [OP_NORMAL] = 1,       [OP_ROW_LOSS] = 2, [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1,
+        [OP_NORMAL] = 3,       [OP_ROW_LOSS] = 2, [OP_ROW_LOSS_GRAD] = 8, [OP_TOPK_GRAD] = 1,
         [OP_SLOTS] = 5,        [OP_DISPATCH] = 2, [OP_COMBINE] = 2,       [OP_SLOT_DOT] = 2,
         [OP_ROW_LOSS_BOTH] = 2};
     return ids[op] >> k & 1 ? DT_I32 : DT_F32;

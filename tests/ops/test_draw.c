@@ -75,25 +75,43 @@ static void normals_are_the_sites_own(void **state)
     }
 }
 
-// A sequence in another order is dropped as it would be in its own.
+// A sequence in another order is drawn as it would be in its own, wherever its dimension stands.
 static void positions_are_the_place_in_the_sequence(void **state)
 {
-    enum { B = 2, S = 12, E = 37 };
-    const struct part p = {3, {4, 0, 0}, {B, S, E}, {8, 24, E}, 0.4f, 9};
+    enum { B = 2, S = 12, E = 37, STACK = 3, L = 5 };
+    static const struct {
+        const char *einsum[2]; // dropout, normals
+        int place;
+    } orders[] = {{{"bse,,bs->bse", ",bs->bse"}, 1},
+                  {{"bsel,,bs->bsel", ",bs->bsel"}, 1},
+                  {{"sbe,,bs->sbe", ",bs->sbe"}, 0},
+                  {{"besl,,bs->besl", ",bs->besl"}, 2},
+                  {{"cbsel,,bs->cbsel", ",bs->cbsel"}, 2}};
     (void)state;
-    for (int deep = 0; deep < 2; deep++) { // [b, s, e] and [b, s, e, l]
+    for (size_t t = 0; t < 2 * sizeof orders / sizeof *orders; t++) {
         struct arena a = {0};
         struct rig_case c;
-        int64_t ext[26] = {['b' - 'a'] = B, ['s' - 'a'] = S, ['e' - 'a'] = E, ['l' - 'a'] = 5};
-        rig_case(&c, &a, OP_DROPOUT, deep ? "bsel,,bs->bsel" : "bse,,bs->bse", ext);
-        set_draw(&c, &p);
-        c.attr.draw.n += deep;
-        c.attr.draw.extent[3] = 5;
-        rig_fill(&c.in[0], 5, 1, 2);
-        c.in[1].v[0] = p.step;
+        const int normal = (int)(t % 2), step = 1 - normal, place = orders[t / 2].place;
+        const char *out = strchr(orders[t / 2].einsum[normal], '>') + 1;
+        int64_t ext[26] = {['b' - 'a'] = B,
+                           ['s' - 'a'] = S,
+                           ['e' - 'a'] = E,
+                           ['c' - 'a'] = STACK,
+                           ['l' - 'a'] = L};
+        rig_case(&c, &a, normal ? OP_NORMAL : OP_DROPOUT, orders[t / 2].einsum[normal], ext);
+        struct op_draw *d = &c.attr.draw;
+        *d = (struct op_draw){.seed = 3, .stream = 4, .rate = 0.4f, .n = (int)strlen(out)};
+        for (int k = 0; k < d->n; k++) {
+            d->from[k] = k + 1;
+            d->extent[k] = 2 * ext[out[k] - 'a'] + 7;
+        }
+        d->place = (int8_t)(place + 1);
+        if (!normal)
+            rig_fill(&c.in[0], 5, 1, 2);
+        c.in[step].v[0] = 9;
         for (int i = 0; i < B * S; i++)
-            c.in[2].v[i] = (double)(i * 7 % 24);
-        run_everywhere(&c, "of positions", 2e-7, 0);
+            c.in[step + 1].v[i] = (double)(i % S * 7 % 24);
+        run_everywhere(&c, out, normal ? 5e-7 : 2e-7, 0);
         arena_clear(&a);
     }
 }

@@ -463,9 +463,35 @@ static void a_second_run_has_the_bits_of_the_first(void **state)
         }
 }
 
+// Padding begins in the middle of a part, before it, behind it, where it begins, where it ends.
+static void padding_has_the_number_that_is_asked_for(void **state)
+{
+    static const int64_t limits[] = {24, 22, 3, 100, 20, 30};
+    static const enum dtype types[] = {DT_F32, DT_BF16};
+    (void)state;
+    for (int t = 0; t < 6 * 3 * 2; t++) {
+        struct arena a = {0};
+        struct rig_case c;
+        int64_t ext[26] = {['i' - 'a'] = 10, ['j' - 'a'] = 10, ['k' - 'a'] = 10};
+        rig_case(&c, &a, OP_PAD, "ijk->ijk", ext);
+        c.attr.start = 20;
+        c.attr.limit = limits[t % 6];
+        c.attr.along = t / 6 % 3;
+        c.attr.scale = (float)(t % 2);
+        c.in[0].dtype = c.start[0].dtype = types[t / 18];
+        rig_fill(&c.in[0], 1, -4, 4);
+        if (t % 4 == 0)
+            c.in[0].v[999] = (double)INFINITY; // a number takes its place, whatever it is
+        c.in_place = t % 3 == 0;
+        run_everywhere(&c, "of padding", 0, 0);
+        arena_clear(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(padding_has_the_number_that_is_asked_for),
         cmocka_unit_test(sums_of_tall_and_of_wide_arrays_agree),
         cmocka_unit_test(small_gradients_still_have_a_norm),
         cmocka_unit_test(long_rows_agree),

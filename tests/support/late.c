@@ -651,7 +651,7 @@ static void device_info(const struct device *d, struct device_info *out)
 }
 
 static const backend_op ops[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits) [OP_##id] = late_op,
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits) [OP_##id] = late_op,
 #include "common/op/ops.def"
 };
 

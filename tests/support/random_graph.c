@@ -316,17 +316,13 @@ static void rows(struct pool *p, int i)
     put(p, graph_like(p->g, OP_ADD, 2, (int[]){log, max}, log));
 }
 
-static bool in_order(const struct value *v)
-{
-    return v->shape.n > 1 && v->dims[0] == DIM_BATCH && v->dims[1] == DIM_SEQ;
-}
-
 static void drop(struct pool *p, int i)
 {
     const struct value *v = value_at(p, i);
-    if (!v->shape.n || v->shape.n > DRAW_DIMS || v->dims[0] != DIM_BATCH)
+    if (!v->shape.n)
         return;
-    int positions = in_order(v) && pick(p, 2) ? p->positions : -1;
+    bool placed = draws_want_positions(p->g, p->value[i]) && pick(p, 2);
+    int positions = placed ? p->positions : -1;
     put(p, draws_dropout(&p->draws, take(p, i), positions, arena_printf(p->g->arena, "%d", p->deed),
                          0.3));
 }
@@ -334,11 +330,12 @@ static void drop(struct pool *p, int i)
 static void noise(struct pool *p, int i)
 {
     struct value v = *value_at(p, i);
-    if (!v.shape.n || v.shape.n > DRAW_DIMS || v.dims[0] != DIM_BATCH ||
-        v.dtype != DT_F32) // which is drawn in
+    if (!v.shape.n || v.dtype != DT_F32) // which is drawn in
         return;
-    int drawn = draws_normal(&p->draws, v.shape.n, v.dims, v.shape.dim,
-                             arena_printf(p->g->arena, "%d", p->deed));
+    bool placed = draws_want_positions(p->g, p->value[i]) && pick(p, 2);
+    int positions = placed ? p->positions : -1;
+    int drawn =
+        draws_normal(&p->draws, p->value[i], positions, arena_printf(p->g->arena, "%d", p->deed));
     put(p,
         graph_like(p->g, pick(p, 2) ? OP_ADD : OP_MUL, 2, (int[]){take(p, i), drawn}, p->value[i]));
 }

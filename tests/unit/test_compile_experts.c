@@ -153,7 +153,7 @@ static int try_setting(const struct setting *s)
     }
     interp_init(&parts, f.c.program[PROGRAM_TRAIN]->graph, &f.c.mesh, s->microbatches);
     set_params(&parts);
-    struct zigzag z = sharding_zigzag(f.c.sharding, &f.c.mesh, SEQ);
+    struct zigzag z = f.c.program[PROGRAM_TRAIN]->zigzag;
     for (int k = 0; k < 2; k++)
         step_moe(&parts, &z, k, s->equal ? 4 : 0);
     compare_all(whole, &parts, what);

@@ -55,6 +55,11 @@
             TOKENS, "", NULL                                                                       \
     }
 
+#define DRAWN_FUSED                                                                               \
+    {                                                                                             \
+        "drawn fused", "{program: ./tests/unit/programs/drawn.model, fused: 1}", TOKENS, "", NULL \
+    }
+
 // Decoders that come with weft, each with what it has and others have not: windows, caps, biases,
 // norms of queries and keys, blocks side by side.
 #define COMES_WITH_WEFT(name, sizes)                                                      \
@@ -103,6 +108,9 @@ static const struct own {
     {OWN(biased, TOKENS), ANY | LAYERS | SEQUENCE | EXPERTS},
     {DEEPSEEK, ANY | LAYERS | SEQUENCE | EXPERTS},
     {OWN(no_attention, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(ordered, TOKENS), ANY | LAYERS | SEQUENCE},
+    {OWN(drawn, TOKENS), ANY | LAYERS | SEQUENCE},
+    {DRAWN_FUSED, ANY | LAYERS | SEQUENCE},
     {OWN(headings, IMAGES), ANY | LAYERS},
     {EXAMPLE_GPT2, ANY | LAYERS | SEQUENCE},
     {EXAMPLE(llama, TOKENS), ANY | LAYERS | SEQUENCE},

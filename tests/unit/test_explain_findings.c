@@ -163,6 +163,12 @@ static void every_finding_is_named_and_its_fix_works(void **state)
          "mesh: {pp: 2}\npipeline: {stages: [1, 3]}\n",
          FINDING_STAGE_IMBALANCE, NULL, "stage 1 has 3 layers where 2 are enough", 1},
         {JOB "mesh: {pp: 3}\n", FINDING_FEW_MICROBATCHES, NULL, "2 microbatches for 3 stages", 1},
+        {"name: t\nmodel: {program: ./tests/unit/programs/ordered.model}\nmesh: {cp: 2}\n"
+         "data: {format: tokens, train: {tokens: t}, batch: 4}\ntrain: {steps: 1}\n",
+         FINDING_SEQUENCE_ORDER, NULL,
+         "ordered.model:14: add over seq takes positions by their order in memory, so the sequence "
+         "is cut in order on cp",
+         0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

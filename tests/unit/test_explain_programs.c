@@ -36,18 +36,21 @@ static const struct own {
     {"example_llama", TOKENS, 48, true, {NULL}, NULL},
     {"example_palm", TOKENS, 48, true, {NULL}, NULL},
     {"example_vae", ALONE, 48, false, {NULL}, NULL},
+    {"drawn", TOKENS, 24, true, {NULL}, NULL},
     {"headings", IMAGES, 48, true, {NULL}, NULL},
     {"helped", TOKENS, 24, false, {NULL}, NULL},
     {"hyper", TOKENS, 24, true, {NULL}, NULL},
     {"mixer", IMAGES, 48, true, {NULL}, NULL},
     {"multiquery", TOKENS, 24, true, {NULL}, NULL},
     {"no_attention", TOKENS, 24, true, {NULL}, NULL},
+    {"ordered", TOKENS, 24, true, {NULL}, NULL},
+    {"padded", TOKENS, 12, false, {"multiple=4", NULL}, NULL},
     {"parallel", TOKENS, 24, true, {NULL}, NULL},
     {"recurrent", IMAGES, 48, true, {NULL}, NULL},
     {"soft_experts", TOKENS, 16, true, {NULL}, NULL},
     {"stacked", TOKENS, 48, true, {NULL}, NULL},
     {"tied", ALONE, 48, false, {NULL}, NULL},
-    {"towers", TOKENS, 48, true, {NULL}, NULL},
+    {"towers", TOKENS, 48, false, {NULL}, NULL}, // it wants one microbatch
     {"two_losses", TOKENS, 24, true, {NULL}, NULL},
     {"unet", ALONE, 48, true, {NULL}, "high"},
     {"uneven", TOKENS, 24, true, {NULL}, NULL},
@@ -73,7 +76,8 @@ static const char *job_of(const struct own *own, const char *rest)
             (size_t)snprintf(text + len, sizeof text - len, ", %.*s: %s", name, *s, *s + name + 1);
     }
     snprintf(text + len, sizeof text - len,
-             "}\ndata: %sbatch: 24}\ntrain: {steps: 1, microbatches: 2}\n%s", own->data, rest);
+             "}\ndata: %sbatch: 24}\ntrain: {steps: 1, microbatches: %d}\n%s", own->data,
+             strcmp(own->name, "towers") ? 2 : 1, rest);
     return text;
 }
 
@@ -144,7 +148,7 @@ static void each_is_drawn_within_the_width(void **state)
     static const char *const square[] = {
         [PICTURE_MESH] = "mesh {dp: 2, tp: 2}: 4 devices\ntp=1\ndp=1 │ 2    │ 3    │\n",
         [PICTURE_SHARDING] = "on mesh {dp: 2, tp: 2}\n[dp, \n, tp\nblocks of",
-        [PICTURE_SCHEDULE] = "F0\nB1\nU",
+        [PICTURE_SCHEDULE] = "F0\nB0\nU",
         [PICTURE_MEMORY] = "memory of a device\n  params \n  optimizer \n",
     };
     static const char *const stages[] = {

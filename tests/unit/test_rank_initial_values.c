@@ -27,7 +27,7 @@ static struct value make_value(enum init_kind init, int64_t limit)
                           .dims = {DIM_EMBED, DIM_VOCAB},
                           .init = init,
                           .init_std = 0.5f,
-                          .limit = limit};
+                          .limit = {0, limit}};
 }
 
 static float *draw(const struct deal_part *p, const struct value *v, int threads)

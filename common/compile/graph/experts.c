@@ -121,13 +121,16 @@ int experts_dispatch(struct graph *g, int x, int slot)
     const enum dim dims[4] = {DIM_GROUP, DIM_EXPERT, DIM_CAPACITY, v.dims[2]};
     const int64_t sizes[4] = {v.shape.dim[0] / attr.slots.group, attr.slots.experts,
                               attr.slots.capacity, v.shape.dim[2]};
-    return graph_op(g, &(struct op_args){.op = OP_DISPATCH,
-                                         .nin = 2,
-                                         .in = (int[]){x, slot},
-                                         .nout_dims = 4,
-                                         .out_dims = dims,
-                                         .sizes = sizes,
-                                         .attr = &attr});
+    int made = graph_op(g, &(struct op_args){.op = OP_DISPATCH,
+                                             .nin = 2,
+                                             .in = (int[]){x, slot},
+                                             .nout_dims = 4,
+                                             .out_dims = dims,
+                                             .sizes = sizes,
+                                             .attr = &attr});
+    if (!g->failed) // groups are of samples
+        g->values[made].born[0] = v.born[0];
+    return made;
 }
 
 int experts_combine(struct graph *g, int y, int slot, int weights)

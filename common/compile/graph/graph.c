@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/buf.h"
+#include "common/compile/graph/carry.h"
 #include "common/compile/graph/optable.h"
 
 const char *phase_name(enum phase p)
@@ -85,6 +86,8 @@ int graph_value(struct graph *g, enum value_kind kind, const char *name, enum dt
     for (int d = 0; d < n; d++) {
         v->dims[d] = dims[d];
         v->shape.dim[d] = sizes[d];
+        if (kind == VALUE_INPUT && (dims[d] == DIM_BATCH || dims[d] == DIM_SEQ))
+            v->born[d] = (int8_t)dims[d];
     }
     return g->nvalues++;
 }
@@ -214,7 +217,7 @@ static int assign_labels(struct graph *g, const struct op_args *a, struct labels
     for (int k = 0; k < a->nin; k++) {
         struct value renamed = g->values[a->in[k]];
         const struct value *v = &renamed;
-        if (k == 0 && a->read_as)
+        if (k == a->read_input && a->read_as)
             memcpy(renamed.dims, a->read_as, sizeof *a->read_as * (size_t)v->shape.n);
         for (int d = 0; d < v->shape.n; d++) {
             int i = find_label(l, v, d, a->nout_dims);
@@ -268,6 +271,31 @@ static int make_unlike(struct graph *g, const struct op_output *o, enum dtype t,
     return id;
 }
 
+static int make_op(struct graph *g, const struct op_args *a);
+
+static int pad_dim(struct graph *g, int x, int d, float by)
+{
+    const struct value v = g->values[x];
+    const struct op_attr attr = {.scale = by, .limit = v.limit[d], .along = d};
+    return make_op(g, &(struct op_args){.op = OP_PAD,
+                                        .nin = 1,
+                                        .in = &x,
+                                        .nout_dims = v.shape.n,
+                                        .out_dims = v.dims,
+                                        .attr = &attr,
+                                        .dtype = v.dtype});
+}
+
+// What lies in the padding of a value is zero, so that who adds it up need not know of it: where an
+// op makes something else there, it is put to zero.
+static int clear_padding(struct graph *g, const struct node *n, int out)
+{
+    for (int d = 0; d < g->values[n->out[0]].shape.n && !g->failed; d++)
+        if (g->values[n->out[0]].limit[d] && !carry_keeps_zeros(g, n, d))
+            out = pad_dim(g, out, d, 0);
+    return out;
+}
+
 static int make_op(struct graph *g, const struct op_args *a)
 {
     struct node n = {.op = a->op,
@@ -308,7 +336,8 @@ static int make_op(struct graph *g, const struct op_args *a)
     int out = n.out[0];
     graph_node(g, &n);
     g->failed = op_infer(g, &n, g->err);
-    return out;
+    g->failed = g->failed ? g->failed : carry_dims(g, &n);
+    return g->phase == PHASE_FORWARD && n.nout == 1 ? clear_padding(g, &n, out) : out;
 }
 
 // ---- the compute dtype -------------------------------------------------------------------------
@@ -410,6 +439,14 @@ int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                                          .sizes = v.shape.dim,
                                          .attr = attr,
                                          .dtype = t});
+}
+
+int graph_pad(struct graph *g, int x, float by)
+{
+    for (int d = 0; d < g->values[x].shape.n && !g->failed; d++)
+        if (g->values[x].limit[d])
+            x = pad_dim(g, x, d, by);
+    return x;
 }
 
 int graph_rename(struct graph *g, int x, const enum dim *dims)

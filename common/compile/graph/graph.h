@@ -51,10 +51,11 @@ struct value {
     int of;              // STATE, COPY, gradient SUM, a parameter's cast: the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
-    bool frozen;      // PARAM: stays as it is; nothing leads there
-    int64_t limit;    // PARAM: entries of its vocab dimension from here on are padding; 0: none
-    struct spec spec; // set by the partitioner
-    uint64_t stages;  // of the partitioned graph: those that have it, a bit each
+    bool frozen, share;      // PARAM: stays as it is; a sum over a microbatch's samples
+    int8_t born[MAX_DIMS];   // DIM_BATCH, DIM_SEQ: along the data's, however it is called (carry.h)
+    int64_t limit[MAX_DIMS]; // entries of the dimension from here on are padding; 0: none
+    struct spec spec;        // set by the partitioner
+    uint64_t stages;         // of the partitioned graph: those that have it, a bit each
 };
 
 // RESHARD is one step of a reshard. The last two are made by stage.c: a send takes its input to the
@@ -119,7 +120,8 @@ struct graph {
     enum phase phase;
     enum point point;
     enum node_when when;
-    int nlayers; // of the model, so far
+    int nlayers;                 // of the model, so far
+    const char *ordered, *mixed; // or null: the first op of that kind (carry.h), and where
     // The dtypes of activations and of reductions of gradients; DT_NONE: f32.
     enum dtype compute, reduce;
     bool tf32; // products may read f32 so (op_attr)
@@ -192,7 +194,8 @@ struct op_args {
     // Or null: outputs that are not alike; out_dims and sizes are then the first's.
     const struct op_output *outputs;
     const int *like; // or null: output k is shaped like value like[k]; the first gives out_dims
-    const enum dim *read_as; // or null: what the first input's dimensions are called here
+    const enum dim *read_as; // or null: what the dimensions of input `read_input` are called here
+    int read_input;
 };
 int graph_op(struct graph *g, const struct op_args *a);
 // Elementwise: shape and dtype are those of `like`.
@@ -200,6 +203,7 @@ int graph_like(struct graph *g, enum op op, int nin, const int *in, int like);
 // One output with the dimensions and sizes of `like`, of a dtype as in op_args.
 int graph_shaped(struct graph *g, enum op op, int nin, const int *in, int like,
                  const struct op_attr *attr, enum dtype t);
+int graph_pad(struct graph *g, int x, float by); // x with `by` in its padding
 // Returns x with other names for its dimensions, one for one; nothing is computed.
 int graph_rename(struct graph *g, int x, const enum dim *dims);
 int graph_matmul(struct graph *g, int a, int b, int n, const enum dim *out_dims);

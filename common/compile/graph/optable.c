@@ -280,15 +280,29 @@ static double flops_attention(const struct node *n, const struct shape *in, cons
     return (attention_is_grad(n->op) ? 4 : 2) * pairs * (double)width;
 }
 
-// Checks that what is drawn has few dimensions, and the batch, if it has one, as the first of them.
+// Checks the positions, which are the index along a dimension that is not the last.
 static int infer_drawn(const struct graph *g, const struct node *n, struct err *e)
 {
     const struct value *out = &g->values[n->out[0]];
-    for (int d = 0; d < out->shape.n; d++)
-        if (d >= DRAW_DIMS || (d && out->dims[d] == DIM_BATCH))
-            return err_set(e, ERR_INTERNAL, "%s: dimension %d of %s", op_name(n->op), d,
-                           name_value(out));
+    int place = n->attr.draw.place - 1, at = n->op == OP_DROPOUT ? 2 : 1;
+    if (out->shape.n < 1)
+        return err_set(e, ERR_INTERNAL, "%s: a single number is drawn", op_name(n->op));
+    const struct value *positions = n->nin > at ? get_input(g, n, at) : NULL;
+    if (positions ? positions->shape.n < 1 || place < 0 || place >= out->shape.n - 1 ||
+                        n->attr.label[at][positions->shape.n - 1] != n->attr.label[n->nin][place]
+                  : place >= 0)
+        return err_set(e, ERR_INTERNAL, "%s: positions of another dimension of %s", op_name(n->op),
+                       name_value(out));
     return 0;
+}
+
+static int infer_pad(const struct graph *g, const struct node *n, struct err *e)
+{
+    const struct value *x = get_input(g, n, 0);
+    if (n->attr.along < 0 || n->attr.along >= x->shape.n || n->attr.limit < 1)
+        return err_set(e, ERR_INTERNAL, "pad: from %lld on of dimension %d of %s",
+                       (long long)n->attr.limit, n->attr.along, name_value(x));
+    return infer_alike(g, n, e);
 }
 
 static int64_t find_start(const struct graph *g, int value, const struct op_at *at, int d)
@@ -307,10 +321,9 @@ static void place_table(const struct graph *g, const struct node *n, const struc
 
 // Sets dimension d of a draw from dimension `of` of a value: its extent in the whole step and where
 // this rank's part begins. A batch's extent counts all microbatches.
-static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, int64_t start,
-                       const struct op_at *at)
+static void place_draw(struct op_draw *draw, int d, const struct value *v, int of, bool batch,
+                       int64_t start, const struct op_at *at)
 {
-    bool batch = v->dims[of] == DIM_BATCH || v->dims[of] == DIM_GROUP;
     draw->extent[d] = v->shape.dim[of] * (batch ? at->microbatches : 1);
     draw->from[d] = start + (batch ? at->microbatch * v->shape.dim[of] : 0);
     draw->n = d + 1;
@@ -321,7 +334,14 @@ static void place_drawn(const struct graph *g, const struct node *n, const struc
 {
     const struct value *out = &g->values[n->out[0]];
     for (int d = 0; d < out->shape.n; d++)
-        place_draw(&attr->draw, d, out, d, find_start(g, n->out[0], at, d), at);
+        place_draw(&attr->draw, d, out, d, d == attr->draw.batch - 1,
+                   find_start(g, n->out[0], at, d), at);
+}
+
+static void place_padding(const struct graph *g, const struct node *n, const struct op_at *at,
+                          struct op_attr *attr)
+{
+    attr->start = find_start(g, n->out[0], at, attr->along);
 }
 
 // Query and key count by their positions: from 0. Where the sequence is cut it is not read in order
@@ -335,10 +355,10 @@ static void place_heads(const struct graph *g, const struct node *n, const struc
     int64_t first = find_start(g, n->in[o.q], at, q->shape.n - 2);
     attr->start = first - attr->group * find_start(g, n->in[o.k], at, k->shape.n - 2);
     attr->in_order = attr->in_order && q->spec.dim[ATT_SEQ].n == 0;
-    place_draw(&attr->draw, 0, q, ATT_BATCH, find_start(g, n->in[0], at, ATT_BATCH), at);
-    place_draw(&attr->draw, 1, q, q->shape.n - 2, first, at);
-    place_draw(&attr->draw, 2, q, ATT_SEQ, 0, at);
-    place_draw(&attr->draw, 3, k, ATT_SEQ, 0, at);
+    place_draw(&attr->draw, 0, q, ATT_BATCH, true, find_start(g, n->in[0], at, ATT_BATCH), at);
+    place_draw(&attr->draw, 1, q, q->shape.n - 2, false, first, at);
+    place_draw(&attr->draw, 2, q, ATT_SEQ, false, 0, at);
+    place_draw(&attr->draw, 3, k, ATT_SEQ, false, 0, at);
 }
 
 // Which head is the first here of a sweep over heads, and how many there are in all.
@@ -444,7 +464,7 @@ static int infer_matmul_sum(const struct graph *g, const struct node *n, struct 
 
 // COPY has no row: it is in programs only, never in a graph.
 static const struct op_row table[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = {.infer = infer_alike},
 #include "common/op/ops.def"
     [OP_MATMUL] = {.infer = infer_matmul,
@@ -454,6 +474,7 @@ static const struct op_row table[OP_COUNT] = {
     [OP_CAST] = {.infer = infer_any},
     [OP_SCALE] = {.infer = infer_alike},
     [OP_EQUAL] = {.infer = infer_any},
+    [OP_PAD] = {.infer = infer_pad, .place = place_padding},
     [OP_ROW_MAX] = {.infer = infer_rows, .rows = 1},
     [OP_ROW_SUM_EXP] = {.infer = infer_rows, .rows = 1},
     [OP_ROW_EXP_MUL] = {.infer = infer_rows, .rows = 1},

@@ -5,6 +5,8 @@
 // What a rule makes for an input stands at the input's own activation point.
 #include "common/compile/graph/vjp.h"
 
+#include <string.h>
+
 #include "common/compile/graph/build.h"
 #include "common/op/attention.h"
 
@@ -129,7 +131,7 @@ static const struct slope {
     enum op op;
     enum slope_of of;
 } slopes[OP_COUNT] = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = {OP_##slope, of},
 #include "common/op/ops.def"
 };
@@ -146,8 +148,36 @@ static void apply_slope(struct tape *t, const struct node *n, int dy)
 // The cotangent is dropped by the draws that dropped the value, made again: no mask is kept.
 static void vjp_dropout(struct tape *t, const struct node *n, int cot)
 {
-    int in[3] = {cot, n->in[1], n->in[2]};
-    tape_add(t, n->in[0], make_like(t, OP_DROPOUT, n->nin, in, n->in[0], &n->attr));
+    enum { X, STEP, POSITIONS };
+    int in[3] = {cot, n->in[STEP], n->in[POSITIONS]};
+    const struct value x = t->g->values[n->in[X]];
+    struct op_args args = {.op = OP_DROPOUT,
+                           .nin = n->nin,
+                           .in = in,
+                           .nout_dims = x.shape.n,
+                           .out_dims = x.dims,
+                           .attr = &n->attr,
+                           .dtype = x.dtype};
+    enum dim as[MAX_DIMS];
+    if (n->nin > POSITIONS) { // called as the dimensions of x that they say the places of
+        const struct value *p = &t->g->values[n->in[POSITIONS]];
+        memcpy(as, p->dims, sizeof as);
+        for (int k = 0; k < p->shape.n; k++)
+            for (int d = 0; d < x.shape.n; d++)
+                if (n->attr.label[X][d] == n->attr.label[POSITIONS][k])
+                    as[k] = x.dims[d];
+        args.read_as = as;
+        args.read_input = POSITIONS;
+    }
+    graph_at(t->g, x.point);
+    tape_add(t, n->in[X], graph_op(t->g, &args));
+}
+
+static void vjp_pad(struct tape *t, const struct node *n, int cot)
+{
+    struct op_attr attr = n->attr;
+    attr.scale = 0;
+    tape_add(t, n->in[0], make_like(t, OP_PAD, 1, &cot, n->in[0], &attr));
 }
 
 // ---- rows --------------------------------------------------------------------------------------
@@ -288,6 +318,7 @@ static void (*const rules[OP_COUNT])(struct tape *t, const struct node *n, int c
     [OP_MUL] = vjp_mul,
     [OP_DIV] = vjp_div,
     [OP_DROPOUT] = vjp_dropout,
+    [OP_PAD] = vjp_pad,
     [OP_SOFTMAX] = vjp_softmax,
     [OP_PICK] = vjp_pick,
     [OP_ROW_SUM_EXP] = vjp_row_sum_exp,

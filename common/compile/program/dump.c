@@ -104,7 +104,7 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     buf_printf(out, " nesterov=%d%s%s", a->nesterov, a->tf32 ? " tf32" : "",
                a->in_order ? " in_order" : "");
     if (a->limit)
-        buf_printf(out, " limit=%lld", (long long)a->limit);
+        buf_printf(out, " limit=%lld along=%d", (long long)a->limit, a->along);
     if (a->center)
         buf_puts(out, " center");
     if (a->slots.experts)
@@ -127,7 +127,8 @@ void dump_attr(const struct op_attr *a, const struct instr *i, struct buf *out)
     }
     if (a->draw.stream) {
         put_float(out, "rate", a->draw.rate);
-        buf_printf(out, " draw=%llx/%x", (unsigned long long)a->draw.seed, a->draw.stream);
+        buf_printf(out, " draw=%llx/%x batch=%d place=%d", (unsigned long long)a->draw.seed,
+                   a->draw.stream, a->draw.batch, a->draw.place);
     }
     if (a->chain)
         put_chain(a->chain, i->nout, out);

@@ -187,7 +187,7 @@ static void place_rest(const struct shard_query *q, struct placement *p)
         int label = rule_contracted(q, axis);
         if (label != NO_LABEL && !can_divide_further(q, p, label, axis))
             label = NO_LABEL;
-        else if (label == NO_LABEL)
+        else if (label == NO_LABEL && !q->uncut)
             label = rule_free(q, p, axis);
         p->label[axis] = (int8_t)label;
     }
@@ -504,7 +504,7 @@ static int shard_partial_scalar(struct shard_query *q, struct err *e)
 // ---- the table ---------------------------------------------------------------------------------
 
 static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
-#define OP(id, name, nin, nout, dtypes, kernel, whole, traits)
+#define OP(id, name, nin, nout, dtypes, kernel, whole, order, traits)
 #define STEP(id, name, nin, slope, of) [OP_##id] = shard_pointwise,
 #include "common/op/ops.def"
     [OP_MATMUL] = shard_contract,
@@ -512,6 +512,7 @@ static int (*const rules[OP_COUNT])(struct shard_query *q, struct err *e) = {
     [OP_CAST] = shard_pointwise,
     [OP_SCALE] = shard_pointwise,
     [OP_EQUAL] = shard_pointwise,
+    [OP_PAD] = shard_pointwise,
     [OP_ROW_MAX] = shard_contract,
     [OP_ROW_SUM_EXP] = shard_contract,
     [OP_ROW_EXP_MUL] = shard_pointwise,

@@ -13,6 +13,7 @@ struct shard_query {
     struct spec asked[OP_MAX_IN];     // of inputs from data: what their point asks for
     const struct spec *want;          // what the output's point or parameter asks for; never null
     bool has_want;                    // false: the rule may choose (scalars, sums of scalars)
+    bool uncut;                       // the output is reported: each device adds to all of it
     struct spec need[OP_MAX_IN];      // answer: what the inputs must be brought to
     struct spec out[OP_MAX_OUT];      // answer: what comes out, before a reshard to `want`
 };

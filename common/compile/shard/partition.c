@@ -83,7 +83,7 @@ static int copy_value(struct pass *p, int old, const struct spec *s, int *out)
     copy->alias = v->alias < 0 ? -1 : p->map[v->alias];
     copy->init = v->init;
     copy->init_std = v->init_std;
-    copy->limit = v->limit;
+    memcpy(copy->limit, v->limit, sizeof copy->limit);
     copy->spec = *s;
     *out = id;
     return 0;
@@ -351,6 +351,15 @@ static int add_contribution(struct pass *p, int old_sum, int old, int contrib)
     return reduce_gradient(p, p->map[old_sum], &s, LAST_MICROBATCH, &p->map[old_sum]);
 }
 
+// Whether a value is contributed to a part of the metrics, where all of a part's numbers stand.
+static bool is_reported(const struct pass *p, int old)
+{
+    bool any = false;
+    for (int i = 0; i < p->from->nparts && p->sum_of[old] >= 0 && !any; i++)
+        any = p->from->parts[i].value == p->sum_of[old];
+    return any;
+}
+
 static int query_node(struct pass *p, const struct node *n, struct shard_query *q,
                       struct spec *want)
 {
@@ -359,6 +368,7 @@ static int query_node(struct pass *p, const struct node *n, struct shard_query *
     q->node = n;
     *want = find_wanted(p, n->out[0], &q->has_want);
     q->want = want;
+    q->uncut = is_reported(p, n->out[0]);
     for (int k = 0; k < n->nin; k++) {
         int rc = place_leaf(p, n->in[k]);
         if (rc)

@@ -148,8 +148,9 @@ struct spec sharding_spec(const struct sharding *s, const struct mesh *m, const 
     return s->lenient ? spec_that_divides(&spec, m, &v->shape) : spec;
 }
 
-struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq)
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, const struct graph *g,
+                              int64_t seq)
 {
-    int parts = mesh_product(m, s->context);
+    int parts = g->ordered ? 1 : mesh_product(m, s->context);
     return (struct zigzag){seq, seq % (2 * (int64_t)parts) == 0 ? parts : 1};
 }

@@ -52,8 +52,10 @@ void sharding_resolve(struct sharding *s, const struct job *job, const struct me
 // Holds the specs against the tensors of the unpartitioned graph; sets s->context.
 void sharding_check(struct sharding *s, const struct mesh *m, const struct graph *g);
 
-// The order in which the data of a sequence of so many positions is read.
-struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, int64_t seq);
+// The order in which a program of this graph reads the data of a sequence of so many positions: that
+// of the positions where something in it takes one for the other.
+struct zigzag sharding_zigzag(const struct sharding *s, const struct mesh *m, const struct graph *g,
+                              int64_t seq);
 
 // The spec that the rules give a value: an axis used by an earlier dimension is skipped.
 struct spec rules_spec(const struct rules *r, const struct mesh *m, const struct value *v);

@@ -51,7 +51,7 @@ static void check_divides(struct spec_checker *c, const struct value *v)
         f.size = v->shape.dim[d];
         f.parts = dim_parts(c->mesh, &spec.dim[d]);
         f.has = spec;
-        if (v->dims[d] == DIM_SEQ && c->s->context)
+        if (v->dims[d] == DIM_SEQ && c->s->context && !c->graph->ordered)
             check_chunks(c, v, d, &spec);
         else if (f.size % f.parts)
             facts_add(&c->s->facts, &f);

@@ -37,13 +37,14 @@ static int64_t find_global_index(const struct box *b, int d, int64_t i)
     return b->start[d] + i % b->shape.dim[d];
 }
 
-// The dimension whose end is padding; −1: none. Numbers are drawn as if the padding were not there.
-static int find_padded_dim(const struct value *v)
+// Puts to 0 what of elements [at, at + len) of a box is padding.
+static void clear_padding(const struct deal_part *p, const struct value *v, int64_t at, int64_t len,
+                          float *out)
 {
-    for (int d = 0; v->limit && d < v->shape.n; d++)
-        if (v->dims[d] == DIM_VOCAB)
-            return d;
-    return -1;
+    for (int d = 0; d < v->shape.n; d++)
+        for (int64_t i = 0; v->limit[d] && i < len; i++)
+            if (find_global_index(&p->box, d, at + i) >= v->limit[d])
+                out[i] = 0;
 }
 
 // Makes a truncated normal of a normal x: it lies within ±2, and the share of truncated normals below
@@ -63,15 +64,14 @@ static float truncate_normal(float x)
 }
 
 // Draws elements [at, at + len) of a box, a row at a time: a row's elements are neighbours in the
-// whole tensor too.
+// whole tensor too. Numbers are drawn as if padding were not there.
 static void draw_normals(const struct deal_part *p, const struct value *v, uint64_t seed,
                          int64_t at, int64_t len, float *out)
 {
     struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
     struct shape unpadded = p->global;
-    int pad = find_padded_dim(v);
-    if (pad >= 0)
-        unpadded.dim[pad] = v->limit;
+    for (int d = 0; d < v->shape.n; d++)
+        unpadded.dim[d] = v->limit[d] ? v->limit[d] : unpadded.dim[d];
     int last = p->box.shape.n - 1;
     int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
     for (int64_t i = 0; i < len;) {
@@ -82,9 +82,7 @@ static void draw_normals(const struct deal_part *p, const struct value *v, uint6
     for (int64_t i = 0; v->init == INIT_TRUNCATED && i < len; i++)
         out[i] = truncate_normal(out[i]);
     for (int64_t i = 0; i < len; i++)
-        out[i] = pad >= 0 && find_global_index(&p->box, pad, at + i) >= v->limit
-                     ? 0
-                     : out[i] * v->init_std;
+        out[i] *= v->init_std;
 }
 
 struct share { // one thread's
@@ -105,6 +103,7 @@ static void *draw_share(void *arg)
             s->out[i] = 1;
     else
         draw_normals(s->part, s->value, s->seed, s->at, s->len, s->out);
+    clear_padding(s->part, s->value, s->at, s->len, s->out);
     return NULL;
 }
 
