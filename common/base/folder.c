@@ -75,8 +75,10 @@ int folder_check_own(const char *path, bool may_link, struct err *e)
     if ((may_link ? stat : lstat)(path, &st))
         return err_errno(e, ERR_INVALID, "cannot look at %s", path);
     if (!S_ISDIR(st.st_mode))
-        return err_set(e, ERR_INVALID, "%s is no folder%s", path,
-                       S_ISLNK(st.st_mode) ? " but a link, which anybody may have put there" : "");
+        return S_ISLNK(st.st_mode)
+                   ? err_set(e, ERR_INVALID,
+                             "%s is no folder but a link, which anybody may have put there", path)
+                   : err_set(e, ERR_IO, "%s is no folder", path);
     if (st.st_uid != geteuid())
         return err_set(e, ERR_INVALID,
                        "%s belongs to user %u and this is user %u: what lies there is not believed",

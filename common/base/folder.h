@@ -11,8 +11,8 @@
 // Makes the folder (0700) and those above it (0755) that are not there. ERR_INVALID: it cannot be.
 int folder_make(const char *path, struct err *e);
 
-// Refuses (ERR_INVALID) a folder that is not this user's, or that others may write to: what lies in it
-// may be anybody's. `may_link`: a link to such a folder will do.
+// Refuses (ERR_INVALID; ERR_IO: it is none) a folder that is not this user's, or that others may write
+// to: what lies in it may be anybody's. `may_link`: a link to such a folder will do.
 int folder_check_own(const char *path, bool may_link, struct err *e);
 
 // Finds where a user keeps NAME ("weft/submit"): in the folder that a variable of XDG names

@@ -323,6 +323,16 @@ def command(*args, code=0):
     return p.stdout
 
 
+def test_a_door_without_certificates_says_who_may_come_in(start, authority):
+    doors = (["--listen", "127.0.0.1:0"], ["--listen", "127.0.0.1:0", "--tls", str(authority)],
+             ["--listen", f"unix:{start.sockets}/d.sock"])  # fmt: skip
+    for args in doors:
+        c = start(*args, listen=False)
+        assert c.end(signal.SIGTERM) == 0
+        warned = c.text().count("asks for no certificate: every user of this machine may see, submit and cancel jobs")
+        assert warned == 1, c.text()  # of the first alone
+
+
 @pytest.fixture
 def authority(place):
     """The cluster's folder, and folders of a client and a worker with certificates of their own."""

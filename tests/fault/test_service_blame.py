@@ -37,7 +37,7 @@ def test_a_job_outlives_any_number_of_kills_from_outside(spare, noise):
 def test_a_full_disk_under_one_workers_state_sends_the_job_to_the_other(place, noise):
     small = place / "small"
     small.mkdir()
-    why = disks.mount(["-t", "tmpfs", "none", str(small)], ["-o", "size=1m"])
+    why = disks.mount(["-t", "tmpfs", "none", str(small)], ["-o", "size=1m,mode=700"])
     if why:
         disks.skip_loudly("no small tmpfs: " + why)
     c = cluster.Cluster(place, start=False, devices=2, lease="2s")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import time
 
 import cluster
 import pytest
@@ -54,3 +55,36 @@ def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
     done = c.succeed(job)
     assert "step-00000060.e2 is not used: this coordinator never decided it" in c.why(job), c.why(job)
     assert done["epoch"] == 3 and "continues from step-00000040.e2" in c.why(job), c.why(job)
+
+
+def rewrite_owner(store, old, new):
+    owner = json.loads((store / "OWNER").read_text())
+    assert old in owner["resolved"], owner
+    (store / "OWNER").write_text(json.dumps({**owner, "resolved": owner["resolved"].replace(old, new, 1)}))
+
+
+def test_a_found_job_whose_owner_was_changed_says_how_before_it_is_adopted(c, toy):
+    """OWNER is sealed by nothing: after a lost database its text is held against the newest checkpoint's."""
+    data = c.put_data(toy)
+    rate, seed = (c.submit(solo.job(data, 2, name=name, train__steps=20)) for name in ("rate", "seed"))
+    c.succeed(rate)
+    c.succeed(seed)
+    rewrite_owner(c.store(rate), "value: 0.05", "value: 0.5")
+    rewrite_owner(c.store(seed), "seed: 3", "seed: 4")
+    c.set_database(None)
+    c.wait(rate, ("HELD",))
+    c.wait(seed, ("HELD",))
+    assert "differs from the newest checkpoint there: schedule.value" in c.why(rate), c.why(rate)
+    assert c.weft("adopt", rate).code == 0  # such a key may change while a job trains
+    assert "of another training than the newest checkpoint there, which differs in train.seed" in c.why(seed), c.why(seed)
+    refused = c.weft("adopt", seed)
+    assert refused.code == 4 and "differs in train.seed: put OWNER right" in refused.err, refused
+    rewrite_owner(c.store(seed), "seed: 4", "seed: 3")
+    c.coordinator.down()
+    c.coordinator.up()
+    c.wait_ready()
+    assert c.wait(seed, ("HELD",))["found"]
+    end = time.monotonic() + solo.WATCHDOG
+    while c.weft("adopt", seed).code:  # its host is asked again
+        assert time.monotonic() < end, c.why(seed)
+        time.sleep(0.05)

@@ -300,9 +300,13 @@ static void a_twin_leaves_with_76(void **state)
     start_ranks(r, "ready stay");
     hear_ready(r);
     int pid = rank_pid(r);
+    char pages[200]; // it names the attempt's folder, which would lie there for good
+    snprintf(pages, sizeof pages, "%s/runs/job1.e1", r->state);
+    assert_int_equal(access(pages, F_OK), 0);
     SAY(r, FENCED, FencedOut, fenced_out, fenced, m->twin = true, m->why = text("a twin"));
     assert_int_equal(wait_worker(r), 76);
     gone(pid);
+    assert_int_equal(access(pages, F_OK), -1);
 }
 
 static void a_second_worker_on_its_folder_is_refused(void **state)

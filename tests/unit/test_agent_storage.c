@@ -373,6 +373,12 @@ static void a_look_says_whether_the_checkpoints_would_leave_the_root(void **stat
     let_go(m);
     r->ask.dir = frame_text("new/folder"); // which an attempt makes
     misses(r, r->a, 0, NULL, "");
+    r->ask.dir = frame_text("new/../../folder"); // and then it would leave
+    misses(r, r->a, 0, NULL, "0 ");
+    assert_int_equal(unlink(at), 0);
+    assert_int_equal(symlink("link", at), 0); // to itself
+    r->ask.dir = frame_text("link/x");
+    misses(r, r->a, 0, NULL, "0 ");
     assert_int_equal(unlink(at), 0);
 }
 

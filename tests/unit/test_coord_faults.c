@@ -626,8 +626,7 @@ static void test_a_folder_is_swept_once_somebody_is_there(void **state)
     assert_state(w, job, CANCELLED);
     world_restart(w);
     world_host(w, 1, 1);
-    world_pass(w, 61000);
-    assert_int_equal(w->tidied, 1);
+    assert_int_equal(w->tidied, 1); // at once: this coordinator may not live for a minute
     world_pass(w, 61000);
     assert_int_equal(w->tidied, 1);
 }

@@ -419,6 +419,49 @@ static void hosts_that_tell_different_things_of_a_job_are_named(void **state)
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+// The list may be long, and others want to be heard in between.
+static void a_list_is_taken_in_pieces(void **state)
+{
+    enum { JOBS = 3 };
+    struct rig *r = *state;
+    Weft__V1__FoundJob found[JOBS], *list[JOBS];
+    Weft__Plan__JobFacts *facts[JOBS];
+    char ids[JOBS][33];
+    struct arena a = {0};
+    NEW_UP(up, done);
+    begin(r, cluster, NULL);
+    attach(r, "/ckpt");
+    for (int i = 0; i < JOBS; i++) {
+        weft__v1__found_job__init(list[i] = &found[i]);
+        snprintf(ids[i], sizeof ids[i], "%032x", 0xb0 + (unsigned)i);
+        found[i].job = ids[i];
+        found[i].name = frame_text("lost");
+        found[i].resolved = frame_text(resolved);
+        found[i].store = frame_text("/ckpt/lost");
+        found[i].epoch = 1;
+        facts[i] = read_facts(&a, resolved, "", "");
+    }
+    done.n_found = JOBS;
+    done.found = list;
+    for (int from = 0; from < JOBS; from += 2) {
+        struct coord_out out = {.arena = &a};
+        struct coord_event ev = {.kind = COORD_EV_FOUND,
+                                 .conn = r->conn,
+                                 .up = &up,
+                                 .facts = facts,
+                                 .from = from,
+                                 .to = from ? JOBS : 2,
+                                 .now_ns = r->now,
+                                 .wall_ms = 1700000000000};
+        assert_true(coord_awaits_found(r->c, r->conn));
+        coord_step(r->c, &ev, &out);
+        take(r, &out);
+        assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, from ? JOBS : 2);
+    }
+    assert_false(coord_awaits_found(r->c, r->conn));
+    arena_clear(&a);
+}
+
 static const char other_rate[] =
     "name: lost\nmodel: {program: mlp, inputs: 4, hidden: [4], classes: 2}\n"
     "mesh: {dp: 2}\ndata: {train: {images: i, labels: l}, batch: 4}\n"
@@ -474,6 +517,7 @@ int main(void)
         CASE(a_found_job_never_has_the_name_of_one_that_a_person_made),
         CASE(of_two_found_jobs_of_a_name_neither_has_it),
         CASE(hosts_that_tell_different_things_of_a_job_are_named),
+        CASE(a_list_is_taken_in_pieces),
         CASE(a_found_text_that_changed_since_its_checkpoint_says_how_before_it_is_adopted),
         CASE(a_found_text_of_another_training_than_its_checkpoint_is_not_adopted),
     };

@@ -202,6 +202,36 @@ static Weft__V1__FoundJob *make_found(const char *name)
     return f;
 }
 
+static void put_found(struct planner *p, const char *host, const char *const *names, int n)
+{
+    struct planned found = {.conn = 7};
+    snprintf(found.who, sizeof found.who, "%s", host);
+    found.found = malloc(sizeof *found.found);
+    weft__v1__up__init(found.found);
+    found.found->body_case = WEFT__V1__UP__BODY_STORAGE;
+    found.found->storage = malloc(sizeof *found.found->storage);
+    weft__v1__storage_done__init(found.found->storage);
+    found.found->storage->n_found = (size_t)n;
+    found.found->storage->found = calloc((size_t)n, sizeof(void *));
+    for (int i = 0; i < n; i++)
+        found.found->storage->found[i] = make_found(names[i]);
+    assert_int_equal(planner_put(p, &found, NULL), 0);
+}
+
+// Hosts may find any number of texts that take long to read.
+static void what_hosts_found_keeps_no_one_who_submits_waiting(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"hang-1", "hang-2", "hang-3"};
+    static const char *const hosts[] = {"h0", "h1", "h2", "h3", "h4", "h5"};
+    struct planner *p = open_planner(3600 * CLOCK_S, 0);
+    for (int i = 0; i < 6; i++)
+        put_found(p, hosts[i], names, 3);
+    assert_int_equal(put(p, "a", 9, "one", NULL), 0);
+    expect(p, 9, NULL);
+    close_planner(p);
+}
+
 // A text that kills its process takes no other along, nor does it wait behind a line that is full.
 static void what_was_found_is_read_text_by_text(void **state)
 {
@@ -214,18 +244,8 @@ static void what_was_found_is_read_text_by_text(void **state)
         snprintf(name, sizeof name, "hang-%d", i);
         assert_int_equal(put(p, i % 2 ? "a" : "b", (uint64_t)i + 1, name, NULL), 0);
     }
-    struct planned found = {.conn = 7, .who = "host"}, done;
-    found.found = malloc(sizeof *found.found);
-    weft__v1__up__init(found.found);
-    found.found->body_case = WEFT__V1__UP__BODY_STORAGE;
-    found.found->storage = malloc(sizeof *found.found->storage);
-    weft__v1__storage_done__init(found.found->storage);
-    found.found->storage->n_found = NAMES;
-    found.found->storage->found = calloc(NAMES, sizeof(void *));
-    for (int i = 0; i < NAMES; i++)
-        found.found->storage->found[i] = make_found(names[i]);
-    assert_int_equal(planner_put(p, &found, NULL), 0);
-    done = next(p);
+    put_found(p, "host", names, NAMES);
+    struct planned done = next(p);
     assert_int_equal(done.conn, 7);
     assert_int_equal(planned_texts(&done), NAMES);
     assert_non_null(strstr(done.facts[0]->refused, "signal 6"));
@@ -292,6 +312,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_client_that_leaves_takes_its_plan_along),
         cmocka_unit_test(a_request_that_is_repeated_is_planned_once_and_answered_to_all),
         cmocka_unit_test(what_was_found_is_read_text_by_text),
+        cmocka_unit_test(what_hosts_found_keeps_no_one_who_submits_waiting),
         cmocka_unit_test(a_text_that_goes_on_from_another_is_compared_with_it),
         cmocka_unit_test(one_user_cannot_fill_the_line),
     };
