@@ -14,7 +14,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
 
 import netns  # noqa: E402
-import solo  # noqa: E402
+import runs  # noqa: E402
 
 
 # The files of the longest tests, which begin first.
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 
 # No test takes so long on any machine; one that hangs ends so, and the others run.
-LIMIT_S = 3000 if solo.LONG else 900
+LIMIT_S = 3000 if runs.LONG else 900
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -86,9 +86,9 @@ def place(tmp_path):
     """A folder for one test's jobs; at its end no process may still name it."""
     before = shared_memory()
     yield tmp_path
-    left = solo.processes_naming(tmp_path)
+    left = runs.processes_naming(tmp_path)
     for pid in left:  # a failing test must not disturb the next
-        solo.kill_pid(pid)
+        runs.kill_pid(pid)
     shm = shared_memory_left(before)
     assert not left, f"processes left behind: {left}"
     assert not shm, f"shared memory left behind: {shm}"
@@ -97,10 +97,10 @@ def place(tmp_path):
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory):
     """A data set that can be learned: clouds of 8×8 images around one centre a class."""
-    return solo.toy_set(tmp_path_factory.mktemp("toy"))
+    return runs.toy_set(tmp_path_factory.mktemp("toy"))
 
 
 @pytest.fixture(scope="session")
 def noise(tmp_path_factory):
     """A data set of random bytes and labels, wide enough that a step takes milliseconds."""
-    return solo.noise_set(tmp_path_factory.mktemp("noise"))
+    return runs.noise_set(tmp_path_factory.mktemp("noise"))

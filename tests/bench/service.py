@@ -15,7 +15,7 @@ os.environ["WEFT_BUILD"] = os.path.abspath(sys.argv[1])
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
 
 import cluster  # noqa: E402
-import solo  # noqa: E402
+import runs  # noqa: E402
 
 ROUNDS = int(sys.argv[2]) if len(sys.argv) > 2 else 7
 
@@ -31,11 +31,11 @@ def page(c, job, epoch, rank=0):
         raw = (c.place / "weft" / "runs" / f"{job}.e{epoch}" / f"page-{rank:04d}").read_bytes()
     except OSError:
         return None
-    return solo.Page(raw) if len(raw) >= solo.Page.LAYOUT.size and raw[:4] == b"tfew" else None
+    return runs.Page(raw) if len(raw) >= runs.Page.LAYOUT.size and raw[:4] == b"tfew" else None
 
 
 def until(what):
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while time.monotonic() < end:
         value = what()
         if value:
@@ -50,7 +50,7 @@ def spread(values):
 
 def first_step(c, data):
     start = time.monotonic()
-    job = c.submit(solo.job(data, 2, train__steps=200))
+    job = c.submit(runs.job(data, 2, train__steps=200))
     until(lambda: (p := page(c, job, 1)) and p.step >= 1 or done(c, job))
     ms = (time.monotonic() - start) * 1e3
     c.succeed(job)
@@ -63,15 +63,15 @@ def done(c, job, step=200):
 
 
 def next_step(c, data):
-    job = c.submit(solo.busy_job(data, 2, train__steps=100000))
+    job = c.submit(runs.busy_job(data, 2, train__steps=100000))
     c.wait(job, ("RUNNING",), step=30)
     epoch = c.status(job)["epoch"]
     victim, other = c.rank_pids()[:2]
     at = time.monotonic()
-    solo.kill_pid(victim)
-    until(lambda: not solo.alive(other))
+    runs.kill_pid(victim)
+    until(lambda: not runs.alive(other))
     noticed = (time.monotonic() - at) * 1e3
-    restored = until(lambda: solo.checkpoints_of(c.store(job)))[-1].step
+    restored = until(lambda: runs.checkpoints_of(c.store(job)))[-1].step
     until(lambda: (p := page(c, job, epoch + 1)) and p.step > restored)
     ms = (time.monotonic() - at) * 1e3
     c.weft("cancel", job)
@@ -91,7 +91,7 @@ def idle(c, seconds=10):
 
 def share(c, data, seconds=5):
     """CPU time of the daemons beside that of the ranks they run: what else the machine does is not in it."""
-    job = c.submit(solo.busy_job(data, 2, train__steps=100000, checkpoint={}))
+    job = c.submit(runs.busy_job(data, 2, train__steps=100000, checkpoint={}))
     c.wait(job, ("RUNNING",), step=10)
     ranks = c.rank_pids()
     before = [cpu_s(p) for p in (*daemons(c).values(), *ranks)]
@@ -109,13 +109,13 @@ def step_ms(rows):
 
 
 def alone(place, data, i):
-    run = solo.Run(place, solo.busy_job(data, 2, train__steps=3000, checkpoint={"dir": "ckpt"}), f"alone-{i}")
+    run = runs.Run(place, runs.busy_job(data, 2, train__steps=3000, checkpoint={"dir": "ckpt"}), f"alone-{i}")
     run.finish()
     return step_ms(run.metrics())
 
 
 def served(c, data, i):
-    job = c.submit(solo.busy_job(data, 2, name=f"served-{i}", train__steps=3000, checkpoint={}))
+    job = c.submit(runs.busy_job(data, 2, name=f"served-{i}", train__steps=3000, checkpoint={}))
     while not done(c, job, 3000):  # asked of the disk: a client in a loop takes a tenth of a core
         time.sleep(0.1)
     c.succeed(job)
@@ -139,11 +139,11 @@ def main():
         place = pathlib.Path(folder)
         os.environ["XDG_RUNTIME_DIR"] = folder  # the ranks' pages lie beneath
         (place / "set").mkdir()
-        noise = solo.noise_set(place / "set")
+        noise = runs.noise_set(place / "set")
         c = cluster.Cluster(place)
         data = c.put_data(noise)
         try:
-            c.succeed(c.submit(solo.job(data, 2)))  # warm: binaries and data are in memory
+            c.succeed(c.submit(runs.job(data, 2)))  # warm: binaries and data are in memory
             print("submit → first step        ", spread([first_step(c, data) for _ in range(ROUNDS)]), flush=True)
             both = [next_step(c, data) for _ in range(ROUNDS)]
             print("rank killed → others end   ", spread([b[0] for b in both]))

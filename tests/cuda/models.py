@@ -15,7 +15,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "support"), str(TESTS / "e2e")]
 
 import meshes  # noqa: E402
-import solo  # noqa: E402
+import runs  # noqa: E402
 import test_cuda  # noqa: E402
 
 
@@ -32,11 +32,11 @@ def record(folder, wanted=lambda name: True):
     folder.mkdir(parents=True)
     expected = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for name, job, tolerance in cases(folder, solo.toy_set(folder)):
+        for name, job, tolerance in cases(folder, runs.toy_set(folder)):
             if not wanted(name):
                 continue
             near = json.loads(json.dumps(job).replace('"tokens": "tokens"', f'"tokens": "{folder}/tokens"'))
-            run = solo.Run(pathlib.Path(scratch), near, name)
+            run = runs.Run(pathlib.Path(scratch), near, name)
             run.finish()
             expected[name] = {"tolerance": tolerance, "losses": [row["loss"] for row in run.metrics()]}
             job = {**job, "resources": {"kind": "cuda"}, "checkpoint": {"dir": "ckpt"}}

@@ -7,7 +7,7 @@ import shutil
 
 import numpy
 import pytest
-import solo
+import runs
 
 INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
@@ -25,7 +25,7 @@ COLLECTIVE = {
 
 
 def reads(*args, code=0):
-    end = solo.weft(*args)
+    end = runs.weft(*args)
     assert end.code == code, end
     return json.loads(end.out)
 
@@ -129,7 +129,7 @@ def test_the_same_job_has_the_same_hash_and_another_another(small):
 
 
 def test_the_plan_for_people_says_the_same(small):
-    end = solo.weft("plan", small)
+    end = runs.weft("plan", small)
     assert end.code == 0
     assert f"\nparameters: {32 + 8 + 24 + 3} in all\n" in end.out, end
     for text in ("small", "layers/0/weight", "arena", "all_reduce", "utilisation", "it would run"):
@@ -137,27 +137,27 @@ def test_the_plan_for_people_says_the_same(small):
 
 
 def test_columns_of_a_plan_are_as_wide_as_their_longest_name():
-    end = solo.weft("plan", str(solo.REPO / "deploy/examples/gpt-3d.yaml"))
+    end = runs.weft("plan", str(runs.REPO / "deploy/examples/gpt-3d.yaml"))
     rows = end.out.partition(" in all\n")[2].partition("memory")[0].splitlines()
     assert len({len(row.split()[0]) for row in rows}) > 2, end
     assert len({row.index(row.split()[1]) for row in rows}) == 1, rows
 
 
 def test_a_plan_says_which_data_it_did_not_find(small, tmp_path):
-    end = solo.weft("plan", small)
+    end = runs.weft("plan", small)
     assert end.code == 0 and "not looked at: cannot open nowhere/x, nowhere/y " in end.out, end
     both = ["-s", "data.eval.images=nowhere/x", "-s", "data.eval.labels=nowhere/y"]
-    assert "cannot open nowhere/x, nowhere/y (" in solo.weft("plan", small, *both).out  # each once
+    assert "cannot open nowhere/x, nowhere/y (" in runs.weft("plan", small, *both).out  # each once
     (tmp_path / "nowhere").mkdir()
-    solo.write_idx(tmp_path / "nowhere/x", numpy.zeros((12, 4), numpy.uint8))
-    solo.write_idx(tmp_path / "nowhere/y", numpy.zeros(12, numpy.uint8))
-    whole = solo.weft("plan", small)
+    runs.write_idx(tmp_path / "nowhere/x", numpy.zeros((12, 4), numpy.uint8))
+    runs.write_idx(tmp_path / "nowhere/y", numpy.zeros(12, numpy.uint8))
+    whole = runs.weft("plan", small)
     assert whole.code == 0 and "not looked at" not in whole.out and "it would run" in whole.out, whole
 
 
 def test_the_rank_runs_the_plan_it_was_shown(tmp_path, toy):
     """weft plan's hash and bytes are those the rank logs; what it allocates is held against them."""
-    run = solo.Run(tmp_path, solo.job(toy, 2, eval__every=10), "same")
+    run = runs.Run(tmp_path, runs.job(toy, 2, eval__every=10), "same")
     plan = reads("plan", str(run.file), "--json")
     run.finish()
     said = re.search(r"arena ([\d.]+) MiB a device.*hash ([0-9a-f]+)", run.log(0))
@@ -182,7 +182,7 @@ def test_plan_names_specs_by_axis_and_list(small):
 
 
 def test_a_refused_sharding_is_told_whole_with_its_fix(small):
-    end = solo.weft("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}")
+    end = runs.weft("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}")
     assert end.code == 2 and "spare" in end.err
     plan = json.loads(end.out)
     assert_shape(plan, PLAN)
@@ -194,14 +194,14 @@ def test_a_refused_sharding_is_told_whole_with_its_fix(small):
     assert repeated["utilisation"] == 0.5 and unused["utilisation"] is None
     fixed = reads("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}", "-s", unused["fix"])
     assert fixed["findings"] == []
-    text = solo.weft("plan", small, "-s", "mesh={dp: 2, spare: 2}")
+    text = runs.weft("plan", small, "-s", "mesh={dp: 2, spare: 2}")
     assert not text.err and text.out.count(unused["message"]) == 1, text  # told once
     assert text.code == 2 and f"-s '{unused['fix']}'" in text.out and "refused" in text.out
 
 
 @pytest.mark.parametrize("verb", ["run", "submit"])
 def test_all_errors_of_a_sharding_are_told_at_once_each_with_its_fix(small, verb):
-    end = solo.weft(verb, small, "-s", "mesh={dp: 2, spare: 2, more: 2}")
+    end = runs.weft(verb, small, "-s", "mesh={dp: 2, spare: 2, more: 2}")
     assert end.code == 2 and not end.out, end
     for axis in ("spare", "more"):
         assert end.err.count(f"axis {axis} of the mesh cuts nothing") == 1, end
@@ -210,7 +210,7 @@ def test_all_errors_of_a_sharding_are_told_at_once_each_with_its_fix(small, verb
 
 
 def test_a_batch_that_cannot_be_divided_is_told_once(small):
-    end = solo.weft("plan", small, "-s", "data.batch=13")
+    end = runs.weft("plan", small, "-s", "data.batch=13")
     assert end.code == 2 and (end.out + end.err).count("12 or 14") == 1, end
 
 
@@ -226,7 +226,7 @@ def test_a_batch_that_cannot_be_divided_is_told_once(small):
     ],
 )
 def test_a_job_that_cannot_run_is_refused_with_the_reason(small, change, names):
-    end = solo.weft("plan", small, "--json", *change)
+    end = runs.weft("plan", small, "--json", *change)
     assert end.code == 2, end
     for n in names:
         assert n in end.err, end
@@ -241,7 +241,7 @@ def test_a_job_that_cannot_run_is_refused_with_the_reason(small, change, names):
     ],
 )  # fmt: skip
 def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
-    end = solo.weft(*args)
+    end = runs.weft(*args)
     assert end.code == 2 and end.err and not end.out, end
 
 
@@ -250,7 +250,7 @@ def test_wrong_use_ends_with_2_and_says_what_is_wanted(args):
     ("model", "shwo", "list, show, check or new; did you mean show?"),
 ])  # fmt: skip
 def test_an_unknown_word_of_a_verb_is_named_with_the_known_ones(verb, word, known):
-    end = solo.weft(verb, word)
+    end = runs.weft(verb, word)
     assert end.code == 2 and not end.out, end
     said = f"weft {verb}: unknown word '{word}': it takes {known}"
     assert end.err.splitlines()[0] == said, end
@@ -258,24 +258,24 @@ def test_an_unknown_word_of_a_verb_is_named_with_the_known_ones(verb, word, know
 
 def test_help_and_version_are_no_error():
     for args in (["--help"], ["-h"], ["help"], ["--version"], ["run", "-h"], ["run", "--help"]):
-        end = solo.weft(*args)
+        end = runs.weft(*args)
         assert end.code == 0 and end.out and not end.err, end
     for args in (["--help"], ["-h"], ["--fd", "3", "--help"]):
-        end = solo.Process(args, solo.RANK).wait()
+        end = runs.Process(args, runs.RANK).wait()
         assert end.code == 0 and "--probe" in end.out, end
-    end = solo.Process(["--version"], solo.RANK).wait()
+    end = runs.Process(["--version"], runs.RANK).wait()
     assert end.code == 0 and end.out.startswith("weft-rank "), end
 
 
 def test_a_mistyped_verb_is_told_in_two_lines():
-    end = solo.weft("stauts", "x")
+    end = runs.weft("stauts", "x")
     assert end.code == 2 and not end.out, end
     assert end.err.splitlines() == ["weft: no verb 'stauts'; did you mean status?",
                                     "  to do: `weft help` lists the verbs"], end
 
 
 def test_the_list_of_verbs_has_one_column_of_what_they_do():
-    lines = solo.weft("help").out.splitlines()
+    lines = runs.weft("help").out.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("  weft run "))
     column = lines[first].index("train here")
     for line in lines[first : lines.index("", first)]:
@@ -284,17 +284,17 @@ def test_the_list_of_verbs_has_one_column_of_what_they_do():
 
 
 def test_help_of_help_is_the_help():
-    assert solo.weft("help", "help").out == solo.weft("help", "--help").out == solo.weft("help").out
+    assert runs.weft("help", "help").out == runs.weft("help", "--help").out == runs.weft("help").out
 
 
 def test_a_flag_in_the_place_of_the_verb_is_told_to_follow_it():
-    end = solo.weft("--json", "jobs")
+    end = runs.weft("--json", "jobs")
     assert end.code == 2 and not end.out, end
     assert end.err.splitlines()[0] == "weft: '--json' stands where the verb should: its flags follow it", end
 
 
 def test_help_names_the_short_flags():
-    said = solo.weft("help", "logs").out
+    said = runs.weft("help", "logs").out
     assert "  -f, --follow" in said and "  -n, --lines" in said and "      --rank" in said, said
 
 
@@ -304,7 +304,7 @@ def test_help_names_the_short_flags():
     (["workers", "x"], "weft workers: 'x' is one argument too many"),
 ])  # fmt: skip
 def test_what_is_missing_or_too_much_is_named(args, says):
-    end = solo.weft(*args)
+    end = runs.weft(*args)
     assert end.code == 2 and end.err.splitlines()[0] == says, end
 
 
@@ -313,7 +313,7 @@ def test_what_is_missing_or_too_much_is_named(args, says):
              ["--probe"], ["--probe", "--kind", "cpu", "--fd", "3"], ["--fd", "3", "--dir", "x", "--host", ""]]
 )
 def test_wrong_flags_of_the_rank_end_with_78(args):
-    end = solo.Process(args, solo.RANK).wait()
+    end = runs.Process(args, runs.RANK).wait()
     assert end.code == 78 and end.err.splitlines()[1:] == ["  to do: see weft-rank --help"], end
 
 
@@ -340,10 +340,10 @@ def test_schema_lists_every_key_with_what_it_means():
     units = {"seq": "tokens", "embed": "features", "heads": "heads", "kv_heads": "heads", "layers": "layers", "size": None, "vocab": "ids"}
     assert {name: programs["llama"][f"model.{name}"]["unit"] for name in units} == units
     assert programs["mixtral"]["model.choices"]["unit"] == "experts" and programs["vae"]["model.activation"]["unit"] is None
-    table = solo.weft("schema", "--markdown")
+    table = runs.weft("schema", "--markdown")
     rows = [line for line in table.out.splitlines() if line.startswith("| `")]
     assert table.code == 0 and len(rows) == len(keys) + len(sizes)
-    text = solo.weft("schema")
+    text = runs.weft("schema")
     assert text.code == 0 and all(k in text.out for k in keys)
     assert all(f"model.program: {p}" in text.out for p in programs)
 
@@ -353,10 +353,10 @@ def test_model_list_and_show_give_the_programs_that_come_with_weft(tmp_path):
     # GPT-2 has 124,439,808, and 47 rows that pad its vocabulary.
     assert listed["gpt2"]["param_count"] == 124439808 + 47 * 768
     assert all(p["doc"] for p in listed.values())
-    text = solo.weft("model", "list").out
+    text = runs.weft("model", "list").out
     assert all(line.split()[0] in listed for line in text.splitlines()[1:]) and "124M" in text
     for name in listed:
-        shown = solo.weft("model", "show", name)
+        shown = runs.weft("model", "show", name)
         assert shown.code == 0 and "sizes" in shown.out
         assert reads("model", "show", name, "--json") == {"name": name, "text": shown.out}
         copy = tmp_path / f"{name}.model"
@@ -376,7 +376,7 @@ def test_model_check_says_what_a_program_is():
     table = numpy.prod(params["embed/tokens"]["shape"], dtype=int)
     assert math.isclose(rules["vocab"]["share"], table / count) and rules["vocab"]["tensors"] == 1
     assert checked["uncut_most"] == "layers/0/norm1/weight"
-    text = solo.weft("model", "check", "gpt2").out
+    text = runs.weft("model", "check", "gpt2").out
     assert "124M parameters (124475904)" in text
 
 
@@ -421,7 +421,7 @@ model
     program.write_text(text.replace("d[apart, tidy]", "d[apart, tidy] @ e[tidy, mlp]"))
     unlike = [(u["line"], u["size"], u["like"]) for u in reads("model", "check", str(program), "--json")["unlike"]]
     assert unlike == [(4, "shared", "mlp"), (5, "third", "mlp")]
-    shown = solo.weft("model", "check", str(program))
+    shown = runs.weft("model", "check", str(program))
     assert "warning: line 4: no rule cuts shared = 2 * mlp: `like mlp` would" in shown.out
     job = tmp_path / "mine.yaml"
     job.write_text("name: mine\nmodel: {program: ./mine.model}\ndata: {train: {images: i}, batch: 4}\ntrain: {steps: 1}\nmesh: {tp: 2}\n")
@@ -447,7 +447,7 @@ model
     ids=lambda a: " ".join(a) if isinstance(a, list) else "",
 )
 def test_model_is_told_what_is_wrong_with_exit_2(args, says):
-    end = solo.weft("model", *args)
+    end = runs.weft("model", *args)
     assert end.code == 2 and says in end.err and not end.out, end
 
 
@@ -456,47 +456,47 @@ def test_model_is_told_what_is_wrong_with_exit_2(args, says):
     ("gtp2", "gtp2: 'gtp2' does not come with weft: did you mean gpt2?"),
 ])  # fmt: skip
 def test_model_check_tells_a_wrong_name_of_that_alone(name, says):
-    end = solo.weft("model", "check", name)
+    end = runs.weft("model", "check", name)
     assert end.code == 2 and end.err == says + "\n", end
 
 
 def test_model_check_of_what_reads_no_data_says_what_the_program_lacks(tmp_path):
     own = tmp_path / "own.model"
     own.write_text("sizes\n  layers = 4\nmodel\n  x = 1\n")
-    end = solo.weft("model", "check", str(own))
+    end = runs.weft("model", "check", str(own))
     assert end.code == 2 and end.err.startswith(f"{own}:1:1: the program has no loss: "), end
 
 
 def test_model_check_tells_errors_as_a_compiler_does(tmp_path):
     own = tmp_path / "own.model"
     own.write_text("sizes\n  inputs = 8\n\nmodel\n  h = linear(images, in[_, widht])\n  loss = sum(h) / samples\n")
-    end = solo.weft("model", "check", str(own))
+    end = runs.weft("model", "check", str(own))
     assert end.code == 2 and f"{own}:5:" in end.err and "widht" in end.err, end
 
 
 @pytest.mark.parametrize("name", ["x #y.model", "x: y.model", "it's.model", "{a}.model"])
 def test_model_check_takes_a_files_name_as_it_is(tmp_path, name):
     made = tmp_path / name
-    assert solo.weft("model", "new", str(made)).code == 0
+    assert runs.weft("model", "new", str(made)).code == 0
     assert reads("model", "check", str(made), "--json")["param_count"] > 0
     made.write_text("sizes\n  layers = 4\nmodel\n  x = 1\n")
-    end = solo.weft("model", "check", str(made))
+    end = runs.weft("model", "check", str(made))
     assert end.code == 2 and end.err.startswith(f"{made}:1:1: "), end
 
 
 def test_model_new_writes_a_program_that_can_be_checked(tmp_path):
     made = tmp_path / "mine.model"
-    assert solo.weft("model", "new", str(tmp_path / "mine")).code == 0
+    assert runs.weft("model", "new", str(tmp_path / "mine")).code == 0
     assert made.read_text().startswith("# ")
     assert reads("model", "check", str(made), "--json")["param_count"] > 0
-    again = solo.weft("model", "new", str(made))
+    again = runs.weft("model", "new", str(made))
     assert again.code == 2 and "File exists" in again.err, again
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, toy):
-    job = solo.job(toy, 2, checkpoint={"every": 10, "keep": 9})
-    run = solo.Run(tmp_path_factory.mktemp("trained"), job, "trained")
+    job = runs.job(toy, 2, checkpoint={"every": 10, "keep": 9})
+    run = runs.Run(tmp_path_factory.mktemp("trained"), job, "trained")
     run.finish()
     return run
 
@@ -513,7 +513,7 @@ def test_ckpt_ls_lists_what_is_there(trained):
             assert c["bytes"] == sum(f.stat().st_size for f in store.glob(f"step-{c['step']:08d}.e*/shard-*"))
     verified = reads("ckpt", "verify", str(ours[-1].path), "--json")["checkpoints"]
     assert [c["step"] for c in verified] == [30]
-    assert "verified" in solo.weft("ckpt", "verify", str(store)).out
+    assert "verified" in runs.weft("ckpt", "verify", str(store)).out
 
 
 def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, tmp_path):
@@ -525,7 +525,7 @@ def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, t
     assert (listed[0]["step"], listed[0]["committed"], listed[0]["ok"]) == (30, False, False)
     assert len(listed) > 1 and all(c["committed"] and c["ok"] for c in listed[1:]), listed
     assert "COMMIT" in listed[0]["errors"][0]
-    said = solo.weft("ckpt", "ls", str(copy))
+    said = runs.weft("ckpt", "ls", str(copy))
     assert said.code == 1 and f"damaged   {broken}\n" in said.out, said
 
 
@@ -541,7 +541,7 @@ def test_a_checkpoint_that_is_not_used_is_told_with_why(trained, tmp_path):
         assert one["dir"] == str(copy / foreign) and one["step"] is None and not one["committed"] and not one["ok"]
         assert one["errors"] == ["it is not used: its name is none that weft gives to a checkpoint"]
         assert len(listed) == (1 if args[1].endswith(foreign) else 1 + len(trained.checkpoints()))
-        said = solo.weft("ckpt", *args)
+        said = runs.weft("ckpt", *args)
         assert said.code == 1 and f"unused    {copy / foreign}\n" in said.out and one["errors"][0] in said.out, said
 
 
@@ -552,7 +552,7 @@ def test_a_job_that_is_called_like_a_step_is_a_job(trained, tmp_path):
         shutil.copytree(trained.stores()[0], folder)
     listed = reads("ckpt", "ls", str(tmp_path), "--json")["checkpoints"]
     assert len(listed) == 2 * len(trained.checkpoints()) and not any(c["unused"] for c in listed)
-    assert "verified" in solo.weft("ckpt", "verify", str(job)).out
+    assert "verified" in runs.weft("ckpt", "verify", str(job)).out
 
 
 def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
@@ -565,9 +565,9 @@ def test_ckpt_verify_finds_a_flipped_byte_and_names_the_file(trained, tmp_path):
     found = reads("ckpt", "verify", str(copy), "--json", code=1)["checkpoints"]
     bad = [c for c in found if not c["ok"]]
     assert [c["step"] for c in bad] == [30] and any(shard.name in e for e in bad[0]["errors"])
-    assert solo.weft("ckpt", "verify", str(copy)).code == 1
+    assert runs.weft("ckpt", "verify", str(copy)).code == 1
     # ls looks at heads and sizes only.
-    assert solo.weft("ckpt", "ls", str(copy)).code == 0
+    assert runs.weft("ckpt", "ls", str(copy)).code == 0
 
 
 def test_names_of_files_and_folders_steer_no_terminal(trained, tmp_path):
@@ -578,7 +578,7 @@ def test_names_of_files_and_folders_steer_no_terminal(trained, tmp_path):
     spelt = "\\x1b[2J\\u202e\\u009b1m\\nforged: verified"
     for args in (["ckpt", "ls", str(folder)], ["ckpt", "verify", str(folder)], ["data", "inspect", str(data)],
                  ["ckpt", "ls", f"nowhere{hostile}"], ["data", "inspect", f"nowhere{hostile}"]):
-        end = solo.weft(*args)
+        end = runs.weft(*args)
         assert spelt in end.out + end.err, ascii(end.out + end.err)
         assert not re.search("[\033\u202e\u009b]", end.out + end.err), ascii(end.out + end.err)
         assert not re.search("^forged", end.out + end.err, re.M), end
@@ -596,5 +596,5 @@ def test_data_inspect_says_format_shape_and_values(tmp_path, toy):
     assert (x["format"], x["dtype"], x["min"], x["max"], x["mean"]) == ("npy", "f32", -2, 0.5, -0.75)
     assert x["nonfinite_values"] == 2 and x["classes"] is None
     (tmp_path / "junk").write_bytes(b"no such thing")
-    end = solo.weft("data", "inspect", str(tmp_path / "junk"), "--json")
+    end = runs.weft("data", "inspect", str(tmp_path / "junk"), "--json")
     assert end.code == 1 and "junk" in end.err and json.loads(end.out) == {"files": []}, end

@@ -11,11 +11,11 @@ import subprocess
 import time
 
 import pytest
-import solo
+import runs
 
 
 def start(run, *more, **how):
-    return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(run.file), *more], stdin=subprocess.DEVNULL, text=True,
+    return runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(run.file), *more], stdin=subprocess.DEVNULL, text=True,
                                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "preexec_fn": hear_hang_ups, **how}))  # fmt: skip
 
 
@@ -24,11 +24,11 @@ def hear_hang_ups():  # whatever started the tests
 
 
 def weft_run(run, *more):
-    return solo.weft("run", str(run.file), *more)
+    return runs.weft("run", str(run.file), *more)
 
 
 def ask(run, verb, *words):
-    return solo.weft(verb, "test", "--coordinator", str(state_folder(run)), *words)
+    return runs.weft(verb, "test", "--coordinator", str(state_folder(run)), *words)
 
 
 def state_folder(run):
@@ -40,9 +40,9 @@ def status(run):
 
 
 def ranks_of(process):
-    children = [solo.cmdline(p) and int(p) for p in os.listdir("/proc") if p.isdigit() and solo.cmdline(p)[:1]
-                and solo.cmdline(p)[0].endswith(b"weft-rank") and str(process.pid).encode() in solo.cmdline(p)]  # fmt: skip
-    return [p for p in children if solo.alive(p)]
+    children = [runs.cmdline(p) and int(p) for p in os.listdir("/proc") if p.isdigit() and runs.cmdline(p)[:1]
+                and runs.cmdline(p)[0].endswith(b"weft-rank") and str(process.pid).encode() in runs.cmdline(p)]  # fmt: skip
+    return [p for p in children if runs.alive(p)]
 
 
 def process_state(pid):
@@ -52,15 +52,15 @@ def process_state(pid):
 
 @pytest.fixture
 def small(place, toy):
-    return solo.Run(place, solo.job(toy, 2), "mine")
+    return runs.Run(place, runs.job(toy, 2), "mine")
 
 
 @pytest.fixture
 def busy(place, noise):
     """Trains on until it is stopped."""
-    run = solo.Run(place, solo.busy_job(noise, 2, train__steps=100000, restart={"hang_after": "1s"}), "mine")
+    run = runs.Run(place, runs.busy_job(noise, 2, train__steps=100000, restart={"hang_after": "1s"}), "mine")
     yield run
-    assert not solo.processes_naming(place)
+    assert not runs.processes_naming(place)
 
 
 def await_first_checkpoint(run, process):
@@ -71,8 +71,8 @@ def await_first_checkpoint(run, process):
 def end_of(process, sig=None):
     if sig is not None:
         process.send_signal(sig)
-    out, err = process.communicate(timeout=solo.WATCHDOG)
-    return solo.Ended(process.returncode, out, err)
+    out, err = process.communicate(timeout=runs.WATCHDOG)
+    return runs.Ended(process.returncode, out, err)
 
 
 # ---- what it remembers and refuses ---------------------------------------------------------------
@@ -190,8 +190,8 @@ def test_a_folder_that_takes_no_state_is_reported(small):
 def test_what_cannot_start_here_ends_the_run_and_says_why(small):
     alone = small.place / "bin"
     alone.mkdir()
-    shutil.copy(solo.WEFT, alone / "weft")
-    end = subprocess.run([alone / "weft", "run", str(small.file)], capture_output=True, text=True, timeout=solo.WATCHDOG,
+    shutil.copy(runs.WEFT, alone / "weft")
+    end = subprocess.run([alone / "weft", "run", str(small.file)], capture_output=True, text=True, timeout=runs.WATCHDOG,
                          env={**os.environ, "PATH": "/usr/bin"})  # fmt: skip
     assert end.returncode == 1 and "weft-rank is neither beside this program" in end.stderr, end
     assert f"  where: {state_folder(small)}\n" in end.stderr, end
@@ -209,7 +209,7 @@ def test_an_interrupted_run_saves_and_names_the_command_that_continues_it(busy, 
     await_first_checkpoint(busy, process)
     end = end_of(process, sig)
     (line,) = (line for line in end.err.splitlines() if line.startswith("to continue: "))
-    assert end.code == 130 and shlex.split(line)[2:] == [solo.WEFT, "run", str(busy.file), *change], end
+    assert end.code == 130 and shlex.split(line)[2:] == [runs.WEFT, "run", str(busy.file), *change], end
     stopped = status(busy)
     assert stopped["state"] == "QUEUED" and stopped["step"] == stopped["checkpoint_step"], stopped
     assert busy.checkpoints()[-1].step == stopped["step"]
@@ -244,15 +244,15 @@ def test_ranks_end_with_a_run_that_is_killed(busy):
     await_first_checkpoint(busy, process)
     ranks = ranks_of(process)
     assert len(ranks) == 2 and end_of(process, signal.SIGKILL).code == -signal.SIGKILL
-    assert busy.wait_until(lambda: not [r for r in ranks if solo.alive(r)])
+    assert busy.wait_until(lambda: not [r for r in ranks if runs.alive(r)])
 
 
 def test_a_database_that_cannot_be_written_ends_the_run_and_the_same_command_continues_it(busy):
-    failing = {"LD_PRELOAD": str(solo.BUILD / "libfaultshim.so"), "FAULT_DIR": str(state_folder(busy).resolve()),
+    failing = {"LD_PRELOAD": str(runs.BUILD / "libfaultshim.so"), "FAULT_DIR": str(state_folder(busy).resolve()),
                "FAULT_KIND": "sync", "FAULT_MATCH": "weft.db-wal", "FAULT_AT": "30+", "FAULT_DO": "EIO"}  # fmt: skip
     end = end_of(start(busy, env={**os.environ, **failing}))
     assert end.code == 1 and "weft.db" in end.err and f"  where: {state_folder(busy)}\n" in end.err, end
-    assert not solo.processes_naming(busy.place)
+    assert not runs.processes_naming(busy.place)
     assert " error coordinator " in (state_folder(busy) / "log").read_text()
     saved = busy.checkpoints()[-1].step
     assert weft_run(busy, "-s", f"train.steps={saved + 20}").code == 0 and len(busy.stores()) == 1
@@ -274,7 +274,7 @@ def test_a_pager_that_does_not_read_holds_up_neither_training_nor_ctrl_c(busy):
     assert busy.wait_until(lambda: busy.checkpoints()[-1].step > saved + 50)
     assert status(busy)["state"] == "RUNNING" and stands_still()
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=solo.WATCHDOG) == 130
+    assert process.wait(timeout=runs.WATCHDOG) == 130
     stopped = status(busy)
     assert stopped["state"] == "QUEUED" and stopped["step"] == stopped["checkpoint_step"], stopped
     process.communicate()
@@ -307,11 +307,11 @@ def test_a_terminal_that_goes_ends_the_run_with_a_checkpoint(busy):
         os.setsid()
         os.close(os.open(os.ttyname(0), os.O_RDWR))  # which makes it the session's
 
-    process = solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(busy.file)], stdin=theirs, stdout=theirs, stderr=theirs,
+    process = runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(busy.file)], stdin=theirs, stdout=theirs, stderr=theirs,
                                                preexec_fn=take_terminal))  # fmt: skip
     os.close(theirs)
     await_first_checkpoint(busy, process)
     os.close(ours)
-    assert process.wait(timeout=solo.WATCHDOG) == 130
+    assert process.wait(timeout=runs.WATCHDOG) == 130
     stopped = status(busy)
     assert stopped["state"] == "QUEUED" and stopped["step"] == stopped["checkpoint_step"], stopped

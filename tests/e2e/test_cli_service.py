@@ -14,9 +14,9 @@ import tempfile
 import time
 
 import pytest
-import solo
+import runs
 
-DOUBLE = str(solo.BUILD / "tests/coordinator-double")
+DOUBLE = str(runs.BUILD / "tests/coordinator-double")
 ID = "0123456789abcdef0123456789abcdef"
 STATUS = {
     "job", "name", "state", "goal", "epoch", "step", "steps", "reported", "loss", "tokens_per_s", "samples_per_s",
@@ -53,15 +53,15 @@ class Desk:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def popen(self, *args):
-        return solo.watch_over(subprocess.Popen(
-            [solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        return runs.watch_over(subprocess.Popen(
+            [runs.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             errors="replace", env=self.env,
         ))  # fmt: skip
 
     def weft(self, *args):
         p = self.popen(*args)
-        out, err = p.communicate(timeout=solo.WATCHDOG)
-        return solo.Ended(p.returncode, out, err)
+        out, err = p.communicate(timeout=runs.WATCHDOG)
+        return runs.Ended(p.returncode, out, err)
 
     def json(self, *args, code=0):
         end = self.weft(*args, "--json")
@@ -72,7 +72,7 @@ class Desk:
 def solo_wait(what):
     import time
 
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not what():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
@@ -205,12 +205,12 @@ def test_wrong_use_ends_with_2_and_says_what_is_wrong(desk, args, names):
 
 
 def test_help_names_every_flag_of_a_verb():
-    end = solo.weft("help", "logs")
+    end = runs.weft("help", "logs")
     assert end.code == 0 and not end.err
     for flag in ("--follow", "--rank", "--lines", "--coordinator", "--tls", "--json"):
         assert flag in end.out
-    assert solo.weft("logs", "--help").out == end.out
-    assert solo.weft("help", "lgos").code == 2
+    assert runs.weft("logs", "--help").out == end.out
+    assert runs.weft("help", "lgos").code == 2
 
 
 # ---- submit --------------------------------------------------------------------------------------
@@ -305,9 +305,9 @@ def test_watch_says_a_line_of_json_an_update(desk):
 def test_watch_outlives_the_coordinator(desk):
     p = desk.start("break").popen("watch", "small", "--json")
     for _ in range(3):
-        assert solo.next_line(p)
+        assert runs.next_line(p)
     desk.start()
-    out, err = p.communicate(timeout=solo.WATCHDOG)
+    out, err = p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 0 and "away" in err, (out, err)
     assert json.loads(out.splitlines()[-1])["status"]["state"] == "SUCCEEDED"
 
@@ -315,9 +315,9 @@ def test_watch_outlives_the_coordinator(desk):
 def test_an_interrupted_watch_ends_with_130(desk):
     p = desk.start("break").popen("watch", "small", "--json")
     for _ in range(3):
-        assert solo.next_line(p)
+        assert runs.next_line(p)
     p.send_signal(signal.SIGINT)
-    p.communicate(timeout=solo.WATCHDOG)
+    p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 130
 
 
@@ -383,15 +383,15 @@ def test_followed_logs_go_on_while_the_job_is_held(desk, words):
     assert p.poll() is None
     desk.stop()
     desk.start("SUCCEEDED")
-    out, err = p.communicate(timeout=solo.WATCHDOG)
+    out, err = p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 0 and out.count("info one") == 3, (out, err)
 
 
 def test_followed_logs_outlive_the_coordinator(desk):
     p = desk.start("break").popen("logs", "small", "-f")
-    assert solo.next_line(p)
+    assert runs.next_line(p)
     desk.start()
-    out, err = p.communicate(timeout=solo.WATCHDOG)
+    out, err = p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 0 and "away" in err, (out, err)
 
 
@@ -466,11 +466,11 @@ def test_doctor_waits_for_no_device_that_does_not_let_go(desk, place):
     folder = place / "bin"
     folder.mkdir()
     for name in ("weft", "weft-coordinator", "weft-worker"):
-        shutil.copy(solo.BUILD / name, folder / name)
+        shutil.copy(runs.BUILD / name, folder / name)
     (folder / "weft-rank").write_text("#!/bin/sh\nexec >&- 2>&- sleep 1000\n")
     (folder / "weft-rank").chmod(0o755)
     end = subprocess.run([folder / "weft", "doctor", "--dir", place], stdin=subprocess.DEVNULL, capture_output=True,
-                         text=True, timeout=solo.WATCHDOG)
+                         text=True, timeout=runs.WATCHDOG)
     assert end.returncode == 1 and "killed by signal 9" in end.stdout, end
 
 
@@ -490,7 +490,7 @@ def test_doctor_names_a_host_that_the_others_cannot_reach(desk, place):
 
 
 def complete(*words):
-    script = f'eval "$("{solo.WEFT}" completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _weft; ' \
+    script = f'eval "$("{runs.WEFT}" completion bash)"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _weft; ' \
              'printf "%s\\n" "${COMPREPLY[@]}"'  # fmt: skip
     p = subprocess.run(["bash", "-c", script, "bash", *words], capture_output=True, text=True, check=True)
     return p.stdout.split()

@@ -8,27 +8,27 @@ import subprocess
 
 import cluster
 import pytest
-import solo
+import runs
 import test_own_model
 
 
 def begin(place, job):
-    run = solo.Run(place, job, "mine")
-    end = solo.weft("run", str(run.file))
+    run = runs.Run(place, job, "mine")
+    end = runs.weft("run", str(run.file))
     assert end.code == 0, end
     return run
 
 
 def carry_on(run, job, *flags):
     run.carry_on_as(job)
-    return solo.weft("run", str(run.file), *flags)
+    return runs.weft("run", str(run.file), *flags)
 
 
 # ---- the data ------------------------------------------------------------------------------------
 
 
 def tokens_job(path, **changes):
-    return solo.pinned({
+    return runs.pinned({
         "name": "test", "mesh": {"dp": 1}, "checkpoint": {"dir": "ckpt"}, "schedule": {"kind": "constant", "value": 1e-3},
         "model": {"program": "gpt2", "layers": 1, "embed": 16, "heads": 2, "seq": 8, "vocab": 256},
         "data": {"format": "tokens", "train": {"tokens": str(path)}, "batch": 4}, "train": {"steps": 10}, **changes,
@@ -40,7 +40,7 @@ def corpus(place):
     """Large enough that only parts of it are looked at."""
     text = place / "text"
     text.write_bytes(bytes(i * 7919 % 251 for i in range(500000)))
-    assert solo.weft("data", "prepare", "--tokenizer", "bytes", str(text), str(place / "tokens")).code == 0
+    assert runs.weft("data", "prepare", "--tokenizer", "bytes", str(text), str(place / "tokens")).code == 0
     return place / "tokens"
 
 
@@ -53,7 +53,7 @@ def test_the_same_data_by_another_path_is_the_same(place, corpus):
     assert end.code == 0, end
     newest = run.checkpoints()[-1]
     assert newest.step == 20 and newest.manifest["data"]["bytes"] == 1000000 and newest.manifest["data"]["files"] == 1
-    straight = solo.train(place, longer, "straight")
+    straight = runs.train(place, longer, "straight")
     assert newest.tensors() == straight.final()
 
 
@@ -73,7 +73,7 @@ def test_other_data_of_the_same_name_is_refused_before_anything_begins(place, co
     assert end.code == 2 and words in end.err and "put the data back" in end.err and not end.out, end
     assert [c.step for c in run.checkpoints()] == [10]
     corpus.write_bytes(raw)
-    assert solo.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 20
+    assert runs.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 20
 
 
 @pytest.fixture
@@ -85,12 +85,12 @@ def one(place):
 
 def test_ranks_refuse_other_data_where_nobody_else_can_look(one, place, toy):
     data = one.put_data(toy)
-    job = one.submit(solo.job(data, 1, train__steps=10))
+    job = one.submit(runs.job(data, 1, train__steps=10))
     one.succeed(job)
     images = one.data / data.train["images"]
     raw = images.read_bytes()
     images.write_bytes(raw[:-64] + raw[:64])
-    assert one.submit(solo.job(data, 1, train__steps=20), "--continue", job) == job
+    assert one.submit(runs.job(data, 1, train__steps=20), "--continue", job) == job
     assert one.wait(job)["state"] == "FAILED"
     assert "the training data has changed" in one.why(job), one.why(job)
     images.write_bytes(raw)
@@ -99,7 +99,7 @@ def test_ranks_refuse_other_data_where_nobody_else_can_look(one, place, toy):
 
 def test_ranks_of_one_attempt_must_see_the_same_data(place, toy):
     """Two ranks whose files differ would train on a mixture and never know."""
-    run = solo.Run(place, solo.job(toy, 2, train__steps=3))
+    run = runs.Run(place, runs.job(toy, 2, train__steps=3))
     images = pathlib.Path(toy.train["images"])
     other = images.read_bytes()[:-64] + bytes(64)
     (place / "other").write_bytes(other)
@@ -108,7 +108,7 @@ def test_ranks_of_one_attempt_must_see_the_same_data(place, toy):
     wrapper.chmod(0o755)
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
         pytest.skip("SKIP: no mount namespaces here")
-    end = run.run(*solo.on_rank(1, {"WEFT_RANK_WRAPPER": str(wrapper)}))
+    end = run.run(*runs.on_rank(1, {"WEFT_RANK_WRAPPER": str(wrapper)}))
     assert end.code and "the plan or the data of rank 0 differs from that of rank 1" in end.out + end.err, end
 
 
@@ -125,42 +125,42 @@ OTHERS = {
 
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_what_leaves_the_parameters_alone_may_change_and_is_recorded(place, toy, change):
-    begun, longer = solo.job(toy, 1, **BASE), solo.job(toy, 1, **{**BASE, **change, "train__steps": 30})
+    begun, longer = runs.job(toy, 1, **BASE), runs.job(toy, 1, **{**BASE, **change, "train__steps": 30})
     run = begin(place, begun)
     end = carry_on(run, longer)
     assert end.code == 0, end
     (record,) = run.checkpoints()[-1].manifest["changes"]
     (key,) = {k.replace("__", ".") for k in change}
     assert record["step"] == 20 and f"{key}" in record["what"] and "train.steps from 20 to 30" in record["what"], record
-    hand = solo.train(place, begun, "byhand")
+    hand = runs.train(place, begun, "byhand")
     hand.carry_on_as(longer)
     hand.finish()
-    straight = solo.train(place, solo.job(toy, 1, **{**BASE, "train__steps": 30}), "straight")
+    straight = runs.train(place, runs.job(toy, 1, **{**BASE, "train__steps": 30}), "straight")
     assert run.final() == hand.final() != straight.final()
 
 
 def test_another_batch_continues_behind_the_sample_that_was_drawn_last(place, toy):
-    run = begin(place, solo.job(toy, 1, train__steps=20))
-    end = carry_on(run, solo.job(toy, 1, train__steps=30, data__batch=48))
+    run = begin(place, runs.job(toy, 1, train__steps=20))
+    end = carry_on(run, runs.job(toy, 1, train__steps=30, data__batch=48))
     assert end.code == 0 and "data.batch from 24 to 48" in end.err, end
-    end = carry_on(run, solo.job(toy, 1, train__steps=40, data__batch=48))
+    end = carry_on(run, runs.job(toy, 1, train__steps=40, data__batch=48))
     assert end.code == 0, end
     assert [c.manifest["samples"] for c in run.checkpoints()] == [20 * 24, 20 * 24 + 10 * 48, 20 * 24 + 20 * 48]
     assert [c["step"] for c in run.checkpoints()[-1].manifest["changes"]] == [20, 30]
 
 
 def test_another_folder_of_checkpoints_is_taken_once_they_were_moved_there(place, toy):
-    job = solo.job(toy, 1, train__steps=10)
+    job = runs.job(toy, 1, train__steps=10)
     run = begin(place, job)
     (store,) = run.stores()
     elsewhere = ("-s", "checkpoint.dir=kept", "-s", "train.steps=20")
-    end = solo.weft("run", str(run.file), *elsewhere)
+    end = runs.weft("run", str(run.file), *elsewhere)
     kept = place.resolve() / "kept" / store.name
     assert end.code == 2 and f"its checkpoints are in {store.resolve()}: move it to {kept}" in end.err, end
     kept.parent.mkdir(exist_ok=True)
     store.rename(kept)
-    end = solo.weft("run", str(run.file), *elsewhere)
-    assert end.code == 0 and [c.step for c in solo.checkpoints_of(kept)] == [10, 20], end
+    end = runs.weft("run", str(run.file), *elsewhere)
+    assert end.code == 0 and [c.step for c in runs.checkpoints_of(kept)] == [10, 20], end
 
 
 def test_a_program_of_another_name_and_spelling_is_the_same_program(place, toy):
@@ -189,9 +189,9 @@ def names(store):
 
 
 def test_a_run_goes_back_to_an_older_checkpoint_and_sets_the_later_ones_aside(place, toy):
-    run = begin(place, solo.job(toy, 1, **SAVING))
+    run = begin(place, runs.job(toy, 1, **SAVING))
     (store,) = run.stores()
-    slower = solo.job(toy, 1, **SAVING, schedule__value=0.01)
+    slower = runs.job(toy, 1, **SAVING, schedule__value=0.01)
     end = carry_on(run, slower, "--from-step", "10")
     assert end.code == 0 and "it continues from step 10 with a changed job: schedule.value from 0.05 to 0.01" in end.err, end
     assert "restored: continues from step-00000010.e1, as was asked" in end.out, end
@@ -202,23 +202,23 @@ def test_a_run_goes_back_to_an_older_checkpoint_and_sets_the_later_ones_aside(pl
     assert newest.manifest["changes"][0]["step"] == 10
     rows = [json.loads(line)["step"] for line in (store / "metrics.jsonl").read_text().splitlines()]
     assert rows == list(range(1, 31))
-    hand = solo.train(place, solo.job(toy, 1, **SAVING), "byhand")
+    hand = runs.train(place, runs.job(toy, 1, **SAVING), "byhand")
     hand.forget(10)
     hand.carry_on_as(slower)
     hand.finish()
     assert newest.tensors() == hand.final()
-    listed = json.loads(solo.weft("ckpt", "ls", "--json", str(store)).out)["checkpoints"]
+    listed = json.loads(runs.weft("ckpt", "ls", "--json", str(store)).out)["checkpoints"]
     assert sorted(c["step"] for c in listed if c["aside"]) == [20, 30]
-    assert solo.weft("ckpt", "verify", str(store)).code == 0
+    assert runs.weft("ckpt", "verify", str(store)).code == 0
 
 
 def test_without_a_change_it_goes_back_too_and_ends_on_the_same_bits(place, toy):
-    run = begin(place, solo.job(toy, 1, **SAVING))
+    run = begin(place, runs.job(toy, 1, **SAVING))
     before = run.final()
-    end = solo.weft("run", str(run.file), "--from-step=20")
+    end = runs.weft("run", str(run.file), "--from-step=20")
     assert end.code == 0 and "it continues from step 20\n" in end.err, end
     assert run.checkpoints()[-1].epoch == 2 and run.final() == before
-    again = solo.weft("run", str(run.file))
+    again = runs.weft("run", str(run.file))
     assert again.code == 0 and "is finished" in again.out, again
 
 
@@ -231,25 +231,25 @@ REFUSED = {
 
 @pytest.mark.parametrize("flags, words", REFUSED.values(), ids=REFUSED)
 def test_where_it_cannot_go_back_nothing_changes(place, toy, flags, words):
-    run = begin(place, solo.job(toy, 1, **SAVING))
+    run = begin(place, runs.job(toy, 1, **SAVING))
     (store,) = run.stores()
     before = names(store)
-    end = solo.weft("run", str(run.file), *flags)
+    end = runs.weft("run", str(run.file), *flags)
     assert end.code == 2 and words in end.err and names(store) == before, end
 
 
 def test_what_was_never_started_has_no_step_to_go_back_to(place, toy):
-    run = solo.Run(place, solo.job(toy, 1, **SAVING), "mine")
-    end = solo.weft("run", str(run.file), "--from-step", "10")
+    run = runs.Run(place, runs.job(toy, 1, **SAVING), "mine")
+    end = runs.weft("run", str(run.file), "--from-step", "10")
     assert end.code == 2 and "nothing was started" in end.err and not (place / ".weft").exists(), end
 
 
 def test_killed_at_once_it_still_continues_from_there(place, noise):
     """What was asked is durable: no restart brings back what was set aside."""
-    run = solo.Run(place, solo.busy_job(noise, 1, train__steps=100000, checkpoint__keep=9), "mine")
+    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000, checkpoint__keep=9), "mine")
 
     def start(*flags):
-        return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(run.file), *flags], stdout=subprocess.PIPE,
+        return runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(run.file), *flags], stdout=subprocess.PIPE,
                                                 stderr=subprocess.PIPE, text=True))  # fmt: skip
 
     def end(p, sig):
@@ -275,32 +275,32 @@ def test_killed_at_once_it_still_continues_from_there(place, noise):
 
 def test_a_served_job_goes_back_by_resume_and_by_submit(one, place, toy):
     data = one.put_data(toy)
-    job = one.submit(solo.job(data, 1, **SAVING))
+    job = one.submit(runs.job(data, 1, **SAVING))
     one.succeed(job)
     refused = one.weft("resume", job, "--from-step", "10")
     assert refused.code == 4 and "it has succeeded" in refused.err, refused
-    text = solo.job(data, 1, **{**SAVING, "train__steps": 40})
+    text = runs.job(data, 1, **{**SAVING, "train__steps": 40})
     text["checkpoint"]["dir"] = "."
     (place / "longer.yaml").write_text(json.dumps(text))
     for flags, words in ((("--continue", job, "--from-step", "15"), "only of steps: 10, 20, 30"), (("--from-step", "10"), "--continue")):
         end = one.weft("submit", str(place / "longer.yaml"), *flags)
         assert end.code in (2, 4) and words in end.err, end
-    assert one.submit(solo.job(data, 1, **{**SAVING, "train__steps": 40}), "--continue", job, "--from-step", "10") == job
+    assert one.submit(runs.job(data, 1, **{**SAVING, "train__steps": 40}), "--continue", job, "--from-step", "10") == job
     assert one.succeed(job)["step"] == 40
     store = one.store(job)
     assert [n for n in names(store) if n.startswith("aside-")] == ["aside-step-00000020.e1", "aside-step-00000030.e1"]
-    assert [c.step for c in solo.checkpoints_of(store) if c.epoch == 2] == [20, 30, 40]
+    assert [c.step for c in runs.checkpoints_of(store) if c.epoch == 2] == [20, 30, 40]
     restored = [e["text"] for e in one.events(job) if e["kind"] == "restored"]
     assert len(restored) == 1 and "continues from step-00000010.e1, as was asked" in restored[0], restored
 
 
 def test_a_held_job_resumes_from_the_step_that_is_asked_for(one, noise):
     data = one.put_data(noise)
-    job = one.submit(solo.busy_job(data, 1, train__steps=100000, checkpoint__keep=9))
+    job = one.submit(runs.busy_job(data, 1, train__steps=100000, checkpoint__keep=9))
     one.wait(job, states=("RUNNING",), step=30)
     assert one.weft("hold", job).code == 0 and one.wait(job)["state"] == "HELD"
     store = one.store(job)
-    later = [c.step for c in solo.checkpoints_of(store) if c.step > 7]
+    later = [c.step for c in runs.checkpoints_of(store) if c.step > 7]
     refused = one.weft("resume", job, "--from-step", "8")
     listed = ", ".join(str(s) for s in [7, *later])
     assert refused.code == 4 and f"no checkpoint of step 8 to continue from, only of steps: {listed}"[:150] in refused.err, refused

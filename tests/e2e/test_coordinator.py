@@ -16,7 +16,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 
 class Coordinator:
@@ -32,7 +32,7 @@ class Coordinator:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **(env or {})},
             )  # fmt: skip
         doors = max(1, args.count("--listen")) + args.count("--http") + args.count("--probes")
-        self.bound, end = [], time.monotonic() + solo.WATCHDOG
+        self.bound, end = [], time.monotonic() + runs.WATCHDOG
         while len(self.bound) < doors and self.p.poll() is None:
             assert time.monotonic() < end, self.text()
             time.sleep(0.005)
@@ -44,7 +44,7 @@ class Coordinator:
 
     def weft(self, *args, tls=None):
         more = ["--tls", str(tls)] if tls else []
-        return solo.weft(*args, "--coordinator", self.bound[0], *more)
+        return runs.weft(*args, "--coordinator", self.bound[0], *more)
 
     def jobs(self):
         end = self.weft("jobs", "--all", "--json")
@@ -53,7 +53,7 @@ class Coordinator:
 
     def submit(self, data, name, *more):
         path = self.place / f"{name}.yaml"
-        path.write_text(json.dumps(solo.job(data, 2, name=name)))
+        path.write_text(json.dumps(runs.job(data, 2, name=name)))
         end = self.weft("submit", str(path), "--json", *more)
         assert end.code == 0, end
         return json.loads(end.out)["job"]
@@ -61,7 +61,7 @@ class Coordinator:
     def end(self, sig=None):
         if sig is not None:
             self.p.send_signal(sig)
-        return self.p.wait(solo.WATCHDOG)
+        return self.p.wait(runs.WATCHDOG)
 
     def text(self):
         return self.log.read_text(errors="replace")
@@ -108,7 +108,7 @@ def test_it_tells_every_address_it_bound_and_answers_there(start):
     assert len(c.bound) == 4
     assert (start.sockets / "c.sock").stat().st_mode & 0o777 == 0o600
     for address in c.bound[:3]:
-        assert solo.weft("jobs", "--coordinator", address).code == 0, address
+        assert runs.weft("jobs", "--coordinator", address).code == 0, address
     assert curl(f"http://{c.http}/healthz")[0] == 200
 
 
@@ -122,7 +122,7 @@ def test_the_supervisor_hears_when_it_is_ready_alive_and_stopping(start, place):
     path = str(start.sockets / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
         s.bind(path)
-        s.settimeout(solo.WATCHDOG)
+        s.settimeout(runs.WATCHDOG)
         c = start(env={"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
         assert s.recv(100) == b"READY=1"
         assert [s.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
@@ -277,7 +277,7 @@ def test_readiness_comes_after_the_grace_of_a_lease(start):
     c = start("--lease", "2s", "--http", "127.0.0.1:0")
     code, why, _ = curl(f"http://{c.http}/readyz")
     assert code == 503 and "lease" in why
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while curl(f"http://{c.http}/readyz")[0] != 200:
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -318,7 +318,7 @@ def test_http_answers_nothing_but_its_pages(start, args, path, code):
 
 
 def command(*args, code=0):
-    p = subprocess.run([cluster.COORDINATOR, *map(str, args)], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+    p = subprocess.run([cluster.COORDINATOR, *map(str, args)], capture_output=True, text=True, timeout=runs.WATCHDOG, check=False)
     assert p.returncode == code, p
     return p.stdout
 
@@ -440,7 +440,7 @@ def test_a_token_takes_over_no_host(start, place, authority):
 def test_a_role_may_do_what_it_is_for_and_nothing_else(start, place, authority, toy):
     c = start("--listen", "127.0.0.1:0", "--tls", authority, listen=False)
     path = place / "job.yaml"
-    path.write_text(json.dumps(solo.job(toy, 2)))
+    path.write_text(json.dumps(runs.job(toy, 2)))
     for who, submits, cordons in ((authority, 0, "no such host"), (place / "client", 0, "admin"), (place / "worker", 4, "role")):
         assert c.weft("submit", str(path), tls=who).code == submits, who
         refused = c.weft("cordon", "nosuchhost", tls=who)

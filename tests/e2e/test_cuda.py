@@ -11,13 +11,13 @@ import re
 
 import meshes
 import pytest
-import solo
+import runs
 
 REAL = os.environ.get("WEFT_CUDA_DIR")
-CUDA = pathlib.Path(REAL or solo.BUILD / "tests" / "cuda")
+CUDA = pathlib.Path(REAL or runs.BUILD / "tests" / "cuda")
 pytestmark = pytest.mark.skipif(not (CUDA / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 emulated = pytest.mark.skipif(bool(REAL), reason="failures are injected into the emulated twin")
-WHOLE = REAL or solo.LONG  # decoders take the emulation long: without it each program, dtype and axis once or twice
+WHOLE = REAL or runs.LONG  # decoders take the emulation long: without it each program, dtype and axis once or twice
 STEPS = 50
 LOSS = {"f32": 1e-3, "bf16": 2e-2}  # relative, of every step; of a loss that has nearly vanished, to 1/20 of the first
 
@@ -55,7 +55,7 @@ def model(place, toy, kind, precision):
         job["model"] = {**job["model"], "dropout_residual" if kind == "llama" else "dropout": 0.1}
         job["schedule"] = {**job["schedule"], "value": 0.001}  # steps that do not make rounding grow
     else:
-        job = solo.job(toy, 1, model__activation="gelu") if kind == "mlp" else solo.job(toy, 1)
+        job = runs.job(toy, 1, model__activation="gelu") if kind == "mlp" else runs.job(toy, 1)
         job["schedule"] = {**job["schedule"], "value": 0.02}  # as above
         if kind == "vae":
             job["model"] = {"program": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
@@ -83,7 +83,7 @@ def test_fifty_steps_of_every_model_have_the_losses_of_the_cpu(place, toy, cuda,
 LAYOUTS = [{"mesh": {"fsdp": 2}}, {"mesh": {"tp": 2}}, {"mesh": {"pp": 2}, "train": {"microbatches": 4}}]
 if WHOLE:
     LAYOUTS += [{"mesh": {"dp": 2}}, {"mesh": {"cp": 2}}]
-if solo.LONG:
+if runs.LONG:
     LAYOUTS += [{"mesh": {"fsdp": 2, "tp": 2}}, {"mesh": {"cp": 2, "dp": 2}}]
 
 
@@ -128,7 +128,7 @@ def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     killed = meshes.run_in(place, {**job, "checkpoint": {"every": 100}}, {}, "killed")
     parent = killed.start_held(110)
     assert killed.wait_until(killed.saved(0, 100), parent), "it ended before it could be killed"
-    solo.kill_pid(killed.pids()[0])
+    runs.kill_pid(killed.pids()[0])
     parent.wait()
     killed.finish()
     assert first.final() == killed.final()
@@ -146,7 +146,7 @@ def test_packed_heads_train_alike_with_ops_apart_and_go_on_to_the_same_bits(plac
     killed = meshes.run_in(place, {**job, "checkpoint": {"every": 3}}, {}, "killed")
     parent = killed.start_held(5)
     assert killed.wait_until(killed.saved(0, 3), parent), "it ended before it could be killed"
-    solo.kill_pid(killed.pids()[0])
+    runs.kill_pid(killed.pids()[0])
     parent.wait()
     cuda.setenv("XDG_CACHE_HOME", str(place / "no-cache"))
     killed.finish()
@@ -181,7 +181,7 @@ def test_a_job_may_allow_what_gives_other_bits_the_next_time(place, cuda):
     ("sticky:400", "an illegal memory access was encountered"),
 ])
 def test_a_gpu_that_fails_ends_the_rank_with_71_and_says_why(place, toy, cuda, scene, say):
-    run = solo.Run(place, on("cuda", model(place, toy, "mlp", "f32")))
+    run = runs.Run(place, on("cuda", model(place, toy, "mlp", "f32")))
     cuda.setenv("WEFT_FAKE_CUDA", scene)
     end = run.run()
     said = end.err + run.log(0)
@@ -200,7 +200,7 @@ def slow_job(place, toy, hang_after, **train):
 @emulated
 def test_steps_longer_than_hang_after_are_no_hang_while_the_gpu_moves(place, toy, cuda):
     """The first ones too, of which nobody knows how long they take; the page moves within a step."""
-    run = solo.Run(place, slow_job(place, toy, "2s", steps=2))
+    run = runs.Run(place, slow_job(place, toy, "2s", steps=2))
     cuda.setenv("WEFT_FAKE_CUDA", "slow:35000")
     end = run.run()
     assert end.code == 0, end
@@ -210,13 +210,13 @@ def test_steps_longer_than_hang_after_are_no_hang_while_the_gpu_moves(place, toy
 
 @emulated
 def test_a_gpu_that_stops_is_a_hang_and_named_with_where_it_stopped(place, toy, cuda):
-    run = solo.Run(place, slow_job(place, toy, "2s", steps=1000))
+    run = runs.Run(place, slow_job(place, toy, "2s", steps=1000))
     cuda.setenv("WEFT_FAKE_CUDA", "stop:2000")
     end = run.run()
     said = re.search(r"rank 0 on host \S+ \(running, step (\d+), (\w+) of microbatch (\d+)\) hangs: no progress", end.err)
     assert end.code == 69 and said, end
     page = run.page(0)
-    assert (int(said[1]), said[2], int(said[3])) == (page.step, solo.PHASES[page.phase], page.microbatch)
+    assert (int(said[1]), said[2], int(said[3])) == (page.step, runs.PHASES[page.phase], page.microbatch)
     done = run.metrics()[-1]["step"]
     assert page.step == done + 1  # the device's, not that of the step which the host queued behind it
     assert "the device does not answer, so the process ends without closing it" in run.log(0)

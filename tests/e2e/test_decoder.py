@@ -5,7 +5,7 @@ import math
 import pathlib
 
 import pytest
-import solo
+import runs
 
 STEPS = 20
 LICENCES = pathlib.Path("/usr/share/common-licenses")
@@ -23,7 +23,7 @@ def tokens(tmp_path_factory):
     text = b"".join((LICENCES / n).read_bytes() for n in ("GPL-3", "Apache-2.0", "MPL-2.0"))
     assert max(text) < 250
     (place / "text").write_bytes(text)
-    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
+    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
     assert end.code == 0 and f"{len(text)} tokens" in end.out, end
     return str(place / "tokens")
 
@@ -56,7 +56,7 @@ def assert_same_numbers(one, many):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
-    one = solo.train(place, job(tokens, model, {"dp": 1}), "one")
+    one = runs.train(place, job(tokens, model, {"dp": 1}), "one")
     rows = one.metrics()
     # It knows nothing yet. The cookbook is born with logits of variance 2, which cost half of that.
     guess = math.log(250) + (1 if model == "cookbook" else 0)
@@ -64,51 +64,51 @@ def test_the_loss_falls_alike_on_any_mesh(place, tokens, model):
     assert rows[-1]["loss"] < rows[0]["loss"] - 1
     assert rows[-1]["eval_accuracy"] is None and rows[-1]["tokens_per_s"] > 0
     for i, mesh in enumerate([{"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"cp": 2}, {"cp": 2, "tp": 2}]):
-        assert_same_numbers(one, solo.train(place, job(tokens, model, mesh), f"many{i}"))
+        assert_same_numbers(one, runs.train(place, job(tokens, model, mesh), f"many{i}"))
 
 
 def test_sequence_parallel_microbatches_train_to_the_same_numbers(place, tokens):
-    one = solo.train(place, job(tokens, "gpt2", {"dp": 1}), "one")
+    one = runs.train(place, job(tokens, "gpt2", {"dp": 1}), "one")
     made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, train={"microbatches": 2})
     made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
-    assert_same_numbers(one, solo.train(place, made, "many"))
+    assert_same_numbers(one, runs.train(place, made, "many"))
 
 
 @pytest.mark.parametrize("remat", ["block", "full"])
 def test_what_is_made_again_has_the_same_bits(place, tokens, remat):
     made = [job(tokens, "llama", {"fsdp": 2}, train={"remat": r, "microbatches": 2}, model={"dropout": 0.1})
             for r in ("none", remat)]
-    kept, again = (solo.train(place, m, f"run{i}") for i, m in enumerate(made))
+    kept, again = (runs.train(place, m, f"run{i}") for i, m in enumerate(made))
     assert kept.losses() == again.losses()
     assert kept.final() == again.final()
 
 
 def test_dropout_drops_alike_on_any_mesh_in_training_alone(place, tokens):
     rates = {"dropout": 0.2, "dropout_attention": 0.3}
-    one = solo.train(place, job(tokens, "gpt2", {"dp": 1}, model=rates), "one")
-    rows, without = one.metrics(), solo.train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
+    one = runs.train(place, job(tokens, "gpt2", {"dp": 1}, model=rates), "one")
+    rows, without = one.metrics(), runs.train(place, job(tokens, "gpt2", {"dp": 1}), "without").metrics()
     assert abs(rows[0]["loss"] - without[0]["loss"]) > 1e-4
     assert rows[-1]["eval_loss"] < rows[-1]["loss"]  # which nothing is dropped of
     meshes = [({"dp": 2}, 1), ({"fsdp": 2}, 2), ({"tp": 2}, 1), ({"cp": 2}, 1), ({"pp": 2}, 4), ({"dp": 2, "tp": 2}, 2)]
     for i, (mesh, micro) in enumerate(meshes):
         made = job(tokens, "gpt2", mesh, model=rates, train={"microbatches": micro})
         made["train"]["remat"] = ["none", "block", "full"][i % 3]
-        assert_same_numbers(one, solo.train(place, made, f"many{i}"))
+        assert_same_numbers(one, runs.train(place, made, f"many{i}"))
     made = job(tokens, "gpt2", {"fsdp": 2, "tp": 2}, model=rates)
     made["sharding"] = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
-    assert_same_numbers(one, solo.train(place, made, "sequence"))
+    assert_same_numbers(one, runs.train(place, made, "sequence"))
 
 
 @pytest.mark.parametrize("mesh,remat", [({"dp": 2}, "none"), ({"fsdp": 2}, "block"), ({"cp": 2}, "full")], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, tokens, mesh, remat):
     changes = {"train": {"steps": 60, "remat": remat}, "checkpoint": {"every": 5}, "model": {"dropout": 0.1}}
-    calm = solo.train(place, job(tokens, "gpt2", mesh, **changes), "calm")
-    solo.assert_killed_it_resumes(place, job(tokens, "gpt2", mesh, **changes), calm)
+    calm = runs.train(place, job(tokens, "gpt2", mesh, **changes), "calm")
+    runs.assert_killed_it_resumes(place, job(tokens, "gpt2", mesh, **changes), calm)
 
 
 def test_an_id_beyond_the_vocabulary_ends_the_run_with_its_byte(place, tokens):
     made = job(tokens, "gpt2", {"dp": 1})
     made["model"] = {**MODELS["gpt2"], "vocab": 60}
-    end = solo.Run(place, made).run()
+    end = runs.Run(place, made).run()
     assert end.code == 65, end
     assert "is not in 0 … 59 (model.vocab: 60)" in end.err + end.out, end

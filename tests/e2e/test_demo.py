@@ -5,7 +5,7 @@ import json
 import pathlib
 
 import pytest
-import solo
+import runs
 
 PACKED = pathlib.Path("/usr/share/datasets/fashion-mnist")
 FILES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
@@ -22,11 +22,11 @@ def clothes(tmp_path_factory):
 
 
 def test_the_example_learns_clothes(place, clothes):
-    text = (solo.REPO / "deploy/examples/fashion-mnist.yaml").read_text()
+    text = (runs.REPO / "deploy/examples/fashion-mnist.yaml").read_text()
     job = place / "job.yaml"
     job.write_text(text.replace("../../build/data", str(clothes)).replace("../../build/demo/ckpt", "ckpt"))
-    steps, least = (2000, 0.85) if solo.LONG else (400, 0.80)
-    end = solo.weft("run", str(job), "-s", f"train.steps={steps}")
+    steps, least = (2000, 0.85) if runs.LONG else (400, 0.80)
+    end = runs.weft("run", str(job), "-s", f"train.steps={steps}")
     assert end.code == 0, end
     (rows,) = place.glob("ckpt/*/metrics.jsonl")
     last = json.loads(rows.read_text().splitlines()[-1])

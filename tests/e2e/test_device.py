@@ -13,11 +13,11 @@ import subprocess
 import cluster
 import meshes
 import pytest
-import solo
+import runs
 
-LATE = str(solo.BUILD / "tests" / "late")
+LATE = str(runs.BUILD / "tests" / "late")
 MESHES = [{"dp": 1}, {"dp": 2}, {"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}]
-if solo.LONG:
+if runs.LONG:
     MESHES += [{"fsdp": 2, "tp": 2}, {"dp": 3}, {"fsdp": 4}]
 
 
@@ -46,11 +46,11 @@ def same_bits(one, other):
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_a_device_with_memory_of_its_own_trains_to_the_bits_of_the_cpu(place, toy, late, mesh):
     ranks = math.prod(mesh.values())
-    job = solo.job(toy, ranks, mesh=mesh, eval__every=10, train__microbatches=2,
+    job = runs.job(toy, ranks, mesh=mesh, eval__every=10, train__microbatches=2,
                    checkpoint={"dir": "ckpt", "every": 7, "keep": 2})
-    far = solo.train(place, kind(job, "cuda"), "far")
+    far = runs.train(place, kind(job, "cuda"), "far")
     late.delenv("WEFT_BACKEND_DIR")
-    same_bits(solo.train(place, job, "near"), far)
+    same_bits(runs.train(place, job, "near"), far)
     assert "op by op" not in far.log(0)
     assert far.checkpoints()[-1].manifest["numerics"]["backend"] == "cuda"
     assert far.checkpoints()[-1].manifest["numerics"]["device"].startswith("late ")
@@ -62,7 +62,7 @@ LAYOUTS = {
     "gpt2": [{"mesh": {"pp": 2}, "train": {"microbatches": 4}}, {"mesh": {"cp": 2, "tp": 2}}],
     "llama": [{"mesh": {"cp": 2, "fsdp": 2}, "train": {"microbatches": 2}}, {"mesh": {"dp": 2, "pp": 3}, "train": {"microbatches": 2}}],
 }
-if solo.LONG:
+if runs.LONG:
     LAYOUTS["gpt2"] += [{"mesh": {"dp": 2}, "sharding": {"optimizer": ["dp"]}}, {"mesh": {"fsdp": 2, "tp": 2}},
                         {"mesh": {"dp": 1}}, {"mesh": {"pp": 2, "tp": 2}, "pipeline": {"schedule": "gpipe"}, "train": {"microbatches": 2}}]
     LAYOUTS["llama"] += [{"mesh": {"dp": 2}, "sharding": {"optimizer": ["dp"], "grads": ["dp"]}}, {"mesh": {"dp": 1}},
@@ -83,31 +83,31 @@ def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, program
 
 
 def test_a_killed_rank_goes_on_to_the_same_bits(place, toy, late):
-    job = kind(solo.busy_job(toy, 2, mesh={"fsdp": 2}), "cuda")
-    whole = solo.train(place, job, "whole")
-    run = solo.Run(place, job, "killed")
-    for _ in range(3 if not solo.LONG else 10):
+    job = kind(runs.busy_job(toy, 2, mesh={"fsdp": 2}), "cuda")
+    whole = runs.train(place, job, "whole")
+    run = runs.Run(place, job, "killed")
+    for _ in range(3 if not runs.LONG else 10):
         p = run.start()
         step = run.checkpoints()[-1].step if run.dir.exists() and run.checkpoints() else 0
         if run.wait_until(lambda: run.pids() and run.at(1, step + 9)(), p):
-            solo.kill_pid(run.pids().get(1, -1) if 1 in run.pids() else p.pid, signal.SIGKILL)
+            runs.kill_pid(run.pids().get(1, -1) if 1 in run.pids() else p.pid, signal.SIGKILL)
         p.wait()
     run.finish()
     same_bits(whole, run)
 
 
 def test_what_cannot_be_captured_runs_op_by_op_and_says_so_once(place, toy, late):
-    job = kind(solo.job(toy, 2, train__microbatches=2), "cuda")
-    whole = solo.train(place, job, "whole")
+    job = kind(runs.job(toy, 2, train__microbatches=2), "cuda")
+    whole = runs.train(place, job, "whole")
     late.setenv("WEFT_LATE_FAIL", "capture")
-    plain = solo.train(place, job, "plain")
+    plain = runs.train(place, job, "plain")
     same_bits(whole, plain)
     for rank in range(2):
         assert plain.log(rank).count("steps run op by op") == 1, plain.log(rank)
 
 
 def test_a_fault_of_the_device_is_71_and_names_op_rank_and_device(place, toy, late):
-    run = solo.Run(place, kind(solo.job(toy, 2), "cuda"))
+    run = runs.Run(place, kind(runs.job(toy, 2), "cuda"))
     late.setenv("WEFT_LATE_FAIL", "op 300")
     end = run.run()
     assert end.code == 71, end
@@ -117,7 +117,7 @@ def test_a_fault_of_the_device_is_71_and_names_op_rank_and_device(place, toy, la
 
 
 def test_memory_that_is_not_there_is_71_and_names_the_bytes(place, toy, late):
-    run = solo.Run(place, kind(solo.job(toy, 1), "cuda"))
+    run = runs.Run(place, kind(runs.job(toy, 1), "cuda"))
     late.setenv("WEFT_LATE_FAIL", "memory 1000")
     end = run.run()
     assert end.code == 71 and "rank 0, cuda device 0 (late 0)" in end.err + run.log(0), end
@@ -125,19 +125,19 @@ def test_memory_that_is_not_there_is_71_and_names_the_bytes(place, toy, late):
 
 
 def test_a_host_without_a_driver_or_a_backend_says_what_is_missing(place, toy, late):
-    run = solo.Run(place, kind(solo.job(toy, 1), "cuda"))
+    run = runs.Run(place, kind(runs.job(toy, 1), "cuda"))
     late.setenv("WEFT_LATE_FAIL", "driver")
     end = run.run()
     assert end.code == 71 and "there is no device 0" in end.err + run.log(0), end
     late.setenv("WEFT_BACKEND_DIR", str(place))
-    if not (solo.BUILD / "libweft_cuda.so").exists():
+    if not (runs.BUILD / "libweft_cuda.so").exists():
         end = run.run()
         assert end.code == 78 and "libweft_cuda.so" in end.err + run.log(0), end
 
 
 def test_more_ranks_than_devices_share_them(place, toy, late):
     """dp 3 on two devices: ranks 0 and 2 on the first."""
-    run, wide = (solo.Run(place, kind(solo.job(toy, 3), "cuda"), name) for name in ("run", "wide"))
+    run, wide = (runs.Run(place, kind(runs.job(toy, 3), "cuda"), name) for name in ("run", "wide"))
     run.finish("--devices", "2")
     assert run.checkpoints()[-1].manifest["numerics"]["device"] == "late 0"
     late.setenv("WEFT_LATE_DEVICES", "3")
@@ -167,8 +167,8 @@ def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late
     late.setenv("WEFT_LATE_TOLD", str(place / "told"))
     late.setenv("WEFT_LATE_CHOICES", "1000")
     ranks = math.prod(mesh.values())
-    job = kind(solo.job(toy, ranks, mesh=mesh, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
-    run = solo.train(place, job, "run")
+    job = kind(runs.job(toy, ranks, mesh=mesh, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = runs.train(place, job, "run")
     tables = chosen(place / "told")
     first = recorded(run.checkpoints()[-1])
     assert len(tables) == ranks and first
@@ -185,8 +185,8 @@ def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late
 
 def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, late):
     late.setenv("WEFT_LATE_CHOICES", "100000")
-    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
-    run = solo.train(place, job, "run")
+    job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = runs.train(place, job, "run")
     gone = recorded(run.checkpoints()[-1])
     late.setenv("WEFT_LATE_CHOICES", "1")
     assert all(gone.values())  # no process has the number 100000
@@ -196,8 +196,8 @@ def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, l
 
 
 def test_algorithms_of_another_library_are_told_as_a_change_of_numerics_and_not_taken(place, toy, late):
-    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
-    run = solo.train(place, job, "run")
+    job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    run = runs.train(place, job, "run")
     assert recorded(run.checkpoints()[-1]) and "another library" not in run.log(0)
     late.setenv("WEFT_LATE_LIBRARY", "2")
     run.forget(20)
@@ -214,9 +214,9 @@ def promising(job, deterministic):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_taken(place, toy, late, before):
-    job = kind(solo.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
+    job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
     other = ", not deterministic"
-    run = solo.train(place, promising(job, before), "run")
+    run = runs.train(place, promising(job, before), "run")
     numerics = run.checkpoints()[-1].manifest["numerics"]
     assert numerics["deterministic"] is before
     assert f"algorithms late{'' if before else other}" in numerics["algorithms"].splitlines()
@@ -238,21 +238,21 @@ def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_take
 
 
 def test_on_a_cpu_every_run_is_deterministic(place, toy):
-    job = solo.job(toy, 2)
-    loose = solo.train(place, promising(job, False), "loose")
-    same_bits(solo.train(place, job, "strict"), loose)
+    job = runs.job(toy, 2)
+    loose = runs.train(place, promising(job, False), "loose")
+    same_bits(runs.train(place, job, "strict"), loose)
     assert loose.checkpoints()[-1].manifest["numerics"]["deterministic"] is True
-    end = solo.weft("plan", str(loose.file))
+    end = runs.weft("plan", str(loose.file))
     assert "on the CPU a step run twice gives the same bits all the same" in end.out + end.err, end
 
 
 def test_the_probe_tells_a_device_of_its_kind(late):
-    out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
+    out = subprocess.run([runs.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
     told = json.loads(out.stdout)
     assert told["kind"] == "cuda" and [d["model"] for d in told["devices"]] == ["late 0", "late 1"]
     assert {"isa", "driver", "pci", "uuid", "peers"} <= told["devices"][0].keys()
     env = {**os.environ, "WEFT_LATE_FAIL": "driver"}
-    out = subprocess.run([solo.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, env=env)
+    out = subprocess.run([runs.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, env=env)
     assert out.returncode == 71 and "no driver" in out.stderr
 
 
@@ -273,13 +273,13 @@ def test_a_job_goes_to_devices_of_its_kind(host, toy):
     assert {"isa", "driver", "pci", "uuid", "peers"} <= worker["devices"][1]["device"].keys()
     assert "1 cpu + 1 late 0" in host.weft("workers").out
     data = host.put_data(toy)
-    far = host.submit(kind(solo.job(data, 2, name="far"), "cuda"))
-    near = host.submit(solo.job(data, 1, name="near"))
+    far = host.submit(kind(runs.job(data, 2, name="far"), "cuda"))
+    near = host.submit(runs.job(data, 1, name="near"))
     host.succeed(far)
     host.succeed(near)
-    manifest = solo.checkpoints_of(host.store(far))[-1].manifest
+    manifest = runs.checkpoints_of(host.store(far))[-1].manifest
     assert manifest["numerics"]["device"] == "late 0"  # the second device of the worker, the first of its kind
-    assert solo.checkpoints_of(host.store(near))[-1].manifest["numerics"]["device"] == "cpu"
+    assert runs.checkpoints_of(host.store(near))[-1].manifest["numerics"]["device"] == "cpu"
 
 
 def test_a_kind_that_no_host_has_is_waited_for_by_name(host, toy):
@@ -287,7 +287,7 @@ def test_a_kind_that_no_host_has_is_waited_for_by_name(host, toy):
     host.workers.clear()
     host.start_worker(0, "--cuda-devices", "0")
     host.wait_ready()
-    job = host.submit(kind(solo.job(host.put_data(toy), 2), "cuda"))
+    job = host.submit(kind(runs.job(host.put_data(toy), 2), "cuda"))
     assert host.status(job)["state"] == "QUEUED"
     assert "no known host has a cuda device, it needs 2 (w0: its worker was started with --cuda-devices 0): " in host.why(job)
     host.weft("cancel", job)
@@ -300,15 +300,15 @@ def test_a_worker_is_told_when_it_promises_too_many(place, late):
 
 
 def test_weft_run_trains_on_devices_of_the_kind(place, toy, late):
-    job = {**kind(solo.job(toy, 2), "cuda"), "name": "far"}
+    job = {**kind(runs.job(toy, 2), "cuda"), "name": "far"}
     (place / "far.yaml").write_text(json.dumps(job))
-    end = solo.weft("run", str(place / "far.yaml"))
+    end = runs.weft("run", str(place / "far.yaml"))
     assert end.code == 0, end
     (store,) = {p.parent for p in (place / "ckpt").glob("*/OWNER")}
-    assert solo.checkpoints_of(store)[-1].manifest["numerics"]["device"] == "late 0"
+    assert runs.checkpoints_of(store)[-1].manifest["numerics"]["device"] == "late 0"
 
 
 def test_doctor_tells_the_devices(place, late):
-    end = solo.weft("doctor", "--json", "--dir", str(place))
+    end = runs.weft("doctor", "--json", "--dir", str(place))
     (found,) = [c for c in json.loads(end.out)["checks"] if c["name"] == "cuda"]
     assert found["state"] == "ok" and "0: late 0" in found["text"] and "1: late 1" in found["text"], found

@@ -11,17 +11,17 @@ import sys
 import types
 
 import pytest
-import solo
+import runs
 
-sys.path.append(str(solo.REPO / "tests/bench/gpu"))
+sys.path.append(str(runs.REPO / "tests/bench/gpu"))
 import bench  # noqa: E402
 import contestants  # noqa: E402
 import runner  # noqa: E402
 import sizes  # noqa: E402
 import stages  # noqa: E402
 
-LEASE = solo.REPO / "tests/bench/gpu/lease.sh"
-EMULATED = solo.BUILD / "tests/cuda"
+LEASE = runs.REPO / "tests/bench/gpu/lease.sh"
+EMULATED = runs.BUILD / "tests/cuda"
 pytestmark = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
 
 # GPT-2 with 2 layers of width 32 and 16 positions, 250 tokens padded to 256; 2 samples a step.
@@ -42,7 +42,7 @@ esac
 
 
 class Ended:
-    def __init__(self, place, stage, *args, n=N, peer=PEER, limit=600, env=None, bundle=solo.BUILD):
+    def __init__(self, place, stage, *args, n=N, peer=PEER, limit=600, env=None, bundle=runs.BUILD):
         fake = place / "python"
         fake.write_text(peer.format(n=n, python=sys.executable))
         fake.chmod(0o755)
@@ -67,7 +67,7 @@ def bundle_of(place, *tests):
     bundle = place / "bundle"
     (bundle / "tests").mkdir(parents=True)
     for there, here in {"weft-rank": "weft-rank", "lead-ranks": "tests/lead-ranks", "tests/bench": "tests/bench", "tests/ops": "tests/ops/ops"}.items():
-        (bundle / there).symlink_to(solo.BUILD / here)
+        (bundle / there).symlink_to(runs.BUILD / here)
     (bundle / "tests/list").write_text("".join(f"ops:{name}\n" for name in tests))
     return bundle
 
@@ -128,7 +128,7 @@ def turn(place, monkeypatch, who, env):
     """One of a contestant's, and its log."""
     for key, value in {**FEW, "WEFT_BACKEND_DIR": str(EMULATED), **env}.items():
         monkeypatch.setenv(key, value)
-    o = types.SimpleNamespace(bundle=solo.BUILD, out=place, stage=["3"], choices=place / "none", device="cuda", scratch=0, warm=1, steps=2)
+    o = types.SimpleNamespace(bundle=runs.BUILD, out=place, stage=["3"], choices=place / "none", device="cuda", scratch=0, warm=1, steps=2)
     (place / "scratch").mkdir()
     ran = runner.Runner(o, place / "scratch")
     sizes.write_tokens(place / "scratch/250.bin", sizes.SIZES["tiny"], 1000)
@@ -253,7 +253,7 @@ def test_what_does_not_fit_into_the_time_is_left_out_and_said_so(place):
 
 
 def test_a_peer_that_trains_another_model_is_told_of(place):
-    end = Ended(place, "4c", "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(solo.BUILD)})
+    end = Ended(place, "4c", "--parts", "tiny", "--device", "cpu", n=N + 1, env={"WEFT_BACKEND_DIR": str(runs.BUILD)})
     assert end.code == 0, end.said
     assert re.search(rf"^JAX, forwards again.*N DIFFERS: \[{N + 1}, {N + 1}\]", end.text, re.M)
 
@@ -356,12 +356,12 @@ esac
 """
 
 
-@pytest.mark.skipif(not solo.LONG, reason="SKIPPED: WEFT_LONG: all stages take minutes")
+@pytest.mark.skipif(not runs.LONG, reason="SKIPPED: WEFT_LONG: all stages take minutes")
 def test_all_stages_are_done_whole(place):
     """Those of make gpu-rehearsal, with its switches, from a build. Each has more time than this machine can take: what
     they cost is for a GPU to say."""
     bundle = llm_c(place)
-    subprocess.run(["/usr/bin/python3", solo.REPO / "tests/cuda/models.py", bundle / "models"], check=True)
+    subprocess.run(["/usr/bin/python3", runs.REPO / "tests/cuda/models.py", bundle / "models"], check=True)
     asked = [n for n in stages.STAGES if n not in ("sanitize", "expected")]
     end = Ended(place, ",".join(asked), "--whole", "--budget", "3000", peer=REHEARSED, env={"WEFT_REQUIRE_GPU": "1"}, limit=3000, bundle=bundle)
     assert end.code == 0, end.said

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
-import solo
+import runs
 
-sys.path.append(str(solo.REPO / "tests/bench/gpu"))
+sys.path.append(str(runs.REPO / "tests/bench/gpu"))
 import result  # noqa: E402
 import runner  # noqa: E402
 import stages  # noqa: E402

@@ -12,11 +12,11 @@ import time
 import types
 
 import pytest
-import solo
+import runs
 
-CUDA = solo.REPO / "tests/cuda"
-EMULATED = solo.BUILD / "tests/cuda"
-sys.path += [str(solo.REPO / "tests/bench/gpu"), str(CUDA)]
+CUDA = runs.REPO / "tests/cuda"
+EMULATED = runs.BUILD / "tests/cuda"
+sys.path += [str(runs.REPO / "tests/bench/gpu"), str(CUDA)]
 import checks  # noqa: E402
 import runner  # noqa: E402
 
@@ -30,8 +30,8 @@ BAD = "for i in $(seq 3000); do echo \"[  ERROR   ] --- element $i of 3000 is wr
 def bundle(place):
     """A bundle's folder: the ranks of this build, and no tests yet."""
     (place / "tests").mkdir()
-    (place / "weft-rank").symlink_to(solo.RANK)
-    (place / "lead-ranks").symlink_to(solo.BUILD / "tests/lead-ranks")
+    (place / "weft-rank").symlink_to(runs.RANK)
+    (place / "lead-ranks").symlink_to(runs.BUILD / "tests/lead-ranks")
     return place
 
 
@@ -111,7 +111,7 @@ def test_memcheck_begins_with_the_fused_ops(bundle, monkeypatch):
 def test_recorded_trainings_are_held_against_the_cpus_losses(bundle, monkeypatch):
     import models
 
-    monkeypatch.setenv("WEFT_BACKEND_DIR", str(solo.BUILD))
+    monkeypatch.setenv("WEFT_BACKEND_DIR", str(runs.BUILD))
     models.record(bundle / "models", lambda name: name == "vae-f32")
     monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
     [said], _ = checked(bundle, "trainings")

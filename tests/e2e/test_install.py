@@ -10,10 +10,10 @@ import subprocess
 import warnings
 
 import pytest
-import solo
+import runs
 
 PROGRAMS = ["bin/weft", "bin/weft-coordinator", "bin/weft-rank", "bin/weft-worker"]
-LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (solo.BUILD / "libweft_cuda.so").exists()
+LIBRARY = ["lib/weft/libweft_cpu.so"] + ["lib/weft/libweft_cuda.so"] * (runs.BUILD / "libweft_cuda.so").exists()
 TEXTS = [
     "lib/systemd/system/weft-coordinator.service",
     "lib/systemd/system/weft-worker.service",
@@ -32,9 +32,9 @@ TEXTS = [
 
 
 def make_install(**variables):
-    words = [f"{k}={v}" for k, v in {"BUILD": os.path.relpath(solo.BUILD, solo.REPO), **variables}.items()]
+    words = [f"{k}={v}" for k, v in {"BUILD": os.path.relpath(runs.BUILD, runs.REPO), **variables}.items()]
     # -o all: what is tested is installed as it is, never built anew on the way.
-    end = subprocess.run(["make", "--no-print-directory", "-o", "all", "install", *words], cwd=solo.REPO,
+    end = subprocess.run(["make", "--no-print-directory", "-o", "all", "install", *words], cwd=runs.REPO,
                          capture_output=True, text=True, check=False)
     assert end.returncode == 0, end.stdout + end.stderr
     return end
@@ -58,7 +58,7 @@ def make_on_a_bare_machine(path, goal):
     (path / "sh").chmod(0o755)
     if not (path / "nproc").exists():
         (path / "nproc").symlink_to(shutil.which("nproc"))
-    return subprocess.run([shutil.which("make"), "--no-print-directory", goal, "CC=no-compiler"], cwd=solo.REPO,
+    return subprocess.run([shutil.which("make"), "--no-print-directory", goal, "CC=no-compiler"], cwd=runs.REPO,
                           env={"PATH": str(path)}, capture_output=True, text=True, check=False)
 
 
@@ -162,13 +162,13 @@ def test_the_installed_programs_find_each_other(tree, place, toy):
     usr = shutil.move(tree / "usr", place / "moved")
     try:
         env = {"PATH": "/usr/bin:/bin", "HOME": str(place)}
-        run = solo.Run(place, solo.job(toy, 2, name="installed", train__steps=20))
+        run = runs.Run(place, runs.job(toy, 2, name="installed", train__steps=20))
         weft = [str(place / "moved/bin/weft")]
         end = subprocess.run([*weft, "run", str(run.file)], cwd="/", env=env, capture_output=True, text=True,
-                             timeout=solo.WATCHDOG, check=False)
+                             timeout=runs.WATCHDOG, check=False)
         assert end.returncode == 0, end.stdout + end.stderr
         end = subprocess.run([*weft, "doctor", "--json"], cwd="/", env=env, capture_output=True, text=True,
-                             timeout=solo.WATCHDOG, check=False)
+                             timeout=runs.WATCHDOG, check=False)
         checks = {c["name"]: c for c in json.loads(end.stdout)["checks"]}
         assert checks["programs"]["state"] == "ok" and str(place / "moved/bin") in checks["programs"]["text"]
         assert checks["devices"]["state"] == "ok", checks["devices"]

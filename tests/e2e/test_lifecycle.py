@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-import solo
+import runs
 
 RANKS = 2
 ROW = {"step", "loss", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step_ms", "run"}
@@ -15,7 +15,7 @@ ROW = {"step", "loss", "grad_norm", "lr", "tokens_per_s", "samples_per_s", "step
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, noise):
-    return solo.train(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
+    return runs.train(tmp_path_factory.mktemp("undisturbed"), runs.busy_job(noise, RANKS), "calm")
 
 
 # ---- stopping ------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ def undisturbed(tmp_path_factory, noise):
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undisturbed, sig):
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "stopped")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "stopped")
     parent = run.start_held(30)
     assert run.wait_until(run.at(0, step=17), parent)
     parent.signal(sig)
@@ -33,7 +33,7 @@ def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undistur
     assert end.code == 75, end
     assert not run.sockets() and not run.pids()
     saved = run.checkpoints()[-1]
-    assert 17 <= saved.step < solo.BUSY_STEPS
+    assert 17 <= saved.step < runs.BUSY_STEPS
     rows = run.metrics()
     assert rows[-1]["step"] == saved.step
     assert [r["step"] for r in rows] == list(range(1, saved.step + 1))
@@ -44,19 +44,19 @@ def test_a_signal_stops_all_at_one_step_with_a_checkpoint(place, noise, undistur
 
 
 def test_a_signal_to_one_rank_stops_all(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "one")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=100000), "one")
     parent = run.start()
     assert run.wait_until(run.at(1, step=9), parent)
-    solo.kill_pid(run.pids()[1], signal.SIGTERM)
+    runs.kill_pid(run.pids()[1], signal.SIGTERM)
     end = parent.wait()
     assert end.codes() == [75] * RANKS, end
     assert run.checkpoints()[-1].step == run.metrics()[-1]["step"]
 
 
-@pytest.mark.parametrize("ms", [0, 5, 10, 20, 40] if not solo.LONG else range(0, 60, 1))
+@pytest.mark.parametrize("ms", [0, 5, 10, 20, 40] if not runs.LONG else range(0, 60, 1))
 def test_a_signal_while_starting_stops_before_the_first_step(place, noise, ms):
     """Wherever they are: joining, opening data, loading."""
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "early")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=100000), "early")
     parent = run.start()
     assert run.wait_until(lambda: len(run.pids()) == RANKS, parent)
     time.sleep(ms / 1000)
@@ -68,10 +68,10 @@ def test_a_signal_while_starting_stops_before_the_first_step(place, noise, ms):
 
 
 def test_a_second_signal_ends_it_at_once(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "600s"}), "twice")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "600s"}), "twice")
     parent = run.start()
     assert run.wait_until(run.at(1, step=9), parent)
-    solo.kill_pid(run.pids()[1], signal.SIGSTOP)  # so that the first cannot succeed
+    runs.kill_pid(run.pids()[1], signal.SIGSTOP)  # so that the first cannot succeed
     parent.signal(signal.SIGINT)
     run.wait_until(lambda: "asked to stop" in run.log(0))  # else the two might be one
     parent.signal(signal.SIGINT)
@@ -81,7 +81,7 @@ def test_a_second_signal_ends_it_at_once(place, noise):
 
 
 def test_many_interruptions_end_in_the_same_bits(place, noise, undisturbed):
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "many")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "many")
     for step in (5, 12, 13, 70, 141):
         parent = run.start()
         if run.wait_until(run.at(0, step=step), parent):
@@ -96,7 +96,7 @@ def test_many_interruptions_end_in_the_same_bits(place, noise, undisturbed):
 
 
 def test_a_finished_job_run_again_says_so(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS), "done")
+    run = runs.Run(place, runs.job(toy, RANKS), "done")
     run.finish()
     before = run.final()
     again = run.run()
@@ -109,17 +109,17 @@ def test_a_finished_job_run_again_says_so(place, toy):
 
 
 def test_a_bad_job_file_is_refused_with_every_violation(place, toy):
-    job = solo.job(toy, RANKS)
+    job = runs.job(toy, RANKS)
     job["train"]["stepz"] = 3
     job["data"]["batch"] = "many"
     job["model"]["activation"] = "swish"
     job["optimizer"] = {"kind": "adamw", "betas": [0.9, 1.5]}
     job["mash"] = {"dp": 2}
-    run = solo.Run(place, job, "bad")
+    run = runs.Run(place, job, "bad")
     wrong = ["stepz", "data.batch", "model.activation", "optimizer.betas", "mash"]
     lines = run.file.read_text().splitlines()
     line = 1 + next(i for i, text in enumerate(lines) if '"stepz"' in text)
-    end, plan = solo.weft("run", str(run.file)), solo.weft("plan", str(run.file))
+    end, plan = runs.weft("run", str(run.file)), runs.weft("plan", str(run.file))
     assert (end.code, plan.code) == (2, 2), (end, plan)
     for text in (end.err, plan.err):
         for w in wrong:
@@ -129,11 +129,11 @@ def test_a_bad_job_file_is_refused_with_every_violation(place, toy):
 
 
 def test_very_many_violations_are_all_told(place, toy):
-    job = solo.job(toy, RANKS)
+    job = runs.job(toy, RANKS)
     for i in range(40):
         job["train"][f"unheard_of_{i:02}"] = i
-    run = solo.Run(place, job, "very-bad")
-    end, plan = solo.weft("run", str(run.file)), solo.weft("plan", str(run.file))
+    run = runs.Run(place, job, "very-bad")
+    end, plan = runs.weft("run", str(run.file)), runs.weft("plan", str(run.file))
     assert (end.code, plan.code) == (2, 2)
     for i in range(40):
         assert f"unheard_of_{i:02}" in plan.err
@@ -141,10 +141,10 @@ def test_very_many_violations_are_all_told(place, toy):
 
 
 def test_all_that_the_compiler_refuses_is_told_once_with_fixes_and_no_rank_starts(place, toy):
-    job = solo.job(toy, 1, sharding={"rules": {"batch": ["dp"], "mlp": ["tp"], "inputs": ["tp"]}})
+    job = runs.job(toy, 1, sharding={"rules": {"batch": ["dp"], "mlp": ["tp"], "inputs": ["tp"]}})
     job["mesh"] = {"tp": 7, "dp": 1}
-    run = solo.Run(place, job, "uncut")
-    end = solo.weft("run", str(run.file))
+    run = runs.Run(place, job, "uncut")
+    end = runs.weft("run", str(run.file))
     assert end.code == 2 and not end.out, end
     for width in (64, 32):
         assert f"of size {width} does not divide by 7" in end.err, end
@@ -153,29 +153,29 @@ def test_all_that_the_compiler_refuses_is_told_once_with_fixes_and_no_rank_start
 
 
 def test_a_missing_job_file_is_named(place):
-    end = solo.weft("run", str(place / "none.yaml"))
+    end = runs.weft("run", str(place / "none.yaml"))
     assert end.code == 2 and "none.yaml" in end.err, end
 
 
 def test_a_job_larger_than_the_machine_is_refused_before_it_takes_memory(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, model__hidden=[1 << 20, 1 << 20]), "large")
+    run = runs.Run(place, runs.job(toy, RANKS, model__hidden=[1 << 20, 1 << 20]), "large")
     end = run.run()
     assert end.code == 78 and "GiB of device memory" in end.err, end
     told = re.search(r"`weft plan (--device here:memory=\d+MiB)` tells what would make it fit", end.err)
-    plan = solo.weft("plan", str(run.file), *told[1].split())
+    plan = runs.weft("plan", str(run.file), *told[1].split())
     assert plan.code == 2 and "DOES_NOT_FIT" in plan.out, plan
 
 
 def test_synchronous_saves_may_follow_each_other(place, toy):
     checkpoint = {"dir": "ckpt", "every": 1, "keep": 6, "async": False}
-    run = solo.Run(place, solo.job(toy, RANKS, train__steps=6, checkpoint=checkpoint), "each")
+    run = runs.Run(place, runs.job(toy, RANKS, train__steps=6, checkpoint=checkpoint), "each")
     end = run.run()
     assert end.code == 0, end
     assert sorted(c.step for c in run.checkpoints()) == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_missing_data_file_is_named(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(place / "no-such-images")), "missing")
+    run = runs.Run(place, runs.job(toy, RANKS, data__train__images=str(place / "no-such-images")), "missing")
     end = run.run()
     assert end.code == 66 and "no-such-images" in end.err, end
     assert not run.sockets()
@@ -184,28 +184,28 @@ def test_a_missing_data_file_is_named(place, toy):
 def test_a_damaged_data_file_is_named(place, toy):
     damaged = place / "cut"
     damaged.write_bytes(open(toy.train["images"], "rb").read()[:-1])
-    run = solo.Run(place, solo.job(toy, RANKS, data__train__images=str(damaged)), "damaged")
+    run = runs.Run(place, runs.job(toy, RANKS, data__train__images=str(damaged)), "damaged")
     end = run.run()
     assert end.code == 65 and str(damaged) in end.err and "byte" in end.err, end
 
 
 def test_a_label_out_of_range_is_named(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, model__classes=4), "label")
+    run = runs.Run(place, runs.job(toy, RANKS, model__classes=4), "label")
     end = run.run()
     assert end.code == 65 and toy.train["labels"] in end.err and "label 4" in end.err, end
 
 
 def test_images_of_another_size_than_the_model_are_refused(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, model__inputs=63), "size")
+    run = runs.Run(place, runs.job(toy, RANKS, model__inputs=63), "size")
     end = run.run()
     assert end.code in (65, 78) and "63" in end.err and "64" in end.err, end
 
 
 def test_ten_losses_in_a_row_that_are_no_numbers_end_the_job(place, toy):
-    job = solo.job(toy, RANKS, optimizer={"kind": "sgd"}, schedule={"kind": "constant", "value": 1e6})
+    job = runs.job(toy, RANKS, optimizer={"kind": "sgd"}, schedule={"kind": "constant", "value": 1e6})
     job["model"]["activation"] = "relu"
     job["train"]["steps"] = 200
-    run = solo.Run(place, job, "diverged")
+    run = runs.Run(place, job, "diverged")
     end = run.run()
     assert end.codes() == [65] * RANKS, end  # each by itself, not for the loss of a peer
     assert all("not finite for 10 steps in a row" in run.log(r) for r in range(RANKS)), end
@@ -220,7 +220,7 @@ def test_ten_losses_in_a_row_that_are_no_numbers_end_the_job(place, toy):
 
 
 def test_metrics_have_the_keys_of_the_contract(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, eval__every=15), "keys")
+    run = runs.Run(place, runs.job(toy, RANKS, eval__every=15), "keys")
     run.finish()
     rows = run.metrics()
     assert len(rows) == 30
@@ -236,19 +236,19 @@ def test_metrics_have_the_keys_of_the_contract(place, toy):
 
 
 def test_no_metrics_are_written_when_none_are_wanted(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS, metrics={"jsonl": False}), "silent")
+    run = runs.Run(place, runs.job(toy, RANKS, metrics={"jsonl": False}), "silent")
     run.finish()
     assert not (run.dir / "metrics.jsonl").exists()
 
 
 def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
     """A zombie of the older attempt holds the old file; what it still writes does not show."""
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "trim")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "trim")
     parent = run.start_held(30)
     assert run.wait_until(run.saved(0), parent)
     assert run.wait_until(lambda: any(r["step"] == 29 for r in run.metrics()), parent)
     for pid in run.pids().values():
-        solo.kill_pid(pid)
+        runs.kill_pid(pid)
     assert parent.wait().code == 128 + signal.SIGKILL
     saved = run.checkpoints()[-1].step
     before = run.metrics()
@@ -256,7 +256,7 @@ def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
         run.finish()
         zombie.write('{"step": 999, "loss": 1}\n')
     after = run.metrics()
-    assert [r["step"] for r in after] == list(range(1, solo.BUSY_STEPS + 1))
+    assert [r["step"] for r in after] == list(range(1, runs.BUSY_STEPS + 1))
     assert after[:saved] == before[:saved]  # to the last digit of the timings: copied, not made again
     assert after[saved : saved + 1] != before[saved : saved + 1]
     assert len({r["run"] for r in after}) == 1
@@ -264,7 +264,7 @@ def test_on_resume_rows_are_trimmed_into_a_new_file(place, noise):
 
 
 def test_a_torn_last_row_is_dropped_on_resume(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "torn")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "torn")
     parent = run.start_held(31)
     assert run.wait_until(run.at(0, step=30), parent)
     parent.signal(signal.SIGTERM)
@@ -275,7 +275,7 @@ def test_a_torn_last_row_is_dropped_on_resume(place, noise):
         f.truncate(os.path.getsize(f.name) - 9)
     run.finish()
     steps = [r["step"] for r in run.metrics()]
-    assert steps == sorted(set(steps)) and steps[-1] == solo.BUSY_STEPS and len(steps) == steps[-1] - 1
+    assert steps == sorted(set(steps)) and steps[-1] == runs.BUSY_STEPS and len(steps) == steps[-1] - 1
 
 
 # ---- the folder ----------------------------------------------------------------------------------
@@ -285,18 +285,18 @@ def test_a_folder_with_a_very_long_name_is_no_trouble(place, toy):
     """Unix socket addresses hold 107 characters."""
     deep = place / ("long-" * 20) / ("longer-" * 15)
     deep.mkdir(parents=True)
-    run = solo.Run(deep, solo.job(toy, RANKS), "deep")
+    run = runs.Run(deep, runs.job(toy, RANKS), "deep")
     run.finish()
     assert len(run.metrics()) == 30
 
 
 def test_retention_keeps_the_newest_and_the_chosen(place, noise):
-    job = solo.busy_job(noise, RANKS, checkpoint={"every": 5, "keep": 2, "keep_every": 20})
-    run = solo.Run(place, job, "keep")
+    job = runs.busy_job(noise, RANKS, checkpoint={"every": 5, "keep": 2, "keep_every": 20})
+    run = runs.Run(place, job, "keep")
     run.finish()
     steps = [c.step for c in run.checkpoints()]
     # A save that finds the one before it open is skipped, so not every fifth step need be there.
-    assert steps[-1] == solo.BUSY_STEPS
+    assert steps[-1] == runs.BUSY_STEPS
     assert all(s % 5 == 0 for s in steps)
     young = [s for s in steps if s % 20]
     assert len(young) <= 2, steps
@@ -305,7 +305,7 @@ def test_retention_keeps_the_newest_and_the_chosen(place, noise):
 
 
 def test_overrides_act(place, toy):
-    run = solo.Run(place, solo.job(toy, RANKS), "over")
+    run = runs.Run(place, runs.job(toy, RANKS), "over")
     end = run.run("-s", "train.steps=4", "-s", "optimizer.kind=sgd")
     assert end.code == 0, end
     assert [r["step"] for r in run.metrics()] == [1, 2, 3, 4]

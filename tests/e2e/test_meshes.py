@@ -6,7 +6,7 @@ import math
 import meshes
 import numpy
 import pytest
-import solo
+import runs
 
 MICRO = {"train": {"microbatches": 2}}
 OWN_NAMES = {
@@ -94,7 +94,7 @@ def long_job(data, kind):
     return made
 
 
-@pytest.mark.parametrize("which", RESUMED if solo.LONG else RESUMED_SAMPLE)
+@pytest.mark.parametrize("which", RESUMED if runs.LONG else RESUMED_SAMPLE)
 def test_killed_it_resumes_to_the_same_bits(place, data, which):
     kind, layout = RESUMED[which]
     calm = meshes.trained(place, long_job(data, kind), layout, "calm")
@@ -102,7 +102,7 @@ def test_killed_it_resumes_to_the_same_bits(place, data, which):
     parent = run.start_held(16)  # no save is near, so the ranks stay in a step until the kill
     victim = run.ranks - 1
     assert run.wait_until(run.saved(victim, 10), parent), "it ended before it could be killed"
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     run.let_go()
     assert parent.wait().code not in (0, 75)
     run.finish()
@@ -127,7 +127,7 @@ def origin(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("first, then", PAIRS if solo.LONG else PAIRS_SAMPLE, ids=lambda n: n)
+@pytest.mark.parametrize("first, then", PAIRS if runs.LONG else PAIRS_SAMPLE, ids=lambda n: n)
 def test_a_checkpoint_is_the_same_tensors_on_another_mesh(place, origin, first, then):
     """With data that are no numbers no update is made: what the new mesh restored is what it saves. With
     the real ones it goes on as the old mesh did."""
@@ -147,7 +147,7 @@ def test_a_checkpoint_is_the_same_tensors_on_another_mesh(place, origin, first, 
 EXPERTS_MOVES = {"ep 2": {"ep": 2}, "ep 4": {"ep": 4}, "dp 2, tp 2": {"dp": 2, "tp": 2}}
 
 
-@pytest.mark.parametrize("then", EXPERTS_MOVES if solo.LONG else ["dp 2, tp 2"])
+@pytest.mark.parametrize("then", EXPERTS_MOVES if runs.LONG else ["dp 2, tp 2"])
 def test_a_checkpoint_of_experts_goes_on_across_ep_dp_and_tp(place, data, then):
     """Each expert of a checkpoint finds the device that has it on another mesh: the loss goes on as it did."""
     job = long_job(data, "mixtral")
@@ -190,7 +190,7 @@ BIASED = {
 }
 
 
-@pytest.mark.parametrize("mesh", BIASED if solo.LONG else ["ep 2"])
+@pytest.mark.parametrize("mesh", BIASED if runs.LONG else ["ep 2"])
 def test_the_bias_of_experts_has_the_same_bits_on_every_mesh(place, data, mesh):
     """It moves by whole rates, as whole numbers of choices say: as long as rounding moves no score across
     another, nothing of the mesh is in it. From 0 on it is what the rows of metrics tell."""

@@ -5,7 +5,7 @@ import json
 import cluster
 import meshes
 import pytest
-import solo
+import runs
 
 OWN = """\
 # A classifier with a gate: no program that comes with weft is like it.
@@ -24,7 +24,7 @@ model
 
 
 def job(data, **changes):
-    made = solo.job(data, 2, **{"checkpoint": {"dir": "ckpt", "every": 10}, **changes})
+    made = runs.job(data, 2, **{"checkpoint": {"dir": "ckpt", "every": 10}, **changes})
     made["model"] = {"program": "./own.model", "width": 32}
     return made
 
@@ -33,7 +33,7 @@ def job(data, **changes):
 def calm(tmp_path_factory, toy):
     place = tmp_path_factory.mktemp("calm")
     (place / "own.model").write_text(OWN)
-    return solo.train(place, job(toy))
+    return runs.train(place, job(toy))
 
 
 def test_it_learns(calm):
@@ -45,7 +45,7 @@ def test_it_learns(calm):
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"tp": 2}, {"fsdp": 2}, {"dp": 2, "tp": 2}], ids=str)
 def test_any_mesh_trains_it_alike(place, toy, calm, mesh):
     (place / "own.model").write_text(OWN)
-    many = solo.train(place, job(toy, mesh=mesh))
+    many = runs.train(place, job(toy, mesh=mesh))
     for x, y in zip(calm.losses(), many.losses(), strict=True):
         assert x == pytest.approx(y, rel=2e-4)
 
@@ -71,11 +71,11 @@ def test_submitted_it_needs_no_file_and_ends_on_the_same_bits(place, toy, calm):
 def test_with_a_changed_program_a_run_is_another_training(place, toy):
     program = place / "own.model"
     program.write_text(OWN)
-    run = solo.Run(place, job(toy))
-    assert solo.weft("run", str(run.file)).code == 0
+    run = runs.Run(place, job(toy))
+    assert runs.weft("run", str(run.file)).code == 0
     program.write_text(OWN.replace("silu", "tanh"))
     run.carry_on_as(job(toy, train__steps=60))
-    end = solo.weft("run", str(run.file))
+    end = runs.weft("run", str(run.file))
     assert end.code == 2 and "differs in model.text" in end.err and "--new" in end.err, end
 
 
@@ -112,7 +112,7 @@ def test_a_finding_names_a_size_only_where_the_program_has_it(place, keys, fix):
         "name: palm\nmodel: {program: palm.model}\nmesh: {tp: 2}\ntrain: {steps: 1}\n"
         "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
     )
-    plan = solo.weft("plan", str(place / "palm.yaml"), "--json")
+    plan = runs.weft("plan", str(place / "palm.yaml"), "--json")
     assert plan.code == 0, plan
     (found,) = (f for f in json.loads(plan.out)["findings"] if "key heads" in f["message"])
     assert found["fix"] == fix
@@ -120,11 +120,11 @@ def test_a_finding_names_a_size_only_where_the_program_has_it(place, keys, fix):
 
 def test_check_and_plan_tell_of_a_model_of_ones_own(place):
     hyper = str(meshes.PROGRAMS / "hyper.model")
-    check = solo.weft("model", "check", hyper)
+    check = runs.weft("model", "check", hyper)
     assert check.code == 0 and "[batch, seq, embed, stream]" in check.out, check
     (place / "hyper.yaml").write_text(
         f"name: hyper\nmodel: {{program: {hyper}}}\nmesh: {{dp: 2, tp: 2}}\ntrain: {{steps: 1}}\n"
         "data: {format: tokens, train: {tokens: t}, batch: 4}\n"
     )
-    plan = solo.weft("plan", str(place / "hyper.yaml"))
+    plan = runs.weft("plan", str(place / "hyper.yaml"))
     assert plan.code == 0 and "layers/0…3/mlp/write" in plan.out, plan

@@ -4,7 +4,7 @@ of the run that nobody disturbed, as the programs that come with weft do (test_m
 import meshes
 import numpy
 import pytest
-import solo
+import runs
 
 # Every program that was made up for the tests, its data, and the mesh on which `make test` kills it; make check-long
 # does on all that it may have.
@@ -64,8 +64,8 @@ def sets(tmp_path_factory):
     rng = numpy.random.default_rng(7)
     ids = numpy.cumsum(rng.integers(0, 3, 24 * 240)) % 21  # a walk: what comes next can be learned
     (place / "ids").write_bytes(ids.astype("<u2").tobytes())
-    solo.write_idx(place / "images", rng.random((240, 24), numpy.float32))
-    solo.write_idx(place / "labels", rng.integers(0, 6, 240).astype(numpy.uint8))
+    runs.write_idx(place / "images", rng.random((240, 24), numpy.float32))
+    runs.write_idx(place / "labels", rng.integers(0, 6, 240).astype(numpy.uint8))
     images = {"images": str(place / "images")}
     labelled = {**images, "labels": str(place / "labels")}
     of_images = {"format": "idx", "dtype": "f32", "batch": 24}
@@ -102,7 +102,7 @@ def all_pairs():
     return [(p, m) for p in OWNS for m, (wants, _) in MESHES.items() if set(wants.split()) <= has(p) and (p, m) not in uneven]
 
 
-PAIRS = all_pairs() if solo.LONG else [(program, mesh) for program, (_, mesh) in OWNS.items()]
+PAIRS = all_pairs() if runs.LONG else [(program, mesh) for program, (_, mesh) in OWNS.items()]
 
 
 def test_the_table_has_every_program():
@@ -119,7 +119,7 @@ def test_killed_it_resumes_to_the_same_bits(place, sets, program, mesh):
     victim = run.ranks - 1
     parent = run.start_held(HELD)
     assert run.wait_until(run.saved(victim, HELD - 2), parent), parent.wait()
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     run.let_go()
     assert parent.wait().code not in (0, 75)
     run.finish()

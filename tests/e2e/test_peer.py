@@ -7,7 +7,7 @@ import subprocess
 
 import cluster
 import pytest
-import solo
+import runs
 
 HERE = pathlib.Path(__file__).parent
 PARTS = ("rank", "weft")
@@ -22,7 +22,7 @@ def built(folder):
         out, to = folder / f"gen-{p}", folder / "src" / "weft" / p
         out.mkdir()
         to.mkdir(parents=True)
-        subprocess.run(["protoc", "-I.", f"--go_out=plugins=grpc,{names}:{out}", f"proto/{p}.proto"], cwd=solo.REPO, check=True)
+        subprocess.run(["protoc", "-I.", f"--go_out=plugins=grpc,{names}:{out}", f"proto/{p}.proto"], cwd=runs.REPO, check=True)
         for f in out.rglob("*.go"):
             shutil.copy(f, to)
     shutil.copytree(HERE / "go_client", folder / "src" / "weft" / "peer")
@@ -35,9 +35,9 @@ def test_a_client_of_another_language_speaks_to_the_coordinator(place, tmp_path_
     peer = built(tmp_path_factory.mktemp("go"))
     c = cluster.Cluster(place)
     try:
-        run = solo.Run(place, solo.job(c.put_data(toy), 2))
+        run = runs.Run(place, runs.job(c.put_data(toy), 2))
         run.job["checkpoint"]["dir"] = "."
-        end = subprocess.run([peer, c.address, str(run.file)], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+        end = subprocess.run([peer, c.address, str(run.file)], capture_output=True, text=True, timeout=runs.WATCHDOG, check=False)
         assert end.returncode == 0, end.stdout + end.stderr + c.logs_text()
         assert "state SUCCEEDED" in end.stdout, end.stdout
         assert c.coordinator.starts == 1

@@ -5,7 +5,7 @@ import json
 
 import meshes
 import pytest
-import solo
+import runs
 
 MICRO = {"train": {"microbatches": 4}}
 STAGED = {
@@ -90,7 +90,7 @@ WITH_MORE = {  # decoder, what its job says more, layout, tolerance
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WITH_MORE if solo.LONG else ["dropout", "context parallel", "bf16"])
+@pytest.mark.parametrize("what", WITH_MORE if runs.LONG else ["dropout", "context parallel", "bf16"])
 def test_what_else_a_job_asks_for_holds_in_stages(place, data, what):
     program, more, layout, tolerance = WITH_MORE[what]
     made = meshes.laid_out(job(data, program), more)
@@ -116,7 +116,7 @@ def test_each_stage_writes_its_own_parameters(place, data):
 def test_a_stage_reserves_the_memory_of_its_own_only(place, data):
     made = place / "job.yaml"
     made.write_text(json.dumps(meshes.laid_out(job(data, "gpt2"), STAGED["pp 2"])))
-    plan = json.loads(solo.weft("plan", "--json", str(made)).out)
+    plan = json.loads(runs.weft("plan", "--json", str(made)).out)
     assert len(plan["memory_by_stage"]) == 2
     stages = {p["name"]: p["stages"] for p in plan["params"]}
     assert stages["layers/0/mlp/in/weight"] == [0] and stages["layers/1/mlp/in/weight"] == [1]
@@ -139,7 +139,7 @@ def test_killed_a_pipeline_resumes_to_the_same_bits(place, data, kind, layout, v
     run = meshes.run_in(place, long, layout, "killed")
     parent = run.start_held(25)
     assert run.wait_until(run.saved(victim, 20), parent), "it ended before it could be killed"
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     run.let_go()
     end = parent.wait()
     assert end.code not in (0, 75), end
@@ -169,7 +169,7 @@ def test_a_checkpoint_leaves_its_stages_and_comes_back(tmp_path_factory, data, e
 
 def test_weft_run_trains_a_pipeline_to_the_bits_of_solo(place, data):
     here = meshes.run_in(place, job(data, "mlp"), STAGED["dp 2, pp 2"], "here")
-    end = solo.weft("run", str(here.file))
+    end = runs.weft("run", str(here.file))
     assert end.code == 0, end
     alone = meshes.trained(place, job(data, "mlp"), STAGED["dp 2, pp 2"], "alone")
     assert here.final() == alone.final()

@@ -10,7 +10,7 @@ import tempfile
 
 import numpy
 import pytest
-import solo
+import runs
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def job(tmp_path):
 
 
 def plan(job, *args, code=0):
-    end = solo.weft("plan", job, "--json", *args)
+    end = runs.weft("plan", job, "--json", *args)
     assert end.code == code, end
     return json.loads(end.out)
 
@@ -66,7 +66,7 @@ def test_what_does_not_fit_names_no_line_as_its_cause(job):
                                       ("checkpoint.dir", "hdfs:/ckpt")])
 def test_a_url_is_refused_wherever_a_job_names_a_path(job, key, url):
     for verb in ("plan", "run", "submit"):
-        end = solo.weft(verb, job, "-s", f"{key}={url}")
+        end = runs.weft(verb, job, "-s", f"{key}={url}")
         assert end.code == 2 and f"{key}: '{url}' is a URL, and weft works on files and folders alone" in end.err, end
 
 
@@ -76,9 +76,9 @@ MANY = ["-s", "mesh={data: 2048}", "-s", "data.batch=2048"]
 def test_a_plan_for_more_devices_than_a_job_runs_on_says_so(job):
     (one,) = [f for f in plan(job, *MANY)["findings"] if f["code"] == "TOO_MANY_DEVICES"]
     assert one["severity"] == "warning" and "a job runs on at most 1024 devices" in one["message"]
-    end = solo.weft("plan", job, *MANY)
+    end = runs.weft("plan", job, *MANY)
     assert end.code == 0 and "it would run" not in end.out and "no job runs on so many devices" in end.out, end
-    assert "TOO_MANY_DEVICES" not in solo.weft("plan", job, "-s", "mesh={data: 1024}", "-s", "data.batch=1024").out
+    assert "TOO_MANY_DEVICES" not in runs.weft("plan", job, "-s", "mesh={data: 1024}", "-s", "data.batch=1024").out
 
 
 # Planning this job takes half a minute; nobody who is refused waits for it.
@@ -97,7 +97,7 @@ sys.exit(code)
 
 @pytest.mark.parametrize("verb", ["submit", "run"])
 def test_a_job_of_too_many_devices_is_refused_before_it_is_planned(job, verb, tmp_path):
-    argv = [sys.executable, "-c", MEASURED, str(solo.WATCHDOG), solo.WEFT, verb, job, *HUGE]
+    argv = [sys.executable, "-c", MEASURED, str(runs.WATCHDOG), runs.WEFT, verb, job, *HUGE]
     end = subprocess.run(argv, check=False, text=True,
                          stdout=subprocess.PIPE, env={**os.environ, "WEFT_COORDINATOR": f"unix:{tmp_path}/none"})
     assert end.returncode in (2, 78), end
@@ -107,12 +107,12 @@ def test_a_job_of_too_many_devices_is_refused_before_it_is_planned(job, verb, tm
 
 def test_the_text_prints_each_way_as_it_is_typed(job):
     small = ["--device", "tiny:memory=180MB,libraries=1MB"]
-    end = solo.weft("plan", job, *small)
+    end = runs.weft("plan", job, *small)
     assert end.code == 2
     lines = [line.removeprefix("  fix: ") for line in end.out.splitlines() if line.startswith("  fix: ")]
     assert lines
     for line in lines:
-        assert solo.weft("plan", job, *small, *shlex.split(line)).code == 0
+        assert runs.weft("plan", job, *small, *shlex.split(line)).code == 0
 
 
 def test_known_devices_and_those_of_a_file(job, tmp_path):
@@ -122,12 +122,12 @@ def test_known_devices_and_those_of_a_file(job, tmp_path):
     devices.write_text("# ours\nmi300x:memory=192GB,flops=1307e12\nslow:memory=1MB\n")
     assert plan(job, "--device-file", str(devices), "--device", "mi300x")["fits"] is True
     assert plan(job, "--device-file", str(devices), "--device", "slow", code=2)["fits"] is False
-    end = solo.weft("plan", job, "--device-file", str(devices), "--device", "b200")
+    end = runs.weft("plan", job, "--device-file", str(devices), "--device", "b200")
     assert end.code == 2 and "there are mi300x, slow, h200" in end.err
     devices.write_text("mi300x:memory=192GB\nslow:memory=lots\n")
-    end = solo.weft("plan", job, "--device-file", str(devices), "--device", "mi300x")
+    end = runs.weft("plan", job, "--device-file", str(devices), "--device", "mi300x")
     assert end.code == 2 and f"{devices}:2: slow: memory is 'lots'" in end.err
-    end = solo.weft("plan", job, "--device-file", str(tmp_path / "none"))
+    end = runs.weft("plan", job, "--device-file", str(tmp_path / "none"))
     assert end.code == 2 and "No such file" in end.err
 
 
@@ -145,9 +145,9 @@ def test_pictures_leave_the_json_as_it_is(job):
     plain = plan(job)
     for word in ["mesh", "sharding", "schedule", "memory"]:
         assert plan(job, "--show", word) == plain
-        end = solo.weft("plan", job, "--show", word)
+        end = runs.weft("plan", job, "--show", word)
         assert end.code == 0 and end.out and not end.err
-    end = solo.weft("plan", job, "--show", "everything")
+    end = runs.weft("plan", job, "--show", "everything")
     assert end.code == 2 and "--show mesh, sharding, schedule or memory" in end.err
 
 
@@ -156,7 +156,7 @@ def test_the_mfu_line_says_its_convention(job):
     layer = 12 * 512 * 512 + 13 * 512
     n = 512 * 512 + 64 * 512 + 8 * layer + 2 * 512
     token = 6 * n + 6 * 8 * 512 * 64
-    line = next(text for text in solo.weft("plan", job, "--device", "h200").out.splitlines() if text.startswith("MFU"))
+    line = next(text for text in runs.weft("plan", job, "--device", "h200").out.splitlines() if text.startswith("MFU"))
     assert f"6N + 6LCT FLOPs a token: N {n}, L 8, C 512, T 64: {token:.4g}" in line
 
 
@@ -181,9 +181,9 @@ def test_a_plan_tells_of_a_data_file_that_is_here_and_that_no_rank_could_read(jo
     (one,) = plan(job, code=2)["findings"]
     assert one["code"] == "DATA_UNUSABLE" and one["severity"] == "error" and one["tensor"] == "data.train.tokens"
     assert told in one["message"] and f"{tmp_path}/nowhere" in one["message"] and one["message"].endswith("(line 4)")
-    text = solo.weft("plan", job)
+    text = runs.weft("plan", job)
     assert text.code == 2 and told in text.out and "refused, see above" in text.out, text
-    run = solo.weft("run", job)
+    run = runs.weft("run", job)
     assert run.code == 2 and f"{job}:4: data.train.tokens: " in run.err and told in run.err, run
     assert not (tmp_path / ".weft").exists()
 
@@ -195,7 +195,7 @@ def test_a_plan_says_of_a_file_that_this_user_may_not_read_that_it_is_there(job)
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         for name in ("weft", "job.yaml", "nowhere"):
-            shutil.copy({"weft": solo.WEFT, "job.yaml": job, "nowhere": job}[name], f"{place}/{name}")
+            shutil.copy({"weft": runs.WEFT, "job.yaml": job, "nowhere": job}[name], f"{place}/{name}")
         os.chmod(f"{place}/nowhere", 0o600)
         said = subprocess.run([f"{place}/weft", "plan", f"{place}/job.yaml"], user=65534, capture_output=True, text=True, check=False)
     assert said.returncode == 0 and "cannot open nowhere (this user may not read it) (paths" in said.stdout, said
@@ -217,7 +217,7 @@ def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
     for name, array in {"x": numpy.zeros((12, 5), numpy.uint8), "x4": numpy.zeros((12, 4), numpy.float32),
                         "fit": numpy.zeros((12, 4), numpy.uint8), "y": numpy.zeros(12, numpy.uint8),
                         "high": numpy.full(12, 3, numpy.uint8)}.items():  # fmt: skip
-        solo.write_idx(tmp_path / name, array)
+        runs.write_idx(tmp_path / name, array)
     path = tmp_path / "images.yaml"
     path.write_text(json.dumps({
         "name": "i", "model": {"program": "mlp", "inputs": 4, "hidden": [8], "classes": 3},
@@ -233,8 +233,8 @@ def test_a_plan_holds_images_and_labels_against_the_job(tmp_path):
 
 def test_a_plan_says_how_tensors_travel_between_hosts(job):
     assert plan(job)["network"] == "encrypted"
-    assert "between hosts tensors travel encrypted and authenticated (resources.network: trusted" in solo.weft("plan", job).out
+    assert "between hosts tensors travel encrypted and authenticated (resources.network: trusted" in runs.weft("plan", job).out
     trusted = ["-s", "resources.network=trusted"]
     assert plan(job, *trusted)["network"] == "trusted"
-    assert "between hosts tensors travel plain: resources.network is trusted" in solo.weft("plan", job, *trusted).out
-    assert "between hosts" not in solo.weft("plan", job, "-s", "mesh={data: 1}").out
+    assert "between hosts tensors travel plain: resources.network is trusted" in runs.weft("plan", job, *trusted).out
+    assert "between hosts" not in runs.weft("plan", job, "-s", "mesh={data: 1}").out

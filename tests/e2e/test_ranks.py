@@ -3,7 +3,7 @@
 import math
 
 import pytest
-import solo
+import runs
 
 STEPS = 30
 
@@ -23,12 +23,12 @@ def assert_same_numbers(one, many, tolerance=1e-5):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return solo.train(tmp_path_factory.mktemp("alone"), solo.job(toy, 1, eval__every=10), "one")
+    return runs.train(tmp_path_factory.mktemp("alone"), runs.job(toy, 1, eval__every=10), "one")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_more_ranks_train_to_the_numbers_of_one(place, toy, alone, ranks):
-    many = solo.train(place, solo.job(toy, ranks, eval__every=10), "many")
+    many = runs.train(place, runs.job(toy, ranks, eval__every=10), "many")
     assert_same_numbers(alone, many)
     assert [r["step"] for r in many.metrics() if "eval_loss" in r] == [10, 20, 30]
     assert len(many.checkpoints()[-1].manifest["files"]) == ranks
@@ -42,14 +42,14 @@ MESHES = [{"fsdp": 2}, {"tp": 2}, {"dp": 2, "tp": 2}, {"data": 2, "model": 2}, {
 @pytest.mark.parametrize("mesh", MESHES, ids=str)
 def test_any_mesh_trains_to_the_numbers_of_one(place, toy, alone, mesh):
     ranks = math.prod(mesh.values())
-    many = solo.train(place, solo.job(toy, ranks, mesh=mesh, eval__every=10), "many")
+    many = runs.train(place, runs.job(toy, ranks, mesh=mesh, eval__every=10), "many")
     assert_same_numbers(alone, many)
 
 
 @pytest.mark.parametrize("mesh", [{"fsdp": 2, "tp": 2}, {"dp": 2, "tp": 2}], ids=str)
 def test_cut_weights_and_microbatches_do_not_change_the_numbers(place, toy, alone, mesh):
-    job = solo.job(toy, 4, mesh=mesh, eval__every=10, train__microbatches=3)
-    assert_same_numbers(alone, solo.train(place, job, "micro"))
+    job = runs.job(toy, 4, mesh=mesh, eval__every=10, train__microbatches=3)
+    assert_same_numbers(alone, runs.train(place, job, "micro"))
 
 
 def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
@@ -60,8 +60,8 @@ def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
         "activations": {"act_seq": ["batch", "y"]},
         "params": [{"match": "layers/2/weight", "spec": [["x", "y"]]}],
     }
-    job = solo.job(toy, 4, mesh={"x": 2, "y": 2}, eval__every=10, sharding=sharding)
-    many = solo.train(place, job, "own")
+    job = runs.job(toy, 4, mesh={"x": 2, "y": 2}, eval__every=10, sharding=sharding)
+    many = runs.train(place, job, "own")
     assert_same_numbers(alone, many)
     specs = {t["name"]: t["spec"] for t in many.checkpoints()[-1].manifest["tensors"]}
     assert specs["layers/0/weight"] == ["x", "y"]
@@ -71,10 +71,10 @@ def test_a_sharding_of_ones_own_trains_to_the_numbers_of_one(place, toy, alone):
 
 
 def test_cut_weights_between_hosts_give_the_bits_of_one_host(place, toy):
-    job = solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10)
-    split = solo.Run(place, job, "split")
-    split.finish(*solo.on_hosts("left", "right", "left", "right"))
-    whole = solo.train(place, solo.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
+    job = runs.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10)
+    split = runs.Run(place, job, "split")
+    split.finish(*runs.on_hosts("left", "right", "left", "right"))
+    whole = runs.train(place, runs.job(toy, 4, mesh={"fsdp": 2, "tp": 2}, eval__every=10), "whole")
     assert whole.losses() == split.losses()
     assert whole.final() == split.final()
 
@@ -90,11 +90,11 @@ ADAM = {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "constant", "value"
 def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
     """Parameters and both moments, cut in one way, are read in another: the run goes on to the numbers
     of one that was never moved."""
-    straight = solo.train(place, solo.job(toy, 1, **ADAM), "straight")
-    moved = solo.train(place, solo.job(toy, 0, mesh=first, checkpoint__every=12, **ADAM), "moved")
+    straight = runs.train(place, runs.job(toy, 1, **ADAM), "straight")
+    moved = runs.train(place, runs.job(toy, 0, mesh=first, checkpoint__every=12, **ADAM), "moved")
     moved.forget(12)
     before = moved.checkpoints()[-1].tensors()
-    moved.carry_on_as(solo.job(toy, 0, mesh=then, checkpoint__every=12, **ADAM))
+    moved.carry_on_as(runs.job(toy, 0, mesh=then, checkpoint__every=12, **ADAM))
     moved.finish()
     a, b = straight.metrics(), moved.metrics()
     assert [r["step"] for r in b] == list(range(1, STEPS + 1))
@@ -105,8 +105,8 @@ def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
 
 @pytest.mark.parametrize("ranks, microbatches", [(1, 4), (2, 3), (3, 2)])
 def test_microbatches_do_not_change_the_numbers(place, toy, alone, ranks, microbatches):
-    job = solo.job(toy, ranks, eval__every=10, train__microbatches=microbatches)
-    assert_same_numbers(alone, solo.train(place, job, "micro"))
+    job = runs.job(toy, ranks, eval__every=10, train__microbatches=microbatches)
+    assert_same_numbers(alone, runs.train(place, job, "micro"))
 
 
 def test_it_learns(alone):
@@ -116,21 +116,21 @@ def test_it_learns(alone):
 
 
 def test_twice_the_same_run_gives_the_same_bits(place, toy):
-    first = solo.train(place, solo.job(toy, 2), "first")
-    second = solo.train(place, solo.job(toy, 2), "second")
+    first = runs.train(place, runs.job(toy, 2), "first")
+    second = runs.train(place, runs.job(toy, 2), "second")
     assert first.losses() == second.losses()
     assert first.final() == second.final()
 
 
 def test_another_seed_gives_other_numbers(place, toy):
-    first = solo.train(place, solo.job(toy, 2), "first")
-    second = solo.train(place, solo.job(toy, 2, train__seed=4), "second")
+    first = runs.train(place, runs.job(toy, 2), "first")
+    second = runs.train(place, runs.job(toy, 2, train__seed=4), "second")
     assert first.metrics()[0]["loss"] != second.metrics()[0]["loss"]
     assert first.final() != second.final()
 
 
 def assert_bits_of_one_host(place, toy, split):
-    whole = solo.train(place, solo.job(toy, 4, eval__every=10), "whole")
+    whole = runs.train(place, runs.job(toy, 4, eval__every=10), "whole")
     assert whole.losses() == split.losses()
     evals = [[r["eval_loss"] for r in x.metrics() if "eval_loss" in r] for x in (whole, split)]
     assert len(evals[0]) == 3 and evals[0] == evals[1]
@@ -139,21 +139,21 @@ def assert_bits_of_one_host(place, toy, split):
 
 def test_two_and_two_on_hosts_of_other_names_give_the_bits_of_one_host(place, toy):
     """Over TCP on the loopback: what needs no privileges."""
-    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    split.finish(*solo.on_hosts("left", "left", "right", "right"))
+    split = runs.Run(place, runs.job(toy, 4, eval__every=10), "split")
+    split.finish(*runs.on_hosts("left", "left", "right", "right"))
     assert_bits_of_one_host(place, toy, split)
 
 
 def test_interleaved_hosts_give_the_bits_of_one_host(place, toy):
-    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    split.finish(*solo.on_hosts("left", "right", "left", "right"))
+    split = runs.Run(place, runs.job(toy, 4, eval__every=10), "split")
+    split.finish(*runs.on_hosts("left", "right", "left", "right"))
     assert_bits_of_one_host(place, toy, split)
 
 
 def test_two_and_two_in_network_namespaces_give_the_bits_of_one_host(place, toy, cable):
     """Nothing but the cable between them."""
-    split = solo.Run(place, solo.job(toy, 4, eval__every=10), "split")
-    split.finish(*solo.on_cable(cable, [0, 0, 1, 1]))
+    split = runs.Run(place, runs.job(toy, 4, eval__every=10), "split")
+    split.finish(*runs.on_cable(cable, [0, 0, 1, 1]))
     assert_bits_of_one_host(place, toy, split)
 
 

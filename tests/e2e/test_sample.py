@@ -12,7 +12,7 @@ import cluster
 import meshes
 import numpy
 import pytest
-import solo
+import runs
 
 PERIOD = b"the quick brown fox jumps over the lazy dog. "
 LICENCES = pathlib.Path("/usr/share/common-licenses")
@@ -22,7 +22,7 @@ LAYERS, EMBED, HEADS, SEQ = 2, 32, 4, 32
 
 def prepare(place, text):
     (place / "text").write_bytes(text)
-    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
+    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
     assert end.code == 0, end
     return str(place / "tokens")
 
@@ -106,7 +106,7 @@ def greedy(p, prompt, tokens):
 
 
 def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
-    run = solo.train(place, job(periodic, {"dp": 2}, {"prompt": "the lic", "tokens": 48}, train={"steps": 40}))
+    run = runs.train(place, job(periodic, {"dp": 2}, {"prompt": "the lic", "tokens": 48}, train={"steps": 40}))
     text, lead = greedy(run.checkpoints()[-1].numbers(), b"the lic", 48)  # beyond the window of 32
     assert lead > 1e-3  # else rounding would choose
     assert samples(run) == [(40, [text])]
@@ -114,7 +114,7 @@ def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
 
 
 def test_a_periodic_text_goes_on_where_the_prompt_ends(place, periodic):
-    run = solo.train(place, job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 60}, eval={"every": 40}))
+    run = runs.train(place, job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 60}, eval={"every": 40}))
     text = (PERIOD * 3)[10:70].decode()
     steps, texts = zip(*samples(run))
     assert steps == (40, 80)
@@ -130,7 +130,7 @@ def test_every_mesh_says_the_same(place, prose):
     ]):  # fmt: skip
         said = []
         for k, mesh in enumerate(MESHES):
-            run = solo.train(place, job(prose, mesh, sample, train={"steps": 10}, eval={"every": 5}), f"run{i}-{k}")
+            run = runs.train(place, job(prose, mesh, sample, train={"steps": 10}, eval={"every": 5}), f"run{i}-{k}")
             said.append(samples(run))
         assert [s for s, _ in said[0]] == [5, 10]
         assert all(len(texts) == sample.get("count", 1) for _, texts in said[0])
@@ -141,8 +141,8 @@ def test_every_mesh_says_the_same(place, prose):
 def test_killed_it_says_again_what_it_would_have_said(place, prose):
     sample = {"prompt": "x", "tokens": 10, "temperature": 1.0}
     changes = {"train": {"steps": 60}, "eval": {"every": 10}, "checkpoint": {"every": 5}}
-    calm = solo.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
-    run = solo.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
+    calm = runs.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
+    run = runs.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
     assert samples(run) == samples(calm)
 
 
@@ -151,26 +151,26 @@ def test_each_nth_evaluation_is_followed_by_samples_also_after_a_kill(place, pro
     run is killed between two of them and goes on from a checkpoint that lies at none."""
     sample = {"prompt": "x", "tokens": 6, "temperature": 1.0, "every": 3}
     changes = {"train": {"steps": 50}, "eval": {"every": 4}, "checkpoint": {"every": 5}}
-    calm = solo.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
+    calm = runs.train(place, job(prose, {"fsdp": 2}, sample, **changes), "calm")
     assert [r["step"] for r in calm.metrics() if "eval_loss" in r] == [*range(4, 50, 4), 50]
     assert [step for step, _ in samples(calm)] == [12, 24, 36, 48, 50]
-    run = solo.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
+    run = runs.assert_killed_it_resumes(place, job(prose, {"fsdp": 2}, sample, **changes), calm)
     assert samples(run) == samples(calm)
-    often = solo.train(place, job(prose, {"fsdp": 2}, {**sample, "every": 1}, **changes), "often")
+    often = runs.train(place, job(prose, {"fsdp": 2}, {**sample, "every": 1}, **changes), "often")
     assert [s for s in samples(often) if s[0] in (12, 24, 36, 48, 50)] == samples(calm)  # the same texts
     assert len(samples(often)) == 13
 
 
 def test_without_a_vocabulary_samples_are_ids(place, prose):
     made = job(prose, {"dp": 1}, {"prompt": "84 104", "tokens": 5}, model={"vocab": 300}, train={"steps": 3})
-    ids = samples(solo.train(place, made))[0][1][0].split()
+    ids = samples(runs.train(place, made))[0][1][0].split()
     assert len(ids) == 5 and all(0 <= int(i) < 300 for i in ids)
 
 
 def test_a_model_gone_mad_says_nothing_and_training_goes_on(place, prose):
     sample = {"prompt": "x", "tokens": 5}
     made = job(prose, {"dp": 2}, sample, schedule={"value": 1e6}, optimizer={"kind": "sgd"}, train={"steps": 8})
-    run = solo.train(place, made)
+    run = runs.train(place, made)
     assert [r["step"] for r in run.metrics()] == list(range(1, 9))
     assert samples(run) == [(8, [""])]
     assert "ends after 0 of 5 tokens: the logits are not finite" in run.log(0)
@@ -179,14 +179,14 @@ def test_a_model_gone_mad_says_nothing_and_training_goes_on(place, prose):
 def test_who_runs_it_reads_the_text_and_so_does_a_program(place, periodic):
     made = job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 10})
     (place / "job.yaml").write_text(json.dumps(made))
-    run = subprocess.run([solo.WEFT, "run", str(place / "job.yaml"), "--json"], capture_output=True, text=True,
-                         timeout=solo.WATCHDOG, check=True)  # fmt: skip
+    run = subprocess.run([runs.WEFT, "run", str(place / "job.yaml"), "--json"], capture_output=True, text=True,
+                         timeout=runs.WATCHDOG, check=True)  # fmt: skip
     rows = [json.loads(line) for line in run.stdout.splitlines()]
     told = [r["report"] for r in rows if r["report"]]
     assert told[-1]["samples"] == ["brown fox "] and told[-1]["eval_accuracy"] is None
     assert all(r["samples"] == [] for r in told[:-1])
     assert told[-1]["sample_prompt"] == "the quick " and told[0]["sample_prompt"] is None
-    again = solo.weft("run", str(place / "job.yaml"), "--new")
+    again = runs.weft("run", str(place / "job.yaml"), "--new")
     assert again.code == 0 and " tokens/s" in again.out and "  0 tokens/s" not in again.out and "sample after step 80: the quick brown fox " in again.out, again
 
 
@@ -241,7 +241,7 @@ def jaxformer(tokens, **changes):
 
 
 def test_a_small_jaxformer_tells_its_losses_apart_and_samples_with_the_same_key(place, prose):
-    calm = solo.train(place, jaxformer(prose), "calm")
+    calm = runs.train(place, jaxformer(prose), "calm")
     rows = calm.metrics()
     for r in rows:
         assert len(r["balance"]) == len(r["expert_tokens"]) == len(r["router_entropy"]) == 4  # of a block
@@ -257,14 +257,14 @@ def test_a_small_jaxformer_tells_its_losses_apart_and_samples_with_the_same_key(
     assert len({r["samples"][0] for r in told}) > 3  # of other weights
     still = jaxformer(prose, schedule={"kind": "constant", "value": 0})
     still["train"]["steps"] = 15
-    texts = [s for _, s in samples(solo.train(place, still, "still"))]
+    texts = [s for _, s in samples(runs.train(place, still, "still"))]
     assert len(texts) == 3 and texts[0] == texts[1] == texts[2]  # the same weights say the same at each evaluation
     assert texts[0] != told[0]["samples"]
 
 
 def test_a_killed_jaxformer_goes_on_at_its_step_and_data_under_its_run_id(place, prose):
-    calm = solo.train(place, jaxformer(prose), "calm")
-    run = solo.assert_killed_it_resumes(place, jaxformer(prose), calm)
+    calm = runs.train(place, jaxformer(prose), "calm")
+    run = runs.assert_killed_it_resumes(place, jaxformer(prose), calm)
     same = ("step", "loss", "cross_entropy", "balance", "expert_tokens", "expert_dropped", "lr", "eval_loss", "samples")
     for a, b in zip(calm.metrics(), run.metrics(), strict=True):
         assert [a.get(k) for k in same] == [b.get(k) for k in same]

@@ -10,7 +10,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 
 @pytest.fixture
@@ -22,11 +22,11 @@ def one(place):
 
 
 def long_job(c, data, **changes):
-    return solo.busy_job(c.put_data(data), 2, **{"train__steps": 100000, **changes})
+    return runs.busy_job(c.put_data(data), 2, **{"train__steps": 100000, **changes})
 
 
 def test_a_submitted_job_runs_to_its_end_and_tells_its_story(one, toy):
-    job = one.submit(solo.job(one.put_data(toy), 2))
+    job = one.submit(runs.job(one.put_data(toy), 2))
     done = one.succeed(job)
     assert done["step"] == done["steps"] == 30
     assert done["checkpoint_step"] == 30
@@ -44,9 +44,9 @@ def test_a_submitted_job_runs_to_its_end_and_tells_its_story(one, toy):
 
 
 def test_the_numbers_are_those_of_a_solo_run(one, place, toy):
-    job = one.submit(solo.job(one.put_data(toy), 2))
+    job = one.submit(runs.job(one.put_data(toy), 2))
     one.succeed(job)
-    run = solo.Run(place, solo.job(toy, 2))
+    run = runs.Run(place, runs.job(toy, 2))
     run.finish()
     assert one.final(job) == run.final()
 
@@ -59,7 +59,7 @@ def put_job(c, job):
 
 def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_which_path_and_where(one, toy):
     data = one.put_data(toy)
-    missing = solo.job(data, 2)
+    missing = runs.job(data, 2)
     missing["data"]["train"] = {key: "nowhere/" + path for key, path in missing["data"]["train"].items()}
     refused = one.popen("submit", put_job(one, missing))
     told = refused.communicate()[1]
@@ -83,10 +83,10 @@ def test_a_job_whose_data_is_not_there_is_refused_or_fails_at_once_and_says_whic
 def test_a_checkpoint_folder_behind_a_link_out_of_the_root_is_refused(one, toy):
     (one.ckpt / "link").symlink_to("/tmp")
     path = one.place / "out.yaml"
-    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2), "checkpoint": {"dir": "link/x"}}))
+    path.write_text(json.dumps({**runs.job(one.put_data(toy), 2), "checkpoint": {"dir": "link/x"}}))
     refused = one.weft("submit", str(path))
     assert refused.code == 2 and "checkpoint.dir: link/x leaves the --checkpoint-root (w0: " in refused.err, refused
-    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2), "checkpoint": {"dir": "new/x"}}))
+    path.write_text(json.dumps({**runs.job(one.put_data(toy), 2), "checkpoint": {"dir": "new/x"}}))
     assert one.weft("submit", str(path)).code == 0
     one.succeed("test")
 
@@ -110,15 +110,15 @@ def start_bare(c):
 def test_a_worker_whose_tls_folder_lacks_a_file_ends_with_78(place):
     (place / "tls").mkdir()
     end = subprocess.run([cluster.WORKER, "--coordinator", "127.0.0.1:1", "--state", str(place / "state"), "--cpu-devices", "1",
-                          "--tls", str(place / "tls")], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)  # fmt: skip
+                          "--tls", str(place / "tls")], capture_output=True, text=True, timeout=runs.WATCHDOG, check=False)  # fmt: skip
     assert end.returncode == 78 and f"--tls: {place}/tls/ca.pem: No such file" in end.stderr, end
 
 
 def test_a_rank_that_finds_no_data_on_its_host_goes_to_one_that_has_it(bare, toy):
     assert bare.weft("cordon", "w0").code == 0
-    job = bare.submit(solo.job(bare.put_data(toy), 2, restart={"budget": 0}))
+    job = bare.submit(runs.job(bare.put_data(toy), 2, restart={"budget": 0}))
     start_bare(bare)  # it has not been asked
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while "could not open its data" not in ((waiting := bare.status(job))["text"] or ""):
         assert time.monotonic() < end, bare.why(job)
         time.sleep(0.05)
@@ -134,7 +134,7 @@ def test_a_rank_that_finds_no_data_on_its_host_goes_to_one_that_has_it(bare, toy
 def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
     first = one.submit(long_job(one, noise))
     one.wait(first, ("RUNNING",), step=1)
-    second = one.submit(solo.job(one.put_data(toy), 2, name="second"))
+    second = one.submit(runs.job(one.put_data(toy), 2, name="second"))
     waiting = one.status(second)
     assert waiting["state"] == "QUEUED"
     text = one.why(second)
@@ -160,7 +160,7 @@ def test_hold_keeps_a_checkpoint_and_resume_goes_on_from_it(one, noise):
 def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise):
     low = one.submit(long_job(one, noise))  # longer than the grace of a coordinator that has just begun
     one.wait(low, ("RUNNING",), step=3)
-    high = one.submit(solo.job(one.put_data(toy), 2, name="urgent", resources={"priority": 10}))
+    high = one.submit(runs.job(one.put_data(toy), 2, name="urgent", resources={"priority": 10}))
     one.succeed(high)
     back = one.wait(low, ("RUNNING",), step=1)
     assert back["epoch"] == 2 and back["checkpoint_step"] > 0
@@ -172,7 +172,7 @@ def test_a_higher_priority_takes_the_devices_and_gives_them_back(one, toy, noise
 def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, toy, noise):
     running = one.submit(long_job(one, noise))
     epoch = one.wait(running, ("RUNNING",), step=2)["epoch"]
-    later = solo.watch_over(one.popen("logs", running, "-f", "--epoch", str(epoch + 1), "--json"))
+    later = runs.watch_over(one.popen("logs", running, "-f", "--epoch", str(epoch + 1), "--json"))
     assert one.weft("cordon", "w0").code == 0
     assert one.json("workers")["workers"][0]["state"] == "cordoned"
     one.wait(running, ("RUNNING",), step=4)
@@ -181,10 +181,10 @@ def test_a_cordoned_worker_takes_nothing_new_and_a_drained_one_gives_back(one, t
     assert one.status(running)["checkpoint_step"] > 0
     assert one.weft("uncordon", "w0").code == 0
     assert one.wait(running, ("RUNNING",))["epoch"] == epoch + 1
-    first = solo.next_line(later)  # while the job goes on
+    first = runs.next_line(later)  # while the job goes on
     assert one.weft("cancel", running).code == 0
     one.wait(running, ("CANCELLED",))
-    out, err = later.communicate(timeout=solo.WATCHDOG)
+    out, err = later.communicate(timeout=runs.WATCHDOG)
     assert later.returncode == 0, (first, out, err)
     assert {json.loads(line)["epoch"] for line in [first, *out.splitlines()]} == {epoch + 1}
 
@@ -193,7 +193,7 @@ def test_logs_of_a_rank_can_be_read_and_followed(one, noise):
     job = one.submit(long_job(one, noise, train__steps=300))
     follow = one.popen("logs", job, "-f")
     one.succeed(job)
-    out, err = follow.communicate(timeout=solo.WATCHDOG)
+    out, err = follow.communicate(timeout=runs.WATCHDOG)
     assert follow.returncode == 0, err
     whole = one.weft("logs", job)
     assert whole.code == 0 and whole.out.strip()
@@ -213,11 +213,11 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
     bad.write_text("name: x\nmodle: {}\n")
     refused = one.weft("submit", str(bad))
     assert refused.code == 2 and "modle" in refused.err
-    job = one.submit(solo.job(one.put_data(toy), 2))
+    job = one.submit(runs.job(one.put_data(toy), 2))
     one.succeed(job)
     assert one.weft("cancel", job).code == 4
     away = one.popen("jobs", "--coordinator", f"unix:{place}/nobody.sock")
-    away.communicate(timeout=solo.WATCHDOG)
+    away.communicate(timeout=runs.WATCHDOG)
     assert away.returncode == 3
 
 
@@ -227,7 +227,7 @@ def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
         pytest.skip("this machine has a GPU")
     cause = re.search(r"offers no GPU: (.+)", one.workers[0].text())
     assert cause, one.workers[0].text()
-    job = one.submit({**solo.job(one.put_data(toy), 1), "resources": {"kind": "cuda"}})
+    job = one.submit({**runs.job(one.put_data(toy), 1), "resources": {"kind": "cuda"}})
     for told in (one.weft("status", job).out, one.why(job), one.weft("jobs").out):
         assert f"no known host has a cuda device, it needs 1 (w0: {cause[1]})" in " ".join(told.split()), told
     assert f"w0 has no cuda: {cause[1]}\n" in one.weft("workers").out
@@ -235,7 +235,7 @@ def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
     watch = one.popen("watch", job)
     assert cause[1] in watch.stdout.readline()
     one.weft("cancel", job)
-    watch.communicate(timeout=solo.WATCHDOG)
+    watch.communicate(timeout=runs.WATCHDOG)
 
 
 def test_hosts_that_have_no_gpu_for_the_same_cause_are_one_line(place):
@@ -275,7 +275,7 @@ def test_a_worker_names_the_flag_that_is_wrong(place, args, code, says):
 
 
 def test_data_outside_the_root_is_refused(one, toy):
-    j = solo.job(toy, 2)  # absolute paths, not beneath the data root
+    j = runs.job(toy, 2)  # absolute paths, not beneath the data root
     path = one.place / "outside.yaml"
     path.write_text(json.dumps(j))
     refused = one.weft("submit", str(path))
@@ -287,7 +287,7 @@ def test_data_outside_the_root_is_refused(one, toy):
 
 
 def test_a_bad_job_fails_with_a_diagnosis_and_no_restart(one, toy):
-    j = solo.job(one.put_data(toy), 2)
+    j = runs.job(one.put_data(toy), 2)
     j["data"]["train"]["labels"] = "no-labels"
     (one.data / "no-labels").write_text("no file of labels begins so")
     job = one.submit(j)
@@ -299,11 +299,11 @@ def test_a_bad_job_fails_with_a_diagnosis_and_no_restart(one, toy):
 def test_a_job_over_two_workers_ends_in_the_bits_of_one(place, toy):
     c = cluster.Cluster(place, workers=2, devices=1)
     try:
-        job = c.submit(solo.job(c.put_data(toy), 2))
+        job = c.submit(runs.job(c.put_data(toy), 2))
         c.succeed(job)
         placed = [e["text"] for e in c.events(job) if e["kind"] == "placed"]
         assert len(placed) == 1 and "1 on w0" in placed[0] and "1 on w1" in placed[0]
-        run = solo.Run(place, solo.job(toy, 2))
+        run = runs.Run(place, runs.job(toy, 2))
         run.finish()
         assert c.final(job) == run.final()
     finally:
@@ -313,7 +313,7 @@ def test_a_job_over_two_workers_ends_in_the_bits_of_one(place, toy):
 def test_a_repeated_request_yields_one_job(one, toy):
     """Killing submit at any moment and repeating its request."""
     path = one.place / "once.yaml"
-    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="once"), "checkpoint": {"dir": "."}}))
+    path.write_text(json.dumps({**runs.job(one.put_data(toy), 2, name="once"), "checkpoint": {"dir": "."}}))
     ids = set()
     for _ in range(3):
         end = one.weft("submit", str(path), "--request", "0123456789abcdef0123456789abcdef", "--json")
@@ -343,32 +343,32 @@ def test_a_second_daemon_on_one_state_directory_is_refused_naming_the_first(one)
 
 
 def test_run_trains_here_and_says_where_everything_is(place, toy):
-    run = solo.Run(place, solo.job(toy, 2), "here")
-    end = solo.weft("run", str(run.file))
+    run = runs.Run(place, runs.job(toy, 2), "here")
+    end = runs.weft("run", str(run.file))
     assert end.code == 0, end
     assert "checkpoint" in end.out and "metrics" in end.out
-    again = solo.weft("run", str(run.file))
+    again = runs.weft("run", str(run.file))
     assert again.code == 0 and "finished" in again.out + again.err, again
     (store,) = run.stores()
     shutil.rmtree(max(store.glob("step-*")))
-    gone = solo.weft("run", str(run.file))
+    gone = runs.weft("run", str(run.file))
     assert gone.code == 1 and "its result is gone" in gone.err and str(store) in gone.err, gone
     run.job["train"]["seed"] = 31
     run.save_job(run.job)
-    changed = solo.weft("run", str(run.file))
+    changed = runs.weft("run", str(run.file))
     assert changed.code == 4 or changed.code == 2, changed
     assert "--new" in changed.err
-    assert solo.weft("run", str(run.file), "--new").code == 0
+    assert runs.weft("run", str(run.file), "--new").code == 0
 
 
 def test_an_interrupted_run_saves_and_the_same_command_goes_on(place, noise):
     import subprocess
 
-    run = solo.Run(place, solo.busy_job(noise, 2, train__steps=2000), "here")
-    p = subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = runs.Run(place, runs.busy_job(noise, 2, train__steps=2000), "here")
+    p = subprocess.Popen([runs.WEFT, "run", str(run.file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     run.wait_until(lambda: any(next(s.glob("step-*"), None) for s in run.stores()))
     p.send_signal(signal.SIGINT)
-    out, err = p.communicate(timeout=solo.WATCHDOG)
+    out, err = p.communicate(timeout=runs.WATCHDOG)
     assert p.returncode == 130, out + err
     assert "weft run" in out + err
-    assert not solo.processes_naming(place)
+    assert not runs.processes_naming(place)

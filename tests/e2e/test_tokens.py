@@ -7,7 +7,7 @@ import struct
 import cluster
 import numpy
 import pytest
-import solo
+import runs
 
 IDS = numpy.arange(4000) * 7919 % 251
 
@@ -43,7 +43,7 @@ def test_the_same_ids_train_alike_in_every_format(place):
     losses = {}
     for name, (raw, said) in FORMATS.items():
         (place / name).write_bytes(raw)
-        losses[name] = solo.train(place, job(place / name, {"dp": 1}, said), f"of-{name}").losses()
+        losses[name] = runs.train(place, job(place / name, {"dp": 1}, said), f"of-{name}").losses()
     assert all(x == losses["raw-u16"] for x in losses.values()), losses
 
 
@@ -51,8 +51,8 @@ def test_many_files_by_a_pattern_resume_to_the_same_bits(place):
     for i, part in enumerate(numpy.array_split(IDS, 3)):
         (place / f"train-{i}.bin").write_bytes(part.astype("<u2").tobytes())
     changes = {"train": {"steps": 80}, "checkpoint": {"every": 5}}  # two epochs and a half
-    calm = solo.train(place, job(place / "train-*.bin", {"dp": 2}, **changes), "calm")
-    solo.assert_killed_it_resumes(place, job(place / "train-*.bin", {"dp": 2}, **changes), calm, saved=30)
+    calm = runs.train(place, job(place / "train-*.bin", {"dp": 2}, **changes), "calm")
+    runs.assert_killed_it_resumes(place, job(place / "train-*.bin", {"dp": 2}, **changes), calm, saved=30)
 
 
 def test_a_pattern_may_be_submitted_and_one_that_no_file_matches_is_refused(place):
@@ -80,35 +80,39 @@ def test_a_pattern_may_be_submitted_and_one_that_no_file_matches_is_refused(plac
 ], ids=lambda x: x if isinstance(x, str) and x.isalpha() else "")  # fmt: skip
 def test_a_file_that_cannot_be_ends_the_run_naming_file_and_byte(place, name, raw, says):
     (place / name).write_bytes(raw)
-    end = solo.Run(place, job(place / name, {"dp": 1}, train={"steps": 80})).run()
+    end = runs.Run(place, job(place / name, {"dp": 1}, train={"steps": 80})).run()
     assert end.code == 65, end
     assert f"{name}: {says}" in end.out + end.err, end
 
 
 def test_inspect_reads_what_prepare_makes(place):
     (place / "text").write_bytes(b"abc\xff" * 5)
-    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
+    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
     assert end.code == 0, end
-    said = solo.weft("data", "inspect", "--ids", "u16", str(place / "tokens"))
+    said = runs.weft("data", "inspect", "--ids", "u16", str(place / "tokens"))
     assert said.code == 0 and "raw, u16, shape [20]" in said.out and "min 97, max 255" in said.out, said
     (place / "llmc").write_bytes(FORMATS["llmc-u32"][0])
-    said = solo.weft("data", "inspect", str(place / "llmc"))
+    said = runs.weft("data", "inspect", str(place / "llmc"))
     assert said.code == 0 and "llm.c, u32, shape [4000]" in said.out and "elements from byte 1024" in said.out, said
-    without = solo.weft("data", "inspect", str(place / "tokens"))
+    without = runs.weft("data", "inspect", str(place / "tokens"))
     assert without.code == 0 and "raw, u16, shape [20]" in without.out, without  # numbers of bytes: prepared
     (place / "ids").write_bytes(bytes([1, 2, 3, 4]) * 5)
-    unknown = solo.weft("data", "inspect", str(place / "ids"))
+    unknown = runs.weft("data", "inspect", str(place / "ids"))
     assert unknown.code == 1 and "--ids" in unknown.err, unknown
+<<<<<<< HEAD
     (place / "job.yaml").write_text("name: a\nmodel: {program: gpt2}\n")
-    text = solo.weft("data", "inspect", str(place / "job.yaml"))
+    text = runs.weft("data", "inspect", str(place / "job.yaml"))
     assert text.code == 1 and "this is text, no array and no tokens: `weft data prepare" in text.err and "job files" in text.err, text
-    wrong = solo.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
+    wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
+=======
+    wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
+>>>>>>> ba96ae7b (tests/support/runs.py is runs.py, for there are no runs runs)
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong
 
 
 def test_prepare_says_for_programs_what_it_made(place):
     (place / "text").write_bytes(b"abc")
-    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"), "--json")
+    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"), "--json")
     assert end.code == 0, end
     assert json.loads(end.out) == {"file": str(place / "tokens"), "tokens": 3, "dtype": "u16"}
 
@@ -119,5 +123,5 @@ def test_prepare_says_for_programs_what_it_made(place):
     ([], ["text", "tokens"], "prepare needs --tokenizer bytes: it knows no other"),
 ])  # fmt: skip
 def test_prepare_says_what_it_lacks_or_does_not_take(flags, files, says):
-    end = solo.weft("data", "prepare", *flags, *files)
+    end = runs.weft("data", "prepare", *flags, *files)
     assert end.code == 2 and end.err.splitlines()[0] == f"weft data: {says}", end

@@ -3,13 +3,13 @@
 import math
 
 import pytest
-import solo
+import runs
 
 STEPS = 40
 
 
 def job(toy, mesh, **changes):
-    made = solo.job(toy, math.prod(mesh.values()), mesh=mesh, **{"train__steps": STEPS, "eval__every": 20, **changes})
+    made = runs.job(toy, math.prod(mesh.values()), mesh=mesh, **{"train__steps": STEPS, "eval__every": 20, **changes})
     made["model"] = {"program": "vae", "inputs": toy.features, "hidden": [48], "latent": 4}
     made["optimizer"] = {"kind": "adam", "clip_norm": 50}
     made["schedule"] = {"value": 0.003}
@@ -20,7 +20,7 @@ def job(toy, mesh, **changes):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return solo.train(tmp_path_factory.mktemp("alone"), job(toy, {"dp": 1}), "one")
+    return runs.train(tmp_path_factory.mktemp("alone"), job(toy, {"dp": 1}), "one")
 
 
 def test_the_loss_falls_and_its_parts_add_up_to_it(alone):
@@ -39,7 +39,7 @@ def test_the_loss_falls_and_its_parts_add_up_to_it(alone):
 @pytest.mark.parametrize("micro", [1, 2])
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"dp": 3}, {"fsdp": 2}, {"data": 2, "model": 2}, {"pp": 2}], ids=str)
 def test_any_mesh_draws_the_noise_of_one(place, toy, alone, mesh, micro):
-    many = solo.train(place, job(toy, mesh, train__microbatches=micro), "many")
+    many = runs.train(place, job(toy, mesh, train__microbatches=micro), "many")
     for x, y in zip(alone.metrics(), many.metrics(), strict=True):
         for key in set(x) & {"loss", "reconstruction", "kl", "eval_loss", "eval_kl"}:
             assert math.isclose(x[key], y[key], rel_tol=5e-5, abs_tol=1e-6), (key, x, y)
@@ -47,5 +47,5 @@ def test_any_mesh_draws_the_noise_of_one(place, toy, alone, mesh, micro):
 
 def test_killed_it_resumes_to_the_same_bits(place, toy):
     changes = {"train__steps": 300, "eval__every": 0, "checkpoint": {"dir": "ckpt", "every": 10}}
-    calm = solo.train(place, job(toy, {"dp": 2}, **changes), "calm")
-    solo.assert_killed_it_resumes(place, job(toy, {"dp": 2}, **changes), calm, saved=30)
+    calm = runs.train(place, job(toy, {"dp": 2}, **changes), "calm")
+    runs.assert_killed_it_resumes(place, job(toy, {"dp": 2}, **changes), calm, saved=30)

@@ -4,7 +4,7 @@ that hold each shard by its own spec, and go on after a kill and on other meshes
 import math
 
 import pytest
-import solo
+import runs
 import test_ranks
 
 STEPS = test_ranks.STEPS
@@ -20,12 +20,12 @@ def cut_job(toy, mesh, sharding, **changes):
         "eval__every": 10,
         "train__microbatches": 2,
     }
-    return solo.job(toy, 0, mesh=mesh, sharding=sharding, **{**base, **changes})
+    return runs.job(toy, 0, mesh=mesh, sharding=sharding, **{**base, **changes})
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, toy):
-    return solo.train(tmp_path_factory.mktemp("alone"), cut_job(toy, {"dp": 1}, {}), "one")
+    return runs.train(tmp_path_factory.mktemp("alone"), cut_job(toy, {"dp": 1}, {}), "one")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def alone(tmp_path_factory, toy):
     ids=str,
 )
 def test_state_cut_over_the_ranks_trains_to_the_numbers_of_one(place, toy, alone, mesh, sharding):
-    many = solo.train(place, cut_job(toy, mesh, sharding), "many")
+    many = runs.train(place, cut_job(toy, mesh, sharding), "many")
     test_ranks.assert_same_numbers(alone, many)
     assert many.metrics()[24]["lr"] > many.metrics()[25]["lr"] == many.metrics()[29]["lr"] == 0.001
     specs = {t["name"]: t["spec"] for t in many.checkpoints()[-1].manifest["tensors"]}
@@ -45,8 +45,8 @@ def test_state_cut_over_the_ranks_trains_to_the_numbers_of_one(place, toy, alone
 
 def test_gradients_that_travel_narrow_are_scattered_too(place, toy):
     narrow = {"compute": "bf16", "reduce": "bf16"}
-    one = solo.train(place, cut_job(toy, {"dp": 1}, {}, precision=narrow), "one")
-    many = solo.train(place, cut_job(toy, {"dp": 2, "fsdp": 2}, ZERO_1, precision=narrow), "many")
+    one = runs.train(place, cut_job(toy, {"dp": 1}, {}, precision=narrow), "one")
+    many = runs.train(place, cut_job(toy, {"dp": 2, "fsdp": 2}, ZERO_1, precision=narrow), "many")
     first = one.metrics()[0]["loss"]
     for x, y in zip(one.metrics(), many.metrics()):
         assert math.isclose(x["loss"], y["loss"], rel_tol=0.01, abs_tol=0.01 * first), (x, y)
@@ -54,8 +54,8 @@ def test_gradients_that_travel_narrow_are_scattered_too(place, toy):
 
 @pytest.mark.parametrize("sharding", [ZERO_1, ZERO_2], ids=str)
 def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
-    calm = solo.train(place, solo.busy_job(toy, 2, sharding=sharding), "calm")
-    solo.assert_killed_it_resumes(place, solo.busy_job(toy, 2, sharding=sharding), calm)
+    calm = runs.train(place, runs.busy_job(toy, 2, sharding=sharding), "calm")
+    runs.assert_killed_it_resumes(place, runs.busy_job(toy, 2, sharding=sharding), calm)
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
     ids=str,
 )
 def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
-    straight = solo.train(place, solo.job(toy, 1, **ADAM), "straight")
-    half = solo.job(toy, 0, mesh=first, sharding=cut, checkpoint__every=12, **ADAM)
-    moved = solo.train(place, half, "moved")
+    straight = runs.train(place, runs.job(toy, 1, **ADAM), "straight")
+    half = runs.job(toy, 0, mesh=first, sharding=cut, checkpoint__every=12, **ADAM)
+    moved = runs.train(place, half, "moved")
     moved.forget(12)
-    moved.carry_on_as(solo.job(toy, 0, mesh=then, sharding=again, checkpoint__every=12, **ADAM))
+    moved.carry_on_as(runs.job(toy, 0, mesh=then, sharding=again, checkpoint__every=12, **ADAM))
     moved.finish()
     assert "mesh from {" in moved.checkpoints()[-1].manifest["changes"][0]["what"]
     a, b = straight.metrics(), moved.metrics()
@@ -84,8 +84,8 @@ def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
 def test_frozen_parameters_stay_and_leave_no_state(place, toy):
     optimizer = {"kind": "adamw", "groups": [{"match": "layers/0/*", "freeze": True}]}
     one = cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer, train__steps=1)
-    begin = solo.train(place, one, "begin")
-    end = solo.train(place, cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer), "end")
+    begin = runs.train(place, one, "begin")
+    end = runs.train(place, cut_job(toy, {"dp": 2}, ZERO_1, optimizer=optimizer), "end")
     first, last = begin.final(), end.final()
     assert first["layers/0/weight"] == last["layers/0/weight"]
     assert first["layers/1/weight"] != last["layers/1/weight"]

@@ -8,12 +8,12 @@ import shutil
 import subprocess
 
 import pytest
-import solo
+import runs
 from disks import skip_loudly
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 HOUR = 3600.0  # seconds; the commands together take half of it on two cores
-pytestmark = pytest.mark.skipif(not solo.LONG, reason="a bare Debian is made in check-long")
+pytestmark = pytest.mark.skipif(not runs.LONG, reason="a bare Debian is made in check-long")
 
 ENTER = """set -e
 mount -t proc proc "$1/proc"

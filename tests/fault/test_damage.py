@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-import solo
+import runs
 import tiny
 
 DAMAGES = 200 if tiny.LONG else 24
@@ -61,7 +61,7 @@ FILES = ["shard-00000-of-00002.safetensors", "shard-00001-of-00002.safetensors",
 
 def damages():
     """Every file meets every kind in turn, at a random byte."""
-    rng = random.Random(17 + solo.SEED)
+    rng = random.Random(17 + runs.SEED)
     for i in range(DAMAGES):
         yield i, FILES[i % len(FILES)], KINDS[i // len(FILES) % len(KINDS)], rng
 

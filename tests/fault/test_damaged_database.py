@@ -9,7 +9,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 REMEDY = "put a copy of it back, or move weft.db and its -wal and -shm away and start again"
 PAGE = 4096
@@ -21,7 +21,7 @@ def kept(tmp_path_factory, noise):
     c = cluster.Cluster(tmp_path_factory.mktemp("kept"))
     try:
         for i in range(6):
-            c.succeed(c.submit(solo.job(c.put_data(noise), 1, f"job-{i}", train__steps=4)))
+            c.succeed(c.submit(runs.job(c.put_data(noise), 1, f"job-{i}", train__steps=4)))
     finally:
         c.stop()
     db = sqlite3.connect(c.place / "coordinator" / "weft.db")
@@ -33,14 +33,14 @@ def kept(tmp_path_factory, noise):
 def start(state):
     """(exit code, what it said) of a coordinator that is asked to stop as soon as it serves."""
     with open(state / "said", "w+b") as said:
-        p = solo.watch_over(subprocess.Popen([cluster.COORDINATOR, "--state", state, "--listen", f"unix:{state}/s"],
+        p = runs.watch_over(subprocess.Popen([cluster.COORDINATOR, "--state", state, "--listen", f"unix:{state}/s"],
                                              stdout=said, stderr=said))
-        end = time.monotonic() + solo.WATCHDOG
+        end = time.monotonic() + runs.WATCHDOG
         while p.poll() is None and b"listens on" not in (state / "said").read_bytes():
             assert time.monotonic() < end
             time.sleep(0.01)
         p.terminate()
-        return p.wait(solo.WATCHDOG), (state / "said").read_text(errors="replace")
+        return p.wait(runs.WATCHDOG), (state / "said").read_text(errors="replace")
 
 
 def damage(rng, data):
@@ -64,7 +64,7 @@ def damage(rng, data):
 
 def test_a_damaged_database_ends_with_what_to_do_and_is_not_started_again(place, kept):
     ends = []
-    for seed in solo.seeds(24, 400):
+    for seed in runs.seeds(24, 400):
         state = place / str(seed)
         shutil.copytree(kept, state)
         data = bytearray((kept / "weft.db").read_bytes())
@@ -100,11 +100,11 @@ def test_an_older_copy_of_the_database_says_which_jobs_it_no_longer_knows(place,
     c = cluster.Cluster(place, lease="2s")
     try:
         data = c.put_data(noise)
-        first = c.submit(solo.job(data, 1, "first", train__steps=4))
+        first = c.submit(runs.job(data, 1, "first", train__steps=4))
         c.succeed(first)
         old = c.copy_database()
         c.wait_ready()
-        second = c.submit(solo.job(data, 1, "second", train__steps=4))
+        second = c.submit(runs.job(data, 1, "second", train__steps=4))
         c.succeed(second)
         c.set_database(old)
         assert "weft.db is an older copy" in c.coordinator.text()

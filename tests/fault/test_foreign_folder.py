@@ -6,7 +6,7 @@ import subprocess
 
 import cluster
 import pytest
-import solo
+import runs
 
 NOBODY = 65534
 
@@ -14,8 +14,8 @@ NOBODY = 65534
 @pytest.fixture
 def planted(place, toy):
     """The state of a run that lies beside our job file, as somebody else would prepare it."""
-    run = solo.Run(place, solo.job(toy, 2), "shared")
-    assert solo.weft("run", str(run.file), "-s", "train.steps=2").code == 0
+    run = runs.Run(place, runs.job(toy, 2), "shared")
+    assert runs.weft("run", str(run.file), "-s", "train.steps=2").code == 0
     return run
 
 
@@ -27,7 +27,7 @@ def refuse(run, *says):
     """weft run and a verb that acts refuse, and nothing there changes."""
     state = run.place / ".weft" / "test"
     before = names_of(run.place / ".weft")
-    for end in (solo.weft("run", str(run.file)), solo.weft("hold", "test", "--coordinator", str(state))):
+    for end in (runs.weft("run", str(run.file)), runs.weft("hold", "test", "--coordinator", str(state))):
         assert end.code in (1, 2, 3), end
         assert all(s in end.err for s in says), end
     assert names_of(run.place / ".weft") == before
@@ -37,7 +37,7 @@ def refuse(run, *says):
 @pytest.mark.parametrize("folder", [".weft/test", ".weft"])
 def test_the_state_of_another_user_is_not_continued(planted, folder):
     os.chown(planted.place / folder, NOBODY, NOBODY)
-    end = solo.weft("run", str(planted.file))
+    end = runs.weft("run", str(planted.file))
     assert end.code == 1 and f"{folder} belongs to user {NOBODY} and this is user 0" in end.err, end
     assert "run a copy of the job file in a folder of your own" in end.err, end
     if folder == ".weft/test":
@@ -49,7 +49,7 @@ def test_a_state_that_others_may_write_to_is_not_continued(planted):
     refuse(planted, "others may write to", "chmod go-w")
     os.chmod(planted.place / ".weft" / "test", 0o755)
     os.chmod(planted.place / ".weft", 0o775)
-    end = solo.weft("run", str(planted.file))
+    end = runs.weft("run", str(planted.file))
     assert end.code == 1 and "others may write to" in end.err, end
 
 
@@ -59,20 +59,20 @@ def test_a_link_is_no_state_folder(planted, folder):
     (planted.place / folder).rename(elsewhere)
     (planted.place / folder).symlink_to(elsewhere)
     before = names_of(elsewhere)
-    end = solo.weft("run", str(planted.file))
+    end = runs.weft("run", str(planted.file))
     assert end.code == 1 and f"{folder} is no folder but a link" in end.err, end
     assert names_of(elsewhere) == before
 
 
 @pytest.mark.parametrize("file", ["log", "lock", ".job.new", "weft.db"])
 def test_no_file_of_the_state_is_written_through_a_link(place, toy, file):
-    run = solo.Run(place, solo.job(toy, 2), "shared")
+    run = runs.Run(place, runs.job(toy, 2), "shared")
     state = run.place / ".weft" / "test"
     state.mkdir(parents=True)
     victim = place / "victim"
     victim.write_text("mine\n")
     (state / file).symlink_to(victim)
-    end = solo.weft("run", str(run.file))
+    end = runs.weft("run", str(run.file))
     assert end.code == 1 and f"/{file}" in end.err, end
     assert victim.read_text() == "mine\n"
 
@@ -82,6 +82,6 @@ def test_a_daemon_keeps_no_state_where_others_may_write(place, program):
     state = place / "state"
     state.mkdir()
     state.chmod(0o777)
-    end = subprocess.run([program, "--state", state], capture_output=True, text=True, timeout=solo.WATCHDOG)
+    end = subprocess.run([program, "--state", state], capture_output=True, text=True, timeout=runs.WATCHDOG)
     assert end.returncode == 78 and "others may write to" in end.stderr, end
     assert [p.name for p in state.iterdir()] in ([], ["host"], ["cluster"]), list(state.iterdir())

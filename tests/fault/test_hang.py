@@ -4,13 +4,13 @@ import re
 import signal
 
 import pytest
-import solo
+import runs
 
 RANKS = 3
 
 
 def job(noise, **more):
-    return solo.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "3s"}, **more)
+    return runs.busy_job(noise, RANKS, train__steps=100000, restart={"hang_after": "3s"}, **more)
 
 
 def stop_and_collect(run, victim, step=15, *flags):
@@ -18,7 +18,7 @@ def stop_and_collect(run, victim, step=15, *flags):
     page of the stopped one."""
     parent = run.start(*flags)
     assert run.wait_until(run.at(victim, step=step), parent)
-    solo.kill_pid(run.pids()[victim], signal.SIGSTOP)
+    runs.kill_pid(run.pids()[victim], signal.SIGSTOP)
     end = parent.wait()
     codes = end.codes()
     assert codes.pop(victim) == 128 + signal.SIGKILL and set(codes) == {69} and end.code == 69, end
@@ -42,34 +42,34 @@ def assert_named(log, victim, host, page):
         log,
     )
     assert said, log
-    assert said[2] in solo.PHASES
+    assert said[2] in runs.PHASES
     assert int(said[1]) == page.step and int(said[3]) == page.entered, (said[0], page.step, page.entered)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_a_stopped_rank_is_named_with_its_step_and_collective(place, noise, victim):
-    run = solo.Run(place, job(noise), "still")
+    run = runs.Run(place, job(noise), "still")
     logs, page = stop_and_collect(run, victim)
     for log in logs.values():
         assert_named(log, victim, "here", page)
     assert_wait_for_it(logs, victim, page)
 
 
-@pytest.mark.parametrize("step", [15, 31, 48] if solo.LONG else [15])
-@pytest.mark.parametrize("victim", [1, 2, 3] if solo.LONG else [1, 3])
+@pytest.mark.parametrize("step", [15, 31, 48] if runs.LONG else [15])
+@pytest.mark.parametrize("victim", [1, 2, 3] if runs.LONG else [1, 3])
 def test_in_a_pipeline_the_stopped_rank_is_named_whoever_counts_fewer_collectives(place, noise, victim, step):
     """Stages count their collectives each for itself; messages make one wait for the other in both directions."""
-    made = solo.busy_job(noise, 4, mesh={"pp": 2, "tp": 2}, train__steps=100000, train__microbatches=4,
+    made = runs.busy_job(noise, 4, mesh={"pp": 2, "tp": 2}, train__steps=100000, train__microbatches=4,
                          restart={"hang_after": "3s"})  # fmt: skip
-    run = solo.Run(place, made, "stages")
+    run = runs.Run(place, made, "stages")
     logs, page = stop_and_collect(run, victim, step)
     for log in logs.values():
         assert_named(log, victim, "here", page)
 
 
 def test_across_hosts_a_stopped_rank_is_named(place, noise):
-    run = solo.Run(place, job(noise), "apart")
-    logs, page = stop_and_collect(run, 2, 15, *solo.on_hosts("h0", "h1", "h2"))
+    run = runs.Run(place, job(noise), "apart")
+    logs, page = stop_and_collect(run, 2, 15, *runs.on_hosts("h0", "h1", "h2"))
     for log in logs.values():
         assert_named(log, 2, "h2", page)
     assert_wait_for_it(logs, 2, page)
@@ -77,19 +77,19 @@ def test_across_hosts_a_stopped_rank_is_named(place, noise):
 
 def test_in_network_namespaces_a_stopped_rank_is_named(place, noise, cable):
     """Rank 0 alone on one side of the cable; a peer of the stopped one shares its host."""
-    run = solo.Run(place, job(noise), "cable")
-    logs, page = stop_and_collect(run, 2, 15, *solo.on_cable(cable, [0, 1, 1]))
+    run = runs.Run(place, job(noise), "cable")
+    logs, page = stop_and_collect(run, 2, 15, *runs.on_cable(cable, [0, 1, 1]))
     for log in logs.values():
         assert_named(log, 2, "side1", page)
     assert_wait_for_it(logs, 2, page)
 
 
 def test_a_pause_shorter_than_hang_after_is_no_hang(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, restart={"hang_after": "60s"}), "pause")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, restart={"hang_after": "60s"}), "pause")
     parent = run.start()
     assert run.wait_until(run.at(1, step=10), parent)
     pid = run.pids()[1]
-    solo.kill_pid(pid, signal.SIGSTOP)
+    runs.kill_pid(pid, signal.SIGSTOP)
     run.wait_until(lambda: run.page(0).entered > run.page(1).left)  # rank 0 waits for it
-    solo.kill_pid(pid, signal.SIGCONT)
+    runs.kill_pid(pid, signal.SIGCONT)
     assert parent.wait().code == 0

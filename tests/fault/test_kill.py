@@ -5,22 +5,22 @@ import random
 import signal
 
 import pytest
-import solo
+import runs
 
 RANKS = 3
-SEEDS = solo.seeds(6, 30)
+SEEDS = runs.seeds(6, 30)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, noise):
-    return solo.train(tmp_path_factory.mktemp("undisturbed"), solo.busy_job(noise, RANKS), "calm")
+    return runs.train(tmp_path_factory.mktemp("undisturbed"), runs.busy_job(noise, RANKS), "calm")
 
 
 def assert_ends_undisturbed(run, undisturbed):
     assert run.final() == undisturbed.final()
     assert run.losses() == undisturbed.losses()
     assert len({r["run"] for r in run.metrics()}) == 1
-    verify = solo.weft("ckpt", "verify", str(run.stores()[0]))
+    verify = runs.weft("ckpt", "verify", str(run.stores()[0]))
     assert verify.code == 0, verify
 
 
@@ -38,14 +38,14 @@ def draw_moment(rng, run, victim):
         return "a checkpoint is committed", run.saved(victim)
     if kind == "last":
         return "the last checkpoint", run.at(victim, state="saving")
-    step, phase = rng.randint(2, solo.BUSY_STEPS - 5), rng.choice(["forward", "backward", "update"])
+    step, phase = rng.randint(2, runs.BUSY_STEPS - 5), rng.choice(["forward", "backward", "update"])
     return f"step {step}, {phase}", run.at(victim, step=step, phase=phase)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undisturbed, seed):
     rng = random.Random(seed)
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "killed")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "killed")
     for _ in range(2):
         victim = rng.choice(["leader", 0, 1, 2])
         text, moment = draw_moment(rng, run, 0 if victim == "leader" else victim)
@@ -54,7 +54,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undistu
         if run.wait_until(moment, parent):
             target = parent.pid if victim == "leader" else run.pids().get(victim)
             if target:
-                solo.kill_pid(target)
+                runs.kill_pid(target)
         end = parent.wait()
         if victim == "leader":
             run.wait_until(lambda: not run.pids())
@@ -68,10 +68,10 @@ def test_killed_at_random_moments_it_ends_in_the_same_bits(place, noise, undistu
 
 @pytest.mark.parametrize("victim", [0, 1, 2])
 def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hand")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=5000), "hand")
     parent = run.start()
     assert run.wait_until(run.at(victim, step=20), parent)
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     end = parent.wait()
     assert end.codes() == [128 + signal.SIGKILL if r == victim else 69 for r in range(RANKS)], end
     for r in set(range(RANKS)) - {victim}:
@@ -83,10 +83,10 @@ def test_the_survivors_name_the_dead_rank_and_end_with_69(place, noise, victim):
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_across_hosts_the_survivors_name_the_dead_rank(place, noise, victim):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=5000), "hosts")
-    parent = run.start(*solo.on_hosts("h0", "h1", "h0"))
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=5000), "hosts")
+    parent = run.start(*runs.on_hosts("h0", "h1", "h0"))
     assert run.wait_until(run.at(victim, step=10), parent)
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     end = parent.wait()
     assert end.codes() == [128 + signal.SIGKILL if r == victim else 69 for r in range(RANKS)], end
     for r in set(range(RANKS)) - {victim}:
@@ -95,10 +95,10 @@ def test_across_hosts_the_survivors_name_the_dead_rank(place, noise, victim):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_the_leader_ends_with_the_code_of_the_culprit(place, noise, undisturbed, victim):
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "parent")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "parent")
     parent = run.start_held(30)
     assert run.wait_until(run.saved(victim), parent)
-    solo.kill_pid(run.pids()[victim])
+    runs.kill_pid(run.pids()[victim])
     run.let_go()
     end = parent.wait()
     assert end.code == 128 + signal.SIGKILL, end
@@ -110,34 +110,34 @@ def test_the_leader_ends_with_the_code_of_the_culprit(place, noise, undisturbed,
 
 @pytest.mark.parametrize("turn", SEEDS)
 def test_killed_while_the_last_checkpoint_opens_nobody_waits_in_vain(place, noise, turn):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=60), "last")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=60), "last")
     parent = run.start()
     victim = turn % RANKS
     if run.wait_until(run.at(victim, state="saving"), parent) and victim in (pids := run.pids()):
-        solo.kill_pid(pids[victim])
+        runs.kill_pid(pids[victim])
     codes = parent.wait().codes()
     assert codes.pop(victim) in (0, 128 + signal.SIGKILL)
     assert set(codes) <= {0, 69}, codes  # 0: it had the answer already
 
 
 def test_no_rank_outlives_its_leader(place, noise):
-    run = solo.Run(place, solo.busy_job(noise, RANKS, train__steps=100000), "orphan")
+    run = runs.Run(place, runs.busy_job(noise, RANKS, train__steps=100000), "orphan")
     parent = run.start()
     assert run.wait_until(run.at(1, step=3), parent)
     pids = run.pids()
     assert sorted(pids) == [0, 1, 2]
-    solo.kill_pid(parent.pid)
+    runs.kill_pid(parent.pid)
     parent.wait()
-    run.wait_until(lambda: not any(solo.alive(p) for p in pids.values()))
+    run.wait_until(lambda: not any(runs.alive(p) for p in pids.values()))
 
 
 def test_killed_all_at_once_it_continues(place, noise, undisturbed):
     """As when the machine's power goes, but for what the disk forgot (tests/fault has that too)."""
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "all")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "all")
     parent = run.start_held(30)
     assert run.wait_until(run.saved(0), parent)
     for pid in [parent.pid, *run.pids().values()]:
-        solo.kill_pid(pid)
+        runs.kill_pid(pid)
     parent.wait()
     run.wait_until(lambda: not run.pids())
     saved = run.checkpoints()
@@ -147,10 +147,10 @@ def test_killed_all_at_once_it_continues(place, noise, undisturbed):
 
 
 def test_killed_before_the_first_checkpoint_it_starts_over(place, noise, undisturbed):
-    run = solo.Run(place, solo.busy_job(noise, RANKS), "early")
+    run = runs.Run(place, runs.busy_job(noise, RANKS), "early")
     parent = run.start_held(5)
     assert run.wait_until(run.at(2, step=2), parent)
-    solo.kill_pid(run.pids()[2])
+    runs.kill_pid(run.pids()[2])
     run.let_go()
     assert parent.wait().code == 128 + signal.SIGKILL
     assert not run.checkpoints()

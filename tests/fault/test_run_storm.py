@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import pytest
-import solo
+import runs
 
 STEPS = 800
 TRIES = 6
@@ -22,38 +22,38 @@ ACTS = ["hold", "preempt", "cancel", "resume"]
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
-    run = solo.Run(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "mine")
-    assert solo.weft("run", str(run.file)).code == 0
+    run = runs.Run(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=STEPS), "mine")
+    assert runs.weft("run", str(run.file)).code == 0
     return run.final()
 
 
 class Storm:
     def __init__(self, place, noise, seed):
         self.rng, self.place, self.moves = random.Random(seed), place, 0
-        self.job = solo.busy_job(noise, 2, train__steps=STEPS)
+        self.job = runs.busy_job(noise, 2, train__steps=STEPS)
         (place / "at-0").mkdir()
         self.settle()
 
     def settle(self):
-        self.run = solo.Run(self.place / f"at-{self.moves}", self.job, "mine")
+        self.run = runs.Run(self.place / f"at-{self.moves}", self.job, "mine")
 
     def start(self):
-        return solo.watch_over(subprocess.Popen([solo.WEFT, "run", str(self.run.file)], stdout=subprocess.PIPE,
+        return runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(self.run.file)], stdout=subprocess.PIPE,
                                                 stderr=subprocess.STDOUT, text=True, preexec_fn=os.setpgrp))  # fmt: skip
 
     def strike(self, process):
         """One blow to a rank or to the run, questions, a second run; then, mostly, the run is ended."""
         time.sleep(self.rng.random() ** 2 * 1.5)
         blow = self.rng.choice(["rank", "rank", "pause", "second", "none"])
-        ranks = [p for p in solo.processes_naming(self.place) if os.path.basename(solo.cmdline(p)[0]) == b"weft-rank"]
+        ranks = [p for p in runs.processes_naming(self.place) if os.path.basename(runs.cmdline(p)[0]) == b"weft-rank"]
         if blow == "rank" and ranks:
-            solo.kill_pid(self.rng.choice(ranks))
+            runs.kill_pid(self.rng.choice(ranks))
         elif blow == "pause":
             process.send_signal(signal.SIGTSTP)  # it stops only where a shell could continue it
             time.sleep(self.rng.random() * 0.5)
             process.send_signal(signal.SIGCONT)
         elif blow == "second":
-            second = solo.weft("run", str(self.run.file))
+            second = runs.weft("run", str(self.run.file))
             assert second.code == 4 or process.poll() is not None, second
         if self.rng.random() < 0.6:
             self.ask(self.rng.choice(READS if self.rng.random() < 0.7 else ACTS))
@@ -66,11 +66,11 @@ class Storm:
         """Any answer will do: the run begins, ends, or is there; but it comes, and nothing is spoilt by it."""
         state = self.run.place / ".weft" / "test"
         words = [] if verb in ("jobs", "workers") else ["test"]
-        q = subprocess.Popen([solo.WEFT, verb, *words, "--coordinator", state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        q = subprocess.Popen([runs.WEFT, verb, *words, "--coordinator", state], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if self.rng.random() < 0.3 or verb == "watch":
             time.sleep(self.rng.random() * 0.1)
             q.kill()
-        q.wait(timeout=solo.WATCHDOG)
+        q.wait(timeout=runs.WATCHDOG)
 
     def move(self):
         self.moves += 1
@@ -78,14 +78,14 @@ class Storm:
         self.settle()
 
 
-@pytest.mark.parametrize("seed", solo.seeds(1, 16))
+@pytest.mark.parametrize("seed", runs.seeds(1, 16))
 def test_weft_run_survives_any_storm_with_the_same_bits(place, noise, calm, seed):
     storm = Storm(place, noise, seed)
     for attempt in range(TRIES + 1):
         process = storm.start()
         if attempt < TRIES:
             storm.strike(process)
-        out, _ = process.communicate(timeout=solo.WATCHDOG)
+        out, _ = process.communicate(timeout=runs.WATCHDOG)
         if process.returncode == 0:
             break
         # 1: a verb held or cancelled it; 4: a verb that acts has the folder just now, or resumed a job that had moved.

@@ -17,16 +17,16 @@ import time
 import cluster
 import h2
 import pytest
-import solo
+import runs
 
 STEPS = 150
-FLOOD = (200 if solo.LONG else 80) << 20  # over what a stream may hold back
+FLOOD = (200 if runs.LONG else 80) << 20  # over what a stream may hold back
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
-    made = solo.busy_job(noise, 2, train__steps=STEPS)
-    return solo.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
+    made = runs.busy_job(noise, 2, train__steps=STEPS)
+    return runs.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
 
 
 @pytest.fixture
@@ -49,14 +49,14 @@ def on_tcp(place):
 
 
 def wait_until(what):
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not what():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
 def submit(c, noise, **changes):
-    return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
+    return c.submit(runs.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
 
 
 def assert_unharmed(c, job, calm):
@@ -94,7 +94,7 @@ def test_readers_that_never_read_slow_nobody(one, noise):
         r.call("/weft.v1.Weft/Logs", h2.text(1, job) + h2.number(2, -1) + h2.number(3, 1))
         raw.append(r)
     clients = [one.popen("watch", job), one.popen("logs", job, "-f"), one.popen("logs", job, "-f")]
-    good = subprocess.Popen([solo.WEFT, "logs", job, "-f"], stdin=subprocess.DEVNULL, env={**os.environ, **one.env},
+    good = subprocess.Popen([runs.WEFT, "logs", job, "-f"], stdin=subprocess.DEVNULL, env={**os.environ, **one.env},
                             stdout=open(one.place / "good", "wb"), stderr=subprocess.STDOUT)
     time.sleep(0.2)
     for p in clients[:2]:
@@ -103,7 +103,7 @@ def test_readers_that_never_read_slow_nobody(one, noise):
     with open(f"/proc/{one.rank_pids()[0]}/fd/1", "wb", buffering=0) as out:
         for _ in range(FLOOD // 64000):
             out.write(line * 64)
-        end = time.monotonic() + solo.WATCHDOG
+        end = time.monotonic() + runs.WATCHDOG
         while b"the last word" not in (one.place / "good").read_bytes() and one.rank_pids():
             out.write(b"the last word\n")
             assert one.weft("jobs").code == 0
@@ -113,7 +113,7 @@ def test_readers_that_never_read_slow_nobody(one, noise):
     one.wait(job, ("RUNNING",), step=now["step"] + 20)
     assert one.weft("cancel", job).code == 0
     one.wait(job, ("CANCELLED",))
-    assert good.wait(solo.WATCHDOG) == 0
+    assert good.wait(runs.WATCHDOG) == 0
     assert b"the last word" in (one.place / "good").read_bytes()
     assert one.coordinator.starts == 1 and one.workers[0].starts == 1, one.logs_text()
     assert "does not read" not in one.workers[0].text(), "the worker has kept its stream"
@@ -130,13 +130,13 @@ def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one,
     job = submit(one, noise, train__steps=1000000)
     one.wait(job, ("RUNNING",), step=2)
     shown = one.place / "shown"
-    reader = subprocess.Popen([solo.WEFT, "logs", job, "-f", "--json"], stdin=subprocess.DEVNULL,
+    reader = subprocess.Popen([runs.WEFT, "logs", job, "-f", "--json"], stdin=subprocess.DEVNULL,
                               stdout=open(shown, "wb"), stderr=subprocess.STDOUT, env={**os.environ, **one.env})
     wait_until(lambda: shown.stat().st_size > 0)
     reader.send_signal(signal.SIGSTOP)
     n = 0
     with open(f"/proc/{one.rank_pids()[0]}/fd/1", "wb", buffering=0) as out:
-        end, after = time.monotonic() + solo.WATCHDOG, None
+        end, after = time.monotonic() + runs.WATCHDOG, None
         # On after the cut, until more has come than the rank's two files of 4 MiB hold.
         while after is None or n - after < 3 * 4096:
             for _ in range(16):
@@ -148,7 +148,7 @@ def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one,
         reader.send_signal(signal.SIGCONT)
         wait_until(lambda: out.write(b"the last word\n") and b'"the last word"' in shown.read_bytes())
     assert one.weft("cancel", job).code == 0
-    assert reader.wait(solo.WATCHDOG) == 0
+    assert reader.wait(runs.WATCHDOG) == 0
     rows = [json.loads(line) for line in shown.read_text().splitlines()]
     for rank in range(2):
         logs = sorted((one.place / "worker-0" / "jobs").glob(f"*.e1/rank-000{rank}.log*"))
@@ -198,7 +198,7 @@ def test_garbage_on_the_ports(on_tcp, noise, calm):
     rng = random.Random(7)
     job = submit(on_tcp, noise)
     for address in [*ports(on_tcp), on_tcp.address]:
-        for _ in range(5 if solo.LONG else 1):
+        for _ in range(5 if runs.LONG else 1):
             for raw in nonsense(rng):
                 s = h2.Connection(address)
                 with contextlib.suppress(OSError):  # it may be hung up on in the middle
@@ -256,7 +256,7 @@ def test_requests_that_never_end_hold_neither_memory_nor_places(on_tcp, noise, c
         crowd.append(s)
     assert poured > 64 << 20, "the crowd was too small to prove anything"
     assert int(open(f"/proc/{on_tcp.coordinator.pid}/statm").read().split()[1]) * 4096 < 512 << 20
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not all(s.refused for s in crowd):  # others come, and late ones go
         assert time.monotonic() < end, f"{sum(not s.refused for s in crowd)} still hold a place"
         assert on_tcp.weft("jobs").code == 0
@@ -268,13 +268,13 @@ def test_requests_that_never_end_hold_neither_memory_nor_places(on_tcp, noise, c
 
 
 def test_a_second_daemon_on_one_state_is_refused(one, toy):
-    job = one.submit(solo.job(one.put_data(toy), 2))
+    job = one.submit(runs.job(one.put_data(toy), 2))
     other = f"unix:{one.sockets}/other.sock"
     for args, pid in (
         ([cluster.COORDINATOR, "--state", str(one.place / "coordinator"), "--listen", other], one.coordinator.pid),
         (one.worker_argv(0), one.workers[0].pid),
     ):
-        p = subprocess.run(args, capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+        p = subprocess.run(args, capture_output=True, text=True, timeout=runs.WATCHDOG, check=False)
         assert p.returncode == 78 and str(pid) in p.stderr, p
     one.succeed(job)
     assert one.coordinator.starts == 1 and one.workers[0].starts == 1
@@ -293,7 +293,7 @@ def test_workers_that_crowd_in_at_once_are_all_served(place, toy):
         c.coordinator.kill()
         c.coordinator.wait_start(2)
         c.wait_ready(8)
-        job = c.submit(solo.job(c.put_data(toy), 8))
+        job = c.submit(runs.job(c.put_data(toy), 8))
         c.succeed(job)
     finally:
         c.kill_all()
@@ -310,7 +310,7 @@ def with_tls(place):
     c = cluster.Cluster(place, start=False, lease="2s")
     c.address = "127.0.0.1:0"
     c.start_coordinator("--tls", str(tls))
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not own_ports(c):
         assert time.monotonic() < end, c.logs_text()
         time.sleep(0.02)
@@ -321,7 +321,7 @@ def with_tls(place):
     c.kill_all()
 
 
-HALF_OPEN = 24000 if solo.LONG else 6000  # connections, of which so many are held at a time:
+HALF_OPEN = 24000 if runs.LONG else 6000  # connections, of which so many are held at a time:
 HELD = 2000
 FLOOD_S = 120  # a bound; it takes some seconds
 
@@ -400,7 +400,7 @@ def test_one_certificate_is_for_one_host_at_a_time(with_tls, place):
     first = with_tls.start_worker(0, "--tls", str(place / "mine"))
     with_tls.wait_ready(1)
     second = with_tls.start_worker(1, "--tls", str(place / "mine"))
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while "is for 1 host at a time" not in second.text():
         assert time.monotonic() < end, second.text()
         time.sleep(0.02)

@@ -7,7 +7,7 @@ import subprocess
 import cluster
 import disks
 import pytest
-import solo
+import runs
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def spare(place):
 
 def submit(c, noise, **changes):
     restart = {"budget": 0, "backoff": ["1s", "1s"]}
-    return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": 300, "restart": restart, **changes}))
+    return c.submit(runs.busy_job(c.put_data(noise), 2, **{"train__steps": 300, "restart": restart, **changes}))
 
 
 def test_a_job_outlives_any_number_of_kills_from_outside(spare, noise):
     job = submit(spare, noise, train__steps=1000)
     for kills in range(5):
         pids = spare.stop_ranks(job, 2, 800, epoch=kills + 1)
-        solo.kill_pid(pids[0])
+        runs.kill_pid(pids[0])
         cluster.go_on(pids)
     done = spare.succeed(job)
     assert done["restarts"] >= 5

@@ -15,17 +15,17 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
-SEEDS = solo.seeds(4, 30)
+SEEDS = runs.seeds(4, 30)
 STEPS = 300
 
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
     """{tensor: digest} of the same job trained without any disturbance and without daemons."""
-    made = solo.busy_job(noise, 2, train__steps=STEPS)
-    return solo.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
+    made = runs.busy_job(noise, 2, train__steps=STEPS)
+    return runs.train(tmp_path_factory.mktemp("calm"), made, "calm").final()
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def patient(place):
 
 
 def submit(c, noise, **changes):
-    return c.submit(solo.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
+    return c.submit(runs.busy_job(c.put_data(noise), 2, **{"train__steps": STEPS, **changes}))
 
 
 def assert_calm(c, job, calm):
@@ -63,7 +63,7 @@ def assert_calm(c, job, calm):
     rows = [json.loads(line)["step"] for line in (c.store(job) / "metrics.jsonl").read_text().splitlines()]
     assert rows == list(range(1, done["steps"] + 1)), "each step's row once, by one writer"
     assert max(fenced) == done["epoch"], "no attempt but the coordinator's"
-    assert {x.epoch for x in solo.checkpoints_of(c.store(job))} <= fenced
+    assert {x.epoch for x in runs.checkpoints_of(c.store(job))} <= fenced
     return done
 
 
@@ -91,7 +91,7 @@ def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
         if victim == "rank":
             living = two.rank_pids()
             for pid in rng.sample(living, min(1, len(living))):
-                solo.kill_pid(pid)
+                runs.kill_pid(pid)
         else:
             (two.coordinator if victim == "coordinator" else rng.choice(two.workers)).kill()
         time.sleep(rng.random() * 0.3)
@@ -101,7 +101,7 @@ def test_killed_anywhere_it_ends_in_the_same_bits(two, noise, calm, seed):
 
 @pytest.fixture(scope="module")
 def calm_short(tmp_path_factory, noise):
-    run = solo.Run(tmp_path_factory.mktemp("calm-short"), solo.busy_job(noise, 2, train__steps=40), "calm")
+    run = runs.Run(tmp_path_factory.mktemp("calm-short"), runs.busy_job(noise, 2, train__steps=40), "calm")
     run.finish()
     return run.final()
 
@@ -119,7 +119,7 @@ def test_killed_at_any_moment_of_its_life(two, noise, calm_short, seed):
         for v in victims:
             if v == "rank":
                 for pid in two.rank_pids()[: rng.randint(1, 2)]:
-                    solo.kill_pid(pid)
+                    runs.kill_pid(pid)
             else:
                 (two.coordinator if v == "coordinator" else two.workers[v]).kill()
     assert_calm(two, job, calm_short)
@@ -151,7 +151,7 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
     assert_calm(one, job, calm_short)
 
 
-@pytest.mark.parametrize("seed", solo.seeds(2, 10))
+@pytest.mark.parametrize("seed", runs.seeds(2, 10))
 def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
     """A job of higher priority takes the devices; both end in their own bits."""
     rng = random.Random(seed)
@@ -169,15 +169,15 @@ def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, c
 
 def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
     """Each with a request of its own, repeated until it is answered, while the coordinator dies again and again."""
-    rng = random.Random(5 + solo.SEED)
+    rng = random.Random(5 + runs.SEED)
     path = one.place / "many.yaml"
-    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="many", train__steps=5), "checkpoint": {"dir": "."}}))
+    path.write_text(json.dumps({**runs.job(one.put_data(toy), 2, name="many", train__steps=5), "checkpoint": {"dir": "."}}))
     jobs = []
     for i in range(len(SEEDS) * 3):
         p = one.popen("submit", str(path), "--request", f"{i + 1:032x}", "--json")
         time.sleep(rng.random() * 0.04)
         one.coordinator.kill()
-        out, _ = p.communicate(timeout=solo.WATCHDOG)
+        out, _ = p.communicate(timeout=runs.WATCHDOG)
         end = None
         while end is None or end.code == 3:
             end = one.weft("submit", str(path), "--request", f"{i + 1:032x}", "--json")
@@ -202,7 +202,7 @@ def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
     assert daemon.stop() == 0
     if who == "worker":
         assert not one.attempts(job)
-        saved = max(c.step for c in solo.checkpoints_of(one.store(job)))
+        saved = max(c.step for c in runs.checkpoints_of(one.store(job)))
         assert one.wait(job, ("QUEUED",))["checkpoint_step"] == saved
     else:
         assert one.attempts(job) == before
@@ -217,7 +217,7 @@ def test_training_goes_on_while_the_coordinator_is_away(one, noise, calm):
     at = one.page(pids[0]).step
     one.coordinator.down()
     cluster.go_on(pids)
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while one.page(pids[0]).step < at + 10:
         assert time.monotonic() < end, "the ranks stand still without their coordinator"
         time.sleep(0.01)
@@ -243,7 +243,7 @@ def test_a_killed_reader_changes_nothing(one, noise, calm):
 def test_submit_killed_at_any_moment_leaves_no_job_or_one(one, toy, seed):
     rng = random.Random(seed)
     path = one.place / "maybe.yaml"
-    path.write_text(json.dumps({**solo.job(one.put_data(toy), 2, name="maybe"), "checkpoint": {"dir": "."}}))
+    path.write_text(json.dumps({**runs.job(one.put_data(toy), 2, name="maybe"), "checkpoint": {"dir": "."}}))
     request = f"{seed:032x}"
     p = one.popen("submit", str(path), "--request", request)
     time.sleep(rng.random() * 0.05)
@@ -256,16 +256,16 @@ def test_submit_killed_at_any_moment_leaves_no_job_or_one(one, toy, seed):
 
 
 def test_weft_run_killed_leaves_no_process_and_goes_on(place, noise, calm):
-    run = solo.Run(place, solo.busy_job(noise, 2, train__steps=STEPS), "run")
+    run = runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "run")
     for at_once in (False, True, True):
-        p = subprocess.Popen([solo.WEFT, "run", str(run.file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p = subprocess.Popen([runs.WEFT, "run", str(run.file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seen = len(run.checkpoints())
         run.wait_until(lambda: len(run.checkpoints()) > seen or p.poll() is not None)  # noqa: B023
         p.kill()
         p.wait()
         if not at_once:
-            run.wait_until(lambda: not solo.processes_naming(place))
-    end = solo.weft("run", str(run.file))
+            run.wait_until(lambda: not runs.processes_naming(place))
+    end = runs.weft("run", str(run.file))
     assert end.code == 0, end
     assert run.final() == calm
 
@@ -278,7 +278,7 @@ def rank_of(pid):
     return int(re.search(r"/page-(\d+)", pathlib.Path(f"/proc/{pid}/maps").read_text())[1])
 
 
-@pytest.mark.parametrize("which", [0, 1] if solo.LONG else [1])
+@pytest.mark.parametrize("which", [0, 1] if runs.LONG else [1])
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"pp": 2}], ids=str)
 def test_a_stopped_rank_is_named_and_the_job_goes_on(one, noise, calm, mesh, which):
     job, pids = submit_and_stop(one, noise, restart__hang_after="3s", mesh=mesh)
@@ -292,7 +292,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on(one, noise, calm, mesh, whi
         assert_calm_other_job(one, job, calm)
     told = [e for e in one.events(job) if "hangs" in e["text"]]
     assert told and told[0]["rank"] == rank and "w0" in (told[0]["host"] + told[0]["text"]), told
-    assert not solo.alive(pid)
+    assert not runs.alive(pid)
 
 
 def assert_calm_other_job(c, job, calm):
@@ -331,10 +331,10 @@ def test_a_stopped_daemon_is_survived(request, noise, calm, who, longer):
 def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, how):
     first, pids = submit_and_stop(one, noise, name="first")
     old = one.copy_database()
-    solo.kill_pid(pids[0])
+    runs.kill_pid(pids[0])
     cluster.go_on(pids)
     done = one.succeed(first)
-    before = {c.path.name for c in solo.checkpoints_of(one.store(first))}
+    before = {c.path.name for c in runs.checkpoints_of(one.store(first))}
     one.set_database(None if how == "deleted" else old)
     if how == "deleted":  # the folder tells of the job; whether it is wanted is a person's word
         held = one.wait(first, ("HELD",))
@@ -343,7 +343,7 @@ def test_a_lost_database_costs_no_checkpoint_and_epochs_still_grow(one, noise, h
         assert one.weft("adopt", first).code == 0 and one.weft("resume", first).code == 0
     again = one.succeed(first)  # it runs again from what the directory holds
     assert again["epoch"] > done["epoch"]
-    assert {c.path.name for c in solo.checkpoints_of(one.store(first))} >= {max(before)}
+    assert {c.path.name for c in runs.checkpoints_of(one.store(first))} >= {max(before)}
     second = submit(one, noise, name="second")
     one.succeed(second)
 
@@ -363,7 +363,7 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
         if pids and copied == "an attempt ago":
             one.wait(job, ("RUNNING",))
             old, lived = one.copy_database(), 2
-            solo.kill_pid(pids[0])
+            runs.kill_pid(pids[0])
             cluster.go_on(pids)
             pids = one.stop_ranks(job, 2, STEPS // 2, lived)
         if pids:
@@ -384,7 +384,7 @@ def test_the_database_is_lost_under_a_living_attempt(one, noise, calm, copied):
 
 
 def wait_until(what):
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not what():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
@@ -429,7 +429,7 @@ def test_a_full_disk_under_the_database_is_said_and_acknowledges_nothing_that_is
     with small_disk(place) as (c, filler):
         c.start_coordinator()
         c.wait_ready(0)
-        job = solo.job(c.put_data(toy), 2)
+        job = runs.job(c.put_data(toy), 2)
         fill_disk(filler)
         acknowledged, refused = submit_until_refused(c, place, job, 0)
         assert refused.code == 4 and "read only: disk full" in refused.err, refused
@@ -452,7 +452,7 @@ def test_a_coordinator_that_starts_on_a_full_disk_can_be_read_and_goes_on_by_its
     with small_disk(place) as (c, filler):
         c.start_coordinator()
         c.wait_ready(0)
-        job = solo.job(c.put_data(toy), 2)
+        job = runs.job(c.put_data(toy), 2)
         acknowledged = [c.submit(job)]
         c.coordinator.down()  # killed: its log is still to be read
         (filler.parent / "weft.db-shm").unlink()  # the log's index, as after a power loss
@@ -474,7 +474,7 @@ def test_a_coordinator_that_cannot_write_at_its_start_is_read_too_and_takes_its_
         c.start_coordinator()
         c.start_worker(0)
         c.wait_ready()
-        job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=100000))
+        job = c.submit(runs.busy_job(c.put_data(noise), 2, train__steps=100000))
         c.wait(job, ("RUNNING",), step=3)
         pids = c.rank_pids()
         fill_disk(filler)
@@ -495,11 +495,11 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         c.start_coordinator()
         c.start_worker(0)
         c.wait_ready()
-        job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=100000))
+        job = c.submit(runs.busy_job(c.put_data(noise), 2, train__steps=100000))
         before = c.wait(job, ("RUNNING",), step=3)
         pids = c.rank_pids()
-        watching = solo.watch_over(c.popen("watch", job))
-        assert solo.next_line(watching)
+        watching = runs.watch_over(c.popen("watch", job))
+        assert runs.next_line(watching)
         fill_disk(filler)
         wait_until(lambda: c.json("jobs")["notice"])  # the next checkpoint's row finds no room
         assert c.rank_pids() == pids
@@ -509,7 +509,7 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         wait_until(lambda: c.status(job)["checkpoint_step"] > after["step"])  # saves go on too
         assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
         assert c.weft("hold", job).code == 0
-        out, err = watching.communicate(timeout=solo.WATCHDOG)  # it was told the rest by the database that was opened anew
+        out, err = watching.communicate(timeout=runs.WATCHDOG)  # it was told the rest by the database that was opened anew
         assert "HELD" in out and "succeeded" not in out and not c.coordinator.codes, (out, err, c.logs_text())
 
 

@@ -7,7 +7,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 
 @pytest.fixture
@@ -21,17 +21,17 @@ def test_a_checkpoint_of_another_job_is_told_and_not_used(c, toy):
     data = c.put_data(toy)
 
     def job(name, steps, seed):
-        return solo.job(data, 2, name=name, train__steps=steps, train__seed=seed, checkpoint__every=10)
+        return runs.job(data, 2, name=name, train__steps=steps, train__seed=seed, checkpoint__every=10)
     mine, other = c.submit(job("mine", 20, 1)), c.submit(job("other", 30, 2))
     c.succeed(mine)
     c.succeed(other)
-    foreign = solo.checkpoints_of(c.store(other))[-1].path
+    foreign = runs.checkpoints_of(c.store(other))[-1].path
     assert foreign.name == "step-00000030.e1"
     shutil.copytree(foreign, c.store(mine) / foreign.name)
 
     c.submit(job("mine", 40, 1), "--continue", mine)
     c.succeed(mine)
-    newest = solo.checkpoints_of(c.store(mine))[-1].manifest
+    newest = runs.checkpoints_of(c.store(mine))[-1].manifest
     assert newest["step"] == 40 and newest["changes"] == [{"step": 20, "what": "train.steps from 20 to 40"}], newest
     assert (30, 1) not in [(x["step"], x["epoch"]) for x in c.json("checkpoints", mine)["checkpoints"]]
     assert f"is not used: step-00000030.e1: MANIFEST.json is of job {other} " in c.why(mine)
@@ -40,18 +40,18 @@ def test_a_checkpoint_of_another_job_is_told_and_not_used(c, toy):
 def test_a_checkpoint_that_was_put_into_the_folder_is_not_believed(c, toy):
     """Whoever may write to the folder, or answers for a host, names a checkpoint of the last step: nothing would be left
     to do. It is sound, and it is of this job; but no coordinator decided it."""
-    job = c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=20, checkpoint__every=10))
+    job = c.submit(runs.job(c.put_data(toy), 2, name="mine", train__steps=20, checkpoint__every=10))
     c.succeed(job)
     store = c.store(job)
-    c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=40, checkpoint__every=10), "--continue", job)
+    c.submit(runs.job(c.put_data(toy), 2, name="mine", train__steps=40, checkpoint__every=10), "--continue", job)
     c.succeed(job)
     forged = store / "step-00000060.e2"
-    shutil.copytree(solo.checkpoints_of(store)[-1].path, forged)
+    shutil.copytree(runs.checkpoints_of(store)[-1].path, forged)
     manifest = json.loads((forged / "MANIFEST.json").read_text())
     (forged / "MANIFEST.json").write_text(json.dumps({**manifest, "step": 60}))
     digest = hashlib.sha256((forged / "MANIFEST.json").read_bytes()).hexdigest()
     (forged / "COMMIT").write_text(digest + "\n")
-    c.submit(solo.job(c.put_data(toy), 2, name="mine", train__steps=60, checkpoint__every=10), "--continue", job)
+    c.submit(runs.job(c.put_data(toy), 2, name="mine", train__steps=60, checkpoint__every=10), "--continue", job)
     done = c.succeed(job)
     assert "step-00000060.e2 is not used: this coordinator never decided it" in c.why(job), c.why(job)
     assert done["epoch"] == 3 and "continues from step-00000040.e2" in c.why(job), c.why(job)

@@ -9,7 +9,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 STEPS = 200
 PORT = 7411  # in a namespace of our own: nobody else's
@@ -35,7 +35,7 @@ class Wired(cluster.Cluster):
 
     def run(self, *args, side=None):
         prefix = self.pair.enter[side] if side is not None else []
-        p = subprocess.run([*prefix, *map(str, args)], capture_output=True, text=True, timeout=solo.WATCHDOG, check=False)
+        p = subprocess.run([*prefix, *map(str, args)], capture_output=True, text=True, timeout=runs.WATCHDOG, check=False)
         assert p.returncode == 0, p
         return p.stdout
 
@@ -75,7 +75,7 @@ class Wired(cluster.Cluster):
         return {w["name"]: w["state"] for w in json.loads(end.out)["workers"]}.get(name) if end.code == 0 else None
 
     def wait_state(self, name, *states):
-        end = time.monotonic() + solo.WATCHDOG
+        end = time.monotonic() + runs.WATCHDOG
         while (now := self.state(name)) not in states:
             assert time.monotonic() < end, f"{name} is {now}, not {states}\n{self.logs_text()}"
             time.sleep(0.02)
@@ -97,7 +97,7 @@ def patient(place, cable):
 
 
 def trained_calmly(folder, noise, ranks):
-    return solo.train(folder, solo.busy_job(noise, ranks, train__steps=STEPS), "calm").final()
+    return runs.train(folder, runs.busy_job(noise, ranks, train__steps=STEPS), "calm").final()
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def calm_alone(tmp_path_factory, noise):
 
 
 def submit(c, noise, ranks=2):
-    return c.submit(solo.busy_job(c.put_data(noise), ranks, train__steps=STEPS))
+    return c.submit(runs.busy_job(c.put_data(noise), ranks, train__steps=STEPS))
 
 
 def submit_and_stop(c, noise, ranks=2):
@@ -128,7 +128,7 @@ def both_hosts(c):
 def cases():
     for longer in (False, True):
         for words, how in DIRECTIONS.items():
-            if solo.LONG or (how in ("to", "from") if longer else how == "both"):
+            if runs.LONG or (how in ("to", "from") if longer else how == "both"):
                 yield pytest.param(how, longer, id=f"{words}, {'longer' if longer else 'shorter'} than the lease")
 
 
@@ -157,7 +157,7 @@ def test_a_worker_cut_off_from_its_coordinator(request, noise, calm, how, longer
         assert any("w1" in (e["host"] or e["text"]) and "not heard" in e["text"] for e in wired.events(job)), wired.why(job)
 
 
-@pytest.mark.parametrize("seed", solo.seeds(1, 10))
+@pytest.mark.parametrize("seed", runs.seeds(1, 10))
 def test_a_cable_that_comes_and_goes(wired, noise, calm, seed):
     """Cut and healed at any moment, from the job's first on, in any direction, for any time."""
     rng = random.Random(seed)
@@ -187,19 +187,19 @@ def test_a_cut_off_hosts_whole_attempt_commits_nothing_beside_the_next(wired, no
     wired.cut("both")
     cluster.go_on(zombie)
     wired.wait_state("w1", "fenced")
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not list(wired.store(job).glob("epoch-*2")):
         assert time.monotonic() < end, wired.why(job)
         time.sleep(0.005)
-    first = {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1}
+    first = {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1}
     done = wired.succeed(job)
     assert done["epoch"] == 2
-    assert {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
     assert wired.final(job) == calm_alone, wired.why(job)
     wired.heal()
     wired.wait_state("w1", "ready")
-    assert not any(solo.alive(p) for p in zombie)
-    assert {c.path.name for c in solo.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
+    assert not any(runs.alive(p) for p in zombie)
+    assert {c.path.name for c in runs.checkpoints_of(wired.store(job)) if c.epoch == 1} <= first
     assert wired.final(job) == calm_alone
 
 
@@ -298,7 +298,7 @@ def test_a_worker_on_the_socket_tells_its_only_interface_and_trains_with_another
 
 
 def wait_told(c, job, why):
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while why not in (c.status(job)["text"] or ""):
         assert time.monotonic() < end, c.status(job)
         time.sleep(0.05)

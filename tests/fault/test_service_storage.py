@@ -10,7 +10,7 @@ import time
 
 import cluster
 import pytest
-import solo
+import runs
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def fill(filler):
 
 
 def wait_until(what):
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while not (found := what()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
@@ -39,7 +39,7 @@ def wait_until(what):
 class Watch:
     def __init__(self, c, job, path):
         self.path = path
-        self.p = subprocess.Popen([solo.WEFT, "watch", job], stdin=subprocess.DEVNULL, stdout=open(path, "wb"),
+        self.p = subprocess.Popen([runs.WEFT, "watch", job], stdin=subprocess.DEVNULL, stdout=open(path, "wb"),
                                   env={**os.environ, **c.env})
 
     def line_with(self, word):
@@ -53,7 +53,7 @@ def row_of(c, job):
 def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, noise):
     """The job goes on, its rows of metrics are all there at the end, and nobody has to read a log to know."""
     c = cluster.Cluster(place)
-    spec = solo.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3})
+    spec = runs.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3})
 
     def submit():
         job = c.submit(spec)
@@ -73,7 +73,7 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, no
         assert "somebody removed " + store in told, told
     assert {k["state"] for k in c.json("checkpoints", job)["checkpoints"]} >= {"LOST", "COMMITTED"}
     c.succeed(job)
-    watch.p.wait(solo.WATCHDOG)
+    watch.p.wait(runs.WATCHDOG)
     assert len([e for e in c.events(job) if e["kind"] == "removed"]) == 1
     assert "somebody removed " in c.weft("status", job).out
     rows = [json.loads(line)["step"] for line in (pathlib.Path(store) / "metrics.jsonl").read_text().splitlines()]
@@ -84,7 +84,7 @@ def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, no
 @pytest.mark.mounts
 def test_storage_without_room_is_said_everywhere_until_there_is_room(small, noise, place):
     c, filler = small
-    job = c.submit(solo.busy_job(c.put_data(noise), 2, train__steps=1000000))
+    job = c.submit(runs.busy_job(c.put_data(noise), 2, train__steps=1000000))
     wait_until(lambda: c.status(job)["checkpoint_step"])
     told = c.weft("status", job).out + row_of(c, job)
     assert c.status(job)["unsaved"] == 0 and "not saved" not in told
@@ -115,6 +115,6 @@ def test_storage_without_room_is_said_everywhere_until_there_is_room(small, nois
     assert "not saved" not in last.line_with("RUNNING")
     assert c.weft("cancel", job).code == 0
     for w in (watch, late, last):
-        w.p.wait(solo.WATCHDOG)
+        w.p.wait(runs.WATCHDOG)
         assert "not saved" not in w.path.read_text().splitlines()[-1]
     assert "not saved" not in last.path.read_text()

@@ -16,9 +16,9 @@ import cluster
 import forge
 import h2
 import pytest
-import solo
+import runs
 
-STORM = int(os.environ.get("WEFT_STORM", 24000 if solo.LONG else 1600))
+STORM = int(os.environ.get("WEFT_STORM", 24000 if runs.LONG else 1600))
 ROUNDS = 10 if STORM > 10000 else 2  # each with an innocent job
 STEPS = 150
 BATCH = 40
@@ -29,7 +29,7 @@ UNKNOWN = ["", "x", "f" * 32, "0" * 32, "../innocent", "%s"]
 
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory, noise):
-    return solo.train(tmp_path_factory.mktemp("calm"), solo.busy_job(noise, 2, train__steps=STEPS), "calm").final()
+    return runs.train(tmp_path_factory.mktemp("calm"), runs.busy_job(noise, 2, train__steps=STEPS), "calm").final()
 
 
 class Stormy(cluster.Cluster):
@@ -48,7 +48,7 @@ class Stormy(cluster.Cluster):
         subprocess.run([cluster.COORDINATOR, "init", "--tls", self.tls], check=True, capture_output=True)
         program = os.environ.get("WEFT_STORM_COORDINATOR", cluster.COORDINATOR)
         env = {"ASAN_OPTIONS": "quarantine_size_mb=8:malloc_context_size=5",
-               "LSAN_OPTIONS": f"suppressions={solo.REPO}/tests/lint/lsan.supp:print_suppressions=0"}
+               "LSAN_OPTIONS": f"suppressions={runs.REPO}/tests/lint/lsan.supp:print_suppressions=0"}
         self.address = "127.0.0.1:0"
         argv = [program, *self.coordinator_args()[1:], "--tls", str(self.tls)]
         self.coordinator = cluster.Daemon("coordinator", argv, self.place / "coordinator.log", env=env)
@@ -69,7 +69,7 @@ class Stormy(cluster.Cluster):
         return to
 
     def find_address(self):
-        end = time.monotonic() + solo.WATCHDOG
+        end = time.monotonic() + runs.WATCHDOG
         while True:
             own = set()
             for fd in os.listdir(f"/proc/{self.coordinator.pid}/fd"):
@@ -138,7 +138,7 @@ class Liar:
         self.wait(lambda: self.registered)
 
     def wait(self, what):
-        end = time.monotonic() + solo.WATCHDOG
+        end = time.monotonic() + runs.WATCHDOG
         while not what():
             if self.ended():
                 raise ConnectionError
@@ -247,7 +247,7 @@ class Callers:
                 asked.append(self.ask(conn, folder))
                 conn.listen(0)
             asked = {a for a in asked if a}
-            end = time.monotonic() + solo.WATCHDOG
+            end = time.monotonic() + runs.WATCHDOG
             while not asked <= conn.over and not conn.lost:
                 assert time.monotonic() < end, "calls that nobody answers"
                 conn.listen(0.2)
@@ -297,7 +297,7 @@ def test_a_greeting_that_is_none_takes_no_host_s_place(place):
 
 def submit_innocent(c, data):
     """A job for the honest host alone: it is the only one with two devices."""
-    return c.submit({**solo.busy_job(data, 2, name="innocent", train__steps=STEPS), "resources": {"priority": 50, "hosts": 1}})
+    return c.submit({**runs.busy_job(data, 2, name="innocent", train__steps=STEPS), "resources": {"priority": 50, "hosts": 1}})
 
 
 def assert_innocent(c, job, calm):
@@ -308,9 +308,9 @@ def assert_innocent(c, job, calm):
 
 
 def test_lies_over_the_wire_touch_nobody_else(place, noise, calm):
-    c, rng = Stormy(place), random.Random(solo.SEED)
+    c, rng = Stormy(place), random.Random(runs.SEED)
     jobs, names, made = list(UNKNOWN), ["innocent"], set()
-    print(f"WEFT_SEED={solo.SEED}: {STORM} messages")
+    print(f"WEFT_SEED={runs.SEED}: {STORM} messages")
     try:
         data = c.put_data(noise)
         liar = Liar(c, rng, c.json("jobs")["cluster"], jobs)
@@ -321,7 +321,7 @@ def test_lies_over_the_wire_touch_nobody_else(place, noise, calm):
             jobs.append(job)
             names.append(job)
             c.wait(job, ("RUNNING", "SUCCEEDED"))
-            own = c.submit(solo.job(data, 1, name=f"own{turn}"))  # the honest host is busy: mostly the liar gets it
+            own = c.submit(runs.job(data, 1, name=f"own{turn}"))  # the honest host is busy: mostly the liar gets it
             jobs += [own] * 3
             made |= {job, own}
             while weather.frames + weather.calls < turn * STORM // ROUNDS and not weather.failed:
@@ -333,7 +333,7 @@ def test_lies_over_the_wire_touch_nobody_else(place, noise, calm):
             print(f"round {turn}: {weather.frames} frames, {weather.calls} calls, {len(liar.own)} attempts of the liar, "
                   f"{memory >> 20} MiB, {c.disk() >> 10} KiB")
         weather.over.set()
-        weather.join(solo.WATCHDOG)
+        weather.join(runs.WATCHDOG)
         assert not weather.failed, (weather.failed, c.logs_text())
         assert memory - before < GROWTH
         others = [j for j in c.json("jobs", "--all")["jobs"] if j["job"] not in made]

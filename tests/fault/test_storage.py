@@ -102,7 +102,7 @@ def test_slow_storage_is_waited_for(home, data, reference, rank, kind, match, at
 
 def test_rows_of_metrics_that_find_no_room_are_lost_and_nothing_else(home, data, reference):
     job = tiny.Tiny(home / "job", data)
-    run = job.run({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="ENOSPC")})
+    run = job.run({0: tiny.shim(job.dir, match="metrics.jsonl", kind="write", at="4+", do="ENOSPC")})
     assert run.codes() == [0, 0], run.text()
     told = re.findall(r"Z (?:warn|error) .*", run.text())
     assert len(told) == 1 and re.search("warn metrics .*from step 4 on: .*No space left", told[0]), run.text()
@@ -110,7 +110,7 @@ def test_rows_of_metrics_that_find_no_room_are_lost_and_nothing_else(home, data,
     assert (shards, losses) == (reference()[0], reference()[1][:3])
 
 
-@pytest.mark.parametrize("which", ["ckpt", "solo/metrics.jsonl"])
+@pytest.mark.parametrize("which", ["ckpt", "run/metrics.jsonl"])
 def test_writes_cut_short_are_finished(home, data, reference, which):
     job = tiny.Tiny(home / "job", data)
     run = job.run({r: tiny.shim(job.home, match=which, kind="write", at="1+", do="short") for r in (0, 1)})
@@ -122,7 +122,7 @@ def test_writes_cut_short_are_finished(home, data, reference, which):
 def test_rows_of_metrics_that_cannot_be_written_cost_nothing_else(home, data, reference, error):
     """A row cut short is finished; one that is refused is missing, and the next ones are whole."""
     job = tiny.Tiny(home / "job", data)
-    faults = tiny.shim(job.solo, match="metrics.jsonl", kind="write", at=3, do=error)
+    faults = tiny.shim(job.dir, match="metrics.jsonl", kind="write", at=3, do=error)
     run = job.run({0: faults})
     assert run.codes() == [0, 0] and run.committed() == [2, 4, 6, 8], run.text()
     shards, losses = job.final()
@@ -137,18 +137,18 @@ def test_rows_of_metrics_that_cannot_be_written_cost_nothing_else(home, data, re
 
 @pytest.mark.mounts
 def test_a_disk_that_is_full_for_the_metrics_leaves_no_half_row(home, data, reference, tmpfs):
-    """The solo folder is full from step 4 on: the row that meets the end of a page is written in part, and
+    """The run's folder is full from step 4 on: the row that meets the end of a page is written in part, and
     taken back. Once there is room again rows are whole."""
     job = tiny.Tiny(home / "job", data, steps=40, every=20)
-    tmpfs(job.solo, "size=4m")
-    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="stop")})
+    tmpfs(job.dir, "size=4m")
+    run = job.start({0: tiny.shim(job.dir, match="metrics.jsonl", kind="write", at="4+", do="stop")})
     stops = 0
     while run.wait_stopped():
         stops += 1
         if stops == 1:
-            fill(job.solo / "filler")
+            fill(job.dir / "filler")
         if stops == 35:
-            (job.solo / "filler").unlink()
+            (job.dir / "filler").unlink()
         run.resume()
     assert run.wait() == [0, 0] and run.committed() == [20, 40], run.text()
     rows = job.losses()  # each line is whole, or this fails
@@ -264,7 +264,7 @@ def test_a_fault_of_the_storage_while_training(home, data, reference, tmpfs, fau
     job, fault = tiny.Tiny(home / "job", data, steps=10), fault()
     if fault.options:
         tmpfs(job.ckpt, fault.options)
-    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at="4+", do="stop")})
+    run = job.start({0: tiny.shim(job.dir, match="metrics.jsonl", kind="write", at="4+", do="stop")})
     for step in range(4, 11):
         assert run.wait_stopped(), run.text()
         if step == 4:
@@ -294,7 +294,7 @@ def test_a_fault_of_the_storage_while_training(home, data, reference, tmpfs, fau
 
 def test_a_directory_that_is_deleted_is_made_again_for_the_next_save(home, data, reference):
     job = tiny.Tiny(home / "job", data)
-    run = job.start({0: tiny.shim(job.solo, match="metrics.jsonl", kind="write", at=4, do="stop")})
+    run = job.start({0: tiny.shim(job.dir, match="metrics.jsonl", kind="write", at=4, do="stop")})
     assert run.wait_stopped()
     while job.ckpt.exists():  # rank 1 may still be writing there
         subprocess.run(["rm", "-rf", str(job.ckpt)], capture_output=True)

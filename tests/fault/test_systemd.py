@@ -16,14 +16,14 @@ import types
 
 import netns
 import pytest
-import solo
+import runs
 from disks import skip_loudly
 
 CLEAN = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"]
 ADDRESS = "127.0.0.1:7700"
 STEPS = 1000
 USER = "daemon"  # somebody who is neither root nor weft
-pytestmark = pytest.mark.skipif(not solo.LONG, reason="a machine is booted in check-long")
+pytestmark = pytest.mark.skipif(not runs.LONG, reason="a machine is booted in check-long")
 # Only our daemons are wanted: what else this machine starts at boot stays off.
 TARGET = """[Unit]
 Requires=basic.target
@@ -33,7 +33,7 @@ AllowIsolate=yes
 
 
 def sh(*args, **more):
-    return subprocess.run(args, capture_output=True, text=True, timeout=solo.WATCHDOG, check=False, **more)
+    return subprocess.run(args, capture_output=True, text=True, timeout=runs.WATCHDOG, check=False, **more)
 
 
 def first_of_its_namespace(pid):
@@ -83,7 +83,7 @@ class Machine:
         self.leader = next(filter(first_of_its_namespace, children), None)
         return self.leader and self.run("systemctl", "is-active", "basic.target").stdout.strip() == "active"
 
-    def until(self, what, is_true, timeout=solo.WATCHDOG):
+    def until(self, what, is_true, timeout=runs.WATCHDOG):
         end = time.monotonic() + timeout
         while not (value := is_true()):
             assert time.monotonic() < end, f"waited in vain: {what}\n{self.story()}"
@@ -138,7 +138,7 @@ class Machine:
 
 
 def install(m, noise):
-    end = sh("make", "-o", "all", "install", f"BUILD={solo.BUILD}", f"DESTDIR={m.root}", "PREFIX=/usr", cwd=solo.REPO)
+    end = sh("make", "-o", "all", "install", f"BUILD={runs.BUILD}", f"DESTDIR={m.root}", "PREFIX=/usr", cwd=runs.REPO)
     assert end.returncode == 0, end.stdout + end.stderr
     (m.root / "etc/systemd/system/weft-test.target").write_text(TARGET)
     shutil.copytree(pathlib.Path(noise.train["images"]).parent, m.root / "srv/data")
@@ -185,7 +185,7 @@ def machine(tmp_path_factory, noise):
 def submit(m, noise, name, **changes):
     files = {k: pathlib.Path(v).name for k, v in noise.train.items()}
     data = types.SimpleNamespace(features=noise.features, classes=noise.classes, train=files, eval=None)
-    job = solo.busy_job(data, 2, **{"name": name, "checkpoint__dir": ".", "train__steps": STEPS, **changes})
+    job = runs.busy_job(data, 2, **{"name": name, "checkpoint__dir": ".", "train__steps": STEPS, **changes})
     text = re.sub(r'"(\d+m?s)"', r"\1", json.dumps(job, indent=1))
     (m.root / "srv" / f"{name}.yaml").write_text(text)
     end = m.weft("submit", f"/srv/{name}.yaml", "--json")
@@ -256,7 +256,7 @@ def test_the_whole_machine_goes_down_in_order(machine, noise):
     job = submit(m, noise, "shutdown", train__steps=100000, checkpoint__every=0)
     m.until_job(job, "RUNNING", step=5)
     m.run("systemctl", "poweroff")
-    assert m.nspawn.wait(solo.WATCHDOG) == 0
+    assert m.nspawn.wait(runs.WATCHDOG) == 0
     m.leader = None
     store = [d for d in (m.root / "srv/ckpt").iterdir() if d.name.endswith(job[:8])]
-    assert len(store) == 1 and solo.checkpoints_of(store[0]), list((m.root / "srv/ckpt").rglob("*"))
+    assert len(store) == 1 and runs.checkpoints_of(store[0]), list((m.root / "srv/ckpt").rglob("*"))

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-import solo
+import runs
 from wire import HEAD, Wire
 
 MEDDLED = r"rank {} is cut off: what came from it was changed, left out or sent again on the way"
@@ -16,14 +16,14 @@ LATE = r"rank {} has not (entered|finished) it"
 
 def job(noise, network="encrypted"):
     # Tensors that travel inside the notes, and tensors of several pieces: 16*16 · 1200 · 4 bytes is 1.2 MB.
-    return solo.job(noise, 2, model__hidden=[1200, 8], train__steps=6, restart={"hang_after": "2s"},
+    return runs.job(noise, 2, model__hidden=[1200, 8], train__steps=6, restart={"hang_after": "2s"},
                     resources={"network": network})  # fmt: skip
 
 
 def run_over(wire_args, place, noise, cable, network="encrypted"):
-    run = solo.Run(place, job(noise, network), "run")
+    run = runs.Run(place, job(noise, network), "run")
     with Wire(cable, place / "wire", **wire_args) as wire:
-        end = run.run(*solo.on_cable(cable, [0, 1]))
+        end = run.run(*runs.on_cable(cable, [0, 1]))
     return run, wire, end
 
 
@@ -44,7 +44,7 @@ def test_a_whole_frame_changed_left_out_repeated_or_moved_ends_the_attempt(place
     assert_ended(run, wire, end, way, MEDDLED)
 
 
-@pytest.mark.parametrize("seed", solo.seeds(4, 60))
+@pytest.mark.parametrize("seed", runs.seeds(4, 60))
 def test_whatever_is_done_to_the_bytes_ends_the_attempt(place, noise, cable, seed):
     draw = random.Random(seed)
     way, deed = draw.choice(["up", "down"]), draw.choice(["flip", "again", "swap", "drop", "cut"])
@@ -58,7 +58,7 @@ def test_whatever_is_done_to_the_bytes_ends_the_attempt(place, noise, cable, see
 
 def test_who_listens_reads_nothing(place, noise, cable):
     """Names of tensors and their numbers are on the wire of a job that trusts its network, and only there."""
-    calm = solo.train(place, job(noise), "calm").final()
+    calm = runs.train(place, job(noise), "calm").final()
     for network in ("trusted", "encrypted"):
         (place / network).mkdir()
         run, wire, end = run_over({}, place / network, noise, cable, network)
@@ -69,7 +69,7 @@ def test_who_listens_reads_nothing(place, noise, cable):
 
 def test_a_trusted_network_is_trusted(place, noise, cable):
     """What `resources.network: trusted` gives up: a number changed on the way changes what is learnt, unseen."""
-    calm = solo.train(place, job(noise), "calm").final()
+    calm = runs.train(place, job(noise), "calm").final()
     deed = {"way": "up", "deed": "flip", "at": 1_000_000, "length": 4}
     run, wire, end = run_over(deed, place, noise, cable, "trusted")
     assert "done" in wire.said and end.code == 0, end

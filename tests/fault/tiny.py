@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 
-import solo
+import runs
 
 BUILD = pathlib.Path(os.environ.get("WEFT_BUILD", "build")).resolve()
 LONG = bool(os.environ.get("WEFT_LONG"))
@@ -66,11 +66,11 @@ class Run:
         self.logs = tiny.outputs / f"attempt-{number}"
         self.logs.mkdir(parents=True)
         self.said = self.logs / "leader"
-        own = [x for rank, env in faults.items() for x in solo.on_rank(rank, env)]
+        own = [x for rank, env in faults.items() for x in runs.on_rank(rank, env)]
         env = {k: v for k, v in os.environ.items() if not k.startswith("FAULT_")}
         with open(self.said, "wb") as out:
             self.leader = subprocess.Popen(
-                [solo.LEAD, tiny.solo, tiny.job, "--logs", self.logs, *own, *extra],
+                [runs.LEAD, tiny.dir, tiny.job, "--logs", self.logs, *own, *extra],
                 env={**env, "WEFT_BACKEND_DIR": str(BUILD), **leader}, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
     def wait(self):
@@ -111,8 +111,8 @@ class Run:
         self.leader.terminate()
 
     def pid(self, rank=0):
-        for pid in solo.processes_naming(self.tiny.solo):
-            args = solo.cmdline(pid)
+        for pid in runs.processes_naming(self.tiny.dir):
+            args = runs.cmdline(pid)
             if b"--rank" in args and int(args[args.index(b"--rank") + 1]) == rank:
                 return pid
         return None
@@ -124,7 +124,7 @@ class Run:
             if self.leader.poll() is not None:
                 return False
             self.victim = self.pid(rank)
-            if self.victim and solo.is_stopped(self.victim):
+            if self.victim and runs.is_stopped(self.victim):
                 return True
             time.sleep(0.005)
         raise AssertionError("the shim never stopped the rank:\n" + self.text())
@@ -159,7 +159,7 @@ class Tiny:
         self.home, self.ranks, self.steps, self.every = pathlib.Path(home), ranks, steps, every
         self.home.mkdir(parents=True, exist_ok=True)
         self.outputs = pathlib.Path(outputs) if outputs else self.home / "out"
-        self.job, self.solo, self.ckpt = self.home / "job.yaml", self.home / "solo", self.home / "ckpt"
+        self.job, self.dir, self.ckpt = self.home / "job.yaml", self.home / "run", self.home / "ckpt"
         self.job.write_text(JOB.format(ranks=ranks, data=data, steps=steps, every=every,
                                        asynchronous=str(asynchronous).lower(), patience=patience))
         os.sync()  # the job file is the user's: it is there whatever happens later
@@ -172,7 +172,7 @@ class Tiny:
         shutil.copytree(self.home, home, ignore=lambda folder, names: {n for n in names if n == "sock"})
         other.home = pathlib.Path(home)
         other.outputs, other.job = other.home / "out", other.home / "job.yaml"
-        other.solo, other.ckpt = other.home / "solo", other.home / "ckpt"
+        other.dir, other.ckpt = other.home / "run", other.home / "ckpt"
         return other
 
     def start(self, faults=None, *extra, leader=None):
@@ -208,7 +208,7 @@ class Tiny:
 
     def restored(self):
         """The step that the newest attempt began with."""
-        state = dict(line.split(" ", 1) for line in (self.solo / "state").read_text().splitlines())
+        state = dict(line.split(" ", 1) for line in (self.dir / "state").read_text().splitlines())
         return int(state["step"])
 
     def final(self):
@@ -221,7 +221,7 @@ class Tiny:
         return shards, self.losses()
 
     def losses(self):
-        rows = [json.loads(line) for line in (self.solo / "metrics.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (self.dir / "metrics.jsonl").read_text().splitlines()]
         return [(row["step"], row["loss"], row["grad_norm"]) for row in rows]
 
 

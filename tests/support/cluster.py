@@ -15,9 +15,9 @@ import threading
 import time
 import types
 
-import solo
+import runs
 
-COORDINATOR, WORKER = str(solo.BUILD / "weft-coordinator"), str(solo.BUILD / "weft-worker")
+COORDINATOR, WORKER = str(runs.BUILD / "weft-coordinator"), str(runs.BUILD / "weft-worker")
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "HELD")
 RESTART = (70,)
 
@@ -78,11 +78,11 @@ class Daemon:
     def running(self):
         return self.p is not None and self.p.poll() is None
 
-    def wait_start(self, n, timeout=solo.WATCHDOG):
+    def wait_start(self, n, timeout=runs.WATCHDOG):
         with self.lock:
             assert self.lock.wait_for(lambda: self.starts >= n, timeout), f"{self.name} was not started again"
 
-    def wait_end(self, timeout=solo.WATCHDOG):
+    def wait_end(self, timeout=runs.WATCHDOG):
         """Its exit code, once it is not restarted any more."""
         self.thread.join(timeout)
         assert not self.thread.is_alive(), f"{self.name} did not end: {self.text()[-2000:]}"
@@ -93,9 +93,9 @@ class Daemon:
         with self.lock:
             self.wanted = False
         self.kill()
-        self.thread.join(solo.WATCHDOG)
+        self.thread.join(runs.WATCHDOG)
 
-    def stop(self, timeout=solo.WATCHDOG):
+    def stop(self, timeout=runs.WATCHDOG):
         with self.lock:
             self.wanted = False
         self.kill(signal.SIGTERM)
@@ -119,7 +119,7 @@ class Daemon:
 
 def go_on(pids):
     for pid in pids:
-        solo.kill_pid(pid, signal.SIGCONT)
+        runs.kill_pid(pid, signal.SIGCONT)
 
 
 class Cluster:
@@ -183,7 +183,7 @@ class Cluster:
         end = self.weft("workers", "--json")
         return sum(w["state"] == "ready" for w in json.loads(end.out)["workers"]) if end.code == 0 else -1
 
-    def wait_ready(self, workers=None, timeout=solo.WATCHDOG):
+    def wait_ready(self, workers=None, timeout=runs.WATCHDOG):
         want = len(self.workers) if workers is None else workers
         end = time.monotonic() + timeout
         while self.ready() < want:
@@ -208,13 +208,13 @@ class Cluster:
 
     # -- the client
     def popen(self, *args):
-        return subprocess.Popen([solo.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.Popen([runs.WEFT, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True, env={**os.environ, **self.env})
 
-    def weft(self, *args, timeout=solo.WATCHDOG):
-        p = subprocess.run([solo.WEFT, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    def weft(self, *args, timeout=runs.WATCHDOG):
+        p = subprocess.run([runs.WEFT, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                            timeout=timeout, check=False, env={**os.environ, **self.env})
-        return solo.Ended(p.returncode, p.stdout, p.stderr)
+        return runs.Ended(p.returncode, p.stdout, p.stderr)
 
     def json(self, *args):
         end = self.weft(*args, "--json")
@@ -234,9 +234,9 @@ class Cluster:
         return types.SimpleNamespace(features=data.features, classes=data.classes, **copy)
 
     def submit(self, job, *more):
-        """The new job's id. job: a dict as solo.job makes it, with paths relative to the roots."""
+        """The new job's id. job: a dict as runs.job makes it, with paths relative to the roots."""
         path = self.place / f"{job['name']}.yaml"
-        text = json.dumps({**solo.pinned(job), "checkpoint": {**job.get("checkpoint", {}), "dir": "."}}, indent=1)
+        text = json.dumps({**runs.pinned(job), "checkpoint": {**job.get("checkpoint", {}), "dir": "."}}, indent=1)
         path.write_text(re.sub(r'"(\d+m?s)"', r"\1", text))
         end = self.weft("submit", str(path), *more, "--json")
         assert end.code == 0, end
@@ -249,7 +249,7 @@ class Cluster:
         end = self.weft("status", job, "--json")
         return json.loads(end.out)["state"] if end.code == 0 else None
 
-    def wait(self, job, states=ENDED, step=None, timeout=solo.WATCHDOG):
+    def wait(self, job, states=ENDED, step=None, timeout=runs.WATCHDOG):
         """Waits until the job is in one of `states` (and at `step`); returns its status."""
         end = time.monotonic() + timeout
         s = None
@@ -264,7 +264,7 @@ class Cluster:
             time.sleep(0.02)
         raise AssertionError(f"waited in vain for {states}: {s}\n{self.why(job)}\n{self.logs_text()}")
 
-    def succeed(self, job, timeout=solo.WATCHDOG):
+    def succeed(self, job, timeout=runs.WATCHDOG):
         return self.wait(job, ("SUCCEEDED",), timeout=timeout)
 
     def why(self, job):
@@ -280,8 +280,8 @@ class Cluster:
         """{epoch: pids} of the job's living rank processes, whoever their parent is."""
         found = {}
         for name in os.listdir("/proc"):
-            a = solo.cmdline(name) if name.isdigit() else []
-            if a and a[0].endswith(b"weft-rank") and b"--dir" in a and solo.alive(name):
+            a = runs.cmdline(name) if name.isdigit() else []
+            if a and a[0].endswith(b"weft-rank") and b"--dir" in a and runs.alive(name):
                 run = pathlib.Path(os.fsdecode(a[a.index(b"--dir") + 1])).name  # JOB.eEPOCH
                 if run.startswith(job + ".e"):
                     found.setdefault(int(run[len(job) + 2:]), []).append(int(name))
@@ -289,9 +289,9 @@ class Cluster:
 
     def page(self, pid):
         """The progress page of a living rank."""
-        a = [os.fsdecode(x) for x in solo.cmdline(pid)]
+        a = [os.fsdecode(x) for x in runs.cmdline(pid)]
         raw = next(pathlib.Path(a[a.index("--dir") + 1]).glob("page-*")).read_bytes()
-        return solo.Page(raw)
+        return runs.Page(raw)
 
     def steps_of(self, pids):
         """How far each rank is; of one that starts or has ended, 0: it has no page."""
@@ -304,7 +304,7 @@ class Cluster:
     def stop_ranks(self, job, ranks, most, epoch=1):
         """Stops the ranks of an attempt, all in training and none past step `most`; None if they were too quick."""
         now = heard = time.monotonic()
-        end = now + solo.WATCHDOG
+        end = now + runs.WATCHDOG
         pids = []
         while len(pids) < ranks or min(self.steps_of(pids)) < 5:
             now = time.monotonic()
@@ -316,7 +316,7 @@ class Cluster:
                     return None
             time.sleep(0.005)
         for pid in pids:
-            solo.kill_pid(pid, signal.SIGSTOP)
+            runs.kill_pid(pid, signal.SIGSTOP)
         at = self.steps_of(pids)
         return pids if 0 < min(at) and max(at) <= most else None
 
@@ -339,14 +339,14 @@ class Cluster:
 
     def final(self, job):
         """{tensor: digest} of the newest checkpoint, by the tests' own reader."""
-        return solo.checkpoints_of(self.store(job))[-1].tensors()
+        return runs.checkpoints_of(self.store(job))[-1].tensors()
 
     def rank_pids(self, worker=None):
         """Pids of living rank processes; of one worker, its children."""
         of = {w.pid for w in ([self.workers[worker]] if worker is not None else self.workers)}
         found = []
         for name in os.listdir("/proc"):
-            if name.isdigit() and (a := solo.cmdline(name)) and a[0].endswith(b"weft-rank") and solo.alive(name):
+            if name.isdigit() and (a := runs.cmdline(name)) and a[0].endswith(b"weft-rank") and runs.alive(name):
                 with contextlib.suppress(OSError):
                     if int(pathlib.Path(f"/proc/{name}/stat").read_text().rsplit(")", 1)[1].split()[1]) in of:
                         found.append(int(name))

@@ -5,7 +5,7 @@ import re
 import struct
 
 import h2
-import solo
+import runs
 
 INTEGERS = ("int32", "int64", "uint32", "uint64", "bool")
 
@@ -13,7 +13,7 @@ INTEGERS = ("int32", "int64", "uint32", "uint64", "bool")
 def read_protocol():
     """{message: {field: (number, type, repeated, of the oneof)}}, without packages; {enum: its numbers}."""
     messages, enums = {}, {}
-    for path in sorted((solo.REPO / "proto").glob("*.proto")):
+    for path in sorted((runs.REPO / "proto").glob("*.proto")):
         prefix = "rank." if path.stem == "rank" else ""  # it has a Hello of its own
         message = enum = None
         text = re.sub(r"//.*", "", path.read_text())

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 
 import numpy
-import solo
+import runs
 
 PROGRAMS = pathlib.Path(__file__).parents[1] / "unit" / "programs"
 LICENCES = pathlib.Path("/usr/share/common-licenses")
@@ -29,19 +29,19 @@ def put_classifier(place):
     centres = rng.normal(0.5, 0.3, (4, 64))
     labels = rng.integers(0, 4, 480).astype(numpy.uint8)
     images = (centres[labels] + rng.normal(0, 0.2, (480, 64))).astype(numpy.float32)
-    solo.write_idx(place / "images", images)
-    solo.write_idx(place / "labels", labels)
+    runs.write_idx(place / "images", images)
+    runs.write_idx(place / "labels", labels)
 
 
 def spoil(place):
     """From here on no loss is a number, and so no update is made: what was restored stays as it is."""
-    solo.write_idx(place / "images", numpy.full((480, 64), numpy.nan, numpy.float32))
+    runs.write_idx(place / "images", numpy.full((480, 64), numpy.nan, numpy.float32))
 
 
 def put_text(place):
     text = b"".join((LICENCES / n).read_bytes() for n in ("GPL-3", "Apache-2.0"))
     (place / "text").write_bytes(text)
-    end = solo.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
+    end = runs.weft("data", "prepare", "--tokenizer", "bytes", str(place / "text"), str(place / "tokens"))
     assert end.code == 0, end
 
 
@@ -81,11 +81,11 @@ def laid_out(job, layout):
 
 
 def run_in(place, job, layout, name="run"):
-    return solo.Run(place, laid_out(job, layout), name)
+    return runs.Run(place, laid_out(job, layout), name)
 
 
 def trained(place, job, layout, name="run"):
-    return solo.train(place, laid_out(job, layout), name)
+    return runs.train(place, laid_out(job, layout), name)
 
 
 def moved(run, place, job, layout):

@@ -31,7 +31,7 @@ static const char job[] = "name: tiny\n"
 static int make_top(void **state)
 {
     (void)state;
-    if (temp_folder_make(top, "solo") || chdir(top))
+    if (temp_folder_make(top, "rank") || chdir(top))
         return -1;
     FILE *f = fopen("job.yaml", "we");
     if (!f)
