@@ -57,6 +57,7 @@ static const struct meaning {
     {RPC_NOT_FOUND, CLIENT_REFUSED, "`weft jobs --all` and `weft workers` list what is known"},
     {RPC_INVALID_ARGUMENT, CLIENT_USAGE, "change the request as it says"},
     {RPC_FAILED_PRECONDITION, CLIENT_REFUSED, "`weft status` and `weft why` say what it does now"},
+    {RPC_ABORTED, CLIENT_REFUSED, "`weft status` and `weft why` say what it does now"},
     {RPC_PERMISSION_DENIED, CLIENT_REFUSED,
      "use a certificate of another role: weft-coordinator issue makes one"},
     {RPC_UNAUTHENTICATED, CLIENT_REFUSED, "name the folder of your certificate with --tls"},
@@ -77,7 +78,7 @@ static const struct meaning *find_meaning(enum rpc_code code)
 static const char *advise_refused(const struct cli_link *l, const struct meaning *m,
                                   const char *text)
 {
-    if (m->code != RPC_FAILED_PRECONDITION)
+    if (m->code != RPC_FAILED_PRECONDITION && m->code != RPC_ABORTED)
         return m->todo;
     if (l->folder && strstr(text, "`weft submit --continue`"))
         return "`weft run` with more train.steps, or with --from-step, does";

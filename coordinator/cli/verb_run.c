@@ -217,7 +217,8 @@ static int refuse_unknown(const struct run *r)
     return CLIENT_REFUSED;
 }
 
-// continues: the job that the record names continues with this text.
+// continues: the job that the record names continues with this text; −1: it cannot yet, since somebody
+// has resumed or changed it meanwhile.
 static int submit_job(struct run *r, bool continues)
 {
     Weft__V1__SubmitRequest req;
@@ -236,6 +237,8 @@ static int submit_job(struct run *r, bool continues)
     int rc = ask_coordinator(r, LINK_SUBMIT, &req.base, &m, &code, &e);
     if (rc == CLIENT_REFUSED && code == RPC_NOT_FOUND)
         return refuse_unknown(r);
+    if (rc == CLIENT_REFUSED && code == RPC_ABORTED)
+        return -1;
     if (rc == CLIENT_REFUSED)
         return cli_link_explain(&r->link, code, e.text);
     if (rc)
@@ -337,6 +340,8 @@ static int change_job(struct run *r, int64_t known_step)
         return rc;
     request_random(r->record.request);
     rc = submit_job(r, true);
+    if (rc < 0) // it is held again, and then changed
+        return CLIENT_OK;
     if (!rc && r->changed)
         print_changes(r, from_step);
     r->changed = r->changed && rc != CLIENT_OK;

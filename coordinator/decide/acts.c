@@ -139,36 +139,32 @@ static int check_step(const struct job_record *j, int64_t step, int64_t train_st
 
 // ---- a job that continues with another text ----
 
-static int compare_texts(const struct job_record *j, const Weft__Plan__JobFacts *facts,
-                         int64_t from_step, struct err *e)
+// ERR_EXISTS: somebody was first, the job is not as the client saw it.
+static int check_change(const struct job_record *j, const Weft__V1__SubmitRequest *q,
+                        const Weft__Plan__JobFacts *facts, struct err *e)
 {
     bool done = j->state == JOB_SUCCEEDED && facts->steps == j->committed_step;
+    if (j->found[0])
+        return err_set(e, ERR_REFUSED,
+                       "it was found again and nobody has adopted it: `weft adopt` it first");
+    if (j->state != JOB_HELD && !job_state_ended(j->state))
+        return err_set(e, ERR_EXISTS, "it has not ended: `weft hold` it first");
+    if (!j->base_dir[0] != !q->base_dir[0])
+        return err_set(e, ERR_REFUSED, "`weft run` and `weft submit` continue their own jobs only");
     if (strcmp(facts->before_hash, j->job_hash) != 0)
-        return err_set(e, ERR_REFUSED, "its text was changed meanwhile: submit this one again");
+        return err_set(e, ERR_EXISTS, "its text was changed meanwhile: submit this one again");
     if (facts->identity[0])
         return err_set(e, ERR_REFUSED,
                        "it would be another training, which differs in %s: undo that, or submit it "
                        "as a new job (`weft run`: --new)",
                        facts->identity);
-    if (from_step)
-        return check_step(j, from_step, facts->steps, e);
+    if (q->from_step)
+        return check_step(j, q->from_step, facts->steps, e);
     if (facts->steps >= j->committed_step && !done)
         return 0;
     return err_set(e, ERR_REFUSED,
                    "train.steps: is %lld, and it has come to step %lld already: give more",
                    (long long)facts->steps, (long long)j->committed_step);
-}
-
-static int check_change(const struct job_record *j, const Weft__V1__SubmitRequest *q, struct err *e)
-{
-    if (j->found[0])
-        return err_set(e, ERR_REFUSED,
-                       "it was found again and nobody has adopted it: `weft adopt` it first");
-    if (j->state != JOB_HELD && !job_state_ended(j->state))
-        return err_set(e, ERR_REFUSED, "it has not ended: `weft hold` it first");
-    if (!j->base_dir[0] != !q->base_dir[0])
-        return err_set(e, ERR_REFUSED, "`weft run` and `weft submit` continue their own jobs only");
-    return 0;
 }
 
 static int change_job(struct job_record *j, const struct coord_event *ev, struct err *e)
@@ -179,8 +175,7 @@ static int change_job(struct job_record *j, const struct coord_event *ev, struct
     int before = j->threads;
     int64_t from_step = ev->submit->from_step;
     n.step = from_step ? from_step : j->committed_step;
-    int rc = check_change(j, ev->submit, e);
-    rc = rc ? rc : compare_texts(j, facts, from_step, e);
+    int rc = check_change(j, ev->submit, facts, e);
     buf_puts(&changes, facts->changes);
     if (!rc && strcmp(j->base_dir, ev->submit->base_dir) != 0)
         buf_printf(&changes, "%sits folder was %s", changes.len ? "; " : "", j->base_dir);
@@ -212,10 +207,13 @@ static void continue_job(struct coord *c, const struct coord_event *ev)
         return;
     }
     if (j && change_job(j, ev, &why))
-        err_set(&e, ERR_REFUSED, "cannot continue %s: %s", j->name, why.text);
+        err_set(&e, why.code, "cannot continue %s: %s", j->name, why.text);
     if (e.code) {
         write_audit(c, ev, AUDIT_SUBMIT, ev->submit->continues, e.text);
-        out_refuse(c, ev->call, e.code == ERR_NOTFOUND ? CODE_NOT_FOUND : CODE_PRECONDITION,
+        out_refuse(c, ev->call,
+                   e.code == ERR_NOTFOUND ? CODE_NOT_FOUND
+                   : e.code == ERR_EXISTS ? CODE_ABORTED
+                                          : CODE_PRECONDITION,
                    e.text);
         return;
     }

@@ -216,22 +216,27 @@ static void test_a_job_of_more_ranks_than_an_attempt_has_is_refused(void **state
 }
 
 // What the planner has compared is the text that the job had when it was asked.
-static void test_a_job_goes_on_only_from_the_text_that_was_compared(void **state)
+static void test_a_job_continues_only_from_the_text_that_was_compared(void **state)
 {
     struct world *w = *state;
     const char *job = world_submit(w, "it", 1, CALM);
     NEW(SubmitRequest, submit_request, q);
     struct coord_event ev = {.kind = COORD_EV_SUBMIT, .call = 900, .who = "ann", .submit = &q};
-    char text[400], before[10000], request[8] = "again-1";
-    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    char text[400], before[10000], request[8] = "again-0";
     snprintf(text, sizeof text,
              "name: it\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\nmesh: {dp: 1}\n"
              "data: {train: {images: x, labels: l}, batch: 12}\ntrain: {steps: 20}\n");
     q.request_id = request;
     q.resolved = text;
     q.continues = frame_text(job);
+    world_event(w, &ev);
+    assert_non_null(strstr(w->refused, "it has not ended: `weft hold` it first"));
+    assert_int_equal(w->refused_code, 10); // ABORTED: `weft run` holds it again
+    assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
+    request[6] = '1';
     world_event(w, &ev); // it was compared with nothing
     assert_non_null(strstr(w->refused, "its text was changed meanwhile: submit this one again"));
+    assert_int_equal(w->refused_code, 10);
     request[6] = '2';
     w->before = before;
     snprintf(before, sizeof before, "%s", world_job(w, job)->resolved);
@@ -249,6 +254,7 @@ static void test_a_job_goes_on_only_from_the_text_that_was_compared(void **state
     world_event(w, &ev);
     assert_non_null(
         strstr(w->refused, "it would be another training, which differs in model.hidden"));
+    assert_int_equal(w->refused_code, 9); // FAILED_PRECONDITION
 }
 
 // Up to 4096 ranks were taken once; no attempt of such a job has ever begun.
@@ -404,7 +410,7 @@ int main(void)
         STORY(test_answers_are_kept_for_a_day),
         STORY(test_a_job_whose_paths_leave_every_workers_roots_is_refused),
         STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
-        STORY(test_a_job_goes_on_only_from_the_text_that_was_compared),
+        STORY(test_a_job_continues_only_from_the_text_that_was_compared),
         STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
         STORY(test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait),
         STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
