@@ -260,11 +260,12 @@ void board_tick(struct board *b, int64_t now_ns, struct leader_out *out)
 
 // ---- agreement ----
 
-static void send_ready(struct leader_out *out, int rank, const char *failed)
+static void send_ready(const struct board *b, int rank, struct leader_out *out)
 {
     Weft__Rank__ReadyDone *body = arena_new(out->arena, Weft__Rank__ReadyDone);
     weft__rank__ready_done__init(body);
-    body->failed = frame_text(failed);
+    body->failed = frame_text(b->agreed);
+    body->called_off = b->called_off;
     leader_send(out, rank, WEFT__RANK__FRAME__BODY_READY_DONE)->ready_done = body;
 }
 
@@ -287,15 +288,25 @@ void board_ready(struct board *b, int rank, const char *plan_hash, struct leader
         PRE(b->plans[rank] != NULL);
         b->ready++;
     }
-    if (b->agreed) {
-        send_ready(out, rank, b->agreed);
+    if (b->agreed || b->called_off) {
+        send_ready(b, rank, out);
         return;
     }
     if (b->ready < b->ranks)
         return;
     compare_plans(b);
     for (int r = 0; r < b->ranks; r++)
-        send_ready(out, r, b->agreed);
+        send_ready(b, r, out);
+}
+
+void board_call_off(struct board *b, struct leader_out *out)
+{
+    if (b->agreed || b->called_off)
+        return;
+    b->called_off = true;
+    for (int r = 0; r < b->ranks; r++)
+        if (b->plans[r])
+            send_ready(b, r, out);
 }
 
 // ---- a leader that has forgotten ----
@@ -329,8 +340,13 @@ void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out
             finish_barrier(b, bar, f->barrier_done->failed, out);
         return;
     case WEFT__RANK__FRAME__BODY_READY_DONE:
-        if (!b->agreed)
-            b->agreed = strndup(f->ready_done->failed, BOARD_VALUE_MAX);
+        if (b->agreed)
+            return;
+        b->called_off = f->ready_done->called_off;
+        if (b->called_off)
+            return;
+        b->agreed = strndup(f->ready_done->failed, BOARD_VALUE_MAX);
+        PRE(b->agreed != NULL);
         return;
     default:
         return;

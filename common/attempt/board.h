@@ -32,7 +32,8 @@ struct board {
     int nbarriers;
     char **plans; // [ranks]; null: not ready
     int ready;
-    char *agreed; // the answer to all that are ready: "" or why not; null: not answered yet
+    char *agreed;    // the answer to all that are ready: "" or why not; null: not answered yet
+    bool called_off; // none begins: that is the answer
 };
 
 void board_init(struct board *b, int ranks, board_where_fn *where, const void *ctx);
@@ -43,6 +44,8 @@ void board_get(struct board *b, int rank, const char *key, struct leader_out *ou
 void board_barrier(struct board *b, int rank, const Weft__Rank__Barrier *f, int64_t now_ns,
                    struct leader_out *out);
 void board_ready(struct board *b, int rank, const char *plan_hash, struct leader_out *out);
+// No rank begins, unless they were answered already: those that are ready hear that, and who comes later.
+void board_call_off(struct board *b, struct leader_out *out);
 void board_tick(struct board *b, int64_t now_ns, struct leader_out *out); // deadlines of barriers
 
 // After a restart the leader takes in what it answered before (KvValue, BarrierDone, ReadyDone) and

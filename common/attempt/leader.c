@@ -350,7 +350,8 @@ static void on_bad(struct leader *l, const struct leader_event *ev, struct leade
 static void on_stopping(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     (void)ev;
-    (void)out;
+    if (l->state == LEADER_JOINING)
+        board_call_off(&l->board, out);
     if (is_under_way(l))
         l->state = LEADER_STOPPING;
 }

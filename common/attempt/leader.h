@@ -21,7 +21,8 @@
 //
 //   JOINING    ranks join, put keys, wait at barriers and say which plan they have
 //   RUNNING    they train; who stands still, dies or gives up is named
-//   STOPPING   they were asked to stop or have no step left: only who fails of its own is named
+//   STOPPING   they were asked to stop or have no step left: only who fails of its own is named. If
+//              they had not all been ready before, none begins
 //   OVER       the owner ends it: no checkpoint begins any more, nobody is named, an order to
 //              commit that is under way still counts when its answer comes
 //

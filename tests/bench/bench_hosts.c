@@ -175,7 +175,8 @@ static void act(struct bench *b, struct host *h, const struct agent_action *x)
         spawn(b, h, x->slot);
         return;
     case AGENT_FRAME:
-        if (x->frame->body_case == WEFT__RANK__FRAME__BODY_READY_DONE)
+        if (x->frame->body_case == WEFT__RANK__FRAME__BODY_READY_DONE &&
+            !x->frame->ready_done->called_off)
             begin(h, x->slot);
         else if (x->frame->body_case == WEFT__RANK__FRAME__BODY_STOP)
             end(b, h, x->slot, RANK_EXIT_DRAINED);

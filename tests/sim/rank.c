@@ -202,8 +202,8 @@ static void on_ready(struct rank *r, const Weft__Rank__ReadyDone *d)
 {
     if (r->state != RANK_READY)
         return;
-    if (*d->failed) {
-        rank_exits(r, RANK_EXIT_INTERNAL, d->failed);
+    if (*d->failed || d->called_off) {
+        rank_exits(r, d->called_off ? RANK_EXIT_DRAINED : RANK_EXIT_INTERNAL, d->failed);
         return;
     }
     r->state = RANK_RUNNING;
@@ -390,11 +390,22 @@ void rank_waited(struct rank *r)
 }
 
 // ---- frames down ----
+static void give_up_ready(void *arg, uint64_t tag)
+{
+    struct rank *r = arg;
+    (void)tag;
+    if (r->state == RANK_READY)
+        rank_exits(r, RANK_EXIT_DRAINED, "asked to stop, and nobody says whether all begin");
+}
+
 static void on_stop(struct rank *r)
 {
+    bool first = !r->stop;
     r->stop = true;
-    if (r->state < RANK_RUNNING)
+    if (r->state < RANK_READY)
         rank_exits(r, RANK_EXIT_DRAINED, "asked to stop before the first step");
+    else if (r->state == RANK_READY && first)
+        proc_after(&r->proc, 10 * S, give_up_ready, r, 0);
 }
 
 void rank_hear(struct rank *r, const Weft__Rank__Frame *f)

@@ -402,7 +402,8 @@ static void do_frame(struct world *w, int host, const Weft__V1__RankFrame *rf)
     const Weft__Rank__Frame *f = rf->frame;
     if (!at)
         return;
-    if (f->body_case == WEFT__RANK__FRAME__BODY_READY_DONE && !f->ready_done->failed[0]) {
+    if (f->body_case == WEFT__RANK__FRAME__BODY_READY_DONE && !f->ready_done->failed[0] &&
+        !f->ready_done->called_off) {
         at->agreed = true;
         world_show(w, host, at, rf->rank, RANK_RUNNING, 1);
     } else if (f->body_case == WEFT__RANK__FRAME__BODY_COMMIT) {

@@ -11,7 +11,7 @@
 
 enum { RANKS = 3 };
 struct heard { // of one rank
-    int values, puts, refused, dones, failed, readies;
+    int values, puts, refused, dones, failed, readies, off;
     char text[400];
 };
 struct table {
@@ -32,6 +32,7 @@ static void hear(struct heard *h, const Weft__Rank__Frame *f)
         snprintf(h->text, sizeof h->text, "%s", f->barrier_done->failed);
     } else {
         h->readies++;
+        h->off += f->ready_done->called_off;
         snprintf(h->text, sizeof h->text, "%s", f->ready_done->failed);
     }
 }
@@ -177,6 +178,57 @@ static void test_an_agreement_brought_answers_those_that_still_ask(void **state)
     end(&t);
 }
 
+static void test_what_is_called_off_before_all_are_ready_stays_so(void **state)
+{
+    (void)state;
+    struct table t;
+    begin(&t);
+    board_ready(&t.b, 0, "plan", &t.out);
+    board_call_off(&t.b, &t.out);
+    deliver(&t);
+    assert_true(t.rank[0].readies == 1 && t.rank[0].off == 1);
+    assert_int_equal(t.rank[1].readies, 0); // it has not asked
+    for (int r = 0; r < RANKS; r++)
+        board_ready(&t.b, r, "plan", &t.out);
+    deliver(&t);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(t.rank[r].off == t.rank[r].readies && t.rank[r].off > 0);
+    end(&t);
+}
+
+static void test_what_has_begun_is_not_called_off(void **state)
+{
+    (void)state;
+    struct table t;
+    begin(&t);
+    for (int r = 0; r < RANKS; r++)
+        board_ready(&t.b, r, "plan", &t.out);
+    board_call_off(&t.b, &t.out);
+    board_ready(&t.b, 1, "plan", &t.out);
+    deliver(&t);
+    assert_int_equal(t.rank[1].readies, 2);
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(t.rank[r].off, 0);
+    end(&t);
+}
+
+static void test_that_it_was_called_off_is_brought_back_too(void **state)
+{
+    (void)state;
+    struct table t;
+    begin(&t);
+    FRAME_BODY(done, ReadyDone, ready_done);
+    done.called_off = true;
+    FRAME(f, READY_DONE, ready_done, &done);
+    board_recall(&t.b, &f, &t.out);
+    for (int r = 0; r < RANKS; r++)
+        board_ready(&t.b, r, "plan", &t.out);
+    deliver(&t);
+    for (int r = 0; r < RANKS; r++)
+        assert_true(t.rank[r].readies == 1 && t.rank[r].off == 1);
+    end(&t);
+}
+
 static void test_open_deadlines_are_extended(void **state)
 {
     (void)state;
@@ -235,6 +287,9 @@ int main(void)
         cmocka_unit_test(test_a_value_brought_reaches_whoever_waits_and_its_writer_may_repeat_it),
         cmocka_unit_test(test_another_value_than_the_one_brought_is_refused),
         cmocka_unit_test(test_an_agreement_brought_answers_those_that_still_ask),
+        cmocka_unit_test(test_what_is_called_off_before_all_are_ready_stays_so),
+        cmocka_unit_test(test_what_has_begun_is_not_called_off),
+        cmocka_unit_test(test_that_it_was_called_off_is_brought_back_too),
         cmocka_unit_test(test_open_deadlines_are_extended),
         cmocka_unit_test(test_keys_and_values_take_a_bounded_room),
     };

@@ -576,6 +576,21 @@ static void after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts(v
 
 // ---- stopping ----
 
+static void ranks_that_are_to_stop_before_all_are_ready_do_not_begin(void **state)
+{
+    struct fixture *s = *state;
+    is_ready(s, 0, "plan");
+    owner(s, LEADER_EV_STOPPING);
+    assert_true(SENT(s, 0, READY_DONE)->ready_done->called_off);
+    is_ready(s, 1, "plan");
+    is_ready(s, 2, "plan");
+    assert_true(SENT(s, 2, READY_DONE)->ready_done->called_off);
+    assert_int_equal(s->readies, 0);
+    for (int r = 0; r < RANKS; r++)
+        ends(s, r, RANK_EXIT_DRAINED, 0, "");
+    assert_int_equal(s->culprits, 0);
+}
+
 static void ranks_that_leave_as_asked_are_not_blamed(void **state)
 {
     struct fixture *s = *state;
@@ -653,6 +668,7 @@ int main(void)
         TEST(deletions_leave_before_the_answer_that_lets_rank_0_end),
         TEST(a_checkpoint_that_is_refused_takes_nothing_from_the_open_one),
         TEST(after_the_end_no_checkpoint_begins_and_an_ordered_one_still_counts),
+        TEST(ranks_that_are_to_stop_before_all_are_ready_do_not_begin),
         TEST(ranks_that_leave_as_asked_are_not_blamed),
         TEST(all_that_leave_before_the_last_checkpoint_are_missed),
         cmocka_unit_test(what_it_had_answered_is_brought_back_and_stays_the_answer),

@@ -251,6 +251,41 @@ static void differing_plans_stop_the_attempt_before_its_first_step(void **state)
     }
 }
 
+// One rank may have been asked to stop and the others not yet: the leader alone says whether all begin.
+static void after_a_stop_ranks_begin_or_not_as_the_leader_says(void **state)
+{
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        int sv[2];
+        struct frame_conn leader;
+        Weft__Rank__Frame *said;
+        struct getter g = {.value = "plan"};
+        pthread_t thread;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv), 0);
+        frame_conn_init(&leader, sv[1]);
+        assert_int_equal(link_open(sv[0], &g.link, NULL), 0);
+        assert_int_equal(pthread_create(&thread, NULL, ready_later, &g), 0);
+        for (int i = 0; i < 2; i++) { // after Hello
+            assert_int_equal(frame_recv_wait(&leader, &said, soon(), NULL), 0);
+            weft__rank__frame__free_unpacked(said, NULL);
+        }
+        if (!off) { // else the answer itself asks it to stop
+            FRAME_BODY(stop, Stop, stop);
+            FRAME(f, STOP, stop, &stop);
+            assert_int_equal(frame_send_wait(&leader, &f, soon(), NULL), 0);
+        }
+        FRAME_BODY(done, ReadyDone, ready_done);
+        done.called_off = off;
+        FRAME(answer, READY_DONE, ready_done, &done);
+        assert_int_equal(frame_send_wait(&leader, &answer, soon(), NULL), 0);
+        pthread_join(thread, NULL);
+        assert_int_equal(g.rc, off ? ERR_ABORTED : 0);
+        assert_true(link_stop_requested(g.link));
+        frame_conn_clear(&leader);
+        link_close(g.link, RANK_EXIT_DRAINED, "");
+    }
+}
+
 static void count_call(void *ctx, const char *why)
 {
     if (strstr(why, "rank 2"))
@@ -464,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_wait_for_a_key_without_an_end_ends_when_the_leader_asks_to_stop),
         cmocka_unit_test(a_barrier_opens_when_all_came_and_names_who_is_missing),
         cmocka_unit_test(differing_plans_stop_the_attempt_before_its_first_step),
+        cmocka_unit_test(after_a_stop_ranks_begin_or_not_as_the_leader_says),
         cmocka_unit_test(a_failed_rank_is_named_to_all_with_its_reason),
         cmocka_unit_test(a_dead_rank_is_named_with_its_step_and_collective),
         cmocka_unit_test(a_hang_names_the_rank_with_the_lowest_collective),

@@ -44,6 +44,7 @@ struct link {
     int64_t close_ns; // when closing gives up
     bool shut;        // this side sends nothing more
     atomic_bool stop, lost;
+    atomic_bool called_off; // the leader has said that no rank begins
     char lost_text[1000];
     pthread_mutex_t calls; // held while a callback runs
     void (*on_lost)(void *, const char *);
@@ -141,6 +142,11 @@ static bool take_answer(struct link *l, Weft__Rank__Frame *f)
 {
     switch (f->body_case) {
     case WEFT__RANK__FRAME__BODY_READY_DONE:
+        if (f->ready_done->called_off) {
+            atomic_store(&l->called_off, true);
+            note_stop(l, "before all ranks were ready");
+            return true;
+        }
         keep_answer(l, (struct answer_key){ANSWER_READY, "", 0}, "", f->ready_done->failed);
         return true;
     case WEFT__RANK__FRAME__BODY_KV_VALUE:
@@ -511,7 +517,7 @@ void link_unreached(struct link *l, int rank)
 
 // The leader answers at a barrier's deadline, with the ranks that are missing. So this side waits
 // longer by GRACE_S.
-enum { GRACE_S = 5, READY_LOOK_MS = 5, READY_TRIES = 40 };
+enum { GRACE_S = 5, READY_LOOK_MS = 5, READY_TRIES = 2000 };
 
 int link_barrier(struct link *l, const char *name, int64_t seq, int64_t deadline_ns, struct err *e)
 {
@@ -536,9 +542,9 @@ int link_ready(struct link *l, const char *plan_hash, int64_t deadline_ns, struc
     FRAME(f, READY, ready, &body);
     send_frame(l, &f);
     int rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
-    // A stop came. Other ranks may have their answer already and begin, so this one's is given time
-    // to arrive: then all begin, or all give up.
-    for (int i = 0; rc == ERR_ABORTED && i < READY_TRIES; i++) {
+    // All ranks begin, or none: after a stop too the leader answers which. Only one that is not reached
+    // does not, and is not waited for long.
+    for (int i = 0; rc == ERR_ABORTED && !atomic_load(&l->called_off) && i < READY_TRIES; i++) {
         clock_sleep_ms(READY_LOOK_MS);
         rc = wait_answer(l, &about, ERR_INVALID, NULL, 0, deadline_ns, e);
     }
