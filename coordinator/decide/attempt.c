@@ -262,12 +262,8 @@ static void fill_assign(const struct attempt *at, const struct attempt_host *h,
     a->hang_after_ns = j->hang_after_ns;
     a->threads = j->threads;
     a->base_dir = j->base_dir;
-    if (at->nhosts > 1 && host->address && host->address[0])
-        a->listen = arena_printf(c->out->arena, "%s:0", host->address);
-    if (host->version && !j->base_dir[0]) {
-        a->data_root = frame_text(host->data_root);
-        a->checkpoint_root = frame_text(host->checkpoint_root);
-    }
+    if (at->nhosts > 1 && host->about->address[0])
+        a->listen = arena_printf(c->out->arena, "%s:0", host->about->address);
 }
 
 static void send_start(struct attempt *at, struct attempt_host *h)

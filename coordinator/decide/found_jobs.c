@@ -23,7 +23,7 @@ void found_ask(struct coord *c, struct host *host)
 {
     if (host->answered || !c->lost_ms || c->wall_ms - c->lost_ms > ASK_DAYS * 24LL * 3600 * 1000)
         return;
-    if (!host->checkpoint_root || !host->checkpoint_root[0])
+    if (!host->about->checkpoint_root[0])
         return;
     V1_NEW(Storage, storage, s);
     s.op = WEFT__V1__STORAGE_OP__STORAGE_FIND;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/attempt/message.h"
 #include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "common/base/protocol_rule.h"
@@ -18,7 +19,7 @@ enum { FENCED_DAYS = 30 };
 // incarnations in so short a time.
 enum { FENCED_MAX = 64 };
 
-enum { LACK_TEXT = 600 }; // bytes of a worker's sentence that are kept
+enum { LACK_KIND = 16, LACK_TEXT = 600 }; // bytes of a worker's words that are kept
 
 // ---- the table ----
 
@@ -52,13 +53,15 @@ struct host *host_of(const struct coord *c, const char *target, struct err *e)
 struct host *host_add(struct coord *c, const char *id, const char *incarnation)
 {
     struct host *h = host_find(c, id);
+    Weft__V1__Register unknown;
     if (h)
         return h;
+    weft__v1__register__init(&unknown);
     h = heap_alloc(sizeof *h);
     snprintf(h->id, sizeof h->id, "%s", id);
     snprintf(h->incarnation, sizeof h->incarnation, "%s", incarnation);
     heap_set(&h->name, "");
-    arena_init(&h->about);
+    h->about = message_copy(&unknown.base);
     h->heard_ns = c->now_ns;
     list_append(&c->hosts, &h->link);
     map_put(&c->hosts_by_id, h->id, h);
@@ -70,7 +73,8 @@ static void free_host(struct coord *c, struct host *h)
     map_remove(&c->hosts_by_id, h->id);
     list_remove(&h->link);
     free(h->name);
-    arena_clear(&h->about);
+    weft__v1__register__free_unpacked(h->about, NULL);
+    free(h->devices);
     free(h);
 }
 
@@ -277,59 +281,39 @@ bool host_is_avoided(const struct coord *c, const struct host *h)
 
 // ---- what it has ----
 
-static void take_device(struct arena *a, const Weft__V1__Device *from, struct host_device *d)
+// Cuts the worker's sentence to `most` bytes of plain text.
+static void cut_plain(char *text, size_t most)
 {
-    d->kind = device_kind_of_word(from->kind);
-    d->kind_word = arena_strdup(a, from->kind);
-    d->model = arena_strdup(a, from->model);
-    d->memory = from->memory;
-    d->index = from->index;
-    d->isa = arena_strdup(a, from->isa);
-    d->driver = arena_strdup(a, from->driver);
-    d->pci = arena_strdup(a, from->pci);
-    d->uuid = arena_strdup(a, from->uuid);
-    d->peers = arena_strdup(a, from->peers);
-}
-
-// Notes which kinds of devices the host lacks and why, in the worker's own sentences.
-static void take_lacks(struct arena *a, struct host *h, const Weft__V1__Register *r)
-{
-    h->nlacks = 0;
-    for (size_t i = 0; i < r->n_lacks && h->nlacks < HOST_LACKS_MAX; i++) {
-        char *kind = arena_printf(a, "%.16s", r->lacks[i]->kind);
-        char *why = arena_printf(a, "%.*s", LACK_TEXT, r->lacks[i]->why);
-        plain_mask(kind);
-        plain_mask(why);
-        h->lacks[h->nlacks++] = (struct lack){kind, why};
-    }
+    if (strlen(text) > most)
+        text[most] = 0;
+    plain_mask(text);
 }
 
 const char *host_lacks(const struct host *h, int kind)
 {
-    for (int i = 0; i < h->nlacks; i++)
-        if (strcmp(h->lacks[i].kind_word, job_device_kind(kind)) == 0)
-            return h->lacks[i].why;
+    for (size_t i = 0; i < h->about->n_lacks; i++)
+        if (strcmp(h->about->lacks[i]->kind, job_device_kind(kind)) == 0)
+            return h->about->lacks[i]->why;
     return NULL;
 }
 
 void host_take_about(struct host *h, const Weft__V1__Register *r)
 {
-    struct arena *a = &h->about;
-    arena_clear(a);
-    h->version = arena_strdup(a, r->version);
-    h->rack = arena_strdup(a, r->rack);
-    h->address = arena_strdup(a, r->address);
-    h->address_doubt = arena_strdup(a, r->address_doubt);
-    h->share = arena_strdup(a, r->share);
-    h->data_root = arena_strdup(a, r->data_root);
-    h->checkpoint_root = arena_strdup(a, r->checkpoint_root);
-    h->memory = r->memory;
-    h->cores = r->cores;
+    Weft__V1__Register kept = *r;
+    kept.n_attempts = 0;
+    if (kept.n_lacks > HOST_LACKS_MAX)
+        kept.n_lacks = HOST_LACKS_MAX;
+    weft__v1__register__free_unpacked(h->about, NULL);
+    h->about = message_copy(&kept.base);
+    for (size_t i = 0; i < kept.n_lacks; i++) {
+        cut_plain(h->about->lacks[i]->kind, LACK_KIND);
+        cut_plain(h->about->lacks[i]->why, LACK_TEXT);
+    }
+    free(h->devices);
     h->ndevices = (int)r->n_devices;
-    h->devices = arena_array(a, struct host_device, h->ndevices + 1);
+    h->devices = heap_alloc(sizeof *h->devices * (size_t)(h->ndevices + 1));
     for (int i = 0; i < h->ndevices; i++)
-        take_device(a, r->devices[i], &h->devices[i]);
-    take_lacks(a, h, r);
+        h->devices[i].kind = device_kind_of_word(r->devices[i]->kind);
     for (size_t i = 0; i < r->n_attempts; i++)
         for (size_t k = 0; k < r->attempts[i]->n_ranks; k++) {
             const Weft__V1__RankHere *rank = r->attempts[i]->ranks[k];

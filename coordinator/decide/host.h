@@ -12,17 +12,9 @@
 
 struct host_device {
     int kind; // enum job_device_kind; JOB_DEVICE_KINDS: none that a job can ask for
-    const char *kind_word, *model; // these texts and those below are of the host's arena
-    int64_t memory;
-    int index;                                     // as the worker counts it
-    const char *isa, *driver, *pci, *uuid, *peers; // of an accelerator, else ""
-    struct job_record *holder;                     // whose attempt has it, or null
+    struct job_record *holder; // whose attempt has it, or null
     int rank;
     bool busy; // the latest report shows a rank on it
-};
-
-struct lack { // a kind of devices that a host does not offer
-    const char *kind_word, *why;
 };
 
 struct host {
@@ -49,19 +41,10 @@ struct host {
     int64_t avoid_ns; // until then placement goes elsewhere where that is possible; 0: not avoided
     int in_round;     // its number in the round of placement at hand; −1: it takes no part
 
-    // ---- of its latest registration; null and 0 before the first ----
-    struct arena about;
-    const char *version, *rack;
-    const char *address;       // that other hosts' ranks reach it by; "": they cannot
-    const char *address_doubt; // why it does not reach itself by that; "": it does
-    const char *share;         // hosts with the same text reach each other without an address
-    const char *data_root, *checkpoint_root;
-    int64_t memory;
-    int cores; // 0: not known
+    // ---- of its latest registration ----
+    Weft__V1__Register *about; // without its attempts; empty before the first, never null
     int ndevices;
-    struct host_device *devices;
-    int nlacks;
-    struct lack lacks[HOST_LACKS_MAX];
+    struct host_device *devices; // [ndevices], as about->devices
 };
 
 struct fenced { // an incarnation that is never accepted again

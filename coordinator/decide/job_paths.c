@@ -22,7 +22,7 @@ static void check_path(const struct coord *c, const char *key, const char *path,
         const struct host *h = list_entry(it, struct host, link);
         if (!h->ndevices) // not registered since the restart
             return;
-        root = checkpoint ? h->checkpoint_root : h->data_root;
+        root = checkpoint ? h->about->checkpoint_root : h->about->data_root;
         if (lies_beneath(root, path))
             return;
     }

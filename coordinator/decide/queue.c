@@ -48,10 +48,10 @@ static bool becomes_free(const struct host_device *d)
 
 static void add_host(struct round *r, struct host *host)
 {
-    struct place_host h = {.rack = host->rack,
+    struct place_host h = {.rack = host->about->rack,
                            .name = host_name(host),
-                           .share = host->share,
-                           .address = host->address[0] != 0};
+                           .share = host->about->share,
+                           .address = host->about->address[0] != 0};
     int all = 0, coming = 0;
     for (int i = 0; i < host->ndevices; i++) {
         const struct host_device *d = &host->devices[i];
@@ -190,10 +190,10 @@ static void decide_threads(const struct round *r, struct job_record *j, int nsha
     for (int i = 0; i < nshares; i++) {
         const struct host *host = r->machines[r->shares[i].host];
         int64_t devices = count_devices(r, r->shares[i].host);
-        int64_t here = threads_share(host->cores, devices);
+        int64_t here = threads_share(host->about->cores, devices);
         if (here < threads) {
             threads = here;
-            why = threads_print_why(r->arena, host_name(host), host->cores, devices);
+            why = threads_print_why(r->arena, host_name(host), host->about->cores, devices);
         }
     }
     j->threads = (int)threads;

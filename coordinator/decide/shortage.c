@@ -77,7 +77,7 @@ static void count_supply(const struct job_record *j, struct supply *s, struct ar
         if (host_takes_work(h) && !avoided) {
             open[s->open_hosts++] = n;
             s->open_devices += n;
-            if (!h->address[0])
+            if (!h->about->address[0])
                 s->unreachable = add_word(a, s->unreachable, host_name(h));
         } else {
             const char *why = avoided ? "could not open its data" : host_state_word(host_state(h));

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/attempt/message.h"
+#include "common/base/heap.h"
 #include "common/base/plain.h"
 #include "coordinator/decide/attempt.h"
 #include "coordinator/decide/host.h"
@@ -29,10 +31,8 @@ char *coord_copy_text(const struct coord *c, const char *target, int *threads)
     const struct job_record *j = *target ? job_of(c, target, NULL) : NULL;
     if (!j)
         return NULL;
-    char *copy = strdup(j->resolved);
-    PRE(copy != NULL);
     *threads = j->threads;
-    return copy;
+    return heap_strdup(j->resolved);
 }
 
 Weft__V1__JobsReply *coord_jobs(const struct coord *c, bool all, uint64_t after, size_t max,
@@ -101,33 +101,6 @@ Weft__V1__WhyReply *coord_why(const struct coord *c, const char *target, int64_t
     return r;
 }
 
-static Weft__V1__Device *describe_device(const struct host_device *from, struct arena *a)
-{
-    Weft__V1__Device *d = arena_new(a, Weft__V1__Device);
-    weft__v1__device__init(d);
-    d->index = from->index;
-    d->kind = arena_strdup(a, from->kind_word);
-    d->model = arena_strdup(a, from->model);
-    d->memory = from->memory;
-    d->isa = arena_strdup(a, from->isa);
-    d->driver = arena_strdup(a, from->driver);
-    d->pci = arena_strdup(a, from->pci);
-    d->uuid = arena_strdup(a, from->uuid);
-    d->peers = arena_strdup(a, from->peers);
-    return d;
-}
-
-static Weft__V1__DeviceStatus *new_device_status(const struct host *host, int i, struct arena *a)
-{
-    const struct host_device *d = &host->devices[i];
-    Weft__V1__DeviceStatus *s = arena_new(a, Weft__V1__DeviceStatus);
-    weft__v1__device_status__init(s);
-    s->device = describe_device(d, a);
-    s->job = arena_strdup(a, d->holder ? d->holder->id : "");
-    s->rank = d->holder ? d->rank : -1;
-    return s;
-}
-
 static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_t now_ns,
                                                  struct arena *a)
 {
@@ -138,27 +111,27 @@ static Weft__V1__WorkerStatus *new_worker_status(const struct host *host, int64_
     s->state = arena_strdup(a, host_state_word(host_state(host)));
     s->incarnation = arena_strdup(a, host->incarnation);
     s->seen_ms_ago = (now_ns - host->heard_ns) / CLOCK_MS;
-    if (host->version) { // it has registered
-        s->version = arena_strdup(a, host->version);
-        s->rack = arena_strdup(a, host->rack);
-        s->memory = host->memory;
-        s->data_root = arena_strdup(a, host->data_root);
-        s->address = arena_strdup(a, host->address);
-        s->address_doubt = arena_strdup(a, host->address_doubt);
-        s->share = arena_strdup(a, host->share);
-        s->checkpoint_root = arena_strdup(a, host->checkpoint_root);
-    }
-    s->lacks = arena_array(a, Weft__V1__Lack *, host->nlacks + 1);
-    for (int i = 0; i < host->nlacks; i++) {
-        Weft__V1__Lack *l = arena_new(a, Weft__V1__Lack);
-        weft__v1__lack__init(l);
-        l->kind = arena_strdup(a, host->lacks[i].kind_word);
-        l->why = arena_strdup(a, host->lacks[i].why);
-        s->lacks[s->n_lacks++] = l;
-    }
+    const Weft__V1__Register *about = message_dup(a, &host->about->base);
+    s->version = about->version;
+    s->rack = about->rack;
+    s->memory = about->memory;
+    s->data_root = about->data_root;
+    s->checkpoint_root = about->checkpoint_root;
+    s->address = about->address;
+    s->address_doubt = about->address_doubt;
+    s->share = about->share;
+    s->lacks = about->lacks;
+    s->n_lacks = about->n_lacks;
     s->devices = arena_array(a, Weft__V1__DeviceStatus *, host->ndevices + 1);
-    for (int i = 0; i < host->ndevices; i++)
-        s->devices[s->n_devices++] = new_device_status(host, i, a);
+    for (int i = 0; i < host->ndevices; i++) {
+        const struct job_record *holder = host->devices[i].holder;
+        Weft__V1__DeviceStatus *d = s->devices[s->n_devices++] =
+            arena_new(a, Weft__V1__DeviceStatus);
+        weft__v1__device_status__init(d);
+        d->device = about->devices[i];
+        d->job = arena_strdup(a, holder ? holder->id : "");
+        d->rank = holder ? host->devices[i].rank : -1;
+    }
     return s;
 }
 
