@@ -7,7 +7,7 @@
 //   coord_daemon_open (it listens) → coord_daemon_run (until it is asked to stop) → coord_daemon_close
 //
 // The three may be called by different threads, one after the other. A planner process dies with
-// the thread that runs the loop.
+// the thread that started it: the first with who opens, the others with who runs the loop.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

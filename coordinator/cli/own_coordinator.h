@@ -29,7 +29,7 @@ struct own_coordinator {
 // Finds the coordinator that listens in FOLDER. `fd` gets the descriptor that its address needs, to be
 // closed when it is called no more. False: none does, and then there is none.
 bool own_coordinator_find(const char *folder, int *fd, char address[OWN_ADDRESS]);
-// It listens when this returns. The caller holds FOLDER's lock, and blocks its signals. Clear a zeroed
-// struct with own_coordinator_close, after a failure too.
+// It listens when this returns. The caller holds FOLDER's lock, and has blocked the signals that it
+// reads. Clear a zeroed struct with own_coordinator_close, after a failure too.
 int own_coordinator_open(struct own_coordinator *o, const char *folder, int broken, struct err *e);
 void own_coordinator_close(struct own_coordinator *o);

@@ -505,7 +505,6 @@ static void *run_client(void *arg)
         print_places(r);
     else if (r->rc == CLIENT_INTERRUPTED)
         print_command(r);
-    cli_link_close(&r->link);
     raise_flag(r->client_over);
     raise_flag(r->worker.stop);
     return NULL;
@@ -584,12 +583,8 @@ static int run_job(struct run *r)
     int rc = forget_state(r);
     if (rc)
         return rc;
-    if (open_run(r, &e)) {
-        cli_link_close(&r->link);
-        rc = CLIENT_FAILED;
-    } else {
-        rc = run_threads(r, &e);
-    }
+    rc = open_run(r, &e) ? CLIENT_FAILED : run_threads(r, &e);
+    cli_link_close(&r->link);
     own_coordinator_close(&r->coordinator);
     if (r->coordinator.why.code)
         e = r->coordinator.why;

@@ -40,7 +40,6 @@ struct column {
     enum column_form form;
     size_t offset, size;      // of the member
     bool key;                 // one of those that name the row
-    const char *otherwise;    // what rows of before this column have: SQL; null: 0 or ''
     int limit;                // an enum's; greater numbers are damage; 0: none
     const char *(*word)(int); // of a WORD
 };

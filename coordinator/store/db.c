@@ -2,7 +2,7 @@
 // The database; see db.h.
 //
 // Each kind of rows is a table, and each of its columns (row.h) a column of that name. The table is
-// made from them when the database is new, and at every open gets those that it lacks.
+// made from them when the database is new, and gets those that it lacks at every open that may write.
 #include "coordinator/store/db.h"
 
 #include <errno.h>
@@ -125,27 +125,48 @@ static int make_table(struct db *s, const struct row_table *t, struct err *e)
     print_columns(t, true, ", ", "", &sql);
     buf_puts(&sql, ")) WITHOUT ROWID");
     int rc = run_sql(s, buf_str(&sql), e);
+    buf_clear(&sql);
+    return rc;
+}
+
+// Adds the columns that the table, which was there, does not have yet. Who only reads cannot.
+static int add_columns(struct db *s, const struct row_table *t, enum db_use use, struct err *e)
+{
+    char sql[200];
+    int rc = 0;
     for (int i = 0; i < t->ncolumns && !rc; i++) {
         const struct column *c = &t->columns[i];
         if (!sqlite3_table_column_metadata(s->sql, NULL, t->name, c->name, NULL, NULL, NULL, NULL,
                                            NULL))
             continue;
-        buf_reset(&sql); // a column that the table, which was there, does not have yet
-        buf_printf(&sql, "ALTER TABLE %s ADD COLUMN %s %s", t->name, c->name, column_type(c));
-        rc = run_sql(s, buf_str(&sql), e);
+        if (use == DB_READ)
+            return err_set(
+                e, ERR_INVALID,
+                "%s/weft.db is of an earlier weft: it has no %s.%s. The same `weft run`, "
+                "or a verb that acts on its job, adds that",
+                s->dir, t->name, c->name);
+        snprintf(sql, sizeof sql, "ALTER TABLE %s ADD COLUMN %s %s", t->name, c->name,
+                 column_type(c));
+        rc = run_sql(s, sql, e);
     }
-    buf_clear(&sql);
     return rc;
 }
 
-static int make_tables(struct db *s, struct err *e)
+static int make_tables(struct db *s, enum db_use use, struct err *e)
 {
-    int rc = run_sql(s,
-                     "CREATE TABLE IF NOT EXISTS bound(host TEXT PRIMARY KEY, certificate TEXT NOT "
-                     "NULL, print TEXT NOT NULL) WITHOUT ROWID",
+    bool writes = use != DB_READ;
+    int rc = 0;
+    if (writes)
+        rc = run_sql(s,
+                     "CREATE TABLE IF NOT EXISTS bound(host TEXT PRIMARY KEY, certificate TEXT "
+                     "NOT NULL, print TEXT NOT NULL) WITHOUT ROWID",
                      e);
-    for (int i = 0; i < ROW_KINDS && !rc; i++)
-        rc = make_table(s, &row_tables[i], e);
+    for (int i = 0; i < ROW_KINDS && !rc; i++) {
+        if (writes)
+            rc = make_table(s, &row_tables[i], e);
+        if (!rc)
+            rc = add_columns(s, &row_tables[i], use, e);
+    }
     return rc;
 }
 
@@ -161,7 +182,7 @@ static int check_schema(struct db *s, enum db_use use, struct err *e)
     if (have < 0)
         return set_sql_error(s, "cannot read its version", e);
     if (have == DB_VERSION)
-        return use == DB_READ ? 0 : make_tables(s, e);
+        return make_tables(s, use, e);
     if (have || use == DB_READ)
         return err_set(
             e, ERR_INVALID,
@@ -169,7 +190,7 @@ static int check_schema(struct db *s, enum db_use use, struct err *e)
             have, DB_VERSION);
     snprintf(version, sizeof version, "PRAGMA user_version = %d; COMMIT", DB_VERSION);
     int rc = run_sql(s, "BEGIN IMMEDIATE", e);
-    rc = rc ? rc : make_tables(s, e);
+    rc = rc ? rc : make_tables(s, use, e);
     rc = rc ? rc : run_sql(s, version, e);
     if (rc)
         (void)run_sql(s, "ROLLBACK", NULL);

@@ -194,7 +194,7 @@ static void an_erased_job_takes_its_history_with_it(void **state)
     arena_clear(&a);
 }
 
-static void a_second_coordinator_is_refused_and_told_who_is_there(void **state)
+static void a_second_coordinator_is_refused_and_learns_who_is_there(void **state)
 {
     struct fixture *p = *state;
     struct err e = {0};
@@ -239,7 +239,7 @@ static void a_database_of_another_version_is_refused_and_left_as_it_is(void **st
     }
 }
 
-static void a_table_gets_a_column_that_it_lacks(void **state)
+static void a_table_gets_a_column_that_it_lacks_unless_it_is_only_read(void **state)
 {
     struct fixture *p = *state;
     struct arena a = {0};
@@ -248,6 +248,10 @@ static void a_table_gets_a_column_that_it_lacks(void **state)
     reopen(p);
     commit(p, &job, 1);
     alter(p, "ALTER TABLE job DROP COLUMN removed; ALTER TABLE job DROP COLUMN restarts");
+    struct err e = {0};
+    struct db *read_only = NULL;
+    assert_int_equal(db_open(&read_only, p->dir, DB_READ, &e), ERR_INVALID);
+    assert_non_null(strstr(e.text, "is of an earlier weft: it has no job.restarts"));
     reopen(p);
     load(p, &s);
     *row_value(&job, "removed") = (struct value){.data = ""};
@@ -538,9 +542,9 @@ int main(void)
         CASE(a_row_written_again_replaces_the_first),
         CASE(a_state_that_is_not_the_row_s_refuses_the_whole_transaction),
         CASE(an_erased_job_takes_its_history_with_it),
-        CASE(a_second_coordinator_is_refused_and_told_who_is_there),
+        CASE(a_second_coordinator_is_refused_and_learns_who_is_there),
         CASE(a_database_of_another_version_is_refused_and_left_as_it_is),
-        CASE(a_table_gets_a_column_that_it_lacks),
+        CASE(a_table_gets_a_column_that_it_lacks_unless_it_is_only_read),
         CASE(what_was_acknowledged_survives_and_nothing_else),
         CASE(a_full_disk_fails_the_transaction_and_keeps_the_rest),
         CASE(a_host_belongs_to_the_certificate_that_used_it_first),
