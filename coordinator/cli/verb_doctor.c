@@ -233,7 +233,7 @@ static void check_clock(struct check *c)
     if (time(NULL) < 1700000000)
         set_result(c, BAD, "set the clock: certificates depend on it", "it stands before 2023");
     else if (state < 0 || state == TIME_ERROR || t.status & STA_UNSYNC)
-        set_result(c, WARN, "run an NTP client: certificates and stories carry its time",
+        set_result(c, WARN, "run an NTP client: certificates and histories carry its time",
                    "nothing keeps it right");
     else
         set_result(c, OK, NULL, "kept right, within %ld ms", (long)(t.maxerror / 1000));

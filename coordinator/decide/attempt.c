@@ -54,9 +54,8 @@ static struct attempt *attempt_new(struct job_record *j)
     list_append(&j->coord->live, &at->link);
     list_init(&at->unsettled);
     at->nranks = j->ranks;
-    at->hosts = calloc(n, sizeof *at->hosts);
-    at->ranks = calloc(n, sizeof *at->ranks);
-    PRE(at->hosts && at->ranks);
+    at->hosts = heap_alloc(sizeof *at->hosts * n);
+    at->ranks = heap_alloc(sizeof *at->ranks * n);
     return at;
 }
 

@@ -17,5 +17,5 @@ void attempt_drain(struct attempt *at, enum job_state goal, const struct job_not
                    const char *why);
 // No process of it lives there: the host has confirmed it, or was fenced.
 void attempt_host_gone(struct attempt *at, struct attempt_host *h);
-void attempt_resume(
-    struct attempt *at); // after attempt_restore: enters the phase that the row says
+// After attempt_restore: enters the phase that the row says.
+void attempt_resume(struct attempt *at);

@@ -11,7 +11,7 @@
 #include "common/ckpt/lost_steps.h"
 #include "coordinator/decide/attempt_leader.h"
 
-enum { TOLD_MAX = 16 };     // of what is not used
+enum { UNUSED_MAX = 16 };   // reported one by one
 enum { SCAN_MAX = 100000 }; // checkpoints of one job, the newest
 
 // A disk without room is no fault of the job, which waits until there is some.
@@ -77,7 +77,7 @@ static int sort_scan(const struct attempt *at, const Weft__V1__StorageDone *d,
 
 // ---- what is there and not used ----
 
-struct unused_saves { // reported one by one, up to a number
+struct unused_saves {
     struct attempt *at;
     const char *host;
     int n;
@@ -90,15 +90,14 @@ static void report_unused_save(struct unused_saves *p, int64_t step, const char 
     char text[400];
     n.host = p->host;
     n.step = step;
-    if (p->n++ >= TOLD_MAX)
+    if (p->n++ >= UNUSED_MAX)
         return;
     snprintf(text, sizeof text, "%.120s is not used: %.240s", name, why);
     plain_mask(text);
     job_event(p->at->job, &n, "%s", text);
 }
 
-// Tells of each checkpoint in the folder that is damaged or cannot be one of weft's, so that it is
-// not left unused without a word.
+// Reports each checkpoint in the folder that is damaged or cannot be one of weft's, and so is not used.
 static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone *d)
 {
     struct unused_saves p = {.at = at, .host = host_name(at->hosts->host)};
@@ -122,8 +121,8 @@ static void report_unused_saves(struct attempt *at, const Weft__V1__StorageDone 
     }
     for (size_t i = 0; i < d->n_unused; i++)
         report_unused_save(&p, -1, d->unused[i], STORE_UNUSED_WHY);
-    if (p.n > TOLD_MAX)
-        job_event(at->job, &n, "and %d more are not used", p.n - TOLD_MAX);
+    if (p.n > UNUSED_MAX)
+        job_event(at->job, &n, "and %d more are not used", p.n - UNUSED_MAX);
 }
 
 static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)

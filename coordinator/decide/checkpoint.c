@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "coordinator/decide/outbox.h"
 
 // ---- rows ----
@@ -13,9 +14,8 @@
 // Both lists ascend by (epoch, step).
 void checkpoint_write(struct job_record *j, const struct commit *m)
 {
-    struct checkpoint_record *now = calloc((size_t)m->n + 1, sizeof *now);
+    struct checkpoint_record *now = heap_alloc(sizeof *now * (size_t)(m->n + 1));
     int k = 0;
-    PRE(now != NULL);
     for (int i = 0; i < m->n; i++) {
         const struct commit_record *r = &m->records[i];
         now[i] = (struct checkpoint_record){

@@ -108,7 +108,7 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     j->trusts_folder = true;
     heap_set(&j->found, host_name(host));
     j->threads = f->threads;
-    heap_set(&j->threads_why, j->threads ? "it was begun with as many" : "");
+    heap_set(&j->threads_why, j->threads ? "it was started with as many" : "");
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
     heap_set(&j->store, f->store);
@@ -136,7 +136,7 @@ static bool is_plausible(const Weft__V1__FoundJob *f)
     return hex_is(f->job, ID_LEN - 1) && f->epoch <= EPOCH_MAX && f->n_committed <= CHECKPOINTS_MAX;
 }
 
-// Several hosts may see one folder, and then they tell the same. A person who adopts the job must
+// Several hosts may see one folder, and then they report the same. A person who adopts the job must
 // know when they do not.
 static void compare_with_found(struct job_record *j, const struct host *host,
                                const Weft__V1__FoundJob *f, const char *hash)

@@ -179,8 +179,7 @@ static void take_attempt(const Weft__V1__AttemptHere *h, struct speaker *t)
     for (size_t i = 0; i < h->n_answered; i++)
         if (h->answered[i]->frame)
             recall_answer(t, h->answered[i]->frame);
-    for (size_t i = 0; i < h->n_puts;
-         i++) { // which rank wrote a key does not matter: only one does
+    for (size_t i = 0; i < h->n_puts; i++) { // whichever rank wrote a key: only one does
         FRAME(f, KV_PUT, kv_put, h->puts[i]);
         recall_answer(t, &f);
     }

@@ -95,8 +95,7 @@ struct job_record {
     unsigned char key[32];
     struct placed *placement; // [nplaced]; nplaced is `ranks` while there is an attempt, else 0
     int nplaced;
-    bool
-        must_resume; // changed since the last fence: from a checkpoint, for it had one, or it fails
+    bool must_resume; // its text was changed and it had a checkpoint: it fails if there is none now
     int64_t from_step; // the next fence makes its checkpoint the newest; 0: as it finds them
     // What its folder holds is believed at the next fence, though no row knows it: the database was
     // lost, or is an older copy.

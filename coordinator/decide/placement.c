@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/err.h"
+#include "common/base/heap.h"
 
 struct pick { // a host that may take part, with what it can take in whole blocks
     int host, room;
@@ -123,8 +124,7 @@ int placement_find(const struct place_want *w, const struct place_host *hosts, i
     int used = choose_one_host(w, hosts, n, out);
     if (used || w->max_hosts == 1)
         return used;
-    struct pick *picks = calloc(2 * (size_t)n + 1, sizeof *picks);
-    PRE(picks != NULL);
+    struct pick *picks = heap_alloc(sizeof *picks * (2 * (size_t)n + 1));
     for (int inner = 1; inner <= w->naxes && !used; inner++) {
         int block = 1;
         for (int i = inner; i < w->naxes; i++)

@@ -296,8 +296,7 @@ static int count_char(const char *text, char wanted)
 // The lists of a job are read once, into a record that has none.
 static bool read_placement(struct job_record *j, const char *text)
 {
-    j->placement = calloc((size_t)count_char(text, '\n') + 1, sizeof *j->placement);
-    PRE(j->placement != NULL);
+    j->placement = heap_alloc(sizeof *j->placement * (size_t)(count_char(text, '\n') + 1));
     for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
         struct placed *p = &j->placement[j->nplaced++];
         char line[2 * ID_LEN + 40];
@@ -312,8 +311,7 @@ static bool read_placement(struct job_record *j, const char *text)
 
 static bool read_failures(struct job_record *j, const char *text)
 {
-    j->failures_ms = calloc((size_t)count_char(text, ' ') + 1, sizeof *j->failures_ms);
-    PRE(j->failures_ms != NULL);
+    j->failures_ms = heap_alloc(sizeof *j->failures_ms * (size_t)(count_char(text, ' ') + 1));
     for (char *end; *text; text = end + (*end == ' ')) {
         j->failures_ms[j->nfailures++] = strtoll(text, &end, 10);
         if (end == text || (*end && *end != ' '))

@@ -4,7 +4,7 @@
 // decides what follows from them, until nothing changes any more. Attempts end and are freed here
 // and nowhere else, so whoever holds one in a handler or a loop keeps it.
 //
-//   handlers ──► facts ──► settle ──┬─► fault: RECOVERING or a line of history, the  ranks stop
+//   handlers ──► facts ──► settle ──┬─► fault: RECOVERING or a line of history, the ranks stop
 //                                   ├─► the ranks have left after the last save: the hosts reap
 //                                   ├─► nothing lives: the attempt ends, its job goes to its goal
 //                                   └─► devices or jobs changed: a round of placement, and again

@@ -120,7 +120,7 @@ bool data_looks_begin(struct data_looks *l, struct rpc *rpc, const struct coord 
     k->ndata = (int)k->facts->n_data;
     PRE(k->ndata <= JOB_DATA_PATHS);
     struct buf no = {0};
-    job_paths_check(c, k->facts, &no); // a path that leaves every root is the decider's to tell
+    job_paths_check(c, k->facts, &no); // the decider refuses a path that leaves every root
     bool asks = !no.len && k->ndata &&
                 find_hosts(k, c, k->facts->kind, about->notice, sizeof about->notice);
     buf_clear(&no);

@@ -78,8 +78,8 @@ static void on_connection(void *ctx, struct MHD_Connection *conn, void **context
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
         const union MHD_ConnectionInfo *i =
             MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        *context = c = calloc(1, sizeof *c);
-        PRE(c != NULL && i != NULL);
+        *context = c = heap_alloc(sizeof *c);
+        PRE(i != NULL);
         *c = (struct http_connection){
             .http = h, .fd = i->connect_fd, .until_ns = clock_mono_ns() + CONNECTION_S * CLOCK_S};
         if (h->nopen >= OPEN_MAX)

@@ -6,7 +6,7 @@
 //
 // There are two doors. At the pages' everything is served to whoever reaches it, which only this
 // machine can: a Unix socket of mode 0600 is for its user, a loopback address for all its users. The
-// probes' may be at any address, and tells anybody no more than whether the coordinator serves.
+// probes' may be at any address: anybody learns there whether the coordinator serves, and no more.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -46,7 +46,7 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
 {
     struct planner *p = heap_alloc(sizeof *p);
     p->o = *o;
-    p->program = strdup(o->program);
+    p->program = heap_strdup(o->program);
     p->o.time_ns = o->time_ns ? o->time_ns : PLANNER_TIME_S * CLOCK_S;
     p->o.read_ns =
         PLANNER_READ_S * CLOCK_S < p->o.time_ns ? PLANNER_READ_S * CLOCK_S : p->o.time_ns;
@@ -183,8 +183,7 @@ int planner_put(struct planner *p, struct planned *job, struct err *e)
     }
     o = heap_alloc(sizeof *o);
     o->job = *job;
-    o->job.facts = calloc((size_t)planned_texts(job) + 1, sizeof *o->job.facts);
-    PRE(o->job.facts != NULL);
+    o->job.facts = heap_alloc(sizeof *o->job.facts * (size_t)(planned_texts(job) + 1));
     *job = (struct planned){0};
     list_append(planned_texts(&o->job) ? &p->waiting : &p->done, &o->link);
     return 0;

@@ -14,8 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/attempt/frame.h"
 #include "common/base/buf.h"
 #include "common/base/child.h"
+#include "common/base/heap.h"
 #include "coordinator/serve/job_facts.h"
 
 enum { SOCKET_FD = 0, MEMORY_FD = 1 };
@@ -52,13 +54,11 @@ static ProtobufCMessage *read_message(int file, uint64_t len, const ProtobufCMes
 
 static int spawn_process(struct planner_process *p, const char *program, int socket, struct err *e)
 {
-    char memory[32], *argv[] = {strdup(program), strdup("--planner"), memory, NULL};
+    char memory[32], *argv[] = {frame_text(program), frame_text("--planner"), memory, NULL};
     const struct child_file files[] = {{socket, SOCKET_FD}, {p->memory_file, MEMORY_FD}, {-1, -1}};
     snprintf(memory, sizeof memory, "%lld", (long long)p->memory);
     int rc = child_start(&(struct child_start){.program = program, .argv = argv, .files = files},
                          &p->pid);
-    free(argv[0]);
-    free(argv[1]);
     return rc ? err_errno(e, ERR_INTERNAL, "cannot start %s to plan the job", program) : 0;
 }
 
@@ -104,11 +104,9 @@ static int reap_process(struct planner_process *p, struct rusage *used)
 
 Weft__Plan__JobFacts *planner_process_refuse(const char *why)
 {
-    Weft__Plan__JobFacts *f = malloc(sizeof *f);
-    PRE(f != NULL);
+    Weft__Plan__JobFacts *f = heap_alloc(sizeof *f);
     weft__plan__job_facts__init(f);
-    f->refused = strdup(why);
-    PRE(f->refused != NULL);
+    f->refused = heap_strdup(why);
     return f;
 }
 

@@ -178,13 +178,10 @@ static const struct world_kind thread_world = {
     .close = fake_close,
 };
 
-int fake_world(struct fake *f, int rank, struct world **out, struct err *e)
+struct world *fake_world(struct fake *f, int rank)
 {
     PRE(rank >= 0 && rank < f->ranks);
     struct world *w = world_new(rank, f->ranks, &thread_world);
-    *out = w;
-    if (!w)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", f->ranks);
     w->own = f;
     w->spin = FAKE_SPIN;
     w->page = f->rank[rank].page;
@@ -192,5 +189,5 @@ int fake_world(struct fake *f, int rank, struct world **out, struct err *e)
         w->peers[i].local = true;
         w->peers[i].page = f->rank[i].page;
     }
-    return 0;
+    return w;
 }

@@ -10,5 +10,5 @@
 struct fake;
 struct fake *fake_new(int ranks); // null when there is no memory
 // One call a rank, from the thread that drives it; none waits for the others.
-int fake_world(struct fake *f, int rank, struct world **out, struct err *e);
+struct world *fake_world(struct fake *f, int rank);
 void fake_free(struct fake *f); // after every opened world is closed

@@ -185,7 +185,7 @@ static void play(struct actor *a, const struct exec_options *o)
     }
     check_copies(a);
     a->rc = a->rc ? a->rc : exec_check_memory(a->x, &a->e);
-    if (a->rc && o->world) // ends the others' waits
+    if (a->rc) // ends the others' waits
         world_abort(o->world, "a rank failed");
     exec_close(a->x);
 }
@@ -198,10 +198,10 @@ static void *act(void *arg)
                              .transport = a->ranks->transport,
                              .rank = a->rank};
     a->rc = o.backend->device.open(&(struct device_options){.threads = 1}, &o.device, &a->e);
-    a->rc = a->rc ? a->rc : fake_world(a->ranks->fake, a->rank, &o.world, &a->e);
+    o.world = fake_world(a->ranks->fake, a->rank);
     if (!a->rc)
         play(a, &o);
-    if (o.world && a->rc)
+    if (a->rc)
         world_abort(o.world, "a rank failed");
     o.backend->device.close(o.device); // it may have pinned the world's window
     world_close(o.world);

@@ -27,9 +27,8 @@ static void *act(void *arg)
     struct actor *a = arg;
     int ranks[MOST] = {0, 1, 2, 3};
     void *mem = NULL;
-    a->rc = fake_world(a->fake, a->rank, &a->w, &a->e);
-    if (!a->rc)
-        a->rc = world_window(a->w, COUNT * sizeof(float), &mem, &a->e);
+    a->w = fake_world(a->fake, a->rank);
+    a->rc = world_window(a->w, COUNT * sizeof(float), &mem, &a->e);
     a->buf = mem;
     if (!a->rc)
         a->rc = communicator_new(a->w, "all", ranks, a->ranks, &a->all, &a->e);

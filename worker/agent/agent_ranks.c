@@ -355,7 +355,7 @@ void agent_frame_up(struct agent *g, const struct agent_event *ev, struct agent_
         weft__rank__exit__free_unpacked(s.rank->exit, NULL);
         s.rank->exit = message_copy(&f->exit->base);
         break;
-    default: // the daemon has handled Hello already; Progress says less than the page
+    default: // the daemon has handled Hello already
         break;
     }
 }

@@ -89,5 +89,5 @@ void send_reaped(struct agent *g, const char *job, uint64_t epoch, struct agent_
 void send_leaving(struct agent *g, int64_t now, struct agent_out *out);
 void send_storage(struct agent *g, const Weft__V1__StorageDone *d, struct agent_out *out);
 void send_log(struct agent *g, const Weft__V1__LogChunk *c, struct agent_out *out);
-bool agent_repeats_frame(
-    const Weft__Rank__Frame *f); // until it is answered, and with every Register
+// Until it is answered, and with every Register.
+bool agent_repeats_frame(const Weft__Rank__Frame *f);

@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "worker/collective/sum_tree.h"
 #include "worker/collective/world.h"
 
@@ -73,16 +74,14 @@ void communicator_delete(struct communicator *c)
 
 enum { COUNTERS = 5 }; // arrays of an op
 
-static bool alloc_arrays(struct communicator *c)
+static void alloc_arrays(struct communicator *c)
 {
     size_t n = (size_t)c->n;
-    c->members = calloc(n, sizeof(struct peer *));
-    c->slots = calloc(n, sizeof *c->slots);
-    c->src = calloc(n, sizeof(void *));
-    c->dst = calloc(n, sizeof(void *));
-    c->counters = calloc(n * COUNTERS * COLLECTIVES_OPEN, sizeof *c->counters);
-    if (!c->members || !c->slots || !c->src || !c->dst || !c->counters)
-        return false;
+    c->members = heap_alloc(sizeof(struct peer *) * n);
+    c->slots = heap_alloc(sizeof *c->slots * n);
+    c->src = heap_alloc(sizeof(void *) * n);
+    c->dst = heap_alloc(sizeof(void *) * n);
+    c->counters = heap_alloc(sizeof *c->counters * n * COUNTERS * COLLECTIVES_OPEN);
     uint64_t *at = c->counters;
     for (int i = 0; i < COLLECTIVES_OPEN; i++) {
         struct operation *o = &c->ops[i];
@@ -91,7 +90,6 @@ static bool alloc_arrays(struct communicator *c)
         for (int k = 0; k < COUNTERS; k++, at += n)
             *arrays[k] = at;
     }
-    return true;
 }
 
 static bool fill_members(struct communicator *c, const int *ranks)
@@ -121,15 +119,14 @@ int communicator_new(struct world *w, const char *name, const int *ranks, int n,
             err_wrap(e, "communicator '%s'", name);
         return rc;
     }
-    struct communicator *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
+    struct communicator *c = heap_alloc(sizeof *c);
     c->w = w;
     c->n = n;
     c->me = me;
     c->slot = w->ncommunicators;
     snprintf(c->name, sizeof c->name, "%s", name);
-    if (!alloc_arrays(c) || !fill_members(c, ranks)) {
+    alloc_arrays(c);
+    if (!fill_members(c, ranks)) {
         communicator_delete(c);
         return err_set(e, ERR_NOMEM, "no memory for communicator '%s'", name);
     }

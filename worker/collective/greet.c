@@ -32,6 +32,7 @@
 #include "common/base/clock.h"
 #include "common/base/entropy.h"
 #include "common/base/hash.h"
+#include "common/base/heap.h"
 #include "common/base/host_address.h"
 #include "worker/collective/world.h"
 
@@ -495,19 +496,15 @@ int greet_all(struct world *w, const struct world_options *o, struct err *e)
     char addr[ADDR_TEXT];
     if (w->ranks == 1)
         return 0;
-    struct greet *g = calloc(1, sizeof *g);
-    if (!g)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
+    struct greet *g = heap_alloc(sizeof *g);
     *g = (struct greet){.w = w, .o = o, .dir_fd = -1, .unix_fd = -1, .tcp_fd = -1};
     g->limit_ns = o->connect_ns ? o->connect_ns : no_limit_ns;
     g->until = clock_mono_ns() + g->limit_ns;
     for (int i = 0; i < GUESTS; i++)
         g->guests[i].fd = -1;
-    g->hosts = calloc((size_t)w->ranks, sizeof *g->hosts);
-    g->addrs = calloc((size_t)w->ranks, sizeof *g->addrs);
-    int rc = g->hosts && g->addrs ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
-    if (!rc)
-        rc = listen_unix(g, e);
+    g->hosts = heap_alloc(sizeof *g->hosts * (size_t)w->ranks);
+    g->addrs = heap_alloc(sizeof *g->addrs * (size_t)w->ranks);
+    int rc = listen_unix(g, e);
     if (!rc)
         rc = listen_tcp(g, addr, e);
     if (!rc)

@@ -4,6 +4,7 @@
 // once the stream is idle. Where it has memory of its own, the window mirrors it: staging.h.
 #include <stdlib.h>
 
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "worker/collective/staging.h"
 #include "worker/collective/transport.h"
@@ -40,9 +41,7 @@ static void close_fabric(struct fabric *f)
 static int open_fabric(const struct fabric_options *o, struct fabric **out, struct err *e)
 {
     struct device_info info;
-    struct fabric *f = calloc(1, sizeof *f);
-    if (!f)
-        return err_set(e, ERR_NOMEM, "no memory for a transport");
+    struct fabric *f = heap_alloc(sizeof *f);
     f->o = *o;
     list_init(&f->prepared);
     o->backend->device.info(o->device, &info);
@@ -81,9 +80,7 @@ static int open_communicator(struct fabric *f, const char *name, const int *rank
 static int prepare_collective(struct fabric *f, int communicator, const struct collective_args *a,
                               struct collective **out, struct err *e)
 {
-    struct collective *c = calloc(1, sizeof *c);
-    if (!c)
-        return err_set(e, ERR_NOMEM, "no memory for a collective");
+    struct collective *c = heap_alloc(sizeof *c);
     list_append(&f->prepared, &c->link);
     c->fabric = f;
     c->communicator = f->communicator[communicator];

@@ -12,6 +12,7 @@
 #include "common/attempt/life.h"
 #include "common/base/clock.h"
 #include "common/base/deadline.h"
+#include "common/base/heap.h"
 #include "worker/collective/world.h"
 
 enum { SPIN_YIELD = 20, SPIN_REMOTE = 50 }; // looks before a nap, where SPIN would be too many
@@ -154,16 +155,12 @@ static const struct world_kind process_world = {
 // ---- opening ----
 static int make_sockets(struct world *w, struct err *e)
 {
-    struct sockets *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
+    struct sockets *s = heap_alloc(sizeof *s);
     w->own = s;
     s->page_fd = s->window_fd = -1;
     s->poke_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    s->polls = calloc((size_t)w->ranks + 1, sizeof *s->polls);
-    s->polled = calloc((size_t)w->ranks + 1, sizeof *s->polled);
-    if (!s->polls || !s->polled)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", w->ranks);
+    s->polls = heap_alloc(sizeof *s->polls * (size_t)(w->ranks + 1));
+    s->polled = heap_alloc(sizeof *s->polled * (size_t)(w->ranks + 1));
     if (s->poke_fd < 0)
         return err_errno(e, ERR_IO, "cannot make an event descriptor");
     return shm_page_new(w, &s->page_fd, e);
@@ -211,13 +208,15 @@ static int connect_peers(struct world *w, const struct world_options *o, struct 
         struct peer *p = &w->peers[i];
         if (i == w->rank)
             continue;
-        if (p->local)
+        if (p->local) {
             rc = shm_send(p, 'P', s->page_fd, e);
-        else if (!(p->link = tcp_link_new(o->plain ? NULL : &p->keys)) ||
-                 !(p->page = shm_private(sizeof *p->page)))
-            rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
+        } else {
+            w->remotes++;
+            p->link = tcp_link_new(o->plain ? NULL : &p->keys);
+            if (!p->link || !(p->page = shm_private(sizeof *p->page)))
+                rc = err_set(e, ERR_NOMEM, "no memory for rank %d", i);
+        }
         explicit_bzero(&p->keys, sizeof p->keys);
-        w->remotes += !p->local;
     }
     if (!rc)
         rc = world_wait(w, have_all_pages, w, o->connect_ns, e);
@@ -232,8 +231,6 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     if (o->ranks < 1 || o->ranks > RANK_MAX || o->rank < 0 || o->rank >= o->ranks)
         return err_set(e, ERR_INVALID, "rank %d of %d is out of range", o->rank, o->ranks);
     struct world *w = world_new(o->rank, o->ranks, &process_world);
-    if (!w)
-        return err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
     w->epoch = o->epoch;
     w->connect_ns = o->connect_ns;
     w->deadline_ns = o->deadline_ns;
@@ -243,7 +240,7 @@ int world_open(const struct world_options *o, struct world **out, struct err *e)
     if (!rc)
         rc = connect_peers(w, o, e);
     if (!rc && progress_is_wanted(w))
-        rc = progress_start(w, world_is_open, world_step, e);
+        progress_start(w, world_is_open, world_step);
     if (!rc) {
         *out = w;
         return 0;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "worker/collective/world.h"
 
@@ -68,12 +69,10 @@ static void *move_data(void *arg)
     return NULL;
 }
 
-int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*step)(struct world *w),
-                   struct err *e)
+void progress_start(struct world *w, bool (*is_open)(struct world *w),
+                    bool (*step)(struct world *w))
 {
-    struct progress_thread *t = calloc(1, sizeof *t);
-    if (!t)
-        return err_set(e, ERR_NOMEM, "no memory for a thread");
+    struct progress_thread *t = heap_alloc(sizeof *t);
     t->is_open = is_open;
     t->step = step;
     pthread_mutex_init(&t->lock, NULL);
@@ -81,14 +80,13 @@ int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*ste
     w->thread = t;
     int error = pthread_create(&t->id, NULL, move_data, w);
     if (!error)
-        return 0;
+        return;
     log_warn("collective",
              "cannot start the progress thread, so collectives move only while the rank waits for "
              "them: %s",
              strerror(error));
     w->thread = NULL;
     free(t);
-    return 0;
 }
 
 void progress_stop(struct world *w)

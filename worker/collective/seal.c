@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
 #include "worker/collective/world.h"
 
 struct seal {
@@ -20,9 +21,7 @@ struct seal {
 
 struct seal *seal_new(const unsigned char key[SEAL_KEY], bool sends)
 {
-    struct seal *s = calloc(1, sizeof *s);
-    if (!s)
-        return NULL;
+    struct seal *s = heap_alloc(sizeof *s);
     s->gcm = EVP_CIPHER_CTX_new();
     if (s->gcm && EVP_CipherInit_ex(s->gcm, EVP_aes_128_gcm(), NULL, key, NULL, sends) == 1)
         return s;

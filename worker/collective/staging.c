@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "common/base/heap.h"
 #include "common/base/list.h"
 #include "common/base/log.h"
 
@@ -81,9 +82,7 @@ static void plan_copies(const struct staging *s, const struct communicator *c,
 
 int staging_open(const struct fabric_options *o, struct staging **out, struct err *e)
 {
-    struct staging *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ERR_NOMEM, "no memory for staging");
+    struct staging *s = heap_alloc(sizeof *s);
     s->o = *o;
     list_init(&s->all);
     list_init(&s->pending);
@@ -144,9 +143,7 @@ int staging_prepare(struct staging *s, struct communicator *c, const struct coll
                     struct staged **out, struct err *e)
 {
     const struct backend *b = s->o.backend;
-    struct staged *op = calloc(1, sizeof *op);
-    if (!op)
-        return err_set(e, ERR_NOMEM, "no memory for staging");
+    struct staged *op = heap_alloc(sizeof *op);
     list_append(&s->all, &op->all);
     list_init(&op->pending);
     op->staging = s;

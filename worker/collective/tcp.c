@@ -25,6 +25,7 @@
 #include <sys/uio.h>
 
 #include "common/base/buf.h"
+#include "common/base/heap.h"
 #include "worker/collective/world.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
@@ -75,13 +76,13 @@ struct tcp_link {
 
 struct tcp_link *tcp_link_new(const struct seal_keys *keys)
 {
-    struct tcp_link *l = calloc(1, sizeof *l);
-    if (!l || !keys)
+    struct tcp_link *l = heap_alloc(sizeof *l);
+    if (!keys)
         return l;
     l->seals = seal_new(keys->sends, true);
     l->opens = seal_new(keys->receives, false);
-    l->sealed_chunk = malloc(sizeof(struct frame) + PIECE + 2 * SEAL_TAG);
-    if (l->seals && l->opens && l->sealed_chunk)
+    l->sealed_chunk = heap_alloc(sizeof(struct frame) + PIECE + 2 * SEAL_TAG);
+    if (l->seals && l->opens)
         return l;
     tcp_link_free(l);
     return NULL;

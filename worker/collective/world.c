@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 
 // Turns before a nap. A turn pauses for some 40 of a bare loop's; after QUIET of them it yields the
 // core instead, which costs nothing where nobody else wants it.
@@ -20,13 +21,8 @@ enum { QUIET = 40, SPIN = 400 };
 // ---- life ----
 struct world *world_new(int rank, int ranks, const struct world_kind *kind)
 {
-    struct world *w = calloc(1, sizeof *w);
-    struct peer *peers = calloc((size_t)ranks, sizeof *peers);
-    if (!w || !peers) {
-        free(w);
-        free(peers);
-        return NULL;
-    }
+    struct world *w = heap_alloc(sizeof *w);
+    struct peer *peers = heap_alloc(sizeof *peers * (size_t)ranks);
     *w = (struct world){.rank = rank, .ranks = ranks, .kind = kind, .peers = peers, .spin = SPIN};
     pthread_mutex_init(&w->listener_lock, NULL);
     for (int i = 0; i < ranks; i++)

@@ -132,9 +132,9 @@ void world_wake(struct world *w, struct peer *p); // after a store p may wait fo
 // ---- progress_thread.c: data moves while the rank computes ----
 bool progress_is_wanted(const struct world *w);
 // is_open: there is something to move; step moves some of it and says whether any did. Both are
-// called under the lock.
-int progress_start(struct world *w, bool (*is_open)(struct world *w), bool (*step)(struct world *w),
-                   struct err *e);
+// called under the lock. Where no thread can be started that is logged.
+void progress_start(struct world *w, bool (*is_open)(struct world *w),
+                    bool (*step)(struct world *w));
 void progress_stop(struct world *w);  // without a thread this does nothing, as do the next three
 void progress_begin(struct world *w); // an operation was started; called under the lock
 void world_lock(struct world *w);     // the rank's own thread goes first

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/flag.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/base/plain.h"
 #include "worker/rank/probe.h"
@@ -81,10 +82,9 @@ static void tie_to_parent(int parent)
 // wrapper starts may be its child.
 static int become_wrapper(const char *wrapper, int argc, char **argv)
 {
-    char *words = strdup(wrapper), *save = NULL;
-    char **line = calloc(strlen(wrapper) + (size_t)argc + 1, sizeof *line);
+    char *words = heap_strdup(wrapper), *save = NULL;
+    char **line = heap_alloc(sizeof *line * (strlen(wrapper) + (size_t)argc + 1));
     int n = 0;
-    PRE(words != NULL && line != NULL);
     for (char *w = strtok_r(words, " \t", &save); w; w = strtok_r(NULL, " \t", &save))
         line[n++] = w;
     for (int i = 0; i < argc; i++) {
@@ -113,11 +113,10 @@ static void block_signals(void)
 
 static int run_rank(const struct rank_flags *f)
 {
-    struct process *p = calloc(1, sizeof *p);
+    struct process *p = heap_alloc(sizeof *p);
     struct err e = {0};
     int type, code;
     socklen_t size = sizeof type;
-    PRE(p != NULL);
     log_context(NULL, f->rank);
     if (getsockopt(f->fd, SOL_SOCKET, SO_TYPE, &type, &size) || type != SOCK_STREAM) {
         log_error("rank", "--fd: descriptor %d is not a stream socket", f->fd);

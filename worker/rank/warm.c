@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "common/base/heap.h"
 #include "kernels/backend.h"
 
 struct warm {
@@ -24,9 +25,7 @@ static void *warm_main(void *arg)
 
 struct warm *warm_start(const char *backend)
 {
-    struct warm *w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
+    struct warm *w = heap_alloc(sizeof *w);
     w->backend = backend;
     if (pthread_create(&w->thread, NULL, warm_main, w)) {
         free(w);

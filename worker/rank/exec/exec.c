@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
+#include "common/base/heap.h"
 #include "common/compile/graph/optable.h"
 #include "common/compile/program/group.h"
 #include "worker/rank/exec/marks.h"
@@ -308,9 +309,7 @@ static int set_constants(struct exec *x, struct err *e)
 
 int exec_open(const struct exec_options *o, struct exec **out, struct err *e)
 {
-    struct exec *x = calloc(1, sizeof *x);
-    if (!x)
-        return err_set(e, ERR_NOMEM, "no memory to load programs");
+    struct exec *x = heap_alloc(sizeof *x);
     x->o = *o;
     x->transport = o->transport ? o->transport : &host_transport;
     x->last = -1;

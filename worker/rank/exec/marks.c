@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/compile/graph/node_work.h"
 
 enum {
@@ -156,9 +157,7 @@ int marks_open(const struct backend *b, struct device *d, struct progress_page *
     *out = NULL;
     if (!b->stream.mark || !page)
         return 0;
-    struct marks *m = calloc(1, sizeof *m);
-    if (!m)
-        return err_set(e, ERR_NOMEM, "no memory for marks");
+    struct marks *m = heap_alloc(sizeof *m);
     *m = (struct marks){.backend = b, .device = d, .page = page};
     wake_init(m);
     void *words = NULL;

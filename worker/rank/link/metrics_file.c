@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/ckpt/durable.h"
@@ -115,11 +116,7 @@ int metrics_open(const char *path, const char *run_id, int64_t restored_step, st
         (void)unlink(tmp);
         return rc;
     }
-    struct metrics *m = calloc(1, sizeof *m);
-    if (!m) {
-        close(fd);
-        return err_set(e, ERR_NOMEM, "no memory for the state of %s", path);
-    }
+    struct metrics *m = heap_alloc(sizeof *m);
     m->fd = fd;
     m->end = lseek(fd, 0, SEEK_END);
     snprintf(m->path, sizeof m->path, "%s", path);

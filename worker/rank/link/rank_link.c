@@ -22,6 +22,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "worker/rank/link/answers.h"
 #include "worker/rank/link/rank_frames.h"
@@ -325,8 +326,7 @@ static void queue_hello(struct link *l)
 
 int link_open(int fd, struct link **out, struct err *e)
 {
-    struct link *l = calloc(1, sizeof *l);
-    PRE(l != NULL);
+    struct link *l = heap_alloc(sizeof *l);
     init_locks(l);
     frame_conn_init(&l->conn, fd);
     list_init(&l->answers);

@@ -9,6 +9,7 @@
 #include "common/attempt/leader.h"
 #include "common/attempt/page.h"
 #include "common/base/clock.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 #include "common/job/job.h"
 
@@ -188,9 +189,7 @@ static int open_parts(struct saver *s, struct err *e)
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e)
 {
-    struct saver *s = calloc(1, sizeof *s);
-    if (!s)
-        return err_set(e, ERR_NOMEM, "no memory for checkpoints");
+    struct saver *s = heap_alloc(sizeof *s);
     s->o = *o;
     o->backend->device.info(o->device, &s->device);
     s->opened_at = -1;
@@ -325,7 +324,7 @@ static bool wait_to_try_again(struct saver *s, int64_t ms)
 
 // Begins the same save again as long as the leader's patience lasts: until then the ranks hold the
 // state.
-static int save_until_told(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
+static int save_patiently(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
 {
     int64_t wait_ms = AGAIN_FIRST_MS;
     for (;;) {
@@ -343,7 +342,7 @@ int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
     struct err why = {0};
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
-    rc = rc ? rc : save_until_told(s, step, samples, &ok, &why);
+    rc = rc ? rc : save_patiently(s, step, samples, &ok, &why);
     if (!rc && !ok) {
         // Every rank should hear the answer before the first one ends, or that end would look like
         // the cause of the others' ends. A rank that was asked to stop cannot wait at the barrier; it

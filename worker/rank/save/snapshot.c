@@ -462,8 +462,7 @@ static struct shard_report *copy_reports(const struct shard_report *from, int n)
     struct shard_report *r = heap_alloc(sizeof *r * (size_t)n);
     for (int i = 0; i < n; i++) {
         r[i] = from[i];
-        r[i].digests = calloc((size_t)from[i].n + 1, sizeof *r[i].digests);
-        PRE(r[i].digests);
+        r[i].digests = heap_alloc(sizeof *r[i].digests * (size_t)(from[i].n + 1));
         if (from[i].n)
             memcpy(r[i].digests, from[i].digests, sizeof *r[i].digests * (size_t)from[i].n);
     }

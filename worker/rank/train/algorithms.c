@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/board.h"
+#include "common/base/heap.h"
 #include "common/base/log.h"
 
 enum { KEY = 64, CHUNK = 3000 };
@@ -119,13 +120,12 @@ static void describe_device(const struct algorithms_options *o, char out[BOARD_V
 static int choose_measuring_ranks(const struct algorithms_options *o, struct buf *list,
                                   struct err *e)
 {
-    char **devices = calloc((size_t)o->ranks, sizeof *devices);
-    int rc = devices ? 0 : err_set(e, ERR_NOMEM, "no memory for %d ranks", o->ranks);
+    char **devices = heap_alloc(sizeof *devices * (size_t)o->ranks);
+    int rc = 0;
     for (int r = 0; r < o->ranks && !rc; r++) {
         struct buf text = {0};
         rc = get_text(o, "device", r, &text, e);
-        devices[r] = strdup(buf_str(&text));
-        PRE(devices[r]);
+        devices[r] = heap_strdup(buf_str(&text));
         buf_clear(&text);
     }
     for (int s = 0; s < o->compiled->nstages && !rc; s++)
@@ -136,7 +136,7 @@ static int choose_measuring_ranks(const struct algorithms_options *o, struct buf
             if (!known)
                 buf_printf(list, "%d\n", r);
         }
-    for (int r = 0; devices && r < o->ranks; r++)
+    for (int r = 0; r < o->ranks; r++)
         free(devices[r]);
     free(devices);
     return rc ? rc : put_text(o->link, "plan", 0, buf_str(list), e);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/attempt/page.h"
+#include "common/base/heap.h"
 #include "common/data/job_set.h"
 
 static void pick_samples(const void *ctx, uint64_t step, uint64_t first, size_t count,
@@ -24,10 +25,8 @@ int evaluation_open(struct evaluation *v, const struct exec_options *o, struct e
     for (int i = 0; i < p->graph->nparts; v->slots += p->graph->parts[i++].count)
         if (strcmp(p->graph->parts[i].name, "accuracy") == 0)
             v->accuracy = v->slots;
-    v->slot = calloc((size_t)v->slots, sizeof *v->slot);
-    v->mean = calloc((size_t)v->slots, sizeof *v->mean);
-    if (!v->slot || !v->mean)
-        return err_set(e, ERR_NOMEM, "no memory for the metrics of an evaluation");
+    v->slot = heap_alloc(sizeof *v->slot * (size_t)v->slots);
+    v->mean = heap_alloc(sizeof *v->mean * (size_t)v->slots);
     int rc = job_set_open(job, data_root, &job->data.eval, &v->set, e);
     rc = rc ? rc
             : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,

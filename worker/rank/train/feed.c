@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/heap.h"
+
 enum slot_state { SLOT_EMPTY, SLOT_FULL, SLOT_TAKEN };
 
 struct feed {
@@ -92,15 +94,9 @@ static void *feed_main(void *arg)
 
 int feed_open(const struct feed_options *o, struct feed **out, struct err *e)
 {
-    struct feed *f = calloc(1, sizeof *f);
-    uint64_t *ids = calloc((size_t)o->local + 1, sizeof *ids);
-    if (!f || !ids) {
-        free(f);
-        free(ids);
-        return err_set(e, ERR_NOMEM, "no memory for a batch's sample numbers");
-    }
+    struct feed *f = heap_alloc(sizeof *f);
     f->o = *o;
-    f->ids = ids;
+    f->ids = heap_alloc(sizeof *f->ids * (size_t)(o->local + 1));
     f->next = o->first;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
