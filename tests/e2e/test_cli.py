@@ -181,7 +181,7 @@ def test_plan_names_specs_by_axis_and_list(small):
     assert gathers[0]["axes"] == ["x", "y"] and gathers[0]["group"] == 4  # axes in mesh order
 
 
-def test_a_refused_sharding_is_told_whole_with_its_fix(small):
+def test_a_refused_sharding_is_reported_whole_with_its_fix(small):
     end = runs.weft("plan", small, "--json", "-s", "mesh={dp: 2, spare: 2}")
     assert end.code == 2 and "spare" in end.err
     plan = json.loads(end.out)
@@ -200,7 +200,7 @@ def test_a_refused_sharding_is_told_whole_with_its_fix(small):
 
 
 @pytest.mark.parametrize("verb", ["run", "submit"])
-def test_all_errors_of_a_sharding_are_told_at_once_each_with_its_fix(small, verb):
+def test_all_errors_of_a_sharding_are_reported_at_once_each_with_its_fix(small, verb):
     end = runs.weft(verb, small, "-s", "mesh={dp: 2, spare: 2, more: 2}")
     assert end.code == 2 and not end.out, end
     for axis in ("spare", "more"):
@@ -209,7 +209,7 @@ def test_all_errors_of_a_sharding_are_told_at_once_each_with_its_fix(small, verb
     assert "repeat" not in end.err  # warnings are for plan
 
 
-def test_a_batch_that_cannot_be_divided_is_told_once(small):
+def test_a_batch_that_cannot_be_divided_is_reported_once(small):
     end = runs.weft("plan", small, "-s", "data.batch=13")
     assert end.code == 2 and (end.out + end.err).count("12 or 14") == 1, end
 
@@ -267,7 +267,7 @@ def test_help_and_version_are_no_error():
     assert end.code == 0 and end.out.startswith("weft-rank "), end
 
 
-def test_a_mistyped_verb_is_told_in_two_lines():
+def test_a_mistyped_verb_is_reported_in_two_lines():
     end = runs.weft("stauts", "x")
     assert end.code == 2 and not end.out, end
     assert end.err.splitlines() == ["weft: no verb 'stauts'; did you mean status?",
@@ -287,7 +287,7 @@ def test_help_of_help_is_the_help():
     assert runs.weft("help", "help").out == runs.weft("help", "--help").out == runs.weft("help").out
 
 
-def test_a_flag_in_the_place_of_the_verb_is_told_to_follow_it():
+def test_a_flag_in_the_place_of_the_verb_belongs_behind_it():
     end = runs.weft("--json", "jobs")
     assert end.code == 2 and not end.out, end
     assert end.err.splitlines()[0] == "weft: '--json' stands where the verb should: its flags follow it", end
@@ -446,7 +446,7 @@ model
     ],
     ids=lambda a: " ".join(a) if isinstance(a, list) else "",
 )
-def test_model_is_told_what_is_wrong_with_exit_2(args, says):
+def test_model_says_what_is_wrong_with_exit_2(args, says):
     end = runs.weft("model", *args)
     assert end.code == 2 and says in end.err and not end.out, end
 
@@ -455,7 +455,7 @@ def test_model_is_told_what_is_wrong_with_exit_2(args, says):
     ("./none.model", "./none.model: cannot read ./none.model: No such file or directory"),
     ("gtp2", "gtp2: 'gtp2' does not come with weft: did you mean gpt2?"),
 ])  # fmt: skip
-def test_model_check_tells_a_wrong_name_of_that_alone(name, says):
+def test_model_check_reports_of_a_wrong_name_that_alone(name, says):
     end = runs.weft("model", "check", name)
     assert end.code == 2 and end.err == says + "\n", end
 
@@ -467,7 +467,7 @@ def test_model_check_of_what_reads_no_data_says_what_the_program_lacks(tmp_path)
     assert end.code == 2 and end.err.startswith(f"{own}:1:1: the program has no loss: "), end
 
 
-def test_model_check_tells_errors_as_a_compiler_does(tmp_path):
+def test_model_check_prints_errors_as_a_compiler_does(tmp_path):
     own = tmp_path / "own.model"
     own.write_text("sizes\n  inputs = 8\n\nmodel\n  h = linear(images, in[_, widht])\n  loss = sum(h) / samples\n")
     end = runs.weft("model", "check", str(own))
@@ -529,7 +529,7 @@ def test_a_checkpoint_without_its_commit_is_damaged_and_not_committed(trained, t
     assert said.code == 1 and f"damaged   {broken}\n" in said.out, said
 
 
-def test_a_checkpoint_that_is_not_used_is_told_with_why(trained, tmp_path):
+def test_a_checkpoint_that_is_not_used_is_reported_with_why(trained, tmp_path):
     """Of an epoch that weft never gives: nobody ever loads it, and so it must not look like one that is there."""
     copy = tmp_path / "store"
     shutil.copytree(trained.stores()[0], copy)

@@ -82,7 +82,7 @@ def test_a_run_says_where_all_is_and_the_next_that_its_result_is_gone(small):
     end = weft_run(small)
     (store,) = small.stores()
     assert end.code == 0 and "SUCCEEDED" in end.out and f"{store}/metrics.jsonl" in end.out, end
-    assert f"{state_folder(small)}/worker/jobs" in end.out and "story" not in end.out, end
+    assert f"{state_folder(small)}/worker/jobs" in end.out and "history" not in end.out, end
     before = (state_folder(small) / "log").read_text()
     assert "listens on" in before and "attached to" in before and "listens on" not in end.err
     assert "is finished" in weft_run(small).out
@@ -167,7 +167,7 @@ def test_a_job_that_did_not_succeed_ends_with_1_and_is_resumed_by_the_next_run(b
     await_first_checkpoint(busy, process)
     assert ask(busy, verb).code == 0
     end = end_of(process)
-    assert end.code == 1 and state in end.out and "story" in end.out, end
+    assert end.code == 1 and state in end.out and "history" in end.out, end
     again = weft_run(busy, "-s", f"train.steps={status(busy)['step'] + 20}")
     assert again.code == 0 and len(busy.stores()) == 1, again
 

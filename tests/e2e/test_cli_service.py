@@ -27,12 +27,12 @@ STATUS = {
 
 
 class Desk:
-    """A coordinator double, the environment that leads to it, and what it was told."""
+    """A coordinator double, the environment that leads to it, and what it has heard."""
 
     def __init__(self, place):
         self.place = place
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="weft-cli-", dir="/tmp"))
-        self.path, self.log = self.sockets / "c.sock", place / "told"
+        self.path, self.log = self.sockets / "c.sock", place / "heard"
         self.env = {**os.environ, "WEFT_COORDINATOR": f"unix:{self.path}", "XDG_STATE_HOME": str(place / "state")}
         self.p = None
 
@@ -49,7 +49,7 @@ class Desk:
             self.p.kill()
             self.p.wait()
 
-    def told(self):
+    def heard(self):
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def popen(self, *args):
@@ -137,7 +137,7 @@ def test_workers_and_checkpoints_are_lists_under_their_names(desk):
                                  "why": None, "t_ms": 0}]  # fmt: skip
 
 
-def test_why_tells_events_and_where_the_time_went(desk):
+def test_why_prints_events_and_where_the_time_went(desk):
     why = desk.start().json("why", "small")
     assert [set(e) for e in why["events"]] == [{"job", "seq", "t_ms", "state", "kind", "rank", "host", "step", "text"}] * 2
     assert why["events"][1]["t_ms"] == 1700000001123 and why["events"][0]["rank"] is None
@@ -158,17 +158,17 @@ def test_each_act_says_its_verb_and_its_reason(desk):
     for verb in verbs:
         said = desk.json(verb, "small", "--why", "because")
         assert said["verb"] == verb and said["text"] == "words of the coordinator"
-    assert desk.told() == [f"act {n} because small" for n in range(1, 9)]
+    assert desk.heard() == [f"act {n} because small" for n in range(1, 9)]
 
 
-def test_an_act_of_several_goes_on_after_a_refusal_and_ends_as_that_says(desk):
+def test_an_act_of_several_continues_after_a_refusal_and_ends_as_that_says(desk):
     desk.start()
     end = desk.weft("cancel", "small", "nosuch", "small", "--why", "because")
     assert end.code == 4 and len(end.err.splitlines()) == 3, end
     assert [line.split(": ")[1] for line in end.out.splitlines()] == 2 * ["words of the coordinator"], end
     end = desk.weft("hold", "small", "small", "--json")
     assert end.code == 0 and [json.loads(line)["verb"] for line in end.out.splitlines()] == 2 * ["hold"], end
-    assert desk.told() == 2 * ["act 1 because small"] + 2 * ["act 2  small"]
+    assert desk.heard() == 2 * ["act 1 because small"] + 2 * ["act 2  small"]
 
 
 def test_refusals_end_with_4_and_three_lines(desk):
@@ -216,13 +216,13 @@ def test_help_names_every_flag_of_a_verb():
 # ---- submit --------------------------------------------------------------------------------------
 
 
-def test_a_job_that_would_not_compile_is_told_with_its_own_line_and_nobody_is_asked(desk, job):
+def test_a_job_that_would_not_compile_is_reported_with_its_own_line_and_nobody_is_asked(desk, job):
     text = pathlib.Path(job).with_name("three.yaml")
     text.write_text("name: three\nmodel: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n\nmesh:\n  tp: 3\n"
                     "data: {train: {images: x, labels: y}, batch: 12}\ntrain: {steps: 3}\n")  # fmt: skip
     end = desk.start().weft("submit", str(text))
     assert end.code == 2 and f"{text}: layers/0/weight: dimension mlp of size 8 does not divide by 3" in end.err, end
-    assert "(line 4)" in end.err and not desk.told(), end
+    assert "(line 4)" in end.err and not desk.heard(), end
 
 
 @pytest.mark.parametrize("words, advice", [
@@ -238,7 +238,7 @@ def test_the_advice_after_a_refusal_is_about_that_refusal(desk, job, words, advi
 def test_two_submits_that_are_answered_are_two_requests(desk, job):
     desk.start()
     ids = [desk.json("submit", job)["request"] for _ in range(2)]
-    assert desk.told() == [f"submit {i}" for i in ids] and ids[0] != ids[1]
+    assert desk.heard() == [f"submit {i}" for i in ids] and ids[0] != ids[1]
 
 
 def test_a_submit_that_heard_no_answer_is_repeated_with_its_request(desk, job):
@@ -248,10 +248,10 @@ def test_a_submit_that_heard_no_answer_is_repeated_with_its_request(desk, job):
     desk.start()
     again = desk.weft("submit", job)
     assert again.code == 0 and "repeats" in again.err and ID in again.out, again
-    first, second = desk.told()
+    first, second = desk.heard()
     assert first == second
     third = desk.json("submit", job)  # answered: the next is a new job
-    assert desk.told()[2] == f"submit {third['request']}" != first
+    assert desk.heard()[2] == f"submit {third['request']}" != first
 
 
 def test_a_killed_submit_is_repeated_too_and_another_job_is_not_confused_with_it(desk, job):
@@ -273,7 +273,7 @@ def test_a_killed_submit_is_repeated_too_and_another_job_is_not_confused_with_it
 def test_the_request_of_a_flag_is_used_as_it_is(desk, job):
     desk.start()
     assert desk.json("submit", job, "--request", ID)["request"] == ID
-    assert desk.told() == [f"submit {ID}"]
+    assert desk.heard() == [f"submit {ID}"]
     assert desk.weft("submit", job, "--request", "short").code == 2
 
 
@@ -354,7 +354,7 @@ def test_followed_logs_that_are_refused_end_saying_why(desk):
         assert where.startswith("  where: ") and advice.startswith("  to do: "), end
 
 
-def test_followed_logs_give_up_the_call_before_when_they_are_read_anew(desk):
+def test_followed_logs_give_up_the_call_before_when_they_are_read_again(desk):
     """Else it stays open at the coordinator, unread. This job ends when that call was given up."""
     end = desk.start("moves").weft("logs", "small", "-f")
     assert end.code == 0, end
@@ -365,7 +365,7 @@ def test_who_is_cut_off_again_and_again_reads_fewer_lines(desk):
     """Else, of more ranks than it can read in time, it would for ever read the first."""
     end = desk.start("cuts").weft("logs", "small", "-f")
     assert end.code == 0 and end.out.count("[0] 2026") == 2 and end.out.count("[1] 2026") == 1, end
-    asked = [int(told.split()[1]) for told in desk.told()]
+    asked = [int(line.split()[1]) for line in desk.heard()]
     assert asked[0] == 0 and asked[1] > asked[2] > asked[3] > 0, asked
 
 
@@ -376,7 +376,7 @@ def test_followed_logs_of_a_rank_that_never_pauses_are_shown_and_end(desk):
 
 
 @pytest.mark.parametrize("words", [["HELD"], ["HELD", "bare"]])  # bare: it was held before it ran anywhere
-def test_followed_logs_go_on_while_the_job_is_held(desk, words):
+def test_followed_logs_continue_while_the_job_is_held(desk, words):
     p = desk.start(*words).popen("logs", "small", "-f")
     assert "small is held: what it writes follows here once it is resumed" in p.stderr.readline()
     time.sleep(0.5)
@@ -412,7 +412,7 @@ def test_no_text_of_the_service_steers_the_terminal(desk, args, form):
     assert not re.search("^forged", ours, re.M), shown
 
 
-def test_who_decides_threads_is_told_in_one_line_whatever_it_says(desk):
+def test_who_decides_threads_is_shown_in_one_line_whatever_it_says(desk):
     desk.start("hostile")
     for verb, before in (("status", "threads     "), ("why", "threads: ")):
         told = [line for line in desk.weft(verb, "small").out.splitlines() if line.startswith(before)]

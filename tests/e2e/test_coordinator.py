@@ -100,7 +100,7 @@ def curl(url, *args):
 # ---- starting and stopping -----------------------------------------------------------------------
 
 
-def test_it_tells_every_address_it_bound_and_answers_there(start):
+def test_it_logs_every_address_it_bound_and_answers_there(start):
     c = start("--listen", "127.0.0.1:0", "--listen", "[::1]:0" if socket.has_ipv6 and os.path.exists("/proc/net/if_inet6") else "localhost:0", "--http", "127.0.0.1:0")
     assert c.bound[0] == f"unix:{start.sockets}/c.sock"
     assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d*", c.bound[1])
@@ -184,7 +184,7 @@ def test_what_is_not_safe_or_not_meant_ends_with_78(start, args, names):
     ({"HOME": "here"}, "--state is needed: there is no HOME"),
     ({"HOME": "/here", "XDG_RUNTIME_DIR": "/proc/none"}, "no place for the default socket: give --listen, or set XDG_RUNTIME_DIR"),
 ])  # fmt: skip
-def test_a_user_without_a_session_is_told_which_flag_is_needed(env, says):
+def test_a_user_without_a_session_learns_which_flag_is_needed(env, says):
     user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}  # root has folders of its own
     with tempfile.TemporaryDirectory() as here:  # where that user may run it
         os.chmod(here, 0o777)
@@ -193,7 +193,7 @@ def test_a_user_without_a_session_is_told_which_flag_is_needed(env, says):
     assert end.returncode == 78 and says in end.stderr, end
 
 
-def test_a_socket_whose_folder_is_missing_is_told_with_that(start, place):
+def test_a_socket_whose_folder_is_missing_is_refused_with_that(start, place):
     c = start("--listen", f"unix:{place}/none/c.sock", listen=False)
     assert c.end() == 70, c.text()
     assert f"its folder {place}/none: No such file or directory" in c.text()
@@ -346,7 +346,7 @@ def authority(place):
 
 
 @pytest.mark.parametrize("verb", ["init", "token", "issue", "renew"])
-def test_a_verb_of_certificates_tells_its_flags(verb):
+def test_a_verb_of_certificates_lists_its_flags(verb):
     assert f"weft-coordinator {verb} [--tls DIR]" in command(verb, "--help")
 
 

@@ -134,7 +134,7 @@ def test_a_run_again_and_a_killed_run_come_to_the_same_bits(place, toy, cuda):
     assert first.final() == killed.final()
 
 
-def test_packed_heads_train_alike_with_ops_apart_and_go_on_to_the_same_bits(place, cuda):
+def test_packed_heads_train_alike_with_ops_apart_and_continue_to_the_same_bits(place, cuda):
     """The resumed rank finds its choices of algorithms in its checkpoint alone."""
     meshes.put_text(place)
     cuda.setenv("XDG_CACHE_HOME", str(place / "cache"))  # what another run timed is not known here

@@ -82,7 +82,7 @@ def test_decoders_in_any_layout_come_to_the_bits_of_the_cpu(place, late, program
     same_bits(meshes.trained(place, job, layout, "near"), far)
 
 
-def test_a_killed_rank_goes_on_to_the_same_bits(place, toy, late):
+def test_a_killed_rank_continues_to_the_same_bits(place, toy, late):
     job = kind(runs.busy_job(toy, 2, mesh={"fsdp": 2}), "cuda")
     whole = runs.train(place, job, "whole")
     run = runs.Run(place, job, "killed")
@@ -183,7 +183,7 @@ def test_ranks_agree_on_algorithms_and_keep_them_over_a_restart(place, toy, late
         assert table.items() <= first.items()
 
 
-def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, late):
+def test_algorithms_that_are_gone_are_reported_as_a_change_of_numerics(place, toy, late):
     late.setenv("WEFT_LATE_CHOICES", "100000")
     job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
     run = runs.train(place, job, "run")
@@ -195,7 +195,7 @@ def test_algorithms_that_are_gone_are_told_as_a_change_of_numerics(place, toy, l
     assert f"{len(gone)} of the checkpoint's algorithms cannot be had here" in run.log(0)
 
 
-def test_algorithms_of_another_library_are_told_as_a_change_of_numerics_and_not_taken(place, toy, late):
+def test_algorithms_of_another_library_are_reported_as_a_change_of_numerics_and_not_taken(place, toy, late):
     job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
     run = runs.train(place, job, "run")
     assert recorded(run.checkpoints()[-1]) and "another library" not in run.log(0)
@@ -213,7 +213,7 @@ def promising(job, deterministic):
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_checkpoint_of_another_promise_is_told_and_its_algorithms_are_not_taken(place, toy, late, before):
+def test_a_checkpoint_of_another_promise_is_reported_and_its_algorithms_are_not_taken(place, toy, late, before):
     job = kind(runs.job(toy, 2, checkpoint={"dir": "ckpt", "every": 10, "async": False}), "cuda")
     other = ", not deterministic"
     run = runs.train(place, promising(job, before), "run")
@@ -246,7 +246,7 @@ def test_on_a_cpu_every_run_is_deterministic(place, toy):
     assert "on the CPU a step run twice gives the same bits all the same" in end.out + end.err, end
 
 
-def test_the_probe_tells_a_device_of_its_kind(late):
+def test_the_probe_describes_a_device_of_its_kind(late):
     out = subprocess.run([runs.RANK, "--probe", "--kind", "cuda"], capture_output=True, text=True, check=True)
     told = json.loads(out.stdout)
     assert told["kind"] == "cuda" and [d["model"] for d in told["devices"]] == ["late 0", "late 1"]
@@ -293,7 +293,7 @@ def test_a_kind_that_no_host_has_is_waited_for_by_name(host, toy):
     host.weft("cancel", job)
 
 
-def test_a_worker_is_told_when_it_promises_too_many(place, late):
+def test_a_worker_that_promises_too_many_is_refused(place, late):
     out = subprocess.run([cluster.WORKER, "--state", str(place / "w"), "--coordinator", f"unix:{place}/none",
                           "--cuda-devices", "3"], capture_output=True, text=True)
     assert out.returncode == 78 and "--cuda-devices 3: this host has 2" in out.stderr, out.stderr
@@ -308,7 +308,7 @@ def test_weft_run_trains_on_devices_of_the_kind(place, toy, late):
     assert runs.checkpoints_of(store)[-1].manifest["numerics"]["device"] == "late 0"
 
 
-def test_doctor_tells_the_devices(place, late):
+def test_doctor_lists_the_devices(place, late):
     end = runs.weft("doctor", "--json", "--dir", str(place))
     (found,) = [c for c in json.loads(end.out)["checks"] if c["name"] == "cuda"]
     assert found["state"] == "ok" and "0: late 0" in found["text"] and "1: late 1" in found["text"], found

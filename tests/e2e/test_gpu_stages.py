@@ -77,7 +77,7 @@ def test_whoever_stands_in_for_a_contestant_is_expected_to_take_as_long():
     assert cost_of("1558m", "JAX, forwards again") == cost_of("1558m", "JAX")
 
 
-def test_stages_begin_with_weft_and_end_with_what_tells_least():
+def test_stages_begin_with_weft_and_end_with_what_says_least():
     for stage in ("3", "4a", "4b", "4c"):
         assert STAGES[stage][0][1] == SWIFT
     assert STAGES["1"][:3] == [("124m", SWIFT), ("124m", "weft"), ("ends-124m", "bf16")]
@@ -87,7 +87,7 @@ def test_stages_begin_with_weft_and_end_with_what_tells_least():
             assert what == AGAIN or cost_of(part, what) in stages.COSTS.values()
 
 
-def test_a_choice_tells_its_place_and_what_the_librarys_first_costs():
+def test_a_choice_has_its_place_and_what_the_librarys_first_costs():
     log = ("2026-11-25T21:25:37.002Z info cuda 16x24x32: chosen 5 of 5 (id 46, tile 0): 10.0 us, the library's first 15.0 us\n"
            "2026-11-25T21:25:37.002Z info cuda 32x24x32: chosen 1 of 7 (id 48, tile 3): 9.5 us, the library's first 9.5 us\n")
     rows = [line.split() for line in result.Result.choice_lines("weft", "124m", runner.chosen(log))][3:]

@@ -127,7 +127,7 @@ def test_a_bad_job_file_is_refused_with_every_violation(place, toy):
         assert "steps" in text  # the nearest known key
 
 
-def test_very_many_violations_are_all_told(place, toy):
+def test_very_many_violations_are_all_reported(place, toy):
     job = runs.job(toy, RANKS)
     for i in range(40):
         job["train"][f"unheard_of_{i:02}"] = i
@@ -139,7 +139,7 @@ def test_very_many_violations_are_all_told(place, toy):
         assert f"unheard_of_{i:02}" in end.err, end
 
 
-def test_all_that_the_compiler_refuses_is_told_once_with_fixes_and_no_rank_starts(place, toy):
+def test_all_that_the_compiler_refuses_is_reported_once_with_fixes_and_no_rank_starts(place, toy):
     job = runs.job(toy, 1, sharding={"rules": {"batch": ["dp"], "mlp": ["tp"], "inputs": ["tp"]}})
     job["mesh"] = {"tp": 7, "dp": 1}
     run = runs.Run(place, job, "uncut")

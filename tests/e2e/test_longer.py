@@ -91,7 +91,7 @@ def test_weft_run_trains_longer_at_another_rate(place, toy):
     assert again.code == 0 and "is finished; with more train.steps it continues" in again.out, again
 
 
-def test_a_run_whose_first_try_trained_nothing_begins_anew_as_another_training(place, toy):
+def test_a_run_whose_first_try_trained_nothing_starts_again_as_another_training(place, toy):
     run = runs.Run(place, runs.job(toy, 2), "mine")
     (place / "taken").touch()
     first = runs.weft("run", str(run.file), "-s", "checkpoint.dir=taken/ckpt")
@@ -153,7 +153,7 @@ def lose_database(run):
         (run.place / ".weft/test" / name).unlink(missing_ok=True)
 
 
-def test_a_run_whose_database_is_lost_goes_on_in_its_folder_and_says_what_changed(place, toy):
+def test_a_run_whose_database_is_lost_continues_in_its_folder_and_says_what_changed(place, toy):
     run = runs.Run(place, runs.job(toy, 1, train__steps=20), "mine")
     assert runs.weft("run", str(run.file)).code == 0
     lose_database(run)
@@ -177,7 +177,7 @@ def interrupt_once(run, what):
     return out, err
 
 
-def test_an_unchanged_run_whose_database_is_lost_goes_on_too(place, noise):
+def test_an_unchanged_run_whose_database_is_lost_continues_too(place, noise):
     run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000), "mine")
     interrupt_once(run, lambda: run.stores() and run.checkpoints())
     saved = run.checkpoints()[-1]
@@ -187,7 +187,7 @@ def test_an_unchanged_run_whose_database_is_lost_goes_on_too(place, noise):
     assert len(run.stores()) == 1
 
 
-def test_a_run_that_lost_its_cluster_too_is_refused_and_not_begun_anew(place, toy):
+def test_a_run_that_lost_its_cluster_too_is_refused_and_not_started_again(place, toy):
     run = runs.Run(place, runs.job(toy, 1, train__steps=20), "mine")
     assert runs.weft("run", str(run.file)).code == 0
     lose_database(run)
@@ -252,7 +252,7 @@ def one(place):
     c.kill_all()
 
 
-def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place, toy):
+def test_a_served_job_continues_with_another_text_and_says_what_changed(one, place, toy):
     data = one.put_data(toy)
     job = one.submit(runs.job(data, 1, train__steps=20))
     one.succeed(job)
@@ -274,7 +274,7 @@ def test_a_served_job_goes_on_with_another_text_and_says_what_changed(one, place
 
 
 @pytest.mark.parametrize("word, lose", LOST.items(), ids=LOST)
-def test_a_served_job_that_lost_its_newest_checkpoint_goes_on_from_an_older_one_and_says_so(one, toy, word, lose):
+def test_a_served_job_that_lost_its_newest_checkpoint_continues_from_an_older_one_and_says_so(one, toy, word, lose):
     data = one.put_data(toy)
     job = one.submit(runs.job(data, 1, checkpoint__every=10, checkpoint__async=False))
     one.succeed(job)
@@ -288,7 +288,7 @@ def test_a_served_job_that_lost_its_newest_checkpoint_goes_on_from_an_older_one_
     assert restored["text"] == told and restored["step"] == 20, restored
 
 
-def test_a_served_job_that_was_changed_is_not_begun_anew_where_its_checkpoints_are_gone(one, place, toy):
+def test_a_served_job_that_was_changed_is_not_started_again_where_its_checkpoints_are_gone(one, place, toy):
     data = one.put_data(toy)
     job = one.submit(runs.job(data, 1, train__steps=20))
     one.succeed(job)
@@ -314,7 +314,7 @@ def threads_told(run, *flags):
     return {(s["threads"], s["threads_why"]) for s in (line["status"] for line in lines) if s}
 
 
-def test_a_run_tells_who_decided_its_threads_as_long_as_it_goes_on(place, toy):
+def test_a_run_says_who_decided_its_threads_as_long_as_it_continues(place, toy):
     run = runs.Run(place, runs.job(toy, 1), "mine")
     unpinned(run, toy, train__steps=10)
     shared = {(1, "1 core of this machine divided by 1 device")}

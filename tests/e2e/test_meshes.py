@@ -148,7 +148,7 @@ EXPERTS_MOVES = {"ep 2": {"ep": 2}, "ep 4": {"ep": 4}, "dp 2, tp 2": {"dp": 2, "
 
 
 @pytest.mark.parametrize("then", EXPERTS_MOVES if runs.LONG else ["dp 2, tp 2"])
-def test_a_checkpoint_of_experts_goes_on_across_ep_dp_and_tp(place, data, then):
+def test_a_checkpoint_of_experts_continues_across_ep_dp_and_tp(place, data, then):
     """Each expert of a checkpoint finds the device that has it on another mesh: the loss goes on as it did."""
     job = long_job(data, "mixtral")
     job["train"]["steps"] = 18

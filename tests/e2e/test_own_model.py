@@ -118,7 +118,7 @@ def test_a_finding_names_a_size_only_where_the_program_has_it(place, keys, fix):
     assert found["fix"] == fix
 
 
-def test_check_and_plan_tell_of_a_model_of_ones_own(place):
+def test_check_and_plan_describe_a_model_of_ones_own(place):
     hyper = str(meshes.PROGRAMS / "hyper.model")
     check = runs.weft("model", "check", hyper)
     assert check.code == 0 and "[batch, seq, embed, stream]" in check.out, check

@@ -140,7 +140,7 @@ def test_a_run_that_is_under_way_is_asked_in_its_own_coordinator(living):
     assert told.code == 0 and "QUEUED" in told.out and "the same command continues it" in told.out, told
 
 
-def test_a_killed_run_is_asked_about_at_once_and_goes_on_afterwards(living):
+def test_a_killed_run_is_asked_about_at_once_and_continues_afterwards(living):
     run, process = living
     process.kill()
     process.communicate(timeout=runs.WATCHDOG)
@@ -172,7 +172,7 @@ def interrupt(process):
     assert process.returncode == 130, err
 
 
-def test_a_run_goes_on_in_the_folder_that_it_was_moved_or_copied_to(place, noise):
+def test_a_run_continues_in_the_folder_that_it_was_moved_or_copied_to(place, noise):
     (place / "first").mkdir()
     run = runs.Run(place / "first", runs.busy_job(noise, 1, train__steps=100000), "mine")
     process = start(run)
@@ -216,7 +216,7 @@ def test_a_run_that_was_killed_before_it_knew_its_job_finds_it_after_a_move(plac
     assert len(json.loads(ask(moved, "jobs", "--all", "--json").out)["jobs"]) == 1
 
 
-def test_the_copy_of_a_folder_may_be_asked_and_does_not_go_on_beside_it(living):
+def test_the_copy_of_a_folder_may_be_asked_and_does_not_continue_beside_it(living):
     run, process = living
     interrupt(process)
     (run.place / "copy").mkdir()
@@ -290,7 +290,7 @@ def test_a_refusal_names_the_folder_and_a_command_that_helps_there(finished):
     assert "to do: `weft run` with more train.steps, or with --from-step, does" in end.err, end
 
 
-def test_a_run_goes_on_in_a_folder_whose_name_holds_line_breaks(place, toy):
+def test_a_run_continues_in_a_folder_whose_name_holds_line_breaks(place, toy):
     home = place / "first\nstate QUEUED\n\n last"
     home.mkdir()
     run = runs.Run(home, runs.job(toy, 1), "mine")
@@ -302,7 +302,7 @@ def test_a_run_goes_on_in_a_folder_whose_name_holds_line_breaks(place, toy):
     assert run.checkpoints()[-1].step == 40
 
 
-def test_a_cancelled_run_goes_on_and_says_what_it_was(living):
+def test_a_cancelled_run_continues_and_says_what_it_was(living):
     run, process = living
     interrupt(process)
     assert ask(run, "cancel", "test").code == 0

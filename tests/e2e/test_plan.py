@@ -131,7 +131,7 @@ def test_known_devices_and_those_of_a_file(job, tmp_path):
     assert end.code == 2 and "No such file" in end.err
 
 
-def test_a_batch_that_does_not_divide_is_planned_and_told_with_sizes_that_would_do(job):
+def test_a_batch_that_does_not_divide_is_planned_and_reported_with_sizes_to_try(job):
     whole = plan(job, "-s", "data.batch=7", code=2)
     (one,) = whole["findings"]
     assert one["code"] == "BATCH_INDIVISIBLE" and one["tensor"] == "data.batch"
@@ -175,7 +175,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("what", UNUSABLE)
-def test_a_plan_tells_of_a_data_file_that_is_here_and_that_no_rank_could_read(job, tmp_path, what):
+def test_a_plan_names_a_data_file_that_is_here_and_that_no_rank_could_read(job, tmp_path, what):
     make, told = UNUSABLE[what]
     make(tmp_path / "nowhere")
     (one,) = plan(job, code=2)["findings"]

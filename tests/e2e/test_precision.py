@@ -113,7 +113,7 @@ def test_copies_that_the_update_writes_change_no_bit(place, tokens, mesh):  # no
     assert a.final() == b.final()
 
 
-def test_a_checkpoint_in_bf16_goes_on_on_another_mesh(place, tokens):  # noqa: F811
+def test_a_checkpoint_in_bf16_continues_on_another_mesh(place, tokens):  # noqa: F811
     """It has no copies: they are made of the parameters wherever it is restored. One more step on the same
     mesh is the very step of the run that went through; on another it differs by rounding."""
     def made(mesh):

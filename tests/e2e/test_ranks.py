@@ -87,7 +87,7 @@ ADAM = {"optimizer": {"kind": "adamw"}, "schedule": {"kind": "constant", "value"
     [({"fsdp": 2, "tp": 2}, {"dp": 3}), ({"dp": 2}, {"tp": 2, "fsdp": 2}), ({"tp": 2}, {"fsdp": 4})],
     ids=str,
 )
-def test_a_checkpoint_goes_on_on_another_mesh(place, toy, first, then):
+def test_a_checkpoint_continues_on_another_mesh(place, toy, first, then):
     """Parameters and both moments, cut in one way, are read in another: the run goes on to the numbers
     of one that was never moved."""
     straight = runs.train(place, runs.job(toy, 1, **ADAM), "straight")

@@ -113,7 +113,7 @@ def test_a_greedy_text_is_what_the_checkpoints_weights_say(place, periodic):
     assert len(set(text)) > 3
 
 
-def test_a_periodic_text_goes_on_where_the_prompt_ends(place, periodic):
+def test_a_periodic_text_continues_where_the_prompt_ends(place, periodic):
     run = runs.train(place, job(periodic, {"dp": 1}, {"prompt": "the quick ", "tokens": 60}, eval={"every": 40}))
     text = (PERIOD * 3)[10:70].decode()
     steps, texts = zip(*samples(run))
@@ -167,7 +167,7 @@ def test_without_a_vocabulary_samples_are_ids(place, prose):
     assert len(ids) == 5 and all(0 <= int(i) < 300 for i in ids)
 
 
-def test_a_model_gone_mad_says_nothing_and_training_goes_on(place, prose):
+def test_a_model_gone_mad_says_nothing_and_training_continues(place, prose):
     sample = {"prompt": "x", "tokens": 5}
     made = job(prose, {"dp": 2}, sample, schedule={"value": 1e6}, optimizer={"kind": "sgd"}, train={"steps": 8})
     run = runs.train(place, made)
@@ -199,7 +199,7 @@ def mean_of_late(rows):
     return ms / steps
 
 
-def test_a_served_decoder_is_told_by_its_mean_speed_and_its_samples_with_their_prompt(place, periodic):
+def test_a_served_decoder_shows_its_mean_speed_and_its_samples_with_their_prompt(place, periodic):
     c = cluster.Cluster(place, devices=1)
     shutil.copy(periodic, c.data / "tokens")
     made = job("tokens", {"dp": 1}, {"prompt": "the quick ", "tokens": 10}, eval={"every": 40})
@@ -240,7 +240,7 @@ def jaxformer(tokens, **changes):
     return {**made, **changes}
 
 
-def test_a_small_jaxformer_tells_its_losses_apart_and_samples_with_the_same_key(place, prose):
+def test_a_small_jaxformer_reports_each_of_its_losses_and_samples_with_the_same_key(place, prose):
     calm = runs.train(place, jaxformer(prose), "calm")
     rows = calm.metrics()
     for r in rows:
@@ -262,7 +262,7 @@ def test_a_small_jaxformer_tells_its_losses_apart_and_samples_with_the_same_key(
     assert texts[0] != told[0]["samples"]
 
 
-def test_a_killed_jaxformer_goes_on_at_its_step_and_data_under_its_run_id(place, prose):
+def test_a_killed_jaxformer_continues_at_its_step_and_data_under_its_run_id(place, prose):
     calm = runs.train(place, jaxformer(prose), "calm")
     run = runs.assert_killed_it_resumes(place, jaxformer(prose), calm)
     same = ("step", "loss", "cross_entropy", "balance", "expert_tokens", "expert_dropped", "lr", "eval_loss", "samples")

@@ -25,7 +25,7 @@ def long_job(c, data, **changes):
     return runs.busy_job(c.put_data(data), 2, **{"train__steps": 100000, **changes})
 
 
-def test_a_submitted_job_runs_to_its_end_and_tells_its_story(one, toy):
+def test_a_submitted_job_runs_to_its_end_and_has_a_history(one, toy):
     job = one.submit(runs.job(one.put_data(toy), 2))
     done = one.succeed(job)
     assert done["step"] == done["steps"] == 30
@@ -144,7 +144,7 @@ def test_jobs_wait_for_devices_in_order_and_why_says_so(one, toy, noise):
     one.succeed(second)
 
 
-def test_hold_keeps_a_checkpoint_and_resume_goes_on_from_it(one, noise):
+def test_hold_keeps_a_checkpoint_and_resume_continues_from_it(one, noise):
     job, pids = one.submit_and_stop(lambda: one.submit(long_job(one, noise, train__steps=400)), 2, 200)
     assert one.weft("hold", job).code == 0
     cluster.go_on(pids)
@@ -221,7 +221,7 @@ def test_bad_requests_are_refused_with_the_codes_of_the_contract(one, place, toy
     assert away.returncode == 3
 
 
-def test_why_no_host_has_a_gpu_is_told_without_reading_its_log(one, toy):
+def test_why_no_host_has_a_gpu_is_shown_without_reading_its_log(one, toy):
     """The cause is the host's, who waits for it is another person."""
     if any(d["device"]["kind"] == "cuda" for d in one.json("workers")["workers"][0]["devices"]):
         pytest.skip("this machine has a GPU")
@@ -361,7 +361,7 @@ def test_run_trains_here_and_says_where_everything_is(place, toy):
     assert runs.weft("run", str(run.file), "--new").code == 0
 
 
-def test_an_interrupted_run_saves_and_the_same_command_goes_on(place, noise):
+def test_an_interrupted_run_saves_and_the_same_command_continues(place, noise):
     import subprocess
 
     run = runs.Run(place, runs.busy_job(noise, 2, train__steps=2000), "here")

@@ -67,7 +67,7 @@ def test_killed_it_resumes_to_the_same_bits(place, toy, sharding):
     ],
     ids=str,
 )
-def test_cut_state_goes_on_on_another_mesh(place, toy, first, cut, then, again):
+def test_cut_state_continues_on_another_mesh(place, toy, first, cut, then, again):
     straight = runs.train(place, runs.job(toy, 1, **ADAM), "straight")
     half = runs.job(toy, 0, mesh=first, sharding=cut, checkpoint__every=12, **ADAM)
     moved = runs.train(place, half, "moved")

@@ -91,8 +91,8 @@ def test_damage_is_named_and_the_one_before_is_taken(home, stopped, reference):
         run = job.run()
         assert run.codes() == [0, 0], f"{what}: {run.text()}"
         assert job.restored() == 4, what
-        line = re.findall(r"Z warn .*checkpoint of step 6 is damaged: .*", run.told())
-        assert len(line) == 1 and any(c in line[0] for c in culprits), f"{what}: {run.told()}"
+        line = re.findall(r"Z warn .*checkpoint of step 6 is damaged: .*", run.printed())
+        assert len(line) == 1 and any(c in line[0] for c in culprits), f"{what}: {run.printed()}"
         assert job.final() == reference(), what
 
 
@@ -134,7 +134,7 @@ def test_nothing_good_left_ends_the_run_instead_of_starting_over(home, stopped):
         path = job.path(1, step) / FILES[0]
         path.write_bytes(path.read_bytes()[:-1])
     run = job.run()
-    assert run.leader.returncode == 65 and run.codes() == [None, None], run.told()
+    assert run.leader.returncode == 65 and run.codes() == [None, None], run.printed()
     for step in (4, 6):
-        assert re.search(rf"of step {step} is damaged: .*{re.escape(FILES[0])}", run.told()), run.told()
+        assert re.search(rf"of step {step} is damaged: .*{re.escape(FILES[0])}", run.printed()), run.printed()
     assert job.committed() == [(1, 4), (1, 6)], "the damaged ones stay for whoever can mend them"

@@ -229,7 +229,7 @@ def assert_nothing_outside(job):
     assert not [p for p in job.home.parent.rglob("*evil*")]
 
 
-def test_a_checkpoint_that_is_only_copied_and_sealed_anew_is_good(home, stopped):
+def test_a_checkpoint_that_is_only_copied_and_sealed_again_is_good(home, stopped):
     """So the forgeries below are refused for what they say."""
     job = stopped.copy(home / "job")
     forged(job, 2)

@@ -124,7 +124,7 @@ def test_readers_that_never_read_slow_nobody(one, noise):
         r.close()
 
 
-def test_a_reader_that_was_cut_off_gets_the_rest_and_is_told_what_it_missed(one, noise):
+def test_a_reader_that_was_cut_off_gets_the_rest_and_learns_what_it_missed(one, noise):
     """It stands still until the coordinator has cut it, and all the time the rank prints lines without a time. Then
     every byte of the log was shown, once, or counted as left out."""
     job = submit(one, noise, train__steps=1000000)
@@ -247,22 +247,22 @@ def test_requests_that_never_end_hold_neither_memory_nor_places(on_tcp, noise, c
     """64 callers send all but the last byte of 15 MiB each, and stay."""
     job = submit(on_tcp, noise)
     on_tcp.wait(job, ("RUNNING", "SUCCEEDED"))  # of so short a job its end may be seen first
-    crowd, poured = [], 0
+    callers, poured = [], 0
     for _ in range(64):
         s = h2.Connection(on_tcp.address)
         s.greet()
         s.call("/weft.v1.Weft/Submit", b"x", claimed=15 << 20)
         poured += s.pour((15 << 20) - 2)
-        crowd.append(s)
-    assert poured > 64 << 20, "the crowd was too small to prove anything"
+        callers.append(s)
+    assert poured > 64 << 20, "there were too few callers to prove anything"
     assert int(open(f"/proc/{on_tcp.coordinator.pid}/statm").read().split()[1]) * 4096 < 512 << 20
     end = time.monotonic() + runs.WATCHDOG
-    while not all(s.refused for s in crowd):  # others come, and late ones go
-        assert time.monotonic() < end, f"{sum(not s.refused for s in crowd)} still hold a place"
+    while not all(s.refused for s in callers):  # others come, and late ones go
+        assert time.monotonic() < end, f"{sum(not s.refused for s in callers)} still hold a place"
         assert on_tcp.weft("jobs").code == 0
-        for s in crowd:
+        for s in callers:
             s.listen(0.005)
-    for s in crowd:
+    for s in callers:
         s.close()
     assert_unharmed(on_tcp, job, calm)
 
@@ -280,7 +280,7 @@ def test_a_second_daemon_on_one_state_is_refused(one, toy):
     assert one.coordinator.starts == 1 and one.workers[0].starts == 1
 
 
-def test_workers_that_crowd_in_at_once_are_all_served(place, toy):
+def test_many_workers_that_join_at_once_are_all_served(place, toy):
     """Eight hosts come in one moment, and come again when the coordinator is killed."""
     c = cluster.Cluster(place, workers=0, devices=1)
     try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is to blame, with real processes: kills from outside and a host's full disk cost the job nothing, the
-host is avoided while another can take the job, and the job's story says so."""
+host is avoided while another can take the job, and the job's history says so."""
 import contextlib
 import subprocess
 

@@ -152,7 +152,7 @@ def test_what_was_acknowledged_is_kept_when_the_coordinator_is_killed(one, noise
 
 
 @pytest.mark.parametrize("seed", runs.seeds(2, 10))
-def test_a_preemption_goes_on_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
+def test_a_preemption_continues_when_the_coordinator_is_killed(one, noise, calm, calm_short, seed):
     """A job of higher priority takes the devices; both end in their own bits."""
     rng = random.Random(seed)
     low, pids = submit_and_stop(one, noise, name="low")
@@ -193,7 +193,7 @@ def test_of_many_submits_none_is_lost_or_doubled_by_kills(one, toy):
 
 
 @pytest.mark.parametrize("who", ["worker", "coordinator"])
-def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
+def test_asked_to_stop_it_saves_and_continues_later(one, noise, calm, who):
     """SIGTERM: a worker drains its ranks with a checkpoint; a coordinator leaves them alone."""
     job, pids = submit_and_stop(one, noise)
     daemon = one.workers[0] if who == "worker" else one.coordinator
@@ -211,7 +211,7 @@ def test_asked_to_stop_it_saves_and_goes_on_later(one, noise, calm, who):
     assert done["epoch"] == (2 if who == "worker" else 1)
 
 
-def test_training_goes_on_while_the_coordinator_is_away(one, noise, calm):
+def test_training_continues_while_the_coordinator_is_away(one, noise, calm):
     job, pids = submit_and_stop(one, noise)
     before = one.wait(job, ("RUNNING",))
     at = one.page(pids[0]).step
@@ -255,7 +255,7 @@ def test_submit_killed_at_any_moment_leaves_no_job_or_one(one, toy, seed):
     assert [j["job"] for j in one.json("jobs", "--all")["jobs"]] == [json.loads(end.out)["job"]]
 
 
-def test_weft_run_killed_leaves_no_process_and_goes_on(place, noise, calm):
+def test_weft_run_killed_leaves_no_process_and_continues(place, noise, calm):
     run = runs.Run(place, runs.busy_job(noise, 2, train__steps=STEPS), "run")
     for at_once in (False, True, True):
         p = subprocess.Popen([runs.WEFT, "run", str(run.file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -280,7 +280,7 @@ def rank_of(pid):
 
 @pytest.mark.parametrize("which", [0, 1] if runs.LONG else [1])
 @pytest.mark.parametrize("mesh", [{"dp": 2}, {"pp": 2}], ids=str)
-def test_a_stopped_rank_is_named_and_the_job_goes_on(one, noise, calm, mesh, which):
+def test_a_stopped_rank_is_named_and_the_job_continues(one, noise, calm, mesh, which):
     job, pids = submit_and_stop(one, noise, restart__hang_after="3s", mesh=mesh)
     pid = pids[which]
     rank = rank_of(pid)
@@ -448,7 +448,7 @@ def test_a_full_disk_under_the_database_is_said_and_acknowledges_nothing_that_is
         assert not c.coordinator.codes, c.logs_text()  # one process all along
 
 
-def test_a_coordinator_that_starts_on_a_full_disk_can_be_read_and_goes_on_by_itself(place, toy):
+def test_a_coordinator_that_starts_on_a_full_disk_can_be_read_and_continues_by_itself(place, toy):
     with small_disk(place) as (c, filler):
         c.start_coordinator()
         c.wait_ready(0)
@@ -509,7 +509,7 @@ def test_ranks_train_on_while_the_coordinator_s_disk_is_full(place, noise):
         wait_until(lambda: c.status(job)["checkpoint_step"] > after["step"])  # saves go on too
         assert c.status(job)["epoch"] == before["epoch"] and c.rank_pids() == pids
         assert c.weft("hold", job).code == 0
-        out, err = watching.communicate(timeout=runs.WATCHDOG)  # it was told the rest by the database that was opened anew
+        out, err = watching.communicate(timeout=runs.WATCHDOG)  # it got the rest from the database that was opened again
         assert "HELD" in out and "succeeded" not in out and not c.coordinator.codes, (out, err, c.logs_text())
 
 

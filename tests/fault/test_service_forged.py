@@ -17,7 +17,7 @@ def c(place):
     c.kill_all()
 
 
-def test_a_checkpoint_of_another_job_is_told_and_not_used(c, toy):
+def test_a_checkpoint_of_another_job_is_reported_and_not_used(c, toy):
     data = c.put_data(toy)
 
     def job(name, steps, seed):

@@ -287,7 +287,7 @@ def add_interface(c, address):
         c.run(*args, side=0)
 
 
-def test_a_worker_on_the_socket_tells_its_only_interface_and_trains_with_another_host(wired, noise, calm):
+def test_a_worker_on_the_socket_gives_its_only_interface_and_trains_with_another_host(wired, noise, calm):
     """Neither host has a default route."""
     assert wired.run("ip", "route", "show", "default", side=0) == ""
     one_over_the_socket(wired)
@@ -297,7 +297,7 @@ def test_a_worker_on_the_socket_tells_its_only_interface_and_trains_with_another
     assert wired.final(job) == calm
 
 
-def wait_told(c, job, why):
+def wait_for_reason(c, job, why):
     end = time.monotonic() + runs.WATCHDOG
     while why not in (c.status(job)["text"] or ""):
         assert time.monotonic() < end, c.status(job)
@@ -305,20 +305,20 @@ def wait_told(c, job, why):
 
 
 def address_it(c, address):
-    """Worker 0 anew, with the address that it is told."""
+    """Worker 0 again, with the address that it is given."""
     c.workers[0].stop()
     c.workers.pop(0)
     c.start_worker(0, "--address", address, prefix=c.pair.enter[0])
 
 
-def test_an_address_that_others_do_not_reach_is_told_while_the_job_waits(wired, noise, calm):
+def test_an_address_that_others_do_not_reach_is_shown_while_the_job_waits(wired, noise, calm):
     """It is there, and so neither the worker nor placement can know that it is of another network."""
     add_interface(wired, "10.231.8.1")
     one_over_the_socket(wired, "--address", "10.231.8.1")
     job = submit(wired, noise)
-    wait_told(wired, job, "cannot reach rank 0 at 10.231.8.1:")
-    wait_told(wired, job, "weft-worker --address")
-    wait_told(wired, job, "This is a host's address that does not lead to it: it counts against host w0, which is avoided for")
+    wait_for_reason(wired, job, "cannot reach rank 0 at 10.231.8.1:")
+    wait_for_reason(wired, job, "weft-worker --address")
+    wait_for_reason(wired, job, "This is a host's address that does not lead to it: it counts against host w0, which is avoided for")
     told = {x["name"]: x for x in wired.json("doctor")["checks"]}["jobs"]
     assert told["state"] == "warn" and "cannot reach rank 0 at 10.231.8.1:" in told["text"], told
     address_it(wired, wired.pair.address[0])
@@ -326,7 +326,7 @@ def test_an_address_that_others_do_not_reach_is_told_while_the_job_waits(wired, 
     assert wired.final(job) == calm
 
 
-def test_with_two_interfaces_the_default_route_tells_which(wired):
+def test_with_two_interfaces_the_default_route_decides(wired):
     add_interface(wired, "10.231.8.1")
     wired.run("ip", "route", "add", "default", "via", wired.pair.address[1], side=0)
     one_over_the_socket(wired)
@@ -339,7 +339,7 @@ def test_with_two_interfaces_and_no_default_route_the_job_says_whose_address_is_
     assert addresses(wired) == {"w0": None, "w1": wired.pair.address[1]}
     job = submit(wired, noise)
     why = "others cannot reach w0, whose worker knows no address of its own (start it with --address)"
-    wait_told(wired, job, why)
+    wait_for_reason(wired, job, why)
     told = [x for x in wired.json("doctor")["checks"] if "w0" in (x["text"] or "")]
     assert any("--address" in (x["todo"] or "") for x in told), told
     address_it(wired, wired.pair.address[0])
@@ -373,7 +373,7 @@ def test_doctor_names_a_host_whose_address_does_not_lead_to_it(wired):
     assert workers_check(wired)["state"] == "ok"
 
 
-def test_hosts_behind_a_nat_train_by_the_addresses_that_they_are_told(wired, noise, calm):
+def test_hosts_behind_a_nat_train_by_the_addresses_that_they_are_given(wired, noise, calm):
     for side in range(2):
         put_behind_nat(wired, side)
         wired.add_worker(side, "--tls", str(wired.issued(side)), "--address", NAT[side])

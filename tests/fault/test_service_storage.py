@@ -50,7 +50,7 @@ def row_of(c, job):
     return next(line for line in c.weft("jobs", "--all").out.splitlines() if line.startswith(job[:12]))
 
 
-def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_told(place, noise):
+def test_a_removed_checkpoint_folder_costs_its_checkpoints_and_is_reported(place, noise):
     """The job goes on, its rows of metrics are all there at the end, and nobody has to read a log to know."""
     c = cluster.Cluster(place)
     spec = runs.busy_job(c.put_data(noise), 2, train__steps=4000, checkpoint={"every": 100, "keep": 3})
@@ -103,7 +103,7 @@ def test_storage_without_room_is_said_everywhere_until_there_is_room(small, nois
     told = c.weft("status", job).out
     assert "not saved   since " in told and "No space left on device" in told, told
     assert "not saved for " in row_of(c, job) and "No space left on device" in row_of(c, job)
-    late = Watch(c, job, place / "late")  # whoever comes only now is told too
+    late = Watch(c, job, place / "late")  # whoever comes only now sees it too
     for w in (watch, late):
         assert "No space left on device" in w.line_with("not saved since ")
     saved = c.status(job)["checkpoint_step"]

@@ -259,7 +259,7 @@ class Callers:
 
 
 class Weather(threading.Thread):
-    """The storm itself, until it is told to end."""
+    """The storm itself, until it is to end."""
 
     def __init__(self, liar, callers):
         super().__init__(daemon=True)

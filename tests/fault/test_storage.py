@@ -306,7 +306,7 @@ def test_a_directory_that_is_deleted_is_made_again_for_the_next_save(home, data,
     assert again.codes() == [0, 0] and again.is_finished()
 
 
-def test_a_checkpoint_that_cannot_be_read_is_passed_over(home, data, reference):
+def test_a_checkpoint_that_cannot_be_read_is_not_used(home, data, reference):
     """The disk gives EIO for the newest: the one before it is taken, with a line."""
     job = tiny.Tiny(home / "job", data)
     run = job.run({0: tiny.shim(job.ckpt, arm="tmp-step-00000008", at=1, do="kill")})
@@ -314,5 +314,5 @@ def test_a_checkpoint_that_cannot_be_read_is_passed_over(home, data, reference):
     unread = tiny.shim(job.ckpt, match="step-00000006.e1/shard-00001", kind="read", at="1+", do="EIO")
     again = job.run(leader=unread)
     assert again.codes() == [0, 0], again.text()
-    assert re.search(r"checkpoint of step 6 is damaged: .*shard-00001.*Input/output", again.told())
+    assert re.search(r"checkpoint of step 6 is damaged: .*shard-00001.*Input/output", again.printed())
     assert job.restored() == 4 and job.final() == reference()

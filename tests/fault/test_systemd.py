@@ -86,7 +86,7 @@ class Machine:
     def until(self, what, is_true, timeout=runs.WATCHDOG):
         end = time.monotonic() + timeout
         while not (value := is_true()):
-            assert time.monotonic() < end, f"waited in vain: {what}\n{self.story()}"
+            assert time.monotonic() < end, f"waited in vain: {what}\n{self.log_and_journal()}"
             time.sleep(0.1)
         return value
 
@@ -96,10 +96,10 @@ class Machine:
 
     def ok(self, *args, **more):
         end = self.run(*args, **more)
-        assert end.returncode == 0, f"{shlex.join(args)}: {end.stdout}{end.stderr}\n{self.story()}"
+        assert end.returncode == 0, f"{shlex.join(args)}: {end.stdout}{end.stderr}\n{self.log_and_journal()}"
         return end.stdout
 
-    def story(self):
+    def log_and_journal(self):
         log = self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
         return log + (self.run("journalctl", "--no-pager", "-n", "60").stdout if self.leader else "")
 
@@ -189,17 +189,17 @@ def submit(m, noise, name, **changes):
     text = re.sub(r'"(\d+m?s)"', r"\1", json.dumps(job, indent=1))
     (m.root / "srv" / f"{name}.yaml").write_text(text)
     end = m.weft("submit", f"/srv/{name}.yaml", "--json")
-    assert end.returncode == 0, end.stderr + m.story()
+    assert end.returncode == 0, end.stderr + m.log_and_journal()
     return json.loads(end.stdout)["job"]
 
 
-def test_stopping_the_worker_drains_and_starting_it_goes_on(machine, noise):
+def test_stopping_the_worker_drains_and_starting_it_continues(machine, noise):
     m = machine
     job = submit(m, noise, "drained", checkpoint__every=0)  # no checkpoint but the drain's own
     m.until_job(job, "RUNNING", step=5)
     m.ok("systemctl", "stop", "weft-worker")
     worker = m.unit("worker", "ActiveState", "Result", "ExecMainStatus")
-    assert worker == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}, m.story()
+    assert worker == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0"}, m.log_and_journal()
     waiting = m.until_job(job, "QUEUED")
     saved = waiting["checkpoint_step"]
     assert 5 <= saved < STEPS and waiting["restarts"] == 0, waiting
@@ -244,7 +244,7 @@ def test_what_a_person_must_mend_is_not_started_again(machine):
     m.until("it is given up", lambda: m.unit("second", "ActiveState")["ActiveState"] == "failed")
     time.sleep(1.5)  # thrice RestartSec: it would be back by now
     second = m.unit("second", "ActiveState", "NRestarts", "ExecMainStatus")
-    assert second == {"ActiveState": "failed", "NRestarts": "0", "ExecMainStatus": "78"}, m.story()
+    assert second == {"ActiveState": "failed", "NRestarts": "0", "ExecMainStatus": "78"}, m.log_and_journal()
     assert m.unit("coordinator", "ActiveState")["ActiveState"] == "active"
     said = m.ok("journalctl", "--no-pager", "-u", "weft-second")
     assert m.pid("coordinator") in said, said

@@ -82,18 +82,18 @@ class Run:
             raise AssertionError("a rank does not end:\n" + self.text()) from None
         return self.codes()
 
-    def told(self):
+    def printed(self):
         """What the leader has printed."""
         return self.said.read_text(errors="replace")
 
     def is_finished(self):
         """There was nothing to do any more."""
-        return "the job is finished" in self.told()
+        return "the job is finished" in self.printed()
 
     def codes(self):
         if self.is_finished():
             return [0] * self.tiny.ranks
-        ended = re.findall(r"^rank (\d+) ended with (\d+)$", self.told(), re.M)
+        ended = re.findall(r"^rank (\d+) ended with (\d+)$", self.printed(), re.M)
         ended = {int(rank): int(code) for rank, code in ended}
         return [ended.get(rank) for rank in range(self.tiny.ranks)]
 

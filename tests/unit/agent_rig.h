@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An agent to be fed: one worker with four devices, what it is told and what it asks for.
+// An agent to be fed: one worker with four devices, what it gets and what it asks for.
 #pragma once
 #include <signal.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static inline const Weft__Rank__Frame *passed(const struct rig *r, int kind)
     return NULL;
 }
 
-static inline const Weft__Rank__Frame *told(const struct rig *r, int slot, int kind)
+static inline const Weft__Rank__Frame *sent_to(const struct rig *r, int slot, int kind)
 {
     for (int i = 0; i < r->out.n; i++)
         if (r->out.v[i].kind == AGENT_FRAME && r->out.v[i].slot == slot &&

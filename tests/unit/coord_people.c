@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a story does in the world and sees there: time, clients' calls, ranks' deeds, the rows.
+// What a case does in the world and sees there: time, clients' calls, ranks' deeds, the rows.
 #include "tests/unit/coord_world.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "common/attempt/frame.h"
 #include "common/attempt/life.h"
 
-// ---- a story ----
+// ---- a case ----
 
 int world_setup(void **state)
 {
@@ -162,7 +162,7 @@ int world_events(struct world *w, const char *job, const char *kind)
     return n;
 }
 
-const char *world_told(struct world *w, const char *job, const char *kind)
+const char *world_event_text(struct world *w, const char *job, const char *kind)
 {
     int n;
     const struct event_record *ev = newest_event(w, job, kind, &n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A world for the coordinator's decider: a database of rows, hosts whose agents answer by
-// themselves unless they are told not to, ranks, and a disk with checkpoints. Time moves only by
+// themselves unless a flag below says otherwise, ranks, and a disk with checkpoints. Time moves only by
 // world_pass(). Every write is checked against what the database holds, every move against the
 // table in job_record.c.
 #pragma once
@@ -19,7 +19,7 @@ enum { HOSTS = 6, DEVICES = 8, RANKS = 16, ROWS = 4000, SAVES = 64, QUEUE = 4000
 struct world_rank {
     bool alive;
     int device;
-    bool ended; // told or to be told with `end`
+    bool ended; // `end` was sent or is to be
     int code, signal;
     int unreached; // 1 + the rank that it did not find at its address; 0: none
     int64_t step;
@@ -92,10 +92,10 @@ struct world {
     Weft__Rank__BarrierDone *barrier; // newest answer: an agent brings it
 };
 
-// A story begins in an empty world of its own: STORY(test_…) in the list of tests.
+// A case begins in an empty world of its own: CASE(test_…) in the list of tests.
 int world_setup(void **state);
 int world_teardown(void **state);
-#define STORY(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, world_setup, world_teardown)
 
 void world_init(struct world *w);
 void world_clear(struct world *w);
@@ -122,8 +122,9 @@ bool world_act(struct world *w, Weft__V1__Verb verb, const char *target); // fal
 
 const struct job_record *world_job(struct world *w, const char *id); // as its row says
 enum job_state world_state(struct world *w, const char *id);
-int world_events(struct world *w, const char *job, const char *kind);       // how many
-const char *world_told(struct world *w, const char *job, const char *kind); // text of the newest
+int world_events(struct world *w, const char *job, const char *kind); // how many
+const char *world_event_text(struct world *w, const char *job,
+                             const char *kind);           // text of the newest
 const char *world_next(struct world *w, const char *job); // what it waits for; until the next call
 struct world_attempt *world_at(struct world *w, int host, const char *job); // living here, or null
 int world_living(struct world *w, const char *job);                         // ranks, over all hosts

@@ -201,9 +201,9 @@ static void gone(int pid)
     }
 }
 
-// ---- stories ----
+// ---- cases ----
 
-static void it_runs_ranks_and_tells_their_progress_and_end(void **state)
+static void it_runs_ranks_and_reports_their_progress_and_end(void **state)
 {
     struct rig *r = *state;
     welcome(r);
@@ -319,7 +319,7 @@ static void a_second_worker_on_its_folder_is_refused(void **state)
     r->worker = first;
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(int argc, char **argv)
 {
     int code = double_main(argc, argv);
@@ -327,13 +327,13 @@ int main(int argc, char **argv)
         return code;
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        STORY(it_runs_ranks_and_tells_their_progress_and_end),
-        STORY(terminated_it_drains_and_waits_to_be_heard),
-        STORY(killed_it_takes_its_ranks_along_and_comes_back_as_the_same_host),
-        STORY(ranks_outlive_a_lost_stream),
-        STORY(fenced_it_kills_and_registers_as_somebody_new),
-        STORY(a_twin_leaves_with_76),
-        STORY(a_second_worker_on_its_folder_is_refused),
+        CASE(it_runs_ranks_and_reports_their_progress_and_end),
+        CASE(terminated_it_drains_and_waits_to_be_heard),
+        CASE(killed_it_takes_its_ranks_along_and_comes_back_as_the_same_host),
+        CASE(ranks_outlive_a_lost_stream),
+        CASE(fenced_it_kills_and_registers_as_somebody_new),
+        CASE(a_twin_leaves_with_76),
+        CASE(a_second_worker_on_its_folder_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static void what_ranks_asked_put_and_were_answered_is_brought_back(void **state)
     assert_non_null(passed(r, BODY(KV_PUT)));
     get(r, 1, "k");
     value(r, 1, "k", "v");
-    assert_string_equal(told(r, 1, BODY(KV_VALUE))->kv_value->value, "v");
+    assert_string_equal(sent_to(r, 1, BODY(KV_VALUE))->kv_value->value, "v");
     lose(r);
     FRAME_BODY(ready, Ready, ready);
     ready.plan_hash = text("hash");
@@ -62,7 +62,7 @@ static void an_answer_is_given_again_even_while_the_coordinator_is_away(void **s
     assert_int_equal(count(r, AGENT_FRAME), 0);
     lose(r);
     get(r, 0, "k");
-    assert_string_equal(told(r, 0, BODY(KV_VALUE))->kv_value->value, "v");
+    assert_string_equal(sent_to(r, 0, BODY(KV_VALUE))->kv_value->value, "v");
 }
 
 static void what_is_asked_while_nobody_is_there_goes_up_once(void **state)
@@ -94,9 +94,9 @@ static void one_answer_for_all_reaches_each_rank_that_asked(void **state)
     done.seq = 7;
     FRAME(f, BARRIER_DONE, barrier_done, &done);
     hear_frame(r, -1, &f);
-    assert_non_null(told(r, 0, BODY(BARRIER_DONE)));
-    assert_null(told(r, 1, BODY(BARRIER_DONE)));
-    assert_non_null(told(r, 2, BODY(BARRIER_DONE)));
+    assert_non_null(sent_to(r, 0, BODY(BARRIER_DONE)));
+    assert_null(sent_to(r, 1, BODY(BARRIER_DONE)));
+    assert_non_null(sent_to(r, 2, BODY(BARRIER_DONE)));
 }
 
 // ---- checkpoints ----
@@ -134,7 +134,7 @@ static void a_shards_report_is_repeated_until_committed_across_reconnects(void *
     tick(r, BEAT);
     assert_non_null(passed(r, BODY(SHARD_DONE)));
     committed(r, 20);
-    assert_non_null(told(r, 0, BODY(COMMITTED)));
+    assert_non_null(sent_to(r, 0, BODY(COMMITTED)));
     tick(r, BEAT);
     assert_null(passed(r, BODY(SHARD_DONE)));
 }
@@ -146,7 +146,7 @@ static void an_order_that_was_answered_is_answered_again_by_the_first_answer(voi
     c.step = 20;
     FRAME(order, COMMIT, commit, &c);
     hear_frame(r, 0, &order);
-    assert_non_null(told(r, 0, BODY(COMMIT)));
+    assert_non_null(sent_to(r, 0, BODY(COMMIT)));
     FRAME_BODY(d, CommitDone, commit_done);
     d.step = 20;
     d.code = 5;
@@ -157,7 +157,7 @@ static void an_order_that_was_answered_is_answered_again_by_the_first_answer(voi
     say(r, 0, &done);
     assert_int_equal(passed(r, BODY(COMMIT_DONE))->commit_done->code, 5);
     hear_frame(r, 0, &order);
-    assert_null(told(r, 0, BODY(COMMIT)));
+    assert_null(sent_to(r, 0, BODY(COMMIT)));
     assert_int_equal(passed(r, BODY(COMMIT_DONE))->commit_done->code, 5);
     FRAME_BODY(a, Aborted, aborted);
     a.step = 20;
@@ -190,7 +190,7 @@ static void durable_acts_go_one_at_a_time_a_job(void **state)
 
 // ---- progress ----
 
-static void changed_pages_are_told_at_most_four_times_a_second(void **state)
+static void changed_pages_go_up_at_most_four_times_a_second(void **state)
 {
     struct rig *r = running(state, 1);
     struct page_view v = {.rank = 0, .state = RANK_RUNNING};
@@ -222,19 +222,19 @@ static void the_newest_report_waits_for_the_coordinators_return(void **state)
     assert_int_equal(passed(r, BODY(STEP_REPORT))->step_report->step, 3);
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(what_ranks_asked_put_and_were_answered_is_brought_back),
-        STORY(an_answer_is_given_again_even_while_the_coordinator_is_away),
-        STORY(what_is_asked_while_nobody_is_there_goes_up_once),
-        STORY(one_answer_for_all_reaches_each_rank_that_asked),
-        STORY(a_shards_report_is_repeated_until_committed_across_reconnects),
-        STORY(an_order_that_was_answered_is_answered_again_by_the_first_answer),
-        STORY(durable_acts_go_one_at_a_time_a_job),
-        STORY(changed_pages_are_told_at_most_four_times_a_second),
-        STORY(the_newest_report_waits_for_the_coordinators_return),
+        CASE(what_ranks_asked_put_and_were_answered_is_brought_back),
+        CASE(an_answer_is_given_again_even_while_the_coordinator_is_away),
+        CASE(what_is_asked_while_nobody_is_there_goes_up_once),
+        CASE(one_answer_for_all_reaches_each_rank_that_asked),
+        CASE(a_shards_report_is_repeated_until_committed_across_reconnects),
+        CASE(an_order_that_was_answered_is_answered_again_by_the_first_answer),
+        CASE(durable_acts_go_one_at_a_time_a_job),
+        CASE(changed_pages_go_up_at_most_four_times_a_second),
+        CASE(the_newest_report_waits_for_the_coordinators_return),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

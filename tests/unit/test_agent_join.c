@@ -192,7 +192,7 @@ static void a_token_of_another_authority_is_not_trusted(void **state)
     assert_int_equal(r->peer.role, 0); // nothing was asked of it
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(int argc, char **argv)
 {
     int code = double_main(argc, argv);
@@ -200,9 +200,9 @@ int main(int argc, char **argv)
         return code;
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
-        STORY(a_token_is_traded_once_and_the_certificate_attaches),
-        STORY(a_clients_token_makes_no_worker_and_stays_good),
-        STORY(a_token_of_another_authority_is_not_trusted),
+        CASE(a_token_is_traded_once_and_the_certificate_attaches),
+        CASE(a_clients_token_makes_no_worker_and_stays_good),
+        CASE(a_token_of_another_authority_is_not_trusted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,7 +254,7 @@ static void a_damaged_checkpoint_is_listed_as_bad_with_the_reason(void **state)
     let_go(m);
 }
 
-static void a_file_system_without_room_is_told_as_such(void **state)
+static void a_file_system_without_room_is_reported_as_such(void **state)
 {
     struct rig *r = *state;
     char filler[200], zeros[4096] = {0};
@@ -492,31 +492,31 @@ static void an_act_that_it_does_not_know_is_answered_too(void **state)
     let_go(m);
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(jobs_of_this_cluster_are_found_again_wherever_they_lie),
-        STORY(two_hosts_see_each_others_files_after_a_rename),
-        STORY(a_host_on_other_storage_is_named_with_its_mount),
-        STORY(a_fence_is_made_once_and_repeats),
-        STORY(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
-        STORY(a_fence_lists_what_it_cannot_use),
-        STORY(a_fence_takes_the_probes_away),
-        STORY(an_ended_job_s_folder_is_swept_of_what_was_being_written),
-        STORY(a_folder_that_is_gone_is_not_made_again_to_be_swept),
-        STORY(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
-        STORY(a_file_system_without_room_is_told_as_such),
-        STORY(a_folder_of_another_job_is_a_matter_of_configuration),
-        STORY(a_folder_outside_of_the_root_is_refused),
-        STORY(without_a_root_a_folder_starts_at_the_jobs_own),
-        STORY(a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing),
-        STORY(a_look_says_whether_the_checkpoints_would_leave_the_root),
-        STORY(without_a_data_root_relative_data_starts_where_the_worker_does),
-        STORY(a_look_at_a_pattern_asks_for_files_that_match),
-        STORY(data_that_may_not_be_read_is_as_good_as_none),
-        STORY(looks_at_data_that_hangs_leave_room_for_other_acts),
-        STORY(an_act_that_it_does_not_know_is_answered_too),
+        CASE(jobs_of_this_cluster_are_found_again_wherever_they_lie),
+        CASE(two_hosts_see_each_others_files_after_a_rename),
+        CASE(a_host_on_other_storage_is_named_with_its_mount),
+        CASE(a_fence_is_made_once_and_repeats),
+        CASE(a_fence_of_an_epoch_beyond_all_is_a_matter_of_configuration),
+        CASE(a_fence_lists_what_it_cannot_use),
+        CASE(a_fence_takes_the_probes_away),
+        CASE(an_ended_job_s_folder_is_swept_of_what_was_being_written),
+        CASE(a_folder_that_is_gone_is_not_made_again_to_be_swept),
+        CASE(a_damaged_checkpoint_is_listed_as_bad_with_the_reason),
+        CASE(a_file_system_without_room_is_reported_as_such),
+        CASE(a_folder_of_another_job_is_a_matter_of_configuration),
+        CASE(a_folder_outside_of_the_root_is_refused),
+        CASE(without_a_root_a_folder_starts_at_the_jobs_own),
+        CASE(a_look_says_which_data_cannot_be_opened_and_why_and_makes_nothing),
+        CASE(a_look_says_whether_the_checkpoints_would_leave_the_root),
+        CASE(without_a_data_root_relative_data_starts_where_the_worker_does),
+        CASE(a_look_at_a_pattern_asks_for_files_that_match),
+        CASE(data_that_may_not_be_read_is_as_good_as_none),
+        CASE(looks_at_data_that_hangs_leave_room_for_other_acts),
+        CASE(an_act_that_it_does_not_know_is_answered_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -515,7 +515,7 @@ static void follow_all(struct rig *r)
     logs_ask(r->logs, &ask);
 }
 
-static void positions_tell_a_follower_what_came_too_fast_for_it(void **state)
+static void positions_show_a_follower_what_came_too_fast_for_it(void **state)
 {
     struct rig *r = *state;
     struct log_file f;
@@ -637,7 +637,7 @@ static void assert_tail_ends_at(struct rig *r, int64_t end)
     buf_clear(&b);
 }
 
-static void positions_go_on_over_full_files_and_a_worker_s_restart(void **state)
+static void positions_continue_over_full_files_and_a_worker_s_restart(void **state)
 {
     struct rig *r = *state;
     char path[200];
@@ -657,7 +657,7 @@ static void positions_go_on_over_full_files_and_a_worker_s_restart(void **state)
     }
 }
 
-static void whoever_does_not_follow_is_told_the_end(void **state)
+static void whoever_does_not_follow_gets_an_end(void **state)
 {
     struct rig *r = *state;
     Weft__V1__LogAsk ask = ask_about("never-was-here");
@@ -665,36 +665,36 @@ static void whoever_does_not_follow_is_told_the_end(void **state)
     assert_string_equal(buf_str(&r->heard), "<end>");
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(int argc, char **argv)
 {
     int code = double_main(argc, argv);
     if (code >= 0)
         return code;
     const struct CMUnitTest tests[] = {
-        STORY(a_rank_is_assigned_and_its_frames_page_and_lines_come_back),
-        STORY(a_killed_rank_is_known_by_its_signal),
-        STORY(a_stopped_rank_is_reported_as_stopped_until_it_continues),
-        STORY(a_frame_reaches_its_rank),
-        STORY(what_a_rank_said_last_is_heard_whole),
-        STORY(a_rank_that_speaks_garbage_is_killed),
-        STORY(a_program_that_is_not_there_is_an_error),
-        STORY(an_attempts_folder_is_private_and_goes_when_it_is_forgotten),
-        STORY(the_lock_is_held_by_the_ranks_alone),
-        STORY(no_rank_survives_the_kill_of_its_worker),
-        STORY(a_recorded_survivor_is_killed_before_the_lock_proves_anything),
-        STORY(a_pid_that_was_given_to_somebody_else_is_spared),
-        STORY(a_flood_of_lines_stays_within_two_files),
-        STORY(appending_rotates_and_keeps_the_newest),
-        STORY(a_rank_ends_though_nobody_reads_what_it_prints),
-        STORY(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
-        STORY(logs_are_of_all_attempts_or_of_the_one_that_is_named),
-        STORY(positions_tell_a_follower_what_came_too_fast_for_it),
-        STORY(kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile),
-        STORY(a_rank_that_never_pauses_leaves_room_for_kept_logs),
-        STORY(readers_of_kept_logs_take_turns_and_may_leave),
-        STORY(positions_go_on_over_full_files_and_a_worker_s_restart),
-        STORY(whoever_does_not_follow_is_told_the_end),
+        CASE(a_rank_is_assigned_and_its_frames_page_and_lines_come_back),
+        CASE(a_killed_rank_is_known_by_its_signal),
+        CASE(a_stopped_rank_is_reported_as_stopped_until_it_continues),
+        CASE(a_frame_reaches_its_rank),
+        CASE(what_a_rank_said_last_is_heard_whole),
+        CASE(a_rank_that_speaks_garbage_is_killed),
+        CASE(a_program_that_is_not_there_is_an_error),
+        CASE(an_attempts_folder_is_private_and_goes_when_it_is_forgotten),
+        CASE(the_lock_is_held_by_the_ranks_alone),
+        CASE(no_rank_survives_the_kill_of_its_worker),
+        CASE(a_recorded_survivor_is_killed_before_the_lock_proves_anything),
+        CASE(a_pid_that_was_given_to_somebody_else_is_spared),
+        CASE(a_flood_of_lines_stays_within_two_files),
+        CASE(appending_rotates_and_keeps_the_newest),
+        CASE(a_rank_ends_though_nobody_reads_what_it_prints),
+        CASE(a_follower_hears_the_tail_then_what_is_appended_in_whole_lines),
+        CASE(logs_are_of_all_attempts_or_of_the_one_that_is_named),
+        CASE(positions_show_a_follower_what_came_too_fast_for_it),
+        CASE(kept_logs_wait_for_room_and_come_before_what_is_printed_meanwhile),
+        CASE(a_rank_that_never_pauses_leaves_room_for_kept_logs),
+        CASE(readers_of_kept_logs_take_turns_and_may_leave),
+        CASE(positions_continue_over_full_files_and_a_worker_s_restart),
+        CASE(whoever_does_not_follow_gets_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

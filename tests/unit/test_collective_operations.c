@@ -470,7 +470,7 @@ static void rank_of_waiting(void)
     test_leave(w, all);
 }
 
-static void the_progress_page_tells_whom_a_rank_waits_for(void **state)
+static void the_progress_page_shows_whom_a_rank_waits_for(void **state)
 {
     (void)state;
     pages =
@@ -552,7 +552,7 @@ int main(void)
         cmocka_unit_test(ranks_may_wait_in_different_orders),
         cmocka_unit_test(a_world_has_no_more_ranks_than_an_attempt),
         cmocka_unit_test(the_progress_page_follows),
-        cmocka_unit_test(the_progress_page_tells_whom_a_rank_waits_for),
+        cmocka_unit_test(the_progress_page_shows_whom_a_rank_waits_for),
     };
     const struct CMUnitTest threads[] = {
         cmocka_unit_test(what_was_started_moves_while_its_rank_computes),

@@ -116,7 +116,7 @@ static void test_every_verb_in_every_state(void **state)
     }
 }
 
-static void test_a_preempted_job_goes_on_from_what_it_saved(void **state)
+static void test_a_preempted_job_continues_from_what_it_saved(void **state)
 {
     struct world *w = *state;
     world_host(w, 0, 1);
@@ -243,7 +243,7 @@ static void test_a_job_continues_only_from_the_text_that_was_compared(void **sta
     world_event(w, &ev);
     assert_state(w, job, QUEUED);
     assert_int_equal(world_job(w, job)->steps, 20);
-    assert_non_null(strstr(world_told(w, job, "changed"), "train.steps from 10 to 20"));
+    assert_non_null(strstr(world_event_text(w, job, "changed"), "train.steps from 10 to 20"));
     assert_true(world_act(w, WEFT__V1__VERB__HOLD, job));
     request[6] = '3';
     text[strcspn(text, "8")] = '9';
@@ -402,23 +402,23 @@ static void test_every_mutating_call_is_audited(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_every_verb_in_every_state),
-        STORY(test_a_preempted_job_goes_on_from_what_it_saved),
-        STORY(test_a_job_that_ends_while_draining_has_succeeded),
-        STORY(test_a_job_that_was_cancelled_before_its_fence_ends_at_once),
-        STORY(test_a_repeated_submit_gets_the_first_answer),
-        STORY(test_answers_are_kept_for_a_day),
-        STORY(test_a_job_whose_paths_leave_every_workers_roots_is_refused),
-        STORY(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
-        STORY(test_a_job_continues_only_from_the_text_that_was_compared),
-        STORY(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
-        STORY(test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait),
-        STORY(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
-        STORY(test_old_events_make_room),
-        STORY(test_of_many_answers_the_newest_are_kept),
-        STORY(test_an_ended_job_is_forgotten_in_the_end),
-        STORY(test_of_a_user_s_many_ended_jobs_the_newest_are_kept),
-        STORY(test_every_mutating_call_is_audited),
+        CASE(test_every_verb_in_every_state),
+        CASE(test_a_preempted_job_continues_from_what_it_saved),
+        CASE(test_a_job_that_ends_while_draining_has_succeeded),
+        CASE(test_a_job_that_was_cancelled_before_its_fence_ends_at_once),
+        CASE(test_a_repeated_submit_gets_the_first_answer),
+        CASE(test_answers_are_kept_for_a_day),
+        CASE(test_a_job_whose_paths_leave_every_workers_roots_is_refused),
+        CASE(test_a_job_of_more_ranks_than_an_attempt_has_is_refused),
+        CASE(test_a_job_continues_only_from_the_text_that_was_compared),
+        CASE(test_a_row_of_more_ranks_from_an_earlier_version_is_read),
+        CASE(test_what_an_act_writes_does_not_grow_with_the_jobs_that_wait),
+        CASE(test_a_target_is_an_id_its_start_or_the_newest_of_a_name),
+        CASE(test_old_events_make_room),
+        CASE(test_of_many_answers_the_newest_are_kept),
+        CASE(test_an_ended_job_is_forgotten_in_the_end),
+        CASE(test_of_a_user_s_many_ended_jobs_the_newest_are_kept),
+        CASE(test_every_mutating_call_is_audited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

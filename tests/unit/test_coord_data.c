@@ -31,7 +31,7 @@ static void test_a_job_that_waits_for_data_says_when_it_tries_again(void **state
 {
     struct world *w = *state;
     const char *job = wait_for_data(w);
-    assert_non_null(strstr(world_told(w, job, "failed"),
+    assert_non_null(strstr(world_event_text(w, job, "failed"),
                            ABSENT ". It counts against host host0, which "
                                   "this job avoids for 60 s"));
     const char *next = world_next(w, job);
@@ -76,7 +76,7 @@ static void test_a_host_on_which_the_job_has_run_since_counts_as_new(void **stat
     world_pass(w, 61000);
     assert_state(w, job, RUNNING);
     fail_for_data(w, job);
-    assert_non_null(strstr(world_told(w, job, "failed"), "avoids for 60 s"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"), "avoids for 60 s"));
 }
 
 static void test_another_host_is_taken_first(void **state)
@@ -140,14 +140,14 @@ static void test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_a_job_that_waits_for_data_says_when_it_tries_again),
-        STORY(test_data_that_comes_later_is_found_without_a_person),
-        STORY(test_a_wait_is_twice_as_long_each_time_and_an_hour_at_most),
-        STORY(test_a_host_on_which_the_job_has_run_since_counts_as_new),
-        STORY(test_another_host_is_taken_first),
-        STORY(test_a_person_who_resumes_the_job_knows_better),
-        STORY(test_a_worker_that_starts_again_may_have_the_data),
-        STORY(test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing),
+        CASE(test_a_job_that_waits_for_data_says_when_it_tries_again),
+        CASE(test_data_that_comes_later_is_found_without_a_person),
+        CASE(test_a_wait_is_twice_as_long_each_time_and_an_hour_at_most),
+        CASE(test_a_host_on_which_the_job_has_run_since_counts_as_new),
+        CASE(test_another_host_is_taken_first),
+        CASE(test_a_person_who_resumes_the_job_knows_better),
+        CASE(test_a_worker_that_starts_again_may_have_the_data),
+        CASE(test_nobody_is_preempted_nor_kept_out_where_the_data_was_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

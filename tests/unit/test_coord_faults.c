@@ -19,8 +19,8 @@ static void test_a_rank_that_dies_after_a_step_is_restarted_at_once(void **state
     assert_int_equal(world_job(w, job)->restarts, 1);
     assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_living(w, job), 2);
-    assert_non_null(strstr(world_told(w, job, "failed"), "rank 1 on host host0 device 1"));
-    assert_non_null(strstr(world_told(w, job, "failed"), "signal 11"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"), "rank 1 on host host0 device 1"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"), "signal 11"));
 }
 
 static void test_kills_from_outside_cost_the_job_nothing_however_many(void **state)
@@ -35,7 +35,7 @@ static void test_kills_from_outside_cost_the_job_nothing_however_many(void **sta
         assert_state(w, job, RUNNING);
     }
     assert_int_equal(world_job(w, job)->nfailures, 0);
-    assert_non_null(strstr(world_told(w, job, "failed"),
+    assert_non_null(strstr(world_event_text(w, job, "failed"),
                            "a signal from outside of the job: it counts against host host0"));
     world_step(w, job, 3);
     world_die(w, job, 1, 0, 11); // its own doing
@@ -55,7 +55,8 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
         world_die_saying(w, job, 0, codes[i], "cannot write: No space left on device");
         assert_state(w, job, RUNNING);
         assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
-        assert_non_null(strstr(world_told(w, job, "failed"), "host host0, which is avoided for"));
+        assert_non_null(
+            strstr(world_event_text(w, job, "failed"), "host host0, which is avoided for"));
         assert_int_equal(world_job(w, job)->nfailures, 0);
         world_step(w, job, 4);
         world_detach(w, 1);
@@ -73,7 +74,7 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
 }
 
 // Its sentence is cut, and one of the two texts inside a character.
-static void test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters(void **state)
+static void test_a_long_fault_of_a_job_that_waits_is_shown_in_whole_characters(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 1, "restart: {backoff: [1h, 2h], hang_after: 2h}\n");
@@ -122,8 +123,9 @@ static void test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone(void **
     assert_state(w, job, RUNNING);
     assert_int_equal(world_host_of(w, job, 0), 1); // though host 0 would be the closer fit
     assert_int_equal(world_job(w, job)->nfailures, 0);
-    assert_non_null(strstr(world_told(w, job, "failed"), "cannot open x: No such file. It counts "
-                                                         "against host host0, which this job"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"),
+                           "cannot open x: No such file. It counts "
+                           "against host host0, which this job"));
     const char *other = world_submit(w, "other", 1, CALM);
     assert_int_equal(world_host_of(w, other, 0), 0);
     world_die_saying(w, job, 0, RANK_EXIT_ABSENT, "cannot open x: No such file");
@@ -205,7 +207,7 @@ static void test_the_wait_survives_a_restart_of_the_coordinator(void **state)
     assert_state(w, job, RUNNING);
 }
 
-static void test_a_spent_budget_holds_the_job_and_resume_begins_it_anew(void **state)
+static void test_a_spent_budget_holds_the_job_and_resume_gives_it_back(void **state)
 {
     struct world *w = *state;
     world_host(w, 0, 1);
@@ -266,7 +268,7 @@ static void test_the_same_failure_at_the_same_step_three_times_fails_the_job(voi
     assert_non_null(strstr(world_job(w, job)->diagnosis, "exit 70 at step 7"));
 }
 
-static void test_another_failure_or_step_in_between_counts_anew(void **state)
+static void test_another_failure_or_step_in_between_begins_the_count_again(void **state)
 {
     struct world *w = *state;
     static const struct {
@@ -290,7 +292,7 @@ static void test_a_rank_that_lost_its_peer_is_never_the_cause(void **state)
     world_die(w, job, 0, RANK_EXIT_LOST, 0); // the one that lost a peer comes first
     assert_state(w, job, RUNNING);
     world_die(w, job, 1, 0, 11);
-    assert_non_null(strstr(world_told(w, job, "failed"), "rank 1"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"), "rank 1"));
     assert_int_equal(world_job(w, job)->nfailures, 1);
     assert_int_equal(world_job(w, job)->restarts, 1);
 }
@@ -326,7 +328,7 @@ static void test_bad_data_while_training_fails_the_job(void **state)
     assert_state(w, job, FAILED);
 }
 
-static void test_a_bad_checkpoint_is_passed_over_for_the_one_before(void **state)
+static void test_in_place_of_a_bad_checkpoint_the_one_before_is_used(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 1, CALM);
@@ -366,7 +368,7 @@ static void test_a_hang_is_named_and_its_attempt_killed(void **state)
     assert_int_equal(world_job(w, job)->epoch, 1);
     world_pass(w, 1500);
     assert_int_equal(world_events(w, job, "hang"), 1);
-    const char *text = world_told(w, job, "hang");
+    const char *text = world_event_text(w, job, "hang");
     assert_non_null(strstr(text, "rank 1 on host host0 device 1"));
     assert_non_null(strstr(text, "step 4"));
     assert_non_null(strstr(text, "30"));
@@ -402,7 +404,7 @@ static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **
     assert_non_null(strstr(world_job(w, job)->diagnosis, "last step cannot be written"));
 }
 
-static void test_a_crash_while_draining_goes_on_to_the_goal(void **state)
+static void test_a_crash_while_draining_continues_to_the_goal(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
@@ -452,7 +454,7 @@ static void test_frames_of_another_epoch_are_ignored(void **state)
     assert_int_equal(world_job(w, job)->committed_step, -1);
 }
 
-static void test_a_held_job_tells_that_its_saves_have_failed(void **state)
+static void test_a_held_job_says_that_its_saves_have_failed(void **state)
 {
     struct world *w = *state;
     struct arena a;
@@ -470,7 +472,7 @@ static void test_a_held_job_tells_that_its_saves_have_failed(void **state)
     arena_clear(&a);
 }
 
-static void test_saves_that_fail_are_told_since_when_until_one_succeeds(void **state)
+static void test_saves_that_fail_are_shown_with_their_time_until_one_succeeds(void **state)
 {
     struct world *w = *state;
     struct arena a;
@@ -515,7 +517,7 @@ static void test_training_stops_when_saves_fail_for_longer_than_the_job_has_pati
     world_shard(w, job, 0, 6, 1);
     world_pass(w, 1000);
     assert_state(w, job, HELD);
-    assert_non_null(strstr(world_told(w, job, "held"), "3 saves in a row failed"));
+    assert_non_null(strstr(world_event_text(w, job, "held"), "3 saves in a row failed"));
     assert_int_equal(world_living(w, job), 0);
     struct arena a;
     arena_init(&a);
@@ -549,7 +551,7 @@ static void test_a_job_that_starts_on_a_full_disk_waits_for_room(void **state)
 }
 
 // weft why has the event; status, jobs and watch have the sentence, also after a restart.
-static void test_a_removed_checkpoint_folder_is_told_everywhere(void **state)
+static void test_a_removed_checkpoint_folder_is_shown_everywhere(void **state)
 {
     struct world *w = *state;
     struct arena a;
@@ -564,7 +566,7 @@ static void test_a_removed_checkpoint_folder_is_told_everywhere(void **state)
     assert_int_equal(coord_status(w->c, job, &a, NULL)->checkpoint_step, -1);
     world_shard_anew(w, job, 0, 6);
     assert_int_equal(world_events(w, job, "removed"), 1);
-    assert_non_null(strstr(world_told(w, job, "removed"), "2 checkpoints, of steps 2 to 4"));
+    assert_non_null(strstr(world_event_text(w, job, "removed"), "2 checkpoints, of steps 2 to 4"));
     world_restart(w);
     const Weft__V1__JobStatus *s = coord_jobs(w->c, false, 0, 0, &a)->jobs[0];
     assert_non_null(strstr(s->text, "2 checkpoints, of steps 2 to 4"));
@@ -650,43 +652,43 @@ static void test_a_folder_that_no_job_may_have_is_not_swept_again_and_again(void
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
-        STORY(test_a_folder_that_no_job_may_have_is_not_swept_again_and_again),
-        STORY(test_kills_from_outside_cost_the_job_nothing_however_many),
-        STORY(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
-        STORY(test_a_long_fault_of_a_job_that_waits_is_told_in_whole_characters),
-        STORY(test_a_host_is_used_again_when_its_time_is_over),
-        STORY(test_devices_are_not_given_away_before_the_ranks_are_reaped),
-        STORY(test_a_second_attempt_without_a_step_waits),
-        STORY(test_the_wait_survives_a_restart_of_the_coordinator),
-        STORY(test_a_spent_budget_holds_the_job_and_resume_begins_it_anew),
-        STORY(test_failures_that_are_long_ago_do_not_count),
-        STORY(test_a_checkpoint_since_the_last_failure_makes_the_next_free),
-        STORY(test_the_same_failure_at_the_same_step_three_times_fails_the_job),
-        STORY(test_another_failure_or_step_in_between_counts_anew),
-        STORY(test_a_rank_that_lost_its_peer_is_never_the_cause),
-        STORY(test_a_lost_peer_that_nobody_explains_costs_nothing),
-        STORY(test_bad_configuration_fails_the_job),
-        STORY(test_bad_data_while_training_fails_the_job),
-        STORY(test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone),
-        STORY(test_a_host_that_lacks_the_data_takes_no_checkpoint_for_bad),
-        STORY(test_a_bad_checkpoint_is_passed_over_for_the_one_before),
-        STORY(test_when_no_checkpoint_is_good_the_job_fails),
-        STORY(test_a_hang_is_named_and_its_attempt_killed),
-        STORY(test_a_silent_agent_is_not_a_hang),
-        STORY(test_a_final_checkpoint_that_cannot_be_written_holds_the_job),
-        STORY(test_a_crash_while_draining_goes_on_to_the_goal),
-        STORY(test_all_ranks_leaving_without_the_last_checkpoint_is_no_success),
-        STORY(test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed),
-        STORY(test_frames_of_another_epoch_are_ignored),
-        STORY(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
-        STORY(test_a_folder_is_swept_once_somebody_is_there),
-        STORY(test_saves_that_fail_are_told_since_when_until_one_succeeds),
-        STORY(test_a_held_job_tells_that_its_saves_have_failed),
-        STORY(test_a_removed_checkpoint_folder_is_told_everywhere),
-        STORY(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
-        STORY(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
-        STORY(test_a_job_that_starts_on_a_full_disk_waits_for_room),
+        CASE(test_a_rank_that_dies_after_a_step_is_restarted_at_once),
+        CASE(test_a_folder_that_no_job_may_have_is_not_swept_again_and_again),
+        CASE(test_kills_from_outside_cost_the_job_nothing_however_many),
+        CASE(test_a_host_in_trouble_is_avoided_while_another_can_take_the_job),
+        CASE(test_a_long_fault_of_a_job_that_waits_is_shown_in_whole_characters),
+        CASE(test_a_host_is_used_again_when_its_time_is_over),
+        CASE(test_devices_are_not_given_away_before_the_ranks_are_reaped),
+        CASE(test_a_second_attempt_without_a_step_waits),
+        CASE(test_the_wait_survives_a_restart_of_the_coordinator),
+        CASE(test_a_spent_budget_holds_the_job_and_resume_gives_it_back),
+        CASE(test_failures_that_are_long_ago_do_not_count),
+        CASE(test_a_checkpoint_since_the_last_failure_makes_the_next_free),
+        CASE(test_the_same_failure_at_the_same_step_three_times_fails_the_job),
+        CASE(test_another_failure_or_step_in_between_begins_the_count_again),
+        CASE(test_a_rank_that_lost_its_peer_is_never_the_cause),
+        CASE(test_a_lost_peer_that_nobody_explains_costs_nothing),
+        CASE(test_bad_configuration_fails_the_job),
+        CASE(test_bad_data_while_training_fails_the_job),
+        CASE(test_a_host_that_lacks_the_data_is_avoided_by_that_job_alone),
+        CASE(test_a_host_that_lacks_the_data_takes_no_checkpoint_for_bad),
+        CASE(test_in_place_of_a_bad_checkpoint_the_one_before_is_used),
+        CASE(test_when_no_checkpoint_is_good_the_job_fails),
+        CASE(test_a_hang_is_named_and_its_attempt_killed),
+        CASE(test_a_silent_agent_is_not_a_hang),
+        CASE(test_a_final_checkpoint_that_cannot_be_written_holds_the_job),
+        CASE(test_a_crash_while_draining_continues_to_the_goal),
+        CASE(test_all_ranks_leaving_without_the_last_checkpoint_is_no_success),
+        CASE(test_ranks_that_do_not_leave_after_the_last_checkpoint_are_killed),
+        CASE(test_frames_of_another_epoch_are_ignored),
+        CASE(test_what_a_lost_host_was_writing_is_swept_when_the_job_is_cancelled),
+        CASE(test_a_folder_is_swept_once_somebody_is_there),
+        CASE(test_saves_that_fail_are_shown_with_their_time_until_one_succeeds),
+        CASE(test_a_held_job_says_that_its_saves_have_failed),
+        CASE(test_a_removed_checkpoint_folder_is_shown_everywhere),
+        CASE(test_a_save_that_ends_with_its_attempt_says_nothing_of_the_storage),
+        CASE(test_training_stops_when_saves_fail_for_longer_than_the_job_has_patience),
+        CASE(test_a_job_that_starts_on_a_full_disk_waits_for_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -446,10 +446,10 @@ static void test_a_storm_of_lies_touches_nobody_else_s_job(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_no_frame_is_believed_about_what_is_not_the_speaker_s),
-        STORY(test_answers_that_nobody_asked_for_are_not_heard),
-        STORY(test_no_attempt_is_believed_that_a_registration_brings_and_is_not_its_own),
-        STORY(test_a_storm_of_lies_touches_nobody_else_s_job),
+        CASE(test_no_frame_is_believed_about_what_is_not_the_speaker_s),
+        CASE(test_answers_that_nobody_asked_for_are_not_heard),
+        CASE(test_no_attempt_is_believed_that_a_registration_brings_and_is_not_its_own),
+        CASE(test_a_storm_of_lies_touches_nobody_else_s_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,7 +260,7 @@ static void an_answer_that_nobody_asked_for_makes_no_jobs(void **state)
     arena_clear(&a);
 }
 
-static void a_host_that_has_told_is_not_asked_again(void **state)
+static void a_host_that_has_answered_is_not_asked_again(void **state)
 {
     struct rig *r = *state;
     struct arena a = {0};
@@ -357,7 +357,7 @@ static int state_of(struct rig *r, const char *target)
     return is;
 }
 
-static void a_found_job_goes_on_only_after_somebody_adopted_it(void **state)
+static void a_found_job_continues_only_after_somebody_adopted_it(void **state)
 {
     struct rig *r = *state;
     struct arena a = {0};
@@ -407,7 +407,7 @@ static void of_two_found_jobs_of_a_name_neither_has_it(void **state)
     assert_int_equal(state_of(r, "bbbb"), WEFT__V1__JOB_STATE__QUEUED);
 }
 
-static void hosts_that_tell_different_things_of_a_job_are_named(void **state)
+static void hosts_that_report_different_things_of_a_job_are_named(void **state)
 {
     struct rig *r = *state;
     begin(r, cluster, NULL);
@@ -511,12 +511,12 @@ int main(void)
         CASE(nobody_is_asked_by_a_new_cluster_or_one_that_lost_nothing),
         CASE(what_cannot_be_is_not_believed),
         CASE(an_answer_that_nobody_asked_for_makes_no_jobs),
-        CASE(a_host_that_has_told_is_not_asked_again),
+        CASE(a_host_that_has_answered_is_not_asked_again),
         CASE(jobs_that_wait_to_be_adopted_are_limited),
-        CASE(a_found_job_goes_on_only_after_somebody_adopted_it),
+        CASE(a_found_job_continues_only_after_somebody_adopted_it),
         CASE(a_found_job_never_has_the_name_of_one_that_a_person_made),
         CASE(of_two_found_jobs_of_a_name_neither_has_it),
-        CASE(hosts_that_tell_different_things_of_a_job_are_named),
+        CASE(hosts_that_report_different_things_of_a_job_are_named),
         CASE(a_list_is_taken_in_pieces),
         CASE(a_found_text_that_changed_since_its_checkpoint_says_how_before_it_is_adopted),
         CASE(a_found_text_of_another_training_than_its_checkpoint_is_not_adopted),

@@ -153,7 +153,7 @@ static void test_a_reconnect_changes_nothing(void **state)
     assert_int_equal(w->starts, 1);
 }
 
-static void test_a_rank_that_died_while_its_agent_was_away_is_told_of(void **state)
+static void test_a_rank_that_died_while_its_agent_was_away_is_reported_later(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
@@ -312,7 +312,7 @@ test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so
     give_up_on(w, job, 1, 0);
     char told[100];
     snprintf(told, sizeof told, "it counts against host host%d, which is avoided for", bad);
-    assert_non_null(strstr(world_told(w, job, "lost"), told));
+    assert_non_null(strstr(world_event_text(w, job, "lost"), told));
     assert_int_equal(world_job(w, job)->nfailures, 0);
     assert_int_not_equal(world_host_of(w, job, 0), bad);
     assert_int_not_equal(world_host_of(w, job, 1), bad);
@@ -337,25 +337,25 @@ static void test_hosts_that_never_find_each_other_do_not_fail_the_job(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_a_host_that_is_not_heard_for_a_lease_is_fenced),
-        STORY(test_a_fenced_incarnation_is_never_accepted_again),
-        STORY(test_a_host_that_is_fenced_was_seen_when_it_was_heard_last),
-        STORY(test_incarnations_fenced_long_ago_are_forgotten),
-        STORY(test_of_a_host_s_many_lives_the_newest_are_remembered),
-        STORY(test_of_two_twins_the_first_is_fenced),
-        STORY(test_a_worker_that_restarts_proves_that_its_ranks_are_gone),
-        STORY(test_a_reconnect_changes_nothing),
-        STORY(test_a_rank_that_died_while_its_agent_was_away_is_told_of),
-        STORY(test_a_pause_of_the_coordinator_begins_a_lease_of_grace),
-        STORY(test_a_host_that_does_not_come_back_after_a_restart_is_fenced),
-        STORY(test_an_attempt_that_the_database_does_not_know_is_stopped),
-        STORY(test_a_nonce_of_an_older_greeting_does_not_register),
-        STORY(test_a_worker_of_another_cluster_is_refused),
-        STORY(test_a_cordoned_host_takes_no_more_and_keeps_what_it_has),
-        STORY(test_a_drained_host_gives_its_jobs_to_others),
-        STORY(test_a_worker_that_leaves_is_drained),
-        STORY(test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so),
-        STORY(test_hosts_that_never_find_each_other_do_not_fail_the_job),
+        CASE(test_a_host_that_is_not_heard_for_a_lease_is_fenced),
+        CASE(test_a_fenced_incarnation_is_never_accepted_again),
+        CASE(test_a_host_that_is_fenced_was_seen_when_it_was_heard_last),
+        CASE(test_incarnations_fenced_long_ago_are_forgotten),
+        CASE(test_of_a_host_s_many_lives_the_newest_are_remembered),
+        CASE(test_of_two_twins_the_first_is_fenced),
+        CASE(test_a_worker_that_restarts_proves_that_its_ranks_are_gone),
+        CASE(test_a_reconnect_changes_nothing),
+        CASE(test_a_rank_that_died_while_its_agent_was_away_is_reported_later),
+        CASE(test_a_pause_of_the_coordinator_begins_a_lease_of_grace),
+        CASE(test_a_host_that_does_not_come_back_after_a_restart_is_fenced),
+        CASE(test_an_attempt_that_the_database_does_not_know_is_stopped),
+        CASE(test_a_nonce_of_an_older_greeting_does_not_register),
+        CASE(test_a_worker_of_another_cluster_is_refused),
+        CASE(test_a_cordoned_host_takes_no_more_and_keeps_what_it_has),
+        CASE(test_a_drained_host_gives_its_jobs_to_others),
+        CASE(test_a_worker_that_leaves_is_drained),
+        CASE(test_a_host_that_is_not_found_at_its_address_is_avoided_not_the_one_that_says_so),
+        CASE(test_hosts_that_never_find_each_other_do_not_fail_the_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

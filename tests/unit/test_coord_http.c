@@ -46,7 +46,7 @@ static void metrics_come_whole_with_their_type(void **state)
     buf_clear(&out);
 }
 
-static void head_tells_the_length_and_sends_no_body(void **state)
+static void head_gives_the_length_and_sends_no_body(void **state)
 {
     struct buf out = {0};
     assert_int_equal(ask(*state, "HEAD", "/metrics", &out), 200);
@@ -344,7 +344,7 @@ int main(void)
         ON_PLAIN(a_process_that_runs_is_healthy),
         ON_PLAIN(one_that_does_not_serve_yet_is_not_ready_and_says_why),
         ON_PLAIN(metrics_come_whole_with_their_type),
-        ON_PLAIN(head_tells_the_length_and_sends_no_body),
+        ON_PLAIN(head_gives_the_length_and_sends_no_body),
         ON_PLAIN(other_paths_are_not_found),
         ON_PLAIN(other_methods_are_refused),
         ON_PLAIN(bodies_are_refused_before_they_are_read),

@@ -98,7 +98,7 @@ static void test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it(vo
     assert_non_null(strstr(world_job(w, job)->diagnosis, "18446744073709551615"));
 }
 
-static void test_checkpoints_that_are_not_used_are_told_with_why(void **state)
+static void test_checkpoints_that_are_not_used_are_reported_with_why(void **state)
 {
     struct world *w = *state;
     NEW(StorageDone, storage_done, d);
@@ -120,7 +120,7 @@ static void test_checkpoints_that_are_not_used_are_told_with_why(void **state)
     d.n_committed = 1;
     answer_fence(w, job, &d);
     assert_int_equal(world_events(w, job, "unused"), 2);
-    assert_non_null(strstr(world_told(w, job, "unused"), "step-00000020.e1000000000"));
+    assert_non_null(strstr(world_event_text(w, job, "unused"), "step-00000020.e1000000000"));
 }
 
 // A greater epoch is the folder's to tell: the fence of the next attempt finds it, or the next save.
@@ -147,7 +147,7 @@ static void test_a_greater_epoch_is_not_learnt_from_a_host(void **state)
     assert_int_equal(world_job(w, job)->epoch, 2);
 }
 
-static void test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt(void **state)
+static void test_what_is_said_of_ranks_before_the_first_start_is_of_another_attempt(void **state)
 {
     struct world *w = *state;
     Weft__Rank__Progress page, *pages[] = {&page};
@@ -351,27 +351,27 @@ static void test_what_a_rank_says_last_does_not_steer_a_terminal(void **state)
     arena_init(&a);
     const char *text = coord_status(w->c, job, &a, &e)->text;
     assert_non_null(strstr(text, "no ?]0;title?, ?? caf\xc3\xa9 ?"));
-    assert_non_null(strstr(world_told(w, job, "failed"), "no ?]0;title?, ?? caf\xc3\xa9 ?"));
+    assert_non_null(strstr(world_event_text(w, job, "failed"), "no ?]0;title?, ?? caf\xc3\xa9 ?"));
     arena_clear(&a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
-        STORY(test_a_checkpoint_that_was_never_decided_is_not_believed),
-        STORY(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
-        STORY(test_checkpoints_that_are_not_used_are_told_with_why),
-        STORY(test_a_greater_epoch_is_not_learnt_from_a_host),
-        STORY(test_what_is_told_of_ranks_before_the_first_start_is_of_another_attempt),
-        STORY(test_steps_beyond_the_last_are_not_believed),
-        STORY(test_barriers_without_end_are_refused_and_forgotten),
-        STORY(test_a_host_that_breaks_the_rules_is_away_at_once),
-        STORY(test_names_that_are_none_are_not_registered),
-        STORY(test_a_name_that_a_host_has_is_not_taken_from_it),
-        STORY(test_a_certificate_that_says_the_name_gets_it_back_from_whoever_came_first),
-        STORY(test_the_last_lines_of_an_event_are_bounded),
-        STORY(test_what_a_rank_says_last_does_not_steer_a_terminal),
+        CASE(test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out),
+        CASE(test_a_checkpoint_that_was_never_decided_is_not_believed),
+        CASE(test_an_epoch_that_no_folder_can_hold_fails_the_job_that_found_it),
+        CASE(test_checkpoints_that_are_not_used_are_reported_with_why),
+        CASE(test_a_greater_epoch_is_not_learnt_from_a_host),
+        CASE(test_what_is_said_of_ranks_before_the_first_start_is_of_another_attempt),
+        CASE(test_steps_beyond_the_last_are_not_believed),
+        CASE(test_barriers_without_end_are_refused_and_forgotten),
+        CASE(test_a_host_that_breaks_the_rules_is_away_at_once),
+        CASE(test_names_that_are_none_are_not_registered),
+        CASE(test_a_name_that_a_host_has_is_not_taken_from_it),
+        CASE(test_a_certificate_that_says_the_name_gets_it_back_from_whoever_came_first),
+        CASE(test_the_last_lines_of_an_event_are_bounded),
+        CASE(test_what_a_rank_says_last_does_not_steer_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

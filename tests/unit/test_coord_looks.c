@@ -189,7 +189,7 @@ static void not_concluded(struct desk *d, int64_t at_s)
     assert_false(data_looks_next(&d->looks, at_s * CLOCK_S, &l));
 }
 
-// ---- stories ----
+// ---- cases ----
 
 #define HINT   " (relative paths of submitted jobs start at the workers' --data-root)"
 #define NOBODY "no worker here that could take the job has this data"
@@ -258,7 +258,7 @@ static void one_worker_counts_once(void **state)
     concluded(d, NOW_S, "", "");
 }
 
-static void a_job_that_nobody_was_asked_about_is_told_so(void **state)
+static void a_job_that_nobody_was_asked_about_is_taken_with_a_notice(void **state)
 {
     struct desk *d = *state;
     struct checked_job about;
@@ -276,7 +276,7 @@ static void a_job_that_nobody_was_asked_about_is_told_so(void **state)
     ask(d, 1, "x");
 }
 
-static void a_job_that_nobody_is_there_to_be_asked_about_is_told_so(void **state)
+static void a_job_that_nobody_is_there_to_be_asked_about_is_taken_with_a_notice(void **state)
 {
     struct desk *d = *state;
     struct checked_job about;
@@ -321,15 +321,15 @@ static void an_answer_to_a_former_coordinator_is_not_heard(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-#define STORY(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-        STORY(every_worker_of_a_large_cluster_is_asked),
-        STORY(every_file_that_all_of_them_miss_is_named),
-        STORY(who_is_silent_may_have_it),
-        STORY(one_worker_counts_once),
-        STORY(an_answer_to_a_former_coordinator_is_not_heard),
-        STORY(a_job_that_nobody_was_asked_about_is_told_so),
-        STORY(a_job_that_nobody_is_there_to_be_asked_about_is_told_so),
-        STORY(a_job_whose_checkpoints_would_leave_every_root_is_refused),
+#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+        CASE(every_worker_of_a_large_cluster_is_asked),
+        CASE(every_file_that_all_of_them_miss_is_named),
+        CASE(who_is_silent_may_have_it),
+        CASE(one_worker_counts_once),
+        CASE(an_answer_to_a_former_coordinator_is_not_heard),
+        CASE(a_job_that_nobody_was_asked_about_is_taken_with_a_notice),
+        CASE(a_job_that_nobody_is_there_to_be_asked_about_is_taken_with_a_notice),
+        CASE(a_job_whose_checkpoints_would_leave_every_root_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static void report(struct played *p, const char *job, int64_t step, double loss,
     world_frame(&p->w, job, 0, &f);
 }
 
-static void a_running_job_is_told_with_its_numbers(void **state)
+static void a_running_job_is_listed_with_its_numbers(void **state)
 {
     struct played *p = *state;
     struct buf out = {0};
@@ -240,7 +240,7 @@ static void promtool_finds_nothing_to_say(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PLAYED(a_running_job_is_told_with_its_numbers),
+        PLAYED(a_running_job_is_listed_with_its_numbers),
         PLAYED(numbers_that_are_none_are_written_as_the_format_has_them),
         PLAYED(checkpoints_failures_and_restarts_are_counted_and_ended_jobs_have_no_series),
         PLAYED(commits_fall_into_their_buckets),

@@ -95,7 +95,7 @@ static void close_planner(struct planner *p)
     assert_int_equal(errno, ECHILD);
 }
 
-// ---- stories ----
+// ---- cases ----
 
 static void jobs_of_one_user_leave_in_their_order_each_with_its_verdict(void **state)
 {
@@ -257,7 +257,7 @@ static void what_was_found_is_read_text_by_text(void **state)
     close_planner(p);
 }
 
-static void a_text_that_goes_on_from_another_is_compared_with_it(void **state)
+static void a_text_that_continues_another_is_compared_with_it(void **state)
 {
     (void)state;
     struct planner *p = open_planner(0, 0);
@@ -313,7 +313,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_request_that_is_repeated_is_planned_once_and_answered_to_all),
         cmocka_unit_test(what_was_found_is_read_text_by_text),
         cmocka_unit_test(what_hosts_found_keeps_no_one_who_submits_waiting),
-        cmocka_unit_test(a_text_that_goes_on_from_another_is_compared_with_it),
+        cmocka_unit_test(a_text_that_continues_another_is_compared_with_it),
         cmocka_unit_test(one_user_cannot_fill_the_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static void test_jobs_of_a_priority_go_in_order_of_submission(void **state)
     assert_state(w, three, QUEUED);
 }
 
-static void test_who_joins_a_full_queue_goes_on_when_those_before_it_leave(void **state)
+static void test_who_joins_a_full_queue_gets_its_turn_when_those_before_it_leave(void **state)
 {
     struct world *w = *state;
     world_host(w, 0, 1);
@@ -223,7 +223,7 @@ static void test_a_greater_priority_preempts_the_smaller(void **state)
     world_pass(w, 11000);
     assert_state(w, high, RUNNING);
     assert_state(w, low, QUEUED);
-    assert_non_null(strstr(world_told(w, low, "preempted"), "high"));
+    assert_non_null(strstr(world_event_text(w, low, "preempted"), "high"));
     assert_int_equal(world_job(w, low)->nfailures, 0);
     world_finish(w, high);
     assert_state(w, low, RUNNING);
@@ -396,7 +396,7 @@ static void test_the_first_placement_decides_the_threads_by_the_poorest_host(voi
     expect_told(w, job, 3, "7 cores of host1 divided by 2 devices");
 }
 
-static void test_a_job_keeps_its_threads_wherever_it_goes_on(void **state)
+static void test_a_job_keeps_its_threads_wherever_it_continues(void **state)
 {
     struct world *w = *state;
     w->hosts[0].cores = 8;
@@ -443,30 +443,30 @@ test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_the_first_placement_decides_the_threads_by_the_poorest_host),
-        STORY(test_a_job_keeps_its_threads_wherever_it_goes_on),
-        STORY(test_workers_of_one_machine_share_its_cores),
-        STORY(test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one),
-        STORY(test_jobs_of_a_priority_go_in_order_of_submission),
-        STORY(test_who_joins_a_full_queue_goes_on_when_those_before_it_leave),
-        STORY(test_who_joins_a_full_queue_with_a_greater_priority_is_first),
-        STORY(test_small_jobs_do_not_starve_a_big_one),
-        STORY(test_what_the_first_in_line_cannot_use_serves_others),
-        STORY(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
-        STORY(test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them),
-        STORY(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
-        STORY(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
-        STORY(test_a_job_that_drained_hosts_could_take_names_them),
-        STORY(test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached),
-        STORY(test_a_job_that_may_not_be_spread_so_far_says_how_much_it_could_have),
-        STORY(test_the_second_that_no_known_host_could_take_is_placed_when_one_comes),
-        STORY(test_who_is_preempted_goes_back_to_its_place_in_line),
-        STORY(test_a_greater_priority_preempts_the_smaller),
-        STORY(test_equal_priorities_do_not_preempt),
-        STORY(test_whoever_loses_least_is_preempted),
-        STORY(test_no_more_are_preempted_than_are_needed),
-        STORY(test_devices_that_become_free_are_waited_for),
-        STORY(test_ten_thousand_jobs_wait_in_line),
+        CASE(test_the_first_placement_decides_the_threads_by_the_poorest_host),
+        CASE(test_a_job_keeps_its_threads_wherever_it_continues),
+        CASE(test_workers_of_one_machine_share_its_cores),
+        CASE(test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one),
+        CASE(test_jobs_of_a_priority_go_in_order_of_submission),
+        CASE(test_who_joins_a_full_queue_gets_its_turn_when_those_before_it_leave),
+        CASE(test_who_joins_a_full_queue_with_a_greater_priority_is_first),
+        CASE(test_small_jobs_do_not_starve_a_big_one),
+        CASE(test_what_the_first_in_line_cannot_use_serves_others),
+        CASE(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
+        CASE(test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them),
+        CASE(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
+        CASE(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
+        CASE(test_a_job_that_drained_hosts_could_take_names_them),
+        CASE(test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached),
+        CASE(test_a_job_that_may_not_be_spread_so_far_says_how_much_it_could_have),
+        CASE(test_the_second_that_no_known_host_could_take_is_placed_when_one_comes),
+        CASE(test_who_is_preempted_goes_back_to_its_place_in_line),
+        CASE(test_a_greater_priority_preempts_the_smaller),
+        CASE(test_equal_priorities_do_not_preempt),
+        CASE(test_whoever_loses_least_is_preempted),
+        CASE(test_no_more_are_preempted_than_are_needed),
+        CASE(test_devices_that_become_free_are_waited_for),
+        CASE(test_ten_thousand_jobs_wait_in_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

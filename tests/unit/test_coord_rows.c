@@ -132,8 +132,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_struct_is_the_row_that_it_was_read_from),
-        STORY(test_a_job_comes_back_with_all_its_columns),
-        STORY(test_a_host_comes_back_with_all_its_columns),
+        CASE(test_a_job_comes_back_with_all_its_columns),
+        CASE(test_a_host_comes_back_with_all_its_columns),
         cmocka_unit_test(test_a_damaged_row_is_refused_and_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -200,14 +200,14 @@ static void test_the_order_goes_out_when_all_shards_are_in(void **state)
     assert_int_equal(w->nsaves, 1);
 }
 
-static void test_a_failed_shard_aborts_and_training_goes_on(void **state)
+static void test_a_failed_shard_aborts_and_training_continues(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
     world_shard(w, job, 0, 4, 0);
     world_shard(w, job, 1, 4, 4);
     assert_int_equal(world_events(w, job, "aborted"), 1);
-    assert_non_null(strstr(world_told(w, job, "aborted"), "no space left"));
+    assert_non_null(strstr(world_event_text(w, job, "aborted"), "no space left"));
     assert_state(w, job, RUNNING);
     world_save(w, job, 6);
     assert_int_equal(world_job(w, job)->committed_step, 6);
@@ -273,7 +273,7 @@ static void test_a_restart_between_ready_and_running_finds_the_ranks(void **stat
     assert_int_equal(w->starts, 2);
 }
 
-static void test_a_restart_in_the_probe_begins_it_anew(void **state)
+static void test_a_restart_in_the_probe_begins_it_again(void **state)
 {
     struct world *w = *state;
     w->no_storage = true;
@@ -303,7 +303,7 @@ static void test_a_restart_while_the_order_is_out_takes_the_answer(void **state)
     assert_int_equal(world_job(w, job)->committed_step, 4);
 }
 
-static void test_a_restart_while_draining_goes_on_to_the_goal(void **state)
+static void test_a_restart_while_draining_continues_to_the_goal(void **state)
 {
     struct world *w = *state;
     const char *job = world_job_alone(w, 2, "");
@@ -315,7 +315,7 @@ static void test_a_restart_while_draining_goes_on_to_the_goal(void **state)
     assert_state(w, job, HELD);
 }
 
-static void test_a_restart_while_recovering_goes_on_to_the_goal(void **state)
+static void test_a_restart_while_recovering_continues_to_the_goal(void **state)
 {
     struct world *w = *state;
     world_host(w, 0, 1);
@@ -452,32 +452,32 @@ static void test_time_that_nobody_measured_is_called_unknown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_a_job_goes_from_submit_to_succeeded),
-        STORY(test_results_of_an_ended_job_outlive_a_restart),
-        STORY(test_updates_that_were_dropped_are_in_the_history_ever_more_rarely),
-        STORY(test_a_job_larger_than_one_host_spans_two),
-        STORY(test_no_start_goes_out_before_the_fence_has_answered),
-        STORY(test_a_fence_that_finds_a_greater_epoch_is_passed),
-        STORY(test_the_newest_good_checkpoint_is_restored),
-        STORY(test_the_last_checkpoint_found_by_the_scan_ends_the_job),
-        STORY(test_a_store_that_is_not_shared_fails_the_job_naming_the_host),
-        STORY(test_a_storage_that_never_answers_fails_the_job),
-        STORY(test_the_order_goes_out_when_all_shards_are_in),
-        STORY(test_a_failed_shard_aborts_and_training_goes_on),
-        STORY(test_retention_deletes_what_is_older),
-        STORY(test_a_coordinator_restart_restarts_nothing),
-        STORY(test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart),
-        STORY(test_a_restart_between_ready_and_running_finds_the_ranks),
-        STORY(test_a_restart_in_the_probe_begins_it_anew),
-        STORY(test_a_restart_while_the_order_is_out_takes_the_answer),
-        STORY(test_a_restart_while_draining_goes_on_to_the_goal),
-        STORY(test_a_restart_while_recovering_goes_on_to_the_goal),
-        STORY(test_barrier_answers_are_brought_back),
-        STORY(test_time_is_accounted_for),
-        STORY(test_all_that_ran_is_lost_with_a_removed_checkpoint_folder),
-        STORY(test_a_clock_that_is_set_changes_no_time_of_a_job),
-        STORY(test_time_in_which_a_job_has_failed_or_is_cancelled_is_counted),
-        STORY(test_time_that_nobody_measured_is_called_unknown),
+        CASE(test_a_job_goes_from_submit_to_succeeded),
+        CASE(test_results_of_an_ended_job_outlive_a_restart),
+        CASE(test_updates_that_were_dropped_are_in_the_history_ever_more_rarely),
+        CASE(test_a_job_larger_than_one_host_spans_two),
+        CASE(test_no_start_goes_out_before_the_fence_has_answered),
+        CASE(test_a_fence_that_finds_a_greater_epoch_is_passed),
+        CASE(test_the_newest_good_checkpoint_is_restored),
+        CASE(test_the_last_checkpoint_found_by_the_scan_ends_the_job),
+        CASE(test_a_store_that_is_not_shared_fails_the_job_naming_the_host),
+        CASE(test_a_storage_that_never_answers_fails_the_job),
+        CASE(test_the_order_goes_out_when_all_shards_are_in),
+        CASE(test_a_failed_shard_aborts_and_training_continues),
+        CASE(test_retention_deletes_what_is_older),
+        CASE(test_a_coordinator_restart_restarts_nothing),
+        CASE(test_a_start_that_was_not_heard_of_goes_out_again_after_a_restart),
+        CASE(test_a_restart_between_ready_and_running_finds_the_ranks),
+        CASE(test_a_restart_in_the_probe_begins_it_again),
+        CASE(test_a_restart_while_the_order_is_out_takes_the_answer),
+        CASE(test_a_restart_while_draining_continues_to_the_goal),
+        CASE(test_a_restart_while_recovering_continues_to_the_goal),
+        CASE(test_barrier_answers_are_brought_back),
+        CASE(test_time_is_accounted_for),
+        CASE(test_all_that_ran_is_lost_with_a_removed_checkpoint_folder),
+        CASE(test_a_clock_that_is_set_changes_no_time_of_a_job),
+        CASE(test_time_in_which_a_job_has_failed_or_is_cancelled_is_counted),
+        CASE(test_time_that_nobody_measured_is_called_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -347,7 +347,7 @@ static void expect_audit(struct fixture *p, const char *want)
     sqlite3_close(sql);
 }
 
-// ---- stories ----
+// ---- cases ----
 
 static void a_job_that_does_not_plan_is_refused_with_its_reason(void **state)
 {
@@ -368,7 +368,7 @@ static void a_repeated_request_is_answered_as_before(void **state)
     assert_int_equal(count_jobs(p), 1);
 }
 
-static void readers_are_told_what_is_wrong(void **state)
+static void readers_learn_what_is_wrong(void **state)
 {
     struct fixture *p = *state;
     expect_closed(p, ask(p, STATUS, "nosuchjob"), RPC_NOT_FOUND, "nosuchjob");
@@ -481,7 +481,7 @@ static void logs_come_from_the_host_that_was_asked_and_end_with_it(void **state)
     expect_closed(p, c, RPC_OK, "");
 }
 
-static void a_reader_that_goes_away_stops_the_host_s_telling(void **state)
+static void a_reader_that_goes_away_stops_what_the_host_sends(void **state)
 {
     struct fixture *p = *state;
     uint64_t worker = attach_host(p, host_id, false), c = logs(p, p->job, true),
@@ -677,24 +677,24 @@ static void a_client_that_leaves_takes_its_question_along(void **state)
     assert_int_equal(count_jobs(p), 1); // the first
 }
 
-#define STORY(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(a_job_that_does_not_plan_is_refused_with_its_reason),
-        STORY(a_repeated_request_is_answered_as_before),
-        STORY(readers_are_told_what_is_wrong),
-        STORY(without_an_authority_nobody_joins),
-        STORY(a_watcher_hears_each_state_until_the_job_rests),
-        STORY(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
-        STORY(logs_come_from_the_host_that_was_asked_and_end_with_it),
-        STORY(a_reader_that_goes_away_stops_the_host_s_telling),
-        STORY(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
-        STORY(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
-        STORY(a_stream_speaks_for_one_host),
-        STORY(a_job_is_refused_where_no_worker_has_its_data),
-        STORY(only_an_answer_to_the_question_that_was_asked_counts),
-        STORY(a_client_that_leaves_takes_its_question_along),
+        CASE(a_job_that_does_not_plan_is_refused_with_its_reason),
+        CASE(a_repeated_request_is_answered_as_before),
+        CASE(readers_learn_what_is_wrong),
+        CASE(without_an_authority_nobody_joins),
+        CASE(a_watcher_hears_each_state_until_the_job_rests),
+        CASE(whoever_reads_too_slowly_loses_the_stream_and_nobody_else_does),
+        CASE(logs_come_from_the_host_that_was_asked_and_end_with_it),
+        CASE(a_reader_that_goes_away_stops_what_the_host_sends),
+        CASE(who_follows_logs_hears_of_a_host_that_left_and_finds_it_again),
+        CASE(a_reader_that_goes_in_the_turn_it_came_leaves_nothing_behind),
+        CASE(a_stream_speaks_for_one_host),
+        CASE(a_job_is_refused_where_no_worker_has_its_data),
+        CASE(only_an_answer_to_the_question_that_was_asked_counts),
+        CASE(a_client_that_leaves_takes_its_question_along),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,10 +93,10 @@ static void test_a_last_save_and_the_ends_after_it_are_success(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(test_all_ends_of_one_registration_are_one_failure),
-        STORY(test_a_lost_host_ends_all_its_attempts_in_one_step),
-        STORY(test_who_has_not_begun_is_preempted_and_replaced_in_one_step),
-        STORY(test_a_last_save_and_the_ends_after_it_are_success),
+        CASE(test_all_ends_of_one_registration_are_one_failure),
+        CASE(test_a_lost_host_ends_all_its_attempts_in_one_step),
+        CASE(test_who_has_not_begun_is_preempted_and_replaced_in_one_step),
+        CASE(test_a_last_save_and_the_ends_after_it_are_success),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,7 +147,7 @@ static void publish_one_of_each(struct streams *s)
     publish(s, &status, NULL, NULL);
 }
 
-// ---- the stories ----
+// ---- cases ----
 
 static void a_reader_waits_for_no_host_that_could_not_be_asked(void **state)
 {
@@ -160,7 +160,7 @@ static void a_reader_waits_for_no_host_that_could_not_be_asked(void **state)
     expect_did("end 1 with 0; ");
 }
 
-static void a_host_that_could_not_be_told_to_stop_does_not_go_on(void **state)
+static void a_host_that_a_stop_could_not_reach_sends_nothing_more(void **state)
 {
     struct streams *s = *state;
     read_logs(s);
@@ -239,17 +239,17 @@ static int teardown(void **state)
     return 0;
 }
 
-#define STORY(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(a_reader_waits_for_no_host_that_could_not_be_asked),
-        STORY(a_host_that_could_not_be_told_to_stop_does_not_go_on),
-        STORY(only_who_follows_waits_for_an_attempt_that_is_yet_to_come),
-        STORY(who_watches_states_hears_of_nothing_else),
-        STORY(who_watches_all_hears_of_all),
-        STORY(who_watches_late_hears_first_what_has_happened_meanwhile),
-        STORY(who_watches_late_and_reads_too_slowly_loses_the_stream),
+        CASE(a_reader_waits_for_no_host_that_could_not_be_asked),
+        CASE(a_host_that_a_stop_could_not_reach_sends_nothing_more),
+        CASE(only_who_follows_waits_for_an_attempt_that_is_yet_to_come),
+        CASE(who_watches_states_hears_of_nothing_else),
+        CASE(who_watches_all_hears_of_all),
+        CASE(who_watches_late_hears_first_what_has_happened_meanwhile),
+        CASE(who_watches_late_and_reads_too_slowly_loses_the_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

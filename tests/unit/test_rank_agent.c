@@ -210,7 +210,7 @@ static void assert_says(const char *path, const char *what)
         fail_msg("%s does not say '%s' but:\n%s", path, what, text);
 }
 
-// ---- the stories ----
+// ---- cases ----
 
 static void two_ranks_train_to_the_end_under_an_agent(void **state)
 {
@@ -393,7 +393,7 @@ static void a_descriptor_that_is_no_socket_is_a_bad_configuration(void **state)
     close(fd);
 }
 
-static void a_probe_tells_the_devices_as_json(void **state)
+static void a_probe_prints_the_devices_as_json(void **state)
 {
     (void)state;
     char line[4300], text[4096];
@@ -434,7 +434,7 @@ int main(void)
         CASE(a_wrapper_stands_before_each_ranks_command_line),
         CASE(a_rank_dies_with_the_wrapper_that_started_it),
         CASE(a_descriptor_that_is_no_socket_is_a_bad_configuration),
-        CASE(a_probe_tells_the_devices_as_json),
+        CASE(a_probe_prints_the_devices_as_json),
     };
     built_program("weft-rank", program);
     return cmocka_run_group_tests(tests, NULL, NULL);

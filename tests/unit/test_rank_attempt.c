@@ -141,7 +141,7 @@ static void a_killed_rank_is_named_and_its_signal_is_the_end(void **state)
 }
 
 // Which survivor hears of it from the other, and how much of it, is chance: here both do.
-static void survivors_name_the_dead_rank_and_not_who_told_them(void **state)
+static void survivors_name_the_dead_rank_and_not_who_said_so(void **state)
 {
     (void)state;
     assert_int_equal(run("out", "repeat:1:15", NULL), 128 + SIGKILL);
@@ -212,7 +212,7 @@ int main(void)
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_top, remove_top)
         CASE(three_ranks_train_to_the_end),
         CASE(a_killed_rank_is_named_and_its_signal_is_the_end),
-        CASE(survivors_name_the_dead_rank_and_not_who_told_them),
+        CASE(survivors_name_the_dead_rank_and_not_who_said_so),
         CASE(a_failed_rank_ends_the_run_with_its_own_code),
         CASE(a_stopped_rank_is_named_and_killed),
         CASE(an_interrupt_stops_all_ranks_at_one_step),

@@ -455,7 +455,7 @@ static void wait_heard(struct heard *h, int n)
     assert_int_equal(heard_n(h), n);
 }
 
-static void a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all(void **state)
+static void a_checkpoint_is_ordered_when_all_shards_are_in_and_all_get_the_answer(void **state)
 {
     (void)state;
     struct team t;
@@ -505,7 +505,7 @@ int main(void)
         cmocka_unit_test(a_hang_names_the_rank_with_the_lowest_collective),
         cmocka_unit_test(ranks_that_do_not_join_in_time_are_named),
         cmocka_unit_test(an_agent_that_goes_away_is_lost),
-        cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_told_to_all),
+        cmocka_unit_test(a_checkpoint_is_ordered_when_all_shards_are_in_and_all_get_the_answer),
         cmocka_unit_test(a_signal_asks_for_a_stop_and_ends_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

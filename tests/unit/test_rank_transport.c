@@ -98,7 +98,7 @@ static void what_cannot_be_captured_is_started_each_time(void **state)
     assert_int_equal(run.counts.done, STEPS * run.trained + run.evaluated);
 }
 
-static void a_transport_is_told_when_its_world_is_aborted(void **state)
+static void a_transport_hears_when_its_world_is_aborted(void **state)
 {
     (void)state;
     setenv("WEFT_LATE_FAIL", "op 60", 1);
@@ -114,7 +114,7 @@ int main(void)
         cmocka_unit_test(collectives_take_place_where_the_device_comes_to_them),
         cmocka_unit_test(a_graph_holds_the_collectives_between_its_ops),
         cmocka_unit_test(what_cannot_be_captured_is_started_each_time),
-        cmocka_unit_test(a_transport_is_told_when_its_world_is_aborted),
+        cmocka_unit_test(a_transport_hears_when_its_world_is_aborted),
     };
     return cmocka_run_group_tests(tests, rig_set_up, NULL);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The agent as a decider: stories of one worker, told by what it is fed and what it asks for.
+// The agent as a decider: what one worker asks for when it is fed this and that.
 #include "tests/unit/agent_rig.h"
 
 static void stop(struct rig *r, uint64_t epoch, int64_t grace_ms)
@@ -108,7 +108,7 @@ static void a_start_spawns_each_rank_once_with_this_hosts_roots(void **state)
 }
 
 // To its ranks a device is one of its kind, whatever else the host offers.
-static void a_rank_is_told_which_of_its_kind_its_device_is(void **state)
+static void a_rank_learns_which_of_its_kind_its_device_is(void **state)
 {
     struct rig *r = *state;
     attach(r);
@@ -202,17 +202,17 @@ static void a_rank_that_cannot_be_spawned_has_ended_with_the_reason(void **state
 
 // ---- ends ----
 
-static void fellows_of_a_failed_rank_are_told_who_it_was_at_once(void **state)
+static void the_other_ranks_learn_at_once_who_failed(void **state)
 {
     struct rig *r = running(state, 3);
     struct page_view v = {.rank = 1, .step = 12, .state = RANK_RUNNING};
     feed(r, (struct agent_event){.kind = AGENT_EV_PAGE, .slot = 1, .page = &v});
     ended(r, 1, 0, SIGSEGV);
-    const Weft__Rank__Frame *lost = told(r, 2, BODY(LOST));
+    const Weft__Rank__Frame *lost = sent_to(r, 2, BODY(LOST));
     assert_int_equal(lost->lost->rank, 1);
     assert_non_null(strstr(lost->lost->why, "signal 11"));
     assert_non_null(strstr(lost->lost->why, "step 12"));
-    assert_non_null(told(r, 0, BODY(LOST)));
+    assert_non_null(sent_to(r, 0, BODY(LOST)));
     assert_int_equal(said(r, UP(RANK_END))->rank_end->code, 128 + SIGSEGV);
     assert_string_equal(said(r, UP(RANK_END))->rank_end->log, "tail");
 }
@@ -273,7 +273,7 @@ static void a_stop_asks_once_and_kills_when_the_grace_is_over(void **state)
 {
     struct rig *r = running(state, 2);
     stop(r, 1, 5000);
-    assert_string_equal(told(r, 0, BODY(STOP))->stop->reason, "cancelled");
+    assert_string_equal(sent_to(r, 0, BODY(STOP))->stop->reason, "cancelled");
     assert_int_equal(count(r, AGENT_KILL), 0);
     stop(r, 1, 5000); // repeated later, it neither asks again nor extends
     assert_int_equal(count(r, AGENT_FRAME), 0);
@@ -391,7 +391,7 @@ static void asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows(void *
     struct rig *r = running(state, 2);
     term(r);
     assert_int_equal(said(r, UP(LEAVING))->leaving->grace_ms, 30000);
-    assert_non_null(told(r, 0, BODY(STOP)));
+    assert_non_null(sent_to(r, 0, BODY(STOP)));
     start_on(r, "j2", 1, "i1", 1, 3); // it takes nothing new
     assert_int_equal(count(r, AGENT_SPAWN), 0);
     DOWN(r, SYNC, Sync, sync, sync, m->job = text("j2"), m->epoch = 1);
@@ -415,7 +415,7 @@ static void at_the_end_of_the_grace_it_kills_and_leaves(void **state)
     assert_int_equal(the(r, AGENT_EXIT)->code, 0);
 }
 
-static void with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace(void **state)
+static void without_a_coordinator_it_leaves_after_a_lease_not_the_whole_grace(void **state)
 {
     struct rig *r = running(state, 1);
     lose(r);
@@ -479,43 +479,43 @@ static void something_is_due_whenever_a_tick_would_act(void **state)
     assert_int_equal(count(r, AGENT_KILL), 1);
 }
 
-#define STORY(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORY(a_new_worker_echoes_the_nonce_and_then_remembers_the_cluster),
-        STORY(nothing_is_obeyed_before_registration),
-        STORY(a_coordinator_of_another_cluster_is_left),
-        STORY(it_comes_back_with_a_wait_below_a_quarter_of_the_lease),
-        STORY(a_silent_coordinator_is_left_after_a_lease_but_not_when_we_stood_still),
-        STORY(a_start_spawns_each_rank_once_with_this_hosts_roots),
-        STORY(the_first_rank_alone_writes_the_metrics),
-        STORY(every_rank_with_a_process_is_in_the_heartbeat),
-        STORY(a_start_for_an_earlier_incarnation_does_nothing),
-        STORY(what_was_reaped_never_starts_again),
-        STORY(a_stop_that_overtakes_its_start_forbids_it),
-        STORY(a_rank_is_told_which_of_its_kind_its_device_is),
-        STORY(a_device_with_a_living_rank_is_refused_to_another_job),
-        STORY(a_rank_that_cannot_be_spawned_has_ended_with_the_reason),
-        STORY(fellows_of_a_failed_rank_are_told_who_it_was_at_once),
-        STORY(a_rank_that_is_done_or_drained_harms_nobody),
-        STORY(ends_are_repeated_until_they_were_heard),
-        STORY(a_sync_of_what_still_lives_forgets_nothing),
-        STORY(a_stop_asks_once_and_kills_when_the_grace_is_over),
-        STORY(a_stop_without_grace_kills_now),
-        STORY(a_rank_killed_before_it_was_there_is_killed_when_it_is),
-        STORY(a_lost_lease_kills_proves_it_and_comes_back_as_somebody_new),
-        STORY(one_stream_at_a_time_when_the_proof_is_faster_than_the_goodbye),
-        STORY(ranks_that_cannot_be_proved_dead_end_the_worker),
-        STORY(a_twin_kills_its_ranks_and_leaves_with_76),
-        STORY(a_worker_without_ranks_leaves_at_once),
-        STORY(asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows),
-        STORY(at_the_end_of_the_grace_it_kills_and_leaves),
-        STORY(with_nobody_to_tell_it_leaves_after_a_lease_not_the_whole_grace),
-        STORY(a_greeting_that_is_not_answered_is_given_up_after_a_lease),
-        STORY(asked_twice_it_kills_at_once),
-        STORY(a_leaving_worker_that_comes_back_says_so),
-        STORY(something_is_due_whenever_a_tick_would_act),
+        CASE(a_new_worker_echoes_the_nonce_and_then_remembers_the_cluster),
+        CASE(nothing_is_obeyed_before_registration),
+        CASE(a_coordinator_of_another_cluster_is_left),
+        CASE(it_comes_back_with_a_wait_below_a_quarter_of_the_lease),
+        CASE(a_silent_coordinator_is_left_after_a_lease_but_not_when_we_stood_still),
+        CASE(a_start_spawns_each_rank_once_with_this_hosts_roots),
+        CASE(the_first_rank_alone_writes_the_metrics),
+        CASE(every_rank_with_a_process_is_in_the_heartbeat),
+        CASE(a_start_for_an_earlier_incarnation_does_nothing),
+        CASE(what_was_reaped_never_starts_again),
+        CASE(a_stop_that_overtakes_its_start_forbids_it),
+        CASE(a_rank_learns_which_of_its_kind_its_device_is),
+        CASE(a_device_with_a_living_rank_is_refused_to_another_job),
+        CASE(a_rank_that_cannot_be_spawned_has_ended_with_the_reason),
+        CASE(the_other_ranks_learn_at_once_who_failed),
+        CASE(a_rank_that_is_done_or_drained_harms_nobody),
+        CASE(ends_are_repeated_until_they_were_heard),
+        CASE(a_sync_of_what_still_lives_forgets_nothing),
+        CASE(a_stop_asks_once_and_kills_when_the_grace_is_over),
+        CASE(a_stop_without_grace_kills_now),
+        CASE(a_rank_killed_before_it_was_there_is_killed_when_it_is),
+        CASE(a_lost_lease_kills_proves_it_and_comes_back_as_somebody_new),
+        CASE(one_stream_at_a_time_when_the_proof_is_faster_than_the_goodbye),
+        CASE(ranks_that_cannot_be_proved_dead_end_the_worker),
+        CASE(a_twin_kills_its_ranks_and_leaves_with_76),
+        CASE(a_worker_without_ranks_leaves_at_once),
+        CASE(asked_to_stop_it_drains_and_leaves_when_the_coordinator_knows),
+        CASE(at_the_end_of_the_grace_it_kills_and_leaves),
+        CASE(without_a_coordinator_it_leaves_after_a_lease_not_the_whole_grace),
+        CASE(a_greeting_that_is_not_answered_is_given_up_after_a_lease),
+        CASE(asked_twice_it_kills_at_once),
+        CASE(a_leaving_worker_that_comes_back_says_so),
+        CASE(something_is_due_whenever_a_tick_would_act),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
