@@ -286,12 +286,6 @@ static int listen_all(struct coord_daemon *d, struct err *e)
     return rc;
 }
 
-static int open_planner(struct coord_daemon *d, struct err *e)
-{
-    const struct planner_options o = {.program = "/proc/self/exe"};
-    return planner_open(&o, &d->planner, e);
-}
-
 static void begin_serving(struct coord_daemon *d)
 {
     for (int i = 0; i < d->c->nlisten; i++)
@@ -367,7 +361,7 @@ int coord_daemon_open(const struct coord_daemon_config *c, struct coord_daemon *
 {
     struct coord_daemon *d = heap_alloc(sizeof *d);
     d->c = c;
-    int rc = open_planner(d, e);
+    int rc = planner_open(&(struct planner_options){.program = "/proc/self/exe"}, &d->planner, e);
     rc = rc ? rc : open_state(d, e);
     rc = rc ? rc : listen_all(d, e);
     if (rc) {

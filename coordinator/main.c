@@ -63,13 +63,6 @@ static const struct flag_row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static int find_state(struct coordinator_flags *f, struct err *e)
-{
-    int rc = folder_find_state("coordinator", f->state, sizeof f->state, e);
-    f->c.state = f->state;
-    return rc ? rc : folder_make(f->state, e);
-}
-
 // Listens at the address that a client tries last, after all that its environment may say.
 static int find_socket(struct coordinator_flags *f, struct err *e)
 {
@@ -88,9 +81,14 @@ static int find_socket(struct coordinator_flags *f, struct err *e)
 
 static int fill_defaults(struct coordinator_flags *f, struct err *e)
 {
-    int rc = f->c.state ? 0 : find_state(f, e);
+    int rc = 0;
     if (f->c.state && url_refuse(f->c.state, e))
         return err_wrap(e, "--state");
+    if (!f->c.state) {
+        rc = folder_find_state("coordinator", f->state, sizeof f->state, e);
+        rc = rc ? rc : folder_make(f->state, e);
+        f->c.state = f->state;
+    }
     return rc || f->c.nlisten ? rc : find_socket(f, e);
 }
 

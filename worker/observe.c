@@ -48,7 +48,7 @@ static int start_probe(const char *rank, const char *kind, int cpus, int out, pi
     return child_start(&start, pid) ? err_errno(e, ERR_INVALID, "cannot start %s", rank) : 0;
 }
 
-// Tells why the probe failed. What it said itself is the cause; people read it far from here, so
+// Says why the probe failed. What it said itself is the cause; people read it far from here, so
 // its name in front is left out.
 static int report_refusal(const char *rank, const char *kind, const char *said, struct err *e)
 {

@@ -21,5 +21,5 @@ int observe_runs(const char *state, char *out, size_t size, struct err *e);
 void observe_share(const char *runs, char *out, size_t size);
 // The address by which other hosts reach this one (nothing is sent): the local one of the route to
 // the coordinator at HOST:PORT; where that is on this machine, of the default route, else of the
-// only interface. "": there is none, or several and nothing tells which.
+// only interface. "": there is none, or several and nothing says which.
 void observe_address(const char *coordinator, char *out, size_t size);

@@ -7,13 +7,13 @@
 //                                        and those before it are gone
 //
 // So every byte of a rank's log of an epoch has a position, counted from the log's beginning, which
-// the names and sizes of the files tell. Whoever reads a log twice knows by it what is new, and what
+// the names and sizes of the files show. Whoever reads a log twice knows by it what is new, and what
 // was left out.
 //
 // Tails are read from the files, of all epochs or of one: a log at a time, and only when there is
 // room on the way, however many ranks and readers there are. A follower gets what is appended from
 // then on, in whole lines, over any number of epochs; where it comes faster than it can be sent it
-// is left out, and the positions of what comes next tell how much. All of it happens on the loop's
+// is left out, and the positions of what comes next show how much. All of it happens on the loop's
 // thread: the files are small and local.
 #pragma once
 #include <stdbool.h>

@@ -107,7 +107,7 @@ int cli_link_explain(const struct cli_link *l, enum rpc_code code, const char *t
     }
     snprintf(where, sizeof where, "the coordinator %s %s (from %s)", l->folder ? "of" : "at",
              l->folder ? l->folder : l->address, l->origin);
-    // A port that speaks TLS hangs up on a client that does not, and gRPC tells us no more than
+    // A port that speaks TLS hangs up on a client that does not, and gRPC says no more than
     // that.
     bool bare = m->exit == CLIENT_AWAY && !l->secure && strncmp(l->address, "unix:", 5) != 0;
     complain(l->verb, what, where,

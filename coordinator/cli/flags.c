@@ -162,33 +162,28 @@ static int take_flag(struct args *a, const struct verb *v, int *i, int argc, cha
     return take_value(a, v, r, eq ? eq + 1 : argv[++*i]);
 }
 
-static int refuse_argument(const struct verb *v, const char *word)
-{
-    char what[200];
-    snprintf(what, sizeof what, "'%.60s' is one argument too many", word);
-    return usage(v, what);
-}
-
 int flags_parse(struct args *a, const struct verb *v, int argc, char **argv)
 {
     bool flags = true;
+    char what[200];
     *a = (struct args){.rank = -1};
     for (int i = 0; i < argc; i++) {
         int rc = CLIENT_OK;
-        if (flags && strcmp(argv[i], "--") == 0)
+        if (flags && strcmp(argv[i], "--") == 0) {
             flags = false;
-        else if (flags && argv[i][0] == '-' && argv[i][1])
+        } else if (flags && argv[i][0] == '-' && argv[i][1]) {
             rc = take_flag(a, v, &i, argc, argv);
-        else if (a->npos == v->most || a->npos == ARGS_MAX)
-            rc = refuse_argument(v, argv[i]);
-        else
+        } else if (a->npos == v->most || a->npos == ARGS_MAX) {
+            snprintf(what, sizeof what, "'%.60s' is one argument too many", argv[i]);
+            rc = usage(v, what);
+        } else {
             a->pos[a->npos++] = argv[i];
+        }
         if (rc)
             return rc;
     }
     if (a->npos >= v->least)
         return CLIENT_OK;
-    char what[200];
     snprintf(what, sizeof what, "an argument is missing: %s", v->args);
     return usage(v, what);
 }

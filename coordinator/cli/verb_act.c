@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cancel, hold, preempt, resume, adopt, cordon, uncordon and drain: a call for each target, over one
-// connection. The verb's row tells them apart.
+// connection. The verb's row says which it is.
 #include "common/base/plain.h"
 #include "coordinator/cli/cli_link.h"
 #include "coordinator/cli/message_json.h"
@@ -46,7 +46,7 @@ static int act_on(const struct verb *v, const struct args *a, struct cli_link *l
 }
 
 // What is refused for one does not keep it from the others. The code is that of the first refusal,
-// or tells that the coordinator went away: then the rest was not asked.
+// or says that the coordinator went away: then the rest was not asked.
 int verb_act(const struct verb *v, const struct args *a)
 {
     struct cli_link l = {0};

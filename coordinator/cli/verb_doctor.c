@@ -384,7 +384,7 @@ static const char *list_unreachable(const Weft__V1__WorkersReply *r, struct aren
     return list;
 }
 
-// Names the ready hosts that do not reach themselves by the address that they tell others; or null.
+// Names the ready hosts that do not reach themselves by the address that they give others; or null.
 static const char *list_doubtful(const Weft__V1__WorkersReply *r, struct arena *a)
 {
     const char *list = NULL;

@@ -15,7 +15,7 @@
 
 static const char STARTER[] = "starter"; // the program that `new` gives
 
-// Tells what is wrong, if anything is, and clears it. Returns the exit code.
+// Prints what is wrong, if anything is, and clears it. Returns the exit code.
 static int print_why(struct buf *why, int code)
 {
     int rc = why->len ? code : CLIENT_OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft plan and weft schema: what a job needs, and what a job file may say. Neither opens a device.
-// Of data files that are here plan reads as much as tells whether a rank could (data_files.h).
+// Of data files that are here plan reads as much as shows whether a rank could (data_files.h).
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

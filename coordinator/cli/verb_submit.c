@@ -31,7 +31,7 @@ static void print_reply(const Weft__V1__SubmitReply *reply, const struct kept_re
         plain_error("weft submit: %s", reply->notice);
 }
 
-// Chooses the request id, and tells a person at a terminal how to repeat the request.
+// Chooses the request id, and shows a person at a terminal how to repeat the request.
 static int choose_request(struct kept_request *r, const struct verb *v, const struct args *a,
                           const char *address, const char *resolved)
 {

@@ -39,13 +39,6 @@ static bool is_stopping(const struct job_record *j)
     return j->state == JOB_DRAINING || (j->state == JOB_RECOVERING && j->goal != JOB_STARTING);
 }
 
-// Whether a device will be free: also one with a rank that belongs to no attempt, since that rank
-// is being stopped.
-static bool becomes_free(const struct host_device *d)
-{
-    return !d->holder || is_stopping(d->holder);
-}
-
 static void add_host(struct round *r, struct host *host)
 {
     struct place_host h = {.rack = host->about->rack,
@@ -58,7 +51,7 @@ static void add_host(struct round *r, struct host *host)
         if (d->kind != r->kind)
             continue;
         all++;
-        coming += becomes_free(d);
+        coming += !d->holder || is_stopping(d->holder); // a rank of no attempt is being stopped
         h.free += !d->holder && !d->busy;
     }
     if (!all)

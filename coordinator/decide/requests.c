@@ -36,15 +36,9 @@ static void keep_request(struct coord *c, struct request *q)
     map_put(&c->requests, q->id, q);
 }
 
-static struct request *new_request(void)
-{
-    struct request *q = heap_alloc(sizeof *q);
-    return q;
-}
-
 int request_load(struct coord *c, const struct row *row, struct err *e)
 {
-    struct request *q = new_request();
+    struct request *q = heap_alloc(sizeof *q);
     int rc = row_read(row, q, e);
     keep_request(c, q);
     return rc;
@@ -85,7 +79,7 @@ bool request_known(struct coord *c, uint64_t call, const char *id, const Protobu
 void request_answer(struct coord *c, uint64_t call, const char *id, const ProtobufCMessage *request,
                     const ProtobufCMessage *reply)
 {
-    struct request *q = new_request();
+    struct request *q = heap_alloc(sizeof *q);
     digest_call(request, q->digest);
     q->id = heap_strdup(id);
     q->reply_len = protobuf_c_message_get_packed_size(reply);

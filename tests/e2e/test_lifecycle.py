@@ -160,7 +160,7 @@ def test_a_job_larger_than_the_machine_is_refused_before_it_takes_memory(place, 
     run = runs.Run(place, runs.job(toy, RANKS, model__hidden=[1 << 20, 1 << 20]), "large")
     end = run.run()
     assert end.code == 78 and "GiB of device memory" in end.err, end
-    told = re.search(r"`weft plan (--device here:memory=\d+MiB)` tells what would make it fit", end.err)
+    told = re.search(r"`weft plan (--device here:memory=\d+MiB)` says what would make it fit", end.err)
     plan = runs.weft("plan", str(run.file), *told[1].split())
     assert plan.code == 2 and "DOES_NOT_FIT" in plan.out, plan
 

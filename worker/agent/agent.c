@@ -384,7 +384,8 @@ static void settle_end(struct agent *g, int64_t now, struct agent_out *out)
     } else if (g->terms && now >= g->term_ns + LAST_REAP_NS) {
         exit_agent(g, WORKER_EXIT_ASKED, "asked to stop; some ranks may be left to die with it",
                    now, out);
-    } else if (g->terms && dead && (synced || nobody)) { // nobody: no coordinator to tell it to
+    } else if (g->terms && dead &&
+               (synced || nobody)) { // nobody: no coordinator that could hear it
         exit_agent(g, WORKER_EXIT_ASKED, "asked to stop", now, out);
     } else if (g->state == AGENT_FENCED && dead && !g->clearing && !g->twin) {
         g->clearing = true;

@@ -200,7 +200,7 @@ void agent_start(struct agent *g, const struct agent_event *ev, struct agent_out
         return; // meant for an earlier incarnation
     g->heartbeat_now = true;
     if (attempts_find(t, s->job, s->epoch))
-        return; // this Start came before; the heartbeat tells how the attempt is
+        return; // this Start came before; the heartbeat says how the attempt is
     if (WEFT_RULE(refuse_reaped) && (s->epoch <= attempts_reaped_epoch(t, s->job) ||
                                      s->epoch < attempts_newest_epoch(t, s->job))) {
         send_reaped(g, s->job, s->epoch, out);

@@ -32,7 +32,7 @@ struct span operation_slice(const struct communicator *c, const struct operation
 static bool find_slot(struct communicator *c, int member)
 {
     const struct peer_page *p = c->members[member]->page;
-    // A slot without a key does not end the list: a remote peer tells us its keys only where we are
+    // A slot without a key does not end the list: a remote peer sends us its keys only where we are
     // a member, so its page has gaps.
     for (int i = 0; i < COMMUNICATORS; i++)
         if (atomic_load_explicit(&p->communicators[i].key, memory_order_acquire) == c->key) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives between the ranks of one attempt, on the memory of their hosts: a world (who is there
 // and how they reach each other), communicators (an ordered group within it), and numbered
-// operations on buffers. What executors use lies above: transport.h. README.md tells how it works.
+// operations on buffers. What executors use lies above: transport.h. README.md says how it works.
 // Inside worker/collective/ only.
 //
 // Sums follow one fixed balanced binary tree over the group's coordinates, (((0+1)+(2+3))+…), in
@@ -78,7 +78,7 @@ int world_cores(const struct world *w);
 void world_abort(struct world *w, const char *why); // any thread; async-signal-unsafe
 // Sets a function that world_abort calls, on its caller's thread. If the world was aborted already
 // it is called at once. Null removes it; once this has returned, it is not running any more either.
-void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx);
+void world_on_abort(struct world *w, void (*fn)(void *ctx, const char *why), void *ctx);
 
 // The memory that collectives touch, one region a rank, mapped by its host's peers (a memfd).
 // Called once, with the same size or not; every buffer given to collective_start lies inside it,
@@ -116,7 +116,7 @@ struct collective_ticket {
 int collective_start(struct communicator *c, const struct collective_args *a,
                      struct collective_ticket *out, struct err *e);
 int collective_wait(struct communicator *c, const struct collective_ticket *t, struct err *e);
-// Moves open operations on without waiting for anybody; *moved (may be null) tells whether any did.
+// Moves open operations on without waiting for anybody; *moved (may be null) says whether any did.
 // It has no deadline, and knows only of deaths that a wait has seen. So whoever needs the result
 // calls collective_wait in the end.
 int collective_try(struct communicator *c, const struct collective_ticket *t, bool *done,

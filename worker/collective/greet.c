@@ -148,7 +148,7 @@ static int listen_unix(struct greet *g, struct err *e)
     return 0;
 }
 
-// That a rank cannot listen where its host tells others to call is the host's trouble, not the job's.
+// That a rank cannot listen where its host lets others call is the host's trouble, not the job's.
 static int listen_tcp(struct greet *g, char out[ADDR_TEXT], struct err *e)
 {
     struct err why = {0};

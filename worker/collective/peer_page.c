@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank's page tells of where it is. See peer_page.h.
+// What a rank's page says of where it is. See peer_page.h.
 #include <string.h>
 
 #include "common/base/clock.h"

@@ -89,13 +89,13 @@ int world_cores(const struct world *w)
     return sched_getaffinity(0, sizeof own, &own) ? 1 : CPU_COUNT(&own);
 }
 
-void world_on_abort(struct world *w, void (*tell)(void *ctx, const char *why), void *ctx)
+void world_on_abort(struct world *w, void (*fn)(void *ctx, const char *why), void *ctx)
 {
     pthread_mutex_lock(&w->listener_lock);
     bool aborted = atomic_load_explicit(&w->aborted, memory_order_acquire) == 2;
-    if (aborted && tell)
-        tell(ctx, w->abort_why);
-    w->listener = aborted ? NULL : tell;
+    if (aborted && fn)
+        fn(ctx, w->abort_why);
+    w->listener = aborted ? NULL : fn;
     w->listener_ctx = ctx;
     pthread_mutex_unlock(&w->listener_lock);
 }

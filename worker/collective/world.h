@@ -117,7 +117,7 @@ struct chunk {
 struct world *world_new(int rank, int ranks,
                         const struct world_kind *kind); // peers filled by caller
 void world_free(struct world *w);
-// Breaks the world for good: tells the peers and keeps the error for every later call.
+// Breaks the world for good: lets the peers know and keeps the error for every later call.
 int world_break(struct world *w, struct err *e);
 int world_look(struct world *w, struct err *e);          // broken or aborted
 int world_look_at_peers(struct world *w, struct err *e); // one died, broke, or left too soon

@@ -34,7 +34,7 @@ struct exec {
     struct arena arena;
     struct stream_q *stream;
     bool separate;       // the device's memory is not the host's
-    struct marks *marks; // by which such a device tells how far it is; null: there are none
+    struct marks *marks; // by which such a device says how far it is; null: there are none
     const struct transport *transport;
     struct fabric *fabric;             // null where no rank has a collective
     struct group group[COMMUNICATORS]; // by the fabric's number of its communicator
@@ -531,9 +531,9 @@ static int name_graph(const struct loaded *l, const struct segment *g, int rc, s
     return rc;
 }
 
-// Tells on the page of a device without marks what was queued, a segment at a time: its phases, and
+// Shows on the page of a device without marks what was queued, a segment at a time: its phases, and
 // the number of its instructions.
-static void tell_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
+static void show_queued(struct progress_page *page, const struct loaded *l, const struct segment *g)
 {
     for (int i = g->first; i < g->end; i++)
         if (l->bound[i].instr->kind == INSTR_MARK)
@@ -549,7 +549,7 @@ static int run_queued(struct exec *x, struct loaded *l, struct segment *g, struc
     if (x->o.page && x->marks)
         page_beat(x->o.page);
     else if (x->o.page)
-        tell_queued(x->o.page, l, g);
+        show_queued(x->o.page, l, g);
     int rc = segment_run(&l->segments, g, queue_instrs, &(struct queueing){x, l}, e);
     for (int k = 0; k < PROGRAM_KINDS; k++) // where one capture failed no other is tried
         x->loaded[k].segments.plain |= l->segments.plain;
@@ -610,7 +610,7 @@ int exec_step(struct exec *x, int64_t step, struct err *e)
 
 void exec_tell(struct exec *x)
 {
-    marks_tell(x->marks);
+    marks_show(x->marks);
 }
 
 // ---- access ------------------------------------------------------------------------------------

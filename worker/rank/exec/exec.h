@@ -6,7 +6,7 @@
 //
 // On a device with memory of its own both regions are the device's and collectives are staged
 // (staging.h); what lies between them is captured and replayed (segments.h); inputs come in and
-// checkpoints go out on streams beside the computation's (lane.h); the device itself tells the
+// checkpoints go out on streams beside the computation's (lane.h); the device itself says the
 // progress page where it is (marks.h), for the host is ahead of it.
 //
 // What the device has handed out is checked against the plan, to the byte.
@@ -74,7 +74,7 @@ int exec_inputs_end(struct exec *x, struct err *e);
 struct lane *exec_inputs(struct exec *x);
 // A save of what outlives a step, as it is now: exec_save copies it, between begin and end. The
 // copies run beside the next step, which waits for them before it changes anything that is saved.
-// exec_saves tells when the copies have come.
+// exec_saves says when the copies have come.
 int exec_saves_begin(struct exec *x, struct err *e);
 int exec_save(struct exec *x, void *to, const void *device_from, size_t bytes, struct err *e);
 int exec_saves_end(struct exec *x, struct err *e);

@@ -98,7 +98,7 @@ static uint64_t read_word(const struct marks *m, int word)
     return __atomic_load_n(&m->words[word], __ATOMIC_ACQUIRE);
 }
 
-void marks_tell(struct marks *m)
+void marks_show(struct marks *m)
 {
     if (!m)
         return;
@@ -135,7 +135,7 @@ static bool stops_within(struct marks *m, int64_t ns)
 static void *run_looker(void *marks)
 {
     while (!stops_within(marks, LOOK_MS * CLOCK_MS))
-        marks_tell(marks);
+        marks_show(marks);
     return NULL;
 }
 
@@ -187,7 +187,7 @@ void marks_close(struct marks *m)
         pthread_cond_signal(&m->wake);
         pthread_mutex_unlock(&m->lock);
         pthread_join(m->thread, NULL);
-        marks_tell(m);
+        marks_show(m);
     }
     if (m->words)
         m->backend->memory.host_free(m->device, m->words);

@@ -25,10 +25,10 @@ struct marks;
 // Null in *out where there is nothing to do: no slot or no page.
 int marks_open(const struct backend *b, struct device *d, struct progress_page *page,
                struct marks **out, struct err *e);
-// Once the device is done: writes the last to the page. Null is fine, here and in marks_tell.
+// Once the device is done: writes the last to the page. Null is fine, here and in marks_show.
 void marks_close(struct marks *m);
 
-// Tells where a program's marks are: begins[i] (there are program->ninstrs) is how many instructions
+// Says where a program's marks are: begins[i] (there are program->ninstrs) is how many instructions
 // begin at a mark before instruction i, 0 where there is no mark. No mark lies between instructions
 // that the backend runs by one call.
 void marks_plan(const struct program *p, int *begins);
@@ -40,4 +40,4 @@ int marks_put(struct marks *m, struct stream_q *q, const struct instr *at, int b
               struct err *e);
 
 // Writes to the page what the device has written up to now. Any thread.
-void marks_tell(struct marks *m);
+void marks_show(struct marks *m);

@@ -403,7 +403,7 @@ static bool wait_until(struct link *l, int64_t deadline_ns)
     return pthread_cond_timedwait(&l->cond, &l->mutex, &ts) != ETIMEDOUT;
 }
 
-// Waits for an answer and copies its value. One that tells of a failure becomes the error `code`.
+// Waits for an answer and copies its value. One of a failure becomes the error `code`.
 static int wait_answer(struct link *l, const struct answer_key *key, int code, char *value,
                        size_t size, int64_t deadline_ns, struct err *e)
 {

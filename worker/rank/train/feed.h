@@ -10,7 +10,7 @@
 
 struct feed;
 
-// Tells which samples to read: the global numbers at batch positions [first, first + count) of
+// Says which samples to read: the global numbers at batch positions [first, first + count) of
 // `step`.
 typedef void (*feed_ids)(const void *ctx, uint64_t step, uint64_t first, size_t count,
                          uint64_t *out);

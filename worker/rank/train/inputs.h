@@ -38,7 +38,7 @@ struct inputs {
 int inputs_open(struct inputs *in, const struct exec_options *o, struct exec *x,
                 enum program_kind kind, const struct dataset *set, struct err *e);
 void inputs_close(struct inputs *in); // a zeroed one is fine
-// Opens a feed of steps [first, end) for these inputs; `ids` tells their samples.
+// Opens a feed of steps [first, end) for these inputs; `ids` says which samples.
 int inputs_feed(struct inputs *in, const struct dataset *set, feed_ids ids, const void *ctx,
                 uint64_t first, uint64_t end, struct feed **out, struct err *e);
 // Queues the copy of a batch, a feed's or one whose `packed` is null, for the program's next run. The

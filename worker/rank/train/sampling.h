@@ -36,7 +36,7 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
                   const struct job *job, struct err *e);
 void sampling_close(struct sampling *s);
 // Makes new samples. Every rank takes part and comes to the same ids. Logits that are not finite end
-// all samples early, which is no error: `done` tells how many tokens they have.
+// all samples early, which is no error: `done` says how many tokens they have.
 int sampling_run(struct sampling *s, struct err *e);
 // Appends what sample `k` added to the prompt.
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text);

@@ -59,7 +59,7 @@ static int check_fits(const struct trainer *t, struct err *e)
         return 0;
     return err_set(e, ERR_INVALID,
                    "the plan needs %.1f GiB of device memory, but this %s has %.1f GiB: `weft plan "
-                   "--device here:memory=%lluMiB` tells what would make it fit",
+                   "--device here:memory=%lluMiB` says what would make it fit",
                    (double)need / 0x1p30, info.shares_host ? "host" : "device",
                    (double)info.memory / 0x1p30,
                    (unsigned long long)((info.memory >> 20) / (uint64_t)sharers));
