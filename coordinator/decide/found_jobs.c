@@ -107,7 +107,8 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     j->epoch = f->epoch;
     j->trusts_folder = true;
     heap_set(&j->found, host_name(host));
-    j->threads = f->threads;
+    if (!j->threads)
+        j->threads = f->threads;
     heap_set(&j->threads_why, j->threads ? "it was started with as many" : "");
     j->committed_step = j->last_step = step;
     j->committed_epoch = epoch;
@@ -126,14 +127,15 @@ static void take_up(struct coord *c, const struct host *host, const Weft__V1__Fo
     note_difference(j, f, facts);
 }
 
-// Whether epochs, steps and the id are such as a job may have: a host may say anything.
+// Whether epochs, steps, threads and the id are such as a job may have: a host may say anything.
 static bool is_plausible(const Weft__V1__FoundJob *f)
 {
     for (size_t i = 0; i < f->n_committed; i++)
         if (f->committed[i]->epoch > f->epoch ||
             !store_entry_ok(f->committed[i]->epoch, f->committed[i]->step))
             return false;
-    return hex_is(f->job, ID_LEN - 1) && f->epoch <= EPOCH_MAX && f->n_committed <= CHECKPOINTS_MAX;
+    return hex_is(f->job, ID_LEN - 1) && f->epoch <= EPOCH_MAX && f->threads >= 0 &&
+           f->threads <= JOB_MAX_THREADS && f->n_committed <= CHECKPOINTS_MAX;
 }
 
 // Several hosts may see one folder, and then they report the same. A person who adopts the job must

@@ -24,6 +24,7 @@ struct rig {
     int64_t now;
     int asked; // FINDs sent
     int acts;
+    int threads;   // that the next job found has
     uint64_t conn; // of the host that speaks
     char refused[400];
     char events[4000]; // their texts, a line each
@@ -145,8 +146,8 @@ static void attach(struct rig *r, const char *root)
     up.body_case = WEFT__V1__UP__BODY_STORAGE;    \
     up.storage = &done
 
-static void tell_texts(struct rig *r, const char *job, uint64_t epoch, int64_t step,
-                       const char *owner, const char *saved)
+static void report_texts(struct rig *r, const char *job, uint64_t epoch, int64_t step,
+                         const char *owner, const char *saved)
 {
     NEW_UP(up, done);
     Weft__V1__FoundJob found, *list[] = {&found};
@@ -161,16 +162,17 @@ static void tell_texts(struct rig *r, const char *job, uint64_t epoch, int64_t s
     found.saved = frame_text(saved);
     found.store = frame_text("/ckpt/lost-aaaabbbb");
     found.epoch = epoch;
-    found.n_committed = 2; // told twice
+    found.threads = r->threads;
+    found.n_committed = 2; // the same twice
     found.committed = ckpts;
     done.n_found = 1;
     done.found = list;
     say(r, &up);
 }
 
-static void tell(struct rig *r, const char *job, uint64_t epoch, int64_t step)
+static void report(struct rig *r, const char *job, uint64_t epoch, int64_t step)
 {
-    tell_texts(r, job, epoch, step, resolved, "");
+    report_texts(r, job, epoch, step, resolved, "");
 }
 
 static void a_lost_database_finds_its_jobs_again(void **state)
@@ -180,7 +182,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
     assert_int_equal(r->asked, 1);
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     const Weft__V1__JobStatus *s = coord_status(r->c, "lost", &a, NULL);
     assert_non_null(s);
     assert_string_equal(s->job, lost_job);
@@ -192,7 +194,7 @@ static void a_lost_database_finds_its_jobs_again(void **state)
     assert_int_equal(s->checkpoint_step, 60);
     assert_int_equal(coord_checkpoints(r->c, "lost", &a, NULL)->n_checkpoints, 1);
     attach_as(r, 2, "beta", "/ckpt");
-    tell(r, lost_job, 4, 60); // another host sees the same folder
+    report(r, lost_job, 4, 60); // another host sees the same folder
     assert_null(strstr(r->events, "host beta reports"));
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
@@ -230,15 +232,16 @@ static void what_cannot_be_is_not_believed(void **state)
         const char *job;
         uint64_t epoch;
         int64_t step;
-    } lies[] = {{"no id", 4, 60},
-                {lost_job, 2, 60}, // its checkpoint is of epoch 3
-                {lost_job, 4, -1},
-                {lost_job, UINT64_MAX, 60}};
-    for (int i = 0; i < 4; i++) {
+        int threads;
+    } lies[] = {{"no id", 4, 60, 2},   {lost_job, 2, 60, 2}, // its checkpoint is of epoch 3
+                {lost_job, 4, -1, 2},  {lost_job, UINT64_MAX, 60, 2},
+                {lost_job, 4, 60, -1}, {lost_job, 4, 60, 1025}};
+    for (int i = 0; i < 6; i++) {
         attach_as(r, 1 + i, "alpha", "/ckpt");
-        tell(r, lies[i].job, lies[i].epoch, lies[i].step);
+        r->threads = lies[i].threads;
+        report(r, lies[i].job, lies[i].epoch, lies[i].step);
     }
-    assert_int_equal(r->asked, 4);
+    assert_int_equal(r->asked, 6);
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
     arena_clear(&a);
 }
@@ -249,13 +252,13 @@ static void an_answer_that_nobody_asked_for_makes_no_jobs(void **state)
     struct arena a = {0};
     begin(r, NULL, NULL);
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60); // nothing was lost
+    report(r, lost_job, 4, 60); // nothing was lost
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 0);
     coord_free(r->c);
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60);
-    tell(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60); // and it was asked once
+    report(r, lost_job, 4, 60);
+    report(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60); // and it was asked once
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
 }
@@ -269,14 +272,14 @@ static void a_host_that_has_answered_is_not_asked_again(void **state)
         char job[33];
         snprintf(job, sizeof job, "%032x", (unsigned)i);
         attach(r, "/ckpt");
-        tell(r, job, 4, 60);
+        report(r, job, 4, 60);
     }
     assert_int_equal(r->asked, 1);
     assert_int_equal(coord_jobs(r->c, true, 0, 0, &a)->n_jobs, 1);
     arena_clear(&a);
 }
 
-// What one host tells of, as often as there are hosts: nobody has adopted any of it.
+// What one host reports, as often as there are hosts: nobody has adopted any of it.
 static void jobs_that_wait_to_be_adopted_are_limited(void **state)
 {
     struct rig *r = *state;
@@ -363,7 +366,7 @@ static void a_found_job_continues_only_after_somebody_adopted_it(void **state)
     struct arena a = {0};
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     act(r, WEFT__V1__VERB__RESUME, "lost");
     assert_non_null(strstr(r->refused, "`weft adopt` it"));
     act(r, WEFT__V1__VERB__CANCEL, "lost");
@@ -385,7 +388,7 @@ static void a_found_job_never_has_the_name_of_one_that_a_person_made(void **stat
     begin(r, cluster, NULL);
     submit(r); // the same name
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     act(r, WEFT__V1__VERB__CANCEL, "lost");
     assert_int_equal(state_of(r, "lost"), WEFT__V1__JOB_STATE__CANCELLED);
     assert_int_equal(state_of(r, lost_job), WEFT__V1__JOB_STATE__HELD);
@@ -396,9 +399,9 @@ static void of_two_found_jobs_of_a_name_neither_has_it(void **state)
     struct rig *r = *state;
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     attach_as(r, 2, "beta", "/other");
-    tell(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60);
+    report(r, "bbbbbbbbccccddddaaaabbbbccccdddd", 4, 60);
     act(r, WEFT__V1__VERB__ADOPT, "lost");
     assert_non_null(strstr(r->refused, "names 2 jobs that were found again: give an id"));
     act(r, WEFT__V1__VERB__ADOPT, "bbbb");
@@ -412,9 +415,9 @@ static void hosts_that_report_different_things_of_a_job_are_named(void **state)
     struct rig *r = *state;
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     attach_as(r, 2, "beta", "/ckpt");
-    tell(r, lost_job, 9, 60);
+    report(r, lost_job, 9, 60);
     assert_non_null(strstr(r->events, "found: host beta reports epoch 9"));
 }
 
@@ -477,7 +480,7 @@ a_found_text_that_changed_since_its_checkpoint_says_how_before_it_is_adopted(voi
     struct rig *r = *state;
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell_texts(r, lost_job, 4, 60, other_rate, resolved);
+    report_texts(r, lost_job, 4, 60, other_rate, resolved);
     assert_non_null(strstr(r->events, "differs from the newest checkpoint there: schedule"));
     assert_non_null(strstr(r->events, "0.5"));
     act(r, WEFT__V1__VERB__ADOPT, "lost"); // such keys may be changed while it trains
@@ -489,7 +492,7 @@ static void a_found_text_of_another_training_than_its_checkpoint_is_not_adopted(
     struct rig *r = *state;
     begin(r, cluster, NULL);
     attach(r, "/ckpt");
-    tell_texts(r, lost_job, 4, 60, other_seed, resolved);
+    report_texts(r, lost_job, 4, 60, other_seed, resolved);
     assert_non_null(strstr(r->events, "another training than the newest checkpoint there, which "
                                       "differs in train.seed"));
     act(r, WEFT__V1__VERB__ADOPT, "lost");
@@ -498,7 +501,7 @@ static void a_found_text_of_another_training_than_its_checkpoint_is_not_adopted(
     assert_non_null(strstr(r->refused, "nobody has adopted it"));
     attach_as(r, 2, "beta", "/ckpt"); // it was put right, and another host sees it
     r->refused[0] = 0;
-    tell(r, lost_job, 4, 60);
+    report(r, lost_job, 4, 60);
     act(r, WEFT__V1__VERB__ADOPT, "lost");
     assert_string_equal(r->refused, "");
 }

@@ -47,8 +47,9 @@ static void test_a_checkpoint_that_was_never_decided_is_not_believed(void **stat
     assert_state(w, job, RUNNING);
     assert_int_equal(world_job(w, job)->committed_step, -1);
     assert_string_equal(world_job(w, job)->restore, "");
-    assert_non_null(strstr(world_told(w, job, "unused"), "this coordinator never decided it"));
-    assert_non_null(strstr(world_told(w, job, "unused"), "--restored"));
+    assert_non_null(
+        strstr(world_event_text(w, job, "unused"), "this coordinator never decided it"));
+    assert_non_null(strstr(world_event_text(w, job, "unused"), "--restored"));
 }
 
 static void test_a_list_of_checkpoints_with_nonsense_in_it_is_sorted_out(void **state)

@@ -6,7 +6,7 @@
 //
 // On a device with memory of its own both regions are the device's and collectives are staged
 // (staging.h); what lies between them is captured and replayed (segments.h); inputs come in and
-// checkpoints go out on streams beside the computation's (lane.h); the device itself says the
+// checkpoints go out on streams beside the computation's (lane.h); the device itself shows on the
 // progress page where it is (marks.h), for the host is ahead of it.
 //
 // What the device has handed out is checked against the plan, to the byte.
