@@ -80,7 +80,7 @@ static bool visit_job(struct finder *f, const char *path)
 {
     struct store s = {.fd = -1};
     struct store_owner owner;
-    if (store_open(&s, path, NULL))
+    if (store_open(&s, NULL, path, NULL))
         return false;
     bool is_job = !store_read_owner(&s, f->arena, &owner, NULL);
     if (is_job && strcmp(owner.cluster, f->cluster) == 0)

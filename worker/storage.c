@@ -116,7 +116,7 @@ static int open_store(struct act *t, struct store *s, struct err *e)
         if (snprintf(dir, sizeof dir, "%s/%s", ask->base_dir, ask->dir) >= (int)sizeof dir)
             return err_set(e, ERR_INVALID, "the path of checkpoint.dir is too long");
     }
-    int rc = (tidies ? store_find_beneath : store_make_beneath)(s, root, dir, &owner, e);
+    int rc = (tidies ? store_find : store_make)(s, root, dir, &owner, e);
     if (tidies && rc == ERR_NOTFOUND)
         return 0; // there is nothing to tidy
     if (!rc)

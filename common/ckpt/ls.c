@@ -91,7 +91,7 @@ static int collect_open(void *arg, const char *name, struct err *e)
     if ((!aside && !store_begins(name, STORE_TMP, &final)) || !store_entry_parse(final, &id))
         return 0;
     const char *path = arena_printf(&o->ls->arena, "%s/%s", o->store->path, name);
-    if (store_open(&tmp, path, NULL))
+    if (store_open(&tmp, NULL, path, NULL))
         return 0;
     struct ls_item *item = add_item(o->ls, path, id, false);
     item->aside = aside;
@@ -186,7 +186,7 @@ static int collect_below(struct ls *l, const struct store *s, struct err *e)
     for (int i = 0; i < names.n && !rc; i++) {
         struct store job;
         if (!is_job(s->fd, names.v[i]) ||
-            store_open(&job, arena_printf(&l->arena, "%s/%s", s->path, names.v[i]), NULL))
+            store_open(&job, NULL, arena_printf(&l->arena, "%s/%s", s->path, names.v[i]), NULL))
             continue;
         rc = collect_store(l, &job, e);
         store_close(&job);
@@ -204,7 +204,7 @@ static int collect_one(struct ls *l, const char *path, struct store_entry id, st
         slash++;
     if (slash)
         *slash = 0;
-    int rc = store_open(&s, slash ? parent : ".", e);
+    int rc = store_open(&s, NULL, slash ? parent : ".", e);
     if (rc)
         return rc;
     inspect_checkpoint(l, &s, id);
@@ -221,7 +221,7 @@ int ls_collect(struct ls *l, const char *dir, bool deep, struct err *e)
     char *path = arena_strdup(&l->arena, dir);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
         path[n - 1] = 0;
-    int rc = store_open(&s, path, e);
+    int rc = store_open(&s, NULL, path, e);
     if (rc)
         return rc;
     const char *slash = strrchr(path, '/');

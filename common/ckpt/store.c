@@ -81,12 +81,7 @@ void store_fresh_name(const char *prefix, const char *name, char out[STORE_NAME_
 }
 
 // ---- opening ----
-int store_open(struct store *s, const char *path, struct err *e)
-{
-    return store_open_beneath(s, NULL, path, e);
-}
-
-int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e)
+int store_open(struct store *s, const char *root, const char *path, struct err *e)
 {
     *s = (struct store){.fd = -1};
     int rc = root_join(root, path, s->path, sizeof s->path, e);
@@ -281,11 +276,6 @@ static int check_owner(struct store *s, const struct store_owner *want, bool ren
     return durable_fsync(s->fd, s->path, e);
 }
 
-int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e)
-{
-    return store_make_beneath(s, NULL, dir, owner, e);
-}
-
 // *dir becomes what it is beneath the root, `path` the job's directory in it.
 static int name_directory(const char *root, const char **dir, const struct store_owner *owner,
                           char path[STORE_PATH_MAX], struct err *e)
@@ -301,15 +291,15 @@ static int name_directory(const char *root, const char **dir, const struct store
     return 0;
 }
 
-int store_make_beneath(struct store *s, const char *root, const char *dir,
-                       const struct store_owner *owner, struct err *e)
+int store_make(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
+               struct err *e)
 {
     char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
     int rc = name_directory(root, &dir, owner, path, e);
     rc = rc ? rc : make_parents(root, dir, e);
     rc = rc ? rc : make_dir(root, path, e);
-    rc = rc ? rc : store_open_beneath(s, root, path, e);
+    rc = rc ? rc : store_open(s, root, path, e);
     rc = rc ? rc : ensure_owner(s, owner, e);
     rc = rc ? rc : check_owner(s, owner, true, e);
     if (rc)
@@ -317,8 +307,8 @@ int store_make_beneath(struct store *s, const char *root, const char *dir,
     return rc;
 }
 
-int store_find_beneath(struct store *s, const char *root, const char *dir,
-                       const struct store_owner *owner, struct err *e)
+int store_find(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
+               struct err *e)
 {
     char path[STORE_PATH_MAX];
     *s = (struct store){.fd = -1};
@@ -327,7 +317,7 @@ int store_find_beneath(struct store *s, const char *root, const char *dir,
         return rc;
     if (is_missing(root, path))
         return err_set(e, ERR_NOTFOUND, "there is no %s", path);
-    rc = store_open_beneath(s, root, path, e);
+    rc = store_open(s, root, path, e);
     rc = rc ? rc : check_owner(s, owner, false, e);
     if (rc)
         store_close(s);
@@ -563,7 +553,7 @@ int store_make_again(struct store *s, const char *root, const struct store_owner
     if (strrchr(dir, '/'))
         *strrchr(dir, '/') = 0;
     int rc = check_mount(s, e);
-    rc = rc ? rc : store_make_beneath(&again, root, dir, owner, e);
+    rc = rc ? rc : store_make(&again, root, dir, owner, e);
     rc = rc ? rc : store_fence(&again, epoch, attempt, &greatest, e);
     rc = rc ? rc : look_for_checkpoints(&again, removed, e);
     if (rc) {

@@ -35,20 +35,17 @@ struct store_entry {
     int64_t epoch, step;
 };
 
-// Makes (durably) DIR and the job's directory, or finds it and gives its OWNER this text of the job;
-// ERR_EXISTS: it belongs to another job.
-int store_make(struct store *s, const char *dir, const struct store_owner *owner, struct err *e);
-// An existing job's directory by its own path; no owner is checked, nothing is made.
-int store_open(struct store *s, const char *path, struct err *e);
-// As store_make, but beneath `root` (base/root.h; null or empty: there is none). A relative path
-// starts at the root.
-int store_make_beneath(struct store *s, const char *root, const char *dir,
-                       const struct store_owner *owner, struct err *e);
+// All paths lie beneath `root` (base/root.h; null or empty: there is none); a relative one starts
+// there. Makes (durably) DIR and the job's directory, or finds it and gives its OWNER this text of
+// the job; ERR_EXISTS: it belongs to another job.
+int store_make(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
+               struct err *e);
 // Opens the directory of a job that is there already; ERR_NOTFOUND: it is not. ERR_EXISTS: it
 // belongs to another job.
-int store_find_beneath(struct store *s, const char *root, const char *dir,
-                       const struct store_owner *owner, struct err *e);
-int store_open_beneath(struct store *s, const char *root, const char *path, struct err *e);
+int store_find(struct store *s, const char *root, const char *dir, const struct store_owner *owner,
+               struct err *e);
+// An existing job's directory by its own path; no owner is checked, nothing is made.
+int store_open(struct store *s, const char *root, const char *path, struct err *e);
 // For a directory that somebody removed while it was open: makes it again, with its owner and the
 // fence of `epoch`, or opens the one that another rank has made again. Does nothing while it is
 // there; one that was moved away, or whose file system is no longer mounted, is not made. *removed

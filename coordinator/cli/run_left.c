@@ -39,7 +39,7 @@ int left_step(const struct record *r, int64_t known, int64_t *step, struct err *
 {
     struct store s = {.fd = -1};
     struct load l = {0};
-    int rc = *r->store ? store_open(&s, r->store, e) : ERR_IO;
+    int rc = *r->store ? store_open(&s, NULL, r->store, e) : ERR_IO;
     *step = rc == ERR_NOTFOUND ? -1 : known;
     if (rc)
         return 0;
@@ -99,7 +99,7 @@ int left_check_result(const struct record *r, const struct job *job, int64_t *st
     *step = steps;
     if (!*r->store)
         return 0;
-    int rc = store_open(&s, r->store, e);
+    int rc = store_open(&s, NULL, r->store, e);
     rc = rc ? rc : load_open_newest_good(&l, &s, note_damaged, &newest, e);
     bool opened = s.fd >= 0;
     *step = rc ? 0 : l.manifest.step;
@@ -126,7 +126,7 @@ static bool is_bare_folder(const char *path, struct arena *a)
     struct stat st = {0};
     const char **unused;
     int n = 0, nunused = 0;
-    bool bare = !store_open(&s, path, &e) && !store_scan(&s, a, &all, &n, &e) && n == 0 &&
+    bool bare = !store_open(&s, NULL, path, &e) && !store_scan(&s, a, &all, &n, &e) && n == 0 &&
                 !store_list_unused(&s, a, &unused, &nunused, &e) && nunused == 0;
     store_close(&s);
     return bare && (stat(arena_printf(a, "%s/metrics.jsonl", path), &st) || st.st_size == 0);

@@ -222,7 +222,7 @@ static void look(void *arg)
     struct rank *r = b->rank;
     struct store s = {.fd = -1};
     struct err e = {0};
-    int rc = store_open(&s, r->store, &e);
+    int rc = store_open(&s, NULL, r->store, &e);
     rc = rc ? rc : store_check_epoch(&s, (int64_t)r->epoch, NULL, &e);
     store_close(&s);
     fiber_pause(sim_between(&r->w->sim, MS, 300 * MS)); // compiles, reads the checkpoint

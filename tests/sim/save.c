@@ -91,7 +91,7 @@ static void carry_out(void *arg)
     int rc = 0;
     if (o->kind == ORDER_COMMIT && r->answered_step == o->id.step && !MUTATED(first_answer))
         return;
-    rc = store_open(&s, r->store, &e);
+    rc = store_open(&s, NULL, r->store, &e);
     if (!rc && o->kind == ORDER_WRITE)
         rc = write_shard(o, &s, &e);
     else if (!rc && o->kind == ORDER_COMMIT)

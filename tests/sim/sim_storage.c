@@ -122,7 +122,7 @@ static void body(void *arg)
     struct err e = {0};
     struct store_owner owner = {x->host->w->coordinator.cluster, x->op->job, x->op->name,
                                 x->op->resolved, x->op->threads};
-    int rc = store_make(&s, x->op->dir, &owner, &e);
+    int rc = store_make(&s, NULL, x->op->dir, &owner, &e);
     snprintf(x->path, sizeof x->path, "%.250s", s.path);
     x->done.config = rc == ERR_EXISTS;
     if (!rc && x->op->op == WEFT__V1__STORAGE_OP__STORAGE_WRITE)

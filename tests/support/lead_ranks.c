@@ -151,7 +151,7 @@ static int fence(struct run *u, struct err *e)
     const char *dir = job_path(&u->job, &u->arena, u->job.checkpoint.dir);
     int64_t greatest = 0;
     char text[300];
-    int rc = store_make(&u->store, dir, &owner, e);
+    int rc = store_make(&u->store, NULL, dir, &owner, e);
     if (rc)
         return rc;
     (void)store_check_epoch(&u->store, 0, &greatest, NULL);

@@ -84,7 +84,7 @@ static UNUSED void fx_init(struct fixture *f)
     scratch_make(&f->scratch);
     snprintf(f->dir, sizeof f->dir, "%s", f->scratch.dir);
     arena_init(&f->arena);
-    assert_int_equal(store_make(&f->store, f->dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&f->store, NULL, f->dir, &fx_owner, &e), 0);
     assert_int_equal(deal_make(&f->arena, fx_parts, FX_PARTS, FX_RANKS, &f->deal, &e), 0);
     for (int i = 0; i < FX_PARTS; i++)
         f->part[i] = malloc(box_bytes(&fx_parts[i].box, fx_parts[i].dtype));

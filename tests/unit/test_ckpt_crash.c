@@ -21,7 +21,7 @@ static void victim(struct fixture *f, const char *dir, struct acknowledged *ack)
     int64_t greatest;
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
-    if (store_make(&s, dir, &fx_owner, NULL) || store_fence(&s, 2, "victim", &greatest, NULL))
+    if (store_make(&s, NULL, dir, &fx_owner, NULL) || store_fence(&s, 2, "victim", &greatest, NULL))
         _exit(2);
     ack->fenced = true;
     store_sweep(&s, 2, 15);
@@ -95,7 +95,7 @@ static void the_next_start_finds(struct fixture *f, const struct acknowledged *a
     struct err e = {0};
     int64_t greatest, epoch = 3;
     struct store again;
-    assert_int_equal(store_make(&again, f->dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&again, NULL, f->dir, &fx_owner, &e), 0);
     assert_int_equal(store_fence(&again, epoch, "next", &greatest, &e), 0);
     store_close(&again);
     bool there = listed(f, 2, 15);
@@ -145,7 +145,8 @@ static void first_start(const char *dir)
     int64_t greatest;
     ptrace(PTRACE_TRACEME, 0, NULL, NULL);
     raise(SIGSTOP);
-    _exit(store_make(&s, dir, &fx_owner, NULL) || store_fence(&s, 1, "first", &greatest, NULL));
+    _exit(store_make(&s, NULL, dir, &fx_owner, NULL) ||
+          store_fence(&s, 1, "first", &greatest, NULL));
 }
 
 static void a_first_start_cut_short_does_not_bar_the_next(void **state)
@@ -163,7 +164,7 @@ static void a_first_start_cut_short_does_not_bar_the_next(void **state)
         if (!child)
             first_start(deep);
         ended = run_until(child, stops);
-        if (store_make(&s, deep, &fx_owner, &e))
+        if (store_make(&s, NULL, deep, &fx_owner, &e))
             fail_msg("after %d stops: %s", stops, e.text);
         int64_t epoch = 1;
         while (store_fence(&s, epoch, "second", &greatest, &e) == ERR_FENCED)

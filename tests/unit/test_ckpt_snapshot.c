@@ -109,7 +109,7 @@ static void deleted(void *arg, struct store_entry id, int code)
 static void open_stores(struct bus *b)
 {
     for (int r = 0; r < FX_RANKS; r++)
-        assert_int_equal(store_open(&b->store[r], b->f.store.path, NULL), 0);
+        assert_int_equal(store_open(&b->store[r], NULL, b->f.store.path, NULL), 0);
 }
 
 static void close_stores(struct bus *b)
@@ -519,7 +519,7 @@ static bool move_to_tmpfs(struct bus *b)
     store_close(&b->f.store);
     close_stores(b);
     bool mounted = !mount("weft-test", b->f.dir, "tmpfs", 0, "size=2m");
-    assert_int_equal(store_make(&b->f.store, b->f.dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&b->f.store, NULL, b->f.dir, &fx_owner, &e), 0);
     open_stores(b);
     return mounted;
 }
@@ -588,7 +588,7 @@ static void a_directory_that_was_removed_is_made_again(void **state)
     assert_int_equal(b.committed, 2);
     assert_int_equal(count_lost(&b), 1);
     store_close(&b.f.store);
-    assert_int_equal(store_make(&b.f.store, b.f.dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&b.f.store, NULL, b.f.dir, &fx_owner, &e), 0);
     expect_loads(&b, 20);
     assert_int_equal(store_fence(&b.f.store, 1, "another attempt", &greatest, &e), ERR_FENCED);
     close_bus(&b);
@@ -602,7 +602,7 @@ static void a_directory_that_was_removed_and_brought_back_has_lost_nothing(void 
     assert_int_equal(b.committed, 2);
     assert_int_equal(count_lost(&b), 0);
     store_close(&b.f.store);
-    assert_int_equal(store_make(&b.f.store, b.f.dir, &fx_owner, NULL), 0);
+    assert_int_equal(store_make(&b.f.store, NULL, b.f.dir, &fx_owner, NULL), 0);
     expect_loads(&b, 20);
     assert_true(fx_exists(&b.f, "step-00000010.e1"));
     close_bus(&b);

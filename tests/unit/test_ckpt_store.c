@@ -39,7 +39,7 @@ static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
     struct store s;
     struct store_owner is;
     struct err e = {0};
-    assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&s, NULL, f->dir, &fx_owner, &e), 0);
     assert_int_equal(store_read_owner(&s, &f->arena, &is, &e), 0);
     assert_string_equal(is.resolved, fx_owner.resolved);
     store_close(&s);
@@ -47,12 +47,12 @@ static void the_owner_comes_back_and_a_foreign_one_refuses(void **state)
     cluster.cluster = "cluster-b";
     job.job = "01234567ffffffff"; // the same first eight
     name.name = "Not/Good";
-    assert_int_equal(store_make(&s, f->dir, &cluster, &e), ERR_EXISTS);
+    assert_int_equal(store_make(&s, NULL, f->dir, &cluster, &e), ERR_EXISTS);
     assert_non_null(strstr(e.text, "cluster-a"));
-    assert_int_equal(store_make(&s, f->dir, &job, &e), ERR_EXISTS);
-    assert_int_equal(store_make(&s, f->dir, &name, &e), ERR_INVALID);
+    assert_int_equal(store_make(&s, NULL, f->dir, &job, &e), ERR_EXISTS);
+    assert_int_equal(store_make(&s, NULL, f->dir, &name, &e), ERR_INVALID);
     fx_put(f->store.fd, "OWNER", "{", 1);
-    assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), ERR_DATA);
+    assert_int_equal(store_make(&s, NULL, f->dir, &fx_owner, &e), ERR_DATA);
 }
 
 static void an_owner_has_no_such_number_of_threads(void **state)
@@ -68,7 +68,7 @@ static void an_owner_has_no_such_number_of_threads(void **state)
                          "\"resolved\": \"\", \"threads\": %s}\n",
                          fx_owner.cluster, fx_owner.job, fx_owner.name, numbers[i]);
         fx_put(f->store.fd, "OWNER", text, (size_t)n);
-        assert_int_equal(store_make(&s, f->dir, &fx_owner, &e), ERR_DATA);
+        assert_int_equal(store_make(&s, NULL, f->dir, &fx_owner, &e), ERR_DATA);
         assert_non_null(strstr(e.text, "threads cannot be"));
     }
 }
@@ -80,8 +80,8 @@ static void directories_on_the_way_are_made(void **state)
     struct err e = {0};
     char dir[300];
     snprintf(dir, sizeof dir, "%s/a/b/c/", f->dir);
-    assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
-    assert_int_equal(store_make(&s, dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&s, NULL, dir, &fx_owner, &e), 0);
+    assert_int_equal(store_make(&s, NULL, dir, &fx_owner, &e), 0);
     store_close(&s);
     snprintf(dir, sizeof dir, "%s/a/b/c/mlp-01234567/OWNER", f->dir);
     assert_int_equal(access(dir, F_OK), 0);
@@ -380,7 +380,7 @@ static void what_is_swept_before_it_has_its_name_is_written_again(void **state)
         assert_int_equal(write(pair[1], &byte, 1), 1);
         failed = store_fence(&f->store, epoch, "an attempt", &greatest, &e);
         owner.resolved = epoch % 2 ? "name: longer\n" : fx_owner.resolved;
-        failed = failed ? failed : store_make(&again, f->dir, &owner, &e);
+        failed = failed ? failed : store_make(&again, NULL, f->dir, &owner, &e);
         store_close(&again);
         assert_int_equal(read(pair[1], &byte, 1), 1);
     }

@@ -87,7 +87,7 @@ static void agent_init(struct agent *a, int ranks, int steps)
              "train: {steps: %d, seed: 1}\n"
              "checkpoint: {dir: ckpt}\n",
              ranks, steps);
-    assert_int_equal(store_make(&a->store, "ckpt", &owner, NULL), 0);
+    assert_int_equal(store_make(&a->store, NULL, "ckpt", &owner, NULL), 0);
     snprintf(a->metrics, sizeof a->metrics, "%s/rows.jsonl", top);
     snprintf(a->path, sizeof a->path, "%s/%s", top, a->store.path);
     weft__rank__assign__init(s);

@@ -256,27 +256,27 @@ static void checkpoints_are_made_and_found_beneath_the_root_only(void **state)
     struct store s, again;
     struct err e = {0};
     char path[1000];
-    assert_int_equal(store_make_beneath(&s, root, "a/b/ckpt", &owner, &e), 0);
+    assert_int_equal(store_make(&s, root, "a/b/ckpt", &owner, &e), 0);
     assert_string_equal(s.path, in_top("root/a/b/ckpt/tiny-01234567"));
     assert_int_equal(access(in_top("root/a/b/ckpt/tiny-01234567/OWNER"), F_OK), 0);
     snprintf(path, sizeof path, "%s", s.path);
     store_close(&s);
-    assert_int_equal(store_open_beneath(&again, root, path, &e), 0);
+    assert_int_equal(store_open(&again, root, path, &e), 0);
     assert_string_equal(again.path, path);
     store_close(&again);
-    assert_int_equal(store_make_beneath(&s, root, in_top("root/a/b/ckpt/"), &owner, &e), 0);
+    assert_int_equal(store_make(&s, root, in_top("root/a/b/ckpt/"), &owner, &e), 0);
     store_close(&s);
-    assert_int_equal(store_make_beneath(&s, root, root, &owner, &e), 0);
+    assert_int_equal(store_make(&s, root, root, &owner, &e), 0);
     store_close(&s);
-    assert_int_equal(store_make_beneath(&s, root, "up/ckpt", &owner, &e), ERR_INVALID);
+    assert_int_equal(store_make(&s, root, "up/ckpt", &owner, &e), ERR_INVALID);
     assert_non_null(strstr(e.text, "leaves the root"));
-    assert_int_equal(store_make_beneath(&s, root, in_top("ckpt"), &owner, &e), ERR_INVALID);
-    assert_int_equal(store_make_beneath(&s, root, "../ckpt", &owner, &e), ERR_INVALID);
+    assert_int_equal(store_make(&s, root, in_top("ckpt"), &owner, &e), ERR_INVALID);
+    assert_int_equal(store_make(&s, root, "../ckpt", &owner, &e), ERR_INVALID);
     assert_int_not_equal(access(in_top("ckpt"), F_OK), 0);
     // A folder of the job's that became a link outwards.
     assert_int_equal(rename(in_top("root/a"), in_top("moved")), 0);
     assert_int_equal(symlink("../moved", in_top("root/a")), 0);
-    assert_int_equal(store_open_beneath(&again, root, path, &e), ERR_INVALID);
+    assert_int_equal(store_open(&again, root, path, &e), ERR_INVALID);
     store_close(&again);
 }
 

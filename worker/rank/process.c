@@ -67,7 +67,7 @@ static int parse_job(struct process *p, struct err *e)
 static int check_epoch(const struct assignment *a, struct err *e)
 {
     struct store store;
-    int rc = store_open_beneath(&store, a->checkpoint_root, a->store, e);
+    int rc = store_open(&store, a->checkpoint_root, a->store, e);
     if (!rc)
         rc = store_check_epoch(&store, (int64_t)a->epoch, NULL, e);
     store_close(&store);

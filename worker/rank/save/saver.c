@@ -180,7 +180,7 @@ static int open_parts(struct saver *s, struct err *e)
     const struct state *state = s->o.state;
     int rc = deal_make(&s->arena, state->parts, state->nparts, a->ranks, &s->deal, e);
     if (!rc)
-        rc = store_open_beneath(&s->store, a->checkpoint_root, a->store, e);
+        rc = store_open(&s->store, a->checkpoint_root, a->store, e);
     if (rc)
         return rc;
     take_staging(s);

@@ -274,7 +274,7 @@ static int open_checkpoint(const struct trainer *t, struct store *store, struct 
     if (!store_entry_parse(t->assignment->restore, &which))
         return err_set(e, ERR_INTERNAL, "'%s' is not the name of a checkpoint",
                        t->assignment->restore);
-    int rc = store_open_beneath(store, t->assignment->checkpoint_root, t->assignment->store, e);
+    int rc = store_open(store, t->assignment->checkpoint_root, t->assignment->store, e);
     return rc ? rc : load_open(load, store, which.epoch, which.step, e);
 }
 
