@@ -112,7 +112,7 @@ static void test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them(vo
 }
 
 static void
-test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted(void **state)
+test_why_hosts_have_none_of_the_devices_is_said_of_three_and_the_others_counted(void **state)
 {
     struct world *w = *state;
     const char *job = NULL;
@@ -371,7 +371,7 @@ static bool has_threads(struct world *w, const char *job, int threads)
 }
 
 // As people are told; an empty `why` is the job's own number.
-static void expect_told(struct world *w, const char *job, int threads, const char *why)
+static void expect_threads(struct world *w, const char *job, int threads, const char *why)
 {
     struct arena a;
     arena_init(&a);
@@ -388,12 +388,12 @@ static void test_the_first_placement_decides_the_threads_by_the_poorest_host(voi
     w->hosts[1].cores = 7;
     const char *job = world_submit(w, "job", 4, AUTO);
     assert_true(has_threads(w, job, 0));
-    expect_told(w, job, 0, THREADS_LATER);
+    expect_threads(w, job, 0, THREADS_LATER);
     world_host(w, 0, 2);
     world_host(w, 1, 2);
     assert_state(w, job, RUNNING);
     assert_true(has_threads(w, job, 3));
-    expect_told(w, job, 3, "7 cores of host1 divided by 2 devices");
+    expect_threads(w, job, 3, "7 cores of host1 divided by 2 devices");
 }
 
 static void test_a_job_keeps_its_threads_wherever_it_continues(void **state)
@@ -411,7 +411,7 @@ static void test_a_job_keeps_its_threads_wherever_it_continues(void **state)
     world_restart(w);
     assert_state(w, job, RUNNING);
     assert_true(has_threads(w, job, 4));
-    expect_told(w, job, 4, "8 cores of host0 divided by 2 devices");
+    expect_threads(w, job, 4, "8 cores of host0 divided by 2 devices");
 }
 
 static void test_workers_of_one_machine_share_its_cores(void **state)
@@ -432,12 +432,12 @@ test_a_number_that_the_job_names_counts_and_a_host_that_says_nothing_has_one(voi
     world_host(w, 0, 2);
     const char *silent = world_submit(w, "silent", 1, AUTO);
     assert_true(has_threads(w, silent, 1));
-    expect_told(w, silent, 1, "host0 does not report its cores");
+    expect_threads(w, silent, 1, "host0 does not report its cores");
     w->hosts[1].cores = 64;
     world_host(w, 1, 1);
     const char *named = world_submit(w, "named", 1, CALM "resources: {threads: 5}\n");
     assert_true(has_threads(w, named, 5));
-    expect_told(w, named, 5, "");
+    expect_threads(w, named, 5, "");
 }
 
 int main(void)
@@ -454,7 +454,7 @@ int main(void)
         CASE(test_what_the_first_in_line_cannot_use_serves_others),
         CASE(test_a_job_that_no_known_host_could_take_says_so_and_blocks_nobody),
         CASE(test_more_hosts_are_not_asked_for_by_a_job_that_may_not_have_them),
-        CASE(test_why_hosts_have_none_of_the_devices_is_told_of_three_and_the_others_counted),
+        CASE(test_why_hosts_have_none_of_the_devices_is_said_of_three_and_the_others_counted),
         CASE(test_a_job_that_a_host_that_is_away_could_have_taken_names_it),
         CASE(test_a_job_that_drained_hosts_could_take_names_them),
         CASE(test_a_job_on_hosts_that_do_not_reach_each_other_names_who_is_not_reached),
