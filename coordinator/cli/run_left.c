@@ -57,7 +57,7 @@ bool left_data(const struct record *r, struct data_identity *out, int64_t *step)
     struct load l = {0};
     struct store_entry *all;
     int n = 0;
-    bool known = *r->store && !store_open(&s, r->store, NULL) &&
+    bool known = *r->store && !store_open(&s, NULL, r->store, NULL) &&
                  !store_scan(&s, &a, &all, &n, NULL) && n &&
                  !load_open(&l, &s, all->epoch, all->step, NULL);
     if (known) {
@@ -76,7 +76,7 @@ int left_find_step(const struct record *r, int64_t step, struct err *e)
     struct arena a = {0};
     struct store_entry *all = NULL;
     struct buf steps = {0};
-    int n = 0, i = 0, rc = *r->store ? store_open(&s, r->store, e) : 0;
+    int n = 0, i = 0, rc = *r->store ? store_open(&s, NULL, r->store, e) : 0;
     if (!rc && s.fd >= 0)
         rc = store_scan(&s, &a, &all, &n, e);
     while (i < n && all[i].step != step)

@@ -394,7 +394,7 @@ model
     x = x + relu(x @ in[inputs, mlp]) @ back[mlp, inputs]
   loss = sum(x) / samples
 """)
-    shown = solo.weft("model", "check", str(program)).out
+    shown = runs.weft("model", "check", str(program)).out
     assert "layers/0…1/in/weight    [inputs 8, mlp 6]  48, each of 2\n" in shown
     assert "warning: line 4: nothing reads the size spare\n" in shown
     assert "warning: line 10: one turn of the repeat reads layers/0/in/weight again, after line 8" in shown

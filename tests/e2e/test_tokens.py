@@ -99,14 +99,10 @@ def test_inspect_reads_what_prepare_makes(place):
     (place / "ids").write_bytes(bytes([1, 2, 3, 4]) * 5)
     unknown = runs.weft("data", "inspect", str(place / "ids"))
     assert unknown.code == 1 and "--ids" in unknown.err, unknown
-<<<<<<< HEAD
     (place / "job.yaml").write_text("name: a\nmodel: {program: gpt2}\n")
     text = runs.weft("data", "inspect", str(place / "job.yaml"))
     assert text.code == 1 and "this is text, no array and no tokens: `weft data prepare" in text.err and "job files" in text.err, text
     wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
-=======
-    wrong = runs.weft("data", "inspect", "--ids", "u8", str(place / "tokens"))
->>>>>>> ba96ae7b (tests/support/runs.py is runs.py, for there are no runs runs)
     assert wrong.code == 2 and "--ids is u16 or u32" in wrong.err, wrong
 
 

@@ -66,7 +66,7 @@ def rewrite_owner(store, old, new):
 def test_a_found_job_whose_owner_was_changed_says_how_before_it_is_adopted(c, toy):
     """OWNER is sealed by nothing: after a lost database its text is held against the newest checkpoint's."""
     data = c.put_data(toy)
-    rate, seed = (c.submit(solo.job(data, 2, name=name, train__steps=20)) for name in ("rate", "seed"))
+    rate, seed = (c.submit(runs.job(data, 2, name=name, train__steps=20)) for name in ("rate", "seed"))
     c.succeed(rate)
     c.succeed(seed)
     rewrite_owner(c.store(rate), "value: 0.05", "value: 0.5")
@@ -84,7 +84,7 @@ def test_a_found_job_whose_owner_was_changed_says_how_before_it_is_adopted(c, to
     c.coordinator.up()
     c.wait_ready()
     assert c.wait(seed, ("HELD",))["found"]
-    end = time.monotonic() + solo.WATCHDOG
+    end = time.monotonic() + runs.WATCHDOG
     while c.weft("adopt", seed).code:  # its host is asked again
         assert time.monotonic() < end, c.why(seed)
         time.sleep(0.05)

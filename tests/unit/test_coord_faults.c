@@ -65,7 +65,7 @@ static void test_a_host_in_trouble_is_avoided_while_another_can_take_the_job(voi
         assert_int_equal(world_host_of(w, job, 0), 0);
         world_step(w, job, 5);
         world_die_saying(w, job, 0, codes[i], "cannot write: No space left on device");
-        const char *said = world_told(w, job, "failed");
+        const char *said = world_event_text(w, job, "failed");
         assert_non_null(strstr(said, "which stays there: no other host can take it"));
         assert_null(strstr(said, "avoided"));
         world_teardown(state);
@@ -400,7 +400,7 @@ static void test_a_final_checkpoint_that_cannot_be_written_holds_the_job(void **
     world_shard(w, job, 0, 10, 4);
     world_die(w, job, 0, RANK_EXIT_HOST, 0);
     assert_state(w, job, HELD);
-    assert_null(strstr(world_told(w, job, "failed"), "counts against host"));
+    assert_null(strstr(world_event_text(w, job, "failed"), "counts against host"));
     assert_non_null(strstr(world_job(w, job)->diagnosis, "last step cannot be written"));
 }
 

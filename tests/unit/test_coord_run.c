@@ -65,7 +65,7 @@ static void test_updates_that_were_dropped_are_in_the_history_ever_more_rarely(v
         report_dropped(w, job, 2 + dropped, dropped);
     assert_int_equal(world_events(w, job, "dropped"), 3); // 1, 2, 4
     assert_non_null(
-        strstr(world_told(w, job, "dropped"), "not finite: its update is dropped (4 so far)"));
+        strstr(world_event_text(w, job, "dropped"), "not finite: its update is dropped (4 so far)"));
     report_dropped(w, job, 9, 7);
     assert_int_equal(world_events(w, job, "dropped"), 3);
 }
