@@ -21,6 +21,9 @@ export LSAN_OPTIONS="suppressions=$PWD/tests/lint/lsan.supp:print_suppressions=0
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1"
 results=$(mktemp -d)
 touch "$results/failed"
+# What tests leave behind goes with the results.
+export TMPDIR="$results/t"
+mkdir "$TMPDIR"
 printf '%s\n' "$@" | nice -n 5 xargs -P "$jobs" -n 1 sh tests/run_one.sh "$results" "$limit" &
 programs=$!
 trap 'kill "$programs" 2>/dev/null; rm -rf "$results"' EXIT
