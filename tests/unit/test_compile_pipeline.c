@@ -478,9 +478,36 @@ static void one_forward_one_backward_keeps_fewer_microbatches(void **state)
     assert_true(first_stash("", 8) < first_stash(gpipe, 8) / 2);
 }
 
+// Wherever it is met: while the layers are counted, or in a program whose layers are not.
+static void a_fault_of_the_model_is_reported_with_stages_too(void **state)
+{
+    static const struct {
+        const char *line, *says;
+    } each[] = {{"x = relu(x @ w[embed, embeb])", "no dimension is called embeb here"},
+                {"x = relu(x @ w[embed, out = embed]) if training else zzz", "called zzz here"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct fixture f;
+        char text[900];
+        snprintf(
+            text, sizeof text,
+            "name: t\nmesh: {pp: 2}\nmodel: {program: ./t.model, text: \"sizes\\n  embed = 8\\n"
+            "model\\n  x = images\\n  repeat 2\\n    %s\\n"
+            "  loss = sum(x) / samples\\n\"}\n"
+            "data: {format: npy, train: {images: i}, eval: {images: i}, batch: 4}\n"
+            "train: {steps: 1, microbatches: 2}\n",
+            each[i].line);
+        assert_int_equal(compile_any(&f, text), ERR_INVALID);
+        if (!strstr(f.e.text, each[i].says) || !strstr(f.e.text, "t.model:6:"))
+            fail_msg("%s", f.e.text);
+        fixture_clear(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fault_of_the_model_is_reported_with_stages_too),
         cmocka_unit_test(a_classifier_cut_into_stages_trains_as_on_one_device),
         cmocka_unit_test(a_decoder_cut_into_stages_trains_as_on_one_device),
         cmocka_unit_test(an_evaluation_in_stages_counts_what_one_device_counts),
