@@ -26,8 +26,13 @@ static bool is_router_like(struct builder *b, int x)
 static int find_bias(struct builder *b, const struct term *arg, int64_t experts)
 {
     const struct dimension along = {.dim = DIM_ROUTER, .extent = experts};
-    return arg->kind == TERM_NOTHING ? -1
-                                     : param_make(b, arg->param->path, "", 1, &along, INIT_ZERO, 0);
+    const int turn = b->turn;
+    if (arg->kind == TERM_NOTHING)
+        return -1;
+    b->turn = 0; // top and slots name one bias: that it is read twice is meant
+    int bias = param_make(b, arg->param->path, "", 1, &along, INIT_ZERO, 0);
+    b->turn = turn;
+    return bias;
 }
 
 struct term call_top(struct builder *b, const struct term *arg)

@@ -61,6 +61,10 @@ static int read_images(struct builder *b)
             d = dimension_of_size(b, model_size_find(b->sizes->program, names[i]));
     if (!d.extent)
         return build_fail(b, "images need a size called inputs: how many features one has"), 0;
+    if (d.limit)
+        return build_fail(b, "images have %lld features, and no padding: leave `padded` out of %s",
+                          (long long)d.limit, dims_name(b->g->dims, d.dim)),
+               0;
     graph_at(b->g, POINT_IDS);
     int x = graph_value(b->g, VALUE_INPUT, "images", b->run.bytes ? DT_U8 : DT_F32, 2,
                         (enum dim[]){DIM_BATCH, d.dim}, (int64_t[]){b->run.batch, d.extent});

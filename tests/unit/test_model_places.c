@@ -186,6 +186,35 @@ static void a_function_that_is_not_there_leads_to_one_that_is(void **state)
     }
 }
 
+static void what_padding_would_change_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } each[] = {
+        {"sizes\n  inputs = 6 padded 4\nmodel\n  loss = sum(images) / samples\n",
+         "t:4:14: images have 6 features, and no padding: leave `padded` out of inputs"},
+        {"sizes\n  seq = 4\n  vocab = 8\n  head = 6 padded 4\nmodel\n"
+         "  x = embed(tokens, t[vocab, head])\n  loss = mean(rotary(x, 50))\n",
+         "t:7:15: rotary over a size that is `padded`"},
+        {"sizes\n  seq = 4\n  vocab = 8\n  embed = 4\n  heads = 6 padded 8\n  kv_heads = 3\n"
+         "  head = 2\nmodel\n  x = embed(tokens, t[vocab, embed])\n"
+         "  k = x @ k[embed, kv_heads = 4, head]\n"
+         "  loss = mean(attention(x @ q[embed, heads, head], k, k))\n",
+         "t:11:15: 6 query heads and 4 key heads are padded to 8 and 4"},
+        {"sizes\n  vocab = 6 padded 4\n  seq = 4\nmodel\n  x = embed(tokens, t[vocab, embed = 3])\n"
+         "  loss = mean((x @ u[embed, vocab]) * w[vocab = 8])\n",
+         "t:6:37: dimension vocab is padded in one operand of mul and not in another"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        struct model_case c;
+        assert_int_equal(build(&c, each[i].text, 8, PROGRAM_TRAIN), ERR_INVALID);
+        if (strstr(c.e.text, each[i].says) != c.e.text)
+            fail_msg("%s", c.e.text);
+        model_case_clear(&c);
+    }
+}
+
 static void sizes_that_nothing_reads_are_found(void **state)
 {
     static const char text[] =
@@ -215,6 +244,7 @@ int main(void)
         cmocka_unit_test(what_a_microbatch_cannot_know_is_refused),
         cmocka_unit_test(what_is_no_weight_of_a_choice_is_refused),
         cmocka_unit_test(a_function_that_is_not_there_leads_to_one_that_is),
+        cmocka_unit_test(what_padding_would_change_is_refused),
         cmocka_unit_test(sizes_that_nothing_reads_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
