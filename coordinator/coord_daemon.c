@@ -58,10 +58,13 @@ static int keep_cluster(struct coord_daemon *d, const char *beside, struct err *
     const char *id = coord_cluster(d->coord);
     if (!beside[0])
         return db_set_cluster(d->db, id, 0, e);
-    return strcmp(beside, id) == 0
-               ? 0
-               : err_set(e, ERR_EXISTS, "%s/weft.db is of cluster %s, the file beside it says %s",
-                         d->c->state, id, beside);
+    return strcmp(beside, id) == 0 ? 0
+                                   : err_set(e, ERR_EXISTS,
+                                             "%s/weft.db is of cluster %s, the file cluster beside "
+                                             "it says %s: put the right "
+                                             "one of the two back, or where weft.db is damaged put "
+                                             "a copy of it back, or " DB_REMEDY,
+                                             d->c->state, id, beside);
 }
 
 static int commit_rows(struct coord_daemon *d, const struct coord_out *out, struct err *e)

@@ -21,7 +21,7 @@
 #include "common/base/heap.h"
 
 enum { ROOM_BYTES = 512 << 10 };
-enum { DB_VERSION = 14 }; // another number: databases of before are refused
+enum { DB_VERSION = 15 }; // another number: databases of before are refused
 
 enum { // statements of a table
     PUT,
@@ -41,6 +41,7 @@ enum { // the others
 
 struct db {
     sqlite3 *sql;
+    bool opening; // nothing of it was read yet
     int lock_fd, dir_fd;
     char dir[4000];
     sqlite3_stmt *statement[STATEMENTS];
@@ -59,21 +60,20 @@ static bool is_disk_full(const struct db *s)
     return code == SQLITE_FULL || (code == SQLITE_IOERR && (system == ENOSPC || system == EDQUOT));
 }
 
-#define MOVE_AWAY                                                                              \
-    "move weft.db and its -wal and -shm away and start again; jobs are then found again from " \
-    "their checkpoints"
-
 static int report_damage(const struct db *s, const char *what, struct err *e)
 {
     return err_set(e, ERR_DATA,
-                   "%s/weft.db is damaged: %.300s: put a copy of it back, or " MOVE_AWAY, s->dir,
+                   "%s/weft.db is damaged: %.300s: put a copy of it back, or " DB_REMEDY, s->dir,
                    what);
 }
 
 static int set_sql_error(const struct db *s, const char *what, struct err *e)
 {
     int code = sqlite3_errcode(s->sql);
-    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB)
+    // Of a file that may be written: its head says that it may not, or is of no format.
+    bool head = s->opening && (code == SQLITE_ERROR || (code == SQLITE_READONLY &&
+                                                        !faccessat(s->dir_fd, "weft.db", W_OK, 0)));
+    if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || head)
         return report_damage(s, sqlite3_errmsg(s->sql), e);
     return err_set(e, is_disk_full(s) ? ERR_LIMIT : ERR_IO, "%s: %s/weft.db: %s", what, s->dir,
                    sqlite3_errmsg(s->sql));
@@ -186,7 +186,7 @@ static int check_schema(struct db *s, enum db_use use, struct err *e)
     if (have || use == DB_READ)
         return err_set(
             e, ERR_INVALID,
-            "%s/weft.db has version %d, and this weft reads version %d alone: " MOVE_AWAY, s->dir,
+            "%s/weft.db has version %d, and this weft reads version %d alone: " DB_REMEDY, s->dir,
             have, DB_VERSION);
     snprintf(version, sizeof version, "PRAGMA user_version = %d; COMMIT", DB_VERSION);
     int rc = run_sql(s, "BEGIN IMMEDIATE", e);
@@ -555,8 +555,10 @@ int db_open(struct db **out, const char *dir, enum db_use use, struct err *e)
         rc = err_errno(e, ERR_IO, "cannot open %s", s->dir);
     if (!rc && use == DB_OWN)
         rc = folder_lock(s->dir, &s->lock_fd, e);
+    s->opening = true;
     if (!rc)
         rc = open_database(s, use, e);
+    s->opening = false;
     if (rc) {
         db_close(s);
         return rc;

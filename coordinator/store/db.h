@@ -14,6 +14,10 @@
 
 struct db;
 
+#define DB_REMEDY                                                                              \
+    "move weft.db and its -wal and -shm away and start again; jobs are then found again from " \
+    "their checkpoints"
+
 enum db_use {
     DB_OWN,    // DIR/lock is taken too
     DB_LOCKED, // the caller holds it
