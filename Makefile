@@ -583,7 +583,8 @@ gpu-test: all $(BUILD)/tests/lead-ranks $(BUILD)/tests/ops/ops $(BUILD)/tests/pa
 
 ## make gpu-bench    ops, GPT-2 and Llama beside their peers, where a GPU is; files in tests/bench/results
 gpu-bench: all $(BUILD)/tests/lead-ranks $(GPU_BENCH)
-	$(Q)sh tests/bench/gpu/lease.sh a,3,4a,4b,4c,sweep "$(BUILD)" tests/bench/results
+	$(Q)sh tests/bench/gpu/lease.sh a,3,4a,4b,4c,sweep "$(BUILD)" "$(BUILD)/gpu-bench"
+	$(Q)find "$(BUILD)/gpu-bench" -name '*-gpu-*.txt' -exec cp {} tests/bench/results/ \;
 
 ## make gpu-bundle   build/gpu-bundle: what runs the GPU tests and benchmarks on a machine with CUDA and nothing else (LLMC=llm.c's sources)
 BUNDLE := $(BUILD)/gpu-bundle

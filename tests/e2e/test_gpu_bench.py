@@ -128,7 +128,7 @@ def turn(place, monkeypatch, who, env):
     """One of a contestant's, and its log."""
     for key, value in {**FEW, "WEFT_BACKEND_DIR": str(EMULATED), **env}.items():
         monkeypatch.setenv(key, value)
-    o = types.SimpleNamespace(bundle=runs.BUILD, out=place, stage=["3"], choices=place / "none", device="cuda", scratch=0, warm=1, steps=2)
+    o = types.SimpleNamespace(bundle=runs.BUILD, out=place, stage=["3"], choices=None, device="cuda", scratch=0, warm=1, steps=2)
     (place / "scratch").mkdir()
     ran = runner.Runner(o, place / "scratch")
     sizes.write_tokens(place / "scratch/250.bin", sizes.SIZES["tiny"], 1000)
@@ -166,7 +166,7 @@ def test_what_llm_c_calls_compiles_behind_our_header(place):
 def stage_a(tmp_path_factory):
     """One run of it for all that is looked at in its result."""
     place = tmp_path_factory.mktemp("a")
-    (place / "nvidia-smi").write_text("#!/bin/sh\ncase $* in *-lms*) while echo '1755, 2619, 512.50, 61, 30000'; do sleep 0.5; done ;; esac\n")
+    (place / "nvidia-smi").write_text("#!/bin/sh\ncase $* in *-lms*) while date '+%Y/%m/%d %H:%M:%S.%3N, 1755, 2619, 512.50, 61, 30000'; do sleep 0.1; done ;; esac\n")
     (place / "nvidia-smi").chmod(0o755)
     end = Ended(place, "a", "--whole", env={"PATH": f"{place}:{os.environ['PATH']}"}, bundle=bundle_of(place, "test_contract", "test_huge"))
     assert end.code == 0, end.said

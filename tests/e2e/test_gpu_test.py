@@ -45,7 +45,7 @@ def program(bundle, name, text):
 
 def checked(bundle, what, seconds=300, only="", first="", tiny=False):
     """The lines of the result, and where its log is."""
-    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=["tests"], choices=bundle / "none", only=only, first=first, tiny=tiny)
+    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=["tests"], choices=None, only=only, first=first, tiny=tiny)
     scratch = bundle / f"scratch{len(list(bundle.iterdir()))}"
     scratch.mkdir()
     o.out.mkdir(exist_ok=True)

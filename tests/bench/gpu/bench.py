@@ -12,7 +12,7 @@ run that took longer than its time fails. A contestant that fails is a row that 
 after each turn, op and test, so that who is cut off has what came before.
 Contestants take turns, each in a process of its own, so that each has the device's memory to itself. What compilers
 keep on disk is empty at first and stays until the end, so that a second turn is a warm one. Chosen algorithms are those of
---choices (BUNDLE/choices.tar), where there are some, and OUT/choices.tar holds them and what was chosen since.
+--choices (OUT's or BUNDLE's choices.tar), where there are some, and OUT/choices.tar holds them and what was chosen since.
 
 A call of ours that a library was to serve and did not (FELL_BACK) is counted, and fails the run: such a time says
 nothing of the design. So does a training of ours whose steps are not those of "weft" (contestants.py).
@@ -79,7 +79,7 @@ def options():
     if o.warm < 1 or o.steps < 1:
         a.error("at least one step of each kind")
     o.bundle, o.out, o.began = o.bundle.resolve(), o.out.resolve(), time.monotonic()
-    o.choices = o.choices or o.bundle / "choices.tar"
+    o.choices = o.choices or next((f for f in (o.out / "choices.tar", o.bundle / "choices.tar") if f.exists()), None)
     return o
 
 

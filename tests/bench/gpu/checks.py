@@ -132,13 +132,14 @@ class Checks:
 
         with training() as first, training() as again, training() as killed:
             rows = first.finish(limit)
-            if numbers(again.finish(limit)) != numbers(rows) or final(again) != final(first):
+            limit = self.ends - time.monotonic()
+            if numbers(again.finish(limit / 3)) != numbers(rows) or final(again) != final(first):
                 raise Failed("the same training again came to other numbers or bits", "")
-            killed.train(limit, steps // 2)
+            killed.train(limit / 3, steps // 2)
             stood = len(killed.rows())
             if stood >= steps:
                 raise Failed("it ended before it was killed", "")
-            if numbers(killed.finish(limit)) != numbers(rows) or final(killed) != final(first):
+            if numbers(killed.finish(limit / 3)) != numbers(rows) or final(killed) != final(first):
                 raise Failed("killed and begun again it came to other numbers or bits", "")
         return f"{steps} steps again, and killed at {stood}: the same bits"
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts programs, keeps what they say and what they chose, ends those that take too long, and watches the device."""
+import contextlib
+import datetime
 import os
 import pathlib
 import re
@@ -19,7 +21,7 @@ WITHOUT = re.compile(r" cuda (?:\S+=\S+ )*(.*): (?:the library declined what fol
 # What kernels/cuda logs of it; who asked for it by a switch fell back on nothing.
 FELL_BACK = re.compile(r"(our own kernels serve it|the library declined)(?!.*WEFT_CUDA_)")
 KEPT, LOG = 400_000, 15 << 20  # bytes of what one program said, and of the log: 16 MiB a file come back
-SAMPLED = "clocks.sm,clocks.mem,power.draw,temperature.gpu,memory.free"
+SAMPLED = "timestamp,clocks.sm,clocks.mem,power.draw,temperature.gpu,memory.free"
 
 
 class Failed(Exception):
@@ -73,7 +75,6 @@ class Sampler:
                                                 stdout=out, stderr=subprocess.DEVNULL)
             except OSError:
                 pass
-        self.began = time.monotonic()
         return self
 
     def __exit__(self, *_):
@@ -82,13 +83,15 @@ class Sampler:
             self.process.wait()
 
     def between(self, began, ended):
-        """Those of a time: they come twice a second, so the line's number is its time."""
-        rows = []
+        """Those of a time of time.monotonic()'s."""
+        rows, to_monotonic = [], time.monotonic() - time.time()
         for line in self.path.read_text().splitlines():
-            words = line.split(", ")
-            rows.append([float(w) if w.replace(".", "", 1).isdigit() else 0.0 for w in words] if len(words) == 5 else None)
-        first, last = (max(0, int(2 * (t - self.began))) for t in (began, ended))
-        return [row for row in rows[first : last + 1] if row]
+            when, *words = line.split(", ")
+            with contextlib.suppress(ValueError):
+                at = datetime.datetime.strptime(when, "%Y/%m/%d %H:%M:%S.%f").timestamp() + to_monotonic
+                if began <= at <= ended and len(words) == 5:
+                    rows.append([float(w) if w[:1].isdigit() else 0.0 for w in words])
+        return rows
 
 
 class Runner:
@@ -107,7 +110,7 @@ class Runner:
         self.fell_back, self.chosen, self.behind = [], [], []  # by the program that ran last
         self.firsts = {}  # of a size and batch: which of weft's trainings was the first, and its rows
         (self.cache / "weft").mkdir(parents=True)
-        if o.choices.exists():
+        if o.choices:
             with tarfile.open(o.choices) as packed:
                 packed.extractall(self.cache / "weft")
 
