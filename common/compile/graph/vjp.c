@@ -51,7 +51,10 @@ static void vjp_sum(struct tape *t, const struct node *n, int cot)
     int x = n->in[0];
     enum dtype dtype = t->g->values[x].dtype;
     graph_at(t->g, t->g->values[x].point);
-    tape_add(t, x, spread(t->g, cast(t->g, cot, dtype), x, n->attr.scale, dtype));
+    int dx = spread(t->g, cast(t->g, cot, dtype), x, n->attr.scale, dtype);
+    // What was summed over gets its share; the zeros in padding that made x get none.
+    memcpy(t->g->values[dx].limit, t->g->values[x].limit, sizeof t->g->values[dx].limit);
+    tape_add(t, x, graph_pad(t->g, dx, 0));
 }
 
 // ---- elementwise -------------------------------------------------------------------------------
