@@ -10,11 +10,12 @@
 static const struct {
     const char *name;
     int64_t size;
-} sizes[] = {{"embed", 12}, {"heads", 4},      {"kv_heads", 2},       {"head", 2}, {"mlp", 12},
-             {"wide", 24},  {"seq", TEXT_SEQ}, {"batch", TEXT_BATCH}, {"gate", 6}, {"experts", 4}};
+} sizes[] = {{"embed", 12}, {"heads", 4},        {"kv_heads", 2},   {"head", 2},
+             {"mlp", 12},   {"wide", 24},        {"seq", TEXT_SEQ}, {"batch", TEXT_BATCH},
+             {"gate", 6},   {"rest", TEXT_REST}, {"experts", 4}};
 static const char sizes_text[] =
     "  embed = 12\n  heads = 4\n  kv_heads = 2\n  head = 2 like head_dim\n  mlp = 12\n"
-    "  wide = 24 like mlp\n  seq = 12\n  gate = 6\n  experts = 4\n";
+    "  wide = 24 like mlp\n  seq = 12\n  gate = 6\n  rest = 5 padded 8\n  experts = 4\n";
 
 // ---- making ------------------------------------------------------------------------------------
 
@@ -157,20 +158,23 @@ static int renamed(struct random_text *t, int x, const char *from, const char *t
     return l->out[0];
 }
 
-// Of two values: over what both have but the batch and `kept`.
+// Of two values: over what both have but the batch and `kept`. In memory what is kept comes first, then
+// what the left has, then the right's: draws are numbered so.
 static int product(struct random_text *t, int x, int y, const char *kept)
 {
-    struct named out = t->vars[x];
+    struct named out = {0}, left = t->vars[x], right = t->vars[y];
     for (int d = 0; d < t->vars[x].n; d++) {
         const char *dim = t->vars[x].dim[d];
-        if (named_find(&t->vars[y], dim) >= 0 && strcmp(dim, "batch") != 0 &&
-            strcmp(dim, kept) != 0)
-            out = named_without(&out, dim);
+        bool shared = named_find(&t->vars[y], dim) >= 0;
+        if (shared)
+            left = named_without(&left, dim);
+        if (shared && (!strcmp(dim, "batch") || !strcmp(dim, kept))) {
+            out.dim[out.n] = dim;
+            out.size[out.n++] = t->vars[x].size[d];
+        }
+        right = named_without(&right, dim);
     }
-    struct named right = t->vars[y];
-    for (int d = 0; d < t->vars[x].n; d++)
-        right = named_without(&right, t->vars[x].dim[d]);
-    struct text_line *l = add_line(t, LINE_PRODUCT, x, joined(out, &right));
+    struct text_line *l = add_line(t, LINE_PRODUCT, x, joined(joined(out, &left), &right));
     l->in[1] = y;
     l->dim = kept;
     return l->out[0];
@@ -188,9 +192,10 @@ static int dropped(struct random_text *t, int x)
 
 static int block_mlp(struct random_text *t, int h)
 {
-    const char *inner = ask(t, 3) ? "mlp" : "wide";
+    static const char *const inners[] = {"mlp", "mlp", "wide", "rest"};
+    const char *inner = inners[ask(t, 4)];
     int up = WEIGH(t, h, ask(t, 2), "embed", inner);
-    int y = map(t, up, ask(t, MAPS));
+    int y = map(t, ask(t, 4) ? up : norm(t, up), ask(t, MAPS));
     if (ask(t, 5) == 0) // in memory alone
         y = add_line(t, LINE_SWAP, y, SHAPE("seq", "batch", inner))->out[0];
     if (ask(t, 3) == 0)
@@ -265,6 +270,8 @@ static int block_by_hand(struct random_text *t, int h)
         s = l->out[0];
     }
     s = over(t, LINE_SOFTMAX, s, "key");
+    if (ask(t, 3) == 0)
+        s = dropped(t, s);
     int y = product(t, s, renamed(t, v, "seq", "key"), "heads");
     return WEIGH(t, y, ask(t, 2), "heads", "head", "embed");
 }
@@ -278,15 +285,16 @@ static int block_squeeze(struct random_text *t, int h)
         int back = WEIGH(t, g, false, "gate", "embed");
         return operate(t, '*', h, back);
     }
-    int y = WEIGH(t, h, true, "embed", "mlp");
-    int m = over(t, LINE_MEAN, y, "mlp");
-    return WEIGH(t, operate(t, ask(t, 2) ? '-' : '*', y, m), false, "mlp", "embed");
+    const char *inner = ask(t, 2) ? "mlp" : "rest";
+    int y = WEIGH(t, h, true, "embed", inner);
+    int m = over(t, LINE_MEAN, y, inner);
+    return WEIGH(t, operate(t, ask(t, 2) ? '-' : '*', y, m), false, inner, "embed");
 }
 
 // Over a dimension that a mesh may cut.
 static int block_softmax(struct random_text *t, int h)
 {
-    const char *dim = ask(t, 2) ? "mlp" : "gate";
+    const char *dim = ask(t, 3) == 0 ? "mlp" : ask(t, 2) ? "gate" : "rest";
     int y = WEIGH(t, h, false, "embed", dim);
     y = over(t, LINE_SOFTMAX, y, ask(t, 3) ? dim : "seq");
     return WEIGH(t, y, ask(t, 2), dim, "embed");
@@ -302,6 +310,23 @@ static int block_bilinear(struct random_text *t, int h)
     return WEIGH(t, renamed(t, y, "other", "heads"), false, "heads", "head", "embed");
 }
 
+// Tokens mixed with tokens, by their positions.
+static int block_mixed(struct random_text *t, int h)
+{
+    int y = WEIGH(t, renamed(t, h, "seq", "from"), false, "from", "to");
+    if (ask(t, 2))
+        y = dropped(t, y);
+    return renamed(t, y, "to", "seq");
+}
+
+// A number for each position.
+static int block_places(struct random_text *t, int h)
+{
+    int y = beside(t, ask(t, 2) ? '*' : '+', h, SHAPE("seq", "embed"));
+    y = WEIGH(t, y, false, "embed", "gate");
+    return WEIGH(t, y, false, "gate", "embed");
+}
+
 // One weight, read there and back.
 static int block_tied(struct random_text *t, int h)
 {
@@ -311,10 +336,10 @@ static int block_tied(struct random_text *t, int h)
     return weigh(t, y, name, shape, false);
 }
 
-// Noise for each sample.
+// Noise for each sample, or each token.
 static int block_noise(struct random_text *t, int h)
 {
-    int m = over(t, LINE_MEAN, h, "seq");
+    int m = ask(t, 2) ? h : over(t, LINE_MEAN, h, "seq");
     struct text_line *l = add_line(t, LINE_NORMAL, m, t->vars[m]);
     l->param.name = arena_printf(t->a, "r%d", t->n);
     l->number = 0.3;
@@ -392,10 +417,10 @@ static void make_block(struct random_text *t)
     static int (*const blocks[])(struct random_text *, int) = {
         block_mlp,     block_heads,   block_attention, block_attention, block_by_hand,
         block_by_hand, block_squeeze, block_softmax,   block_bilinear,  block_tied,
-        block_noise,   block_experts, block_experts};
+        block_mixed,   block_places,  block_noise,     block_experts,   block_experts};
     int h = ask(t, 5) ? norm(t, t->x) : t->x;
     int y = blocks[ask(t, (int)(sizeof blocks / sizeof *blocks))](t, h);
-    if (ask(t, 4) == 0 && !strcmp(t->vars[y].dim[0], "batch")) // draws are numbered so
+    if (ask(t, 4) == 0)
         y = dropped(t, y);
     if (ask(t, 4) == 0)
         tax(t, y);
@@ -410,9 +435,13 @@ static void print_param(struct random_text *t, const struct text_line *l)
     buf_printf(&t->text, "%s[", l->param.name);
     for (int d = 0; d < l->param.shape.n; d++) {
         const char *dim = l->param.shape.dim[d];
-        bool own = !strcmp(dim, "router") || !strcmp(dim, "expert");
+        bool of_experts = !strcmp(dim, "router") || !strcmp(dim, "expert");
+        bool of_seq = !strcmp(dim, "from") || !strcmp(dim, "to");
         buf_printf(&t->text, "%s%s%s%s", d ? ", " : "", dim,
-                   l->dim && !strcmp(l->dim, dim) ? "*" : "", own ? " = experts" : "");
+                   l->dim && !strcmp(l->dim, dim) ? "*" : "",
+                   of_experts ? " = experts"
+                   : of_seq   ? " = seq"
+                              : "");
     }
     buf_puts(&t->text, "]");
 }

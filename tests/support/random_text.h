@@ -14,6 +14,8 @@ enum { TEXT_LINES = 96, TEXT_VARS = 128 };
 
 // What the text reads; the other sizes of it are in random_text.c.
 enum { TEXT_BATCH = 12, TEXT_SEQ = 12, TEXT_VOCAB = 21 };
+// A size that is padded: only what is within it has a meaning.
+enum { TEXT_REST = 5, TEXT_REST_PADDED = 8 };
 
 // What a program has, and so what its meshes may have.
 enum { TEXT_EXPERTS = 1 };

@@ -44,7 +44,15 @@ static struct named read_param(struct meaning *m, const struct text_param *p)
     snprintf(path, sizeof path, "%s%s%s", m->prefix, p->name, p->leaf);
     const double *from = m->in->find(m->in->ctx, path);
     struct named mine = named_new(&m->a, w.n, w.dim, w.size);
-    memcpy(mine.v, from, sizeof *from * (size_t)named_count(&w));
+    for (int64_t i = 0; i < named_count(&w); i++) {
+        int64_t left = i, stored = 0, stride = 1; // with what a padded size has beyond it
+        for (int d = w.n - 1; d >= 0; d--) {
+            stored += left % w.size[d] * stride;
+            left /= w.size[d];
+            stride *= strcmp(w.dim[d], "rest") == 0 ? TEXT_REST_PADDED : w.size[d];
+        }
+        mine.v[i] = from[stored];
+    }
     return mine;
 }
 
@@ -129,7 +137,8 @@ static void mean_line(struct meaning *m, const struct text_line *l)
             m->vars[l->out[k]] = slice_of(a, &w, k);
         break;
     case LINE_PRODUCT:
-        *out = named_product(a, x, y, over);
+        w = named_product(a, x, y, over);
+        *out = named_ordered(a, &w, m->t->vars[l->out[0]].dim);
         break;
     case LINE_MAP:
         *out = named_map(a, x, text_maps[l->choice].f);
