@@ -159,12 +159,12 @@ def test_a_checkpoint_leaves_its_stages_and_comes_back(tmp_path_factory, data, e
     run.forget(12)
     tensors = run.checkpoints()[-1].tensors()
     for i, layout in enumerate((elsewhere, STAGED["pp 2"])):
-        run = meshes.moved(run, places[i + 1], short, layout)
-        meshes.spoil(run.place)
-        run.finish()
-        assert [c["what"][:11] for c in run.checkpoints()[-1].manifest["changes"]] == ["mesh from {"] * (i + 1)
-        assert run.final() == tensors
-        run.forget(15)
+        longer = meshes.classifier(train={**short["train"], "steps": 18 + 3 * i})
+        run = meshes.moved(run, places[i + 1], longer, layout)
+        meshes.spoil(run)
+        newest = meshes.finish_spoilt(run, 15 + 3 * i)
+        assert [c["what"][:11] for c in newest.manifest["changes"]] == ["mesh from {"] * (i + 1)
+        assert newest.tensors() == tensors
 
 
 def test_weft_run_trains_a_pipeline_to_the_bits_of_solo(place, data):

@@ -170,7 +170,8 @@ def test_without_a_vocabulary_samples_are_ids(place, prose):
 def test_a_model_gone_mad_says_nothing_and_training_continues(place, prose):
     sample = {"prompt": "x", "tokens": 5}
     made = job(prose, {"dp": 2}, sample, schedule={"value": 1e6}, optimizer={"kind": "sgd"}, train={"steps": 8})
-    run = runs.train(place, made)
+    run = runs.Run(place, made)
+    assert run.run().code == 65  # once it was at its last step, which was not finite
     assert [r["step"] for r in run.metrics()] == list(range(1, 9))
     assert samples(run) == [(8, [""])]
     assert "ends after 0 of 5 tokens: the logits are not finite" in run.log(0)

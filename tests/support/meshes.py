@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training in many layouts: a small classifier and a small decoder, and the table of meshes that both
 must survive. A layout is a mesh and what else the job says of where and how it runs."""
+import hashlib
 import json
 import math
 import pathlib
@@ -33,9 +34,26 @@ def put_classifier(place):
     runs.write_idx(place / "labels", labels)
 
 
-def spoil(place):
-    """From here on no loss is a number, and so no update is made: what was restored stays as it is."""
-    runs.write_idx(place / "images", numpy.full((480, 64), numpy.nan, numpy.float32))
+def spoil(run):
+    """From here on no loss is a number, and so no update is made: what was restored stays as it is. The run's checkpoints
+    are sealed again as those of such data, which nothing else of them depends on."""
+    runs.write_idx(run.place / "images", numpy.full((480, 64), numpy.nan, numpy.float32))
+    probe = run_in(run.place, classifier(train={"steps": 4}), {"mesh": {"dp": 1}}, "probe")
+    assert probe.run().code == 65
+    spoilt = probe.checkpoints()[0].manifest["data"]["xxh3"]
+    for c in run.checkpoints():
+        text = (c.path / "MANIFEST.json").read_text().replace(c.manifest["data"]["xxh3"], spoilt)
+        (c.path / "MANIFEST.json").write_text(text)
+        (c.path / "COMMIT").write_text(hashlib.sha256(text.encode()).hexdigest() + "\n")
+
+
+def finish_spoilt(run, step):
+    """Runs to the end, where the last step's loss is no number either, and returns the checkpoint of this step."""
+    end = run.run()
+    assert end.code == 65 and "up to the last, " in end.err, end
+    newest = run.checkpoints()[-1]
+    assert newest.step == step
+    return newest
 
 
 def put_text(place):
