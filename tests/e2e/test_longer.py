@@ -308,7 +308,7 @@ def test_a_served_job_that_was_changed_is_not_started_again_where_its_checkpoint
     assert runs.checkpoints_of(store)[-1].manifest["parent"]["step"] == 20
 
 
-def threads_told(run, *flags):
+def shown_threads(run, *flags):
     """What each status of `weft run --json` says of the threads, once."""
     lines = [json.loads(line) for line in runs.weft("run", str(run.file), "--json", *flags).out.splitlines()]
     return {(s["threads"], s["threads_why"]) for s in (line["status"] for line in lines) if s}
@@ -319,9 +319,9 @@ def test_a_run_says_who_decided_its_threads_as_long_as_it_continues(place, toy):
     unpinned(run, toy, train__steps=10)
     shared = {(1, "1 core of this machine divided by 1 device")}
     with one_core():
-        assert threads_told(run) == shared
-    assert threads_told(run, "-s", "train.steps=20") == shared
-    assert threads_told(run, "-s", "train.steps=30", "-s", "resources.threads=1") == {(1, None)}
+        assert shown_threads(run) == shared
+    assert shown_threads(run, "-s", "train.steps=20") == shared
+    assert shown_threads(run, "-s", "train.steps=30", "-s", "resources.threads=1") == {(1, None)}
 
 
 def test_the_first_placement_of_a_served_job_decides_its_threads(place, toy):
