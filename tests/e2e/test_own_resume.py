@@ -12,6 +12,7 @@ OWNS = {
     "biased": ("tokens", "dp 2, ep 2"),
     "by_hand": ("tokens", "cp 2, tp 2"),
     "capped": ("tokens", "fsdp 3, remat"),
+    "drawn": ("tokens", "fsdp 2, pp 2"),
     "encoder": ("labelled", "pp 2, tp 2"),
     "headings": ("labelled", "interleaved"),
     "helped": ("tokens", "cp 2, tp 2"),
@@ -19,16 +20,19 @@ OWNS = {
     "mixer": ("labelled", "fsdp 2, tp 2"),
     "multiquery": ("tokens", "sequence parallel"),
     "no_attention": ("tokens", "dp 2, pp 2"),
+    "ordered": ("tokens", "cp 2, tp 2"),
+    "padded": ("tokens", "dp 2, tp 2"),
     "parallel": ("tokens", "tp 4"),
     "recurrent": ("labelled", "pp 2, ZeRO-2"),
     "soft_experts": ("tokens", "ep 2, tp 2"),
     "stacked": ("tokens", "zero-bubble"),
     "tied": ("images", "dp 2, tp 2"),
-    "towers": ("tokens", "fsdp 2, pp 2"),
+    "towers": ("tokens", "tp 4"),
     "two_losses": ("tokens", "pp 4"),
     "unet": ("images", "fsdp 2, tp 2"),
     "uneven": ("tokens", "pp 2, tp 2"),
 }
+SIZES = {"padded": {"multiple": 8}}  # without it nothing is padded
 MICRO = {"train": {"microbatches": 4}}
 ZERO_2 = {"optimizer": ["dp"], "grads": ["dp"]}
 SEQUENCE = {"activations": {"act_seq": ["batch", ["seq", "tp"]]}}
@@ -79,7 +83,7 @@ def sets(tmp_path_factory):
 def job(program, data):
     return {
         "name": program.replace("_", "-"),
-        "model": {"program": str(meshes.PROGRAMS / f"{program}.model")},
+        "model": {"program": str(meshes.PROGRAMS / f"{program}.model"), **SIZES.get(program, {})},
         "data": data,
         "optimizer": {"kind": "adamw", "clip_norm": 1.0},
         "schedule": {"kind": "constant", "value": 0.003},
@@ -91,15 +95,25 @@ def job(program, data):
 
 def has(program):
     """What a mesh may ask of it."""
-    layers = set() if program in ("tied", "helped") else {"layers"}  # none, and more while it trains
+    layers = set() if program in ("tied", "helped", "padded") else {"layers"}  # none, and more while it trains
     experts = {"experts"} if program in ("biased", "soft_experts") else set()
     return {OWNS[program][0], *layers, *experts}
+
+
+def parts_batch(layout):
+    """towers holds the samples of a batch against each other: it has no microbatches."""
+    return layout.get("train", {}).get("microbatches", 1) > 1
 
 
 def all_pairs():
     # The layers of these do not divide into two stages of two chunks.
     uneven = {("recurrent", "interleaved"), ("unet", "interleaved")}
-    return [(p, m) for p in OWNS for m, (wants, _) in MESHES.items() if set(wants.split()) <= has(p) and (p, m) not in uneven]
+    return [
+        (p, m)
+        for p in OWNS
+        for m, (wants, layout) in MESHES.items()
+        if set(wants.split()) <= has(p) and (p, m) not in uneven and not (p == "towers" and parts_batch(layout))
+    ]
 
 
 PAIRS = all_pairs() if runs.LONG else [(program, mesh) for program, (_, mesh) in OWNS.items()]
