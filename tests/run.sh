@@ -21,6 +21,7 @@ export LSAN_OPTIONS="suppressions=$PWD/tests/lint/lsan.supp:print_suppressions=0
 export TSAN_OPTIONS="ignore_noninstrumented_modules=1:halt_on_error=1"
 results=$(mktemp -d)
 touch "$results/failed"
+chmod 711 "$results" # tests run programs as another user, too
 # What tests leave behind goes with the results.
 export TMPDIR="$results/t"
 mkdir "$TMPDIR"

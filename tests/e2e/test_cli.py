@@ -13,7 +13,7 @@ INT, STR, LIST, OBJ, NUM, BOOL = int, str, list, dict, (int, float), bool
 PLAN = {
     "mesh": OBJ, "devices": INT, "threads": INT, "threads_why": STR, "params": LIST, "param_count": INT, "param_count_active": INT, "memory": OBJ, "memory_by_stage": LIST,
     "collectives": LIST, "flops_per_step": NUM, "flops_active": NUM, "utilisation": NUM, "pipeline": OBJ, "findings": LIST,
-    "fits": BOOL, "absent": STR, "device_model": STR, "hash": STR,
+    "fits": BOOL, "absent": STR, "device_model": STR, "hash": STR, "network": STR,
 }  # fmt: skip
 PARAM = {"name": STR, "shape": LIST, "dtype": STR, "spec": LIST, "shard": LIST, "bytes": INT, "stages": LIST}
 MEMORY = ["params", "grads", "optimizer", "copies", "stash", "transient", "workspace", "arena", "staging",

@@ -35,15 +35,21 @@ def test_what_is_listed_fits_with_room_for_what_takes_a_tenth_longer(stage):
     assert sum(expected_s(cost_of(part, what), None) for part, what in dict.fromkeys(STAGES[stage]) if what != AGAIN) * 1.1 <= BUDGETS[stage]
 
 
-def test_a_gpu_three_times_as_slow_as_is_guessed_has_the_numbers_of_124m_in_stage_1():
-    left = BUDGETS["1"]
-    for part, what, seconds in played("1")[:2]:
+def test_a_gpu_three_times_as_slow_as_is_guessed_has_the_numbers_of_124m_in_stage_a():
+    left = BUDGETS["a"]
+    for part, what, seconds in played("a")[:3]:
         assert 3 * seconds <= left, (part, what)
         left -= 3 * seconds
-    assert [what for _, what, _ in played("1")[:2]] == [SWIFT, "weft"]
+    assert [what for _, what, _ in played("a")[:3]] == ["libraries", SWIFT, "weft"]
 
 
-@pytest.mark.parametrize("stage", [s for s in STAGES if any(what == AGAIN for _, what in STAGES[s])])
+def test_each_peer_of_stage_b_stands_between_turns_of_weft():
+    turns = [what for part, what in STAGES["b"] if part == "124m"]
+    for peer in ("PyTorch", "llm.c"):
+        assert turns[turns.index(peer) - 1] == turns[turns.index(peer) + 1] == SWIFT, turns
+
+
+@pytest.mark.parametrize("stage", [s for s in STAGES if STAGES[s][0][1] == SWIFT and STAGES[s][-1][1] == AGAIN])
 def test_the_fastest_peer_has_two_turns_between_those_of_weft(stage):
     turns, spent = [], 0
     for part, what, seconds in played(stage):
@@ -80,8 +86,9 @@ def test_whoever_stands_in_for_a_contestant_is_expected_to_take_as_long():
 def test_stages_begin_with_weft_and_end_with_what_says_least():
     for stage in ("3", "4a", "4b", "4c"):
         assert STAGES[stage][0][1] == SWIFT
-    assert STAGES["1"][:3] == [("124m", SWIFT), ("124m", "weft"), ("ends-124m", "bf16")]
-    assert [what for _, what in STAGES["1"]][3:] == ["bf16", IN_ORDER, "weft, early"]
+    for stage in ("a", "b"):
+        assert STAGES[stage][0] == stages.LIBRARIES
+    assert [what for _, what in STAGES["a"]][1:] == [SWIFT, "weft", "bf16", IN_ORDER, "ops"]
     for stage in STAGES.values():
         for part, what in stage:
             assert what == AGAIN or cost_of(part, what) in stages.COSTS.values()

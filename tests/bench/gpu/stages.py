@@ -52,7 +52,7 @@ class Took:
 # second each, their products' choices are on disk from the training before them. Tests: what it takes to begin with them.
 COSTS = {
     ("device", "libraries"): Cost(0, 0, 10), ("list-124m", "bf16"): Cost(0, 0, 5), ("ops-124m", "bf16"): Cost(0, 0, 35), ("ops-124m", IN_ORDER): Cost(0, 0, 10),
-    ("124m", "weft"): Cost(13, 4, 8), ("124m", SWIFT): Cost(13, 4, 8), ("124m", "weft, early"): Cost(4, 4, 8),
+    ("124m", "weft"): Cost(13, 4, 8), ("124m", SWIFT): Cost(13, 4, 8), ("124m", "weft, early"): Cost(4, 4, 8), ("124m", "weft, again"): Cost(4, 4, 8),
     ("124m", "PyTorch"): Cost(75, 25, 15), ("124m", "PyTorch, autotuned"): Cost(150, 35, 15),
     ("124m", "llm.c"): Cost(6, 4, 12), ("124m", "JAX"): Cost(60, 20, 12),
     ("1558m", SWIFT): Cost(30, 15, 16), ("1558m", "PyTorch"): Cost(150, 50, 25), ("1558m", "llm.c"): Cost(10, 6, 18),
