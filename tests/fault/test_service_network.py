@@ -318,7 +318,7 @@ def test_an_address_that_others_do_not_reach_is_shown_while_the_job_waits(wired,
     job = submit(wired, noise)
     wait_for_reason(wired, job, "cannot reach rank 0 at 10.231.8.1:")
     wait_for_reason(wired, job, "weft-worker --address")
-    wait_for_reason(wired, job, "This is a host's address that does not lead to it: it counts against host w0, which is avoided for")
+    wait_for_reason(wired, job, "This is a host's address that does not lead to it: it counts against host w0, not against the job, which stays there")
     told = {x["name"]: x for x in wired.json("doctor")["checks"]}["jobs"]
     assert told["state"] == "warn" and "cannot reach rank 0 at 10.231.8.1:" in told["text"], told
     address_it(wired, wired.pair.address[0])
