@@ -36,9 +36,9 @@ static void digest_params(const struct job *job, const struct graph *g, char out
             continue;
         const struct job_param_group *group = job_group_of(&job->optimizer, v->name);
         bool frozen = v->frozen || (group && group->freeze);
-        buf_printf(&text, "%s %lld%s", v->name, (long long)v->limit, frozen ? " frozen" : "");
+        buf_printf(&text, "%s%s", v->name, frozen ? " frozen" : "");
         for (int d = 0; d < v->shape.n; d++)
-            buf_printf(&text, " %lld", (long long)v->shape.dim[d]);
+            buf_printf(&text, " %lld of %lld", (long long)v->limit[d], (long long)v->shape.dim[d]);
         buf_putc(&text, '\n');
     }
     sha256_hex(buf_str(&text), text.len, out);
