@@ -59,8 +59,6 @@ struct term algebra_apply(struct builder *b, enum op op, struct term x)
     if (b->failed)
         return (struct term){0};
     build_at_like(b, v);
-    if (op == OP_LOG) // of the zeros in padding there is none
-        v = graph_pad(b->g, v, 1);
     return term_value(apply(b->g, op, v));
 }
 
@@ -183,7 +181,6 @@ static struct term operate_values(struct builder *b, enum sign sign, int x, int 
         [SIGN_ADD] = OP_ADD, [SIGN_SUB] = OP_SUB, [SIGN_MUL] = OP_MUL, [SIGN_DIV] = OP_DIV};
     if (b->failed)
         return (struct term){0};
-    match_dtypes(b, &x, &y);
     const struct value *vx = &b->g->values[x], *vy = &b->g->values[y];
     bool narrow = is_among(vy, vx);
     if (sign > SIGN_DIV)
@@ -196,10 +193,7 @@ static struct term operate_values(struct builder *b, enum sign sign, int x, int 
         x = take_share(b, x, y);
         y = take_share(b, y, x);
     }
-    if (sign == SIGN_DIV) {
-        build_at_like(b, y);
-        y = graph_pad(b->g, y, 1); // nothing is divided by the zeros in padding
-    }
+    match_dtypes(b, &x, &y);
     build_at_like(b, narrow ? x : y);
     return term_value(graph_like(b->g, ops[sign], 2, (int[]){x, y}, narrow ? x : y));
 }

@@ -92,7 +92,7 @@ struct term call_sqrt(struct builder *b, const struct term *arg)
     if (b->failed)
         return (struct term){0};
     build_at_like(b, x);
-    int half = scale(b->g, apply(b->g, OP_LOG, graph_pad(b->g, x, 1)), 0.5f);
+    int half = scale(b->g, apply(b->g, OP_LOG, x), 0.5f);
     return term_value(apply(b->g, OP_EXP, half));
 }
 

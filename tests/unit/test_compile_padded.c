@@ -6,7 +6,8 @@
 
 enum { BATCH = 4, SEQ = 8, VOCAB = 21, STEPS = 2 };
 
-static void compile_padded(struct fixture *f, int multiple, const char *mesh, int microbatches)
+static void compile_padded(struct fixture *f, int multiple, const char *mesh, int microbatches,
+                           const char *more)
 {
     char text[800];
     snprintf(
@@ -15,8 +16,8 @@ static void compile_padded(struct fixture *f, int multiple, const char *mesh, in
         "0}\nmesh: {%s}\n"
         "data: {format: tokens, train: {tokens: t}, batch: %d}\n"
         "optimizer: {kind: adamw, weight_decay: 0.1}\nschedule: {kind: constant, value: 0.01}\n"
-        "train: {steps: 3, microbatches: %d}\n",
-        multiple, mesh, BATCH, microbatches);
+        "train: {steps: 3, microbatches: %d}\n%s",
+        multiple, mesh, BATCH, microbatches, more);
     compile_text(f, text, 0);
 }
 
@@ -126,7 +127,7 @@ static void padding_changes_no_number(void **state)
     struct fixture f;
     struct interp plain, start;
     (void)state;
-    compile_padded(&f, 1, "dp: 1", 1);
+    compile_padded(&f, 1, "dp: 1", 1, "");
     interp_init(&plain, f.c.global[PROGRAM_TRAIN], NULL, 1);
     interp_init(&start, f.c.global[PROGRAM_TRAIN], NULL, 1);
     set_params(&plain);
@@ -135,7 +136,7 @@ static void padding_changes_no_number(void **state)
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         struct fixture g;
         struct interp padded;
-        compile_padded(&g, cases[c].multiple, cases[c].mesh, cases[c].microbatches);
+        compile_padded(&g, cases[c].multiple, cases[c].mesh, cases[c].microbatches, "");
         interp_init(&padded, g.c.program[PROGRAM_TRAIN]->graph, &g.c.mesh, cases[c].microbatches);
         set_alike(&start, &padded);
         train(&padded);
@@ -148,8 +149,19 @@ static void padding_changes_no_number(void **state)
     fixture_clear(&f);
 }
 
+// What pads a divisor or what has a logarithm is an op, and reads a parameter in the dtype of the rest.
+static void padding_is_of_the_dtype_that_is_computed_in(void **state)
+{
+    struct fixture f;
+    (void)state;
+    compile_padded(&f, 8, "dp: 1", 2, "precision: {compute: bf16}\n");
+    fixture_clear(&f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(padding_changes_no_number)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(padding_changes_no_number),
+        cmocka_unit_test(padding_is_of_the_dtype_that_is_computed_in)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,6 @@ bool carry_keeps_zeros(const struct graph *g, const struct node *n, int d)
     case OP_DISPATCH:
     case OP_COMBINE:
     case OP_PAD:
-    case OP_ATTENTION:
         return true;
     case OP_ADD:
     case OP_SUB:

@@ -3,7 +3,7 @@
 // makes, through renames and other orders:
 //
 //   born    the dimension runs along the data's samples or along its sequence, whatever it is called
-//   limit   what lies from there on is padding, and zero
+//   limit   what lies from there on is padding: zero, but in what DIV and LOG are given
 //   share   the value is a sum over the samples of a microbatch: a share of the step's
 //
 // Two things follow that the text of a model does not show, and the first place of each is noted in

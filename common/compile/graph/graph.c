@@ -410,6 +410,14 @@ int graph_op(struct graph *g, const struct op_args *a)
     for (int k = 0; k < a->nin; k++)
         in[k] =
             g->phase == PHASE_FORWARD ? read_as_computed(g, a->in[k], reads_f32(g, a)) : a->in[k];
+    // Of the zeros in padding there is no logarithm, and nothing is divided by them.
+    const int padded = a->op == OP_LOG ? 0 : a->op == OP_DIV ? 1 : -1;
+    if (padded >= 0 && g->phase == PHASE_FORWARD && !g->failed) {
+        const enum point point = g->point;
+        graph_at(g, g->values[in[padded]].point);
+        in[padded] = graph_pad(g, in[padded], 1);
+        graph_at(g, point);
+    }
     struct op_args read = *a;
     read.in = in;
     return g->failed ? 0 : make_op(g, &read);

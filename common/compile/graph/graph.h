@@ -51,7 +51,8 @@ struct value {
     int of;              // STATE, COPY, gradient SUM, a parameter's cast: the parameter; −1
     enum init_kind init; // PARAM
     float init_std;
-    bool frozen, share;      // PARAM: stays as it is; a sum over a microbatch's samples
+    bool frozen;             // PARAM: stays as it is
+    bool share;              // a sum over a microbatch's samples (carry.h)
     int8_t born[MAX_DIMS];   // DIM_BATCH, DIM_SEQ: along the data's, however it is called (carry.h)
     int64_t limit[MAX_DIMS]; // entries of the dimension from here on are padding; 0: none
     struct spec spec;        // set by the partitioner
