@@ -266,31 +266,22 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
 }
 
 // Makes the checkpoint of a step the newest, where it is whole: what was saved after it is set aside.
-static int go_back(struct act *t, struct store *s, int64_t step, struct err *e)
+static int go_back(struct store *s, int64_t step, struct err *e)
 {
-    struct store_entry *ids;
+    struct store_entry id;
     struct load l = {0};
-    struct buf steps = {0};
-    int n, i = 0, rc = store_scan(s, &t->arena, &ids, &n, e);
+    int rc = store_find_step(s, step, &id, e);
+    if (rc == ERR_NOTFOUND)
+        return e->code = ERR_INVALID; // no other try helps
     if (rc)
         return rc;
-    while (i < n && ids[i].step != step)
-        buf_printf(&steps, "%s%lld", steps.len ? ", " : "", (long long)ids[i++].step);
-    if (i == n) {
-        rc = err_set(e, ERR_INVALID,
-                     "there is no checkpoint of step %lld to continue from, only of steps: %.200s",
-                     (long long)step, buf_str(&steps));
-    } else {
-        rc = load_open(&l, s, ids[i].epoch, step, e);
-        rc = rc ? rc : load_verify(&l, NULL, NULL, e);
-        load_close(&l);
-        if (rc && rc != ERR_IO)
-            rc = e->code = ERR_INVALID; // no other try helps
-        rc = rc ? err_wrap(e, "the checkpoint of step %lld to continue from", (long long)step)
-                : store_set_aside(s, ids[i], e);
-    }
-    buf_clear(&steps);
-    return rc;
+    rc = load_open(&l, s, id.epoch, step, e);
+    rc = rc ? rc : load_verify(&l, NULL, NULL, e);
+    load_close(&l);
+    if (rc && rc != ERR_IO)
+        rc = e->code = ERR_INVALID;
+    return rc ? err_wrap(e, "the checkpoint of step %lld to continue from", (long long)step)
+              : store_set_aside(s, id, e);
 }
 
 static int fence_store(struct act *t, struct store *s, struct err *e)
@@ -302,7 +293,7 @@ static int fence_store(struct act *t, struct store *s, struct err *e)
         t->answer.greatest = (uint64_t)greatest;
     if (rc)
         return rc;
-    rc = t->ask->from_step ? go_back(t, s, t->ask->from_step, e) : 0;
+    rc = t->ask->from_step ? go_back(s, t->ask->from_step, e) : 0;
     rc = rc ? rc : list_committed(t, s, e);
     if (rc)
         return rc;

@@ -428,7 +428,9 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
             continue;
         int at = insert_record(c, r->id, COMMIT_LOST);
         snprintf(c->records[at].why, sizeof c->records[at].why, "%s",
-                 r->state == COMMIT_LOST ? r->why : "its folder did not hold it at a start");
+                 r->state == COMMIT_LOST
+                     ? r->why
+                     : "its folder did not list it at a start: it was set aside or removed");
     }
     free(old.records);
 }

@@ -360,6 +360,24 @@ int store_scan(const struct store *s, struct arena *a, struct store_entry **out,
     return rc;
 }
 
+int store_find_step(const struct store *s, int64_t step, struct store_entry *out, struct err *e)
+{
+    struct arena a = {0};
+    struct buf steps = {0};
+    struct store_entry *all;
+    int n, i = 0, rc = store_scan(s, &a, &all, &n, e);
+    for (; !rc && i < n && all[i].step != step; i++)
+        buf_printf(&steps, "%s%lld", steps.len ? ", " : "", (long long)all[i].step);
+    if (!rc && i < n)
+        *out = all[i];
+    else if (!rc)
+        rc = err_set(e, ERR_NOTFOUND, "there is no checkpoint of step %lld%s%.200s",
+                     (long long)step, steps.len ? ", only of steps: " : "", buf_str(&steps));
+    buf_clear(&steps);
+    arena_clear(&a);
+    return rc;
+}
+
 struct unused {
     struct arena *arena;
     const char **v;

@@ -72,6 +72,8 @@ int store_check_epoch(const struct store *s, int64_t epoch, int64_t *greatest, s
 // The committed checkpoints, newest (greatest epoch, then step) first.
 int store_scan(const struct store *s, struct arena *a, struct store_entry **out, int *n,
                struct err *e);
+// The newest of a step. ERR_NOTFOUND names the steps that are there.
+int store_find_step(const struct store *s, int64_t step, struct store_entry *out, struct err *e);
 // What begins like a checkpoint's name and is none, so that nobody ever loads it; it is reported.
 #define STORE_UNUSED_WHY "its name is none that weft gives to a checkpoint"
 int store_list_unused(const struct store *s, struct arena *a, const char ***out, int *n,

@@ -2,6 +2,7 @@
 // The client's flags; see flags.h.
 #include "coordinator/cli/flags.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "common/base/suggest.h"
 #include "coordinator/cli/verbs.h"
 
-enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_LIST };
+enum flag_type { IS_SWITCH, IS_TEXT, IS_NUMBER, IS_STEP, IS_LIST };
 
 static const struct flag_row {
     const char *name, *brief, *value, *doc;
@@ -70,7 +71,7 @@ static const struct flag_row {
     [FLAG_FROM_STEP] = {"--from-step", NULL, "N",
                         "continue from the checkpoint of step N; later ones are set aside (renamed "
                         "to aside-step-…) and never used again",
-                        IS_NUMBER, offsetof(struct args, from_step)},
+                        IS_STEP, offsetof(struct args, from_step)},
 };
 
 const char *flag_name(enum flag f)
@@ -132,13 +133,18 @@ static int take_value(struct args *a, const struct verb *v, const struct flag_ro
             return usage(v, "too many -s");
         a->set[a->nset++] = value;
     } else {
-        long n = strtol(value, &end, 10);
-        int number = (int)n;
-        if (end == value || *end || n < 0 || n > INT_MAX) {
-            snprintf(what, sizeof what, "%s takes a number from 0, not '%.60s'", r->name, value);
+        const int64_t least = r->type == IS_STEP, most = r->type == IS_STEP ? INT64_MAX : INT_MAX;
+        errno = 0;
+        int64_t n = strtoll(value, &end, 10);
+        if (end == value || *end || errno || n < least || n > most) {
+            snprintf(what, sizeof what, "%s takes a number from %d, not '%.60s'", r->name,
+                     (int)least, value);
             return usage(v, what);
         }
-        memcpy(field, &number, sizeof number);
+        if (r->type == IS_STEP)
+            memcpy(field, &n, sizeof n);
+        else
+            memcpy(field, &(int){(int)n}, sizeof(int));
     }
     return CLIENT_OK;
 }

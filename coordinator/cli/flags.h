@@ -4,6 +4,7 @@
 // Inside coordinator/cli/ only.
 #pragma once
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct verb;
@@ -40,10 +41,10 @@ struct args { // texts are borrowed from argv
     const char *coordinator, *tls, *device, *request, *why, *dir;
     bool json, markdown, all, follow, fresh;
     const char *tokenizer, *ids, *show, *device_file, *continues;
-    int from_step; // 0: from the newest checkpoint
-    int rank;      // -1 for all
-    int lines;     // the last so many; 0 for all
-    int epoch;     // of one attempt; 0 for all
+    int64_t from_step; // 0: from the newest checkpoint
+    int rank;          // -1 for all
+    int lines;         // the last so many; 0 for all
+    int epoch;         // of one attempt; 0 for all
     const char *set[ARGS_MAX_SET];
     int nset;
     const char *pos[ARGS_MAX]; // the arguments that are no flags

@@ -73,20 +73,12 @@ bool left_data(const struct record *r, struct data_identity *out, int64_t *step)
 int left_find_step(const struct record *r, int64_t step, struct err *e)
 {
     struct store s = {.fd = -1};
-    struct arena a = {0};
-    struct store_entry *all = NULL;
-    struct buf steps = {0};
-    int n = 0, i = 0, rc = *r->store ? store_open(&s, NULL, r->store, e) : 0;
-    if (!rc && s.fd >= 0)
-        rc = store_scan(&s, &a, &all, &n, e);
-    while (i < n && all[i].step != step)
-        buf_printf(&steps, "%s%lld", steps.len ? ", " : "", (long long)all[i++].step);
-    if (!rc && i == n)
-        rc = err_set(e, ERR_NOTFOUND, "there is no checkpoint of step %lld%s%.200s",
-                     (long long)step, steps.len ? ", only of steps: " : "", buf_str(&steps));
+    struct store_entry id;
+    if (!*r->store)
+        return err_set(e, ERR_NOTFOUND, "there is no checkpoint of step %lld", (long long)step);
+    int rc = store_open(&s, NULL, r->store, e);
+    rc = rc ? rc : store_find_step(&s, step, &id, e);
     store_close(&s);
-    buf_clear(&steps);
-    arena_clear(&a);
     return rc;
 }
 

@@ -102,7 +102,7 @@ int verb_submit(const struct verb *v, const struct args *a)
     buf_printf(&text, "%s%s%s", buf_str(&resolved), a->continues ? "continues " : "",
                a->continues ? a->continues : "");
     if (a->from_step)
-        buf_printf(&text, " from step %d", a->from_step);
+        buf_printf(&text, " from step %lld", (long long)a->from_step);
     if (!rc)
         rc = choose_request(&r, v, a, l.address, buf_str(&text));
     buf_clear(&text);

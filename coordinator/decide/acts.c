@@ -114,12 +114,12 @@ static void start_job(struct coord *c, const struct coord_event *ev, const char 
 
 // ---- a job that continues from an older checkpoint ----
 
-// Refuses a step that the job has no whole checkpoint of, as far as is known. `weft run` has looked
-// into the folder. The fence decides.
+// Refuses a step that the job has no whole checkpoint of, as far as is known. Of a job whose folder is
+// believed the fence finds that out.
 static int check_step(const struct job_record *j, int64_t step, int64_t train_steps, struct err *e)
 {
     struct buf steps = {0};
-    bool there = j->base_dir[0];
+    bool there = j->trusts_folder;
     for (int i = 0; i < j->ncheckpoints; i++) {
         const struct checkpoint_record *k = &j->checkpoints[i];
         if (k->state != COMMIT_COMMITTED || k->bad)

@@ -214,6 +214,9 @@ static void take_fence(struct attempt *at, const Weft__V1__StorageDone *d)
     heap_set(&j->store, d->store);
     const struct commit_record *from = commit_newest(leader_commit(at->leader));
     const char *refusal = from ? NULL : refuse_beginning(at);
+    if (went_back && (!from || from->id.step != j->from_step))
+        refusal = "the checkpoint to continue from is none that this coordinator decided: start it "
+                  "with --restored";
     if (refusal) {
         fail_storage(at, at->hosts, refusal, true);
         return;
