@@ -76,8 +76,8 @@ static void print_setting(const struct job *job, const char *path, bool meaning,
 // Calls `fn` for every key of either job whose meaning differs.
 static void each_difference(const struct job *before, const struct job *now,
                             void (*fn)(const struct job *before, const struct job *now,
-                                       const struct schema_row *row, struct buf *to),
-                            struct buf *to)
+                                       const struct schema_row *row, void *ctx),
+                            void *ctx)
 {
     const struct job *const jobs[] = {before, now};
     const void *unused;
@@ -91,7 +91,7 @@ static void each_difference(const struct job *before, const struct job *now,
             print_setting(before, row->path, true, &a);
             print_setting(now, row->path, true, &b);
             if (strcmp(buf_str(&a), buf_str(&b)))
-                fn(before, now, row, to);
+                fn(before, now, row, ctx);
             buf_clear(&a);
             buf_clear(&b);
         }
@@ -104,17 +104,26 @@ static bool has_same_params(const struct job *before, const struct job *now)
            !strcmp(a.params, b.params);
 }
 
+struct refused_keys {
+    struct buf *to;
+    enum { NOT_ASKED, SAME_PARAMS, OTHER_PARAMS } fit; // asked once: both models are built for it
+};
+
 static void add_refused_key(const struct job *before, const struct job *now,
-                            const struct schema_row *row, struct buf *to)
+                            const struct schema_row *row, void *ctx)
 {
+    struct refused_keys *r = ctx;
+    if (row->continues == CONTINUE_FITS && r->fit == NOT_ASKED)
+        r->fit = has_same_params(before, now) ? SAME_PARAMS : OTHER_PARAMS;
     if (row->continues == CONTINUE_REFUSED ||
-        (row->continues == CONTINUE_FITS && !has_same_params(before, now)))
-        buf_printf(to, "%s%s", to->len ? ", " : "", row->path);
+        (row->continues == CONTINUE_FITS && r->fit == OTHER_PARAMS))
+        buf_printf(r->to, "%s%s", r->to->len ? ", " : "", row->path);
 }
 
 static void add_change(const struct job *before, const struct job *now,
-                       const struct schema_row *row, struct buf *to)
+                       const struct schema_row *row, void *ctx)
 {
+    struct buf *to = ctx;
     struct buf a = {0}, b = {0};
     print_setting(before, row->path, false, &a);
     print_setting(now, row->path, false, &b);
@@ -128,7 +137,7 @@ static void add_change(const struct job *before, const struct job *now,
 
 void job_identity_differences(const struct job *one, const struct job *other, struct buf *keys)
 {
-    each_difference(one, other, add_refused_key, keys);
+    each_difference(one, other, add_refused_key, &(struct refused_keys){.to = keys});
 }
 
 void job_changes(const struct job *before, const struct job *now, struct buf *text)
