@@ -48,8 +48,12 @@ static int write_pair(const struct tls_pair *ca, const struct tls_leaf *leaf, bo
     struct buf key = {0}, cert = {0};
     char key_file[TLS_NAME_MAX + 8];
     snprintf(key_file, sizeof key_file, "%s.key", file);
-    bool kept = names && !tls_file_read(dir, key_file, &key, NULL);
-    int rc = kept ? tls_key_parse(buf_str(&key), &made.key, e) : tls_key_new(&made.key, e);
+    int rc = names ? tls_file_read(dir, key_file, &key, e) : ERR_NOTFOUND;
+    bool kept = !rc;
+    if (kept)
+        rc = tls_key_parse(buf_str(&key), &made.key, e);
+    else if (rc == ERR_NOTFOUND)
+        rc = tls_key_new(&made.key, e);
     rc = rc ? rc : tls_cert_make_leaf(ca, made.key, leaf, &made.cert, e);
     rc = rc ? rc : tls_cert_print(made.cert, &cert, e);
     if (!rc && !kept)

@@ -351,12 +351,12 @@ int tls_name_check(const char *dir, const char *name, EVP_PKEY *key, struct err 
 {
     char names[PATH_MAX], print[65], has[80];
     int rc = find_names(dir, names, e);
-    rc = rc ? rc : folder_read(names, name, has, sizeof has, NULL);
-    if (rc == ERR_NOTFOUND)
-        return 0;
+    rc = rc ? rc : folder_read(names, name, has, sizeof has, e);
+    if (rc)
+        return rc == ERR_NOTFOUND ? 0 : rc;
     tls_key_sha256(key, print);
     has[strcspn(has, "\n")] = 0;
-    if (!rc && *print && !strcmp(has, print))
+    if (*print && !strcmp(has, print))
         return 0;
     return err_set(
         e, ERR_REFUSED,
