@@ -218,15 +218,7 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     const struct job_record *j = at->job;
     struct arena *a = at->job->coord->out->arena;
     V1_NEW(Storage, storage, s);
-    s.op = op;
-    s.job = frame_text(j->id);
-    s.epoch = j->epoch;
-    s.attempt = frame_text(j->attempt_id);
-    s.name = j->name;
-    s.resolved = j->resolved;
-    s.threads = j->threads;
-    s.dir = j->checkpoint_dir;
-    s.base_dir = j->base_dir;
+    job_fill_storage(j, op, &s);
     s.nonce = h->nonce;
     s.from_step = op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? j->from_step : 0;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {

@@ -493,6 +493,19 @@ void job_flush(struct job_record *j)
     j->stored = j->state;
 }
 
+void job_fill_storage(const struct job_record *j, Weft__V1__StorageOp op, Weft__V1__Storage *to)
+{
+    to->op = op;
+    to->job = frame_text(j->id);
+    to->epoch = j->epoch;
+    to->attempt = frame_text(j->attempt_id);
+    to->name = j->name;
+    to->resolved = j->resolved;
+    to->threads = j->threads;
+    to->dir = j->checkpoint_dir;
+    to->base_dir = j->base_dir;
+}
+
 void job_publish(struct job_record *j)
 {
     j->has_news = true;

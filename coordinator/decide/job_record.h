@@ -202,6 +202,8 @@ void job_save_state(struct job_record *j, bool saving);
 void job_saved(struct job_record *j);                     // the storage works, or nobody tries
 void job_unsaved(struct job_record *j, const char *why);  // the storage has failed a save
 void job_removed(struct job_record *j, const char *what); // somebody removed its checkpoints
+// What every act on its checkpoints says; the text is borrowed from the job.
+void job_fill_storage(const struct job_record *j, Weft__V1__StorageOp op, Weft__V1__Storage *to);
 void job_publish(struct job_record *j); // its status, at the end of the step, to whoever watches
 // A rank could not open its data there. Returns for how many seconds the job avoids the host.
 int64_t job_avoid(struct job_record *j, const char *incarnation, const char *why);

@@ -33,15 +33,7 @@ static bool is_due(const struct job_record *j)
 static void send_tidy(struct job_record *j, const struct host *host)
 {
     V1_NEW(Storage, storage, s);
-    s.op = WEFT__V1__STORAGE_OP__STORAGE_TIDY;
-    s.job = j->id;
-    s.epoch = j->epoch;
-    s.attempt = j->attempt_id;
-    s.name = j->name;
-    s.resolved = j->resolved;
-    s.threads = j->threads;
-    s.dir = j->checkpoint_dir;
-    s.base_dir = j->base_dir;
+    job_fill_storage(j, WEFT__V1__STORAGE_OP__STORAGE_TIDY, &s);
     DOWN(d, STORAGE, storage, &s);
     j->tidy_conn = host->conn;
     out_down(j->coord, host->conn, &d);
@@ -68,11 +60,8 @@ void tidy_again(struct job_record *j)
 
 void tidies_ask(struct coord *c)
 {
-    list_for_each (it, &c->jobs) {
-        struct job_record *j = list_entry(it, struct job_record, link);
-        if (j->untidy)
-            tidy_again(j);
-    }
+    list_for_each (it, &c->jobs)
+        tidy_ask(list_entry(it, struct job_record, link));
 }
 
 void tidy_take(struct coord *c, const struct host *host, const Weft__V1__StorageDone *d)

@@ -156,22 +156,34 @@ static bool is_connected(int fd)
     return poll(&p, 1, 0) == 1 && !(p.revents & (POLLERR | POLLHUP));
 }
 
+static void wait_for_connected(int fd)
+{
+    for (int64_t end = clock_mono_ns() + PATIENCE; !is_connected(fd);) {
+        assert_true(clock_mono_ns() < end);
+        clock_sleep_ms(5); // the system tries again after a second
+    }
+}
+
+// As many links as the guard takes for a flood.
+static struct guard *begin_flood(struct port *p)
+{
+    listen_here(p);
+    for (int i = 0; i < FLOOD; i++)
+        connect_from(p, 1);
+    struct guard *g = guard_new(p->number);
+    wait_for_shut(p, FLOOD - GUARD_MOST);
+    return g;
+}
+
 static void nobody_new_comes_in_before_the_crowd_is_gone(void **state)
 {
     static struct port p;
     (void)state;
-    listen_here(&p);
-    for (int i = 0; i < FLOOD; i++)
-        connect_from(&p, 1);
-    struct guard *g = guard_new(p.number);
-    wait_for_shut(&p, FLOOD - GUARD_MOST);
+    struct guard *g = begin_flood(&p);
     int late = begin_link(&p, 1); // those who were shut down are still held by the server
     assert_false(is_connected(late));
     close_all(&p);
-    for (int64_t end = clock_mono_ns() + PATIENCE; !is_connected(late);) {
-        assert_true(clock_mono_ns() < end);
-        clock_sleep_ms(5); // the system tries again after a second
-    }
+    wait_for_connected(late);
     take_link(&p, late);
     assert_false(is_shut(&p.v[0]));
     guard_free(g);
@@ -184,16 +196,9 @@ static void a_flood_keeps_out_its_own_host_alone(void **state)
 {
     static struct port p;
     (void)state;
-    listen_here(&p);
-    for (int i = 0; i < FLOOD; i++)
-        connect_from(&p, 1);
-    struct guard *g = guard_new(p.number);
-    wait_for_shut(&p, FLOOD - GUARD_MOST);
+    struct guard *g = begin_flood(&p);
     int same = begin_link(&p, 1), other = begin_link(&p, 2);
-    for (int64_t end = clock_mono_ns() + PATIENCE; !is_connected(other);) {
-        assert_true(clock_mono_ns() < end);
-        clock_sleep_ms(5);
-    }
+    wait_for_connected(other);
     assert_false(is_shut(take_link(&p, other)));
     assert_false(is_connected(same));
     guard_free(g);
