@@ -48,8 +48,6 @@ int planner_open(const struct planner_options *o, struct planner **out, struct e
     p->o = *o;
     p->program = heap_strdup(o->program);
     p->o.time_ns = o->time_ns ? o->time_ns : PLANNER_TIME_S * CLOCK_S;
-    p->o.read_ns =
-        PLANNER_READ_S * CLOCK_S < p->o.time_ns ? PLANNER_READ_S * CLOCK_S : p->o.time_ns;
     p->o.memory = o->memory ? o->memory : (int64_t)PLANNER_MEMORY_MIB << 20;
     list_init(&p->waiting);
     list_init(&p->done);
@@ -238,6 +236,13 @@ static void make_text(const struct planned *job, int at, Weft__Plan__JobText *ou
     }
 }
 
+// How long one of its texts may take.
+static int64_t limit_ns(const struct planner *p, const struct plan_request *o)
+{
+    const int64_t read = PLANNER_READ_S * CLOCK_S;
+    return o->job.submit || p->o.time_ns < read ? p->o.time_ns : read;
+}
+
 // Gives the process the request's texts from the one at hand on, until one is under way.
 static void give_texts(struct planner *p, struct planner_slot *s, int64_t now)
 {
@@ -246,7 +251,7 @@ static void give_texts(struct planner *p, struct planner_slot *s, int64_t now)
         struct err e = {0};
         Weft__Plan__JobText text;
         make_text(&o->job, o->at, &text);
-        s->due_ns = now + (o->job.submit ? p->o.time_ns : p->o.read_ns);
+        s->due_ns = now + limit_ns(p, o);
         if (!start_process(p, s, &e) && !planner_process_give(&s->process, &text, &e))
             return;
         planner_process_kill(&s->process);
@@ -268,7 +273,7 @@ static void read_process(struct planner *p, struct planner_slot *s, int64_t now)
         planner_process_kill(&s->process);
         err_set(&e, ERR_INVALID,
                 "planning the job took longer than %lld s: `weft plan` shows where it is too large",
-                (long long)((o->job.submit ? p->o.time_ns : p->o.read_ns) / CLOCK_S));
+                (long long)(limit_ns(p, o) / CLOCK_S));
         facts = planner_process_refuse(e.text);
     }
     if (o && facts) {

@@ -35,7 +35,6 @@ enum {
 struct planner_options {
     const char *program; // weft-coordinator, which plans when called with --planner
     int64_t time_ns;     // 0: PLANNER_TIME_S
-    int64_t read_ns;     // planner_open's: PLANNER_READ_S, or time_ns where that is less
     int64_t memory;      // bytes; 0: PLANNER_MEMORY_MIB
 };
 
