@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the end-to-end suites share beside tests/conftest.py."""
+import cluster
 import meshes
 import pytest
 
@@ -11,3 +12,11 @@ def data(tmp_path_factory):
     meshes.put_classifier(place)
     meshes.put_text(place)
     return place
+
+
+@pytest.fixture
+def one(place):
+    """One coordinator and one worker of two devices."""
+    c = cluster.Cluster(place)
+    yield c
+    c.kill_all()

@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 
-import cluster
 import pytest
 import runs
 import test_own_model
@@ -74,13 +73,6 @@ def test_other_data_of_the_same_name_is_refused_before_anything_begins(place, co
     assert [c.step for c in run.checkpoints()] == [10]
     corpus.write_bytes(raw)
     assert runs.weft("run", str(run.file)).code == 0 and run.checkpoints()[-1].step == 20
-
-
-@pytest.fixture
-def one(place):
-    c = cluster.Cluster(place)
-    yield c
-    c.kill_all()
 
 
 def test_ranks_refuse_other_data_where_nobody_else_can_look(one, place, toy):

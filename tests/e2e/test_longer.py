@@ -245,13 +245,6 @@ def test_the_first_start_of_a_run_decides_its_threads_and_later_ones_keep_them(p
     assert "resources.threads from 1 to 2" in newest.manifest["changes"][-1]["what"]
 
 
-@pytest.fixture
-def one(place):
-    c = cluster.Cluster(place)
-    yield c
-    c.kill_all()
-
-
 def test_a_served_job_continues_with_another_text_and_says_what_changed(one, place, toy):
     data = one.put_data(toy)
     job = one.submit(runs.job(data, 1, train__steps=20))

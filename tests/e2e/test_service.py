@@ -13,14 +13,6 @@ import pytest
 import runs
 
 
-@pytest.fixture
-def one(place):
-    """One coordinator and one worker of two devices."""
-    c = cluster.Cluster(place)
-    yield c
-    c.kill_all()
-
-
 def long_job(c, data, **changes):
     return runs.busy_job(c.put_data(data), 2, **{"train__steps": 100000, **changes})
 
