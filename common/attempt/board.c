@@ -340,7 +340,7 @@ void board_recall(struct board *b, const Weft__Rank__Frame *f, struct leader_out
             finish_barrier(b, bar, f->barrier_done->failed, out);
         return;
     case WEFT__RANK__FRAME__BODY_READY_DONE:
-        if (b->agreed)
+        if (b->agreed || b->called_off)
             return;
         b->called_off = f->ready_done->called_off;
         if (b->called_off)

@@ -17,7 +17,6 @@
 #include "common/ckpt/slice.h"
 
 enum { MANIFEST_VERSION = 2, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
-enum { SHARD_MAX_HEAD = 64 << 20 }; // bytes of a shard's head: of each tensor name, shape and place
 enum { MANIFEST_MAX_FILES = 4096 }; // more than ranks will be; slices are compared in pairs
 
 struct manifest_axis {

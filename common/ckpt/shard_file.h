@@ -17,7 +17,6 @@
 #include "common/base/buf.h"
 #include "common/base/hash.h"
 #include "common/base/stream.h"
-#include "common/ckpt/manifest.h"
 #include "common/ckpt/slice.h"
 
 enum { SHARD_ALIGN = 64 };

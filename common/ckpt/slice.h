@@ -11,6 +11,8 @@
 
 #include "common/op/op.h"
 
+enum { SHARD_MAX_HEAD = 64 << 20 }; // bytes of a shard's head: of each tensor name, shape and place
+
 struct box {
     int64_t start[MAX_DIMS]; // in the global tensor; zeros for a scalar
     struct shape shape;      // extents; n = 0 for a scalar

@@ -5,7 +5,7 @@
 //
 // Training: position p of step s is draw g = drawn + (s − from)·batch + p; epoch = g / n; the sample
 // is rand_permute(g mod n, n, seed, epoch). Every sample comes once an epoch, and an epoch ends
-// wherever it ends inside a batch; n may be smaller than the batch.
+// wherever it ends inside a batch. A set of fewer samples than a batch is refused (job_set.h).
 // Evaluation: batches of consecutive samples, the same ones each time. Only whole batches are run:
 // ⌊n / batch⌋, or fewer where the job says so; the rest is left out, and said (`left_out`).
 #pragma once

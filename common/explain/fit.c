@@ -297,7 +297,7 @@ static const char *write_need(const struct fitting *f, const struct compiled *c,
         return most->what;
     const char *name = findings_name_buffer(of, largest, f->arena);
     buf_printf(b, "; the largest %s, %s, takes ",
-               most->kind == BUFFER_PARAM ? "parameter" : "of it", name);
+               most->kind == BUFFER_PARAM ? "parameter" : "tensor of it", name);
     buf_bytes(b, largest->bytes);
     return name;
 }

@@ -102,11 +102,13 @@ static bool weft_reads(const struct model_program *p, const char *size)
 {
     static const struct {
         const char *size, *data, *function;
-    } reads[] = {{"seq", "tokens", NULL},   {"seq", "positions", NULL},
-                 {"vocab", "tokens", NULL}, {"inputs", "images", NULL},
-                 {"embed", "images", NULL}, {"classes", "labels", NULL},
-                 {"theta", NULL, "rotary"}, {"dropout", NULL, "dropout"}};
-    bool any = false;
+    } reads[] = {{"inputs", "images", NULL},
+                 {"embed", "images", NULL},
+                 {"classes", "labels", NULL},
+                 {"theta", NULL, "rotary"},
+                 {"dropout", NULL, "dropout"}};
+    bool of_tokens = strcmp(size, "seq") == 0 || strcmp(size, "vocab") == 0;
+    bool any = of_tokens && model_reads_tokens(p);
     for (size_t i = 0; i < sizeof reads / sizeof *reads && !any; i++) {
         if (strcmp(reads[i].size, size) != 0)
             continue;

@@ -75,8 +75,8 @@ static int draw_over(struct draws *d, enum op op, int nin, int in[3], int x, int
 
 int draws_dropout(struct draws *d, int x, int positions, const char *path, double rate)
 {
-    int in[3] = {x, draws_drops(d, rate) ? draws_step(d) : 0};
-    return draws_drops(d, rate) ? draw_over(d, OP_DROPOUT, 2, in, x, positions, path, rate) : x;
+    int in[3] = {x, draws_step(d)};
+    return draw_over(d, OP_DROPOUT, 2, in, x, positions, path, rate);
 }
 
 int draws_normal(struct draws *d, int x, int positions, const char *path)

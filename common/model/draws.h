@@ -21,7 +21,7 @@ struct op_draw draws_site(const struct draws *d, const char *path, double rate);
 // Whether positions say the places along x's sequence where it is drawn: the dimension is one, and
 // not the last. (Where another is born of the sequence, this must lie in order: graph.ordered.)
 bool draws_want_positions(const struct graph *g, int x);
-// x with a share of `rate` dropped, the rest scaled up; `positions`: −1 where none are wanted.
+// x with a share of `rate` dropped (draws_drops), the rest scaled up; `positions`: −1: none are wanted.
 int draws_dropout(struct draws *d, int x, int positions, const char *path, double rate);
 // Standard normals, of x's dimensions.
 int draws_normal(struct draws *d, int x, int positions, const char *path);

@@ -378,9 +378,8 @@ static const struct {
     {{"slice", "gather", "take", "index", "roll", "shift"},
      "a part of a dimension cannot be read yet"},
     {{"concat", "concatenate", "cat", "stack", "pad"},
-     "values are not put together yet: a weight's number stacks, q, k, v = linear(x, w[3, ...]), "
-     "and "
-     "two products are added up"},
+     "values are not put together yet: a weight's number stacks, q, k, v = linear(x, w[3, "
+     "...]), and two products are added up"},
     {{"where", "equal", "greater", "less", "maximum", "minimum", "clip", "clamp", "mask"},
      "values are not compared yet: relu, causal() and the `if` of sizes are there"},
     {{"scan", "cumsum", "cumprod", "lstm", "gru", "rnn"},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/ckpt/manifest.h"
+#include "common/ckpt/slice.h"
 #include "common/explain/fit.h"
 #include "common/model/builder.h"
 

@@ -180,8 +180,9 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     if (found.errors && !f->json && !f->show)
         buf_reset(why); // the report has them, each once
     plan_fit(&job, &device, &compiled, &found, a);
-    const char *absent = f->show && !f->json ? NULL : look_at_data(&job, &found, a);
-    if (!absent)
+    const bool looks = !f->show || f->json;
+    const char *absent = looks ? look_at_data(&job, &found, a) : NULL;
+    if (looks && !absent)
         look_at_evaluation(&job, &found, a);
     report_make(&report, &job, &compiled, &found, &device, a);
     report.absent = absent;

@@ -46,6 +46,7 @@
 #define HOST_DEVICE                    static __host__ __device__ __forceinline__
 #define KERNEL(threads)                static __global__ void __launch_bounds__(threads)
 #define KERNEL_BESIDE(threads, blocks) static __global__ void __launch_bounds__(threads, blocks)
+// At most so many registers a thread; nvcc takes no __launch_bounds__ beside it. CUDA 12.4 and later.
 #define KERNEL_HELD(threads, most)     static __global__ void __maxnreg__(most)
 #define UNROLL                         _Pragma("unroll")
 #define SHARED(type, name)                                               \

@@ -112,6 +112,7 @@ balance_kernel(const float *p, const float *load, const float *clip, float *out,
                float scale)
 {
     kernel_begin();
+    // Whole numbers: a load that is the mean is found equal, as on the CPU.
     double all = 0;
     for (int64_t i = 0; i < n; i++)
         all += (double)load[i];

@@ -107,7 +107,7 @@ static void too_many_activations_want_more_microbatches(void **state)
     assert_non_null(one->fix);
     assert_non_null(strstr(one->fix, "train.microbatches="));
     // No parameter is named, though those alone have names: what the forward keeps is larger.
-    assert_non_null(strstr(one->message, "; the most is stash; the largest of it, "));
+    assert_non_null(strstr(one->message, "; the most is stash; the largest tensor of it, "));
     assert_non_null(strstr(one->message, ", takes 8.0 MiB"));
     assert_null(strstr(one->tensor, "weight"));
     assert_null(strstr(one->fix, "sharding.rules"));

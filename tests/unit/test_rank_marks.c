@@ -180,7 +180,7 @@ static int close_scene(void **state)
 static struct page_view page_now(void)
 {
     struct page_view v;
-    exec_tell(s.x);
+    exec_show(s.x);
     page_read(s.page, &v);
     return v;
 }

@@ -608,7 +608,7 @@ int exec_step(struct exec *x, int64_t step, struct err *e)
     return 0;
 }
 
-void exec_tell(struct exec *x)
+void exec_show(struct exec *x)
 {
     marks_show(x->marks);
 }

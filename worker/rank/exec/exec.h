@@ -55,7 +55,7 @@ int exec_run(struct exec *x, enum program_kind kind, struct err *e);
 int exec_step(struct exec *x, int64_t step, struct err *e);
 // Brings the progress page up to where the device is, at once, for whoever is about to read it. By
 // itself it follows a moment later.
-void exec_tell(struct exec *x);
+void exec_show(struct exec *x);
 
 // A buffer of a program by name ("layers/0/weight", "images", "hyper"), null when it has none.
 const struct buffer *exec_buffer(const struct exec *x, enum program_kind kind, const char *name,

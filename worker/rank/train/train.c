@@ -372,7 +372,7 @@ static void explain_device_failure(const struct trainer *t, struct err *e)
     struct page_view at;
     struct device_info info = {.model = "not opened"};
     if (t->exec)
-        exec_tell(t->exec);
+        exec_show(t->exec);
     page_read(t->assignment->page, &at);
     if (t->device)
         t->exec_options.backend->device.info(t->device, &info);
