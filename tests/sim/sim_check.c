@@ -431,12 +431,6 @@ bool check_restored(struct rank *r)
 }
 
 // ---- the end ----
-bool check_job_ended(struct world *w, const char *job, enum job_state *state)
-{
-    *state = seen_job(w, job)->state;
-    return *state == J(SUCCEEDED) || *state == J(CANCELLED);
-}
-
 void check_end(struct world *w)
 {
     int jobs = 0, submits = 0;

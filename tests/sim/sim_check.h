@@ -37,7 +37,6 @@ void check_fenced(struct world *w, const char *job, uint64_t epoch, const char *
 bool check_whole(const char *path, const char *job, struct store_entry id);
 void check_after_power_loss(struct world *w);
 // The end.
-bool check_job_ended(struct world *w, const char *job, enum job_state *state);
 void check_end(struct world *w);
 
 // A readable line a message (trace.c).

@@ -70,15 +70,6 @@ static void apply(struct world *w, const struct row *r)
     w->rows[w->nrows++] = s;
 }
 
-void world_add_row(struct world *w, enum row_kind kind, const void *record)
-{
-    struct arena a = {0};
-    struct row r = row_make(kind, record, &a);
-    assert_true(w->nrows < ROWS);
-    w->rows[w->nrows++] = stored_row_new(&r);
-    arena_clear(&a);
-}
-
 // ---- the decider ----
 
 static void take(struct world *w, const struct coord_action *a)

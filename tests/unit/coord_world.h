@@ -106,8 +106,7 @@ void world_detach(struct world *w, int host);
 void world_reborn(struct world *w, int host); // its processes are gone, a new incarnation attaches
 void world_pass(struct world *w, int64_t ms); // in ticks, with heartbeats
 void world_restart(struct world *w);          // the coordinator; all agents attach again
-void world_add_row(struct world *w, enum row_kind kind, const void *record); // into the database
-void world_crash(struct world *w); // the coordinator, and nobody attaches yet
+void world_crash(struct world *w);            // the coordinator, and nobody attaches yet
 void world_up(struct world *w, int host, Weft__V1__Up *up);
 
 // A job of `ranks` devices and 10 steps; `more` are lines of the job file. Its id, or "".
