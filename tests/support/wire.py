@@ -83,24 +83,33 @@ class Wire:
     """The process and the firewall's rule, for a `with`."""
 
     def __init__(self, cable, folder, way="up", deed="none", at=0, length=HEAD):
-        self.folder = pathlib.Path(folder)
+        self.folder, self.enter, self.said = pathlib.Path(folder), cable.enter[0], ""
         self.folder.mkdir()
         rule = self.folder / "divert.nft"
         rule.write_text(
             "table ip wire {\nchain divert { type nat hook prerouting priority -100; policy accept;\n"
             f"iifname wefta tcp dport != {PORT} redirect to :{PORT}\n}}\n}}\n"
         )
-        subprocess.run([*cable.enter[0], "nft", "-f", str(rule)], check=True, timeout=60)
+        self.nft("-f", rule)
         args = [PORT, self.folder, way, deed, at, length]
-        self.process = subprocess.Popen([*cable.enter[0], sys.executable, __file__, *map(str, args)], stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout.readline() == "listening\n"
+        self.process = subprocess.Popen([*self.enter, sys.executable, __file__, *map(str, args)], stdout=subprocess.PIPE, text=True)
+        if (first := self.process.stdout.readline()) != "listening\n":
+            self.close()
+            raise AssertionError(f"it does not listen: {first}{self.said}")
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
         self.process.kill()
         self.said = self.process.communicate()[0]
+        self.nft("delete", "table", "ip", "wire")
+
+    def nft(self, *words):
+        subprocess.run([*self.enter, "nft", *map(str, words)], check=True, timeout=60)
 
     def copied(self):
         return b"".join((self.folder / way).read_bytes() for way in ("up", "down"))
