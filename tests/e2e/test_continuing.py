@@ -123,7 +123,7 @@ def test_what_leaves_the_parameters_alone_may_change_and_is_recorded(place, toy,
     assert end.code == 0, end
     (record,) = run.checkpoints()[-1].manifest["changes"]
     (key,) = {k.replace("__", ".") for k in change}
-    assert record["step"] == 20 and f"{key}" in record["what"] and "train.steps from 20 to 30" in record["what"], record
+    assert record["step"] == 20 and key in record["what"] and "train.steps from 20 to 30" in record["what"], record
     hand = runs.train(place, begun, "byhand")
     hand.carry_on_as(longer)
     hand.finish()
@@ -238,7 +238,7 @@ def test_what_was_never_started_has_no_step_to_go_back_to(place, toy):
 
 def test_killed_at_once_it_still_continues_from_there(place, noise):
     """What was asked is durable: no restart brings back what was set aside."""
-    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000, checkpoint__keep=9), "mine")
+    run = runs.Run(place, runs.busy_job(noise, 1, train__steps=100000, checkpoint__keep=100000), "mine")
 
     def start(*flags):
         return runs.watch_over(subprocess.Popen([runs.WEFT, "run", str(run.file), *flags], stdout=subprocess.PIPE,
@@ -288,7 +288,7 @@ def test_a_served_job_goes_back_by_resume_and_by_submit(one, place, toy):
 
 def test_a_held_job_resumes_from_the_step_that_is_asked_for(one, noise):
     data = one.put_data(noise)
-    job = one.submit(runs.busy_job(data, 1, train__steps=100000, checkpoint__keep=9))
+    job = one.submit(runs.busy_job(data, 1, train__steps=100000, checkpoint__keep=100000))
     one.wait(job, states=("RUNNING",), step=30)
     assert one.weft("hold", job).code == 0 and one.wait(job)["state"] == "HELD"
     store = one.store(job)
