@@ -84,4 +84,4 @@ def test_a_daemon_keeps_no_state_where_others_may_write(place, program):
     state.chmod(0o777)
     end = subprocess.run([program, "--state", state], capture_output=True, text=True, timeout=runs.WATCHDOG)
     assert end.returncode == 78 and "others may write to" in end.stderr, end
-    assert [p.name for p in state.iterdir()] in ([], ["host"], ["cluster"]), list(state.iterdir())
+    assert not list(state.iterdir())
