@@ -4,12 +4,11 @@ import os
 import subprocess
 
 import pytest
-import tiny
 
 
 def skip_loudly(why):
-    """Root on CI has every means, so a full run there may leave nothing out."""
-    if os.environ.get("CI") == "true" and os.geteuid() == 0 and tiny.LONG:
+    """Root on CI has every means, so a run there may leave nothing out."""
+    if os.environ.get("CI") == "true" and os.geteuid() == 0:
         pytest.fail("not run: " + why)
     pytest.skip(why)
 
