@@ -97,6 +97,6 @@ def test_stages_begin_with_weft_and_end_with_what_says_least():
 def test_a_choice_has_its_place_and_what_the_librarys_first_costs():
     log = ("2026-11-25T21:25:37.002Z info cuda 16x24x32: chosen 5 of 5 (id 46, tile 0): 10.0 us, the library's first 15.0 us\n"
            "2026-11-25T21:25:37.002Z info cuda 32x24x32: chosen 1 of 7 (id 48, tile 3): 9.5 us, the library's first 9.5 us\n")
-    rows = [line.split() for line in result.Result.choice_lines("weft", "124m", runner.chosen(log))][3:]
+    rows = [line.split() for line in result.Result.choice_lines("124m", "weft", runner.chosen(log))][3:]
     assert rows == [["5", "5", "10.0", "15.0", "50.0%", "16x24x32:", "id", "46,", "tile", "0"],
                     ["1", "7", "9.5", "9.5", "0.0%", "32x24x32:", "id", "48,", "tile", "3"]]  # fmt: skip
