@@ -14,6 +14,7 @@ import threading
 import time
 
 import cluster
+import disks
 import pytest
 import runs
 
@@ -395,8 +396,8 @@ def small_disk(place):
     """A cluster whose coordinator's state lies on a disk of 32 MB: no running job fills it by itself."""
     disk = place / "small"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m,mode=700", "none", str(disk)], capture_output=True, check=False).returncode:
-        pytest.skip("SKIP: mounting a small tmpfs needs root")
+    if why := disks.mount(["-t", "tmpfs", "none", str(disk)], ["-o", "size=32m,mode=700"]):
+        disks.skip_loudly("no small tmpfs: " + why)
     c = cluster.Cluster(place, start=False)
     try:
         (place / "coordinator").symlink_to(disk)
