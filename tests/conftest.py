@@ -18,7 +18,7 @@ import runs  # noqa: E402
 
 
 # The files of the longest tests, which begin first.
-LONGEST = ("test_service_storm", "test_run_storm", "test_cuda", "test_gpu_test", "test_decoder", "test_gpu_bench", "test_device",
+LONGEST = ("test_service_storm", "test_run_storm", "test_cuda", "test_gpu_checks", "test_decoder", "test_gpu_bench", "test_device",
            "test_service_faults", "test_crash", "test_kill", "test_storage")
 
 

@@ -8,6 +8,7 @@ are test_cuda.py's, whose trainings these are.
 """
 import json
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -28,7 +29,10 @@ def cases(place, toy):
         yield name, meshes.laid_out(meshes.decoder("gpt2"), layout), test_cuda.LOSS["f32"]
 
 
-def record(folder, wanted=lambda name: True):
+def record(to, wanted=lambda name: True):
+    """In the place of what is there, once all of it is made."""
+    folder = to.with_name(to.name + ".new")
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     expected = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -44,6 +48,8 @@ def record(folder, wanted=lambda name: True):
             (folder / f"{name}.yaml").write_text(json.dumps(job, indent=1).replace(f"{folder}/", ""))
     (folder / "expect.json").write_text(json.dumps(expected))
     (folder / "text").unlink(missing_ok=True)
+    shutil.rmtree(to, ignore_errors=True)
+    folder.rename(to)
 
 
 if __name__ == "__main__":

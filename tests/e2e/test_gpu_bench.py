@@ -124,18 +124,33 @@ def test_who_is_not_in_the_bundle_is_a_row_that_says_so(place):
         contestants.LlmC(None, types.SimpleNamespace(bundle=place), "llm.c").turn("tiny", 2, 9)
 
 
-def turn(place, monkeypatch, who, env):
-    """One of a contestant's, and its log."""
+def at_work(place, monkeypatch, who, env):
+    """A contestant, and who starts its programs."""
     for key, value in {**FEW, "WEFT_BACKEND_DIR": str(EMULATED), **env}.items():
         monkeypatch.setenv(key, value)
     o = types.SimpleNamespace(bundle=runs.BUILD, out=place, stage=["3"], choices=None, device="cuda", scratch=0, warm=1, steps=2)
     (place / "scratch").mkdir()
     ran = runner.Runner(o, place / "scratch")
     sizes.write_tokens(place / "scratch/250.bin", sizes.SIZES["tiny"], 1000)
+    return contestants.contestant(ran, o, who), ran
+
+
+def turn(place, monkeypatch, who, env):
+    """One of a contestant's, and its log."""
+    contestant, ran = at_work(place, monkeypatch, who, env)
     with contextlib.suppress(runner.Failed):
-        contestants.contestant(ran, o, who).turn("tiny", 2, 60)
+        contestant.turn("tiny", 2, 60)
         return ran, ran.log.read_text()
     return None, ran.log.read_text()
+
+
+@pytest.mark.parametrize("rate, end", [(0.01, contextlib.nullcontext()), (1, pytest.raises(runner.Failed, match="it does not learn"))])
+def test_a_training_that_does_not_learn_fails(place, monkeypatch, rate, end):
+    monkeypatch.setitem(sizes.SIZES, "124m", sizes.SIZES["tiny"])
+    monkeypatch.setattr(contestants, "LR", rate)
+    contestant, _ = at_work(place, monkeypatch, "weft", {})
+    with end:
+        contestant.turn("124m", 2, 60)
 
 
 @pytest.mark.parametrize("who, trains", [("weft, early", False), ("weft, any order", True)])
@@ -284,15 +299,25 @@ def test_llama_trains_as_the_formula_counts_it(place):
 @pytest.mark.parametrize("stage, args, why", [
     ("a", ["--form", "test_linears"], "unrecognized arguments: --form test_linears"),
     ("3", ["--from", "test_linears"], "--from is of a stage with the tests of ops"), ("a", ["--from"], "expected one argument"),
-    ("b", ["--parts", "ops-124m"], "no part is called ops-124m"), ("a,5", [], "no stage is called 5")])
+    ("b", ["--parts", "ops-124m"], "no part is called ops-124m"), ("a,5", [], "no stage is called 5"),
+    ("tests,sanitize", ["--from", "test_linears"], "--from is of a stage with the tests of ops")])
 def test_what_is_no_argument_is_refused_before_anything_runs(place, stage, args, why):
     end = Ended(place, stage, *args)
-    assert end.code == 2 and why in end.said and "stage " + stage[0] + ":" not in end.said, end.said
+    assert end.code == 2 and why in end.said and "stage " + stage.split(",")[0] + ":" not in end.said, end.said
     assert not (place / "out").exists()
 
 
+@pytest.mark.parametrize("only, ends", [("contract", 0), ("contrakt", 1)])
+def test_a_name_that_nothing_has_is_left_out(place, only, ends):
+    bundle = bundle_of(place, "test_contract")
+    (bundle / "models").mkdir()
+    (bundle / "models/expect.json").write_text("{}")
+    end = Ended(place, "tests", "--parts", "tests", "--whole", "--only", only, bundle=bundle)
+    assert end.code == ends and ("LEFT OUT  no name holds 'contrakt'" in end.text) == bool(ends), end.said
+
+
 def test_the_usage_is_the_whole_of_what_the_script_says_of_itself():
-    said = subprocess.run(["sh", LEASE, "1"], check=False, text=True, stdout=subprocess.PIPE)
+    said = subprocess.run(["sh", LEASE, "a"], check=False, text=True, stdout=subprocess.PIPE)
     comment = [line[1:].removeprefix(" ") for line in LEASE.read_text().split("\nset -eu")[0].splitlines()[2:]]
     assert said.returncode == 2 and said.stdout.splitlines() == comment
 

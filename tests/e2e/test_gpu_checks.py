@@ -18,6 +18,7 @@ CUDA = runs.REPO / "tests/cuda"
 EMULATED = runs.BUILD / "tests/cuda"
 sys.path += [str(runs.REPO / "tests/bench/gpu"), str(CUDA)]
 import checks  # noqa: E402
+import contestants  # noqa: E402
 import runner  # noqa: E402
 
 twin = pytest.mark.skipif(not (EMULATED / "libweft_cuda.so").exists(), reason="SKIPPED: no libweft_cuda.so: built without CUDA's headers")
@@ -43,9 +44,9 @@ def program(bundle, name, text):
         known.write(f"{name}\n")
 
 
-def checked(bundle, what, seconds=300, only="", first="", tiny=False):
+def checked(bundle, what, seconds=300, only="", first="", tiny=False, stage="tests"):
     """The lines of the result, and where its log is."""
-    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=["tests"], choices=None, only=only, first=first, tiny=tiny)
+    o = types.SimpleNamespace(bundle=bundle, out=bundle / "out", stage=[stage], choices=None, only=only, first=first, tiny=tiny)
     scratch = bundle / f"scratch{len(list(bundle.iterdir()))}"
     scratch.mkdir()
     o.out.mkdir(exist_ok=True)
@@ -107,13 +108,39 @@ def test_memcheck_begins_with_the_fused_ops(bundle, monkeypatch):
     assert len(checked(bundle, "racecheck")[0]) == 3
 
 
-@twin
-def test_recorded_trainings_are_held_against_the_cpus_losses(bundle, monkeypatch):
+def test_a_stage_that_only_sanitizes_fails_without_the_sanitizer(bundle, monkeypatch):
+    program(bundle, "test_linears", GOOD)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setenv("CUDA_HOME", str(bundle))
+    said = [checked(bundle, "memcheck", stage=stage)[0] for stage in ("sanitize", "b")]
+    assert [line.split()[:2] for [line] in said] == [["FAILED", "memcheck:"], ["SKIPPED", "memcheck:"]], said
+
+
+@pytest.mark.parametrize("what", ["trainings", "killed"])
+def test_trainings_that_nobody_recorded_are_left_out(bundle, what):
+    [said], _ = checked(bundle, what)
+    assert said.startswith(f"LEFT OUT  {what}: no trainings were recorded"), said
+
+
+def recorded(bundle, monkeypatch, name):
+    """In the place of what was there before; what is not whole never is."""
     import models
 
+    folder = bundle / "models"
+    folder.mkdir()
+    (folder / "before").touch()
     monkeypatch.setenv("WEFT_BACKEND_DIR", str(runs.BUILD))
-    models.record(bundle / "models", lambda name: name == "vae-f32")
+    with pytest.raises(ZeroDivisionError):
+        models.record(folder, lambda name: 1 / 0)
+    assert [f.name for f in folder.iterdir()] == ["before"]
+    models.record(folder, lambda other: other == name)
     monkeypatch.setenv("WEFT_BACKEND_DIR", str(EMULATED))
+    assert not (folder / "before").exists() and not (bundle / "models.new").exists()
+
+
+@twin
+def test_recorded_trainings_are_held_against_the_cpus_losses(bundle, monkeypatch):
+    recorded(bundle, monkeypatch, "vae-f32")
     [said], _ = checked(bundle, "trainings")
     assert said.startswith("ok       vae-f32: 50 steps, at most "), said
     expected = json.loads((bundle / "models/expect.json").read_text())
@@ -122,6 +149,29 @@ def test_recorded_trainings_are_held_against_the_cpus_losses(bundle, monkeypatch
     (bundle / "models/expect.json").write_text(json.dumps(expected))
     [said], _ = checked(bundle, "trainings")
     assert said.startswith("FAILED   vae-f32: step 41: the loss is "), said
+
+
+class Forgetful(contestants.Ranks):
+    """Who loses its checkpoints with its life."""
+
+    def train(self, limit, wanted=None, **more):
+        end = super().train(limit, wanted, **more)
+        for step in self.place.glob("ckpt/*/step-*") if wanted else []:
+            shutil.rmtree(step)
+        return end
+
+
+@twin
+def test_a_killed_training_resumes_to_the_same_bits(bundle, monkeypatch):
+    recorded(bundle, monkeypatch, checks.KILL)
+    [said], _ = checked(bundle, "killed", tiny=True)
+    assert re.match(rf"ok       {checks.KILL}-killed: 60 steps again, and killed at \d\d and resumed from [1-5]0: the same bits", said), said
+    monkeypatch.setattr(checks, "Ranks", Forgetful)
+    [said], _ = checked(bundle, "killed", tiny=True)
+    assert re.match(rf"FAILED   {checks.KILL}-killed: killed at step \d\d it resumed from step 0", said), said
+    monkeypatch.setattr(checks, "final", lambda ranks: ranks.place)
+    [said], _ = checked(bundle, "killed", tiny=True)
+    assert said.startswith(f"FAILED   {checks.KILL}-killed: the same training again came to other numbers or bits"), said
 
 
 @twin

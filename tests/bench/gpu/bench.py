@@ -57,8 +57,6 @@ def options():
     a.add_argument("--tiny", action="store_true")
     a.add_argument("--whole", action="store_true", help="what is left out fails the run")
     a.add_argument("--check", action="store_true")
-    for size in TINY:
-        a.add_argument(f"--batch-{size}", type=int, help=f"samples a step, {SIZES[size].batch}")
     a.add_argument("--warm", type=int, default=10)
     a.add_argument("--steps", type=int, default=20)
     o = a.parse_args()
@@ -108,12 +106,9 @@ class Bench:
         self.ends = o.began + o.budget
         self.took, self.lost, self.start_s = {}, {}, 0
 
-    def batch(self, size):
-        return getattr(self.o, "batch_" + size.replace("-", "_"), None) or SIZES[size].batch
-
     def ops(self, part, what, limit):
         """In order: the one op that this costs most. Any order: all, as in the training that is to be fast."""
-        batch, in_order = self.batch(size_of(part)), what == IN_ORDER
+        batch, in_order = SIZES[size_of(part)].batch, what == IN_ORDER
         job = self.weft.job(size_of(part), batch, "bf16", 10, "true" if in_order else "false")
         extra = ["--list"] if part.startswith("list-") else ["--only", ATTENTION_GRADS, "--square", "0"] if in_order else ["--only", self.o.only] if self.o.only else []
 
@@ -127,7 +122,7 @@ class Bench:
         kind, _, mib = what.partition(", ")
         swept = SWEPT[kind]
         mib = int(mib) // (swept.less if self.o.tiny else 1)
-        job = self.weft.job(size_of(part), self.batch(size_of(part)), "bf16", 10, swept.fixed, SCRATCH // (64 if self.o.tiny else 1))
+        job = self.weft.job(size_of(part), SIZES[size_of(part)].batch, "bf16", 10, swept.fixed, SCRATCH // (64 if self.o.tiny else 1))
 
         def take(rows):
             own = any("our own kernels serve it" in line for line in self.runner.fell_back)
@@ -161,7 +156,7 @@ class Bench:
 
     def train(self, size, who, limit):
         """What to try in its place, if it failed."""
-        batch = self.batch(size)
+        batch = SIZES[size].batch
         try:
             turn = contestant(self.runner, self.o, who).turn(size, batch, limit)
             self.start_s = turn["ready_s"]
@@ -210,7 +205,7 @@ class Bench:
         while order:
             part, what, real = order.pop(0)
             if what == AGAIN:
-                seen = self.result.medians(part, self.batch(part))
+                seen = self.result.medians(part, SIZES[part].batch)
                 order[:0] = [(part, who, real) for who in second_turns(seen, before)]
                 continue
             cost, before = cost_of(real, what), what
@@ -218,6 +213,8 @@ class Bench:
                 print(f"{self.ends - time.monotonic():6.0f} s left: {part} {what}", flush=True)
                 what = self.one(part, what, cost)
                 self.result.write()
+        if self.o.only and not self.checks.named and not self.result.ops:
+            self.result.notes.append(f"LEFT OUT  no name holds '{self.o.only}'")
 
 
 def probe(runner, o):

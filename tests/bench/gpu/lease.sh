@@ -37,13 +37,15 @@ libraries=$here/../libraries.sh # in a bundle
 [ -e "$libraries" ] || libraries=$here/../../cuda/libraries.sh
 . "$libraries"
 export WEFT_LIBRARIES="$weft_libraries" PYTHON="${PYTHON:-python3}"
-[ $# -ge 3 ] || { sed -n '3,/^set -eu/s/^# \{0,1\}//p' "$0" && exit 2; }
-stages=$1 bundle=$2 out=$3
+[ $# -ge 3 ] && [ -n "$1" ] || { sed -n '3,/^set -eu/s/^# \{0,1\}//p' "$0" && exit 2; }
+stages=$(echo "$1" | tr , ' ') bundle=$2 out=$3
 shift 3
-# Whatever the stages are: else a typing error is reported only when its stage begins.
-"$PYTHON" "$here/bench.py" "$bundle" "$out" --check --stage "$stages" "$@" || exit 2
+# Each of them, before the first begins: else what is an error is reported only when its stage begins.
+for stage in $stages; do
+    "$PYTHON" "$here/bench.py" "$bundle" "$out" --check --stage "$stage" "$@" || exit 2
+done
 failed=0
-for stage in $(echo "$stages" | tr , ' '); do
+for stage in $stages; do
     began=$(date +%s) ended=passed
     "$PYTHON" "$here/bench.py" "$bundle" "$out" --stage "$stage" --python "$PYTHON" "$@" || ended=FAILED
     [ $ended = passed ] || failed=1
