@@ -20,8 +20,12 @@ OP_SRC      := op dims point gemm mask widen chain parts route
 OP_SRC      += attention rotary
 OP_SRC      := $(OP_SRC:%=common/op/%.c)
 
-JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups schema schema_print job_schema reading parse check job_print lr tokenizer sample
+JOB_SRC     := text job_tree yaml setting job_mesh job_sharding job_model pipeline param_groups schema schema_print job_schema reading parse check job_print lr prompt sample
 JOB_SRC     := $(JOB_SRC:%=common/job/%.c)
+
+# Text to token ids and back, the lowest first.
+TOKENIZER_SRC := token_ids plain_kinds tokenizer
+TOKENIZER_SRC := $(TOKENIZER_SRC:%=common/tokenizer/%.c)
 
 # The compiler's storeys, the lowest first.
 COMPILE_SRC := layout/mesh layout/spec layout/reshard layout/reshard_blocks layout/zigzag
@@ -140,6 +144,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 
 # Each is tests/<dir>/test_<name>.c, a cmocka program; those of a room are linked as one (ROOMS).
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
+UNIT_TOKENIZER := tokenizer_kinds
 UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
@@ -151,7 +156,7 @@ UNIT_RANK    := attempt_frame attempt_watch attempt_board attempt_leader rank_li
 UNIT_RPC     := rpc tls_ca tls_join rpc_limits rpc_guard rpc_tls
 UNIT_COORD   := coord_db coord_found coord_planner coord_looks coord_service coord_run coord_http coord_faults coord_hosts coord_acts coord_queue coord_data coord_settle coord_rows coord_placement coord_metrics coord_lies coord_forged
 UNIT_AGENT   := agent_life agent_supervise agent_frames agent_storage agent_daemon agent_join
-UNIT_TESTS  := $(UNIT_BASE) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
+UNIT_TESTS  := $(UNIT_BASE) $(UNIT_TOKENIZER) $(UNIT_JOB) $(UNIT_MODEL) $(UNIT_COMPILE) $(UNIT_DATA) $(UNIT_CKPT) $(UNIT_COLLECTIVE) $(UNIT_RANK)
 # These link the service's libraries too. coord_streams has doubles of their functions: it is linked alone.
 SERVICE_TESTS := $(UNIT_RPC) $(UNIT_COORD) $(UNIT_AGENT) log_order coord_streams
 OPS_TESTS   := backend contract ops transformer draw numerics bf16 chain fused_rows reductions views layouts packed updates linears large route chain_random
@@ -178,7 +183,7 @@ SIM_WRAP    := open openat close fsync mkdir mkdirat stat fstat fstatat faccessa
                unlinkat read pread pwrite fdopendir readdir closedir getrandom
 SIM_WRAP    := $(SIM_WRAP:%=-Wl,--wrap=%)
 
-COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC)
+COMMON_SRC  := $(BASE_SRC) $(OP_SRC) $(LANGUAGE_SRC) $(TOKENIZER_SRC) $(JOB_SRC) $(COMPILE_SRC) $(EXPLAIN_SRC) $(MODEL_SRC) $(PLAN_SRC) $(DATA_SRC) $(CKPT_SRC)
 
 # ---- flags -------------------------------------------------------------------------------------
 WARN := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
@@ -220,6 +225,7 @@ NO_CUDNN   = $(if $(CUDNN),,@echo "SKIPPED: no cudnn.h in $(CUDA_HOME)/include: 
 PRODUCTS := $(BUILD)/weft $(BUILD)/weft-rank $(DAEMONS) $(BUILD)/libweft_cpu.so $(if $(NVCC),$(BUILD)/libweft_cuda.so)
 # The rooms: tests/ROOM is a program of the test files named. What is asked for may be a part of them (tsan).
 ROOM_unit/base       := $(UNIT_BASE)
+ROOM_unit/tokenizer  := $(UNIT_TOKENIZER)
 ROOM_unit/job        := $(UNIT_JOB)
 ROOM_unit/model      := $(UNIT_MODEL)
 ROOM_unit/compile    := $(UNIT_COMPILE)
@@ -234,7 +240,7 @@ ROOM_ops/ops         := $(OPS_TESTS) $(if $(OPS_TESTS),huge)
 ROOM_cuda/cuda       := $(CUDA_PARTS) $(if $(CUDA_INCLUDE),$(CUDA_RIGS))
 ROOM_cuda/emulator   := $(if $(CUDA_INCLUDE),$(EMULATED_TESTS))
 SERVICE_ROOMS := unit/rpc unit/coord unit/agent
-UNIT_ROOMS    := unit/base unit/job unit/model unit/compile unit/data unit/ckpt unit/collective unit/rank $(SERVICE_ROOMS)
+UNIT_ROOMS    := unit/base unit/tokenizer unit/job unit/model unit/compile unit/data unit/ckpt unit/collective unit/rank $(SERVICE_ROOMS)
 $(foreach r,$(UNIT_ROOMS),$(eval ROOM_$(r) := $(filter $(UNIT_TESTS) $(SERVICE_TESTS),$(ROOM_$(r)))))
 ROOMS := $(foreach r,$(UNIT_ROOMS) ops/ops cuda/cuda cuda/emulator,$(if $(strip $(ROOM_$(r))),$(r)))
 # Files that are a program by themselves: with NVIDIA's own library, where it is, and cuDNN's planner.

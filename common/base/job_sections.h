@@ -9,6 +9,7 @@ enum job_data_format { JOB_DATA_IDX, JOB_DATA_NPY, JOB_DATA_TOKENS };
 enum job_data_dtype { JOB_DATA_U8, JOB_DATA_F32 };
 enum job_data_ids { JOB_DATA_AUTO, JOB_DATA_U16, JOB_DATA_U32 };
 enum job_tokenizer { JOB_TOKENIZER_BYTES, JOB_TOKENIZER_IDS };
+extern const char *const job_tokenizer_names[]; // null-terminated
 
 struct job_data_files {          // paths as the job file gives them; job_path() resolves them
     const char *images, *labels; // both null: this set is not given

@@ -3,7 +3,7 @@
 #include "common/base/utf8.h"
 
 // Unicode's table of well-formed sequences: the second byte's range depends on the first.
-size_t utf8_length(const char *text, size_t left)
+size_t utf8_part(const char *text, size_t left, size_t *whole)
 {
     static const struct {
         unsigned char first, last, second_min, second_max;
@@ -14,18 +14,33 @@ size_t utf8_length(const char *text, size_t left)
         {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4},
     };
     const unsigned char *s = (const unsigned char *)text;
-    for (size_t r = 0; left && r < sizeof rows / sizeof *rows; r++) {
+    *whole = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
         if (s[0] < rows[r].first || s[0] > rows[r].last)
             continue;
-        if (rows[r].len > left)
-            return 0;
-        if (rows[r].len > 1 && (s[1] < rows[r].second_min || s[1] > rows[r].second_max))
-            return 0;
-        for (size_t i = 2; i < rows[r].len; i++)
-            if ((s[i] & 0xc0) != 0x80)
-                return 0;
-        return rows[r].len;
+        *whole = rows[r].len;
+        size_t n = 1;
+        while (n < left && n < rows[r].len &&
+               (n == 1 ? s[n] >= rows[r].second_min && s[n] <= rows[r].second_max
+                       : (s[n] & 0xc0) == 0x80))
+            n++;
+        return n;
     }
+    return 1;
+}
+
+size_t utf8_length(const char *s, size_t left)
+{
+    size_t whole;
+    return left && utf8_part(s, left, &whole) == whole ? whole : 0;
+}
+
+size_t utf8_unfinished(const char *s, size_t n)
+{
+    enum { PART_MAX = 3 }; // a character has 4 bytes
+    for (size_t back = 1, whole; back <= n && back <= PART_MAX; back++)
+        if (utf8_part(s + n - back, back, &whole) == back && whole > back)
+            return back;
     return 0;
 }
 

@@ -9,7 +9,7 @@
 #define TOKENS    "data.format=tokens"
 static const char *const formats[] = {"idx", "npy", "tokens", NULL};
 static const char *const ids[] = {"auto", "u16", "u32", NULL};
-static const char *const tokenizers[] = {"bytes", "ids", NULL};
+const char *const job_tokenizer_names[] = {"bytes", "ids", NULL};
 static const char *const dtypes[] = {"u8", "f32", NULL};
 
 const struct schema_row data_rows[DATA_ROWS] = {
@@ -44,7 +44,7 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .type = SCHEMA_ENUM,
      .offset = AT(tokenizer),
      .derived = "bytes where model.vocab is at most 256, else ids",
-     .names = tokenizers,
+     .names = job_tokenizer_names,
      .when = TOKENS,
      .doc =
          "how prompts and samples are written: bytes (a token is a byte of text) or ids (numbers "

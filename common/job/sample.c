@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The default of data.tokenizer, and what does not fit together in eval.sample.
+#include "common/job/prompt.h"
 #include "common/job/reading.h"
-#include "common/job/tokenizer.h"
 #include "common/language/model_facts.h"
 
 enum { SAMPLED_MAX = 8192 }; // tokens of all continuations: one row of metrics holds them
@@ -11,14 +11,18 @@ static void check_prompt(struct reading *r)
     const struct job *job = r->job;
     struct reading_row *row = reading_row(r, "eval.sample.prompt");
     struct err e = {0};
-    int32_t *ids;
-    int64_t n;
-    if (tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
-                         job->model.facts->vocab, r->arena, &ids, &n, &e))
+    struct tokenizer *t = NULL;
+    struct token_ids ids = {0};
+    int rc = tokenizer_open(&t, job_tokenizer_names[job->data.tokenizer], &e);
+    if (!rc)
+        rc = prompt_encode(job->eval.sample.prompt, t, job->model.facts->vocab, &ids, &e);
+    if (rc)
         reading_error(r, row, "%s", e.text);
-    else if (n > job->model.facts->seq)
-        reading_error(r, row, "has %lld tokens, the model reads %lld (model.seq): try as many",
-                      (long long)n, (long long)job->model.facts->seq);
+    else if ((int64_t)ids.n > job->model.facts->seq)
+        reading_error(r, row, "has %zu tokens, the model reads %lld (model.seq): try as many",
+                      ids.n, (long long)job->model.facts->seq);
+    token_ids_clear(&ids);
+    tokenizer_close(t);
 }
 
 static void check_numbers(struct reading *r)

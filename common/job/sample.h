@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 struct job_sample {
-    const char *prompt;    // null: no samples. tokenizer.h reads it
+    const char *prompt;    // null: no samples. prompt.h reads it
     int64_t every;         // evaluations
     int64_t tokens, count; // to add to it; continuations
     double temperature;    // 0: the most likely token

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job says about samples, and text as tokens and back.
-#include "common/job/tokenizer.h"
+#include "common/job/prompt.h"
 #include "tests/unit/job_case.h"
 
 #define HEAD(vocab)                                                                              \
@@ -79,8 +79,8 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
                   "job.yaml:5:25: eval.sample.prompt: token 100 is not in 0 … 99 (model.vocab: "
                   "100)\n");
     expect_errors(IDS "eval: {sample: {prompt: ROMEO}}\n",
-                  "job.yaml:5:25: eval.sample.prompt: 'ROMEO' is no token id: data.tokenizer is "
-                  "ids, so a prompt is numbers with spaces between them\n");
+                  "job.yaml:5:25: eval.sample.prompt: 'ROMEO' is no token id: without a vocabulary "
+                  "(ids) a text is numbers with spaces between them\n");
     expect_errors(IDS "eval: {sample: {prompt: \"1 99999999999\"}}\n",
                   "job.yaml:5:25: eval.sample.prompt: token 2147483647 is not in 0 … 4999 "
                   "(model.vocab: 5000)\n");
@@ -107,68 +107,18 @@ static void what_cannot_be_sampled_is_refused_with_its_line(void **state)
         "job.yaml:5:17: eval.sample.tokens: acts only when eval.sample.prompt is given\n");
 }
 
-// ---- text and tokens ---------------------------------------------------------------------------
-
 static void escapes_are_bytes(void **state)
 {
     static const int32_t want[] = {'a', '\n', '\t', '\\', 0, 255, 'n', 0xc3, 0xbc};
-    struct arena a = {0};
-    int32_t *ids;
-    int64_t n;
+    struct token_ids ids = {0};
+    struct tokenizer *t;
     (void)state;
-    assert_int_equal(
-        tokenizer_encode(JOB_TOKENIZER_BYTES, "a\\n\\t\\\\\\x00\\xFfnü", 256, &a, &ids, &n, NULL),
-        0);
-    assert_int_equal(n, 9);
-    assert_memory_equal(ids, want, sizeof want);
-    arena_clear(&a);
-}
-
-static void assert_decodes(const int32_t *ids, int64_t n, const char *want)
-{
-    struct buf text = {0};
-    tokenizer_decode(JOB_TOKENIZER_BYTES, ids, n, &text);
-    assert_string_equal(buf_str(&text), want);
-    buf_clear(&text);
-}
-#define DECODES(want, ...) \
-    assert_decodes((const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / 4, want)
-
-static void what_is_not_utf8_is_printed_in_hexadecimal(void **state)
-{
-    (void)state;
-    DECODES("ab\n\tü€𝄞", 'a', 'b', '\n', '\t', 0xc3, 0xbc, 0xe2, 0x82, 0xac, 0xf0, 0x9d, 0x84,
-            0x9e);
-    DECODES("\\x00\\x1b[0m\\x7f\\x0d", 0, 0x1b, '[', '0', 'm', 0x7f, '\r'); // no terminal obeys
-    DECODES("\\xc3(", 0xc3, '(');                 // a character that breaks off
-    DECODES("\\xc3", 0xc3);                       // or ends
-    DECODES("\\xc0\\xaf", 0xc0, 0xaf);            // written longer than it is
-    DECODES("\\xed\\xa0\\x80", 0xed, 0xa0, 0x80); // a surrogate
-    DECODES("\\xf4\\x90\\x80\\x80", 0xf4, 0x90, 0x80, 0x80);
-    DECODES("\\xc2\\x9b", 0xc2, 0x9b); // a control character of two bytes
-    DECODES("a<300>b", 'a', 300, 'b'); // no byte
-    DECODES("\\xc3<300>", 0xc3, 300);
-}
-
-static void ids_are_printed_as_numbers(void **state)
-{
-    struct buf text = {0};
-    struct arena a = {0};
-    int32_t *ids;
-    int64_t n;
-    (void)state;
-    tokenizer_decode(JOB_TOKENIZER_IDS, (const int32_t[]){15496, 0, 995}, 3, &text);
-    assert_string_equal(buf_str(&text), "15496 0 995");
-    assert_int_equal(
-        tokenizer_encode(JOB_TOKENIZER_IDS, " 15496  0 995 ", 50257, &a, &ids, &n, NULL), 0);
-    assert_int_equal(n, 3);
-    assert_memory_equal(ids, ((int32_t[]){15496, 0, 995}), 12);
-    assert_int_equal(tokenizer_encode(JOB_TOKENIZER_IDS, "1 -2", 50257, &a, &ids, &n, NULL),
-                     ERR_INVALID);
-    assert_int_equal(tokenizer_encode(JOB_TOKENIZER_IDS, "1,2", 50257, &a, &ids, &n, NULL),
-                     ERR_INVALID);
-    buf_clear(&text);
-    arena_clear(&a);
+    assert_int_equal(tokenizer_open(&t, "bytes", NULL), 0);
+    assert_int_equal(prompt_encode("a\\n\\t\\\\\\x00\\xFfnü", t, 256, &ids, NULL), 0);
+    assert_int_equal(ids.n, 9);
+    assert_memory_equal(ids.data, want, sizeof want);
+    token_ids_clear(&ids);
+    tokenizer_close(t);
 }
 
 int main(void)
@@ -179,8 +129,6 @@ int main(void)
         cmocka_unit_test(what_prints_reads_back),
         cmocka_unit_test(what_cannot_be_sampled_is_refused_with_its_line),
         cmocka_unit_test(escapes_are_bytes),
-        cmocka_unit_test(what_is_not_utf8_is_printed_in_hexadecimal),
-        cmocka_unit_test(ids_are_printed_as_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,19 +6,22 @@
 
 #include "common/attempt/page.h"
 #include "common/base/hash.h"
+#include "common/base/plain.h"
 #include "common/base/rand.h"
-#include "common/job/tokenizer.h"
+#include "common/job/prompt.h"
 #include "common/language/model_facts.h"
 #include "worker/rank/train/choice.h"
 
 static int open_prompt(struct sampling *s, struct err *e)
 {
     const struct job *job = s->job;
-    int rc = tokenizer_encode((enum job_tokenizer)job->data.tokenizer, job->eval.sample.prompt,
-                              job->model.facts->vocab, &s->arena, &s->prompt, &s->nprompt, e);
+    int rc = tokenizer_open(&s->tokenizer, job_tokenizer_names[job->data.tokenizer], e);
+    if (!rc)
+        rc = prompt_encode(job->eval.sample.prompt, s->tokenizer, job->model.facts->vocab,
+                           &s->prompt, e);
     if (rc)
         return rc;
-    s->room = s->nprompt + job->eval.sample.tokens;
+    s->room = (int64_t)s->prompt.n + job->eval.sample.tokens;
     s->ids = arena_array(&s->arena, int32_t, job->eval.sample.count * s->room);
     s->scratch = arena_array(&s->arena, int32_t, job->model.facts->vocab);
     return 0;
@@ -52,6 +55,8 @@ int sampling_open(struct sampling *s, const struct exec_options *o, struct exec 
 void sampling_close(struct sampling *s)
 {
     inputs_close(&s->inputs);
+    token_ids_clear(&s->prompt);
+    tokenizer_close(s->tokenizer);
     arena_clear(&s->arena);
 }
 
@@ -59,7 +64,7 @@ void sampling_close(struct sampling *s)
 // after a window's last token change nothing: the causal mask hides later positions.
 static int put_windows(struct sampling *s, struct err *e)
 {
-    int64_t seq = s->job->model.facts->seq, have = s->nprompt + s->done;
+    int64_t seq = s->job->model.facts->seq, have = (int64_t)s->prompt.n + s->done;
     int64_t from = have > seq ? have - seq : 0;
     int32_t *window = s->inputs.host[0];
     memset(window, 0, sizeof *window * (size_t)((seq + 1) * s->inputs.local));
@@ -86,7 +91,7 @@ static bool choose_tokens(struct sampling *s)
         int32_t id = choice_token(&c, s->host + k * s->padded, job->model.facts->vocab, s->scratch);
         if (id < 0)
             return false;
-        s->ids[k * s->room + s->nprompt + s->done] = id;
+        s->ids[k * s->room + (int64_t)s->prompt.n + s->done] = id;
     }
     s->done++;
     return true;
@@ -105,7 +110,7 @@ int sampling_run(struct sampling *s, struct err *e)
 {
     s->done = 0;
     for (int64_t k = 0; k < s->job->eval.sample.count; k++)
-        memcpy(s->ids + k * s->room, s->prompt, sizeof *s->ids * (size_t)s->nprompt);
+        memcpy(s->ids + k * s->room, s->prompt.data, sizeof *s->ids * s->prompt.n);
     while (s->done < s->job->eval.sample.tokens) {
         int rc = run_window(s, e);
         if (rc)
@@ -120,6 +125,9 @@ int sampling_run(struct sampling *s, struct err *e)
 
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text)
 {
-    tokenizer_decode((enum job_tokenizer)s->job->data.tokenizer, s->ids + k * s->room + s->nprompt,
-                     s->done, text);
+    struct buf raw = {0};
+    tokenizer_decode(s->tokenizer, s->ids + k * s->room + (int64_t)s->prompt.n, (size_t)s->done,
+                     false, &raw);
+    plain_append(text, buf_str(&raw), raw.len);
+    buf_clear(&raw);
 }

@@ -12,6 +12,7 @@
 #include "common/base/arena.h"
 #include "common/base/buf.h"
 #include "common/job/job.h"
+#include "common/tokenizer/tokenizer.h"
 #include "worker/rank/train/inputs.h"
 
 struct sampling {
@@ -21,14 +22,15 @@ struct sampling {
     struct arena arena;
     struct dataset shape; // says what a window looks like; it has no file
     struct inputs inputs;
-    int64_t batch, padded;       // rows of the program's logits, and how many a row has
-    const void *logits;          // on the device
-    float *host;                 // the same logits on the host
-    int32_t *prompt;             // of nprompt tokens
-    int32_t *ids;                // of each sample: the prompt and what followed it, a row of `room`
-    int32_t *last;               // of each window of this rank: the position of its last token
-    int32_t *scratch;            // choice_token()'s
-    int64_t nprompt, room, done; // done: tokens added so far
+    int64_t batch, padded; // rows of the program's logits, and how many a row has
+    const void *logits;    // on the device
+    float *host;           // the same logits on the host
+    struct tokenizer *tokenizer;
+    struct token_ids prompt;
+    int32_t *ids;       // of each sample: the prompt and what followed it, a row of `room`
+    int32_t *last;      // of each window of this rank: the position of its last token
+    int32_t *scratch;   // choice_token()'s
+    int64_t room, done; // done: tokens added so far
 };
 
 // A zeroed struct may be closed.
@@ -38,5 +40,5 @@ void sampling_close(struct sampling *s);
 // Makes new samples. Every rank takes part and comes to the same ids. Logits that are not finite end
 // all samples early, which is no error: `done` says how many tokens they have.
 int sampling_run(struct sampling *s, struct err *e);
-// Appends what sample `k` added to the prompt.
+// Appends what sample `k` added to the prompt, as people are shown it.
 void sampling_text(const struct sampling *s, int64_t k, struct buf *text);
