@@ -42,7 +42,7 @@ EXPLAIN_SRC += picture_draw picture picture_mesh picture_time picture_memory
 EXPLAIN_SRC := $(EXPLAIN_SRC:%=common/explain/%.c)
 
 # Reading programs, the lowest first; and building the graphs that they say.
-LANGUAGE_SRC := model_errors lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims
+LANGUAGE_SRC := model_errors initial lexer parser syntax number model_names size_expression model_sizes model_program model_facts model_dims
 LANGUAGE_SRC := $(LANGUAGE_SRC:%=common/language/%.c)
 MODEL_SRC   := draws loss term parameter algebra model_inputs layers attention_calls reductions mixture functions expression builder
 MODEL_SRC   := $(MODEL_SRC:%=common/model/%.c)
@@ -145,7 +145,7 @@ FAKE_SRC    := $(FAKE_SRC:%=tests/cuda/%.c)
 # Each is tests/<dir>/test_<name>.c, a cmocka program; those of a room are linked as one (ROOMS).
 UNIT_BASE    := err url deadline arena buf plain list map log rand hash json stream root folder host_address flag cores child
 UNIT_TOKENIZER := tokenizer_kinds
-UNIT_MODEL   := model_language model_build model_examples model_published model_experts model_attention model_limits model_places
+UNIT_MODEL   := model_language model_build model_initial model_examples model_published model_experts model_attention model_limits model_places
 UNIT_JOB     := job_yaml job_parse job_check job_print job_sharding job_sample job_model
 UNIT_COMPILE := compile compile_decoder compile_remat compile_context compile_heads compile_rules compile_reshard compile_programs explain_findings compile_collectives compile_precision compile_random compile_random_text compile_verify compile_sample compile_draws compile_zero compile_pipeline compile_schedule
 UNIT_COMPILE += explain_experts explain_repeated explain_own explain_programs compile_experts compile_experts_moved explain_picture explain_table explain_devices explain_fit explain_examples compile_order compile_meshes compile_own compile_fuse_rows compile_fuse_sums compile_fuse compile_copies compile_group compile_occupancy compile_pieces compile_pack compile_padded

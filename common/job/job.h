@@ -39,6 +39,7 @@ struct model_facts;
 struct job_model {
     const char *program;                // "gpt2", or the path of a text of the user's own
     const char *text;                   // of the user's own; null: it comes with weft
+    const char *init;                   // what weights are born with; null: as the text says
     const struct model_program *read;   // the text, read
     const struct model_sizes *sizes;    // what the job gives, and defaults
     const struct model_facts *facts;    // what the rest of weft asks of a model

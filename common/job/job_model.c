@@ -13,11 +13,18 @@
 #include "common/base/folder.h"
 #include "common/base/suggest.h"
 #include "common/job/text.h"
+#include "common/language/initial.h"
 #include "common/language/model_facts.h"
 
 _Static_assert((int)JOB_MAX_SIZES == (int)MODEL_MAX_SIZES, "a row for every size");
 
 #define AT(field) offsetof(struct job_model, field)
+
+static bool is_initial(const char *text)
+{
+    struct initial read;
+    return initial_read(text, &read);
+}
 
 static const struct schema_row rows[] = {
     {.path = "model.program",
@@ -27,6 +34,15 @@ static const struct schema_row rows[] = {
      .doc =
          "the model: one that comes with weft (weft model list), or the path of a text of your "
          "own (weft model new), relative to the job file; its sizes are the section's other keys"},
+    {.path = "model.init",
+     .continues = CONTINUE_REFUSED,
+     .type = SCHEMA_STRING,
+     .offset = AT(init),
+     .optional = true,
+     .valid = is_initial,
+     .doc = "what weights are born with in place of what the program says, but for zeros and ones: "
+            "normal(D), truncated(D) or uniform(D) of deviation D, which tables get too, "
+            "fan_in(GAIN), he_normal, he_uniform, xavier_normal or xavier_uniform"},
     {.path = "model.text",
      .continues = CONTINUE_REFUSED,
      .type = SCHEMA_TEXT,
@@ -279,6 +295,8 @@ void resolve_model(struct reading *r)
     m->sizes = sizes;
     m->facts = facts;
     if (!model_sizes_resolve(m->read, given, n, sizes, &errs)) {
+        if (m->init)
+            (void)initial_read(m->init, &sizes->initial); // its row has seen to it that it can be
         for (int i = 0; i < m->read->nsizes; i++) {
             const struct number *x = &m->sizes->value[i].number;
             union job_size *to = &m->size[i];

@@ -57,7 +57,12 @@ static bool read_range(struct size_reader *r, struct size_scope *by, struct mode
 
 static bool check_names(struct size_reader *r, const struct model_size *s)
 {
+    static const char *const keys[] = {"program", "init", "text"};
     const char *divides = s->line->divides;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(s->name, keys[i]) == 0)
+            return !model_error_at(r->errs, s->at, "model.%s of a job is no size: another name",
+                                   s->name);
     if (model_size_find(r->program, s->name) >= 0)
         return !model_error_at(r->errs, s->at, "%s is a size that has been said above", s->name);
     if (divides && (s->kind != MODEL_WHOLE || model_size_find(r->program, divides) < 0 ||

@@ -247,7 +247,7 @@ int model_sizes_resolve(const struct model_program *p, const struct model_given 
         arena_array(errs->arena, struct model_size_value, p->nsizes + 1);
     struct resolving r = {p, value, errs, true};
     int before = errs->n;
-    *out = (struct model_sizes){p, value};
+    *out = (struct model_sizes){.program = p, .value = value};
     for (int k = 0; k < ngiven; k++)
         check_given(&r, &given[k]);
     for (int i = 0; i < p->nsizes; i++) {

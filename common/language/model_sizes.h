@@ -2,6 +2,7 @@
 // The sizes of a program as numbers: what a job gives, else the defaults, in the order of the text,
 // each an expression of those before it. Held against their ranges.
 #pragma once
+#include "common/language/initial.h"
 #include "common/language/model_program.h"
 #include "common/language/number.h"
 
@@ -20,6 +21,7 @@ struct model_size_value {
 
 struct model_sizes {
     const struct model_program *program;
+    struct initial initial;         // what the job says of its weights (model.init)
     struct model_size_value *value; // one for each of program->sizes
 };
 

@@ -183,29 +183,16 @@ static struct dimension evaluate_dimension(struct builder *b, const struct writt
 
 static void read_init(struct builder *b, const struct expr *e, struct written_param *to)
 {
-    static const struct {
-        const char *name;
-        bool call;
-        enum written_init init;
-    } inits[] = {{"zeros", false, INIT_ZEROS},
-                 {"ones", false, INIT_ONES},
-                 {"normal", true, INIT_DEVIATION},
-                 {"truncated", true, INIT_WITHIN},
-                 {"fan_in", true, INIT_FAN_IN}};
-    for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) {
-        bool call = e->kind == EXPR_CALL && e->n == 1;
-        if (!e->name || strcmp(e->name, inits[i].name) != 0 || call != inits[i].call)
-            continue;
-        to->init = inits[i].init;
-        to->number = call ? evaluate_number(b, e->arg[0]) : 0;
-        if (to->number < 0)
-            build_fail(b, "initial values cannot deviate by less than nothing");
+    bool call = e->kind == EXPR_CALL && e->n == 1;
+    to->initial.kind = e->name ? initial_find(e->name, call) : INITIAL_UNSAID;
+    if (!to->initial.kind) {
+        b->at = e;
+        build_fail(b, "initial values are " INITIAL_FORMS);
         return;
     }
-    b->at = e;
-    build_fail(
-        b,
-        "initial values are zeros, ones, normal(DEVIATION), truncated(DEVIATION) or fan_in(GAIN)");
+    to->initial.number = call ? evaluate_number(b, e->arg[0]) : 0;
+    if (to->initial.number < 0)
+        build_fail(b, "initial values cannot deviate by less than nothing");
 }
 
 // attn.out[heads, head, embed] ~ normal(0.02)

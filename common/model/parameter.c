@@ -79,35 +79,72 @@ struct init {
     float std;
 };
 
-// Normal with variance gain / fan-in.
-static struct init make_fan_in(struct builder *b, const struct written_param *p, const bool *over)
+static struct init deviate(enum init_kind kind, double std)
 {
-    int64_t fan = 1;
-    bool any = false;
-    for (int d = 0; d < p->n; d++) {
-        const int64_t extent = p->dims[d].limit ? p->dims[d].limit : p->dims[d].extent;
-        fan *= over && over[d] ? extent : 1;
-        any |= over && over[d];
+    return (struct init){std > 0 ? kind : INIT_ZERO, (float)std};
+}
+
+// Where a weight is read: how many numbers a product of it sums over, and how many it makes of them.
+// What is starred or stacked numbers products.
+struct fans {
+    int64_t in, out;
+    bool product, matrix;
+};
+
+static struct fans find_fans(const struct written_param *p, const bool *over)
+{
+    struct fans f = {.in = 1, .out = 1};
+    for (int d = 0; over && d < p->n; d++) {
+        int64_t extent = p->dims[d].limit ? p->dims[d].limit : p->dims[d].extent;
+        bool made = !over[d] && !p->star[d] && p->dims[d].dim != DIM_QKV;
+        f.in *= over[d] ? extent : 1;
+        f.out *= made ? extent : 1;
+        f.product |= over[d];
+        f.matrix |= made;
     }
-    if (!any)
-        build_fail(b, "fan_in: nothing of %s is summed over here: try normal(DEVIATION)", p->path);
-    return (struct init){INIT_NORMAL, sqrtf((float)p->number / (float)fan)};
+    f.matrix = over ? f.matrix && f.product : p->n > 1;
+    return f;
+}
+
+// What the job says goes for every weight of a product that the text does not want as zeros or ones;
+// a deviation for tables of two and more dimensions as well, of which nothing is summed over.
+static const struct initial *choose_initial(const struct builder *b, const struct written_param *p,
+                                            const struct fans *f)
+{
+    const struct initial *job = &b->sizes->initial;
+    bool fits = f->product || job->kind <= INITIAL_UNIFORM;
+    bool fixed = p->initial.kind == INITIAL_ZEROS || p->initial.kind == INITIAL_ONES;
+    return job->kind && f->matrix && fits && !fixed ? job : &p->initial;
 }
 
 static struct init make_init(struct builder *b, const struct written_param *p, const bool *over)
 {
-    switch (p->init) {
-    case INIT_ZEROS:
+    const struct fans f = find_fans(p, over);
+    const struct initial *i = choose_initial(b, p, &f);
+    if (i->kind >= INITIAL_FAN_IN && !f.product)
+        build_fail(b, "nothing of %s is summed over here: try normal(DEVIATION)", p->path);
+    switch (i->kind) {
+    case INITIAL_ZEROS:
         return (struct init){INIT_ZERO, 0};
-    case INIT_ONES:
+    case INITIAL_ONES:
         return (struct init){INIT_ONE, 0};
-    case INIT_FAN_IN:
-        return make_fan_in(b, p, over);
-    case INIT_DEVIATION:
-        return (struct init){p->number > 0 ? INIT_NORMAL : INIT_ZERO, (float)p->number};
-    case INIT_WITHIN:
-        return (struct init){p->number > 0 ? INIT_TRUNCATED : INIT_ZERO, (float)p->number};
-    case INIT_UNSAID:
+    case INITIAL_NORMAL:
+        return deviate(INIT_NORMAL, i->number);
+    case INITIAL_TRUNCATED:
+        return deviate(INIT_TRUNCATED, i->number);
+    case INITIAL_UNIFORM:
+        return deviate(INIT_UNIFORM, i->number);
+    case INITIAL_FAN_IN:
+        return (struct init){INIT_NORMAL, sqrtf((float)i->number / (float)f.in)};
+    case INITIAL_HE_NORMAL:
+        return deviate(INIT_TRUNCATED, sqrt(2 / (double)f.in));
+    case INITIAL_HE_UNIFORM:
+        return deviate(INIT_UNIFORM, sqrt(2 / (double)f.in));
+    case INITIAL_XAVIER_NORMAL:
+        return deviate(INIT_TRUNCATED, sqrt(2 / (double)(f.in + f.out)));
+    case INITIAL_XAVIER_UNIFORM:
+        return deviate(INIT_UNIFORM, sqrt(2 / (double)(f.in + f.out)));
+    case INITIAL_UNSAID:
         break;
     }
     return (struct init){INIT_NORMAL, STD};

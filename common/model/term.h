@@ -28,7 +28,6 @@ struct dimension {
 };
 
 // A parameter as it is written; which of its dimensions are summed over its reader knows.
-enum written_init { INIT_UNSAID, INIT_ZEROS, INIT_ONES, INIT_DEVIATION, INIT_WITHIN, INIT_FAN_IN };
 struct written_param {
     const char *path; // "layers/3/attn/out"
     int n;            // of dims; −1: no brackets
@@ -37,8 +36,7 @@ struct written_param {
     // extent is the operand's.
     bool star[MAX_DIMS], last[MAX_DIMS], open[MAX_DIMS];
     const struct expr *at;
-    enum written_init init;
-    double number; // of the deviation (WITHIN: of truncated normals) or of fan_in's gain
+    struct initial initial;
 };
 
 struct term {

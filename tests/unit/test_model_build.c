@@ -531,9 +531,10 @@ static void what_cannot_be_is_refused_with_its_place(void **state)
          "t:13:3: act_sq is no activation point: try act_seq"},
         {CLASSIFIER("  y = linear(images, a[inputs, inputs])\n"),
          "t:13:7: a has dimension inputs twice: `NAME = SIZE` or `like` gives another name"},
-        {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ uniform(1))\n"),
+        {CLASSIFIER("  y = linear(images, a[inputs, classes] ~ gaussian(1))\n"),
          "t:13:43: initial values are zeros, ones, normal(DEVIATION), "
-         "truncated(DEVIATION) or fan_in(GAIN)"},
+         "truncated(DEVIATION), uniform(DEVIATION), fan_in(GAIN), he_normal, he_uniform, "
+         "xavier_normal or xavier_uniform"},
         {CLASSIFIER("  y = linear(images, a[inptus, classes])\n"),
          "t:13:22: no dimension is called inptus here: did you mean inputs?"},
         {CLASSIFIER("  y = linear(images, a[inputs, classes]) + zz[classes, elsewhere]\n"),

@@ -116,6 +116,35 @@ static void truncated_normals_have_the_deviation_that_is_said(void **state)
     free(out);
 }
 
+// Uniform within ± √3 deviations: a quarter lies in each quarter of that.
+static void uniform_values_have_the_deviation_that_is_said(void **state)
+{
+    (void)state;
+    struct deal_part whole = make_part(0, ROWS, 0, COLUMNS), part = make_part(20, 200, 40, 57);
+    struct value v = make_value(INIT_UNIFORM, 0);
+    const double end = 0.5 * sqrt(3), n = ROWS * COLUMNS;
+    double squares = 0, sum = 0, least = 0, most = 0;
+    int quarter[4] = {0};
+    float *out = draw(&whole, &v, 3), *box = draw(&part, &v, 2);
+    for (uint64_t i = 0; i < ROWS * COLUMNS; i++) {
+        double x = (double)out[i];
+        squares += x * x;
+        sum += x;
+        least = fmin(least, x);
+        most = fmax(most, x);
+        quarter[(int)fmin(3, (x + end) / end * 2)]++;
+    }
+    assert_true(fabs(sqrt(squares / n) - 0.5) < 0.005 && fabs(sum / n) < 0.01);
+    assert_true(least >= -end * (1 + 1e-6) && least < -0.99 * end);
+    assert_true(most <= end * (1 + 1e-6) && most > 0.99 * end);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabs(quarter[i] / n - 0.25) < 0.01);
+    for (int r = 0; r < 200; r++)
+        assert_memory_equal(box + 57 * r, out + (size_t)(20 + r) * COLUMNS + 40, 57 * sizeof *out);
+    free(out);
+    free(box);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +153,7 @@ int main(void)
         cmocka_unit_test(a_piece_in_the_middle_is_that_of_the_whole),
         cmocka_unit_test(what_is_born_as_ones_is_ones),
         cmocka_unit_test(truncated_normals_have_the_deviation_that_is_said),
+        cmocka_unit_test(uniform_values_have_the_deviation_that_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

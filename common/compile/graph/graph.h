@@ -36,7 +36,7 @@ enum backend_kind { BACKEND_CPU, BACKEND_CUDA, BACKEND_KINDS };
 
 // TRUNCATED: a normal that is drawn within twice its deviation and then scaled, so that what is left
 // has the deviation that is said.
-enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_TRUNCATED };
+enum init_kind { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_TRUNCATED, INIT_UNIFORM };
 
 struct value {
     const char *name; // "layers/0/weight", "grad/layers/0/weight", or null for what has no name

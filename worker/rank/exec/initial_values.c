@@ -63,10 +63,24 @@ static float truncate_normal(float x)
     return (float)copysign(fmin(t, 2) / deviation, (double)x);
 }
 
+// Draws numbers of mean 0 and deviation 1, of the kind that a value is born with, by their indices.
+static void draw_row(const struct rand_site *site, enum init_kind init, uint64_t first, int64_t n,
+                     float *out)
+{
+    static const float half = 1.7320508f; // of a uniform's width: its deviation is that over √3
+    if (init == INIT_UNIFORM)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = half * (2 * rand_uniform(site, first + (uint64_t)i) - 1);
+    else
+        rand_normals(site, first, (size_t)n, out);
+    for (int64_t i = 0; init == INIT_TRUNCATED && i < n; i++)
+        out[i] = truncate_normal(out[i]);
+}
+
 // Draws elements [at, at + len) of a box, a row at a time: a row's elements are neighbours in the
 // whole tensor too. Numbers are drawn as if padding were not there.
-static void draw_normals(const struct deal_part *p, const struct value *v, uint64_t seed,
-                         int64_t at, int64_t len, float *out)
+static void draw_values(const struct deal_part *p, const struct value *v, uint64_t seed, int64_t at,
+                        int64_t len, float *out)
 {
     struct rand_site site = {.seed = seed, .stream = hash_fnv1a32(v->name)};
     struct shape unpadded = p->global;
@@ -76,11 +90,9 @@ static void draw_normals(const struct deal_part *p, const struct value *v, uint6
     int64_t row = last < 0 ? 1 : p->box.shape.dim[last];
     for (int64_t i = 0; i < len;) {
         int64_t left = row - (at + i) % row, n = left < len - i ? left : len - i;
-        rand_normals(&site, compute_global_index(&p->box, &unpadded, at + i), (size_t)n, out + i);
+        draw_row(&site, v->init, compute_global_index(&p->box, &unpadded, at + i), n, out + i);
         i += n;
     }
-    for (int64_t i = 0; v->init == INIT_TRUNCATED && i < len; i++)
-        out[i] = truncate_normal(out[i]);
     for (int64_t i = 0; i < len; i++)
         out[i] *= v->init_std;
 }
@@ -102,7 +114,7 @@ static void *draw_share(void *arg)
         for (int64_t i = 0; i < s->len; i++)
             s->out[i] = 1;
     else
-        draw_normals(s->part, s->value, s->seed, s->at, s->len, s->out);
+        draw_values(s->part, s->value, s->seed, s->at, s->len, s->out);
     clear_padding(s->part, s->value, s->at, s->len, s->out);
     return NULL;
 }
