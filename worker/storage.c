@@ -226,7 +226,18 @@ static void note_damaged(void *arg, struct store_entry which, const struct err *
     d->v[d->n++].why = arena_strdup(&d->t->arena, e->text);
 }
 
-static Weft__V1__Checkpoint *make_row(struct act *t, struct store_entry id, const struct damaged *d)
+static void add_loss(const struct store *s, struct store_entry id, Weft__V1__Checkpoint *c)
+{
+    struct load l;
+    if (load_open(&l, s, id.epoch, id.step, NULL))
+        return;
+    c->evaluated = l.manifest.evaluated;
+    c->eval_loss = l.manifest.eval_loss;
+    load_close(&l);
+}
+
+static Weft__V1__Checkpoint *make_row(struct act *t, const struct store *s, struct store_entry id,
+                                      const struct damaged *d)
 {
     Weft__V1__Checkpoint *c = arena_new(&t->arena, Weft__V1__Checkpoint);
     weft__v1__checkpoint__init(c);
@@ -234,6 +245,8 @@ static Weft__V1__Checkpoint *make_row(struct act *t, struct store_entry id, cons
     c->epoch = (uint64_t)id.epoch;
     c->step = id.step;
     c->state = COMMIT_COMMITTED;
+    if (t->ask->losses)
+        add_loss(s, id, c);
     for (int i = 0; i < d->n; i++) {
         if (store_entry_compare(d->v[i].id, id))
             continue;
@@ -261,7 +274,7 @@ static int list_committed(struct act *t, struct store *s, struct err *e)
     }
     t->answer.committed = arena_array(&t->arena, Weft__V1__Checkpoint *, n + 1);
     for (int i = 0; i < n; i++)
-        t->answer.committed[t->answer.n_committed++] = make_row(t, ids[i], &d);
+        t->answer.committed[t->answer.n_committed++] = make_row(t, s, ids[i], &d);
     return 0;
 }
 

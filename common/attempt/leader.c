@@ -347,6 +347,12 @@ static void on_bad(struct leader *l, const struct leader_event *ev, struct leade
     saves_decide(&l->saves, &bad, out);
 }
 
+static void on_score(struct leader *l, const struct leader_event *ev, struct leader_out *out)
+{
+    struct commit_event score = {.kind = COMMIT_EV_SCORE, .id = ev->id, .loss = ev->loss};
+    saves_decide(&l->saves, &score, out);
+}
+
 static void on_stopping(struct leader *l, const struct leader_event *ev, struct leader_out *out)
 {
     (void)ev;
@@ -442,11 +448,12 @@ void leader_step(struct leader *l, const struct leader_event *ev, struct leader_
 {
     static void (*const on[LEADER_EVENTS])(struct leader *, const struct leader_event *,
                                            struct leader_out *) = {
-        [LEADER_EV_FENCED] = on_fenced, [LEADER_EV_BAD] = on_bad,
-        [LEADER_EV_FRAME] = on_frame,   [LEADER_EV_PAGE] = on_page,
-        [LEADER_EV_ENDED] = on_ended,   [LEADER_EV_GONE] = on_gone,
-        [LEADER_EV_RECALL] = on_recall, [LEADER_EV_STOPPING] = on_stopping,
-        [LEADER_EV_OVER] = on_over,     [LEADER_EV_TICK] = on_tick,
+        [LEADER_EV_FENCED] = on_fenced,     [LEADER_EV_BAD] = on_bad,
+        [LEADER_EV_SCORE] = on_score,       [LEADER_EV_FRAME] = on_frame,
+        [LEADER_EV_PAGE] = on_page,         [LEADER_EV_ENDED] = on_ended,
+        [LEADER_EV_GONE] = on_gone,         [LEADER_EV_RECALL] = on_recall,
+        [LEADER_EV_STOPPING] = on_stopping, [LEADER_EV_OVER] = on_over,
+        [LEADER_EV_TICK] = on_tick,
     };
     PRE(ev->kind < LEADER_EVENTS && ev->rank >= 0 && ev->rank < l->c.ranks);
     int64_t gap_ns = ev->now_ns - l->now_ns;
@@ -464,6 +471,7 @@ struct leader *leader_new(const struct leader_config *c, int64_t now_ns)
                                    .deadline_ns = LEADER_STILL_S * CLOCK_S,
                                    .keep = c->keep,
                                    .keep_every = c->keep_every,
+                                   .keep_best = c->keep_best,
                                    .steps = c->steps,
                                    .patience_ns = c->patience_ns};
     l->c = *c;

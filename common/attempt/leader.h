@@ -55,6 +55,7 @@ struct leader_config {
     int64_t join_ns; // until every rank has joined
     int keep;        // checkpoints, as in struct commit_config
     int64_t keep_every;
+    bool keep_best;
     int64_t patience_ns;
 };
 
@@ -69,6 +70,7 @@ struct leader_memory {
 enum leader_event_kind {
     LEADER_EV_FENCED, // epoch, scan: a new epoch begins, and this is what its fence listed
     LEADER_EV_BAD,    // id: that checkpoint was found damaged
+    LEADER_EV_SCORE,  // id, loss: what an evaluation at its step said, by its manifest
     LEADER_EV_FRAME, // rank, frame: it said this; see leader_hears. From the first on it has joined
     LEADER_EV_PAGE,  // rank, page: its progress page, as last read
     LEADER_EV_ENDED, // rank, code, signal, step, text (why), log
@@ -94,6 +96,7 @@ struct leader_event {
     const struct store_entry *scan; // in any order
     int nscan;
     struct store_entry id;
+    double loss;
 };
 
 struct leader;

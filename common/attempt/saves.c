@@ -160,6 +160,8 @@ void saves_shard(struct saves *s, int rank, const Weft__Rank__ShardDone *f, int6
     struct store_entry id = {s->commit.epoch, f->step};
     struct shard_report r = {.rank = rank, .step = f->step, .tries = f->tries, .code = f->code};
     r.removed = f->removed;
+    r.evaluated = f->evaluated;
+    r.eval_loss = f->eval_loss;
     snprintf(r.text, sizeof r.text, "%s", f->text);
     if (!r.code && (f->head_digest.len != DIGEST_BYTES || f->digests.len % DIGEST_BYTES)) {
         r.code = ERR_DATA;

@@ -23,12 +23,17 @@ struct job_data {
     int tokenizer; // enum job_tokenizer: how tokens are written as text
     struct job_data_files train, eval;
     int64_t batch; // samples a step, over all ranks and microbatches; evaluation uses the same
+    int64_t batch_per_device; // of a job file, which gives no batch; 0 once it is read
 };
+
+enum job_best { JOB_BEST_NONE, JOB_BEST_EVAL_LOSS };
 
 struct job_checkpoint {
     int64_t every;      // steps; 0: only after the last step
-    int64_t keep;       // newest ones kept, at least 2
+    bool first;         // one before the first step too
+    int64_t keep;       // newest ones kept
     int64_t keep_every; // steps that this divides stay for ever; 0: none
+    int best;           // enum job_best: and which one more
     const char *dir;    // as given; job_path() resolves it
     bool async;         // written from staging while training continues
     int64_t patience;   // ns that saves may fail before training stops

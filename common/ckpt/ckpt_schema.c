@@ -6,6 +6,8 @@
 
 #define AT(field) offsetof(struct job_checkpoint, field)
 
+static const char *const best_by[] = {"none", "eval_loss", NULL};
+
 const struct schema_row ckpt_rows[CKPT_ROWS] = {
     {.path = "checkpoint.every",
      .continues = CONTINUE_SAME,
@@ -15,15 +17,22 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .max = 1e12,
      .unit = "steps",
      .doc = "between checkpoints; 0: only after the last step"},
+    {.path = "checkpoint.first",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_BOOL,
+     .offset = AT(first),
+     .def = "false",
+     .doc = "one before the first step too: what training began with"},
     {.path = "checkpoint.keep",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_INT,
      .offset = AT(keep),
      .def = "3",
-     .min = 2,
+     .min = 1,
      .max = 1e6,
      .unit = "checkpoints",
-     .doc = "the newest ones that stay"},
+     .doc = "the newest ones that stay, beside the one that is being written; 1 leaves nothing to "
+            "fall back to where that one is damaged"},
     {.path = "checkpoint.keep_every",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_INT,
@@ -31,7 +40,15 @@ const struct schema_row ckpt_rows[CKPT_ROWS] = {
      .def = "0",
      .max = 1e12,
      .unit = "steps",
-     .doc = "steps that it divides stay for ever; 0: none"},
+     .doc = "steps that it divides stay for ever, step 0 too; 0: none"},
+    {.path = "checkpoint.best",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_ENUM,
+     .offset = AT(best),
+     .def = "none",
+     .names = best_by,
+     .doc = "eval_loss: the checkpoint of the least loss of an evaluation at its step stays too, "
+            "while it is the best"},
     {.path = "checkpoint.dir",
      .continues = CONTINUE_SAME,
      .type = SCHEMA_STRING,

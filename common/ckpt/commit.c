@@ -3,6 +3,7 @@
 #include "common/ckpt/commit.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,6 @@
 #include "common/base/heap.h"
 #include "common/base/protocol_rule.h"
 
-enum { KEEP_LEAST = 2 };
 enum {
     DEAD_MAX = 1000
 }; // records of what was aborted or deleted, the newest steps; who lies makes many
@@ -192,10 +192,13 @@ static void open_checkpoint(struct commit *c, struct store_entry id, int64_t now
 
 // ---- retention ----
 // From the newest down: the newest `keep` good ones stay, and older ones are deleted unless they
-// are kept by keep_every. Damaged ones do not count, and go once they are older than those.
+// are kept by keep_every or are the best. Damaged ones do not count, and go once they are older than
+// those. A better one that is still being written deletes nothing: only COMMITTED ones are compared.
 static void delete_old(struct commit *c, struct out *o)
 {
-    int keep = c->config.keep > KEEP_LEAST ? c->config.keep : KEEP_LEAST, good = 0;
+    const struct commit_record *best =
+        c->config.keep_best && WEFT_RULE(best_stays) ? commit_best(c) : NULL;
+    int keep = c->config.keep, good = 0;
     for (int i = c->n - 1; i >= 0; i--) {
         struct commit_record *r = &c->records[i];
         if (r->state == COMMIT_DELETING && r->retry) {
@@ -207,7 +210,7 @@ static void delete_old(struct commit *c, struct out *o)
         bool inside = good < keep;
         bool every = c->config.keep_every && r->id.step % c->config.keep_every == 0 && !r->bad;
         good += !r->bad;
-        if (inside || every)
+        if (inside || every || r == best)
             continue;
         set_state(r, COMMIT_DELETING);
         add_action(o, COMMIT_DO_DELETE, r->id, 0, NULL);
@@ -283,6 +286,13 @@ static void answer_older_try(struct out *o, const struct commit_record *r,
     a->again = true;
 }
 
+// A loss that is no number says nothing of a checkpoint.
+static void set_loss(struct commit_record *r, double loss)
+{
+    r->scored = isfinite(loss);
+    r->loss = r->scored ? loss : 0;
+}
+
 static void on_shard(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     const struct shard_report *rep = ev->report;
@@ -304,6 +314,8 @@ static void on_shard(struct commit *c, const struct commit_event *ev, struct out
     if (rep->tries > r->tries && may_open &&
         (r->state == COMMIT_ABORTED || r->state == COMMIT_PREPARING))
         open_again(c, r, rep->tries, o);
+    if (rep->rank == 0 && r->state == COMMIT_PREPARING && rep->evaluated)
+        set_loss(r, rep->eval_loss);
     if (rep->tries < r->tries)
         answer_older_try(o, r, rep);
     else if (r->state == COMMIT_PREPARING)
@@ -360,6 +372,14 @@ static void on_bad(struct commit *c, const struct commit_event *ev, struct out *
         r->bad = true;
 }
 
+static void on_score(struct commit *c, const struct commit_event *ev, struct out *o)
+{
+    struct commit_record *r = get_record(c, ev->id);
+    (void)o;
+    if (r && !r->scored)
+        set_loss(r, ev->loss);
+}
+
 static void on_deleted(struct commit *c, const struct commit_event *ev, struct out *o)
 {
     struct commit_record *r = get_record(c, ev->id);
@@ -380,6 +400,7 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
         [COMMIT_EV_SHARD] = on_shard, [COMMIT_EV_DONE] = on_done,
         [COMMIT_EV_TICK] = on_tick,   [COMMIT_EV_EPOCH_END] = on_epoch_end,
         [COMMIT_EV_BAD] = on_bad,     [COMMIT_EV_DELETED] = on_deleted,
+        [COMMIT_EV_SCORE] = on_score,
     };
     PRE(ev->kind < COMMIT_EVENTS);
     struct out o = {a, out, ev->now_ns};
@@ -418,6 +439,8 @@ void commit_fence(struct commit *c, int64_t epoch, const struct store_entry *sca
         struct commit_record *r = &c->records[at];
         r->retry = deleting;
         r->bad = was && was->bad;
+        r->scored = was && was->scored;
+        r->loss = was ? was->loss : 0;
     }
     // What the folder does not hold any more may be put back: it is known then.
     for (int i = 0; old.records && i < old.n; i++) {
@@ -462,6 +485,17 @@ const struct commit_record *commit_newest(const struct commit *c)
         if (c->records[i].state == COMMIT_COMMITTED && !c->records[i].bad)
             return &c->records[i];
     return NULL;
+}
+
+const struct commit_record *commit_best(const struct commit *c)
+{
+    const struct commit_record *best = NULL;
+    for (int i = 0; i < c->n; i++) {
+        const struct commit_record *r = &c->records[i];
+        if (r->state == COMMIT_COMMITTED && !r->bad && r->scored && (!best || r->loss < best->loss))
+            best = r;
+    }
+    return best;
 }
 
 int64_t commit_deadline(const struct commit *c)

@@ -49,8 +49,9 @@ const char *commit_state_name(enum commit_state s);
 struct commit_config {
     int nranks;
     int64_t deadline_ns; // from the first report to the last; 0: none
-    int keep;            // newest good ones kept, at least 2 whatever it says; 0: all
+    int keep;            // newest good ones kept; 0: all
     int64_t keep_every;  // steps that are multiples of it are kept too; 0: none
+    bool keep_best;      // and the one of the least loss
     int64_t steps;       // of the job: its last save is tried again; 0: not known
     int64_t patience_ns; // how long saves may fail
 };
@@ -59,6 +60,8 @@ struct commit_record {
     struct store_entry id;
     enum commit_state state;
     bool bad;      // found damaged: counts for nothing in retention
+    bool scored;   // there was an evaluation at its step, with
+    double loss;   // this loss, a finite one
     bool retry;    // DELETING: the order failed, it goes out again
     int tries;     // how often it was begun before
     bool failed;   // ABORTED, by the storage or who writes to it
@@ -83,13 +86,15 @@ enum commit_event_kind {
     COMMIT_EV_TICK,      // time passed
     COMMIT_EV_EPOCH_END, // the attempt is over
     COMMIT_EV_BAD,       // id was found damaged
+    COMMIT_EV_SCORE,     // id, loss: what its manifest says; what a report said stays
     COMMIT_EV_DELETED,   // id; ok: gone from the directory
     COMMIT_EVENTS
 };
 struct commit_event {
     enum commit_event_kind kind;
     int64_t now_ns;
-    struct store_entry id;             // SHARD, DONE, BAD, DELETED
+    struct store_entry id;             // SHARD, DONE, BAD, SCORE, DELETED
+    double loss;                       // SCORE
     const struct shard_report *report; // SHARD; borrowed for the call
     bool ok;
     const char *text;
@@ -132,4 +137,6 @@ void commit_step(struct commit *c, const struct commit_event *ev, struct arena *
 
 const struct commit_record *commit_find(const struct commit *c, struct store_entry id);
 const struct commit_record *commit_newest(const struct commit *c); // COMMITTED and not bad, or null
-int64_t commit_deadline(const struct commit *c);                   // when a TICK is due, 0: none
+// The one of the least loss among those that are COMMITTED and not bad, the oldest of equals; or null.
+const struct commit_record *commit_best(const struct commit *c);
+int64_t commit_deadline(const struct commit *c); // when a TICK is due, 0: none

@@ -16,7 +16,8 @@ struct deal_part {
     struct shape global;
     struct box box;
     int nranks;
-    const int *ranks; // ascending
+    const int *ranks;        // ascending
+    int64_t limit[MAX_DIMS]; // entries of the dimension from here on are padding; 0: none
 };
 
 struct deal_slice {

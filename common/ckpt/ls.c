@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -61,6 +62,8 @@ static void inspect_checkpoint(struct ls *l, const struct store *s, struct store
     }
     item->bytes = manifest_bytes(&load.manifest);
     item->shards = load.manifest.nfiles;
+    item->evaluated = load.manifest.evaluated;
+    item->eval_loss = load.manifest.eval_loss;
     if (l->deep)
         load_verify(&load, add_error, &x, NULL);
     load_close(&load);
@@ -143,6 +146,19 @@ static int compare_newest_first(const void *a, const void *b)
                                (struct store_entry){x->epoch, x->step});
 }
 
+// Of a job's checkpoints, which are listed from `first` on.
+static void mark_best(struct ls *l, int first)
+{
+    struct ls_item *best = NULL;
+    for (int i = l->n - 1; i >= first; i--) { // from the oldest on
+        struct ls_item *x = &l->items[i];
+        if (x->ok && x->evaluated && (!best || x->eval_loss < best->eval_loss))
+            best = x;
+    }
+    if (best)
+        best->best = true;
+}
+
 // A job's directory.
 static int collect_store(struct ls *l, const struct store *s, struct err *e)
 {
@@ -158,6 +174,7 @@ static int collect_store(struct ls *l, const struct store *s, struct err *e)
         rc = durable_list(s->fd, collect_open, &open, e);
     if (l->n > first)
         qsort(l->items + first, (size_t)(l->n - first), sizeof *l->items, compare_newest_first);
+    mark_best(l, first);
     return rc ? rc : collect_unused(l, s, e);
 }
 
@@ -259,12 +276,13 @@ void ls_print_text(const struct ls *l, struct buf *out)
     if (!l->n)
         buf_puts(out, "no checkpoints\n");
     else
-        buf_printf(out, "%10s %6s %7s %14s  %-9s %s\n", "step", "epoch", "shards", "bytes", "state",
-                   "directory");
+        buf_printf(out, "%10s %6s %7s %14s  %-9s %-15s %s\n", "step", "epoch", "shards", "bytes",
+                   "state", "eval loss", "directory");
     for (int i = 0; i < l->n; i++) {
         const struct ls_item *x = &l->items[i];
         if (x->unused) {
-            plain_line(out, "%10s %6s %7s %14s  %-9s %s", "-", "-", "-", "-", "unused", x->dir);
+            plain_line(out, "%10s %6s %7s %14s  %-9s %-15s %s", "-", "-", "-", "-", "unused", "-",
+                       x->dir);
             plain_line(out, "           %s", x->errors[0]);
             continue;
         }
@@ -273,8 +291,11 @@ void ls_print_text(const struct ls *l, struct buf *out)
                             : !x->committed ? "open"
                             : l->deep       ? "verified"
                                             : "ok";
-        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %s", x->step, x->epoch,
-                   x->shards, x->bytes, state, x->dir);
+        char loss[40] = "-";
+        if (x->evaluated)
+            snprintf(loss, sizeof loss, "%.4g%s", x->eval_loss, x->best ? " (best)" : "");
+        plain_line(out, "%10" PRId64 " %6" PRId64 " %7d %14" PRIu64 "  %-9s %-15s %s", x->step,
+                   x->epoch, x->shards, x->bytes, state, loss, x->dir);
         for (int k = 0; k < x->nerrors; k++)
             plain_line(out, "           %s", x->errors[k]);
     }
@@ -305,6 +326,11 @@ void ls_print_json(const struct ls *l, struct buf *out)
         json_bool(&w, "committed", x->committed);
         json_bool(&w, "unused", x->unused);
         json_bool(&w, "aside", x->aside);
+        if (x->evaluated)
+            json_double(&w, "eval_loss", x->eval_loss);
+        else
+            json_null(&w, "eval_loss");
+        json_bool(&w, "best", x->best);
         json_bool(&w, "ok", x->ok);
         json_array(&w, "errors");
         for (int k = 0; k < x->nerrors; k++)

@@ -17,7 +17,10 @@ struct ls_item {
     bool committed; // under its final name and sealed: it has a COMMIT
     bool unused;    // its name is none that weft gives: nobody ever loads it, errors says so
     bool aside;     // set aside: a person went back behind it
-    bool ok;        // opens (ls); every byte is what was written (verify)
+    bool evaluated; // at its step, with this loss
+    double eval_loss;
+    bool best; // the least of the job's that are ok, the oldest of equals
+    bool ok;   // opens (ls); every byte is what was written (verify)
     int nerrors;
     const char **errors;
 };
@@ -34,5 +37,6 @@ void ls_clear(struct ls *l);
 // Every one under a final name is ok, none is unused, and (verify) there is at least one.
 bool ls_ok(const struct ls *l);
 void ls_print_text(const struct ls *l, struct buf *out);
-// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, aside, ok, errors}]}
+// {"checkpoints": [{step, epoch, dir, bytes, shards, committed, unused, aside, eval_loss (null: not
+// evaluated), best, ok, errors}]}
 void ls_print_json(const struct ls *l, struct buf *out);

@@ -47,6 +47,8 @@ static void fill_tensors(struct manifest *m, struct arena *a, const struct deal_
                                           .dtype = parts[i].dtype,
                                           .shape = parts[i].global,
                                           .spec = specs[i]};
+            for (int d = 0; d < t->shape.n; d++)
+                t->unpadded[d] = parts[i].limit[d] ? parts[i].limit[d] : t->shape.dim[d];
             map_put(&seen, parts[i].name, t);
         }
         tensor[i] = (int)(t - m->tensors);

@@ -16,7 +16,7 @@
 #include "common/ckpt/shard_file.h"
 #include "common/ckpt/slice.h"
 
-enum { MANIFEST_VERSION = 2, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
+enum { MANIFEST_VERSION = 3, MANIFEST_MAX_BYTES = 64 << 20, COMMIT_BYTES = 65 };
 enum { MANIFEST_MAX_FILES = 4096 }; // more than ranks will be; slices are compared in pairs
 
 struct manifest_axis {
@@ -38,8 +38,9 @@ struct manifest_slice {
 struct manifest_tensor {
     const char *name;
     enum dtype dtype;
-    struct shape shape; // global
-    const char *spec;   // JSON, an entry a dimension: [null, "tp", ["dp", "fsdp"]]
+    struct shape shape;         // global
+    int64_t unpadded[MAX_DIMS]; // how far each dimension reaches without its padding
+    const char *spec;           // JSON, an entry a dimension: [null, "tp", ["dp", "fsdp"]]
     int nslices;
     struct manifest_slice *slices;
 };
@@ -52,13 +53,23 @@ struct manifest_change { // of the job, in the middle of its training
     int64_t step;        // that was restored: what follows was done with the changed job
     const char *what;    // "train.steps from 20 to 40"
 };
+// The checkpoint that a training took parameters from before its first step.
+struct manifest_source {
+    const char *folder; // of that job's checkpoints, as it was opened; null: there is none
+    int64_t epoch, step;
+    const char *digest; // the SHA-256 of its MANIFEST.json
+};
 struct manifest {
     const char *cluster, *job, *name, *job_hash, *run; // ids and hashes are strings
     int64_t epoch, step;                               // steps completed
     uint64_t seed;
-    int64_t samples;                   // drawn so far: the data cursor
-    struct data_identity data;         // that they were drawn from
-    const char *optimizer;             // its kind; its tensors are among the tensors
+    int64_t samples;           // drawn so far: the data cursor
+    struct data_identity data; // that they were drawn from
+    const char *optimizer;     // its kind, "none" without one; its tensors are among the tensors
+    int64_t updates;           // that the optimiser's state has had
+    bool evaluated;            // after this step, with
+    double eval_loss;          // a finite loss
+    struct manifest_source source;
     int64_t parent_epoch, parent_step; // what the run was restored from; −1: nothing
     int naxes;
     struct manifest_axis *mesh;
@@ -79,7 +90,9 @@ struct shard_report {
     int tries; // how often this step's save was tried before
     int code;  // 0, or why the shard failed
     char text[200];
-    bool removed; // somebody had removed the job's folder: it was made again for this save
+    bool removed;   // somebody had removed the job's folder: it was made again for this save
+    bool evaluated; // after this step, with
+    double eval_loss;
     uint64_t bytes, head_bytes;
     struct hash128 head_digest;
     int n;

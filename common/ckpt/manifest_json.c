@@ -31,7 +31,9 @@ enum field_kind {
     DIMS,      // an array of `count` sizes
     START,     // the same, of as many as DIMS before it
     OBJECT,
+    LOSS,   // eval_loss; null: not evaluated
     PARENT, // an object of the manifest's own members; null where parent_step is below 0
+    SOURCE, // an object; null where it has no folder
     LIST,   // of `count` objects; each is checked after it was read
 };
 // A key of a closed object: every one must be there, and no other may be.
@@ -39,7 +41,7 @@ struct field {
     const char *key; // null: behind the last
     enum field_kind kind;
     size_t offset, count;
-    const struct field *of; // of OBJECT, PARENT, LIST: the fields inside
+    const struct field *of; // of OBJECT, PARENT, SOURCE, LIST: the fields inside
     size_t size;            // of LIST: an item's
     int (*check)(struct parser *p, void *item, struct err *e);
 };
@@ -55,6 +57,13 @@ static int check_tensor(struct parser *p, void *item, struct err *e);
 static const struct field parent_fields[] = {
     FIELD(NUMBER, manifest, "epoch", parent_epoch),
     FIELD(NUMBER, manifest, "step", parent_step),
+    {0},
+};
+static const struct field source_fields[] = {
+    FIELD(TEXT, manifest_source, "folder", folder),
+    FIELD(NUMBER, manifest_source, "epoch", epoch),
+    FIELD(NUMBER, manifest_source, "step", step),
+    FIELD(TEXT, manifest_source, "sha256", digest),
     {0},
 };
 static const struct field data_fields[] = {
@@ -98,6 +107,7 @@ static const struct field tensor_fields[] = {
     FIELD(TEXT, manifest_tensor, "name", name),
     FIELD(DTYPE, manifest_tensor, "dtype", dtype),
     FIELD_OF(DIMS, manifest_tensor, "shape", shape.dim, shape.n, NULL, 0, NULL),
+    FIELD_OF(START, manifest_tensor, "unpadded", unpadded, shape.n, NULL, 0, NULL),
     FIELD(SPEC, manifest_tensor, "spec", spec),
     FIELD_OF(LIST, manifest_tensor, "slices", slices, nslices, slice_fields,
              sizeof(struct manifest_slice), NULL),
@@ -116,6 +126,9 @@ static const struct field manifest_fields[] = {
     FIELD(NUMBER, manifest, "samples", samples),
     FIELD_OF(OBJECT, manifest, "data", data, data, data_fields, 0, NULL),
     FIELD(TEXT, manifest, "optimizer", optimizer),
+    FIELD(NUMBER, manifest, "updates", updates),
+    FIELD(LOSS, manifest, "eval_loss", eval_loss),
+    FIELD_OF(SOURCE, manifest, "source", source, source, source_fields, 0, NULL),
     {.key = "parent", .kind = PARENT, .of = parent_fields},
     FIELD(AXES, manifest, "mesh", mesh),
     FIELD_OF(OBJECT, manifest, "numerics", numerics, numerics, numerics_fields, 0, NULL),
@@ -190,7 +203,15 @@ static void write_field(struct json_out *w, const struct manifest *m, const stru
         else
             write_object(w, f->key, m, f->of, at);
         break;
+    case LOSS:
+        (m->evaluated ? json_double(w, f->key, m->eval_loss) : json_null(w, f->key));
+        break;
+    case SOURCE:
     case OBJECT:
+        if (f->kind == SOURCE && !m->source.folder) {
+            json_null(w, f->key);
+            break;
+        }
         write_object(w, f->key, m, f->of, at);
         break;
     case LIST:
@@ -360,8 +381,14 @@ static int read_field(struct parser *p, const struct json *v, const struct field
         return 0;
     case LIST:
         return read_list(p, v, f, to, n, e);
+    case LOSS:
+        m->evaluated = v->type == JSON_NUMBER;
+        m->eval_loss = m->evaluated ? v->number : 0;
+        return m->evaluated || v->type == JSON_NULL ? 0 : refuse(f, "is no number", e);
     case PARENT:
-        m->parent_epoch = m->parent_step = -1;
+    case SOURCE:
+        if (f->kind == PARENT)
+            m->parent_epoch = m->parent_step = -1;
         if (v->type == JSON_NULL)
             return 0;
         __attribute__((fallthrough));
@@ -392,7 +419,8 @@ static int read_object(struct parser *p, const struct json *o, const struct fiel
         const struct json *v = json_get(o, f->key);
         if (!v)
             rc = err_set(e, ERR_DATA, "'%s' is missing", f->key);
-        else if (v->type != json_types[f->kind] && f->kind != PARENT)
+        else if (v->type != json_types[f->kind] && f->kind != PARENT && f->kind != SOURCE &&
+                 f->kind != LOSS)
             rc = refuse(f, "is of another type", e);
         else
             rc = read_field(p, v, f, base, e);
@@ -489,6 +517,9 @@ static int check_tensor(struct parser *p, void *item, struct err *e)
 {
     const struct manifest_tensor *t = item;
     int rc = 0;
+    for (int d = 0; d < t->shape.n; d++)
+        if (t->unpadded[d] > t->shape.dim[d])
+            return err_set(e, ERR_DATA, "'%s': 'unpadded' is more than its shape", t->name);
     if (t->nslices > p->m->nfiles)
         return err_set(e, ERR_DATA, "'%s': %d slices in %d files", t->name, t->nslices,
                        p->m->nfiles);

@@ -101,8 +101,18 @@ const struct schema_row data_rows[DATA_ROWS] = {
      .continues = CONTINUE_CHANGES,
      .type = SCHEMA_INT,
      .offset = AT(batch),
+     .derived = "data.batch_per_device for each device of its own part of the batch",
      .min = 1,
      .max = 1 << 24,
      .unit = "samples",
      .doc = "of a step, over all devices and microbatches"},
+    {.path = "data.batch_per_device",
+     .continues = CONTINUE_SAME,
+     .type = SCHEMA_INT,
+     .offset = AT(batch_per_device),
+     .def = "0",
+     .max = 1 << 24,
+     .unit = "samples",
+     .doc = "in place of data.batch: of a step on each of the devices over which the mesh cuts the "
+            "batch, over its microbatches; 0: data.batch says it, as in every resolved job"},
 };

@@ -4,4 +4,4 @@
 #include "common/base/schema.h"
 
 extern const struct schema_row data_rows[];
-enum { DATA_ROWS = 11 };
+enum { DATA_ROWS = 12 };

@@ -103,6 +103,51 @@ static int64_t count_batch_shards(const struct job *job)
     return shards;
 }
 
+// Which of two keys that exclude each other was given last: an override comes after the file.
+static bool is_later(const struct reading_row *one, const struct reading_row *other)
+{
+    return one->node && (!other->node || one->node->source->index > other->node->source->index);
+}
+
+static void report_no_batch(struct reading *r, struct reading_row *batch)
+{
+    const struct tree_node *at = reading_nearest_node(r, batch->row->path);
+    if (at->kind == TREE_MAP || tree_is_null(at)) // else it is reported already
+        reading_error(r, batch, "is missing: %s", batch->row->doc);
+}
+
+// Makes the step's batch of data.batch_per_device: the rest of weft asks for that alone.
+static void resolve_batch(struct reading *r)
+{
+    struct reading_row *batch = reading_row(r, "data.batch"),
+                       *each = reading_row(r, "data.batch_per_device");
+    struct job_data *d = &r->job->data;
+    int64_t per_device = each->ok ? d->batch_per_device : 0;
+    d->batch_per_device = 0;
+    if (!batch->node && !per_device) {
+        batch->ok = false;
+        if (each->ok)
+            report_no_batch(r, batch);
+        return;
+    }
+    if (!per_device || is_later(batch, each))
+        return;
+    batch->ok = false;
+    if (batch->node && !is_later(each, batch)) {
+        reading_error(r, each, "data.batch says how large the batch is: leave one of them out");
+        return;
+    }
+    if (!READING_OK(r, "mesh", "sharding.rules", "sharding.activations", "resources.devices"))
+        return;
+    int64_t devices = count_batch_shards(r->job);
+    d->batch = per_device * devices; // 2^24 times 2^16
+    batch->ok = (double)d->batch <= batch->row->max;
+    if (!batch->ok)
+        reading_error(r, each, "%lld for each of %lld devices is %lld samples: try at most %lld",
+                      (long long)per_device, (long long)devices, (long long)d->batch,
+                      (long long)batch->row->max / devices);
+}
+
 static void check_batch(struct reading *r)
 {
     if (!READING_OK(r, "mesh", "sharding.rules", "sharding.activations", "resources.devices",
@@ -249,6 +294,25 @@ static void check_keep_every(struct reading *r)
                       (long long)kept, (long long)every);
 }
 
+// A checkpoint is compared by the evaluation at its step.
+static void check_best(struct reading *r)
+{
+    struct reading_row *row = reading_row(r, "checkpoint.best");
+    const struct job_checkpoint *c = &r->job->checkpoint;
+    bool evaluates = reading_given(r, "data.eval.images") || reading_given(r, "data.eval.tokens");
+    if (!READING_OK(r, "checkpoint.every", "checkpoint.best", "eval.every") ||
+        c->best == JOB_BEST_NONE)
+        return;
+    if (!evaluates)
+        reading_error(r, row, "acts only when data.eval is given");
+    else if (c->every && (!r->job->eval.every || c->every % r->job->eval.every))
+        reading_error(
+            r, row,
+            "checkpoint.every (%lld) is not a multiple of eval.every (%lld): no evaluation "
+            "says how good most of the checkpoints are",
+            (long long)c->every, (long long)r->job->eval.every);
+}
+
 static void check_backoff(struct reading *r)
 {
     const int64_t *wait = r->job->restart.backoff;
@@ -286,9 +350,10 @@ static void check_remat(struct reading *r)
 void check_job(struct reading *r)
 {
     static void (*const checks[])(struct reading *) = {
-        check_version, resolve_model,  check_rules,      check_data,    check_labels,
-        resolve_mesh,  check_batch,    check_pipeline,   check_sample,  check_remat,
-        check_linear,  check_schedule, check_keep_every, check_backoff, resolve_groups,
+        check_version, resolve_model,  check_rules,    check_data,       check_labels,
+        resolve_mesh,  resolve_batch,  check_batch,    check_pipeline,   check_sample,
+        check_remat,   check_linear,   check_schedule, check_keep_every, check_best,
+        check_backoff, resolve_groups,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
         checks[i](r);

@@ -26,9 +26,9 @@ double lr_at(const struct job_schedule *s, int64_t step)
     return s->value;
 }
 
-void hyper_at(const struct job *job, int64_t step, float out[HYPER_SLOTS])
+void hyper_at(const struct job *job, int64_t step, int64_t updates, float out[HYPER_SLOTS])
 {
-    double count = (double)(step + 1);
+    double count = (double)(updates + 1);
     out[HYPER_LR] = (float)lr_at(&job->schedule, step);
     out[HYPER_BIAS1] = (float)(1 / (1 - pow(job->optimizer.beta1, count)));
     out[HYPER_BIAS2] = (float)(1 / (1 - pow(job->optimizer.beta2, count)));

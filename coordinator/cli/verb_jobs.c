@@ -285,12 +285,17 @@ static void print_checkpoints(const void *reply, struct buf *out)
     const Weft__V1__CheckpointsReply *r = reply;
     char word[WORD_MAX];
     struct table t;
-    table_init(&t, ">STEP >EPOCH STATE TIME WHY");
+    table_init(&t, ">STEP >EPOCH STATE >LOSS TIME WHY");
     for (size_t i = 0; i < r->n_checkpoints; i++) {
         const Weft__V1__Checkpoint *c = r->checkpoints[i];
         table_add(&t, "%lld", (long long)c->step);
         table_add(&t, "%llu", (unsigned long long)c->epoch);
-        table_add(&t, "%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "");
+        table_add(&t, "%s%s%s", word_checkpoint(c->state), c->bad ? ", damaged" : "",
+                  c->best ? ", best" : "");
+        if (c->evaluated)
+            table_add(&t, "%.4g", c->eval_loss);
+        else
+            table_add(&t, "-");
         table_add(&t, "%s", word_time(c->t_ms, word));
         table_add(&t, "%s", c->why);
     }

@@ -93,6 +93,7 @@ static void make_leader(struct attempt *at, enum leader_state state)
                               .join_ns = JOIN_S * CLOCK_S,
                               .keep = (int)j->keep,
                               .keep_every = j->keep_every,
+                              .keep_best = j->keep_best,
                               .patience_ns = j->patience_ns};
     struct leader_memory m = {.state = state};
     at->leader = leader_new(&c, j->coord->now_ns);
@@ -221,6 +222,7 @@ static void send_storage(struct attempt *at, struct attempt_host *h, Weft__V1__S
     job_fill_storage(j, op, &s);
     s.nonce = h->nonce;
     s.from_step = op == WEFT__V1__STORAGE_OP__STORAGE_FENCE ? j->from_step : 0;
+    s.losses = j->keep_best;
     if (op == WEFT__V1__STORAGE_OP__STORAGE_READ) {
         s.nonces = arena_array(a, char *, at->nhosts);
         for (int i = 0; i < at->nhosts; i++)

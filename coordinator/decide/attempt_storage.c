@@ -138,6 +138,11 @@ static void take_scan(struct attempt *at, const Weft__V1__StorageDone *d)
         if (d->committed[i]->bad)
             attempt_lead(at, (struct leader_event){.kind = LEADER_EV_BAD,
                                                    .id = make_entry(d->committed[i])});
+    for (size_t i = 0; i < d->n_committed; i++)
+        if (d->committed[i]->evaluated)
+            attempt_lead(at, (struct leader_event){.kind = LEADER_EV_SCORE,
+                                                   .id = make_entry(d->committed[i]),
+                                                   .loss = d->committed[i]->eval_loss});
     const struct commit_record *newest = commit_newest(leader_commit(at->leader));
     j->committed_step = newest ? newest->id.step : -1;
     j->committed_epoch = newest ? (uint64_t)newest->id.epoch : 0;

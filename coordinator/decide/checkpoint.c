@@ -18,14 +18,19 @@ void checkpoint_write(struct job_record *j, const struct commit *m)
     int k = 0;
     for (int i = 0; i < m->n; i++) {
         const struct commit_record *r = &m->records[i];
-        now[i] = (struct checkpoint_record){
-            .id = r->id, .state = r->state, .bad = r->bad, .t_ms = j->coord->wall_ms};
+        now[i] = (struct checkpoint_record){.id = r->id,
+                                            .state = r->state,
+                                            .bad = r->bad,
+                                            .scored = r->scored,
+                                            .loss = r->loss,
+                                            .t_ms = j->coord->wall_ms};
         snprintf(now[i].job, sizeof now[i].job, "%s", j->id);
         snprintf(now[i].why, sizeof now[i].why, "%s", r->why);
         while (k < j->ncheckpoints && store_entry_compare(j->checkpoints[k].id, r->id) < 0)
             out_erase(j->coord, ROW_CHECKPOINT, &j->checkpoints[k++]);
         bool there = k < j->ncheckpoints && !store_entry_compare(j->checkpoints[k].id, r->id);
-        if (there && j->checkpoints[k].state == r->state && j->checkpoints[k].bad == r->bad)
+        if (there && j->checkpoints[k].state == r->state && j->checkpoints[k].bad == r->bad &&
+            j->checkpoints[k].scored == r->scored)
             now[i] = j->checkpoints[k];
         else
             out_row(j->coord, ROW_CHECKPOINT, &now[i]);
@@ -45,7 +50,8 @@ void checkpoint_remember(const struct job_record *j, struct leader_memory *out)
         arena_array(j->coord->out->arena, struct commit_record, j->ncheckpoints + 1);
     for (int i = 0; i < j->ncheckpoints; i++) {
         const struct checkpoint_record *k = &j->checkpoints[i];
-        r[i] = (struct commit_record){.id = k->id, .state = k->state, .bad = k->bad};
+        r[i] = (struct commit_record){
+            .id = k->id, .state = k->state, .bad = k->bad, .scored = k->scored, .loss = k->loss};
         memcpy(r[i].why, k->why, sizeof r[i].why);
     }
     out->epoch = (int64_t)j->epoch - fence_is_due;

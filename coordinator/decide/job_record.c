@@ -216,6 +216,7 @@ static void set_facts(struct job_record *j, const Weft__Plan__JobFacts *f)
     heap_set(&j->checkpoint_dir, f->checkpoint_dir);
     j->keep = f->keep;
     j->keep_every = f->keep_every;
+    j->keep_best = f->keep_best;
     j->patience_ns = f->patience_ns;
     j->budget = f->budget;
     j->budget_ns = f->budget_ns;

@@ -44,7 +44,8 @@ struct checkpoint_record { // what the database holds
     char job[ID_LEN];
     struct store_entry id;
     enum commit_state state;
-    bool bad;
+    bool bad, scored;
+    double loss;   // of an evaluation at its step, where it is scored
     int64_t t_ms;  // when its state last changed
     char why[200]; // ABORTED
 };
@@ -76,6 +77,7 @@ struct job_record {
     int ranks, max_hosts; // max_hosts 0: any number
     char *checkpoint_dir;
     int64_t keep, keep_every, patience_ns; // of checkpoints
+    bool keep_best;                        // the same
     int64_t budget, budget_ns;             // restarts within so long
     int64_t backoff_ns, backoff_most_ns, hang_after_ns;
     int threads;       // of a device; 0: not decided yet

@@ -64,6 +64,7 @@ static const struct column job_columns[] = {
     {JOB(TEXT, checkpoint_dir)},
     {JOB(NUMBER, keep)},
     {JOB(NUMBER, keep_every)},
+    {JOB(NUMBER, keep_best)},
     {JOB(NUMBER, patience_ns)},
     {JOB(NUMBER, budget)},
     {JOB(NUMBER, budget_ns)},
@@ -139,6 +140,8 @@ static const struct column checkpoint_columns[] = {
     {.name = "step", MEMBER(NUMBER, checkpoint_record, id.step), .key = true},
     {CHECKPOINT(NUMBER, state)},
     {CHECKPOINT(NUMBER, bad)},
+    {CHECKPOINT(NUMBER, scored)},
+    {CHECKPOINT(REAL, loss)},
     {CHECKPOINT(CHARS, why)},
     {CHECKPOINT(NUMBER, t_ms)},
 };

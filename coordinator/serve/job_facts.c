@@ -97,6 +97,7 @@ static void fill_facts(const struct job *job, struct arena *a, Weft__Plan__JobFa
     f->checkpoint_dir = frame_text(job->checkpoint.dir);
     f->keep = job->checkpoint.keep;
     f->keep_every = job->checkpoint.keep_every;
+    f->keep_best = job->checkpoint.best == JOB_BEST_EVAL_LOSS;
     f->patience_ns = job->checkpoint.patience;
     f->budget = job->restart.budget;
     f->budget_ns = job->restart.per;

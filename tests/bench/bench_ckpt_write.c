@@ -171,7 +171,7 @@ static void save(struct bench *b, int run)
     int64_t step = ++b->steps, begun = clock_mono_ns(), slowest = 0;
     for (int r = 0; r < b->ranks; r++) {
         int64_t before = clock_mono_ns();
-        if (snapshot_begin(b->rank[r], step, step, &e))
+        if (snapshot_begin(b->rank[r], &(struct save_point){.step = step, .samples = step}, &e))
             die("begin", &e);
         int64_t stall = clock_mono_ns() - before;
         slowest = stall > slowest ? stall : slowest;

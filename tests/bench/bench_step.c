@@ -255,7 +255,7 @@ static int run_step(struct bench *b, int32_t step, struct err *e)
     static const float control[CONTROL_SLOTS];
     float hyper[HYPER_SLOTS];
     struct batch batch;
-    hyper_at(&b->job, step, hyper);
+    hyper_at(&b->job, step, step, hyper);
     int rc = feed_next(b->feed, &batch, e);
     rc = rc ? rc : inputs_put(&b->inputs, &batch, e);
     rc = rc ? rc : exec_put(b->exec, b->hyper, hyper, sizeof hyper, e);

@@ -332,7 +332,7 @@ def test_schema_lists_every_key_with_what_it_means():
     assert keys["train.steps"]["required"] and keys["train.steps"]["unit"] == "steps"
     assert keys["optimizer.kind"]["values"] == ["sgd", "momentum", "adam", "adamw"]
     assert keys["optimizer.kind"]["default"] == "adamw"
-    assert keys["checkpoint.keep"]["min"] == 2
+    assert keys["checkpoint.keep"]["min"] == 1
     assert programs["gpt2"]["model.layers"]["max"] == 1024
     assert programs["mlp"]["model.activation"]["values"] == ["relu", "gelu", "tanh"]
     assert programs["llama"]["model.head_dim"]["default"] == "embed / heads"

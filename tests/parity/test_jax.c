@@ -235,7 +235,7 @@ static void put_all_initial(struct rig *r, struct golden *g)
 static void put_scalars(struct rig *r, int step)
 {
     float hyper[HYPER_SLOTS];
-    hyper_at(&r->job, step, hyper);
+    hyper_at(&r->job, step, step, hyper);
     const float control[CONTROL_SLOTS] = {0};
     rig_put(r, "hyper", hyper, sizeof hyper);
     rig_put(r, "control", control, sizeof control);

@@ -88,4 +88,5 @@ void rank_stepped(struct rank *r, int64_t step);
 void rank_lost_peer(struct rank *r);
 
 // The body of a shard file, and whether one is whole.
+double sim_eval_loss(int64_t step); // of an evaluation after it
 int shard_text(const char *job, int64_t step, int rank, char out[200]);

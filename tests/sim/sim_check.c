@@ -370,6 +370,7 @@ void check_row(struct world *w, const struct stored_row *s)
 void check_shard_done(struct rank *r, int64_t step)
 {
     seen_ckpt(r->w, r->job, (int64_t)r->epoch, step)->shards |= 1u << r->rank;
+    seen_job(r->w, r->job)->kind = r->kind;
 }
 
 void check_ordered(struct rank *r, const Weft__Rank__Commit *c)

@@ -108,20 +108,27 @@ static void named(struct world *w, struct seen_job *j, const struct disk_node *d
     k->digest = digest(what);
 }
 
-// I5: at least two newer good ones stay.
+// I5: so many newer good ones stay as the job keeps, and, where it keeps the best, one that is as good.
 static void trashed(struct world *w, struct seen_job *j, const struct disk_node *dir,
                     struct store_entry id)
 {
     struct seen_ckpt *k = seen_ckpt(w, j->id, id.epoch, id.step);
     int newer = 0;
+    bool beaten = !j->kind->best;
     for (int i = 0; i < dir->now.n; i++) {
         struct store_entry o;
-        newer += store_entry_parse(dir->now.v[i].name, &o) && store_entry_compare(o, id) > 0 &&
-                 whole(dir->now.v[i].node, j->id, o.step);
+        if (!store_entry_parse(dir->now.v[i].name, &o) || !store_entry_compare(o, id) ||
+            !whole(dir->now.v[i].node, j->id, o.step))
+            continue;
+        newer += store_entry_compare(o, id) > 0;
+        beaten = beaten || sim_eval_loss(o.step) <= sim_eval_loss(id.step);
     }
-    if (newer < 2)
-        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted, one of the newest two", (int)id.step,
-                 (int)id.epoch, j->id);
+    if (newer < j->kind->keep)
+        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted, one of the newest %d", (int)id.step,
+                 (int)id.epoch, j->id, j->kind->keep);
+    if (!beaten)
+        sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted, which has the least loss",
+                 (int)id.step, (int)id.epoch, j->id);
     if (!k->deleting)
         sim_fail(&w->sim, "step %d.e%d of job %.8s is deleted and that was not durably decided",
                  (int)id.step, (int)id.epoch, j->id);

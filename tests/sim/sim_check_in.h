@@ -21,6 +21,7 @@ struct seen_fence {
 struct seen_job {
     struct seen_job *next;
     char id[33], path[300];
+    const struct variant *kind;
     enum job_state state;
     uint64_t epoch;   // of the row
     uint64_t started; // greatest assigned

@@ -84,6 +84,8 @@ static void list_one(struct act *x, struct store_entry id)
     c->epoch = (uint64_t)id.epoch;
     c->step = id.step;
     c->bad = !check_whole(x->path, x->op->job, id);
+    c->evaluated = x->op->losses && !c->bad;
+    c->eval_loss = c->evaluated ? sim_eval_loss(id.step) : 0;
     x->done.committed[x->done.n_committed++] = c;
 }
 

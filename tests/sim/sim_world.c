@@ -14,11 +14,12 @@
 // ---- kinds of jobs ----
 static const struct job_kind {
     int ranks, steps, every, keep;
-    bool async;
+    bool async, best;
 } shapes[] = {
-    {1, 8, 3, 2, true},   {1, 12, 2, 2, true}, {2, 10, 3, 2, true}, {2, 20, 1, 2, true},
-    {2, 14, 4, 3, false}, {3, 12, 3, 2, true}, {4, 16, 2, 2, true}, {4, 9, 5, 3, false},
-    {2, 30, 2, 2, true},  {6, 10, 3, 2, true},
+    {1, 8, 3, 2, true, false},  {1, 12, 2, 1, true, true},  {2, 10, 3, 2, true, false},
+    {2, 20, 1, 1, true, true},  {2, 14, 4, 3, false, true}, {3, 12, 3, 1, true, false},
+    {4, 16, 2, 2, true, true},  {4, 9, 5, 3, false, false}, {2, 30, 2, 2, true, true},
+    {6, 10, 3, 2, true, false},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static struct variant variants[SHAPES];
@@ -38,11 +39,13 @@ static void make_variant(int i)
              "name: %s\n"
              "model: {program: mlp, inputs: 4, hidden: [8], classes: 3}\n"
              "mesh: {dp: %d}\n"
-             "data: {train: {images: /x, labels: /y}, batch: 12}\n"
+             "data: {train: {images: /x, labels: /y}, eval: {images: /x, labels: /y}, batch: 12}\n"
+             "eval: {every: 1}\n"
              "train: {steps: %d}\n"
-             "checkpoint: {every: %d, keep: %d, dir: /ckpt, async: %s}\n"
+             "checkpoint: {every: %d, keep: %d, dir: /ckpt, async: %s, best: %s}\n"
              "restart: {budget: 8}\n",
-             v->name, sh->ranks, sh->steps, sh->every, sh->keep, sh->async ? "true" : "false");
+             v->name, sh->ranks, sh->steps, sh->every, sh->keep, sh->async ? "true" : "false",
+             sh->best ? "eval_loss" : "none");
     if (job_parse(&a, &weft_schema, "sim", NULL, text, strlen(text), NULL, 0, &job, &errors)) {
         job_errors_print(&errors, &out);
         fprintf(stderr, "%s", buf_str(&out));
@@ -53,6 +56,8 @@ static void make_variant(int i)
     v->ranks = sh->ranks;
     v->steps = sh->steps;
     v->every = sh->every;
+    v->keep = sh->keep;
+    v->best = sh->best;
     v->async = sh->async;
     buf_clear(&out);
     arena_clear(&a);

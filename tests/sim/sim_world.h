@@ -23,7 +23,8 @@ struct variant {
     char name[32];
     int ranks;
     int64_t steps, every;
-    bool async;
+    int keep;
+    bool async, best; // best: checkpoint.best is eval_loss
 };
 
 // ---- net.c ----

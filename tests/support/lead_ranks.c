@@ -209,6 +209,7 @@ static void make_leader(struct run *u)
                               .join_ns = JOIN_S * CLOCK_S,
                               .keep = (int)ck->keep,
                               .keep_every = ck->keep_every,
+                              .keep_best = ck->best == JOB_BEST_EVAL_LOSS,
                               .patience_ns = ck->patience};
     test_leader_init(&u->lead, &c, &u->assign, u->pages);
     for (int r = 0; r < c.ranks; r++) {

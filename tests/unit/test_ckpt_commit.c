@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decider of commits: single checkpoints. Random schedules are in test_ckpt_schedules.
+#include <math.h>
+
 #include "tests/unit/commit_case.h"
 
 static void all_shards_then_the_order_then_committed(void **state)
@@ -280,22 +282,105 @@ static void the_newest_stay_and_multiples_stay_and_the_rest_goes(void **state)
     end_case(&s);
 }
 
-static void keep_one_still_keeps_two_and_damaged_ones_do_not_count(void **state)
+static void of_one_that_is_kept_a_damaged_one_does_not_count(void **state)
 {
     (void)state;
     struct commit_case s;
     begin_case(&s, 1, 1, 0);
     save(&s, 10);
-    save(&s, 20);
-    assert_int_equal(s.acts.n, 1);
+    shard(&s, 20, 0, 0);
+    assert_int_equal(s.acts.n, 1); // while 20 is being written 10 stays
+    expect(&s, 0, COMMIT_DO_ORDER, 20, 0);
+    done(&s, 20, true);
+    assert_int_equal(s.acts.n, 2);
+    expect(&s, 1, COMMIT_DO_DELETE, 10, 0);
     feed(&s, (struct commit_event){.kind = COMMIT_EV_BAD, .id = id(1, 20)});
-    assert_int_equal(commit_newest(&s.c)->id.step, 10);
-    save(&s, 30);
-    assert_int_equal(s.acts.n, 1); // 10 and 30 are the newest two good ones
+    assert_null(commit_newest(&s.c));
+    shard(&s, 30, 0, 0);
+    done(&s, 30, false);
+    assert_int_equal(s.acts.n, 1); // an aborted save deletes nothing
     save(&s, 40);
-    assert_int_equal(s.acts.n, 3);
+    assert_int_equal(s.acts.n, 2);
     expect(&s, 1, COMMIT_DO_DELETE, 20, 0);
-    expect(&s, 2, COMMIT_DO_DELETE, 10, 0);
+    end_case(&s);
+}
+
+static bool is_deleted(const struct commit_case *s, int64_t step)
+{
+    return commit_find(&s->c, id(1, step))->state == COMMIT_DELETING;
+}
+
+// The losses of steps 1 to 6 are 7, 3, 10, 6, 2, 9.
+static void the_best_stays_until_a_better_one_is_committed(void **state)
+{
+    (void)state;
+    struct commit_case s;
+    begin_case(&s, 2, 1, 0);
+    s.c.config.keep_best = true;
+    save(&s, 1);
+    save(&s, 2);
+    assert_true(is_deleted(&s, 1));
+    save(&s, 3);
+    save(&s, 4);
+    assert_true(is_deleted(&s, 3));
+    assert_int_equal(commit_best(&s.c)->id.step, 2);
+    shard(&s, 5, 0, 0);
+    shard(&s, 5, 1, 0); // ordered, and not yet there
+    assert_int_equal(commit_best(&s.c)->id.step, 2);
+    assert_false(is_deleted(&s, 2));
+    done(&s, 5, true);
+    assert_true(is_deleted(&s, 2) && is_deleted(&s, 4));
+    save(&s, 6);
+    assert_false(is_deleted(&s, 5));
+    feed(&s, (struct commit_event){.kind = COMMIT_EV_BAD, .id = id(1, 5)});
+    assert_int_equal(commit_best(&s.c)->id.step, 6); // a damaged one is none
+    end_case(&s);
+}
+
+static void a_loss_that_is_no_number_is_never_the_best(void **state)
+{
+    (void)state;
+    struct commit_case s;
+    const double no_number[] = {NAN, INFINITY, -INFINITY};
+    begin_case(&s, 1, 1, 0);
+    s.c.config.keep_best = true;
+    for (int i = 0; i < 3; i++) {
+        struct shard_report r = {.step = 10 + i, .evaluated = true, .eval_loss = no_number[i]};
+        feed(&s, (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(1, 10 + i), .report = &r});
+        done(&s, 10 + i, true);
+        assert_null(commit_best(&s.c));
+    }
+    struct shard_report r = {.step = 20, .eval_loss = -5}; // not evaluated
+    feed(&s, (struct commit_event){.kind = COMMIT_EV_SHARD, .id = id(1, 20), .report = &r});
+    done(&s, 20, true);
+    assert_null(commit_best(&s.c));
+    end_case(&s);
+}
+
+// After a restart the rows hold the losses; where they were lost the fence lists those of manifests.
+static void the_best_is_known_after_a_restart_and_a_lost_database(void **state)
+{
+    (void)state;
+    struct commit_case s;
+    struct store_entry scan[] = {id(1, 2), id(1, 4)};
+    begin_case(&s, 1, 1, 0);
+    s.c.config.keep_best = true;
+    save(&s, 2);
+    save(&s, 4);
+    commit_fence(&s.c, 2, scan, 2);
+    assert_int_equal(commit_best(&s.c)->id.step, 2);
+    end_case(&s);
+    begin_case(&s, 1, 1, 0);
+    s.c.config.keep_best = true;
+    commit_fence(&s.c, 2, scan, 2);
+    assert_null(commit_best(&s.c));
+    for (int i = 0; i < 2; i++)
+        feed(&s, (struct commit_event){
+                     .kind = COMMIT_EV_SCORE, .id = scan[i], .loss = loss_of(scan[i].step)});
+    assert_int_equal(commit_best(&s.c)->id.step, 2);
+    save(&s, 6);
+    assert_false(is_deleted(&s, 2));
+    assert_true(is_deleted(&s, 4));
     end_case(&s);
 }
 
@@ -357,7 +442,10 @@ int main(void)
         cmocka_unit_test(a_save_that_is_tried_again_commits_with_the_shards_of_that_try),
         cmocka_unit_test(patience_begins_again_with_each_save_that_succeeds),
         cmocka_unit_test(the_newest_stay_and_multiples_stay_and_the_rest_goes),
-        cmocka_unit_test(keep_one_still_keeps_two_and_damaged_ones_do_not_count),
+        cmocka_unit_test(of_one_that_is_kept_a_damaged_one_does_not_count),
+        cmocka_unit_test(the_best_stays_until_a_better_one_is_committed),
+        cmocka_unit_test(a_loss_that_is_no_number_is_never_the_best),
+        cmocka_unit_test(the_best_is_known_after_a_restart_and_a_lost_database),
         cmocka_unit_test(a_deletion_that_failed_goes_out_again_and_is_never_restored_from),
         cmocka_unit_test(of_saves_that_came_to_nothing_the_newest_are_known),
     };

@@ -23,7 +23,7 @@ static void add(struct model *m, struct shape global, struct box box, int first,
     snprintf(m->names[i], sizeof m->names[i], "t%d", i);
     for (int k = 0; k < n; k++)
         m->ranks[i][k] = first + k * stride;
-    m->parts[i] = (struct deal_part){m->names[i], DT_F32, global, box, n, m->ranks[i]};
+    m->parts[i] = (struct deal_part){m->names[i], DT_F32, global, box, n, m->ranks[i], {0}};
 }
 
 static void add_replicated(struct model *m, int64_t rows, int64_t cols)
@@ -151,14 +151,20 @@ static void parts_that_contradict_are_refused(void **state)
     static const int one[] = {0}, other[] = {1}, none[] = {5}, backwards[] = {1, 0};
     const struct shape g = {1, {10}};
     const struct deal_part bad[][2] = {
-        {{"w", DT_F32, g, {{0}, {1, {6}}}, 1, one}, {"w", DT_F32, g, {{5}, {1, {5}}}, 1, other}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"w", DT_U8, g, {{5}, {1, {5}}}, 1, other}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"w", DT_F32, g, {{5}, {1, {5}}}, 1, one}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"w", DT_F32, g, {{5}, {1, {6}}}, 1, other}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"v", DT_F32, g, {{0}, {1, {5}}}, 1, none}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one},
-         {"v", DT_F32, g, {{0}, {1, {5}}}, 2, backwards}},
-        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one}, {"v", DT_F32, g, {{0}, {1, {5}}}, 0, one}},
+        {{"w", DT_F32, g, {{0}, {1, {6}}}, 1, one, {0}},
+         {"w", DT_F32, g, {{5}, {1, {5}}}, 1, other, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"w", DT_U8, g, {{5}, {1, {5}}}, 1, other, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"w", DT_F32, g, {{5}, {1, {5}}}, 1, one, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"w", DT_F32, g, {{5}, {1, {6}}}, 1, other, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"v", DT_F32, g, {{0}, {1, {5}}}, 1, none, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"v", DT_F32, g, {{0}, {1, {5}}}, 2, backwards, {0}}},
+        {{"w", DT_F32, g, {{0}, {1, {5}}}, 1, one, {0}},
+         {"v", DT_F32, g, {{0}, {1, {5}}}, 0, one, {0}}},
     };
     struct arena a;
     arena_init(&a);

@@ -81,8 +81,8 @@ static void texts_that_contradict_themselves_are_refused(void **state)
         const char *from, *to, *says;
         int code;
     } edits[] = {
-        {"\"version\": 2", "\"version\": 3", "version 3", ERR_UNSUPPORTED},
-        {"\"version\": 2", "\"version\": \"2\"", "version", ERR_DATA},
+        {"\"version\": 3", "\"version\": 4", "version 4", ERR_UNSUPPORTED},
+        {"\"version\": 3", "\"version\": \"2\"", "version", ERR_DATA},
         {"\"cluster\"", "\"clustre\"", "clustre", ERR_DATA},
         {"\"epoch\": 3", "\"epoch\": -3", "epoch", ERR_DATA},
         {"\"epoch\": 3", "\"epoch\": 3.5", "epoch", ERR_DATA},

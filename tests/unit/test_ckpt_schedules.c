@@ -61,12 +61,24 @@ static int newer_good(struct world *w, struct store_entry e)
     return n;
 }
 
+// Whether another good one is there that is as good.
+static bool is_beaten(struct world *w, const struct known *k)
+{
+    bool beaten = false;
+    for (int i = 0; i < w->nids; i++)
+        beaten =
+            beaten || (&w->ids[i] != k && w->ids[i].in_dir && !w->ids[i].bad &&
+                       !w->ids[i].deleted && loss_of(w->ids[i].id.step) <= loss_of(k->id.step));
+    return beaten;
+}
+
 static void check_action(struct world *w, const struct commit_action *a)
 {
     struct known *k = know(w, a->id);
     if (a->kind == COMMIT_DO_DELETE) { // I5, when it is decided; the same order may come again
         assert_true(k->deleted || k->in_dir);
-        assert_true(k->deleted || newer_good(w, a->id) >= (w->keep > 2 ? w->keep : 2));
+        assert_true(k->deleted || (w->keep && newer_good(w, a->id) >= w->keep));
+        assert_true(k->deleted || !w->s.c.config.keep_best || k->bad || is_beaten(w, k));
         k->deleted = true;
         post(w, (struct message){MSG_DELETE, a->id, 0, true});
         return;
@@ -115,7 +127,11 @@ static void write_commit(struct world *w, struct store_entry e)
 
 static void deliver_shard(struct world *w, const struct message *m)
 {
-    struct shard_report r = {.rank = m->rank, .step = m->id.step, .code = m->ok ? 0 : ERR_IO};
+    struct shard_report r = {.rank = m->rank,
+                             .step = m->id.step,
+                             .code = m->ok ? 0 : ERR_IO,
+                             .evaluated = true,
+                             .eval_loss = loss_of(m->id.step)};
     bool fresh = m->id.epoch == w->epoch && !know(w, m->id)->ordered;
     if (fresh && m->ok)
         know(w, m->id)->reported |= 1 << m->rank;
@@ -207,6 +223,9 @@ static void next_epoch(struct world *w)
             w->ids[i].bad = false;
     }
     commit_fence(&w->s.c, w->epoch, scan, n);
+    for (int i = 0; i < n; i++) // what the manifests say
+        drive(w, (struct commit_event){
+                     .kind = COMMIT_EV_SCORE, .id = scan[i], .loss = loss_of(scan[i].step)});
     w->step = draw(w, 4);
     memset(w->waits, 0, sizeof w->waits);
 }
@@ -228,6 +247,7 @@ static int play(uint32_t seed)
     w.nranks = 1 + (int)draw(&w, MAX_RANKS);
     w.keep = (int)draw(&w, 4);
     begin_case(&w.s, w.nranks, w.keep, 0);
+    w.s.c.config.keep_best = draw(&w, 2);
     for (int turn = 0; turn < 250; turn++) {
         uint32_t what = draw(&w, 100);
         w.s.now += draw(&w, 9);

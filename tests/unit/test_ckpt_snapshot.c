@@ -242,7 +242,10 @@ static void begin_all(struct bus *b, int64_t step)
     fx_set_step(&b->f, step);
     for (int r = 0; r < FX_RANKS; r++) {
         assert_false(snapshot_open(b->rank[r]));
-        assert_int_equal(snapshot_begin(b->rank[r], step, step * 64, &e), 0);
+        assert_int_equal(snapshot_begin(b->rank[r],
+                                        &(struct save_point){.step = step, .samples = step * 64},
+                                        &e),
+                         0);
         assert_true(snapshot_open(b->rank[r]));
     }
     fx_set_step(&b->f, -1000); // training continues in the memory that was staged

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What spans keys: defaults taken from other keys, sizes that must agree, keys that need another.
+#include "common/language/model_sizes.h"
 #include "tests/unit/job_case.h"
 
 #include <stdio.h>
@@ -190,6 +191,79 @@ static void test_a_schedule_takes_the_jobs_steps_and_learns_something(void **sta
                   "job.yaml:5:41: schedule.steps: 0 is too small: it must be at least 1\n");
 }
 
+static void test_a_batch_per_device_is_that_times_the_devices_that_share_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *override;
+        int64_t batch;
+    } cases[] = {
+        {"mesh: {dp: 2, tp: 2}\n", NULL, 6},
+        {"mesh: {dp: 2, fsdp: 4, tp: 2}\n", NULL, 24},
+        {"mesh: {dp: 2, tp: 2}\nsharding: {rules: {batch: [tp, dp]}}\n", NULL, 12},
+        {"mesh: {tp: 2}\n", NULL, 3},
+        {"mesh: {dp: 2}\n", "data.batch=10", 10},
+        {"mesh: {dp: 2}\n", "data.batch_per_device=5", 10},
+        {"mesh: {dp: 2}\n", "mesh={dp: 4}", 12},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct job_case c, again;
+        char text[400];
+        snprintf(text, sizeof text,
+                 NAME_LINE MODEL_LINE
+                 "data: {train: {images: x, labels: y}, batch_per_device: 3}\n" TRAIN_LINE "%s",
+                 cases[i].text);
+        if (case_read(&c, text, strlen(text), &cases[i].override, cases[i].override != NULL))
+            fail_msg("%s", buf_str(&c.text));
+        assert_int_equal(c.job.data.batch, cases[i].batch);
+        case_valid(&again, buf_str(&c.text)); // the resolved job says the batch itself
+        assert_int_equal(again.job.data.batch, cases[i].batch);
+        assert_string_equal(buf_str(&again.text), buf_str(&c.text));
+        case_clear(&c);
+        case_clear(&again);
+    }
+}
+
+static void test_two_sizes_of_one_batch_are_refused(void **state)
+{
+    (void)state;
+#define BATCH(b) NAME_LINE MODEL_LINE "data: {train: {images: x, labels: y}, " b "}\n" TRAIN_LINE
+    expect_errors(BATCH("batch: 4, batch_per_device: 2"),
+                  "job.yaml:3:67: data.batch_per_device: data.batch says how large the batch is: "
+                  "leave one of them out\n");
+    expect_errors(BATCH("batch_per_device: 0"),
+                  "job.yaml:3:7: data.batch: is missing: of a step, over all devices and "
+                  "microbatches\n");
+    expect_errors(BATCH("batch_per_device: 16777216") "mesh: {dp: 2}\n",
+                  "job.yaml:3:57: data.batch_per_device: 16777216 for each of 2 devices is "
+                  "33554432 samples: try at most 8388608\n");
+    expect_errors(NAME_LINE MODEL_LINE
+                  "data: {train: {images: x, labels: y}, batch_per_device: 3}\n"
+                  "train: {steps: 1, microbatches: 2}\n",
+                  "job.yaml:3:7: data.batch: 3 is not a multiple of 2 (1 data-parallel devices x 2 "
+                  "microbatches): try 2 or 4\n");
+#undef BATCH
+}
+
+static void test_weights_are_born_as_the_job_says(void **state)
+{
+    (void)state;
+    struct job_case c;
+    case_valid(&c, NAME_LINE "model: {program: mlp, init: normal(0.5)}\n" DATA_LINE TRAIN_LINE);
+    assert_int_equal(c.job.model.sizes->initial.kind, INITIAL_NORMAL);
+    assert_true(c.job.model.sizes->initial.number == 0.5);
+    assert_non_null(strstr(buf_str(&c.text), "  init: \"normal(0.5)\"\n"));
+    case_clear(&c);
+    case_valid(&c, VALID);
+    assert_int_equal(c.job.model.sizes->initial.kind, INITIAL_UNSAID);
+    case_clear(&c);
+    const char *text = NAME_LINE "model: {program: mlp, init: orthogonal}\n" DATA_LINE TRAIN_LINE;
+    assert_int_equal(case_read(&c, text, strlen(text), NULL, 0), ERR_INVALID);
+    assert_non_null(
+        strstr(buf_str(&c.text), "job.yaml:2:29: model.init: 'orthogonal' will not do: "));
+    case_clear(&c);
+}
+
 static void test_kept_steps_must_be_checkpoint_steps(void **state)
 {
     (void)state;
@@ -210,11 +284,31 @@ static void test_the_first_wait_is_not_longer_than_the_longest(void **state)
     expect_errors(VALID "restart: {backoff: [5s, 5s]}\n", "");
 }
 
-static void test_at_least_two_checkpoints_stay(void **state)
+static void test_at_least_one_checkpoint_stays(void **state)
 {
     (void)state;
-    expect_errors(VALID "checkpoint: {keep: 1}\n",
-                  "job.yaml:5:20: checkpoint.keep: 1 is too small: it must be at least 2\n");
+    expect_errors(VALID "checkpoint: {keep: 1, first: true}\n", "");
+    expect_errors(VALID "checkpoint: {keep: 0}\n",
+                  "job.yaml:5:20: checkpoint.keep: 0 is too small: it must be at least 1\n");
+}
+
+static void test_the_best_checkpoint_is_one_that_was_evaluated(void **state)
+{
+    (void)state;
+#define EVAL                                                                                    \
+    NAME_LINE MODEL_LINE "data: {train: {images: x, labels: y}, eval: {images: x, labels: y}, " \
+                         "batch: 12}\n" TRAIN_LINE
+    expect_errors(VALID "checkpoint: {every: 2, best: eval_loss}\n",
+                  "job.yaml:5:30: checkpoint.best: acts only when data.eval is given\n");
+    expect_errors(EVAL "checkpoint: {every: 2, best: eval_loss}\n",
+                  "job.yaml:5:30: checkpoint.best: checkpoint.every (2) is not a multiple of "
+                  "eval.every (0): no evaluation says how good most of the checkpoints are\n");
+    expect_errors(EVAL "checkpoint: {every: 4, best: eval_loss}\neval: {every: 3}\n",
+                  "job.yaml:5:30: checkpoint.best: checkpoint.every (4) is not a multiple of "
+                  "eval.every (3): no evaluation says how good most of the checkpoints are\n");
+    expect_errors(EVAL "checkpoint: {every: 6, best: eval_loss}\neval: {every: 3}\n", "");
+    expect_errors(EVAL "checkpoint: {best: eval_loss}\n", "");
+#undef EVAL
 }
 
 static void test_another_schema_version_is_refused(void **state)
@@ -345,7 +439,7 @@ static void test_labels_act_where_the_model_reads_them(void **state)
     expect_errors("name: t\nmodel: {program: vae, inputs: 9, hidden: [8], latent: 2, classes: 3}\n"
                   "data: {train: {images: i, labels: l}, batch: 4}\n" TRAIN_LINE,
                   "job.yaml:2:58: model.classes: unknown key: model has program, inputs, "
-                  "hidden, latent, activation, text\n"
+                  "hidden, latent, activation, init, text\n"
                   "job.yaml:3:35: data.train.labels: acts only where the model reads labels: "
                   "program vae does not\n");
 }
@@ -551,9 +645,13 @@ int main(void)
         cmocka_unit_test(test_a_wrong_kind_is_one_error_not_one_for_each_of_its_keys),
         cmocka_unit_test(test_the_warm_up_ends_before_the_decay),
         cmocka_unit_test(test_a_schedule_takes_the_jobs_steps_and_learns_something),
+        cmocka_unit_test(test_a_batch_per_device_is_that_times_the_devices_that_share_it),
+        cmocka_unit_test(test_two_sizes_of_one_batch_are_refused),
+        cmocka_unit_test(test_weights_are_born_as_the_job_says),
         cmocka_unit_test(test_kept_steps_must_be_checkpoint_steps),
         cmocka_unit_test(test_the_first_wait_is_not_longer_than_the_longest),
-        cmocka_unit_test(test_at_least_two_checkpoints_stay),
+        cmocka_unit_test(test_at_least_one_checkpoint_stays),
+        cmocka_unit_test(test_the_best_checkpoint_is_one_that_was_evaluated),
         cmocka_unit_test(test_another_schema_version_is_refused),
         cmocka_unit_test(test_tokens_are_for_decoders_and_images_for_classifiers),
         cmocka_unit_test(test_a_model_without_layers_has_no_stages),

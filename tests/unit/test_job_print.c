@@ -77,6 +77,7 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "    images: x\n"
                                           "    labels: \"y\"\n" // YAML 1.1 readers take y for true
                                           "  batch: 12\n"
+                                          "  batch_per_device: 0\n"
                                           "optimizer:\n"
                                           "  kind: adamw\n"
                                           "  betas: [0.9, 0.999]\n"
@@ -96,8 +97,10 @@ static void test_the_resolved_job_says_every_value(void **state)
                                           "  pack_heads: true\n"
                                           "checkpoint:\n"
                                           "  every: 0\n"
+                                          "  first: false\n"
                                           "  keep: 3\n"
                                           "  keep_every: 0\n"
+                                          "  best: none\n"
                                           "  dir: ckpt\n"
                                           "  async: true\n"
                                           "  patience: 24h\n"
@@ -453,9 +456,9 @@ static void test_the_table_is_json_too(void **state)
     const struct json *keys = json_get(root, "keys");
     assert_int_equal(json_get(root, "schema")->integer, JOB_SCHEMA_VERSION);
     for (const struct json *k = keys->first; k; k = k->next)
-        if (strcmp(json_get(k, "key")->string, "data.batch") == 0) {
+        if (strcmp(json_get(k, "key")->string, "train.steps") == 0) {
             assert_true(json_get(k, "required")->boolean);
-            assert_string_equal(json_get(k, "unit")->string, "samples");
+            assert_string_equal(json_get(k, "unit")->string, "steps");
             assert_int_equal(json_get(k, "min")->integer, 1);
             assert_int_equal(json_get(k, "default")->type, JSON_NULL);
         }

@@ -64,6 +64,8 @@ static void add_parts(struct state *s, struct arena *a, const struct compiled *c
                       const struct value *v, uint64_t stages, void *device, int rank)
 {
     const struct mesh *m = &c->mesh;
+    const struct graph *g = compiled_program(c, PROGRAM_TRAIN, 0)->graph;
+    const int64_t *limit = v->kind == VALUE_STATE ? g->values[v->of].limit : v->limit;
     axis_set free_axes = (axis_set)(mesh_all(m) & ~spec_axes(&v->spec));
     for (int r = 0; r < mesh_ranks(m); r++) {
         int *ranks = arena_array(a, int, mesh_product(m, free_axes));
@@ -80,6 +82,7 @@ static void add_parts(struct state *s, struct arena *a, const struct compiled *c
         for (int i = 0; i < n; i++)
             if (ranks[i] == rank)
                 s->local[s->nparts] = device;
+        memcpy(p->limit, limit, sizeof p->limit);
         s->values[s->nparts] = v;
         s->specs[s->nparts++] = format_spec(a, v, m);
     }

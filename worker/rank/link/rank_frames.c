@@ -58,6 +58,8 @@ void rank_frame_from_shard(const struct shard_report *s, struct arena *a,
     out->head_digest.len = 16;
     out->head_digest.data = arena_alloc(a, 16);
     put_digest(s->head_digest, out->head_digest.data);
+    out->evaluated = s->evaluated;
+    out->eval_loss = s->eval_loss;
     out->digests.len = 16 * (size_t)s->n;
     out->digests.data = arena_alloc(a, out->digests.len + 1);
     for (int i = 0; i < s->n; i++)
@@ -76,6 +78,8 @@ static bool read_shard(const Weft__Rank__ShardDone *f, struct arena *a, struct s
     out->code = f->code;
     snprintf(out->text, sizeof out->text, "%s", f->text);
     out->removed = f->removed;
+    out->evaluated = f->evaluated;
+    out->eval_loss = f->eval_loss;
     out->bytes = f->bytes;
     out->head_bytes = f->head_bytes;
     out->head_digest = get_digest(f->head_digest.data);

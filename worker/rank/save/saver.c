@@ -113,6 +113,7 @@ static void fill_manifest(struct saver *s)
                                 .parent_step = parent.step,
                                 .resolved = a->job_text,
                                 .data = s->o.data,
+                                .source = s->o.source,
                                 .nchanges = s->o.nchanges,
                                 .changes = s->o.changes,
                                 .numerics = {.backend = s->o.backend->name,
@@ -282,13 +283,13 @@ static int wait_all(struct saver *s, bool *ok, struct err *e)
 
 // If the leader was lost before the save was open, saver_lost() found none to abort, so this looks
 // again.
-static int begin_save(struct saver *s, int64_t step, int64_t samples, struct err *e)
+static int begin_save(struct saver *s, const struct save_point *at, struct err *e)
 {
     struct exec *x = s->o.state->exec;
-    s->opened_at = step;
+    s->opened_at = at->step;
     int rc = exec_saves_begin(x, e);
     if (!rc)
-        rc = snapshot_begin(s->snapshot, step, samples, e);
+        rc = snapshot_begin(s->snapshot, at, e);
     if (!rc)
         rc = exec_saves_end(x, e);
     s->copying = !s->device.shares_host;
@@ -298,9 +299,9 @@ static int begin_save(struct saver *s, int64_t step, int64_t samples, struct err
     return rc;
 }
 
-int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e)
+int saver_begin(struct saver *s, const struct save_point *at, struct err *e)
 {
-    int rc = begin_save(s, step, samples, e);
+    int rc = begin_save(s, at, e);
     bool ok;
     if (!rc && !s->o.assignment->job->checkpoint.async)
         rc = wait_answer(s, &ok, e);
@@ -324,11 +325,11 @@ static bool wait_to_try_again(struct saver *s, int64_t ms)
 
 // Begins the same save again as long as the leader's patience lasts: until then the ranks hold the
 // state.
-static int save_patiently(struct saver *s, int64_t step, int64_t samples, bool *ok, struct err *e)
+static int save_patiently(struct saver *s, const struct save_point *at, bool *ok, struct err *e)
 {
     int64_t wait_ms = AGAIN_FIRST_MS;
     for (;;) {
-        int rc = begin_save(s, step, samples, e);
+        int rc = begin_save(s, at, e);
         if (!rc)
             rc = wait_all(s, ok, e);
         if (rc || *ok || !snapshot_again(s->snapshot) || !wait_to_try_again(s, wait_ms))
@@ -337,21 +338,21 @@ static int save_patiently(struct saver *s, int64_t step, int64_t samples, bool *
     }
 }
 
-int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e)
+int saver_finish(struct saver *s, const struct save_point *at, struct err *e)
 {
     struct err why = {0};
     bool ok = true;
     int rc = wait_answer(s, &ok, &why);
-    rc = rc ? rc : save_patiently(s, step, samples, &ok, &why);
+    rc = rc ? rc : save_patiently(s, at, &ok, &why);
     if (!rc && !ok) {
         // Every rank should hear the answer before the first one ends, or that end would look like
         // the cause of the others' ends. A rank that was asked to stop cannot wait at the barrier; it
         // pauses, so that the others have time to hear.
-        if (link_barrier(s->o.link, "the last save was aborted", step, clock_mono_ns() + ABORT_NS,
-                         NULL))
+        if (link_barrier(s->o.link, "the last save was aborted", at->step,
+                         clock_mono_ns() + ABORT_NS, NULL))
             clock_sleep_ms(ABORT_PAUSE_MS);
         err_set(e, ERR_IO, "the last checkpoint, of step %lld, was aborted: %.400s",
-                (long long)step, why.text);
+                (long long)at->step, why.text);
         e->of_host = true; // whose storage has failed for as long as the job has patience
         return ERR_IO;
     }

@@ -20,7 +20,8 @@ struct saver_options {
     const char *algorithms;                // the record of algorithms_agree
     const struct manifest_change *changes; // of the job, until now
     int nchanges;
-    struct data_identity data; // that it trains with
+    struct data_identity data;     // that it trains with
+    struct manifest_source source; // that it began with
 };
 
 int saver_open(const struct saver_options *o, struct saver **out, struct err *e);
@@ -32,8 +33,8 @@ void saver_lost(struct saver *s, const char *why);
 int saver_poll(struct saver *s, struct err *e);
 bool saver_busy(const struct saver *s);         // raises no_save
 int64_t saver_opened_at(const struct saver *s); // step of the newest save begun here, −1
-// Begins a save after `step` steps. If saves are not async it waits here for the answer.
-int saver_begin(struct saver *s, int64_t step, int64_t samples, struct err *e);
-// The last checkpoint of the attempt: waits for the open one, saves `step`, waits for its answer.
+// Begins a save. If saves are not async it waits here for the answer.
+int saver_begin(struct saver *s, const struct save_point *at, struct err *e);
+// The last checkpoint of the attempt: waits for the open one, saves, waits for its answer.
 // ERR_IO, of the host, when it was aborted.
-int saver_finish(struct saver *s, int64_t step, int64_t samples, struct err *e);
+int saver_finish(struct saver *s, const struct save_point *at, struct err *e);

@@ -8,6 +8,7 @@
 #include "worker/rank/save/snapshot.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -28,7 +29,7 @@ struct snapshot_order {
     struct list link;
     enum order_kind kind;
     struct store_entry id;
-    int64_t samples;              // COMMIT
+    struct save_point at;         // WRITE, COMMIT
     int tries;                    // WRITE
     struct shard_report *reports; // COMMIT: nranks, owned
 };
@@ -44,16 +45,16 @@ struct snapshot {
     pthread_cond_t wake, settled;
     struct list queue;
     bool quit;
-    bool running;       // an order is being carried out
-    bool staged;        // the staging memory holds what is still to be written
-    int64_t open_step;  // −1: none
-    int64_t begun_step; // of the newest begin; −1: none
-    int tries;          // how often that step was begun before
-    bool again;         // its abort asked to try it again
-    int64_t samples;    // of the newest begin
-    int64_t held_step;  // whose write waits for snapshot_staged; −1: none
-    bool last_ok;       // whether the newest answer was Committed
-    char last_why[200]; // of the newest abort
+    bool running;         // an order is being carried out
+    bool staged;          // the staging memory holds what is still to be written
+    int64_t open_step;    // −1: none
+    int64_t begun_step;   // of the newest begin; −1: none
+    int tries;            // how often that step was begun before
+    bool again;           // its abort asked to try it again
+    struct save_point at; // of the newest begin
+    int64_t held_step;    // whose write waits for snapshot_staged; −1: none
+    bool last_ok;         // whether the newest answer was Committed
+    char last_why[200];   // of the newest abort
 
     atomic_bool cancel; // the open save is aborted, or all ends: the write may stop early
 
@@ -208,6 +209,8 @@ static void carry_out_write(struct snapshot *s, const struct snapshot_order *o)
     if (r.code)
         snprintf(r.text, sizeof r.text, "%s", e.text);
     r.removed = s->removed;
+    r.evaluated = o->at.evaluated;
+    r.eval_loss = o->at.eval_loss;
     pthread_mutex_lock(&s->lock);
     s->staged = false;
     bool wanted = s->open_step == o->id.step && s->tries == o->tries; // not if aborted meanwhile
@@ -227,7 +230,10 @@ static int commit_checkpoint(struct snapshot *s, const struct snapshot_order *o,
     struct manifest m = *s->c.base;
     m.epoch = o->id.epoch;
     m.step = o->id.step;
-    m.samples = o->samples;
+    m.samples = o->at.samples;
+    m.updates = o->at.updates;
+    m.evaluated = o->at.evaluated && isfinite(o->at.eval_loss);
+    m.eval_loss = m.evaluated ? o->at.eval_loss : 0;
     int rc = manifest_fill(&m, &a, s->c.parts, s->c.specs, s->c.nparts, s->c.deal, o->reports, e);
     if (!rc)
         rc = store_commit(s->c.store, &m, e);
@@ -417,11 +423,13 @@ static void push_write(struct snapshot *s, int64_t step)
 {
     struct snapshot_order *o = new_order(ORDER_WRITE, make_entry(s, step));
     o->tries = s->tries;
+    o->at = s->at;
     push_locked(s, o);
 }
 
-int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e)
+int snapshot_begin(struct snapshot *s, const struct save_point *at, struct err *e)
 {
+    int64_t step = at->step;
     PRE(step >= 0 && !snapshot_open(s));
     // Without memory nothing is copied, and the write order reports a failed shard.
     int rc = snapshot_can_stage(s) ? copy_to_staging(s, e) : 0;
@@ -432,7 +440,7 @@ int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err
     s->tries = step == s->begun_step ? s->tries + 1 : 0;
     s->again = false;
     s->open_step = s->begun_step = step;
-    s->samples = samples;
+    s->at = *at;
     s->staged = true;
     if (s->c.later)
         s->held_step = step;
@@ -475,7 +483,7 @@ void snapshot_order_commit(struct snapshot *s, int64_t step, const struct shard_
     struct snapshot_order *o = new_order(ORDER_COMMIT, make_entry(s, step));
     o->reports = copy_reports(reports, s->c.nranks);
     pthread_mutex_lock(&s->lock);
-    o->samples = s->samples;
+    o->at = s->at;
     push_locked(s, o);
     pthread_mutex_unlock(&s->lock);
 }

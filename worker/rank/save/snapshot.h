@@ -22,6 +22,13 @@
 
 struct snapshot;
 
+struct save_point {        // a boundary between steps, where all is saved
+    int64_t step, samples; // completed, drawn
+    int64_t updates;       // that the optimiser's state has had
+    bool evaluated;        // after this step, with
+    double eval_loss;
+};
+
 struct snapshot_ops {
     void *arg;
     // Training thread, inside begin: copy `bytes` at `at` of part `part`'s local memory to `to`.
@@ -62,10 +69,10 @@ void snapshot_free(struct snapshot *s);
 bool snapshot_can_stage(const struct snapshot *s); // false: set no_save
 // True until the answer is there and staging is free again: set no_save.
 bool snapshot_open(const struct snapshot *s);
-// At the boundary after `step` steps, `samples` samples. Precondition: not open. A failed copy is
+// At a boundary. Precondition: not open. A failed copy is
 // the device's failure and comes back; everything of the storage is reported as a failed shard
 // instead.
-int snapshot_begin(struct snapshot *s, int64_t step, int64_t samples, struct err *e);
+int snapshot_begin(struct snapshot *s, const struct save_point *at, struct err *e);
 // Whether the newest answer was Aborted with the wish that all try the same save again.
 bool snapshot_again(const struct snapshot *s);
 

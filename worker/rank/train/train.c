@@ -30,7 +30,7 @@ static int put_scalars(struct trainer *t, int64_t step, struct words *w, struct 
 {
     const struct backend *b = t->exec_options.backend;
     struct stream_q *q = exec_stream(t->exec);
-    hyper_at(t->job, step, w->hyper);
+    hyper_at(t->job, step, t->updates + step - t->assignment->restore_step, w->hyper);
     w->control[CONTROL_STOP] = link_stop_requested(t->link);
     w->control[CONTROL_NO_SAVE] = saver_busy(t->saver);
     w->step = (int32_t)(uint32_t)step; // one word of the random numbers' counter
@@ -273,18 +273,25 @@ static int run_evaluation(struct trainer *t, struct in_flight *f, int64_t done, 
     return rc || !t->samples || !is_sampling_due(t->job, done) ? rc : take_samples(t, f, e);
 }
 
-static int64_t count_samples(const struct trainer *t, int64_t done)
+// The boundary after a step; f: that step's row, null at the first boundary.
+static struct save_point make_point(const struct trainer *t, int64_t done,
+                                    const struct in_flight *f)
 {
-    return (int64_t)sampler_drawn(&t->sampler, (uint64_t)done);
+    return (struct save_point){.step = done,
+                               .samples = (int64_t)sampler_drawn(&t->sampler, (uint64_t)done),
+                               .updates = t->updates + done - t->assignment->restore_step,
+                               .evaluated = f && f->row.evaluated,
+                               .eval_loss = f ? f->row.eval_loss : 0};
 }
 
 // A rank that waits for the answer stands still for as long as the storage takes: that is no hang.
-static int begin_save(struct trainer *t, int64_t done, struct err *e)
+static int begin_save(struct trainer *t, int64_t done, const struct in_flight *f, struct err *e)
 {
+    const struct save_point at = make_point(t, done, f);
     bool waits = !t->job->checkpoint.async;
     if (waits)
         page_state(t->assignment->page, RANK_SAVING);
-    int rc = saver_begin(t->saver, done, count_samples(t, done), e);
+    int rc = saver_begin(t->saver, &at, e);
     if (waits)
         page_state(t->assignment->page, RANK_RUNNING);
     return rc;
@@ -317,20 +324,27 @@ static int save_if_due(struct trainer *t, int64_t done, struct err *e)
             return rc;
         report_row(t, f);
     }
-    return begin_save(t, done, e);
+    return begin_save(t, done, f, e);
 }
 
 static int finish_training(struct trainer *t, int64_t done, struct err *e)
 {
+    struct in_flight *f = &t->flight[(done - 1) & 1];
+    const struct save_point at = make_point(t, done, f);
     page_state(t->assignment->page, RANK_SAVING);
-    int rc = look_at_metrics(t, &t->flight[(done - 1) & 1], e);
-    return rc ? rc : saver_finish(t->saver, done, count_samples(t, done), e);
+    int rc = look_at_metrics(t, f, e);
+    return rc ? rc : saver_finish(t->saver, &at, e);
 }
 
 static int run_steps(struct trainer *t, enum train_end *end, struct err *e)
 {
     int64_t steps = t->job->train.steps, first = t->assignment->restore_step;
     page_state(t->assignment->page, RANK_RUNNING);
+    if (t->job->checkpoint.first && !t->assignment->restore) {
+        int rc = begin_save(t, first, NULL, e);
+        if (rc)
+            return rc;
+    }
     for (int64_t n = first; n < steps; n++) {
         struct in_flight *f = &t->flight[n & 1];
         const char *lost = link_lost(t->link); // a rank without peers has no world to abort

@@ -296,6 +296,13 @@ static void warn_of_determinism(const struct trainer *t, const struct manifest_n
                  now ? "not " : "", now ? "" : " not");
 }
 
+static void keep_source(struct trainer *t, const struct manifest_source *s)
+{
+    if (s->folder)
+        t->source = (struct manifest_source){arena_strdup(&t->arena, s->folder), s->epoch, s->step,
+                                             arena_strdup(&t->arena, s->digest)};
+}
+
 static int restore_state(struct trainer *t, struct err *e)
 {
     struct store store = {0};
@@ -311,6 +318,8 @@ static int restore_state(struct trainer *t, struct err *e)
     if (!rc) {
         t->sampler.from = (uint64_t)load.manifest.step;
         t->sampler.drawn = (uint64_t)load.manifest.samples;
+        t->updates = load.manifest.updates;
+        keep_source(t, &load.manifest.source);
         warn_of_determinism(t, &load.manifest.numerics);
     }
     load_close(&load);
@@ -383,7 +392,8 @@ static int open_saver(struct trainer *t, struct err *e)
                                                 .algorithms = buf_str(&t->algorithms),
                                                 .changes = t->history.changes,
                                                 .nchanges = t->history.n,
-                                                .data = t->data},
+                                                .data = t->data,
+                                                .source = t->source},
                         &saver, e);
     if (rc)
         return rc;

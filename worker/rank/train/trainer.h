@@ -52,11 +52,13 @@ struct trainer {
     struct feed *feed;
     struct evaluation evaluation;
     struct sampling sampling;
-    struct job_history history; // until now; the arena's
-    struct buf algorithms;      // as agreed; empty where there is no choice
-    struct buf *texts;          // the samples of the newest evaluation
-    const char **sample_text;   // the same, as the metrics row takes them
-    int64_t logged_ns;          // when the log last said where the run stands
+    struct job_history history;    // until now; the arena's
+    int64_t updates;               // that the optimiser's state had had when this attempt began
+    struct manifest_source source; // that training began with; the arena's
+    struct buf algorithms;         // as agreed; empty where there is no choice
+    struct buf *texts;             // the samples of the newest evaluation
+    const char **sample_text;      // the same, as the metrics row takes them
+    int64_t logged_ns;             // when the log last said where the run stands
     bool evaluates, samples;
     struct saver *_Atomic saver; // on_lost looks at it
     struct metrics *metrics;     // rank 0
