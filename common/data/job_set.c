@@ -100,20 +100,18 @@ int job_set_open(const struct job *job, const char *root, const struct job_data_
 }
 
 // Gives the samples of the first batch, `count` of them, as training or an evaluation takes them.
-static int pick_samples(const struct job *job, const struct dataset *set, bool evaluates,
-                        size_t count, uint64_t *ids, struct err *e)
+static void pick_samples(const struct job *job, const struct dataset *set, bool evaluates,
+                         size_t count, uint64_t *ids)
 {
     uint64_t batch = (uint64_t)job->data.batch;
     struct sampler train = {.n = set->n, .batch = batch, .seed = (uint64_t)job->train.seed};
     struct sampler_eval eval;
     if (!evaluates) {
         sampler_ids(&train, 0, 0, count, ids);
-        return 0;
+        return;
     }
-    int rc = sampler_eval_init(&eval, set->n, batch, (uint64_t)job->eval.batches, e);
-    if (!rc)
-        sampler_eval_ids(&eval, 0, 0, count, ids);
-    return rc;
+    sampler_eval_init(&eval, set->n, batch, (uint64_t)job->eval.batches);
+    sampler_eval_ids(&eval, 0, 0, count, ids);
 }
 
 int job_set_try(const struct job *job, const struct job_data_files *files, struct err *e)
@@ -127,7 +125,7 @@ int job_set_try(const struct job *job, const struct job_data_files *files, struc
     if (rc)
         return rc;
     char *sample = arena_array(&a, char, dataset_sample_bytes(&set));
-    rc = pick_samples(job, &set, files == &job->data.eval, count, ids, e);
+    pick_samples(job, &set, files == &job->data.eval, count, ids);
     for (size_t i = 0; !rc && i < count; i++)
         rc = dataset_read(&set, &ids[i], 1, sample, &label, e);
     arena_clear(&a);

@@ -25,25 +25,21 @@ void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t 
     }
 }
 
-int sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted,
-                      struct err *e)
+void sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted)
 {
-    PRE(batch >= 1);
+    PRE(batch >= 1 && n >= 1);
     uint64_t batches = n / batch;
-    if (batches == 0)
-        return err_set(e, ERR_INVALID,
-                       "the evaluation set holds %llu samples, not one batch of %llu",
-                       (unsigned long long)n, (unsigned long long)batch);
-    if (wanted && wanted < batches)
-        batches = wanted;
-    *s = (struct sampler_eval){batch, batches, n - batches * batch};
-    return 0;
+    bool all = !wanted || wanted > batches;
+    *s = (struct sampler_eval){.n = n, .batch = batch, .batches = all ? batches : wanted};
+    s->rest = all ? n % batch : 0;
 }
 
 void sampler_eval_ids(const struct sampler_eval *s, uint64_t k, uint64_t first, size_t count,
                       uint64_t *out)
 {
-    PRE(k < s->batches && first <= s->batch && count <= s->batch - first);
-    for (size_t i = 0; i < count; i++)
-        out[i] = k * s->batch + first + i;
+    PRE(first <= s->batch && count <= s->batch - first);
+    for (size_t i = 0; i < count; i++) {
+        uint64_t id = k * s->batch + first + i;
+        out[i] = id < s->n ? id : s->n - 1;
+    }
 }

@@ -6,8 +6,8 @@
 // Training: position p of step s is draw g = drawn + (s − from)·batch + p; epoch = g / n; the sample
 // is rand_permute(g mod n, n, seed, epoch). Every sample comes once an epoch, and an epoch ends
 // wherever it ends inside a batch. A set of fewer samples than a batch is refused (job_set.h).
-// Evaluation: batches of consecutive samples, the same ones each time. Only whole batches are run:
-// ⌊n / batch⌋, or fewer where the job says so; the rest is left out, and said (`left_out`).
+// Evaluation: batches of consecutive samples, the same ones each time: ⌊n / batch⌋, or fewer where the
+// job says so. Where it wants all, the rest makes one batch more, filled up with the last sample.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -29,15 +29,14 @@ void sampler_ids(const struct sampler *s, uint64_t step, uint64_t first, size_t 
                  uint64_t *out);
 
 struct sampler_eval {
-    uint64_t batch;
-    uint64_t batches;  // that one evaluation runs, ≥ 1
-    uint64_t left_out; // samples that none of them holds
+    uint64_t n, batch;
+    uint64_t batches; // whole ones
+    uint64_t rest;    // samples behind them that are evaluated too
 };
 
-// `wanted` batches, or fewer where there are not as many; 0: all. ERR_INVALID naming the sizes if
-// not one batch can be filled.
-int sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted,
-                      struct err *e);
-// As sampler_ids(), of batch k < batches.
+// `wanted` batches, or as many as there are; 0: all.
+void sampler_eval_init(struct sampler_eval *s, uint64_t n, uint64_t batch, uint64_t wanted);
+// As sampler_ids(), of batch k < batches. Batch `batches` is the rest and, in every place behind it, the
+// set's last sample; each one after that is the last sample alone.
 void sampler_eval_ids(const struct sampler_eval *s, uint64_t k, uint64_t first, size_t count,
                       uint64_t *out);

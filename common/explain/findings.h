@@ -40,7 +40,6 @@
     X(KEY_HEADS_WHOLE, NOTE)       \
     X(TF32_IS_F32, NOTE)           \
     X(NOT_DETERMINISTIC, NOTE)     \
-    X(EVAL_REMAINDER, NOTE)        \
     X(DETERMINISTIC_ANYWAY, NOTE)
 enum finding_code {
 #define X(id, severity) FINDING_##id,

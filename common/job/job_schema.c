@@ -369,9 +369,7 @@ static const struct schema_row eval_rows[] = {
      .max = STEPS_MAX,
      .unit = "batches",
      .when = "data.eval.images|data.eval.tokens",
-     .doc =
-         "of an evaluation; 0: all whole batches of the set. What is left behind them, less than a "
-         "batch, is not evaluated: `weft plan` says how much that is"},
+     .doc = "of an evaluation; 0: the whole set"},
     {.path = PROMPT,
      .continues = CONTINUE_SAME,
      .type = SCHEMA_STRING,

@@ -10,7 +10,6 @@
 #include "common/base/folder.h"
 #include "common/base/plain.h"
 #include "common/data/job_set.h"
-#include "common/data/sampler.h"
 #include "common/explain/picture.h"
 #include "common/explain/plan_report.h"
 #include "common/plan/plan.h"
@@ -132,28 +131,6 @@ static const char *look_at_data(const struct job *job, struct findings *found, s
     return list;
 }
 
-// An evaluation runs whole batches: what it leaves out is said where the data is here.
-static void look_at_evaluation(const struct job *job, struct findings *found, struct arena *a)
-{
-    const struct job_data_files *files = &job->data.eval;
-    struct err e = {0};
-    struct dataset set;
-    struct sampler_eval s;
-    if (job->eval.batches || (!files->images && !files->tokens) ||
-        job_set_open(job, NULL, files, &set, &e))
-        return;
-    struct finding one = {.code = FINDING_EVAL_REMAINDER, .tensor = "eval.batches"};
-    if (!sampler_eval_init(&s, set.n, (uint64_t)job->data.batch, 0, &e) && s.left_out) {
-        one.message = arena_printf(
-            a,
-            "an evaluation runs %llu batches of %llu samples and leaves out the last %llu of %llu",
-            (unsigned long long)s.batches, (unsigned long long)s.batch,
-            (unsigned long long)s.left_out, (unsigned long long)set.n);
-        findings_add(found, &one);
-    }
-    dataset_close(&set);
-}
-
 static int plan_job(const struct args *f, struct arena *a, struct buf *out, struct buf *why)
 {
     struct job job;
@@ -183,8 +160,7 @@ static int plan_job(const struct args *f, struct arena *a, struct buf *out, stru
     const bool looks = !f->show || f->json;
     const char *absent = looks ? look_at_data(&job, &found, a) : NULL;
     if (looks && !absent)
-        look_at_evaluation(&job, &found, a);
-    report_make(&report, &job, &compiled, &found, &device, a);
+        report_make(&report, &job, &compiled, &found, &device, a);
     report.absent = absent;
     print_report(&report, f, out);
     return !rc && report.fits && !found.errors ? CLIENT_OK : CLIENT_USAGE;

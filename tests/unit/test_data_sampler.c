@@ -125,35 +125,36 @@ static void a_batch_may_hold_several_epochs(void **state)
         assert_each_once(ids + 3 * epoch, 3);
 }
 
-static void evaluation_runs_whole_batches_in_file_order(void **state)
+static void an_evaluation_runs_its_set_in_file_order_and_fills_up_with_the_last_sample(void **state)
 {
     (void)state;
+    static const uint64_t want[5][3] = {{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9, 10, 10}, {10, 10, 10}};
     struct sampler_eval s;
     uint64_t ids[3];
-    assert_int_equal(sampler_eval_init(&s, 11, 3, 0, NULL), 0);
+    sampler_eval_init(&s, 11, 3, 0);
     assert_int_equal(s.batches, 3);
-    assert_int_equal(s.left_out, 2);
-    sampler_eval_ids(&s, 2, 0, 3, ids);
-    assert_int_equal(ids[0], 6);
-    assert_int_equal(ids[2], 8);
+    assert_int_equal(s.rest, 2);
+    for (uint64_t k = 0; k < 5; k++) {
+        sampler_eval_ids(&s, k, 0, 3, ids);
+        assert_memory_equal(ids, want[k], sizeof ids);
+    }
     sampler_eval_ids(&s, 1, 2, 1, ids);
     assert_int_equal(ids[0], 5);
 }
 
-static void evaluation_may_be_shorter_but_not_longer_than_its_data(void **state)
+static void an_evaluation_may_be_shorter_but_not_longer_than_its_data(void **state)
 {
+    static const struct {
+        uint64_t n, batch, wanted, batches, rest;
+    } cases[] = {{100, 10, 4, 4, 0},   {100, 10, 40, 10, 0}, {103, 10, 10, 10, 0},
+                 {103, 10, 11, 10, 3}, {103, 10, 0, 10, 3},  {63, 64, 0, 0, 63}};
     (void)state;
-    struct sampler_eval s;
-    struct err e;
-    assert_int_equal(sampler_eval_init(&s, 100, 10, 4, NULL), 0);
-    assert_int_equal(s.batches, 4);
-    assert_int_equal(s.left_out, 60);
-    assert_int_equal(sampler_eval_init(&s, 100, 10, 40, NULL), 0);
-    assert_int_equal(s.batches, 10);
-    assert_int_equal(s.left_out, 0);
-    assert_int_equal(sampler_eval_init(&s, 63, 64, 0, &e), ERR_INVALID);
-    assert_non_null(strstr(e.text, "63 samples"));
-    assert_non_null(strstr(e.text, "batch of 64"));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sampler_eval s;
+        sampler_eval_init(&s, cases[i].n, cases[i].batch, cases[i].wanted);
+        assert_int_equal(s.batches, cases[i].batches);
+        assert_int_equal(s.rest, cases[i].rest);
+    }
 }
 
 int main(void)
@@ -165,8 +166,9 @@ int main(void)
         cmocka_unit_test(a_batch_that_changes_on_the_way_repeats_and_leaves_out_none),
         cmocka_unit_test(ranks_and_microbatches_share_out_one_global_batch),
         cmocka_unit_test(a_batch_may_hold_several_epochs),
-        cmocka_unit_test(evaluation_runs_whole_batches_in_file_order),
-        cmocka_unit_test(evaluation_may_be_shorter_but_not_longer_than_its_data),
+        cmocka_unit_test(
+            an_evaluation_runs_its_set_in_file_order_and_fills_up_with_the_last_sample),
+        cmocka_unit_test(an_evaluation_may_be_shorter_but_not_longer_than_its_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,15 @@ static void pick_samples(const void *ctx, uint64_t step, uint64_t first, size_t 
     sampler_eval_ids(ctx, step, first, count, out);
 }
 
+static bool mixes_samples(const struct graph *g)
+{
+    bool any = g->mixed != NULL;
+    for (int i = 0; i < g->nnodes && !any; i++)
+        any = g->nodes[i].kind == NODE_OP && g->nodes[i].op == OP_SLOTS &&
+              g->nodes[i].attr.slots.group > 1;
+    return any;
+}
+
 int evaluation_open(struct evaluation *v, const struct exec_options *o, struct exec *x,
                     const struct job *job, const char *data_root, struct err *e)
 {
@@ -28,10 +37,21 @@ int evaluation_open(struct evaluation *v, const struct exec_options *o, struct e
     v->slot = heap_alloc(sizeof *v->slot * (size_t)v->slots);
     v->mean = heap_alloc(sizeof *v->mean * (size_t)v->slots);
     int rc = job_set_open(job, data_root, &job->data.eval, &v->set, e);
-    rc = rc ? rc
-            : sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
-                                (uint64_t)job->eval.batches, e);
-    rc = rc ? rc : inputs_open(&v->inputs, o, x, PROGRAM_EVAL, &v->set, e);
+    if (!rc)
+        sampler_eval_init(&v->sampler, v->set.n, (uint64_t)job->data.batch,
+                          (uint64_t)job->eval.batches);
+    if (!rc && mixes_samples(o->compiled->global[PROGRAM_EVAL])) {
+        v->left_out = v->sampler.rest;
+        v->sampler.rest = 0;
+        if (!v->sampler.batches)
+            rc = err_set(
+                e, ERR_INVALID,
+                "the evaluation set holds %llu samples, not one batch of %lld, and the model "
+                "takes the samples of a batch together: try a smaller data.batch",
+                (unsigned long long)v->set.n, (long long)job->data.batch);
+    }
+    if (!rc)
+        rc = inputs_open(&v->inputs, o, x, PROGRAM_EVAL, &v->set, e);
     if (!rc)
         exec_buffer(x, PROGRAM_EVAL, "metrics", &v->metrics);
     if (rc)
@@ -61,16 +81,18 @@ static int run_batch(struct evaluation *v, struct feed *feed, struct err *e)
 int evaluation_run(struct evaluation *v, double *loss, double *accuracy, struct err *e)
 {
     struct feed *feed;
-    const double batches = (double)v->sampler.batches;
-    int rc = inputs_feed(&v->inputs, &v->set, pick_samples, &v->sampler, 0, v->sampler.batches,
-                         &feed, e);
+    const struct sampler_eval *s = &v->sampler;
+    const double share = (double)s->rest / (double)s->batch, batches = (double)s->batches + share;
+    const uint64_t runs = s->batches + (s->rest ? 2 : 0);
+    int rc = inputs_feed(&v->inputs, &v->set, pick_samples, s, 0, runs, &feed, e);
     if (rc)
         return rc;
     memset(v->mean, 0, (size_t)v->slots * sizeof *v->mean);
-    for (uint64_t k = 0; k < v->sampler.batches && !rc; k++) {
+    for (uint64_t k = 0; k < runs && !rc; k++) {
+        double weight = k <= s->batches ? 1 : share - 1;
         rc = run_batch(v, feed, e);
         for (int64_t i = 0; i < v->slots && !rc; i++)
-            v->mean[i] += (double)v->slot[i];
+            v->mean[i] += weight * (double)v->slot[i];
         if (v->page)
             page_beat(v->page);
     }

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluations: the eval program over the evaluation set's batches, the same ones each time.
+//
+// What is reported is a mean over a batch, B samples. The rest of the set, r samples, is run with its
+// last sample in the other places, and that sample alone in all of them: the sum over the rest is
+// B · the first mean − (B − r) · the second. That holds for whatever is a mean over samples; a model
+// that takes its samples together (`mixed` of carry.h, groups of experts' tokens) is not asked of the
+// rest.
 // Inside worker/rank/train/ only.
 #pragma once
 #include "common/data/sampler.h"
@@ -11,6 +17,7 @@ struct evaluation {
     struct progress_page *page;
     struct dataset set;
     struct sampler_eval sampler;
+    uint64_t left_out; // samples of the rest, where the model cannot be asked of less than a batch
     struct inputs inputs;
     void *metrics;    // the metrics vector on the device: the loss, then its parts
     int64_t slots;    // of that vector

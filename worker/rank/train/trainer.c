@@ -206,12 +206,13 @@ static int open_data(struct trainer *t, struct err *e)
     t->samples = t->compiled.nprograms > PROGRAM_SAMPLE;
     if (!rc && t->samples)
         rc = open_sampling(t, e);
-    if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.sampler.left_out)
+    if (!rc && t->evaluates && t->assignment->rank == 0 && t->evaluation.left_out)
         log_info("data",
-                 "an evaluation runs %llu batches of %llu: the last %llu samples are not used",
+                 "an evaluation runs %llu batches of %llu: the last %llu samples are not used, "
+                 "because the model takes those of a batch together",
                  (unsigned long long)t->evaluation.sampler.batches,
                  (unsigned long long)t->evaluation.sampler.batch,
-                 (unsigned long long)t->evaluation.sampler.left_out);
+                 (unsigned long long)t->evaluation.left_out);
     return rc;
 }
 
